@@ -73,6 +73,7 @@ fn each(test: &dyn Tested) {
     test.run(Promise::Ordered, Tree::<OverRcu>::default());
     test.run(Promise::Ordered, List::<OverRcuHmcs>::default());
     test.run(Promise::Hashed, Hash::<OverRcu>::over(OverRcu::with_one_lock(), 5));
+    test.run(Promise::Ordered, Tree::<OverRcu>::over(OverRcu::synchronous()));
     each_side_by_side(test);
     test.run(Promise::Rival, HarrisList::default());
     test.run(Promise::RivalTable, HarrisList::with_buckets(5));

@@ -117,6 +117,8 @@ pub struct Run {
     pub kinds: Option<[Kind; 2]>,
     /// How often reading was begun anew, in percent of the operations of the whole run, if the program counts that.
     pub retry_percent: Option<f64>,
+    /// Attempts at updates that were repeated, in percent of all attempts of the whole run, if the program counts that.
+    pub abort_percent: Option<f64>,
     /// With [`Config::watch`]: shared memory that the program used plainly without announcing it.
     pub unannounced: Vec<Unannounced>,
 }
@@ -148,6 +150,8 @@ struct Counts {
     turns: Cell<u32>,
     kinds: Cell<Option<[Kind; 2]>>,
     retry_percent: Cell<Option<f64>>,
+    /// Updates, and how often one was repeated.
+    attempts: Cell<Option<(u64, u64)>>,
     /// When the first thread was warm, and the machine's counters then.
     at_start: Cell<Option<(u64, Stats)>>,
     /// When the first thread was through, and the machine's counters then.
@@ -218,6 +222,11 @@ impl program::Turns for Turns<'_> {
             between();
         }
     }
+
+    fn attempts(&mut self, updates: u64, repeated: u64) {
+        let (all, again) = self.counts.attempts.get().unwrap_or_default();
+        self.counts.attempts.set(Some((all + updates, again + repeated)));
+    }
 }
 
 impl Drop for Turns<'_> {
@@ -278,8 +287,8 @@ pub fn run<S>(
     if !SIMULATED {
         return Err(only_simulated().expect_err("it was not built for the virtual machine"));
     }
-    let (turns, at_start, at_end, kinds, retry_percent) = Default::default();
-    let counts = Counts { course: Course::new(setting.wish), turns, kinds, retry_percent, at_start, at_end };
+    let (turns, at_start, at_end, kinds, retry_percent, attempts) = Default::default();
+    let counts = Counts { course: Course::new(setting.wish), turns, kinds, retry_percent, attempts, at_start, at_end };
     let body = |shared: &S, client: Client| {
         let (begun, updates, kinds) = Default::default();
         let mut turns = Turns { client, counts: &counts, begun, updates, kinds };
@@ -326,6 +335,7 @@ pub fn run<S>(
         wall: report.wall,
         kinds: counts.kinds.get(),
         retry_percent: counts.retry_percent.get(),
+        abort_percent: counts.attempts.get().map(|(all, again)| 100.0 * again as f64 / (all + again).max(1) as f64),
         unannounced: report.unannounced,
     })
 }
@@ -333,18 +343,22 @@ pub fn run<S>(
 /// The figures of one program with this many threads.
 #[derive(Clone, Debug)]
 pub struct Figures {
+    /// Variation by variation and seed by seed, the machine as it is first.
+    pub runs: Vec<Run>,
+    /// How many of them are of the machine as it is.
+    pub seeds: usize,
+}
+
+impl Figures {
     /// The machine as it is, with the first seed.
-    pub first: Run,
-    /// The machine as it is, with every seed.
-    pub mops: Vec<f64>,
-    /// Variation by variation and seed by seed; empty without a sweep.
-    pub sweep: Vec<f64>,
-    /// How many runs there were.
-    pub runs: usize,
-    /// In how many of them the throughput was not steady when it was measured.
-    pub unsteady: usize,
-    /// The operations that counted in those with fewer than were wished for.
-    pub few: Vec<u64>,
+    pub fn first(&self) -> &Run {
+        &self.runs[0]
+    }
+
+    /// Million operations per virtual second, as in `runs`.
+    pub fn mops(&self) -> Vec<f64> {
+        self.runs.iter().map(|run| run.mops).collect()
+    }
 }
 
 /// Measures with every seed, and with every variation if the setting says so; `None` if it is interrupted.
@@ -370,12 +384,7 @@ pub fn figures(program: &Program, setting: &Setting, threads: usize) -> Result<O
             all.push(run);
         }
     }
-    let mut mops: Vec<f64> = all.iter().map(|run| run.mops).collect();
-    let sweep = if setting.sweep { mops.clone() } else { Vec::new() };
-    mops.truncate(setting.seeds as usize);
-    let few = all.iter().map(|run| run.ops).filter(|ops| *ops < setting.wish.min_ops).collect();
-    let (runs, unsteady) = (all.len(), all.iter().filter(|run| !run.steady).count());
-    Ok(Some(Figures { first: all.swap_remove(0), mops, sweep, runs, unsteady, few }))
+    Ok(Some(Figures { runs: all, seeds: setting.seeds as usize }))
 }
 
 /// Whether a variation changes nothing: the machine as it is has been measured.

@@ -1,6 +1,7 @@
 //! A row of any experiment: one contender in one cell with a number of threads. A line of JSON or CSV, a line of a table, a bar
 //! or a point of a chart.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use serde_json::Value;
@@ -107,6 +108,8 @@ pub struct Row {
     pub seeds: Vec<f64>,
     /// Simulated: the same in every cell of the sensitivity sweep, those of the machine as it is first.
     pub sweep: Vec<f64>,
+    /// Simulated: what else papers speak of, by name, in each cell of `sweep`, or without one of `seeds`.
+    pub counts: BTreeMap<String, Vec<f64>>,
 }
 
 impl Row {
@@ -118,8 +121,9 @@ impl Row {
         fields: impl IntoIterator<Item = (&'static str, Value)>,
     ) -> Row {
         let fields = Fields(fields.into_iter().map(|(key, value)| (key.to_owned(), value)).collect());
-        let (name, cell, seeds, sweep) = (name.to_owned(), cell.clone(), Vec::new(), Vec::new());
-        Row { name, threads, cell, ours: false, fields, seeds, sweep }
+        let (name, cell) = (name.to_owned(), cell.clone());
+        let (seeds, sweep, counts) = Default::default();
+        Row { name, threads, cell, ours: false, fields, seeds, sweep, counts }
     }
 
     /// A field that is text; empty if it is not there.

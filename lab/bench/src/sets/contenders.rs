@@ -130,6 +130,7 @@ pub fn all() -> Vec<Contender> {
         over!("rcu-htm-by-locks", RcuHtm::over(Region::by_version_locks())),
         over!("rcu-hmcs", OverRcuHmcs::default()),
         over!("rcu-one-lock", OverRcu::with_one_lock()),
+        over!("rcu-synchronous", OverRcu::synchronous()),
     ]
     .into_iter()
     .flatten()

@@ -8,6 +8,7 @@ mod experiment;
 mod host;
 mod limits;
 mod machines;
+mod measure;
 mod papers;
 mod report;
 mod row;

@@ -3,6 +3,7 @@
 use archipelago_sim::{Stats, TxSite};
 use serde_json::{Value, json};
 
+use super::measure::Measure;
 use crate::harness::simulated::{Contender, Figures, Kind, Run, Setting};
 use crate::report::digits;
 use crate::report::row::Row;
@@ -10,10 +11,13 @@ use crate::stats;
 
 /// The row of a contender's figures. New fields go to the end.
 pub fn row(contender: &Contender, threads: usize, figures: &Figures, setting: &Setting) -> Row {
-    let (first, stats) = (&figures.first, &figures.first.stats);
+    let (first, stats) = (figures.first(), &figures.first().stats);
+    let all = figures.mops();
+    let seeds = all[..figures.seeds].to_vec();
+    let sweep = if setting.sweep { all } else { Vec::new() };
     let ops = first.ops.max(1) as f64;
     let thread_ps = threads as f64 * first.counted_ns.max(1) as f64 * 1000.0;
-    let mops = stats::median(&figures.mops).expect("at least one seed");
+    let mops = stats::median(&seeds).expect("at least one seed");
     let least = |values: &[f64]| values.iter().copied().reduce(f64::min);
     let most = |values: &[f64]| values.iter().copied().reduce(f64::max);
     let per_op = |which: usize| first.kinds.map(|kinds| kinds[which].ns as f64 / kinds[which].ops.max(1) as f64);
@@ -30,17 +34,17 @@ pub fn row(contender: &Contender, threads: usize, figures: &Figures, setting: &S
         ("machine", json!(format!("{} (simulated)", setting.machine.name))),
         // The first seed, and how many.
         ("seed", json!(setting.seed)),
-        ("runs", json!(figures.mops.len())),
+        ("runs", json!(seeds.len())),
         // Million operations per virtual second: of the seeds, the median, the least, the greatest.
         ("mops", json!(mops)),
-        ("mops_min", json!(least(&figures.mops).unwrap_or(mops))),
-        ("mops_max", json!(most(&figures.mops).unwrap_or(mops))),
+        ("mops_min", json!(least(&seeds).unwrap_or(mops))),
+        ("mops_max", json!(most(&seeds).unwrap_or(mops))),
         // Virtual nanoseconds that an operation takes its thread, if any ended.
         ("ns_per_op", json!((mops > 0.0).then(|| threads as f64 * 1000.0 / mops))),
         // Of the sensitivity sweep.
-        ("sweep_min", json!(least(&figures.sweep))),
-        ("sweep_median", json!(stats::median(&figures.sweep))),
-        ("sweep_max", json!(most(&figures.sweep))),
+        ("sweep_min", json!(least(&sweep))),
+        ("sweep_median", json!(stats::median(&sweep))),
+        ("sweep_max", json!(most(&sweep))),
         // Accesses that left the socket, per operation; those of them that fetched a line which another socket had changed.
         ("remote_per_op", json!(stats.remote() as f64 / ops)),
         ("dirty_remote_per_op", json!(stats.dirty_remote as f64 / ops)),
@@ -86,9 +90,14 @@ pub fn row(contender: &Contender, threads: usize, figures: &Figures, setting: &S
         ("tx_others_per_op", json!(tx(stats.tx_aborts() - stats.tx_conflicts - stats.tx_capacity - stats.tx_explicit))),
         // How often reading was begun anew, in percent of the first run's operations, where that is counted.
         ("retry_percent", json!(first.retry_percent)),
+        // Attempts at updates that were repeated, in percent of all of the first run, where that is counted.
+        ("abort_percent", json!(first.abort_percent)),
     ];
-    let (seeds, sweep) = (figures.mops.clone(), figures.sweep.clone());
-    Row { seeds, sweep, ..Row::new(&contender.name, threads, &contender.cell, fields) }
+    let counts = Measure::COUNTS.into_iter().filter_map(|measure| {
+        let counted: Option<Vec<f64>> = figures.runs.iter().map(|run| measure.of(run)).collect();
+        Some((measure.name().to_owned(), counted?))
+    });
+    Row { seeds, sweep, counts: counts.collect(), ..Row::new(&contender.name, threads, &contender.cell, fields) }
 }
 
 /// What part of the transactions aborted. Some that end in the span that counts began before it: these may be more.
@@ -126,15 +135,14 @@ fn remote_in(run: &Run) -> String {
 
 /// What is wrong with the figures.
 fn warning(figures: &Figures, setting: &Setting) -> Option<String> {
-    let (runs, wish) = (figures.runs, &setting.wish);
-    let unsteady = (figures.unsteady > 0)
-        .then(|| format!("not steady within {} us in {} of {runs} runs", wish.patience_ns / 1000, figures.unsteady));
-    let few = figures.few.iter().min().map(|least| {
-        format!(
-            "fewer than {} operations counted in {} of {runs} runs, {least} at least",
-            wish.min_ops,
-            figures.few.len()
-        )
+    let (runs, wish) = (figures.runs.len(), &setting.wish);
+    let unsteady = figures.runs.iter().filter(|run| !run.steady).count();
+    let unsteady = (unsteady > 0)
+        .then(|| format!("not steady within {} us in {unsteady} of {runs} runs", wish.patience_ns / 1000));
+    let few: Vec<u64> = figures.runs.iter().map(|run| run.ops).filter(|ops| *ops < wish.min_ops).collect();
+    let few = few.iter().min().map(|least| {
+        let (wished, few) = (wish.min_ops, few.len());
+        format!("fewer than {wished} operations counted in {few} of {runs} runs, {least} at least")
     });
     let all: Vec<String> = unsteady.into_iter().chain(few).collect();
     (!all.is_empty()).then(|| all.join("; "))

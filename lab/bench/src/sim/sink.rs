@@ -4,6 +4,7 @@
 //! A row of the file counts as done if it is of the same program, to the byte, with the same machine, times, seeds,
 //! variations and faults (all of which go into its *stamp*), and the same contender, workload and threads.
 
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Read, Write};
@@ -29,6 +30,8 @@ struct Stored {
     fields: Fields,
     seeds: Vec<f64>,
     sweep: Vec<f64>,
+    #[serde(default)]
+    counts: BTreeMap<String, Vec<f64>>,
     stamp: String,
 }
 
@@ -158,9 +161,10 @@ impl Out {
         let is_of = |stored: &&Stored| {
             stored.stamp == stamp && facts.iter().all(|(key, value)| stored.fields.get(key) == Some(value))
         };
-        let Stored { fields, seeds, sweep, .. } = self.done.iter().find(is_of)?;
+        let Stored { fields, seeds, sweep, counts, .. } = self.done.iter().find(is_of)?;
         let (name, cell, fields) = (name.clone(), cell.clone(), fields.clone());
-        Some(Row { name, threads, cell, ours: false, fields, seeds: seeds.clone(), sweep: sweep.clone() })
+        let (seeds, sweep, counts) = (seeds.clone(), sweep.clone(), counts.clone());
+        Some(Row { name, threads, cell, ours: false, fields, seeds, sweep, counts })
     }
 
     /// Appends a row.
@@ -168,8 +172,8 @@ impl Out {
     /// # Errors
     /// If it cannot be written.
     pub fn append(&mut self, row: &Row, stamp: &str) -> Result<(), Failure> {
-        let (seeds, sweep, stamp) = (row.seeds.clone(), row.sweep.clone(), stamp.to_owned());
-        let stored = Stored { fields: row.fields.clone(), seeds, sweep, stamp };
+        let (seeds, sweep, counts) = (row.seeds.clone(), row.sweep.clone(), row.counts.clone());
+        let stored = Stored { fields: row.fields.clone(), seeds, sweep, counts, stamp: stamp.to_owned() };
         let line = serde_json::to_string(&stored).expect("a row is made of numbers and text") + "\n";
         self.file
             .write_all(line.as_bytes())

@@ -6,6 +6,7 @@ use serde::Deserialize;
 
 use crate::failure::Failure;
 use crate::report::row::Row;
+use crate::sim::measure::Measure;
 
 /// A paper.
 #[derive(Clone, Debug, Deserialize)]
@@ -47,11 +48,14 @@ pub struct Figure {
     pub machine: Option<String>,
     /// Threads of every claim that names none.
     pub threads: usize,
-    /// The orderings that the paper states.
+    /// What no paper states: all of its claims are this project's own.
+    #[serde(default)]
+    pub ours: bool,
+    /// The orderings that the paper states, and ours.
     pub claim: Vec<Claim>,
 }
 
-/// That one contender is ahead of another, or level with it.
+/// That one contender is ahead of another, or level with it: does more operations a second, or has more of what is counted.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Claim {
@@ -67,6 +71,12 @@ pub struct Claim {
     pub ratio: Option<f64>,
     /// They do the same, within this factor: not an ordering.
     pub within: Option<f64>,
+    /// By what they are compared.
+    #[serde(default)]
+    pub by: Measure,
+    /// No paper states it: it is this project's own, and not counted among the papers'.
+    #[serde(default)]
+    pub ours: bool,
     /// Why ours differs, where that is known.
     #[serde(default)]
     pub reason: String,

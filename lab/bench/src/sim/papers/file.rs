@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use super::table::Count;
 use crate::failure::Failure;
 use crate::report::replace;
 
@@ -11,11 +12,14 @@ const TITLE: &str = "# Papers beside the virtual machine";
 
 const HEAD: &str = "\
 What the papers state is in `papers/*.toml`; each section says which command made it. Nothing here is written by hand: \
-`cargo sim papers --only NAME --sweep --write FILE` replaces a section.
+`cargo sim papers --sweep --out ROWS --write FILE` makes everything anew, and goes on where it ended when it is typed again; \
+`--only NAME` replaces a section.
 
 Everything here is **simulated** and reproduces no figure: [virtual-machine.md](virtual-machine.md) says what the model leaves \
-out. *Ours* is the ratio's median and range over the sensitivity sweep. An ordering **holds** if it is so in all of these \
-cells, **does not hold** if it is so in none, and is **unresolved** otherwise. The paper's ratio is no part of the verdict.
+out. *Ours* is the ratio's median and range over the sensitivity sweep: 24 variations of the model with some seeds each. An ordering \
+**holds** if it is so in at least 95 of 100 of these cells, is **contradicted** if its opposite is, and is **unresolved** \
+otherwise. The paper's ratio is no part of the verdict. *Chance* is how often coins, one for each cell, would side with one of the two as clearly; cells of \
+one variation, and neighbours, are not independent, so it flatters. *Why* is a cause that was measured, unless it says that it is a guess.
 ";
 
 /// What begins a section, but for its text.
@@ -34,7 +38,28 @@ pub fn with(old: &str, sections: &[String]) -> Option<String> {
     let mut all: BTreeMap<&str, &str> = old.split(SECTION).skip(1).map(|section| (key(section), section)).collect();
     all.extend(sections.iter().map(|section| (key(section), section.as_str())));
     let body: String = all.values().map(|section| format!("{SECTION}{}\n", section.trim_end())).collect();
-    Some(format!("{TITLE}\n\n{HEAD}{body}"))
+    Some(format!("{TITLE}\n\n{HEAD}{}{body}", counts(&all)))
+}
+
+/// How many orderings of each paper fared how, as their sections say it.
+fn counts(sections: &BTreeMap<&str, &str>) -> String {
+    let counts: Vec<(&str, Count)> =
+        sections.iter().filter_map(|(key, section)| Some((*key, Count::read(section)?))).collect();
+    if counts.is_empty() {
+        return String::new();
+    }
+    let all = counts.iter().fold(Count::default(), |all, (_, it)| Count {
+        hold: all.hold + it.hold,
+        contradicted: all.contradicted + it.contradicted,
+        unresolved: all.unresolved + it.unresolved,
+    });
+    let line = |key: &str, count: &Count| {
+        let Count { hold, contradicted, unresolved } = count;
+        format!("| {key} | {} | {hold} | {contradicted} | {unresolved} |\n", count.all())
+    };
+    let lines: String = counts.iter().map(|(key, count)| line(key, count)).collect();
+    let head = "| paper | orderings that it states | hold | contradicted | unresolved |\n|---|--:|--:|--:|--:|\n";
+    format!("\n{head}{lines}{}", line("all", &all))
 }
 
 fn failure(what: &str, path: &Path, why: &str) -> Failure {

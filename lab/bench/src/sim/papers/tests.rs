@@ -62,6 +62,7 @@ threads = 2
 claim = [
     { ahead = "ttas", threads = 1, behind = "ttas", behind_threads = 2, ratio = 1.5, reason = "a reason" },
     { ahead = "tas", behind = "mcs" },
+    { ahead = "tas", behind = "mcs", by = "remote", ours = true },
 ]
 "#;
 
@@ -77,11 +78,19 @@ fn a_small_paper_becomes_a_table() {
         let sweep = SimPapers { sweep: Some(String::new()), write: Some(path.clone()), ..args(&folder) };
         assert_eq!(execute(&sweep).unwrap(), ExitCode::SUCCESS);
         let text = std::fs::read_to_string(&path).unwrap();
-        for part in ["| Figure 1, §1 | short sections | 1 ÷ 2 | `ttas` ÷ `ttas` | 1.5 |", "of 24 cells", "a reason"]
-        {
+        for part in [
+            "Orderings that the paper states: 2; ",
+            "| Figure 1, §1 | short sections | 1 ÷ 2 | `ttas` ÷ `ttas` | 1.5 |",
+            "of 24 cells",
+            "a reason",
+            "Not in the paper, and not counted:",
+            "| `tas` ÷ `mcs`, accesses that leave the socket, an operation | - |",
+            "| tiny | 2 | ",
+        ] {
             assert!(text.contains(part), "{part}: {text}");
         }
         assert!(text.contains("**holds**"), "{text}");
+        assert_eq!(file::with(&text, &[]).as_deref(), Some(text.as_str()));
     }
     std::fs::remove_dir_all(folder).unwrap();
 }
@@ -148,6 +157,7 @@ fn wrong_files_are_one_sentence() {
         ("ratio", TINY.replace("ratio = 1.5", "ratio = -1.5"), "`ratio` is a number above 0"),
         ("nothing", TINY.replace("behind_threads = 2", "behind_threads = 0"), "0 threads"),
         ("itself", TINY.replace("behind_threads = 2", "behind_threads = 1"), "compared with itself"),
+        ("by", TINY.replace("\"remote\"", "\"luck\""), "tiny.toml: unknown variant `luck`"),
         ("cells", TINY.replace("a reason", "a|b"), "`a|b` has"),
         ("empty", TINY.split("claim").next().unwrap().to_owned() + "claim = []", "no claim"),
     ] {

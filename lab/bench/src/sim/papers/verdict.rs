@@ -1,7 +1,7 @@
 //! Whether an ordering that a paper states holds on the virtual machine.
 //!
-//! The model's numbers are estimates, so one run decides nothing: an ordering *holds* if it is so in every cell of the
-//! sensitivity sweep, *does not hold* if it is so in none, and is *unresolved* otherwise, whatever the median says.
+//! The model's numbers are estimates, so one run decides nothing: an ordering *holds* if it is so in all cells of the
+//! sensitivity sweep, or nearly all, is *contradicted* if its opposite is, and is *unresolved* otherwise, whatever the median says.
 
 use core::fmt;
 
@@ -10,19 +10,22 @@ use super::data::Claim;
 /// The sweep's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// So in every cell.
+    /// So in [`NEARLY`] all cells.
     Holds,
-    /// So in no cell.
-    DoesNotHold,
+    /// The opposite in [`NEARLY`] all cells.
+    Contradicted,
     /// So in some, or there was no sweep.
     Unresolved,
 }
+
+/// What part of the cells decides.
+pub const NEARLY: f64 = 0.95;
 
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Verdict::Holds => "holds",
-            Verdict::DoesNotHold => "does not hold",
+            Verdict::Contradicted => "contradicted",
             Verdict::Unresolved => "unresolved",
         })
     }
@@ -37,6 +40,8 @@ pub struct Finding {
     pub ratios: Vec<f64>,
     /// In how many cells it is as the paper says.
     pub so: usize,
+    /// How often a coin that is thrown for each cell would side with one of two contenders as clearly; for orderings.
+    pub chance: Option<f64>,
     /// Whether the cells are a sweep's.
     pub swept: bool,
 }
@@ -54,22 +59,35 @@ pub fn judge(claim: &Claim, ahead: &[f64], behind: &[f64], swept: bool) -> Findi
     let cells = ratios.len();
     let verdict = match () {
         () if !swept || cells == 0 => Verdict::Unresolved,
-        () if so == cells => Verdict::Holds,
-        () if not == cells => Verdict::DoesNotHold,
+        () if nearly_all(so, cells) => Verdict::Holds,
+        () if nearly_all(not, cells) => Verdict::Contradicted,
         () => Verdict::Unresolved,
     };
+    let chance = claim.within.is_none().then(|| at_least(so.max(cells - so), cells));
     ratios.sort_by(f64::total_cmp);
-    Finding { verdict, ratios, so, swept }
+    Finding { verdict, ratios, so, chance, swept }
+}
+
+fn nearly_all(some: usize, all: usize) -> bool {
+    some as f64 >= NEARLY * all as f64
+}
+
+/// How often at least `heads` of so many thrown coins show heads.
+fn at_least(heads: usize, coins: usize) -> f64 {
+    let exactly =
+        |heads: usize| (0..heads).fold(0.5_f64.powi(coins as i32), |p, k| p * (coins - k) as f64 / (k + 1) as f64);
+    (heads..=coins).map(exactly).sum()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sim::measure::Measure;
 
     fn claim(within: Option<f64>) -> Claim {
         let (ahead, behind) = ("nr".to_owned(), "sl".to_owned());
         let (threads, behind_threads, ratio, reason) = (None, None, Some(8.0), String::new());
-        Claim { ahead, threads, behind, behind_threads, ratio, within, reason }
+        Claim { ahead, threads, behind, behind_threads, ratio, within, by: Measure::Throughput, ours: false, reason }
     }
 
     fn verdict(within: Option<f64>, ahead: &[f64], behind: &[f64]) -> Verdict {
@@ -77,14 +95,29 @@ mod tests {
     }
 
     #[test]
-    fn an_ordering_needs_every_cell() {
+    fn an_ordering_needs_nearly_every_cell() {
         let behind = [1.0, 2.0, 3.0];
         assert_eq!(verdict(None, &[1.1, 2.1, 3.1], &behind), Verdict::Holds);
         assert_eq!(verdict(None, &[9.0, 9.0, 2.9], &behind), Verdict::Unresolved);
-        assert_eq!(verdict(None, &[0.9, 1.9, 2.9], &behind), Verdict::DoesNotHold);
+        assert_eq!(verdict(None, &[0.9, 1.9, 2.9], &behind), Verdict::Contradicted);
         // A draw is neither.
         assert_eq!(verdict(None, &[1.1, 2.0, 3.1], &behind), Verdict::Unresolved);
         assert_eq!(verdict(None, &[0.9, 2.0, 2.9], &behind), Verdict::Unresolved);
+        let with = |so: usize| [vec![2.0; so], vec![0.5; 72 - so]].concat();
+        for (so, is) in
+            [(69, Verdict::Holds), (68, Verdict::Unresolved), (4, Verdict::Unresolved), (3, Verdict::Contradicted)]
+        {
+            assert_eq!(verdict(None, &with(so), &[1.0; 72]), is, "{so}");
+        }
+    }
+
+    #[test]
+    fn chance_is_that_of_coins() {
+        assert_eq!((at_least(0, 3), at_least(2, 3), at_least(3, 3)), (1.0, 0.5, 0.125));
+        assert!((at_least(45, 72) - 0.0222).abs() < 1e-4, "{}", at_least(45, 72));
+        let found = judge(&claim(None), &[0.5, 0.5, 2.0], &[1.0; 3], true);
+        assert_eq!((found.so, found.chance), (1, Some(0.5)));
+        assert_eq!(judge(&claim(Some(2.0)), &[1.0], &[1.0], true).chance, None);
     }
 
     /// The paper's ratio is shown, and is no part of the verdict: factors are not results.
@@ -97,7 +130,7 @@ mod tests {
     fn likeness_has_two_sides() {
         assert_eq!(verdict(Some(1.25), &[0.81, 1.2], &[1.0; 2]), Verdict::Holds);
         assert_eq!(verdict(Some(1.25), &[0.79, 1.2], &[1.0; 2]), Verdict::Unresolved);
-        assert_eq!(verdict(Some(1.25), &[0.79, 1.3], &[1.0; 2]), Verdict::DoesNotHold);
+        assert_eq!(verdict(Some(1.25), &[0.79, 1.3], &[1.0; 2]), Verdict::Contradicted);
     }
 
     #[test]

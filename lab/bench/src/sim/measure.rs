@@ -1,0 +1,73 @@
+//! What a run is judged by, other than its throughput: counts per operation, of which a paper may say that one thing has more.
+
+use serde::Deserialize;
+
+use crate::harness::simulated::Run;
+
+/// A figure of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Measure {
+    /// Million operations per virtual second.
+    #[default]
+    Throughput,
+    /// Hardware transactions aborted.
+    Aborts,
+    /// Those that another thread's access aborted.
+    Conflicts,
+    /// Those whose lines did not fit.
+    Capacity,
+    /// Accesses that left the socket.
+    Remote,
+    /// Reads begun anew, in percent of the operations.
+    Retries,
+    /// Attempts at updates that were repeated, in percent of all attempts: the abort ratio of a mechanism in software.
+    Repeats,
+}
+
+impl Measure {
+    /// Those that rows keep beside the throughput, cell by cell.
+    pub const COUNTS: [Measure; 6] =
+        [Measure::Aborts, Measure::Conflicts, Measure::Capacity, Measure::Remote, Measure::Retries, Measure::Repeats];
+
+    /// As files name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Measure::Throughput => "throughput",
+            Measure::Aborts => "aborts",
+            Measure::Conflicts => "conflicts",
+            Measure::Capacity => "capacity",
+            Measure::Remote => "remote",
+            Measure::Retries => "retries",
+            Measure::Repeats => "repeats",
+        }
+    }
+
+    /// As tables name it.
+    pub fn title(self) -> &'static str {
+        match self {
+            Measure::Throughput => "operations a second",
+            Measure::Aborts => "aborts an operation",
+            Measure::Conflicts => "conflicts an operation",
+            Measure::Capacity => "aborts for capacity an operation",
+            Measure::Remote => "accesses that leave the socket, an operation",
+            Measure::Retries => "reads begun anew",
+            Measure::Repeats => "attempts repeated",
+        }
+    }
+
+    /// The figure of a run; none, if the program does not count it.
+    pub fn of(self, run: &Run) -> Option<f64> {
+        let stats = &run.stats;
+        let per_op = |count: u64| Some(count as f64 / run.ops.max(1) as f64);
+        match self {
+            Measure::Throughput => Some(run.mops),
+            Measure::Aborts => per_op(stats.tx_aborts()),
+            Measure::Conflicts => per_op(stats.tx_conflicts),
+            Measure::Capacity => per_op(stats.tx_capacity),
+            Measure::Remote => per_op(stats.remote()),
+            Measure::Retries => run.retry_percent,
+            Measure::Repeats => run.abort_percent,
+        }
+    }
+}
