@@ -98,6 +98,7 @@ mod background;
 mod chain;
 mod commit;
 mod domain;
+mod grown;
 mod handle;
 mod horizon;
 mod log;

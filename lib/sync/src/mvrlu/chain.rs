@@ -24,6 +24,7 @@ use archipelago_platform::sync::Arc;
 
 use core::ptr::NonNull;
 
+use super::grown::Grown;
 use super::points;
 use super::record::Record;
 use super::version::{Copied, Head, PRUNED, follow};
@@ -45,10 +46,10 @@ pub(super) struct Cuts {
 
 impl Cuts {
     /// Of a scan that began, by its barrier, after the clock's floor was read.
-    pub(super) fn of(records: &[Arc<Record>], floor: u64) -> Self {
+    pub(super) fn of(records: &Grown<Arc<Record>>, floor: u64) -> Self {
         let (mut times, mut walks) = (Vec::new(), Vec::new());
         let (mut oldest, mut bound) = (u64::MAX, floor);
-        for record in records {
+        for record in records.iter() {
             walks.extend(record.walk_in_progress().map(|walk| (record.clone(), walk)));
             if let Some(section) = record.section() {
                 times.push(section.local);

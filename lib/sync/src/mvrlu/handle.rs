@@ -74,6 +74,8 @@ pub struct Handle {
     in_vain: u64,
     /// When this thread last gave its processor away.
     turn: Instant,
+    /// Whose log this handle has last looked at in passing. Each begins with its neighbour's.
+    to_help: usize,
 }
 
 // SAFETY: a handle owns its record, its pool, and the versions in `overflow`; nothing in it belongs to a thread.
@@ -82,8 +84,10 @@ unsafe impl Send for Handle {}
 impl Handle {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
         let slot = shared.take_slot();
+        let to_help = slot.record.owner as usize;
         Self {
             shared,
+            to_help,
             record: slot.record.clone(),
             slot,
             last: 0,
@@ -285,11 +289,11 @@ impl Handle {
     /// Outside the section: collects this handle's log, and another one in turn.
     fn pass(&mut self) -> Option<Pass> {
         self.enter();
-        let Self { shared, slot, record, pool, .. } = self;
+        let Self { shared, slot, record, pool, to_help, .. } = self;
         // SAFETY: inside a section.
         let pass = unsafe { shared.collect(slot, record, pool) };
         // SAFETY: as above.
-        unsafe { shared.help_one(record, pool) };
+        unsafe { shared.help_one(to_help, record, pool) };
         self.record.leave();
         pass
     }

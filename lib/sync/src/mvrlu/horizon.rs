@@ -5,10 +5,10 @@
 use archipelago_platform::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use archipelago_platform::membarrier;
 use archipelago_platform::pad::CachePadded;
-use archipelago_platform::sync::{Arc, RwLock, RwLockReadGuard};
-use archipelago_platform::touch;
+use archipelago_platform::sync::Arc;
 
 use super::chain::Cuts;
+use super::grown::Grown;
 use super::patience::Patience;
 use super::pool::Budget;
 use super::record::Record;
@@ -51,7 +51,7 @@ pub(super) struct Horizon {
     /// Handles that there were at a time.
     handles: AtomicUsize,
     budget: Budget,
-    records: RwLock<Vec<Arc<Record>>>,
+    records: Grown<Arc<Record>>,
 }
 
 /// What never changes, apart from what does: every section begins and ends with a look at it.
@@ -77,7 +77,7 @@ impl Horizon {
             low: AtomicUsize::new(tuning.low_watermark),
             handles: AtomicUsize::new(0),
             budget: Budget::new(memory_cap),
-            records: RwLock::new(Vec::new()),
+            records: Grown::new(),
         }
     }
 
@@ -133,16 +133,10 @@ impl Horizon {
         if self.settled.membarrier { membarrier::heavy() } else { fence(Ordering::SeqCst) }
     }
 
-    pub(super) fn records(&self) -> RwLockReadGuard<'_, Vec<Arc<Record>>> {
-        self.records.read().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-
-    /// A record that scans see from now on.
+    /// A record that scans see from now on. One that a scan misses was added, and its sections are published, before the barrier at
+    /// their entry, which so comes after the scan's: they begin at or above the floor that the scan has read.
     pub(super) fn add_record(&self) -> Arc<Record> {
-        let mut records = self.records.write().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let record = Arc::new(Record::new(records.len() as u32));
-        records.push(record.clone());
-        record
+        self.records.push(|at| Arc::new(Record::new(at as u32))).clone()
     }
 
     /// The horizon as it is known.
@@ -155,9 +149,7 @@ impl Horizon {
     pub(super) fn look(&self) -> u64 {
         let floor = self.clock.floor();
         self.scan_barrier();
-        let records = self.records();
-        touch(&raw const **records, size_of_val(&**records));
-        let oldest = records.iter().filter_map(|record| record.section()).map(|section| section.local).min();
+        let oldest = self.records.iter().filter_map(|record| record.section()).map(|section| section.local).min();
         self.raise(oldest.map_or(floor, |oldest| oldest.min(floor)))
     }
 
@@ -165,13 +157,12 @@ impl Horizon {
     pub(super) fn scan(&self) -> Cuts {
         let floor = self.clock.floor();
         self.scan_barrier();
-        let records = self.records();
-        touch(&raw const **records, size_of_val(&**records));
-        let mut cuts = Cuts::of(&records, floor);
-        self.handles.store(records.len(), Ordering::Relaxed);
-        let more = self.budget.objects() / (8 * records.len()).max(1);
+        let mut cuts = Cuts::of(&self.records, floor);
+        let records = self.records.len();
+        set(&self.handles, records);
+        let more = self.budget.objects() / (8 * records).max(1);
         let base = self.tuning().low_watermark;
-        self.low.store(base.max((base + more).min(HIGHEST_LOW)), Ordering::Relaxed);
+        set(&self.low, base.max((base + more).min(HIGHEST_LOW)));
         cuts.horizon = self.raise(cuts.horizon);
         cuts
     }
@@ -190,5 +181,12 @@ impl Horizon {
             }
             patience.wait();
         }
+    }
+}
+
+/// Changes a word that every commit reads: only if it is to be another one.
+fn set(word: &AtomicUsize, to: usize) {
+    if word.load(Ordering::Relaxed) != to {
+        word.store(to, Ordering::Relaxed);
     }
 }

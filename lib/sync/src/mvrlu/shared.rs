@@ -1,11 +1,12 @@
 //! What handles share: their slots, and who collects whose log.
 
 use archipelago_platform::atomic::{AtomicUsize, Ordering};
-use archipelago_platform::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard};
+use archipelago_platform::sync::{Arc, Mutex, MutexGuard};
 
 #[cfg(not(loom))]
 use super::background::Background;
 use super::chain::{Cuts, Pruner};
+use super::grown::Grown;
 use super::horizon::Horizon;
 use super::pool::Pool;
 use super::record::Record;
@@ -31,13 +32,11 @@ const LOOKS: usize = 128;
 pub(super) struct Shared {
     horizon: Horizon,
     /// As many as the horizon has records, and in their order.
-    slots: RwLock<Vec<Arc<Slot>>>,
+    slots: Grown<Arc<Slot>>,
     /// Those that no handle has.
     left: Mutex<Vec<Arc<Slot>>>,
     /// Handles of the domain's own thread.
     own_handles: AtomicUsize,
-    /// Whose log to collect in passing.
-    next_to_help: AtomicUsize,
     pruner: Pruner,
     /// Held by who collects every thread's log because of what it has read.
     alone: Mutex<()>,
@@ -62,10 +61,9 @@ impl Shared {
     pub(super) fn new(horizon: Horizon, background: Option<Background>) -> Self {
         Self {
             horizon,
-            slots: RwLock::new(Vec::new()),
+            slots: Grown::new(),
             left: Mutex::new(Vec::new()),
             own_handles: AtomicUsize::new(0),
-            next_to_help: AtomicUsize::new(0),
             pruner: Pruner::new(),
             alone: Mutex::new(()),
             background,
@@ -96,8 +94,8 @@ impl Shared {
         (slots - left).saturating_sub(self.own_handles.load(Ordering::Acquire))
     }
 
-    pub(super) fn slots(&self) -> RwLockReadGuard<'_, Vec<Arc<Slot>>> {
-        self.slots.read().unwrap_or_else(|poisoned| poisoned.into_inner())
+    pub(super) fn slots(&self) -> &Grown<Arc<Slot>> {
+        &self.slots
     }
 
     /// A slot for a new handle: one that another has left, or a new one.
@@ -105,11 +103,8 @@ impl Shared {
         if let Some(slot) = self.left().pop() {
             return slot;
         }
-        let mut slots = self.slots.write().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let slot = Arc::new(Slot::new(self.horizon.add_record()));
         self.horizon.budget().changed(0, Self::BYTES_PER_SLOT);
-        slots.push(slot.clone());
-        slot
+        self.slots.push(|_| Arc::new(Slot::new(self.horizon.add_record()))).clone()
     }
 
     const BYTES_PER_SLOT: usize = size_of::<Record>() + size_of::<Slot>();
@@ -222,8 +217,7 @@ impl Shared {
 
     /// With two versions: writes back what the holder of an object has put off. Outside any section of the caller's.
     pub(super) fn write_back_of_holder(&self, word: u64, pool: &mut Pool) {
-        let Some(owner) = owner_of(word) else { return };
-        let slot = self.slots()[owner].clone();
+        let Some(slot) = owner_of(word).and_then(|owner| self.slots.get(owner)) else { return };
         if let Some(mut log) = slot.try_log(self.horizon.budget()) {
             log.write_back_all(&self.horizon, pool);
         }
@@ -240,17 +234,18 @@ impl Shared {
         }
     }
 
-    /// Collects one other log, in turn, if its owner rests: so those of threads that have ended or write no more are collected
+    /// Collects one other log, the next one in the caller's `turn`, if its owner rests: so those of threads that have ended or write no more are collected
     /// too. A log that is long is looked at seldom.
     ///
     /// # Safety
     /// As for [`collect`](Self::collect).
-    pub(super) unsafe fn help_one(&self, me: &Record, pool: &mut Pool) {
+    pub(super) unsafe fn help_one(&self, turn: &mut usize, me: &Record, pool: &mut Pool) {
         // With two versions a log's committed versions stay where write-back finds them: see `write_back_if_due`.
         if !self.horizon.is_multi_version() {
             return;
         }
-        let of = self.next_slot();
+        *turn = turn.wrapping_add(1);
+        let Some(of) = self.slots.get(*turn % self.slots.len()) else { return };
         if core::ptr::eq(&*of.record, me) || !of.is_resting() || of.versions() == 0 {
             return;
         }
@@ -266,12 +261,6 @@ impl Shared {
                 false => self.collect_to_known(&mut log, pool),
             }
         }
-    }
-
-    /// Each slot in turn.
-    fn next_slot(&self) -> Arc<Slot> {
-        let (turn, slots) = (self.next_to_help.fetch_add(1, Ordering::Relaxed), self.slots());
-        slots[turn % slots.len()].clone()
     }
 
     /// Scans once and collects all logs that no thread is collecting, unless another thread is at it.
@@ -291,12 +280,11 @@ impl Shared {
     /// # Safety
     /// As for [`collect`](Self::collect).
     pub(super) unsafe fn collect_all(&self, me: &Record, prunes: impl Fn(&LogGuard<'_>) -> bool, pool: &mut Pool) {
-        let slots = self.slots().clone();
         if !self.horizon.is_multi_version() {
-            return slots.iter().for_each(|slot| self.write_back_if_due(slot, pool));
+            return self.slots.iter().for_each(|slot| self.write_back_if_due(slot, pool));
         }
         let cuts = self.horizon.scan();
-        for slot in slots.iter().filter(|slot| slot.versions() > 0) {
+        for slot in self.slots.iter().filter(|slot| slot.versions() > 0) {
             if let Some(mut log) = slot.try_log(self.horizon.budget()) {
                 log.take_fresh();
                 // SAFETY: the caller's promise.
@@ -310,8 +298,7 @@ impl Shared {
 impl Drop for Shared {
     fn drop(&mut self) {
         let budget = self.horizon.budget();
-        let slots = core::mem::take(self.slots.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner()));
-        for slot in &slots {
+        for slot in self.slots.iter() {
             // SAFETY: no handle is left, so no thread uses the domain's objects through it.
             unsafe {
                 let mut log = slot.log(budget);
@@ -319,8 +306,7 @@ impl Drop for Shared {
                 log.drain(budget);
             }
         }
-        budget.changed(slots.len() * Self::BYTES_PER_SLOT, 0);
-        drop(slots);
+        budget.changed(self.slots.len() * Self::BYTES_PER_SLOT, 0);
         debug_assert_eq!(budget.held(), 0);
     }
 }
