@@ -36,6 +36,11 @@ pub trait Drive: Sync {
     /// One thread's part: what it needs, then once [`Turns::go`].
     fn body(&self, turns: &mut Native<'_>);
 
+    /// What one thread more does, from before the threads begin until [`stop`](Self::stop), in a run of a time.
+    fn beside(&self) -> Option<Box<dyn FnOnce() + Send + '_>> {
+        None
+    }
+
     /// Called when the time is up, or the run cannot begin, before the threads are waited for.
     fn stop(&self) {}
 
@@ -58,8 +63,16 @@ impl<P: Program + Sync> Drive for Ready<'_, P> {
         }
     }
 
+    fn beside(&self) -> Option<Box<dyn FnOnce() + Send + '_>> {
+        self.program.beside(self.shared)
+    }
+
     fn stop(&self) {
         self.program.stop(self.shared);
+    }
+
+    fn settle(&self) {
+        self.program.settle(self.shared);
     }
 }
 
@@ -119,7 +132,8 @@ pub fn run(threads: usize, settings: Settings, drive: &dyn Drive) -> Result<Outc
                 turns.tally.map(|tally| (tally, turns.latency))
             })
         };
-        let workers = cpus.into_iter().enumerate().map(start).collect::<Result<Vec<_>, _>>();
+        let beside = drive.beside().map(|beside| threads::start(scope, beside)).transpose();
+        let workers = beside.and_then(|_| cpus.into_iter().enumerate().map(start).collect::<Result<Vec<_>, _>>());
         if workers.is_err() {
             gate.close();
         }
@@ -219,13 +233,6 @@ impl Native<'_> {
     /// Whether there are such threads. Decided by the compiler, which so makes no native twin of every contender in the build for
     /// the virtual machine, where [`only_native`](super::simulated::only_native) refuses to measure.
     pub const EXISTS: bool = !SIMULATED;
-
-    /// Says what the thread did, where an operation of [`Turns::go`] is several.
-    pub fn correct(&mut self, correct: impl FnOnce(usize) -> (usize, usize)) {
-        if let Some(tally) = self.tally.as_mut() {
-            (tally.ops, tally.misses) = correct(tally.ops);
-        }
-    }
 }
 
 impl Turns for Native<'_> {
@@ -259,6 +266,12 @@ impl Turns for Native<'_> {
             }
         }
         self.tally = Some(Tally { start, end: Instant::now(), ops, misses, complete, attempts: [0; 2] });
+    }
+
+    fn correct(&mut self, correct: impl FnOnce(usize) -> (usize, usize)) {
+        if let Some(tally) = self.tally.as_mut() {
+            (tally.ops, tally.misses) = correct(tally.ops);
+        }
     }
 
     fn attempts(&mut self, updates: u64, repeated: u64) {

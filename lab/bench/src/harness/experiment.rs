@@ -69,7 +69,7 @@ impl<'a> Entry<'a> {
     /// A contender that is made anew for each measurement, in one cell.
     pub fn of<P: Program + Sync + 'a>(name: &'static str, cell: usize, program: P) -> Entry<'a> {
         let take = move |turn: &mut Turn<'_>| {
-            turn.say(&format!("{}, {} threads", turn.experiment.cells[cell].0.column(), turn.threads));
+            turn.say_cell(cell);
             let shared = program.setup(turn.threads, turn.seed);
             let before = program.retries(&shared).unwrap_or(0);
             let outcome = turn.drive(&Ready { program: &program, shared: &shared });
@@ -80,7 +80,9 @@ impl<'a> Entry<'a> {
                 return;
             }
             turn.note(cell, program.notes(&shared));
-            turn.record(cell, outcome, &[("retry_percent", percent)]);
+            let [updates, repeated] = outcome.attempts;
+            let aborts = Some(100.0 * repeated as f64 / (updates + repeated).max(1) as f64);
+            turn.record(cell, outcome, &[("retry_percent", percent), ("abort_percent", aborts)]);
         };
         Entry { name, ours: false, take: Box::new(take) }
     }
@@ -186,6 +188,11 @@ impl Turn<'_> {
     /// Says what it is at.
     pub fn say(&self, what: &str) {
         self.progress.say(format!("run {}: {} {what}", self.run + 1, self.entry.name));
+    }
+
+    /// Says in which cell it is.
+    pub fn say_cell(&self, cell: usize) {
+        self.say(&format!("{}, {} threads", self.experiment.cells[cell].0.column(), self.threads));
     }
 
     /// Returns whether there is nothing more to measure: a run has failed, or a signal came.

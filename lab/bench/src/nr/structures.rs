@@ -26,7 +26,7 @@ pub enum Op {
 }
 
 /// A structure that is measured.
-pub trait Structure: Sequential<Read: Send + Sync, Write: Send + Sync, Response: Send> + Send + Sync + 'static {
+pub trait Measured: Sequential<Read: Send + Sync, Write: Send + Sync, Response: Send> + Send + Sync + 'static {
     /// The structure with `items` in it: the same on every call.
     fn filled(items: usize) -> Self;
 
@@ -89,7 +89,7 @@ impl Sequential for PriorityQueue {
     }
 }
 
-impl Structure for PriorityQueue {
+impl Measured for PriorityQueue {
     fn filled(items: usize) -> Self {
         let mut list = SkipList::with_room(items);
         let mut rng = SmallRng::seed_from_u64(7);
@@ -149,7 +149,7 @@ impl Sequential for Dictionary {
     }
 }
 
-impl Structure for Dictionary {
+impl Measured for Dictionary {
     /// Every other key, in an order that scatters neighbours in memory.
     fn filled(items: usize) -> Self {
         let mut list = SkipList::with_room(items);
@@ -253,7 +253,7 @@ impl Sequential for SortedSet {
     }
 }
 
-impl Structure for SortedSet {
+impl Measured for SortedSet {
     fn filled(items: usize) -> Self {
         let mut set = Self { scores: Scores::new(items), order: SkipList::with_room(items) };
         for (score, member) in scattered(items).enumerate() {
@@ -276,7 +276,7 @@ impl Structure for SortedSet {
 }
 
 /// The server's database: `ZRANK` and `ZINCRBY` of a sorted set in it, as the server hands them on.
-impl Structure for Db {
+impl Measured for Db {
     fn filled(items: usize) -> Self {
         let mut db = Self::default();
         for (score, member) in scattered(items).enumerate() {
