@@ -25,6 +25,18 @@ pub struct Format {
     pub keys: &'static str,
 }
 
+impl Format {
+    /// The fields of YCSB's rows, and of node replication's. `keys`: their kind, or their file; `count`: how many were loaded;
+    /// `bytes_per_key`: resident memory that loading added; `batch`: keys per look-up call in C, 0 for single look-ups;
+    /// `misses`: look-ups and scans that found nothing although the key is there, over all runs. Not 0: the index is wrong.
+    pub const OF_MAPS: Format = Format {
+        name: "structure",
+        keys: "structure workload keys count threads machine seed runs mops mops_min mops_max ns_per_op cpu_ns_per_op \
+               bytes_per_key distribution ratio baseline ops batch pin misses partial p50_ns p90_ns p99_ns p999_ns max_ns \
+               update_percent external_work paired_ratio",
+    };
+}
+
 /// What to measure.
 pub struct Experiment<'a> {
     /// The report's title.

@@ -4,6 +4,7 @@ use core::cell::Cell;
 use core::hint::black_box;
 
 use archipelago_platform::SIMULATED;
+use archipelago_platform::topology::Topology;
 use archipelago_sim::world;
 
 /// What an operation came to.
@@ -86,6 +87,16 @@ pub trait Program {
 
     /// Called when the threads have ended: waits for work that was put off; on this machine only.
     fn settle(&self, _: &Self::Shared) {}
+}
+
+/// Calls `fill` with each number below `parts`, from every node in turn, so that what it makes is spread over all memory.
+pub fn from_every_node(parts: usize, mut fill: impl FnMut(usize)) {
+    let nodes = Topology::current().nodes().len();
+    for part in 0..parts {
+        world::bind(part % nodes);
+        fill(part);
+    }
+    world::bind(0);
 }
 
 /// Takes this many nanoseconds (on this machine about) and touches nothing.

@@ -8,9 +8,9 @@ use archipelago_sim::world;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-use super::methods::{Method, Session};
-use super::structures::{Measured, Op};
+use super::structures::Measured;
 use crate::harness::program::{Dice, Done, Program, Turns};
+use crate::method::{Method, Op, Session};
 use crate::workload::{Distribution, Sampler};
 
 /// Operations of a thread, made before the measurement and gone through again and again.

@@ -1,32 +1,13 @@
-//! The methods that make a sequential structure concurrent, behind one trait; and the lock-free skip list beside them.
+//! The methods that make a sequential structure concurrent.
 
 use core::hint::black_box;
 use core::ops::ControlFlow;
 
 use archipelago_replicate::{Combined, CombinedHandle, Handle, Replicated};
-use archipelago_sets::{FraserSession, FraserSkipList, Set, SetSession};
-use archipelago_sync::rcu;
 use lock_api::{RawMutex, RawRwLock};
 
-use super::clients::Load;
-use super::structures::{Measured, Op, scattered};
-
-/// A method with a structure in it.
-pub trait Method: Sync {
-    /// One thread's access.
-    type Session<'m>: Session
-    where
-        Self: 'm;
-
-    /// Access for a thread, which calls this itself.
-    fn session(&self) -> Self::Session<'_>;
-}
-
-/// One thread's access.
-pub trait Session {
-    /// Carries out an operation.
-    fn execute(&mut self, op: Op);
-}
+use super::structures::Measured;
+use crate::method::{Method, Op, Session};
 
 /// `SL`, `tas` and `shfl`: one big lock.
 pub struct SingleLock<R, T>(lock_api::Mutex<R, T>);
@@ -108,13 +89,6 @@ impl<T: Measured> Session for Handle<T> {
     }
 }
 
-/// Node replication, with the load's number of replicas.
-pub fn replicated<T: Measured>(load: &Load, filled: &(dyn Fn() -> T + Sync)) -> Replicated<T> {
-    let builder = Replicated::builder();
-    let builder = if let Some(replicas) = load.replicas { builder.replicas(replicas) } else { builder };
-    builder.build(filled)
-}
-
 /// `NR+`: node replication, where a change that may be fake is preceded by a read (paper §3.9).
 pub struct ReadFirst<T: Measured>(pub Replicated<T>);
 
@@ -140,51 +114,5 @@ impl<T: Measured> Session for ReadFirstSession<T> {
             }),
         };
         black_box(response.expect(SOUND));
-    }
-}
-
-/// `LF`: a lock-free skip list. `QUEUE`: as a priority queue, else as a dictionary. `FREES`: what is removed is freed
-/// when no thread can see it any more; else, as in the paper, nothing is freed as long as any session lasts.
-pub struct LockFree<const QUEUE: bool, const FREES: bool>(FraserSkipList);
-
-/// Access to a [`LockFree`], which holds up its freeing if there is to be none.
-pub struct LockFreeSession<'m, const QUEUE: bool> {
-    list: FraserSession<'m>,
-    _no_freeing: Option<rcu::Guard<'m>>,
-}
-
-/// The items' keys, in an order that scatters neighbours in memory, as in `PriorityQueue` and `Dictionary`.
-pub(crate) fn lock_free_keys(queue: bool, items: usize) -> impl Iterator<Item = (u64, u64)> {
-    scattered(items).map(move |at| (if queue { at.wrapping_mul(0x9E37_79B9_7F4A_7C15) } else { 2 * at }, at))
-}
-
-impl<const QUEUE: bool, const FREES: bool> FromIterator<(u64, u64)> for LockFree<QUEUE, FREES> {
-    fn from_iter<I: IntoIterator<Item = (u64, u64)>>(items: I) -> Self {
-        let list = FraserSkipList::default();
-        let mut session = list.session();
-        items.into_iter().for_each(|(key, value)| _ = session.insert(key, value));
-        Self(list)
-    }
-}
-
-impl<const QUEUE: bool, const FREES: bool> Method for LockFree<QUEUE, FREES> {
-    type Session<'m> = LockFreeSession<'m, QUEUE>;
-
-    fn session(&self) -> LockFreeSession<'_, QUEUE> {
-        LockFreeSession { list: self.0.session(), _no_freeing: (!FREES).then(|| self.0.guard()) }
-    }
-}
-
-impl<const QUEUE: bool> Session for LockFreeSession<'_, QUEUE> {
-    #[inline]
-    fn execute(&mut self, op: Op) {
-        let list = &mut self.list;
-        black_box(match op {
-            Op::Read(_) if QUEUE => list.first(),
-            Op::Read(key) => list.get(key),
-            Op::Add(key) => list.insert(key, !key).then_some(key),
-            Op::Remove(_) if QUEUE => list.pop_first().map(|(key, _)| key),
-            Op::Remove(key) => list.remove(key),
-        });
     }
 }

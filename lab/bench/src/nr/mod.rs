@@ -7,47 +7,40 @@
 //! virtual machine, where making one takes no time, it is made anew for each of these, too.
 
 mod clients;
-pub(crate) mod methods;
+mod methods;
 mod skiplist;
-pub(crate) mod structures;
+mod structures;
 
 use std::process::ExitCode;
 use std::rc::Rc;
 
 use archipelago_platform::time::Duration;
-use archipelago_replicate::Combined;
+use archipelago_replicate::{Combined, Replicated};
 use archipelago_server::db::Db;
 use archipelago_sync::lock::{RawDistributedRwLock, RawShfl, RawTas, RawTtas};
 use serde_json::json;
 
 use crate::args::{Nr, NrWork, SimNr};
 use crate::choose;
+use crate::contender::On;
 use crate::failure::Failure;
 use crate::harness::driver::Ready;
 use crate::harness::simulated::{self, Contender};
-use crate::harness::{Command, Entry, Experiment, Turn};
+use crate::harness::{Command, Entry, Experiment, Format, Turn};
+use crate::method::{LockFree, Method};
 use crate::report::row::{Cell, Facts};
 use crate::resources::{self, Held};
 use crate::roster::{Own, Roster};
 use crate::workload::Distribution;
-use crate::ycsb::FORMAT;
 use clients::{Clients, Load, Make, Shared};
-use methods::{LockFree, Method, ReadFirst, ReadersWriterLock, SingleLock, lock_free_keys, replicated};
-use structures::{Dictionary, Measured, PriorityQueue, SortedSet};
+use methods::{ReadFirst, ReadersWriterLock, SingleLock};
+use structures::{Dictionary, Measured, PriorityQueue, SortedSet, lock_free_items};
 
 /// The workloads.
 const WORKLOADS: [&str; 4] = ["pqueue", "dictionary", "sorted-set", "server"];
 
 /// Bytes of an item in one replica.
 const ITEM: u64 = 32;
-
-/// Where a method can be measured.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum On {
-    Both,
-    Native,
-    Simulated,
-}
 
 /// A method's turn.
 type Take = Box<dyn Fn(&Course, &mut Turn<'_>)>;
@@ -82,10 +75,17 @@ fn locks_and_replicas<T: Measured>() -> Vec<Known> {
     ]
 }
 
+/// Node replication, with the load's number of replicas.
+fn replicated<T: Measured>(load: &Load, filled: &(dyn Fn() -> T + Sync)) -> Replicated<T> {
+    let builder = Replicated::builder();
+    let builder = if let Some(replicas) = load.replicas { builder.replicas(replicas) } else { builder };
+    builder.build(filled)
+}
+
 /// Those for a queue, or for a dictionary: no lock-free structure changes two at once.
 fn lock_free<R: Roster, T: Measured, const QUEUE: bool>() -> [Known; 3] {
     fn list<M: FromIterator<(u64, u64)>, T, const QUEUE: bool>(load: &Load, _: &(dyn Fn() -> T + Sync)) -> M {
-        lock_free_keys(QUEUE, load.items).collect()
+        lock_free_items(QUEUE, load.items).collect()
     }
     [
         known(On::Both, "lf", list::<LockFree<QUEUE, false>, T, QUEUE>),
@@ -122,9 +122,9 @@ fn chosen<R: Roster>(
     [methods, workloads]: [&str; 2],
     work: &NrWork,
     replicas: Option<usize>,
-    other: On,
+    simulated: bool,
 ) -> Result<(Vec<&'static str>, Vec<Chosen>), Failure> {
-    let known = |workload| self::methods::<R>(workload).into_iter().filter(|known| known.on != other);
+    let known = |workload| self::methods::<R>(workload).into_iter().filter(|known| known.on.has(simulated));
     // A dictionary can be made concurrent by all of them.
     let names: Vec<&'static str> = known("dictionary").map(|known| known.name).collect();
     let names = choose::names("method", methods, &names)?;
@@ -176,14 +176,14 @@ pub fn run<R: Roster>(args: &Nr, release_memory: fn()) -> Result<ExitCode, Failu
 }
 
 fn experiment<R: Roster>(args: &Nr, release_memory: fn()) -> Result<Experiment<'static>, Failure> {
-    let (names, chosen) = chosen::<R>([&args.method, &args.workload], &args.work, args.replicas, On::Simulated)?;
+    let (names, chosen) = chosen::<R>([&args.method, &args.workload], &args.work, args.replicas, false)?;
     if !R::HAS_LIST && names.contains(&"lf-crossbeam") {
         return Err(Failure::new(
             "--method lf-crossbeam needs the feature 'peers', which this command was built without; lf does not",
         ));
     }
     resources::check_items(args.work.most_items(), ITEM.saturating_mul(args.replicas.unwrap_or(1) as u64), 0)?;
-    let mut experiment = Experiment::new("node replication", &FORMAT, &args.common, 5, Some("sl"), &names)?;
+    let mut experiment = Experiment::new("node replication", &Format::OF_MAPS, &args.common, 5, Some("sl"), &names)?;
     experiment.time = Some(Duration::from_millis(args.millis as u64));
     experiment.facts = Facts::from([("keys", json!("int")), ("batch", json!(0))]);
     for Chosen { cells, methods } in chosen {
@@ -232,7 +232,7 @@ impl Course {
 /// # Errors
 /// If a name is not known.
 pub fn simulated(args: &SimNr) -> Result<Vec<Contender>, Failure> {
-    let (_, chosen) = chosen::<Own>([&args.method, &args.workload], &args.work, None, On::Native)?;
+    let (_, chosen) = chosen::<Own>([&args.method, &args.workload], &args.work, None, true)?;
     let mut contenders = Vec::new();
     for Chosen { cells, methods } in chosen {
         for (cell, load) in cells {

@@ -13,17 +13,7 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
 use super::skiplist::SkipList;
-
-/// A generic operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Op {
-    /// Look at something.
-    Read(u64),
-    /// Put something in (for the sorted set: raise a score).
-    Add(u64),
-    /// Take something out (for the sorted set: raise a score).
-    Remove(u64),
-}
+use crate::method::Op;
 
 /// A structure that is measured.
 pub trait Measured: Sequential<Read: Send + Sync, Write: Send + Sync, Response: Send> + Send + Sync + 'static {
@@ -307,8 +297,13 @@ fn called(command: &str, numbers: &[u64]) -> Call {
     Call { command, args, db: 0, now: 1, seed: 0, wishes: 0, rights: None, deadline: None }
 }
 
+/// The items of a lock-free structure, in an order that scatters neighbours in memory, as in [`PriorityQueue`] and [`Dictionary`].
+pub fn lock_free_items(queue: bool, items: usize) -> impl Iterator<Item = (u64, u64)> {
+    scattered(items).map(move |at| (if queue { at.wrapping_mul(0x9E37_79B9_7F4A_7C15) } else { 2 * at }, at))
+}
+
 /// The numbers below `items` in a shuffled order, the same on every call.
-pub fn scattered(items: usize) -> impl Iterator<Item = u64> {
+fn scattered(items: usize) -> impl Iterator<Item = u64> {
     let mut all: Vec<u64> = (0..items as u64).collect();
     let mut rng = SmallRng::seed_from_u64(7);
     for at in (1..items).rev() {
