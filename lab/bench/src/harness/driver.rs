@@ -8,14 +8,13 @@
 use archipelago_platform::SIMULATED;
 use archipelago_platform::atomic::Ordering;
 
-use archipelago_platform::thread::{self, Pinning};
+use archipelago_platform::thread::{self, Builder, Pinning, Scope, ScopedJoinHandle};
 use archipelago_platform::time::{Duration, Instant};
 use archipelago_platform::topology::{CpuId, Topology};
 use hdrhistogram::Histogram;
 
 use super::gate::Gate;
 use super::program::{Done, Program, Turns};
-use super::threads;
 use crate::failure::Failure;
 use crate::interrupt::{self, Flag};
 use crate::resources::{self, resident_bytes};
@@ -122,7 +121,7 @@ pub fn run(threads: usize, settings: Settings, drive: &dyn Drive) -> Result<Outc
             let gate = &gate;
             // One after the other, so that what a thread needs of memory is known when the next one is started.
             gate.gather(thread);
-            threads::start(scope, move || {
+            start_thread(scope, move || {
                 let _closing = gate.closing();
                 // The CPU is one of the topology's, so only the operating system can refuse; then the thread runs unpinned.
                 let _ = cpu.map(thread::pin_current);
@@ -132,7 +131,7 @@ pub fn run(threads: usize, settings: Settings, drive: &dyn Drive) -> Result<Outc
                 turns.tally.map(|tally| (tally, turns.latency))
             })
         };
-        let beside = drive.beside().map(|beside| threads::start(scope, beside)).transpose();
+        let beside = drive.beside().map(|beside| start_thread(scope, beside)).transpose();
         let workers = beside.and_then(|_| cpus.into_iter().enumerate().map(start).collect::<Result<Vec<_>, _>>());
         if workers.is_err() {
             gate.close();
@@ -166,6 +165,25 @@ pub fn run(threads: usize, settings: Settings, drive: &dyn Drive) -> Result<Outc
         (outcome.wall, outcome.grown, outcome.complete) = (wall, grown, complete);
     }
     Ok(outcome)
+}
+
+/// What must be left of the address space when a thread is started: more than its stack and its allocator's first segment need. A
+/// thread that has no room for what it makes of itself ends the process.
+const ROOM: usize = 128 << 20;
+
+/// Starts a thread of a scope.
+///
+/// # Errors
+/// If the operating system refuses, or there would be next to no room left.
+fn start_thread<'scope, T: Send + 'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    body: impl FnOnce() -> T + Send + 'scope,
+) -> Result<ScopedJoinHandle<'scope, T>, Failure> {
+    let refused = |why| Failure::new(format!("a thread cannot be started: {why}; try fewer --threads"));
+    if !resources::has_room(ROOM) {
+        return Err(refused("there is no room for another in the address space".to_owned()));
+    }
+    Builder::new().spawn_scoped(scope, body).map_err(|error| refused(error.to_string()))
 }
 
 /// Sleeps until `time` has passed since `begun`. False: the run was interrupted before.
