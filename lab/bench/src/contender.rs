@@ -5,7 +5,7 @@ use archipelago_index::{Art, BLinkTree, EunoBTree, EunoSkipList, HydraList, Orde
 use crate::keys::BenchKey;
 
 /// An index with the facts that the driver needs at compile time.
-pub trait Contender<K: BenchKey>: OrderedIndex<K, u64> + Sized + 'static {
+pub trait BenchIndex<K: BenchKey>: OrderedIndex<K, u64> + Sized + 'static {
     /// Whether `update` replaces the value in place. If not, workloads overwrite by `insert`.
     const UPDATES_IN_PLACE: bool = true;
 
@@ -16,31 +16,31 @@ pub trait Contender<K: BenchKey>: OrderedIndex<K, u64> + Sized + 'static {
     fn empty() -> Self;
 }
 
-impl<K: BenchKey> Contender<K> for HydraList<K, u64> {
+impl<K: BenchKey> BenchIndex<K> for HydraList<K, u64> {
     fn empty() -> Self {
         Self::new()
     }
 }
 
-impl<K: BenchKey> Contender<K> for Art<K, u64> {
+impl<K: BenchKey> BenchIndex<K> for Art<K, u64> {
     fn empty() -> Self {
         Self::new()
     }
 }
 
-impl<K: BenchKey> Contender<K> for BLinkTree<K, u64> {
+impl<K: BenchKey> BenchIndex<K> for BLinkTree<K, u64> {
     fn empty() -> Self {
         Self::new()
     }
 }
 
-impl<K: BenchKey> Contender<K> for EunoBTree<K, u64> {
+impl<K: BenchKey> BenchIndex<K> for EunoBTree<K, u64> {
     fn empty() -> Self {
         Self::new()
     }
 }
 
-impl<K: BenchKey> Contender<K> for EunoSkipList<K, u64> {
+impl<K: BenchKey> BenchIndex<K> for EunoSkipList<K, u64> {
     fn empty() -> Self {
         Self::new()
     }
@@ -49,10 +49,10 @@ impl<K: BenchKey> Contender<K> for EunoSkipList<K, u64> {
 /// Code that works with any contender.
 pub trait Visit<K: BenchKey> {
     /// Called with the type behind a name, and how an empty one is made.
-    fn made<I: Contender<K>>(&mut self, info: &'static Info, empty: fn() -> I);
+    fn made<I: BenchIndex<K>>(&mut self, info: &'static Info, empty: fn() -> I);
 
-    /// The same of a type whose [`Contender::empty`] makes it.
-    fn visit<I: Contender<K>>(&mut self, info: &'static Info) {
+    /// The same of a type whose [`BenchIndex::empty`] makes it.
+    fn visit<I: BenchIndex<K>>(&mut self, info: &'static Info) {
         self.made(info, I::empty);
     }
 }

@@ -1,6 +1,6 @@
 //! Workloads, drivers, measurement and reports: the `archipelago` command without its `main` and without peers.
 //!
-//! Peers come from outside: an adapter implements [`Contender`](contender::Contender) (or [`Method`](method::Method)), a
+//! Peers come from outside: an adapter implements [`BenchIndex`](contender::BenchIndex) (or [`Method`](method::Method)), a
 //! [`Roster`] lists the adapters, and [`run`] takes the roster as a type.
 
 // A stream that is full or closed is no reason to panic: see `output`.

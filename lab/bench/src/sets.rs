@@ -16,7 +16,7 @@ use crate::report::row::{Cell, Facts};
 use crate::resources;
 use crate::workload::Distribution;
 use clients::Spec;
-use contenders::{Contender, STRUCTURES};
+use contenders::{Over, STRUCTURES};
 
 /// The fields of its rows. `abort_percent`: attempts at updates that were repeated, in percent of all attempts;
 /// `grown_bytes`: by how much the process's resident memory has grown meanwhile, where the system tells.
@@ -62,7 +62,7 @@ fn experiment(args: &Sets) -> Result<Experiment<'static>, Failure> {
 ///
 /// # Errors
 /// If the distribution is none, or needs keys that come in an order.
-fn cells(work: &SetsWork, chosen: &'static [Contender], stuck_reader: bool) -> Result<Cells<Spec>, Failure> {
+fn cells(work: &SetsWork, chosen: &'static [Over], stuck_reader: bool) -> Result<Cells<Spec>, Failure> {
     let distribution = Distribution::parse(&work.distribution)?;
     if distribution == Distribution::Latest {
         return Err(Failure::new("--distribution latest: sets have no latest key; try uniform or zipf:0.99"));

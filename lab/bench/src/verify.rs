@@ -21,7 +21,7 @@ use std::process::ExitCode;
 use archipelago_platform::time::Duration;
 
 use crate::args::Verify;
-use crate::contender::{Contender, Info, Visit};
+use crate::contender::{BenchIndex, Info, Visit};
 use crate::failure::Failure;
 use crate::harness::threads;
 use crate::interrupt;
@@ -108,7 +108,7 @@ struct Exam<'a, K> {
 }
 
 impl<K: BenchKey> Visit<K> for Exam<'_, K> {
-    fn made<I: Contender<K>>(&mut self, _: &'static Info, empty: fn() -> I) {
+    fn made<I: BenchIndex<K>>(&mut self, _: &'static Info, empty: fn() -> I) {
         let Exam { keys, seed, .. } = *self;
         self.part(empty, |map, clock| model::examine(map, keys, seed, clock));
         self.part(empty, |map, clock| own::examine(map, keys, clock));
@@ -119,7 +119,7 @@ impl<K: BenchKey> Visit<K> for Exam<'_, K> {
 
 impl<K: BenchKey> Exam<'_, K> {
     /// A part, on an empty map.
-    fn part<I: Contender<K>>(&mut self, empty: fn() -> I, part: impl FnOnce(&dyn Subject<K>, Clock) -> Verdict) {
+    fn part<I: BenchIndex<K>>(&mut self, empty: fn() -> I, part: impl FnOnce(&dyn Subject<K>, Clock) -> Verdict) {
         let clock = Clock { time: self.time };
         // An index that panics has failed; the others go on.
         let verdict = catch_unwind(AssertUnwindSafe(|| part(&empty(), clock)));

@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use serde_json::json;
 
 use crate::args::{SimYcsb, Ycsb};
-use crate::contender::{Contender, Info, Visit};
+use crate::contender::{BenchIndex, Info, Visit};
 use crate::failure::Failure;
 use crate::harness::driver::Ready;
 use crate::harness::simulated;
@@ -193,7 +193,7 @@ struct One<'a, 't, K> {
 }
 
 impl<K: BenchKey> Visit<K> for One<'_, '_, K> {
-    fn made<I: Contender<K>>(&mut self, _: &'static Info, empty: fn() -> I) {
+    fn made<I: BenchIndex<K>>(&mut self, _: &'static Info, empty: fn() -> I) {
         let held = Held::now(self.plan.release_memory);
         let mut shared = Shared { index: empty(), parts: Vec::new() };
         let mut bytes_per_key = None;
@@ -266,7 +266,7 @@ struct Simulate<'a> {
 }
 
 impl<K: BenchKey> Visit<K> for Simulate<'_> {
-    fn made<I: Contender<K>>(&mut self, info: &'static Info, empty: fn() -> I) {
+    fn made<I: BenchIndex<K>>(&mut self, info: &'static Info, empty: fn() -> I) {
         let program = simulated::program(Clients::<K, I>::new(self.work.clone(), empty));
         self.contenders.push(simulated::Contender { name: info.name.to_owned(), cell: self.cell.clone(), program });
     }

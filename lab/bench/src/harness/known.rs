@@ -24,7 +24,7 @@ pub struct Known<A> {
     /// Its program on this machine, of its name, a cell's number and an `A`.
     pub native: fn(&'static str, usize, A) -> Entry<'static>,
     /// The same on the virtual one.
-    pub simulate: fn(&'static str, A) -> simulated::Program,
+    pub simulate: fn(&'static str, A) -> simulated::Simulation,
 }
 
 /// Cells, what the programs in them are made of, and the contenders.

@@ -50,7 +50,7 @@ struct Known {
     name: &'static str,
     on: On,
     take: Take,
-    simulate: Box<dyn Fn(Load) -> simulated::Program>,
+    simulate: Box<dyn Fn(Load) -> simulated::Simulation>,
 }
 
 fn known<T: Measured, M: Method + 'static>(on: On, name: &'static str, make: Make<T, M>) -> Known {

@@ -17,7 +17,7 @@ use crate::harness::{Entry, Known, simulated};
 pub const STRUCTURES: [&str; 3] = ["list", "hash", "tree"];
 
 /// Over which of the [`STRUCTURES`], and the mechanism.
-pub type Contender = (&'static str, Known<Spec>);
+pub type Over = (&'static str, Known<Spec>);
 
 /// MV-RLU and the variants of the factor analysis, each differing from `mvrlu` in one thing.
 fn mvrlu(variant: &str) -> OverMvRlu {
@@ -83,7 +83,7 @@ macro_rules! over {
 }
 
 /// All of them, in the order of reports.
-fn all() -> Vec<Contender> {
+fn all() -> Vec<Over> {
     let rcu = [
         contender!("list", "rcu", |_| List::<OverRcu>::default()),
         contender!("hash", "rcu", |spec| Hash::<OverRcu>::with_buckets(spec.buckets)),
@@ -134,9 +134,9 @@ fn all() -> Vec<Contender> {
 ///
 /// # Errors
 /// If a name is unknown, or nothing is left.
-pub fn select(structures: &str, mechanisms: &str) -> Result<&'static [Contender], Failure> {
+pub fn select(structures: &str, mechanisms: &str) -> Result<&'static [Over], Failure> {
     let mut all = all();
-    let chosen = |what: &str, list: &str, name: fn(&Contender) -> &'static str| {
+    let chosen = |what: &str, list: &str, name: fn(&Over) -> &'static str| {
         choose::names(what, list, &all.iter().map(name).collect::<Vec<_>>())
     };
     let structure = chosen("structure", structures, |contender| contender.0)?;

@@ -34,7 +34,7 @@ const PANICS: u8 = 10;
 /// One lock around a `BTreeMap`, and a fault.
 struct Faulty<K, const FAULT: u8>(RwLock<BTreeMap<K, u64>>);
 
-impl<K: BenchKey, const FAULT: u8> Contender<K> for Faulty<K, FAULT> {
+impl<K: BenchKey, const FAULT: u8> BenchIndex<K> for Faulty<K, FAULT> {
     fn empty() -> Self {
         Faulty(RwLock::new(BTreeMap::new()))
     }

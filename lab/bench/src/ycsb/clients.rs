@@ -9,7 +9,7 @@ use archipelago_platform::SIMULATED;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 
-use crate::contender::Contender;
+use crate::contender::BenchIndex;
 use crate::harness::program::{Done, Program, Turns, from_every_node};
 use crate::keys::{BenchKey, KeyKind};
 use crate::workload::{Distribution, Kind, Op, Stream, Workload, stream};
@@ -54,13 +54,13 @@ pub struct Shared<'a, K: Clone, I> {
     pub parts: Vec<Part<'a, K>>,
 }
 
-impl<K: BenchKey, I: Contender<K>> Clients<'_, K, I> {
+impl<K: BenchKey, I: BenchIndex<K>> Clients<'_, K, I> {
     pub fn new(work: Work, empty: fn() -> I) -> Self {
         Clients { work, empty, keys: PhantomData }
     }
 }
 
-impl<'a, K: BenchKey, I: Contender<K>> Program for Clients<'a, K, I> {
+impl<'a, K: BenchKey, I: BenchIndex<K>> Program for Clients<'a, K, I> {
     type Shared = Shared<'a, K, I>;
 
     /// Loads the index, also for the workload that loads: that one inserts more.
@@ -130,7 +130,7 @@ impl<'a, K: BenchKey, I: Contender<K>> Program for Clients<'a, K, I> {
 }
 
 /// Fills the index from every node in turn.
-fn load<K: BenchKey, I: Contender<K>>(index: &I, keys: &[K]) {
+fn load<K: BenchKey, I: BenchIndex<K>>(index: &I, keys: &[K]) {
     let size = keys.len().div_ceil(64);
     from_every_node(keys.len().div_ceil(size), |part| {
         let session = index.pin();
@@ -144,7 +144,7 @@ fn load<K: BenchKey, I: Contender<K>>(index: &I, keys: &[K]) {
 /// In line, all of it but scans: what the driver adds to a look-up takes room in the processor's reorder window, which
 /// overlaps the cache misses of one operation with the next one's.
 #[inline(always)]
-fn execute<K: BenchKey, I: Contender<K>>(session: &I::Session<'_>, op: Op, key: &K, value: u64) -> bool {
+fn execute<K: BenchKey, I: BenchIndex<K>>(session: &I::Session<'_>, op: Op, key: &K, value: u64) -> bool {
     match op.kind {
         Kind::Read => black_box(session.get(key)).is_some(),
         Kind::Update => overwrite::<K, I>(session, key, value),
@@ -161,7 +161,7 @@ fn execute<K: BenchKey, I: Contender<K>>(session: &I::Session<'_>, op: Op, key: 
 }
 
 #[inline(never)]
-fn scan<K: BenchKey, I: Contender<K>>(session: &I::Session<'_>, span: usize, from: &K) -> bool {
+fn scan<K: BenchKey, I: BenchIndex<K>>(session: &I::Session<'_>, span: usize, from: &K) -> bool {
     let mut sum = 0u64;
     let visited = session.scan(from, span, |key, value| sum = sum.wrapping_add(K::touch(key) ^ value));
     black_box(sum);
@@ -170,7 +170,7 @@ fn scan<K: BenchKey, I: Contender<K>>(session: &I::Session<'_>, span: usize, fro
 
 /// The index's best way to overwrite. `insert` cannot tell for every index whether the key was there.
 #[inline(always)]
-fn overwrite<K: BenchKey, I: Contender<K>>(session: &I::Session<'_>, key: &K, value: u64) -> bool {
+fn overwrite<K: BenchKey, I: BenchIndex<K>>(session: &I::Session<'_>, key: &K, value: u64) -> bool {
     if I::UPDATES_IN_PLACE {
         return session.replace(key, value).is_some();
     }
