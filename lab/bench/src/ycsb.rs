@@ -10,6 +10,7 @@ mod plan;
 
 use std::process::ExitCode;
 
+use archipelago_platform::pad::CachePadded;
 use serde_json::json;
 
 use crate::args::{SimYcsb, Ycsb};
@@ -195,7 +196,7 @@ struct One<'a, 't, K> {
 impl<K: BenchKey> Visit<K> for One<'_, '_, K> {
     fn made<I: BenchIndex<K>>(&mut self, _: &'static Info, empty: fn() -> I) {
         let held = Held::now(self.plan.release_memory);
-        let mut shared = Shared { index: empty(), parts: Vec::new() };
+        let mut shared = Shared { index: empty(), parts: CachePadded::default() };
         let mut bytes_per_key = None;
         for prepared in self.streams {
             if self.turn.is_over() {
@@ -204,7 +205,7 @@ impl<K: BenchKey> Visit<K> for One<'_, '_, K> {
             self.turn.say(&format!("{}, {} threads", prepared.workload.name(), self.turn.threads));
             let (distribution, count) = (self.plan.distribution, self.keys.loaded.len());
             let work = Work { workload: prepared.workload, distribution, keys: self.kind.clone(), count };
-            shared.parts = prepared.parts(self.plan, &self.keys.loaded);
+            *shared.parts = prepared.parts(self.plan, &self.keys.loaded);
             let outcome = self.turn.drive(&Ready { program: &Clients::new(work, empty), shared: &shared });
             if prepared.workload == Workload::Load {
                 bytes_per_key = held.since(self.keys.loaded.len());

@@ -3,6 +3,7 @@
 use std::hint::black_box;
 use std::sync::OnceLock;
 
+use archipelago_platform::pad::CachePadded;
 use archipelago_platform::{SIMULATED, touch_mut};
 use archipelago_sim::world;
 use rand::rngs::SmallRng;
@@ -69,7 +70,8 @@ pub struct Clients<T, M> {
 /// A method with the operations of every thread.
 pub struct Shared<M> {
     pub method: M,
-    pub streams: Vec<Vec<Op>>,
+    /// On no line of the method, which operations change.
+    pub streams: CachePadded<Vec<Vec<Op>>>,
 }
 
 impl<T: Measured, M: Method> Clients<T, M> {
@@ -101,7 +103,7 @@ impl<T: Measured, M: Method> Program for Clients<T, M> {
     type Shared = Shared<M>;
 
     fn setup(&self, threads: usize, seed: u64) -> Shared<M> {
-        Shared { method: self.method(), streams: self.streams(threads, seed) }
+        Shared { method: self.method(), streams: CachePadded::new(self.streams(threads, seed)) }
     }
 
     fn body(&self, shared: &Shared<M>, turns: &mut impl Turns) {

@@ -14,6 +14,7 @@ mod structures;
 use std::process::ExitCode;
 use std::rc::Rc;
 
+use archipelago_platform::pad::CachePadded;
 use archipelago_platform::time::Duration;
 use archipelago_replicate::{Combined, Replicated};
 use archipelago_server::db::Db;
@@ -212,7 +213,7 @@ struct Course {
 impl Course {
     fn take<T: Measured, M: Method>(&self, make: Make<T, M>, turn: &mut Turn<'_>) {
         let held = Held::now(self.release_memory);
-        let mut shared = Shared { method: Clients::new(self.loads[0], make).method(), streams: Vec::new() };
+        let mut shared = Shared { method: Clients::new(self.loads[0], make).method(), streams: CachePadded::default() };
         let memory = held.since(self.loads[0].items);
         for (cell, &load) in (self.first..).zip(&self.loads) {
             if turn.is_over() {
@@ -220,7 +221,7 @@ impl Course {
             }
             turn.say_cell(cell);
             let program = &Clients::new(load, make);
-            shared.streams = program.streams(turn.threads, self.seed);
+            *shared.streams = program.streams(turn.threads, self.seed);
             let outcome = turn.drive(&Ready { program, shared: &shared });
             turn.record(cell, outcome, &[("bytes_per_key", memory)]);
         }

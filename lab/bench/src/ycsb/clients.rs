@@ -6,6 +6,7 @@ use std::borrow::Cow;
 
 use archipelago_index::OrderedSession;
 use archipelago_platform::SIMULATED;
+use archipelago_platform::pad::CachePadded;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 
@@ -51,7 +52,8 @@ pub struct Clients<'a, K, I> {
 /// An index with what every thread does to it.
 pub struct Shared<'a, K: Clone, I> {
     pub index: I,
-    pub parts: Vec<Part<'a, K>>,
+    /// On no line of the index, which operations change.
+    pub parts: CachePadded<Vec<Part<'a, K>>>,
 }
 
 impl<K: BenchKey, I: BenchIndex<K>> Clients<'_, K, I> {
@@ -76,7 +78,7 @@ impl<'a, K: BenchKey, I: BenchIndex<K>> Program for Clients<'a, K, I> {
             let fresh = &keys.fresh[thread * FRESH..][..FRESH];
             Part::Stream(Cow::Owned(stream(*workload, *distribution, STREAM, &keys.loaded, fresh, seed)))
         };
-        let parts = (0..threads).map(part).collect();
+        let parts = CachePadded::new((0..threads).map(part).collect());
         Shared { index, parts }
     }
 
