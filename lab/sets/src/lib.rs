@@ -14,6 +14,7 @@
 //! | [`OverRlu`] | linearizable | a snapshot, never waits | as above, and a commit waits for readers |
 //! | [`OverRcu`] | linearizable | under the writers' locks | one at a time for each lock: one for a list or tree, one per bucket |
 //! | [`OverRcuHmcs`] | linearizable | under the writers' locks | as over RCU, by a hierarchical lock |
+//! | [`SynchronousRcu`] | linearizable | under the writers' locks | as over RCU, and whoever takes a node out waits for readers |
 //! | [`OverRcx`], [`OverRcxStriped`] | linearizable | one after another | run side by side, with the nodes that they change locked by two levels |
 //! | [`RcuHtm`] | linearizable | one after another | run side by side, each a transaction |
 //! | [`RcuHtmOneLock`] | linearizable | one after another | the same, with one lock for those that aborted ten times |
@@ -50,6 +51,7 @@ mod rcu_htm;
 mod rcu_htm_one_lock;
 mod shared;
 mod skip_list;
+mod synchronous_rcu;
 mod tag;
 mod tree;
 mod visit;
@@ -69,6 +71,7 @@ pub use over_rlu::OverRlu;
 pub use rcu_htm::RcuHtm;
 pub use rcu_htm_one_lock::RcuHtmOneLock;
 pub use skip_list::{FraserSession, FraserSkipList};
+pub use synchronous_rcu::SynchronousRcu;
 pub use tree::{Tree, TreeSession};
 pub use visit::Visit;
 

@@ -21,19 +21,12 @@ pub struct RcuUnder<L> {
     /// As many as the structure has asked for, or one.
     locks: Box<[L]>,
     one: bool,
-    synchronous: bool,
 }
 
 impl<L: Default> RcuUnder<L> {
     /// With one lock for all of a structure, a hash table too.
     pub fn with_one_lock() -> Self {
         Self { one: true, ..Self::default() }
-    }
-
-    /// With updates that wait for a grace period after they have taken a node out, as those of the RCU that papers compare with: their
-    /// `synchronize_rcu` stands before each `free`.
-    pub fn synchronous() -> Self {
-        Self { synchronous: true, ..Self::default() }
     }
 }
 
@@ -142,15 +135,11 @@ impl<L: Exclusive, const LINKS: usize> Session<LINKS> for RcuSession<'_, L> {
     #[inline]
     fn update<R>(&mut self, scopes: &[usize], mut body: impl FnMut(&mut Locked<'_>) -> Result<R, Conflict>) -> R {
         self.reader.give_way();
-        let mut locked = Locked { domain: &self.over.domain, reader: &self.reader, retired: false };
-        let result = self.locked(scopes, || {
+        self.locked(scopes, || {
+            let mut locked = Locked { domain: &self.over.domain, reader: &self.reader };
             let Ok(result) = body(&mut locked) else { unreachable!("nothing conflicts under the locks") };
             result
-        });
-        if self.over.synchronous && locked.retired {
-            self.over.domain.synchronize();
-        }
-        result
+        })
     }
 
     fn aborts(&self) -> u64 {
@@ -163,7 +152,6 @@ impl<L: Exclusive, const LINKS: usize> Session<LINKS> for RcuSession<'_, L> {
 pub struct Locked<'s> {
     domain: &'s Domain,
     reader: &'s Reader<'s>,
-    retired: bool,
 }
 
 impl<const LINKS: usize> View<LINKS> for Locked<'_> {
@@ -210,7 +198,6 @@ impl<const LINKS: usize> Update<LINKS> for Locked<'_> {
     unsafe fn retire(&mut self, link: RcuLink<LINKS>, _: &Node<RcuLink<LINKS>, LINKS>) -> Result<(), Conflict> {
         // SAFETY: from `Shared::boxed`; the caller's promise, given that the node is unlinked already.
         unsafe { self.reader.enter().retire_box(link.0.as_ptr()) };
-        self.retired = true;
         Ok(())
     }
 

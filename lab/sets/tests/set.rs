@@ -9,7 +9,7 @@ use archipelago_platform::atomic::{AtomicBool, AtomicI64, Ordering};
 use archipelago_platform::thread;
 use archipelago_sets::{
     CitrusTree, Forest, FraserSkipList, HarrisList, Hash, HazardList, List, Mechanism, OverMvRlu, OverRcu, OverRcuHmcs,
-    OverRcx, OverRcxStriped, OverRlu, RcuHtm, RcuHtmOneLock, Set, SetSession, Tree, Visit,
+    OverRcx, OverRcxStriped, OverRlu, RcuHtm, RcuHtmOneLock, Set, SetSession, SynchronousRcu, Tree, Visit,
 };
 use archipelago_sync::mvrlu::{ClockKind, Domain, Tuning};
 use archipelago_sync::rcx::{Padding, Rcx, Striped};
@@ -73,7 +73,9 @@ fn each(test: &dyn Tested) {
     test.run(Promise::Ordered, Tree::<OverRcu>::default());
     test.run(Promise::Ordered, List::<OverRcuHmcs>::default());
     test.run(Promise::Hashed, Hash::<OverRcu>::over(OverRcu::with_one_lock(), 5));
-    test.run(Promise::Ordered, Tree::<OverRcu>::over(OverRcu::synchronous()));
+    test.run(Promise::Ordered, List::<SynchronousRcu>::default());
+    test.run(Promise::Hashed, Hash::<SynchronousRcu>::with_buckets(5));
+    test.run(Promise::Ordered, Tree::<SynchronousRcu>::default());
     each_side_by_side(test);
     test.run(Promise::Rival, HarrisList::default());
     test.run(Promise::RivalTable, HarrisList::with_buckets(5));

@@ -2,7 +2,7 @@
 
 use archipelago_sets::{
     CitrusTree, HarrisList, Hash, HazardList, List, OverMvRlu, OverRcu, OverRcuHmcs, OverRcx, OverRcxStriped, OverRlu,
-    RcuHtm, RcuHtmOneLock, Tree,
+    RcuHtm, RcuHtmOneLock, SynchronousRcu, Tree,
 };
 use archipelago_sync::mvrlu::{ClockKind, Collection, Domain, Tuning};
 use archipelago_sync::rcx::{Builder, Rcx, Striped};
@@ -122,7 +122,7 @@ fn all() -> Vec<Over> {
         over!("rcu-htm-by-locks", RcuHtm::over(Region::by_version_locks())),
         over!("rcu-hmcs", OverRcuHmcs::default()),
         over!("rcu-one-lock", OverRcu::with_one_lock()),
-        over!("rcu-synchronous", OverRcu::synchronous()),
+        over!("rcu-synchronous", SynchronousRcu::default()),
     ]
     .into_iter()
     .flatten()
