@@ -114,7 +114,8 @@ impl<'a, K: BenchKey, I: BenchIndex<K>> Program for Clients<'a, K, I> {
                 turns.correct(|batches| (keys.len().min(batches * size), misses));
             }
             Part::Stream(stream) => {
-                let Stream { ops, keys } = &**stream;
+                // Slices, so that where these are is no memory that threads share.
+                let (ops, keys) = (&stream.ops[..], &stream.keys[..]);
                 // Natively nothing is added to an operation that it can do without.
                 let limit = if SIMULATED { usize::MAX } else { ops.len() };
                 let op = |i: usize| {
