@@ -15,7 +15,7 @@ use archipelago_check::hostile::{
 use archipelago_check::watchdog::watchdog;
 use archipelago_sets::{
     CitrusTree, FraserSkipList, HarrisList, Hash, HazardList, List, OverMvRlu, OverRcu, OverRcx, OverRcxStriped,
-    OverRlu, RcuHtm, RcuHtmOneLock, Set, SetSession, Tree, Visit,
+    OverRlu, RcuHtm, RcuHtmOneLock, Set, SetSession, SynchronousRcu, Tree, Visit,
 };
 use archipelago_sync::mvrlu::ClockKind;
 use archipelago_sync::rcx::Rcx;
@@ -80,6 +80,7 @@ fn each_over_rcu(test: &impl Test) {
     test.run("list over RCU", List::<OverRcu>::default(), Beside::GoOn);
     test.run("table over RCU", Hash::<OverRcu>::with_buckets(16), Beside::GoOn);
     test.run("tree over RCU", Tree::<OverRcu>::default(), Beside::Wait);
+    test.run("list over RCU that waits", List::<SynchronousRcu>::default(), Beside::Wait);
     test.run("Harris list", HarrisList::default(), Beside::GoOn);
     test.run("Harris table", HarrisList::with_buckets(16), Beside::GoOn);
     test.run("Harris list, hazard pointers", HazardList::default(), Beside::GoOn);

@@ -10,7 +10,7 @@
 use archipelago_platform::model::model;
 use archipelago_platform::sync::Arc;
 use archipelago_platform::thread;
-use archipelago_sets::{CitrusTree, FraserSkipList, HarrisList, List, OverRcu, Set, SetSession, Tree};
+use archipelago_sets::{CitrusTree, FraserSkipList, HarrisList, List, OverRcu, Set, SetSession, SynchronousRcu, Tree};
 
 /// Fills a set, and runs two threads on it, in all schedules with at most this many preemptions.
 fn beside<S: Set + Default + 'static>(
@@ -113,6 +113,12 @@ fn skip_list() {
 fn list_over_rcu() {
     rivals::<List<OverRcu>>(2);
     in_order::<List<OverRcu>>(2);
+}
+
+#[test]
+fn list_over_rcu_that_waits() {
+    rivals::<List<SynchronousRcu>>(2);
+    in_order::<List<SynchronousRcu>>(2);
 }
 
 #[test]

@@ -172,6 +172,9 @@ impl Turns<'_> {
         }
         let begun = self.begun.replace(now);
         let course = &self.counts.course;
+        if begun.is_none() {
+            course.arrive(now);
+        }
         match course.pass(now, begun.is_some()) {
             Phase::Warming => {}
             Phase::Measured => {
@@ -288,7 +291,8 @@ pub fn run<S>(
         return Err(only_simulated().expect_err("it was not built for the virtual machine"));
     }
     let (turns, at_start, at_end, kinds, retry_percent, attempts) = Default::default();
-    let counts = Counts { course: Course::new(setting.wish), turns, kinds, retry_percent, attempts, at_start, at_end };
+    let counts =
+        Counts { course: Course::new(setting.wish, threads), turns, kinds, retry_percent, attempts, at_start, at_end };
     let body = |shared: &S, client: Client| {
         let (begun, updates, kinds) = Default::default();
         let mut turns = Turns { client, counts: &counts, begun, updates, kinds };

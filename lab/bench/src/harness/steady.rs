@@ -6,6 +6,9 @@
 //! steady. Looking at quarters of all that has been, not of a fixed window, finds slow drifts too: a cache that still fills
 //! shows as a lead of the last quarter, and, where few operations make quarters alike by chance, of this look.
 //!
+//! *Beginning.* Time counts from when the last thread has begun: making a session may take a thread long where hundreds do, and
+//! what the first ones do meanwhile is no throughput of all.
+//!
 //! *Measuring.* The span is doubled until enough operations have ended within it. Both end when patience does, and say so.
 //!
 //! Everything here is the simulation's own bookkeeping: it costs no virtual time, and allocates nothing, since whatever
@@ -38,6 +41,10 @@ pub struct Wish {
 #[derive(Debug)]
 pub struct Course {
     wish: Wish,
+    /// Threads that have not begun.
+    missing: Cell<usize>,
+    /// When the last one has, or was not waited for any longer.
+    began: Cell<Option<u64>>,
     /// When the measurement began.
     from: Cell<Option<u64>>,
     /// When the present phase ends, or is looked at.
@@ -64,19 +71,46 @@ pub enum Phase {
 }
 
 impl Course {
-    /// A run that has not begun.
-    pub fn new(wish: Wish) -> Self {
-        let until = wish.warm_ns.unwrap_or(wish.measured_ns);
-        let (from, over, steady, ops, quarters, before) = Default::default();
-        let course = Course { wish, from, until: Cell::new(until), over, steady, ops, quarters, before };
-        course.steady.set(true);
+    /// A run that begins when so many threads have.
+    pub fn new(wish: Wish, threads: usize) -> Self {
+        let (began, from, until, over, ops, quarters, before) = Default::default();
+        let (missing, steady) = (Cell::new(threads), Cell::new(true));
+        let course = Course { wish, missing, began, from, until, over, steady, ops, quarters, before };
+        if threads == 0 {
+            course.start(0);
+        }
         course
+    }
+
+    fn start(&self, now: u64) {
+        self.began.set(Some(now));
+        self.until.set(now + self.wish.warm_ns.unwrap_or(self.wish.measured_ns));
+    }
+
+    /// A client begins.
+    pub fn arrive(&self, now: u64) {
+        self.missing.set(self.missing.get() - 1);
+        if self.missing.get() == 0 && self.began.get().is_none() {
+            self.start(now);
+        }
+    }
+
+    /// When time began to count; none, while a client has not begun and is still waited for.
+    fn began(&self, now: u64) -> Option<u64> {
+        if self.began.get().is_none() && now >= self.wish.patience_ns {
+            self.start(now);
+            self.steady.set(false);
+        }
+        self.began.get()
     }
 
     /// A client passes at `now`, having ended an operation or not.
     pub fn pass(&self, now: u64, ended: bool) -> Phase {
+        let Some(began) = self.began(now) else {
+            return if self.over.get() { Phase::Over } else { Phase::Warming };
+        };
         while !self.over.get() && now >= self.until.get() {
-            self.end_phase();
+            self.end_phase(began);
         }
         match self.from.get() {
             _ if self.over.get() => return Phase::Over,
@@ -88,7 +122,8 @@ impl Course {
         }
         // Those of the next look begin where this one is.
         let [third, last] = &self.quarters;
-        let (half, fourth) = (self.until.get() / 2, self.until.get() / 4);
+        let (now, all) = (now - began, self.until.get() - began);
+        let (half, fourth) = (all / 2, all / 4);
         if ended && now >= half {
             let quarter = if now < half + fourth { third } else { last };
             quarter.set(quarter.get() + 1);
@@ -101,17 +136,18 @@ impl Course {
         self.over.set(true);
     }
 
-    fn end_phase(&self) {
+    fn end_phase(&self, began: u64) {
         let (until, Wish { warm_ns, measured_ns, min_ops, patience_ns }) = (self.until.get(), self.wish);
         match self.from.get() {
             None => {
                 let steady = warm_ns.is_some() || self.is_steady();
-                if steady || until * 2 > patience_ns {
-                    self.steady.set(steady);
+                let longer = 2 * (until - began);
+                if steady || longer > patience_ns {
+                    self.steady.set(self.steady.get() && steady);
                     self.from.set(Some(until));
                     self.until.set(until + measured_ns);
                 } else {
-                    self.until.set(until * 2);
+                    self.until.set(began + longer);
                     let seen = self.quarters.iter().map(|quarter| quarter.replace(0)).sum();
                     self.before.set(Some(seen));
                 }
@@ -181,7 +217,7 @@ mod tests {
 
     #[test]
     fn an_even_pace_is_steady_at_the_second_look() {
-        let course = Course::new(WISH);
+        let course = Course::new(WISH, 0);
         assert_eq!(drive(&course, |_| 4), (8_000, 1_000));
         assert!(course.steady() && course.measured_ns() == 4_000);
     }
@@ -189,13 +225,13 @@ mod tests {
     #[test]
     fn too_few_operations_are_no_pace() {
         // A quarter of 8,000 ns sees 100 operations of 20 ns, one of 16,000 sees 200.
-        assert_eq!(drive(&Course::new(WISH), |_| 20).0, 16_000);
+        assert_eq!(drive(&Course::new(WISH, 0), |_| 20).0, 16_000);
     }
 
     /// Fifty times slower until 30 us: the quarters of 32 us differ, those of 64 us don't, but from that look; 128 us is all even.
     #[test]
     fn a_slow_start_is_waited_for() {
-        let course = Course::new(WISH);
+        let course = Course::new(WISH, 0);
         let (from, ops) = drive(&course, |now| if now < 30_000 { 50 } else { 1 });
         assert_eq!((from, ops), (128_000, 4_000));
         assert!(course.steady());
@@ -205,7 +241,7 @@ mod tests {
     /// alike, and only the look before tells.
     #[test]
     fn a_drift_between_looks_is_waited_for() {
-        let course = Course::new(WISH);
+        let course = Course::new(WISH, 0);
         let takes = |now: u64| (12.0 * 1.5_f64.powi(18 - (now * 33 / 32 + 1).ilog2().min(18) as i32)) as u64;
         let (from, _) = drive(&course, takes);
         assert!(course.steady() && from == 1_024_000, "steady from {from} ns on");
@@ -214,7 +250,7 @@ mod tests {
     /// Three times as fast in the third quarter of each look as in the last one: looks are alike, and only their quarters tell.
     #[test]
     fn a_swing_within_looks_is_not_steady() {
-        let course = Course::new(Wish { patience_ns: 200_000, ..WISH });
+        let course = Course::new(Wish { patience_ns: 200_000, ..WISH }, 0);
         let takes = |now: u64| {
             let half = 2_000 << (now / 2_000).max(1).ilog2();
             if now < half + half / 2 { 2 } else { 6 }
@@ -226,7 +262,7 @@ mod tests {
     /// A pace that doubles with the time is never steady, and patience ends the wait.
     #[test]
     fn patience_ends_and_says_so() {
-        let course = Course::new(Wish { patience_ns: 100_000, ..WISH });
+        let course = Course::new(Wish { patience_ns: 100_000, ..WISH }, 0);
         let (from, ops) = drive(&course, |now| (2_000_000 / (now + 10_000)).max(1));
         assert!(from == 64_000 && ops > 0 && !course.steady());
     }
@@ -234,17 +270,38 @@ mod tests {
     #[test]
     fn the_span_is_doubled_for_the_operations() {
         let wish = Wish { warm_ns: Some(1_000), min_ops: 30, ..WISH };
-        let course = Course::new(wish);
+        let course = Course::new(wish, 0);
         // 4, 8, 16 operations within 4, 8, 16 us; 32 within 32.
         assert_eq!(drive(&course, |_| 1_000), (1_000, 32));
         assert_eq!(course.measured_ns(), 32_000);
-        let course = Course::new(Wish { patience_ns: 10_000, ..wish });
+        let course = Course::new(Wish { patience_ns: 10_000, ..wish }, 0);
         assert_eq!(drive(&course, |_| 1_000), (1_000, 8));
+    }
+
+    /// The first of two threads does nothing that counts before the other one has begun, and not forever.
+    #[test]
+    fn all_are_waited_for() {
+        let wish = Wish { warm_ns: Some(1_000), patience_ns: 50_000, ..WISH };
+        let course = Course::new(wish, 2);
+        course.arrive(0);
+        assert_eq!([2_000, 9_000].map(|now| course.pass(now, true)), [Phase::Warming; 2]);
+        course.arrive(10_000);
+        assert_eq!(course.pass(10_999, true), Phase::Warming);
+        assert_eq!((course.pass(11_000, true), course.pass(15_000, true)), (Phase::Measured, Phase::Over));
+        assert_eq!((course.from(), course.ops(), course.steady()), (11_000, 1, true));
+        let course = Course::new(wish, 2);
+        course.arrive(0);
+        assert_eq!(
+            [49_000, 50_000, 51_000].map(|now| course.pass(now, true)),
+            [Phase::Warming, Phase::Warming, Phase::Measured]
+        );
+        course.arrive(52_000);
+        assert!(course.pass(55_000, true) == Phase::Over && course.from() == 51_000 && !course.steady());
     }
 
     #[test]
     fn a_run_can_be_stopped() {
-        let course = Course::new(WISH);
+        let course = Course::new(WISH, 0);
         assert_eq!(course.pass(10, true), Phase::Warming);
         course.stop();
         assert_eq!(course.pass(20, true), Phase::Over);

@@ -147,6 +147,12 @@ impl Shared {
             unsafe { self.collect_to_known(&mut log, pool) };
             return None;
         }
+        // What another thread has found may be enough: of hundreds that write, each then scans the others seldom.
+        // SAFETY: the caller's promise.
+        unsafe { self.collect_to_known(&mut log, pool) };
+        if !log.wants_scan(low) {
+            return None;
+        }
         let cuts = self.horizon.scan();
         let prunes = |log: &LogGuard<'_>| log.wants_pruning(low);
         // SAFETY: as above.
