@@ -5,7 +5,7 @@ use archipelago_index::{Art, BLinkTree, EunoBTree, EunoSkipList, HydraList, Orde
 use crate::keys::BenchKey;
 
 /// An index with the facts that the driver needs at compile time.
-pub trait Contender<K: BenchKey>: OrderedIndex<K, u64> + Sized {
+pub trait BenchIndex<K: BenchKey>: OrderedIndex<K, u64> + Sized + 'static {
     /// Whether `update` replaces the value in place. If not, workloads overwrite by `insert`.
     const UPDATES_IN_PLACE: bool = true;
 
@@ -16,31 +16,31 @@ pub trait Contender<K: BenchKey>: OrderedIndex<K, u64> + Sized {
     fn empty() -> Self;
 }
 
-impl<K: BenchKey> Contender<K> for HydraList<K, u64> {
+impl<K: BenchKey> BenchIndex<K> for HydraList<K, u64> {
     fn empty() -> Self {
         Self::new()
     }
 }
 
-impl<K: BenchKey> Contender<K> for Art<K, u64> {
+impl<K: BenchKey> BenchIndex<K> for Art<K, u64> {
     fn empty() -> Self {
         Self::new()
     }
 }
 
-impl<K: BenchKey> Contender<K> for BLinkTree<K, u64> {
+impl<K: BenchKey> BenchIndex<K> for BLinkTree<K, u64> {
     fn empty() -> Self {
         Self::new()
     }
 }
 
-impl<K: BenchKey> Contender<K> for EunoBTree<K, u64> {
+impl<K: BenchKey> BenchIndex<K> for EunoBTree<K, u64> {
     fn empty() -> Self {
         Self::new()
     }
 }
 
-impl<K: BenchKey> Contender<K> for EunoSkipList<K, u64> {
+impl<K: BenchKey> BenchIndex<K> for EunoSkipList<K, u64> {
     fn empty() -> Self {
         Self::new()
     }
@@ -48,8 +48,31 @@ impl<K: BenchKey> Contender<K> for EunoSkipList<K, u64> {
 
 /// Code that works with any contender.
 pub trait Visit<K: BenchKey> {
-    /// Called with the type behind a name.
-    fn visit<I: Contender<K>>(&mut self, info: &'static Info);
+    /// Called with the type behind a name, and how an empty one is made.
+    fn made<I: BenchIndex<K>>(&mut self, info: &'static Info, empty: fn() -> I);
+
+    /// The same of a type whose [`BenchIndex::empty`] makes it.
+    fn visit<I: BenchIndex<K>>(&mut self, info: &'static Info) {
+        self.made(info, I::empty);
+    }
+}
+
+/// Where a contender can be measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum On {
+    /// On this machine and on the virtual one.
+    Both,
+    /// On this machine: the virtual one doesn't know it, or not well.
+    Native,
+    /// On the virtual machine, to see what a part of it brings.
+    Simulated,
+}
+
+impl On {
+    /// Whether it can be measured on the virtual machine; on this one, if not `simulated`.
+    pub(crate) fn has(self, simulated: bool) -> bool {
+        self == On::Both || (self == On::Simulated) == simulated
+    }
 }
 
 /// What is known of an index without making one.
@@ -59,6 +82,8 @@ pub struct Info {
     pub name: &'static str,
     /// One of this library's, rather than a peer.
     pub ours: bool,
+    /// Where it can be measured.
+    pub on: On,
     /// Whether byte strings can be keys.
     pub bytes: bool,
     /// Whether a key may contain a zero byte.
@@ -68,8 +93,18 @@ pub struct Info {
 }
 
 impl Info {
-    /// A peer without limits.
+    /// A peer without limits, on this machine.
     pub const fn peer(name: &'static str) -> Info {
-        Info { name, ours: false, bytes: true, zero_bytes: true, longest_key: usize::MAX }
+        Info { name, ours: false, on: On::Native, bytes: true, zero_bytes: true, longest_key: usize::MAX }
+    }
+
+    /// One without limits that this crate has.
+    pub(crate) const fn of(on: On, name: &'static str) -> Info {
+        Info { on, ..Info::peer(name) }
+    }
+
+    /// One of this library's, without limits.
+    pub(crate) const fn ours(on: On, name: &'static str) -> Info {
+        Info { ours: true, ..Info::of(on, name) }
     }
 }

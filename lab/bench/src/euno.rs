@@ -13,19 +13,16 @@ use std::process::ExitCode;
 
 use archipelago_index::euno::{Contention, Walks};
 use archipelago_index::{Art, EunoBTree, EunoSkipList, HydraList, OrderedIndex, OrderedSession};
-use archipelago_platform::SIMULATED;
 use archipelago_platform::atomic::{AtomicU64, Ordering};
 use archipelago_platform::pad::CachePadded;
 use archipelago_platform::time::{Duration, Instant};
-use archipelago_platform::topology::Topology;
-use archipelago_sim::world;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 
 use crate::args::{Euno, Ranks, SimCommon, Timed};
 use crate::choose;
 use crate::failure::Failure;
-use crate::harness::program::{Dice, Done, Program, Turns};
+use crate::harness::program::{Dice, Done, Program, Turns, from_every_node};
 use crate::harness::simulated::Contender;
 use crate::harness::{Cells, Command, Experiment, Known, known};
 use crate::report::row::Cell;
@@ -156,19 +153,13 @@ impl<S: Subject> Program for Clients<S> {
 
 /// Fills the map, in no order, from every node in turn.
 fn load(work: &Work, map: &impl OrderedIndex<u64, u64>) {
-    let (nodes, count) = (Topology::current().nodes().len(), work.count);
+    let count = work.count;
     let stride = (7919..).find(|stride| !count.is_multiple_of(*stride)).expect("there are many primes");
-    for part in 0..64 {
-        if SIMULATED {
-            world::bind(part % nodes);
-        }
+    from_every_node(64, |part| {
         let session = map.pin();
         let numbers = part * count / 64..(part + 1) * count / 64;
         numbers.for_each(|number| _ = session.insert(&work.key((number * stride % count) as u64), 1));
-    }
-    if SIMULATED {
-        world::bind(0);
-    }
+    });
     map.quiesce();
 }
 

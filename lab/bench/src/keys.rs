@@ -12,9 +12,9 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use archipelago_index::Key;
-use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
+use rand::{RngExt, SeedableRng};
 
 use crate::failure::Failure;
 
@@ -48,6 +48,12 @@ pub trait BenchKey: Key + Ord + Debug {
 
     /// Bytes that a copy of the key occupies, about.
     fn footprint(&self) -> usize;
+
+    /// `count` keys to load and `fresh` more, of a synthetic `kind` that is of this type.
+    fn synthetic(kind: &KeyKind, count: usize, fresh: usize, seed: u64) -> KeySet<Self>;
+
+    /// A key that most likely was never made before.
+    fn unseen(rng: &mut SmallRng) -> Self;
 }
 
 impl BenchKey for u64 {
@@ -84,6 +90,14 @@ impl BenchKey for u64 {
 
     fn footprint(&self) -> usize {
         8
+    }
+
+    fn synthetic(kind: &KeyKind, count: usize, fresh: usize, seed: u64) -> KeySet<u64> {
+        words(kind, count, fresh, seed)
+    }
+
+    fn unseen(rng: &mut SmallRng) -> u64 {
+        rng.random()
     }
 }
 
@@ -128,6 +142,15 @@ impl BenchKey for Vec<u8> {
     fn footprint(&self) -> usize {
         // Allocators round up to 16.
         size_of::<Vec<u8>>() + self.len().next_multiple_of(16)
+    }
+
+    fn synthetic(_: &KeyKind, count: usize, fresh: usize, seed: u64) -> KeySet<Vec<u8>> {
+        emails(count, fresh, seed)
+    }
+
+    fn unseen(rng: &mut SmallRng) -> Vec<u8> {
+        // Of so large a number.
+        synthetic::email(u64::MAX, rng)
     }
 }
 
@@ -211,11 +234,6 @@ pub fn emails(count: usize, fresh: usize, seed: u64) -> KeySet<Vec<u8>> {
     let mut keys = synthetic::emails(count + fresh, &mut rng);
     keys.shuffle(&mut rng);
     split(keys, count, 0)
-}
-
-/// One made-up e-mail address, with so large a number that it most likely is like no other.
-pub fn email(rng: &mut SmallRng) -> Vec<u8> {
-    synthetic::email(u64::MAX, rng)
 }
 
 /// The distinct lines of a file (or of standard input, for `-`), shuffled: `count` of them to load (all but the

@@ -1,6 +1,6 @@
 //! Workloads, drivers, measurement and reports: the `archipelago` command without its `main` and without peers.
 //!
-//! Peers come from outside: an adapter implements [`Contender`](contender::Contender) (or [`Method`](method::Method)), a
+//! Peers come from outside: an adapter implements [`BenchIndex`](contender::BenchIndex) (or [`Method`](method::Method)), a
 //! [`Roster`] lists the adapters, and [`run`] takes the roster as a type.
 
 // A stream that is full or closed is no reason to panic: see `output`.
@@ -19,6 +19,7 @@ mod keys;
 mod locked;
 mod locks;
 mod machine;
+pub mod method;
 mod nr;
 mod output;
 mod ranges;
@@ -49,12 +50,6 @@ use output::{emit, print, tell};
 use roster::Roster;
 
 pub use keys::BenchKey;
-
-/// What a method of `bench nr` must offer.
-pub mod method {
-    pub use crate::nr::methods::{Method, Session};
-    pub use crate::nr::structures::Op;
-}
 
 /// The exit code for wrong arguments and everything else that one sentence explains.
 const WRONG: u8 = 2;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use archipelago_index::{OrderedIndex, OrderedSession};
 use archipelago_platform::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use crate::contender::Contender;
+use crate::contender::BenchIndex;
 use crate::keys::BenchKey;
 
 /// `RwLock<BTreeMap>`.
@@ -42,7 +42,7 @@ impl<K> Mutexed<K> {
 
 macro_rules! locked_map {
     ($($map:ident),*) => { $(
-        impl<K: BenchKey> Contender<K> for $map<K> {
+        impl<K: BenchKey> BenchIndex<K> for $map<K> {
             fn empty() -> Self {
                 $map(Default::default())
             }

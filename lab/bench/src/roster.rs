@@ -5,17 +5,21 @@
 //! handed over as a [`Visit`]: [`Dispatch::dispatch`] turns the name into the type. Peers live in crates of their own, which
 //! depend on this one: a program chooses its [`Roster`] by a type parameter of [`run`](crate::run).
 
+use archipelago_index::art::WriteSync;
+use archipelago_index::hydra::SearchLayerKind;
 use archipelago_index::{Art, BLinkTree, EunoBTree, EunoSkipList, HydraList};
+use archipelago_platform::topology::Topology;
 use archipelago_workloads::catalog::Known;
 use archipelago_workloads::{caches, spaces};
 
 use crate::choose::choose;
-use crate::contender::{Info, Visit};
+use crate::contender::{Info, On, Visit};
 use crate::failure::Failure;
 use crate::keys::BenchKey;
 use crate::locked::{Mutexed, RwLocked};
-use crate::nr::methods::{LockFree, Method};
+use crate::method::{LockFree, Method};
 use crate::rivals::btree::{BTreeOlc, TreeKey};
+use crate::rivals::locked_tree;
 use crate::rivals::masstree::{LONGEST, Masstree};
 
 /// Turns names into types, for one key type.
@@ -48,20 +52,27 @@ pub trait Roster: Dispatch<u64> + Dispatch<Vec<u8>> + 'static {
 /// The roster without peers.
 pub struct Own;
 
-static OURS: [Info; 5] = [
-    Info { ours: true, ..Info::peer("hydralist") },
-    Info { ours: true, ..Info::peer("art") },
-    Info { ours: true, longest_key: BLinkTree::<u64, u64>::LONGEST_KEY, ..Info::peer("blink") },
-    Info { ours: true, ..Info::peer("euno-btree") },
-    Info { ours: true, ..Info::peer("euno-skiplist") },
+static OURS: [Info; 8] = [
+    Info::ours(On::Both, "hydralist"),
+    // One search layer, whatever the machine.
+    Info::ours(On::Simulated, "hydralist-one-layer"),
+    // The thesis's search layer: a radix tree that is changed in place.
+    Info::ours(On::Simulated, "hydralist-radix-layer"),
+    Info::ours(On::Both, "art"),
+    Info::ours(On::Simulated, "art-olc"),
+    Info { longest_key: BLinkTree::<u64, u64>::LONGEST_KEY, ..Info::ours(On::Native, "blink") },
+    Info::ours(On::Both, "euno-btree"),
+    Info::ours(On::Both, "euno-skiplist"),
 ];
 
 /// Rivals that every program has.
-static RIVALS: [Info; 4] = [
-    Info::peer("btree-olc"),
-    Info { longest_key: LONGEST, ..Info::peer("masstree-like") },
-    Info::peer("rwlock-btreemap"),
-    Info::peer("mutex-btreemap"),
+static RIVALS: [Info; 5] = [
+    Info::of(On::Both, "btree-olc"),
+    Info { longest_key: LONGEST, ..Info::of(On::Both, "masstree-like") },
+    // What the next one is natively: the virtual machine cannot see into `std`'s tree.
+    Info { bytes: false, ..Info::of(On::Simulated, "rwlock-btree") },
+    Info::of(On::Native, "rwlock-btreemap"),
+    Info::of(On::Native, "mutex-btreemap"),
 ];
 
 impl Roster for Own {
@@ -72,31 +83,49 @@ impl Roster for Own {
     type List<const QUEUE: bool> = LockFree<QUEUE, true>;
 }
 
-impl<K: TreeKey> Dispatch<K> for Own {
-    fn dispatch(info: &'static Info, visit: &mut impl Visit<K>) {
+impl Dispatch<u64> for Own {
+    fn dispatch(info: &'static Info, visit: &mut impl Visit<u64>) {
         match info.name {
-            "hydralist" => visit.visit::<HydraList<K, u64>>(info),
-            "art" => visit.visit::<Art<K, u64>>(info),
-            "blink" => visit.visit::<BLinkTree<K, u64>>(info),
-            "euno-btree" => visit.visit::<EunoBTree<K, u64>>(info),
-            "euno-skiplist" => visit.visit::<EunoSkipList<K, u64>>(info),
-            "btree-olc" => visit.visit::<BTreeOlc<K>>(info),
-            "masstree-like" => visit.visit::<Masstree<K>>(info),
-            "rwlock-btreemap" => visit.visit::<RwLocked<K>>(info),
-            "mutex-btreemap" => visit.visit::<Mutexed<K>>(info),
-            name => unreachable!("{name} is listed but has no type for these keys"),
+            "rwlock-btree" => visit.visit::<locked_tree::RwLocked>(info),
+            _ => dispatch_any(info, visit),
         }
     }
 }
 
-/// All of them, ours first, in the order of reports.
-pub(crate) fn indexes<R: Roster>() -> impl Iterator<Item = &'static Info> {
-    OURS.iter().chain(R::PEERS).chain(&RIVALS)
+impl Dispatch<Vec<u8>> for Own {
+    fn dispatch(info: &'static Info, visit: &mut impl Visit<Vec<u8>>) {
+        dispatch_any(info, visit);
+    }
+}
+
+/// The indexes whose one text serves both key types.
+fn dispatch_any<K: TreeKey>(info: &'static Info, visit: &mut impl Visit<K>) {
+    type Hydra<K> = HydraList<K, u64>;
+    match info.name {
+        "hydralist" => visit.visit::<Hydra<K>>(info),
+        "hydralist-one-layer" => visit.made(info, || Hydra::builder().topology(Topology::synthetic(1, 1)).build()),
+        "hydralist-radix-layer" => visit.made(info, || Hydra::builder().search_layer(SearchLayerKind::Art).build()),
+        "art" => visit.visit::<Art<K, u64>>(info),
+        "art-olc" => visit.made(info, || Art::<K, u64>::with_write_sync(WriteSync::OptimisticLockCoupling)),
+        "blink" => visit.visit::<BLinkTree<K, u64>>(info),
+        "euno-btree" => visit.visit::<EunoBTree<K, u64>>(info),
+        "euno-skiplist" => visit.visit::<EunoSkipList<K, u64>>(info),
+        "btree-olc" => visit.visit::<BTreeOlc<K>>(info),
+        "masstree-like" => visit.visit::<Masstree<K>>(info),
+        "rwlock-btreemap" => visit.visit::<RwLocked<K>>(info),
+        "mutex-btreemap" => visit.visit::<Mutexed<K>>(info),
+        name => unreachable!("{name} is listed but has no type for these keys"),
+    }
+}
+
+/// Those of this machine, or of the virtual one; ours first, in the order of reports.
+pub(crate) fn indexes<R: Roster>(simulated: bool) -> impl Iterator<Item = &'static Info> {
+    OURS.iter().chain(R::PEERS).chain(&RIVALS).filter(move |info| info.on.has(simulated))
 }
 
 /// What the option `--index` takes.
 pub(crate) fn help<R: Roster>() -> String {
-    let names: Vec<&str> = indexes::<R>().map(|info| info.name).collect();
+    let names: Vec<&str> = indexes::<R>(false).map(|info| info.name).collect();
     format!("Indexes, comma-separated: {}; also all, ours, peers{}", names.join(", "), more::<R>())
 }
 
@@ -110,10 +139,10 @@ fn more<R: Roster>() -> &'static str {
 ///
 /// # Errors
 /// If a name is not known.
-pub(crate) fn select<R: Roster>(list: &str) -> Result<Vec<&'static Info>, Failure> {
-    let known: Vec<&'static Info> = indexes::<R>().collect();
+pub(crate) fn select<R: Roster>(list: &str, simulated: bool) -> Result<Vec<&'static Info>, Failure> {
+    let known: Vec<&'static Info> = indexes::<R>(simulated).collect();
     let (ours, peers) = (|info: &'static Info| info.ours, |info: &'static Info| !info.ours);
-    let more = more::<R>();
+    let more = if simulated { "" } else { more::<R>() };
     choose("index", list, &known, |info| info.name, &[("ours", &ours), ("peers", &peers)])
         .map_err(|failure| Failure::new(format!("{failure}{more}")))
 }

@@ -1,26 +1,22 @@
-//! `bench sets`: list, hash table and search tree over RCU, RLU and MV-RLU, as in Mathew's thesis, §3.6.2.
+//! `bench sets` and `sim sets`: list, hash table and search tree over RCU, RLU and MV-RLU, as in Mathew's thesis, §3.6.2 and
+//! figures 3.4 to 3.8.
 
-pub(crate) mod contenders;
-pub(crate) mod drive;
-mod simulated;
+mod clients;
+mod contenders;
 
 use std::process::ExitCode;
 
 use archipelago_platform::time::Duration;
 use serde_json::json;
 
-use crate::args::{Sets, SetsWork};
+use crate::args::{Sets, SetsWork, SimSets};
 use crate::failure::Failure;
-use crate::harness::{Command, Entry, Experiment, Format, Turn};
+use crate::harness::{Cells, Command, Experiment, Format, known, simulated};
 use crate::report::row::{Cell, Facts};
 use crate::resources;
 use crate::workload::Distribution;
-use drive::Spec;
-
-pub use simulated::simulated;
-
-/// The structures, in the order of reports.
-pub const STRUCTURES: [&str; 3] = ["list", "hash", "tree"];
+use clients::Spec;
+use contenders::{Over, STRUCTURES};
 
 /// The fields of its rows. `abort_percent`: attempts at updates that were repeated, in percent of all attempts;
 /// `grown_bytes`: by how much the process's resident memory has grown meanwhile, where the system tells.
@@ -46,66 +42,65 @@ pub fn run(args: &Sets) -> Result<ExitCode, Failure> {
 }
 
 fn experiment(args: &Sets) -> Result<Experiment<'static>, Failure> {
-    let chosen = contenders::select(&args.structure, &args.mechanism)?;
-    let work = &args.work;
-    let buckets = chosen.iter().any(|contender| contender.structure == "hash").then_some(work.buckets).flatten();
+    let (work, chosen) = (&args.work, contenders::select(&args.structure, &args.mechanism)?);
+    let buckets = chosen.iter().any(|(structure, _)| *structure == "hash").then_some(work.buckets).flatten();
     resources::check_items(work.count, ITEM, (buckets.unwrap_or(0) as u64).saturating_mul(BUCKET))?;
-    let distribution = distribution(&work.distribution)?;
-    let names: Vec<&str> = chosen.iter().map(|contender| contender.mechanism).collect();
-    let mut experiment = Experiment::new("sets", &FORMAT, &args.common, 3, Some("rcu"), &names)?;
-    let stuck_reader = args.stuck_reader;
-    experiment.time = Some(Duration::from_secs_f64(args.seconds));
-    experiment.facts = Facts::from([("seconds", json!(args.seconds)), ("stuck_reader", json!(stuck_reader))]);
-    for structure in STRUCTURES {
-        if !chosen.iter().any(|contender| contender.structure == structure) {
-            continue;
-        }
-        for &update_percent in &work.update_percent {
-            let spec = spec(structure, work, update_percent, distribution);
-            let (distribution, count) = (Some(distribution), Some(work.count));
-            let cell = Cell { update_percent: Some(update_percent), distribution, count, ..Cell::of(structure) };
-            let buckets = if structure == "hash" { spec.buckets } else { 0 };
-            let more = [("structure", json!(structure)), ("buckets", json!(buckets)), ("scan", json!(spec.scan))];
-            let cell = experiment.cell(cell, more.into());
-            let mut group = Vec::new();
-            for contender in chosen.iter().filter(|contender| contender.structure == structure).cloned() {
-                let (name, spec) = (contender.mechanism, spec.clone());
-                let take = move |turn: &mut Turn<'_>| {
-                    turn.say(&format!("{structure} {update_percent}%, {} threads", turn.threads));
-                    (contender.take)(&spec, stuck_reader, cell, turn);
-                };
-                group.push(Entry { name, ours: false, take: Box::new(take) });
-            }
-            experiment.steps += group.len();
-            experiment.groups.push(group);
-        }
-    }
+    let (cells, time) = (cells(work, chosen, args.stuck_reader)?, Duration::from_secs_f64(args.seconds));
+    let facts = |(_, spec, _): &(Cell, Spec, _)| {
+        let Spec { structure, buckets, scan, .. } = spec;
+        Facts::from([("structure", json!(structure)), ("buckets", json!(buckets)), ("scan", json!(scan))])
+    };
+    let facts: Vec<Facts> = cells.iter().map(facts).collect();
+    let mut experiment = Experiment::of("sets", &args.common, "rcu", time, cells)?;
+    experiment.format = &FORMAT;
+    experiment.facts = Facts::from([("seconds", json!(args.seconds)), ("stuck_reader", json!(args.stuck_reader))]);
+    experiment.cells.iter_mut().zip(facts).for_each(|((_, more), facts)| *more = facts);
     Ok(experiment)
 }
 
-/// A distribution that sets can have.
+/// The chosen ones in a cell for each structure and percentage of updates.
 ///
 /// # Errors
-/// If it is none, or needs keys that come in an order.
-pub fn distribution(text: &str) -> Result<Distribution, Failure> {
-    match Distribution::parse(text)? {
-        Distribution::Latest => {
-            Err(Failure::new("--distribution latest: sets have no latest key; try uniform or zipf:0.99"))
-        }
-        other => Ok(other),
+/// If the distribution is none, or needs keys that come in an order.
+fn cells(work: &SetsWork, chosen: &'static [Over], stuck_reader: bool) -> Result<Cells<Spec>, Failure> {
+    let distribution = Distribution::parse(&work.distribution)?;
+    if distribution == Distribution::Latest {
+        return Err(Failure::new("--distribution latest: sets have no latest key; try uniform or zipf:0.99"));
     }
+    let (items, mut cells) = (work.count, Vec::new());
+    for structure in STRUCTURES {
+        let known: Vec<_> = chosen.iter().filter(|(over, _)| *over == structure).map(|(_, known)| known).collect();
+        if known.is_empty() {
+            continue;
+        }
+        let (buckets, scan) = match structure {
+            "hash" => (work.buckets.unwrap_or(items.div_ceil(10)), 0),
+            _ => (0, work.scan),
+        };
+        let reads = if scan > 0 { format!(", ranges of {scan}") } else { String::new() };
+        let details = if buckets > 0 { format!("{buckets} buckets") } else { String::new() };
+        for &update_percent in &work.update_percent {
+            let spec = Spec { structure, items, buckets, update_percent, distribution, scan, stuck_reader };
+            let cell = Cell {
+                update_percent: Some(update_percent),
+                distribution: Some(distribution),
+                count: Some(items),
+                details: details.clone(),
+                ..Cell::of(&format!("{structure}{reads}"))
+            };
+            cells.push((cell, spec, known.clone()));
+        }
+    }
+    Ok(cells)
 }
 
-/// What is done to a structure.
-pub fn spec(structure: &str, work: &SetsWork, update_percent: u32, distribution: Distribution) -> Spec {
-    let items = work.count;
-    let (buckets, scan) = match structure {
-        "hash" => (work.buckets.unwrap_or(items.div_ceil(10)), 0),
-        // Only a list is filled in order, which would make a tree a list.
-        "tree" => (1, work.scan),
-        _ => (0, work.scan),
-    };
-    Spec { items, buckets, update_percent, distribution, scan }
+/// The contenders on the virtual machine.
+///
+/// # Errors
+/// If a name is not known.
+pub fn simulated(args: &SimSets) -> Result<Vec<simulated::Contender>, Failure> {
+    let chosen = contenders::select(&args.structure, &args.mechanism)?;
+    Ok(known::simulated(cells(&args.work, chosen, false)?))
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use archipelago_platform::thread::available_parallelism;
 use crate::args::Common;
 use crate::contender::Info;
 use crate::failure::Failure;
-use crate::harness::{Experiment, Progress};
+use crate::harness::{Experiment, Format, Progress};
 use crate::interrupt;
 use crate::keys::{self, KeyKind};
 use crate::machine;
@@ -54,7 +54,7 @@ pub fn run<R: Roster>(release_memory: fn()) -> Result<ExitCode, Failure> {
     ))?;
     let progress = Progress::new();
     let names: Vec<&str> = plan.indexes.iter().map(|info| info.name).collect();
-    let empty = Experiment::new("tour", &ycsb::FORMAT, &Common::plain(threads), 1, None, &names)?;
+    let empty = Experiment::new("tour", &Format::OF_MAPS, &Common::plain(threads), 1, None, &names)?;
     let keys = keys::words(&KeyKind::Int, COUNT, plan.fresh_wanted(), empty.seed);
     let streams = ycsb::prepare(&plan, &empty, &keys, &progress);
     let mut experiment = empty;
@@ -75,7 +75,7 @@ pub fn run<R: Roster>(release_memory: fn()) -> Result<ExitCode, Failure> {
 
 fn plan<R: Roster>(release_memory: fn()) -> Plan {
     let shown = |info: &&'static Info| info.ours || PEERS.contains(&info.name);
-    let indexes = roster::indexes::<R>().filter(shown).collect();
+    let indexes = roster::indexes::<R>(false).filter(shown).collect();
     let workloads = vec![Workload::Load, Workload::C, Workload::E];
     Plan { indexes, workloads, ops: OPS, distribution: Distribution::Zipf(0.99), batch: 0, release_memory }
 }

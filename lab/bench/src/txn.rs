@@ -30,9 +30,17 @@ use crate::harness::simulated::{self, Contender};
 use crate::harness::{Command, Entry, Experiment};
 use crate::report::row::Cell;
 use crate::resources;
-use crate::rivals::indexes;
+use crate::rivals::htm_btree::HtmBTree;
+use crate::rivals::indexes::choice;
+use crate::rivals::masstree::Masstree;
 use crate::roster::Roster;
 use crate::workload::Distribution;
+
+/// Silo over rivals' trees.
+static SILO_OVER_RIVALS: [Known; 2] = [
+    Known::silo_over("silo-htm-btree", choice::<HtmBTree>("HtmBTree")),
+    Known::silo_over("silo-masstree-like", choice::<Masstree<u64>>("MasstreeLike")),
+];
 
 /// Bytes of a row with its record, of the hungriest workload but TPC-C.
 const ITEM: u64 = 1_400;
@@ -121,7 +129,7 @@ const WORKLOADS: [&str; 7] = ["ycsb", "ycsb-10", "reports", "reports-by-views", 
 fn chosen(list: &str, stores: &[&'static Known]) -> Result<Vec<&'static Known>, Failure> {
     // Serializable, in memory only, by the clock that a database has if it is not told.
     let plain = |name: &str| !["snapshot", "logged", "ordered"].iter().any(|other| name.contains(other));
-    let rival = |name: &str| indexes::STORES.iter().any(|store| store.name == name);
+    let rival = |name: &str| SILO_OVER_RIVALS.iter().any(|store| store.name == name);
     let silo = |name: &'static str| plain(name) && name.starts_with("silo-") && !rival(name);
     let schemes = |name: &'static str| plain(name) && name.ends_with("-hydralist");
     let groups: [choose::Group<'_, _>; 2] = [("silo", &silo), ("schemes", &schemes)];
@@ -132,7 +140,7 @@ fn chosen(list: &str, stores: &[&'static Known]) -> Result<Vec<&'static Known>, 
 
 /// All stores but peers.
 fn ours() -> impl Iterator<Item = &'static Known> {
-    catalog::stores().chain(indexes::STORES)
+    catalog::stores().chain(&SILO_OVER_RIVALS)
 }
 
 /// A cell for each workload, exponent and percentage of updates.

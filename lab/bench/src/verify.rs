@@ -21,7 +21,7 @@ use std::process::ExitCode;
 use archipelago_platform::time::Duration;
 
 use crate::args::Verify;
-use crate::contender::{Contender, Info, Visit};
+use crate::contender::{BenchIndex, Info, Visit};
 use crate::failure::Failure;
 use crate::harness::threads;
 use crate::interrupt;
@@ -49,7 +49,7 @@ const PARTS: [&str; 4] = ["model", "own writes", "overwrites", "neighbours"];
 /// # Errors
 /// If an index is not known, threads cannot be started, or standard output cannot be written to.
 pub fn run<R: Roster>(args: &Verify) -> Result<ExitCode, Failure> {
-    let indexes = roster::select::<R>(&args.index)?;
+    let indexes = roster::select::<R>(&args.index, false)?;
     // Else an index would seem to panic.
     threads::try_to_start(concurrent::THREADS)?;
     interrupt::install();
@@ -108,21 +108,21 @@ struct Exam<'a, K> {
 }
 
 impl<K: BenchKey> Visit<K> for Exam<'_, K> {
-    fn visit<I: Contender<K>>(&mut self, _: &'static Info) {
+    fn made<I: BenchIndex<K>>(&mut self, _: &'static Info, empty: fn() -> I) {
         let Exam { keys, seed, .. } = *self;
-        self.part::<I>(|map, clock| model::examine(map, keys, seed, clock));
-        self.part::<I>(|map, clock| own::examine(map, keys, clock));
-        self.part::<I>(|map, clock| concurrent::overwrites(map, keys, seed, clock));
-        self.part::<I>(|map, clock| concurrent::neighbours(map, keys, seed, clock));
+        self.part(empty, |map, clock| model::examine(map, keys, seed, clock));
+        self.part(empty, |map, clock| own::examine(map, keys, clock));
+        self.part(empty, |map, clock| concurrent::overwrites(map, keys, seed, clock));
+        self.part(empty, |map, clock| concurrent::neighbours(map, keys, seed, clock));
     }
 }
 
 impl<K: BenchKey> Exam<'_, K> {
     /// A part, on an empty map.
-    fn part<I: Contender<K>>(&mut self, part: impl FnOnce(&dyn Subject<K>, Clock) -> Verdict) {
+    fn part<I: BenchIndex<K>>(&mut self, empty: fn() -> I, part: impl FnOnce(&dyn Subject<K>, Clock) -> Verdict) {
         let clock = Clock { time: self.time };
         // An index that panics has failed; the others go on.
-        let verdict = catch_unwind(AssertUnwindSafe(|| part(&I::empty(), clock)));
+        let verdict = catch_unwind(AssertUnwindSafe(|| part(&empty(), clock)));
         self.verdicts.push(verdict.unwrap_or_else(|_| Err("it panicked".to_owned())));
     }
 }

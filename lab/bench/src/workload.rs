@@ -166,7 +166,7 @@ pub struct Op {
 }
 
 /// The operations of one thread and, beside them, their keys.
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Stream<K> {
     /// What to do.
     pub ops: Vec<Op>,

@@ -1,42 +1,38 @@
-//! `bench ycsb`: indexes under YCSB's workloads.
+//! `bench ycsb` and `sim ycsb`: indexes under YCSB's workloads.
 //!
 //! An index's turn: make it, load it, run the workloads in the order of [`Workload::ALL`] (those that insert come last),
-//! drop it. All indexes get the very same streams in every run.
+//! drop it. All indexes get the very same streams in every run. On the virtual machine an index is made and loaded anew for each
+//! workload; loading takes no time there, and the workload that loads inserts more.
 
-mod drive;
-mod simulated;
+mod clients;
+mod faults;
+mod plan;
 
 use std::process::ExitCode;
 
+use archipelago_platform::pad::CachePadded;
 use serde_json::json;
 
-use crate::args::Ycsb;
-use crate::contender::{Contender, Info, Visit};
+use crate::args::{SimYcsb, Ycsb};
+use crate::contender::{BenchIndex, Info, Visit};
 use crate::failure::Failure;
+use crate::harness::driver::Ready;
+use crate::harness::simulated;
 use crate::harness::{Command, Entry, Experiment, Format, Progress, Turn};
 use crate::keys::{self, BenchKey, KeyKind, KeySet};
 use crate::output::tell;
 use crate::report::row::{Cell, Facts};
 use crate::resources::{self, Held};
-use crate::roster::{self, Dispatch, Roster};
+use crate::roster::{self, Dispatch, Own, Roster};
 use crate::workload::{Distribution, Workload};
-use drive::Prepared;
+use clients::{Clients, Shared, Work};
+use plan::Prepared;
 
-pub use drive::{Plan, execute};
-pub use simulated::{WARM_BEFORE_FAULTS, faults, simulated};
+pub use faults::{WARM_BEFORE_FAULTS, faults};
+pub use plan::Plan;
 
 /// Keys, if `--count` does not say.
 const DEFAULT_COUNT: usize = 10_000_000;
-
-/// The fields of its rows, and of node replication's. `keys`: their kind, or their file; `count`: how many were loaded;
-/// `bytes_per_key`: resident memory that loading added; `batch`: keys per look-up call in C, 0 for single look-ups;
-/// `misses`: look-ups and scans that found nothing although the key is there, over all runs. Not 0: the index is wrong.
-pub const FORMAT: Format = Format {
-    name: "structure",
-    keys: "structure workload keys count threads machine seed runs mops mops_min mops_max ns_per_op cpu_ns_per_op \
-           bytes_per_key distribution ratio baseline ops batch pin misses partial p50_ns p90_ns p99_ns p999_ns max_ns \
-           update_percent external_work paired_ratio",
-};
 
 /// Measures and reports.
 ///
@@ -59,14 +55,14 @@ pub fn run<R: Roster>(args: &Ycsb, release_memory: fn()) -> Result<ExitCode, Fai
 }
 
 fn plan<R: Roster>(args: &Ycsb, kind: &KeyKind, release: fn()) -> Result<(Plan, Experiment<'static>), Failure> {
-    let mut indexes = roster::select::<R>(&args.index)?;
+    let mut indexes = roster::select::<R>(&args.index, false)?;
     indexes.retain(|info| info.bytes || !kind.is_bytes());
     if indexes.is_empty() {
         let (index, kind) = (&args.index, kind.name());
         return Err(Failure::new(format!("--index {index}: none of them can be timed with {kind} keys")));
     }
     let names: Vec<&str> = indexes.iter().map(|info| info.name).collect();
-    let experiment = Experiment::new("YCSB", &FORMAT, &args.common, 3, None, &names)?;
+    let experiment = Experiment::new("YCSB", &Format::OF_MAPS, &args.common, 3, None, &names)?;
     let (workloads, distribution) = (Workload::parse_list(&args.workload)?, Distribution::parse(&args.distribution)?);
     let (ops, batch, release_memory) = (args.ops, args.batch.unwrap_or(0), release);
     Ok((Plan { indexes, workloads, ops, distribution, batch, release_memory }, experiment))
@@ -138,14 +134,14 @@ pub fn prepare<K: BenchKey>(
     keys: &KeySet<K>,
     progress: &Progress,
 ) -> Vec<Vec<Prepared<K>>> {
-    experiment.threads.iter().map(|threads| drive::prepare(plan, keys, *threads, experiment.seed, progress)).collect()
+    experiment.threads.iter().map(|threads| plan::prepare(plan, keys, *threads, experiment.seed, progress)).collect()
 }
 
 /// Adds the cells and the contenders.
 pub fn fill<'a, R: Dispatch<K>, K: BenchKey>(
     experiment: &mut Experiment<'a>,
     plan: &'a Plan,
-    kind: &KeyKind,
+    kind: &'a KeyKind,
     keys: &'a KeySet<K>,
     streams: &'a [Vec<Prepared<K>>],
 ) {
@@ -162,7 +158,7 @@ pub fn fill<'a, R: Dispatch<K>, K: BenchKey>(
         let take = move |turn: &mut Turn<'_>| {
             let of_turn = streams.iter().find(|streams| streams[0].streams.len() == turn.threads);
             let streams = of_turn.expect("streams were made for every thread count");
-            R::dispatch(info, &mut One { plan, keys, streams, turn });
+            R::dispatch(info, &mut One { plan, kind, keys, streams, turn });
         };
         Entry { name: info.name, ours: info.ours, take: Box::new(take) }
     };
@@ -191,23 +187,26 @@ fn leave_out_unfit<K: BenchKey>(plan: &mut Plan, keys: &KeySet<K>) -> Result<(),
 /// One index's turn.
 struct One<'a, 't, K> {
     plan: &'a Plan,
+    kind: &'a KeyKind,
     keys: &'a KeySet<K>,
     streams: &'a [Prepared<K>],
     turn: &'a mut Turn<'t>,
 }
 
 impl<K: BenchKey> Visit<K> for One<'_, '_, K> {
-    fn visit<I: Contender<K>>(&mut self, _: &'static Info) {
+    fn made<I: BenchIndex<K>>(&mut self, _: &'static Info, empty: fn() -> I) {
         let held = Held::now(self.plan.release_memory);
-        let index = I::empty();
+        let mut shared = Shared { index: empty(), parts: CachePadded::default() };
         let mut bytes_per_key = None;
         for prepared in self.streams {
             if self.turn.is_over() {
                 return;
             }
             self.turn.say(&format!("{}, {} threads", prepared.workload.name(), self.turn.threads));
-            let work = prepared.work(self.plan, &self.keys.loaded);
-            let outcome = self.turn.drive(&drive::Index { index: &index, work, batch: self.plan.batch });
+            let (distribution, count) = (self.plan.distribution, self.keys.loaded.len());
+            let work = Work { workload: prepared.workload, distribution, keys: self.kind.clone(), count };
+            *shared.parts = prepared.parts(self.plan, &self.keys.loaded);
+            let outcome = self.turn.drive(&Ready { program: &Clients::new(work, empty), shared: &shared });
             if prepared.workload == Workload::Load {
                 bytes_per_key = held.since(self.keys.loaded.len());
             }
@@ -217,7 +216,59 @@ impl<K: BenchKey> Visit<K> for One<'_, '_, K> {
             }
         }
         self.turn.say("is dropped");
-        drop(index);
+        drop(shared);
         (self.plan.release_memory)();
+    }
+}
+
+/// The contenders on the virtual machine.
+///
+/// # Errors
+/// If a name is not known.
+pub fn simulated(args: &SimYcsb) -> Result<Vec<simulated::Contender>, Failure> {
+    match KeyKind::parse(&args.keys) {
+        KeyKind::File(_) => {
+            let (wrong, known) = (&args.keys, KeyKind::NAMES);
+            Err(Failure::new(format!("--keys {wrong} is not known; known are {known}")))
+        }
+        kind if kind.is_bytes() => simulated_with::<Vec<u8>>(args, &kind),
+        kind => simulated_with::<u64>(args, &kind),
+    }
+}
+
+fn simulated_with<K: BenchKey>(args: &SimYcsb, kind: &KeyKind) -> Result<Vec<simulated::Contender>, Failure>
+where
+    Own: Dispatch<K>,
+{
+    let mut indexes = roster::select::<Own>(&args.index, true)?;
+    indexes.retain(|info| info.bytes || !kind.is_bytes());
+    let (distribution, count) = (Distribution::parse(&args.distribution)?, args.count());
+    let mut contenders = Vec::new();
+    for workload in Workload::parse_list(&args.workload)? {
+        let cell = Cell {
+            distribution: Some(distribution),
+            count: Some(count),
+            details: format!("{} keys", kind.name()),
+            ..Cell::of(workload.name())
+        };
+        for info in &indexes {
+            let work = Work { workload, distribution, keys: kind.clone(), count };
+            Own::dispatch(info, &mut Simulate { work, cell: &cell, contenders: &mut contenders });
+        }
+    }
+    Ok(contenders)
+}
+
+/// Adds an index's program to the contenders.
+struct Simulate<'a> {
+    work: Work,
+    cell: &'a Cell,
+    contenders: &'a mut Vec<simulated::Contender>,
+}
+
+impl<K: BenchKey> Visit<K> for Simulate<'_> {
+    fn made<I: BenchIndex<K>>(&mut self, info: &'static Info, empty: fn() -> I) {
+        let program = simulated::program(Clients::<K, I>::new(self.work.clone(), empty));
+        self.contenders.push(simulated::Contender { name: info.name.to_owned(), cell: self.cell.clone(), program });
     }
 }

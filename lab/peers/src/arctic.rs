@@ -6,7 +6,7 @@ use ::arctic::concurrent::map::Update;
 use ::arctic::key::{BoxedSlice, NonNull, Slice};
 use ::arctic::{ConcurrentMap, Key, Order};
 use archipelago_bench::BenchKey;
-use archipelago_bench::contender::Contender;
+use archipelago_bench::contender::BenchIndex;
 use archipelago_index::{OrderedIndex, OrderedSession};
 
 /// How a key of ours is a key of arctic's.
@@ -66,7 +66,7 @@ impl ArcticKey for Vec<u8> {
 /// `arctic::ConcurrentMap` with its default reclamation (seize).
 pub struct ArcticMap<K: ArcticKey>(ConcurrentMap<K::Native, u64>);
 
-impl<K: ArcticKey> Contender<K> for ArcticMap<K>
+impl<K: ArcticKey> BenchIndex<K> for ArcticMap<K>
 where
     ConcurrentMap<K::Native, u64>: Send + Sync,
 {

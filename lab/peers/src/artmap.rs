@@ -3,14 +3,14 @@
 use std::ops::Bound;
 
 use archipelago_bench::BenchKey;
-use archipelago_bench::contender::Contender;
+use archipelago_bench::contender::BenchIndex;
 use archipelago_index::{OrderedIndex, OrderedSession};
 use artmap::AsBytes;
 
 /// `artmap::ArtMap`.
 pub struct ArtMap<K: BenchKey>(artmap::ArtMap<K::Raw, u64>);
 
-impl<K: BenchKey<Raw: AsBytes>> Contender<K> for ArtMap<K> {
+impl<K: BenchKey<Raw: AsBytes>> BenchIndex<K> for ArtMap<K> {
     const UPDATES_IN_PLACE: bool = false;
 
     fn empty() -> Self {

@@ -1,6 +1,6 @@
 //! congee: an adaptive radix tree with optimistic lock coupling, 8-byte keys and values only.
 
-use archipelago_bench::contender::Contender;
+use archipelago_bench::contender::BenchIndex;
 use archipelago_index::{OrderedIndex, OrderedSession};
 use congee::Congee;
 
@@ -10,7 +10,7 @@ pub struct CongeeMap(Congee<usize, usize>);
 /// A scan is fetched into a buffer of this many entries at a time; workloads ask for at most 100.
 const BUFFER: usize = 100;
 
-impl Contender<u64> for CongeeMap {
+impl BenchIndex<u64> for CongeeMap {
     fn empty() -> Self {
         CongeeMap(Congee::default())
     }

@@ -3,14 +3,14 @@
 use std::ops::Bound;
 
 use archipelago_bench::BenchKey;
-use archipelago_bench::contender::Contender;
+use archipelago_bench::contender::BenchIndex;
 use archipelago_index::{OrderedIndex, OrderedSession};
 use ferntree::OptimisticRead;
 
 /// `ferntree::Tree`.
 pub struct FernTree<K: OptimisticRead>(ferntree::Tree<K, u64>);
 
-impl<K: BenchKey + OptimisticRead> Contender<K> for FernTree<K> {
+impl<K: BenchKey + OptimisticRead> BenchIndex<K> for FernTree<K> {
     const UPDATES_IN_PLACE: bool = false;
     const INSERT_RETURNS_OLD: bool = false;
 

@@ -78,7 +78,10 @@ impl Dispatch<Vec<u8>> for Peers {
 }
 
 /// The indexes whose one text serves both key types.
-fn dispatch_any<K: TreeKey + OptimisticRead>(info: &'static Info, visit: &mut impl Visit<K>) {
+fn dispatch_any<K: TreeKey + OptimisticRead>(info: &'static Info, visit: &mut impl Visit<K>)
+where
+    Own: Dispatch<K>,
+{
     match info.name {
         "ferntree" => visit.visit::<ferntree::FernTree<K>>(info),
         "masstree" => visit.visit::<masstree::MassTree<K>>(info),

@@ -3,14 +3,14 @@
 use core::marker::PhantomData;
 
 use archipelago_bench::BenchKey;
-use archipelago_bench::contender::Contender;
+use archipelago_bench::contender::BenchIndex;
 use archipelago_index::{OrderedIndex, OrderedSession};
 use masstree::RangeBound;
 
 /// `masstree::MassTree`, the inline variant.
 pub struct MassTree<K>(masstree::MassTree<u64>, PhantomData<fn(K)>);
 
-impl<K: BenchKey> Contender<K> for MassTree<K> {
+impl<K: BenchKey> BenchIndex<K> for MassTree<K> {
     const UPDATES_IN_PLACE: bool = false;
 
     fn empty() -> Self {

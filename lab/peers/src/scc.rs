@@ -1,14 +1,14 @@
 //! scc's `TreeIndex`: a B+-tree with lock-free reads.
 
 use archipelago_bench::BenchKey;
-use archipelago_bench::contender::Contender;
+use archipelago_bench::contender::BenchIndex;
 use archipelago_index::{OrderedIndex, OrderedSession};
 use scc::Guard;
 
 /// `scc::TreeIndex`.
 pub struct TreeIndex<K: BenchKey>(scc::TreeIndex<K, u64>);
 
-impl<K: BenchKey> Contender<K> for TreeIndex<K> {
+impl<K: BenchKey> BenchIndex<K> for TreeIndex<K> {
     const UPDATES_IN_PLACE: bool = false;
     const INSERT_RETURNS_OLD: bool = false;
 

@@ -1,7 +1,7 @@
 //! crossbeam-skiplist: a lock-free skip list. Overwriting is `insert`, which is not atomic in 0.1.3.
 
 use archipelago_bench::BenchKey;
-use archipelago_bench::contender::Contender;
+use archipelago_bench::contender::BenchIndex;
 use archipelago_bench::method::{Method, Op, Session};
 use archipelago_index::{OrderedIndex, OrderedSession};
 use crossbeam_skiplist::SkipMap;
@@ -9,7 +9,7 @@ use crossbeam_skiplist::SkipMap;
 /// `crossbeam_skiplist::SkipMap`.
 pub struct SkipList<K>(SkipMap<K, u64>);
 
-impl<K: BenchKey> Contender<K> for SkipList<K> {
+impl<K: BenchKey> BenchIndex<K> for SkipList<K> {
     const UPDATES_IN_PLACE: bool = false;
     const INSERT_RETURNS_OLD: bool = false;
 

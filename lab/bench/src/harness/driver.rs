@@ -8,14 +8,13 @@
 use archipelago_platform::SIMULATED;
 use archipelago_platform::atomic::Ordering;
 
-use archipelago_platform::thread::{self, Pinning};
+use archipelago_platform::thread::{self, Builder, Pinning, Scope, ScopedJoinHandle};
 use archipelago_platform::time::{Duration, Instant};
 use archipelago_platform::topology::{CpuId, Topology};
 use hdrhistogram::Histogram;
 
 use super::gate::Gate;
 use super::program::{Done, Program, Turns};
-use super::threads;
 use crate::failure::Failure;
 use crate::interrupt::{self, Flag};
 use crate::resources::{self, resident_bytes};
@@ -35,6 +34,11 @@ pub struct Settings {
 pub trait Drive: Sync {
     /// One thread's part: what it needs, then once [`Turns::go`].
     fn body(&self, turns: &mut Native<'_>);
+
+    /// What one thread more does, from before the threads begin until [`stop`](Self::stop), in a run of a time.
+    fn beside(&self) -> Option<Box<dyn FnOnce() + Send + '_>> {
+        None
+    }
 
     /// Called when the time is up, or the run cannot begin, before the threads are waited for.
     fn stop(&self) {}
@@ -58,8 +62,16 @@ impl<P: Program + Sync> Drive for Ready<'_, P> {
         }
     }
 
+    fn beside(&self) -> Option<Box<dyn FnOnce() + Send + '_>> {
+        self.program.beside(self.shared)
+    }
+
     fn stop(&self) {
         self.program.stop(self.shared);
+    }
+
+    fn settle(&self) {
+        self.program.settle(self.shared);
     }
 }
 
@@ -109,7 +121,7 @@ pub fn run(threads: usize, settings: Settings, drive: &dyn Drive) -> Result<Outc
             let gate = &gate;
             // One after the other, so that what a thread needs of memory is known when the next one is started.
             gate.gather(thread);
-            threads::start(scope, move || {
+            start_thread(scope, move || {
                 let _closing = gate.closing();
                 // The CPU is one of the topology's, so only the operating system can refuse; then the thread runs unpinned.
                 let _ = cpu.map(thread::pin_current);
@@ -119,7 +131,8 @@ pub fn run(threads: usize, settings: Settings, drive: &dyn Drive) -> Result<Outc
                 turns.tally.map(|tally| (tally, turns.latency))
             })
         };
-        let workers = cpus.into_iter().enumerate().map(start).collect::<Result<Vec<_>, _>>();
+        let beside = drive.beside().map(|beside| start_thread(scope, beside)).transpose();
+        let workers = beside.and_then(|_| cpus.into_iter().enumerate().map(start).collect::<Result<Vec<_>, _>>());
         if workers.is_err() {
             gate.close();
         }
@@ -152,6 +165,25 @@ pub fn run(threads: usize, settings: Settings, drive: &dyn Drive) -> Result<Outc
         (outcome.wall, outcome.grown, outcome.complete) = (wall, grown, complete);
     }
     Ok(outcome)
+}
+
+/// What must be left of the address space when a thread is started: more than its stack and its allocator's first segment need. A
+/// thread that has no room for what it makes of itself ends the process.
+const ROOM: usize = 128 << 20;
+
+/// Starts a thread of a scope.
+///
+/// # Errors
+/// If the operating system refuses, or there would be next to no room left.
+fn start_thread<'scope, T: Send + 'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    body: impl FnOnce() -> T + Send + 'scope,
+) -> Result<ScopedJoinHandle<'scope, T>, Failure> {
+    let refused = |why| Failure::new(format!("a thread cannot be started: {why}; try fewer --threads"));
+    if !resources::has_room(ROOM) {
+        return Err(refused("there is no room for another in the address space".to_owned()));
+    }
+    Builder::new().spawn_scoped(scope, body).map_err(|error| refused(error.to_string()))
 }
 
 /// Sleeps until `time` has passed since `begun`. False: the run was interrupted before.
@@ -219,13 +251,6 @@ impl Native<'_> {
     /// Whether there are such threads. Decided by the compiler, which so makes no native twin of every contender in the build for
     /// the virtual machine, where [`only_native`](super::simulated::only_native) refuses to measure.
     pub const EXISTS: bool = !SIMULATED;
-
-    /// Says what the thread did, where an operation of [`Turns::go`] is several.
-    pub fn correct(&mut self, correct: impl FnOnce(usize) -> (usize, usize)) {
-        if let Some(tally) = self.tally.as_mut() {
-            (tally.ops, tally.misses) = correct(tally.ops);
-        }
-    }
 }
 
 impl Turns for Native<'_> {
@@ -259,6 +284,12 @@ impl Turns for Native<'_> {
             }
         }
         self.tally = Some(Tally { start, end: Instant::now(), ops, misses, complete, attempts: [0; 2] });
+    }
+
+    fn correct(&mut self, correct: impl FnOnce(usize) -> (usize, usize)) {
+        if let Some(tally) = self.tally.as_mut() {
+            (tally.ops, tally.misses) = correct(tally.ops);
+        }
     }
 
     fn attempts(&mut self, updates: u64, repeated: u64) {

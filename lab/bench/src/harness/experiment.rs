@@ -25,6 +25,18 @@ pub struct Format {
     pub keys: &'static str,
 }
 
+impl Format {
+    /// The fields of YCSB's rows, and of node replication's. `keys`: their kind, or their file; `count`: how many were loaded;
+    /// `bytes_per_key`: resident memory that loading added; `batch`: keys per look-up call in C, 0 for single look-ups;
+    /// `misses`: look-ups and scans that found nothing although the key is there, over all runs. Not 0: the index is wrong.
+    pub const OF_MAPS: Format = Format {
+        name: "structure",
+        keys: "structure workload keys count threads machine seed runs mops mops_min mops_max ns_per_op cpu_ns_per_op \
+               bytes_per_key distribution ratio baseline ops batch pin misses partial p50_ns p90_ns p99_ns p999_ns max_ns \
+               update_percent external_work paired_ratio",
+    };
+}
+
 /// What to measure.
 pub struct Experiment<'a> {
     /// The report's title.
@@ -69,7 +81,7 @@ impl<'a> Entry<'a> {
     /// A contender that is made anew for each measurement, in one cell.
     pub fn of<P: Program + Sync + 'a>(name: &'static str, cell: usize, program: P) -> Entry<'a> {
         let take = move |turn: &mut Turn<'_>| {
-            turn.say(&format!("{}, {} threads", turn.experiment.cells[cell].0.column(), turn.threads));
+            turn.say_cell(cell);
             let shared = program.setup(turn.threads, turn.seed);
             let before = program.retries(&shared).unwrap_or(0);
             let outcome = turn.drive(&Ready { program: &program, shared: &shared });
@@ -80,7 +92,9 @@ impl<'a> Entry<'a> {
                 return;
             }
             turn.note(cell, program.notes(&shared));
-            turn.record(cell, outcome, &[("retry_percent", percent)]);
+            let [updates, repeated] = outcome.attempts;
+            let aborts = Some(100.0 * repeated as f64 / (updates + repeated).max(1) as f64);
+            turn.record(cell, outcome, &[("retry_percent", percent), ("abort_percent", aborts)]);
         };
         Entry { name, ours: false, take: Box::new(take) }
     }
@@ -186,6 +200,11 @@ impl Turn<'_> {
     /// Says what it is at.
     pub fn say(&self, what: &str) {
         self.progress.say(format!("run {}: {} {what}", self.run + 1, self.entry.name));
+    }
+
+    /// Says in which cell it is.
+    pub fn say_cell(&self, cell: usize) {
+        self.say(&format!("{}, {} threads", self.experiment.cells[cell].0.column(), self.threads));
     }
 
     /// Returns whether there is nothing more to measure: a run has failed, or a signal came.

@@ -21,8 +21,10 @@ const PLAIN: Format = Format {
 pub struct Known<A> {
     /// Its name.
     pub name: &'static str,
-    native: fn(&'static str, usize, A) -> Entry<'static>,
-    simulate: fn(&'static str, A) -> simulated::Program,
+    /// Its program on this machine, of its name, a cell's number and an `A`.
+    pub native: fn(&'static str, usize, A) -> Entry<'static>,
+    /// The same on the virtual one.
+    pub simulate: fn(&'static str, A) -> simulated::Simulation,
 }
 
 /// Cells, what the programs in them are made of, and the contenders.

@@ -4,6 +4,7 @@ use core::cell::Cell;
 use core::hint::black_box;
 
 use archipelago_platform::SIMULATED;
+use archipelago_platform::topology::Topology;
 use archipelago_sim::world;
 
 /// What an operation came to.
@@ -42,6 +43,10 @@ pub trait Turns {
     /// each it calls `between`, whose time belongs to no operation.
     fn go(&mut self, limit: usize, op: impl FnMut(usize) -> Done, between: impl FnMut());
 
+    /// After that, where an operation was several: what they come to, as `correct` makes them of the number of those. On the
+    /// virtual machine each operation is one.
+    fn correct(&mut self, _correct: impl FnOnce(usize) -> (usize, usize)) {}
+
     /// After that: how many updates there were, and how often one was repeated.
     fn attempts(&mut self, _updates: u64, _repeated: u64) {}
 }
@@ -72,8 +77,26 @@ pub trait Program {
         Vec::new()
     }
 
+    /// What one thread more does, from before the threads begin until [`stop`](Self::stop); in runs of a time, on this machine only.
+    fn beside<'a>(&'a self, _: &'a Self::Shared) -> Option<Box<dyn FnOnce() + Send + 'a>> {
+        None
+    }
+
     /// Called when the time is up, before the threads are waited for; on this machine only.
     fn stop(&self, _: &Self::Shared) {}
+
+    /// Called when the threads have ended: waits for work that was put off; on this machine only.
+    fn settle(&self, _: &Self::Shared) {}
+}
+
+/// Calls `fill` with each number below `parts`, from every node in turn, so that what it makes is spread over all memory.
+pub fn from_every_node(parts: usize, mut fill: impl FnMut(usize)) {
+    let nodes = Topology::current().nodes().len();
+    for part in 0..parts {
+        world::bind(part % nodes);
+        fill(part);
+    }
+    world::bind(0);
 }
 
 /// Takes this many nanoseconds (on this machine about) and touches nothing.

@@ -49,7 +49,7 @@ impl Setting {
 }
 
 /// A program as the experiments see it: runs once, with this many threads.
-pub type Program = Box<dyn Fn(&Machine, &Config, &Setting, usize) -> Result<Run, Failure>>;
+pub type Simulation = Box<dyn Fn(&Machine, &Config, &Setting, usize) -> Result<Run, Failure>>;
 
 /// One of the things compared.
 pub struct Contender {
@@ -58,11 +58,11 @@ pub struct Contender {
     /// What it does.
     pub cell: row::Cell,
     /// How.
-    pub program: Program,
+    pub program: Simulation,
 }
 
 /// A program for either machine, on the virtual one.
-pub fn program<P: program::Program + 'static>(program: P) -> Program {
+pub fn program<P: program::Program + 'static>(program: P) -> Simulation {
     Box::new(move |machine, config, setting, threads| {
         let before = Cell::new(0);
         let setup = || {
@@ -369,7 +369,7 @@ impl Figures {
 ///
 /// # Errors
 /// If a run does not end well.
-pub fn figures(program: &Program, setting: &Setting, threads: usize) -> Result<Option<Figures>, Failure> {
+pub fn figures(program: &Simulation, setting: &Setting, threads: usize) -> Result<Option<Figures>, Failure> {
     let config = setting.config();
     let mut all = Vec::new();
     // The first variation is the machine as it is.

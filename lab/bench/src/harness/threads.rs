@@ -1,11 +1,10 @@
-//! How many threads a run may have, and how one is started.
+//! How many threads a run may have.
 
-use archipelago_platform::thread::{Builder, Pinning, Scope, ScopedJoinHandle, available_parallelism};
+use archipelago_platform::thread::{Pinning, available_parallelism};
 
 use super::driver::{self, Drive, Native, Settings};
 use super::program::{Done, Turns};
 use crate::failure::Failure;
-use crate::resources;
 
 /// The most threads for each CPU, and the most on a machine of few.
 const PER_CPU: usize = 16;
@@ -39,23 +38,4 @@ impl Drive for Nothing {
     fn body(&self, turns: &mut Native<'_>) {
         turns.go(0, |_| Done::Found, || ());
     }
-}
-
-/// What must be left of the address space when a thread is started: more than its stack and its allocator's first segment need. A
-/// thread that has no room for what it makes of itself ends the process.
-const ROOM: usize = 128 << 20;
-
-/// Starts a thread of a scope.
-///
-/// # Errors
-/// If the operating system refuses, or there would be next to no room left.
-pub fn start<'scope, T: Send + 'scope>(
-    scope: &'scope Scope<'scope, '_>,
-    body: impl FnOnce() -> T + Send + 'scope,
-) -> Result<ScopedJoinHandle<'scope, T>, Failure> {
-    let refused = |why| Failure::new(format!("a thread cannot be started: {why}; try fewer --threads"));
-    if !resources::has_room(ROOM) {
-        return Err(refused("there is no room for another in the address space".to_owned()));
-    }
-    Builder::new().spawn_scoped(scope, body).map_err(|error| refused(error.to_string()))
 }

@@ -1,86 +1,53 @@
-//! The methods that make a sequential structure concurrent, behind one trait; and the lock-free skip list beside them.
+//! The methods that make a sequential structure concurrent.
 
+use core::hint::black_box;
 use core::ops::ControlFlow;
 
 use archipelago_replicate::{Combined, CombinedHandle, Handle, Replicated};
-use archipelago_sets::{FraserSession, FraserSkipList, Set, SetSession};
-use archipelago_sync::rcu;
+use lock_api::{RawMutex, RawRwLock};
 
-use super::structures::{Op, Structure, scattered};
+use super::structures::Measured;
+use crate::method::{Method, Op, Session};
 
-/// A method with a structure in it.
-pub trait Method: Sync {
-    /// One thread's access.
-    type Session<'m>: Session
-    where
-        Self: 'm;
-
-    /// Access for a thread, which calls this itself.
-    fn session(&self) -> Self::Session<'_>;
-}
-
-/// One thread's access.
-pub trait Session {
-    /// Carries out an operation.
-    fn execute(&mut self, op: Op);
-}
-
-/// `SL`: one big lock.
-pub struct SingleLock<T>(parking_lot::Mutex<T>);
-
-impl<T: Structure> SingleLock<T> {
-    pub fn new(items: usize) -> Self {
-        Self(parking_lot::Mutex::new(T::filled(items)))
-    }
-}
-
-impl<T: Structure> Method for SingleLock<T> {
-    type Session<'m> = &'m Self;
-
-    fn session(&self) -> &Self {
-        self
-    }
-}
-
-impl<T: Structure> Session for &SingleLock<T> {
-    #[inline]
-    fn execute(&mut self, op: Op) {
-        std::hint::black_box(match T::operation(op) {
-            Ok(read) => self.0.lock().read(&read),
-            Err(write) => self.0.lock().write(&write),
-        });
-    }
-}
+/// `SL`, `tas` and `shfl`: one big lock.
+pub struct SingleLock<R, T>(lock_api::Mutex<R, T>);
 
 /// `RWL`: one big readers-writer lock.
-pub struct ReadersWriterLock<T>(parking_lot::RwLock<T>);
+pub struct ReadersWriterLock<R, T>(lock_api::RwLock<R, T>);
 
-impl<T: Structure> ReadersWriterLock<T> {
-    pub fn new(items: usize) -> Self {
-        Self(parking_lot::RwLock::new(T::filled(items)))
-    }
+macro_rules! one_lock {
+    ($method:ident, $raw:ident, $lock:ident, $read:ident, $write:ident) => {
+        impl<R: $raw, T> $method<R, T> {
+            pub fn over(structure: T) -> Self {
+                Self(lock_api::$lock::new(structure))
+            }
+        }
+
+        impl<R: $raw + Send + Sync + 'static, T: Measured> Method for $method<R, T> {
+            type Session<'m> = &'m Self;
+
+            fn session(&self) -> &Self {
+                self
+            }
+        }
+
+        impl<R: $raw + Send + Sync, T: Measured> Session for &$method<R, T> {
+            #[inline]
+            fn execute(&mut self, op: Op) {
+                black_box(match T::operation(op) {
+                    Ok(read) => self.0.$read().read(&read),
+                    Err(write) => self.0.$write().write(&write),
+                });
+            }
+        }
+    };
 }
 
-impl<T: Structure> Method for ReadersWriterLock<T> {
-    type Session<'m> = &'m Self;
-
-    fn session(&self) -> &Self {
-        self
-    }
-}
-
-impl<T: Structure> Session for &ReadersWriterLock<T> {
-    #[inline]
-    fn execute(&mut self, op: Op) {
-        std::hint::black_box(match T::operation(op) {
-            Ok(read) => self.0.read().read(&read),
-            Err(write) => self.0.write().write(&write),
-        });
-    }
-}
+one_lock!(SingleLock, RawMutex, Mutex, lock, lock);
+one_lock!(ReadersWriterLock, RawRwLock, RwLock, read, write);
 
 /// `FC` and `FC+`.
-impl<T: Structure> Method for Combined<T> {
+impl<T: Measured> Method for Combined<T> {
     type Session<'m> = CombinedHandle<T>;
 
     fn session(&self) -> CombinedHandle<T> {
@@ -91,19 +58,19 @@ impl<T: Structure> Method for Combined<T> {
 /// Our own operations do not panic.
 const SOUND: &str = "no operation of the benchmark panics";
 
-impl<T: Structure> Session for CombinedHandle<T> {
+impl<T: Measured> Session for CombinedHandle<T> {
     #[inline]
     fn execute(&mut self, op: Op) {
         let response = match T::operation(op) {
             Ok(read) => self.read(&read),
             Err(write) => self.write(write),
         };
-        std::hint::black_box(response.expect(SOUND));
+        black_box(response.expect(SOUND));
     }
 }
 
 /// `NR`.
-impl<T: Structure> Method for Replicated<T> {
+impl<T: Measured> Method for Replicated<T> {
     type Session<'m> = Handle<T>;
 
     fn session(&self) -> Handle<T> {
@@ -111,24 +78,24 @@ impl<T: Structure> Method for Replicated<T> {
     }
 }
 
-impl<T: Structure> Session for Handle<T> {
+impl<T: Measured> Session for Handle<T> {
     #[inline]
     fn execute(&mut self, op: Op) {
         let response = match T::operation(op) {
             Ok(read) => self.read(&read),
             Err(write) => self.write(write),
         };
-        std::hint::black_box(response.expect(SOUND));
+        black_box(response.expect(SOUND));
     }
 }
 
 /// `NR+`: node replication, where a change that may be fake is preceded by a read (paper §3.9).
-pub struct ReadFirst<T: Structure>(pub Replicated<T>);
+pub struct ReadFirst<T: Measured>(pub Replicated<T>);
 
 /// Access to a [`ReadFirst`].
-pub struct ReadFirstSession<T: Structure>(Handle<T>);
+pub struct ReadFirstSession<T: Measured>(Handle<T>);
 
-impl<T: Structure> Method for ReadFirst<T> {
+impl<T: Measured> Method for ReadFirst<T> {
     type Session<'m> = ReadFirstSession<T>;
 
     fn session(&self) -> ReadFirstSession<T> {
@@ -136,7 +103,7 @@ impl<T: Structure> Method for ReadFirst<T> {
     }
 }
 
-impl<T: Structure> Session for ReadFirstSession<T> {
+impl<T: Measured> Session for ReadFirstSession<T> {
     #[inline]
     fn execute(&mut self, op: Op) {
         let response = match (T::operation(op), T::look_first(op)) {
@@ -146,52 +113,6 @@ impl<T: Structure> Session for ReadFirstSession<T> {
                 if T::is_fake(op, &response) { ControlFlow::Break(response) } else { ControlFlow::Continue(write) }
             }),
         };
-        std::hint::black_box(response.expect(SOUND));
-    }
-}
-
-/// `LF`: a lock-free skip list. `QUEUE`: as a priority queue, else as a dictionary. `FREES`: what is removed is freed
-/// when no thread can see it any more; else, as in the paper, nothing is freed as long as any session lasts.
-pub struct LockFree<const QUEUE: bool, const FREES: bool>(FraserSkipList);
-
-/// Access to a [`LockFree`], which holds up its freeing if there is to be none.
-pub struct LockFreeSession<'m, const QUEUE: bool> {
-    list: FraserSession<'m>,
-    _no_freeing: Option<rcu::Guard<'m>>,
-}
-
-/// The items' keys, in an order that scatters neighbours in memory, as in `PriorityQueue` and `Dictionary`.
-pub(crate) fn lock_free_keys(queue: bool, items: usize) -> impl Iterator<Item = (u64, u64)> {
-    scattered(items).map(move |at| (if queue { at.wrapping_mul(0x9E37_79B9_7F4A_7C15) } else { 2 * at }, at))
-}
-
-impl<const QUEUE: bool, const FREES: bool> FromIterator<(u64, u64)> for LockFree<QUEUE, FREES> {
-    fn from_iter<I: IntoIterator<Item = (u64, u64)>>(items: I) -> Self {
-        let list = FraserSkipList::default();
-        let mut session = list.session();
-        items.into_iter().for_each(|(key, value)| _ = session.insert(key, value));
-        Self(list)
-    }
-}
-
-impl<const QUEUE: bool, const FREES: bool> Method for LockFree<QUEUE, FREES> {
-    type Session<'m> = LockFreeSession<'m, QUEUE>;
-
-    fn session(&self) -> LockFreeSession<'_, QUEUE> {
-        LockFreeSession { list: self.0.session(), _no_freeing: (!FREES).then(|| self.0.guard()) }
-    }
-}
-
-impl<const QUEUE: bool> Session for LockFreeSession<'_, QUEUE> {
-    #[inline]
-    fn execute(&mut self, op: Op) {
-        let list = &mut self.list;
-        std::hint::black_box(match op {
-            Op::Read(_) if QUEUE => list.first(),
-            Op::Read(key) => list.get(key),
-            Op::Add(key) => list.insert(key, !key).then_some(key),
-            Op::Remove(_) if QUEUE => list.pop_first().map(|(key, _)| key),
-            Op::Remove(key) => list.remove(key),
-        });
+        black_box(response.expect(SOUND));
     }
 }

@@ -1,43 +1,171 @@
-//! `bench nr`: node replication beside locks, flat combining and a lock-free structure, on the workloads of the
+//! `bench nr` and `sim nr`: node replication beside locks, flat combining and a lock-free structure, on the workloads of the
 //! node-replication paper (§4.1, §4.2).
 //!
 //! For each run, workload and thread count: every method in turn, so that the methods alternate by the second and a
 //! ratio compares measurements of about the same time. A method is made anew for every workload and run, and goes
-//! through all update ratios, distributions and amounts of external work, for all of which the structure keeps its size.
+//! through all update ratios, distributions and amounts of external work, for all of which the structure keeps its size. On the
+//! virtual machine, where making one takes no time, it is made anew for each of these, too.
 
-pub(crate) mod driver;
-pub(crate) mod methods;
-mod simulated;
+mod clients;
+mod methods;
 mod skiplist;
-pub(crate) mod structures;
+mod structures;
 
 use std::process::ExitCode;
+use std::rc::Rc;
 
+use archipelago_platform::pad::CachePadded;
 use archipelago_platform::time::Duration;
 use archipelago_replicate::{Combined, Replicated};
 use archipelago_server::db::Db;
+use archipelago_sync::lock::{RawDistributedRwLock, RawShfl, RawTas, RawTtas};
 use serde_json::json;
 
-use crate::args::{Nr, NrWork};
+use crate::args::{Nr, NrWork, SimNr};
 use crate::choose;
+use crate::contender::On;
 use crate::failure::Failure;
-use crate::harness::{Command, Entry, Experiment, Turn};
+use crate::harness::driver::Ready;
+use crate::harness::simulated::{self, Contender};
+use crate::harness::{Command, Entry, Experiment, Format, Turn};
+use crate::method::{LockFree, Method};
 use crate::report::row::{Cell, Facts};
 use crate::resources::{self, Held};
-use crate::roster::Roster;
+use crate::roster::{Own, Roster};
 use crate::workload::Distribution;
-use crate::ycsb::FORMAT;
-use driver::{Driven, Load};
-use methods::{LockFree, Method, lock_free_keys};
-pub use simulated::simulated;
-use structures::{Dictionary, PriorityQueue, SortedSet, Structure};
+use clients::{Clients, Load, Make, Shared};
+use methods::{ReadFirst, ReadersWriterLock, SingleLock};
+use structures::{Dictionary, Measured, PriorityQueue, SortedSet, lock_free_items};
 
 /// The workloads.
-pub const WORKLOADS: [&str; 4] = ["pqueue", "dictionary", "sorted-set", "server"];
-const METHODS: [&str; 9] = ["sl", "rwl", "fc", "fc+", "nr", "nr+", "lf", "lf-freeing", "lf-crossbeam"];
+const WORKLOADS: [&str; 4] = ["pqueue", "dictionary", "sorted-set", "server"];
 
 /// Bytes of an item in one replica.
 const ITEM: u64 = 32;
+
+/// A method's turn.
+type Take = Box<dyn Fn(&Course, &mut Turn<'_>)>;
+
+/// A method on a workload's structure.
+struct Known {
+    name: &'static str,
+    on: On,
+    take: Take,
+    simulate: Box<dyn Fn(Load) -> simulated::Simulation>,
+}
+
+fn known<T: Measured, M: Method + 'static>(on: On, name: &'static str, make: Make<T, M>) -> Known {
+    let take = Box::new(move |course: &Course, turn: &mut Turn<'_>| course.take(make, turn));
+    Known { name, on, take, simulate: Box::new(move |load| simulated::program(Clients::new(load, make))) }
+}
+
+/// The methods for any structure. The virtual machine does not know `parking_lot`'s locks: `sl` is one that looks before it writes
+/// there, and `rwl` the paper's own (§3.8).
+fn locks_and_replicas<T: Measured>() -> Vec<Known> {
+    vec![
+        known(On::Native, "sl", |_, filled| SingleLock::<parking_lot::RawMutex, T>::over(filled())),
+        known(On::Simulated, "sl", |_, filled| SingleLock::<RawTtas, T>::over(filled())),
+        known(On::Native, "rwl", |_, filled| ReadersWriterLock::<parking_lot::RawRwLock, T>::over(filled())),
+        known(On::Simulated, "rwl", |_, filled| ReadersWriterLock::<RawDistributedRwLock, T>::over(filled())),
+        known(On::Both, "fc", |_, filled| Combined::<T>::flat(filled())),
+        known(On::Both, "fc+", |_, filled| Combined::<T>::new(filled())),
+        known(On::Both, "nr", replicated::<T>),
+        known(On::Native, "nr+", |load, filled| ReadFirst::<T>(replicated(load, filled))),
+        known(On::Simulated, "tas", |_, filled| SingleLock::<RawTas, T>::over(filled())),
+        known(On::Simulated, "shfl", |_, filled| SingleLock::<RawShfl, T>::over(filled())),
+    ]
+}
+
+/// Node replication, with the load's number of replicas.
+fn replicated<T: Measured>(load: &Load, filled: &(dyn Fn() -> T + Sync)) -> Replicated<T> {
+    let builder = Replicated::builder();
+    let builder = if let Some(replicas) = load.replicas { builder.replicas(replicas) } else { builder };
+    builder.build(filled)
+}
+
+/// Those for a queue, or for a dictionary: no lock-free structure changes two at once.
+fn lock_free<R: Roster, T: Measured, const QUEUE: bool>() -> [Known; 3] {
+    fn list<M: FromIterator<(u64, u64)>, T, const QUEUE: bool>(load: &Load, _: &(dyn Fn() -> T + Sync)) -> M {
+        lock_free_items(QUEUE, load.items).collect()
+    }
+    [
+        known(On::Both, "lf", list::<LockFree<QUEUE, false>, T, QUEUE>),
+        known(On::Both, "lf-freeing", list::<LockFree<QUEUE, true>, T, QUEUE>),
+        known(On::Native, "lf-crossbeam", list::<R::List<QUEUE>, T, QUEUE>),
+    ]
+}
+
+/// The methods on a workload's structure, in the order of reports.
+fn methods<R: Roster>(workload: &str) -> Vec<Known> {
+    fn both<R: Roster, T: Measured, const QUEUE: bool>() -> Vec<Known> {
+        locks_and_replicas::<T>().into_iter().chain(lock_free::<R, T, QUEUE>()).collect()
+    }
+    match workload {
+        "pqueue" => both::<R, PriorityQueue, true>(),
+        "dictionary" => both::<R, Dictionary, false>(),
+        "sorted-set" => locks_and_replicas::<SortedSet>(),
+        _ => locks_and_replicas::<Db>(),
+    }
+}
+
+/// A workload with its cells and what is done in them, and the methods that a list names, as far as they can do that and are of
+/// this machine or of the virtual one.
+struct Chosen {
+    cells: Vec<(Cell, Load)>,
+    methods: Vec<Known>,
+}
+
+/// What the arguments choose: the methods' names, and the workloads.
+///
+/// # Errors
+/// If a name is not known.
+fn chosen<R: Roster>(
+    [methods, workloads]: [&str; 2],
+    work: &NrWork,
+    replicas: Option<usize>,
+    simulated: bool,
+) -> Result<(Vec<&'static str>, Vec<Chosen>), Failure> {
+    let known = |workload| self::methods::<R>(workload).into_iter().filter(|known| known.on.has(simulated));
+    // A dictionary can be made concurrent by all of them.
+    let names: Vec<&'static str> = known("dictionary").map(|known| known.name).collect();
+    let names = choose::names("method", methods, &names)?;
+    let mut chosen = Vec::new();
+    for workload in choose::names("workload", workloads, &WORKLOADS)? {
+        let place = |known: &Known| names.iter().position(|name| *name == known.name);
+        let mut methods: Vec<Known> = known(workload).filter(|known| place(known).is_some()).collect();
+        methods.sort_by_key(place);
+        chosen.push(Chosen { cells: cells(workload, work, replicas)?, methods });
+    }
+    Ok((names, chosen))
+}
+
+/// All combinations of update ratio, distribution and external work.
+///
+/// # Errors
+/// If a distribution is none that this benchmark has.
+fn cells(workload: &str, work: &NrWork, replicas: Option<usize>) -> Result<Vec<(Cell, Load)>, Failure> {
+    let items = work.items(workload);
+    let mut cells = Vec::new();
+    for &update_percent in &work.update_percent {
+        for text in work.distribution.split(',') {
+            let distribution = Distribution::parse(text.trim())?;
+            if distribution == Distribution::Latest {
+                return Err(Failure::new("node replication's benchmark knows no --distribution latest"));
+            }
+            for &external_work in &work.external_work {
+                let cell = Cell {
+                    update_percent: Some(update_percent),
+                    distribution: Some(distribution),
+                    external_work: Some(external_work),
+                    count: Some(items),
+                    ..Cell::of(workload)
+                };
+                cells.push((cell, Load { items, update_percent, distribution, external_work, replicas }));
+            }
+        }
+    }
+    Ok(cells)
+}
 
 /// Measures and reports.
 ///
@@ -48,156 +176,82 @@ pub fn run<R: Roster>(args: &Nr, release_memory: fn()) -> Result<ExitCode, Failu
     Command::start(&args.common)?.run(&experiment)
 }
 
-fn experiment<R: Roster>(args: &Nr, release_memory: fn()) -> Result<Experiment<'_>, Failure> {
-    let methods = choose::names("method", &args.method, &METHODS)?;
-    if !R::HAS_LIST && methods.contains(&"lf-crossbeam") {
+fn experiment<R: Roster>(args: &Nr, release_memory: fn()) -> Result<Experiment<'static>, Failure> {
+    let (names, chosen) = chosen::<R>([&args.method, &args.workload], &args.work, args.replicas, false)?;
+    if !R::HAS_LIST && names.contains(&"lf-crossbeam") {
         return Err(Failure::new(
             "--method lf-crossbeam needs the feature 'peers', which this command was built without; lf does not",
         ));
     }
-    let workloads = choose::names("workload", &args.workload, &WORKLOADS)?;
-    let cells = cells(&args.work)?;
     resources::check_items(args.work.most_items(), ITEM.saturating_mul(args.replicas.unwrap_or(1) as u64), 0)?;
-    let mut experiment = Experiment::new("node replication", &FORMAT, &args.common, 5, Some("sl"), &methods)?;
+    let mut experiment = Experiment::new("node replication", &Format::OF_MAPS, &args.common, 5, Some("sl"), &names)?;
     experiment.time = Some(Duration::from_millis(args.millis as u64));
-    experiment.steps = workloads.len() * methods.len() * cells.len();
     experiment.facts = Facts::from([("keys", json!("int")), ("batch", json!(0))]);
-    for workload in workloads {
-        let first = experiment.cells.len();
-        let count = args.work.items(workload);
-        for &(updates, distribution, work) in &cells {
-            experiment.cell(cell(workload, updates, distribution, work, count), Facts::new());
-        }
-        let entry = |&method: &&'static str| {
-            let cells = cells.clone();
-            let take = move |turn: &mut Turn<'_>| {
-                Taking { args, release_memory, method, workload, items: count, first, cells: &cells, turn }.take::<R>();
-            };
-            Entry { name: method, ours: false, take: Box::new(take) }
+    for Chosen { cells, methods } in chosen {
+        experiment.steps += methods.len() * cells.len();
+        let (first, loads) = (experiment.cells.len(), cells.iter().map(|(_, load)| *load).collect());
+        experiment.cells.extend(cells.into_iter().map(|(cell, _)| (cell, Facts::new())));
+        let course = Rc::new(Course { loads, first, seed: args.common.seed, release_memory });
+        let entry = |Known { name, take, .. }| {
+            let course = course.clone();
+            Entry { name, ours: false, take: Box::new(move |turn| take(&course, turn)) }
         };
-        experiment.groups.push(methods.iter().map(entry).collect());
+        experiment.groups.push(methods.into_iter().map(entry).collect());
     }
     Ok(experiment)
 }
 
-/// All combinations of update ratio, distribution and external work.
-///
-/// # Errors
-/// If a distribution is none that this benchmark has.
-pub fn cells(work: &NrWork) -> Result<Vec<(u32, Distribution, usize)>, Failure> {
-    let mut cells = Vec::new();
-    for &update_percent in &work.update_percent {
-        for text in work.distribution.split(',') {
-            let distribution = Distribution::parse(text.trim())?;
-            if distribution == Distribution::Latest {
-                return Err(Failure::new("node replication's benchmark knows no --distribution latest"));
-            }
-            cells.extend(work.external_work.iter().map(|&work| (update_percent, distribution, work)));
-        }
-    }
-    Ok(cells)
-}
-
-/// What rows say of such a combination.
-pub fn cell(workload: &str, updates: u32, distribution: Distribution, external_work: usize, count: usize) -> Cell {
-    Cell {
-        workload: workload.to_owned(),
-        update_percent: Some(updates),
-        distribution: Some(distribution),
-        external_work: Some(external_work),
-        count: Some(count),
-        details: String::new(),
-    }
-}
-
-/// One method's turn at one workload.
-struct Taking<'a, 't> {
-    args: &'a Nr,
-    release_memory: fn(),
-    method: &'static str,
-    workload: &'static str,
-    items: usize,
-    /// The number of the first of the cells.
+/// What each method goes through in its turn.
+struct Course {
+    loads: Vec<Load>,
+    /// The number of the first one's cell.
     first: usize,
-    cells: &'a [(u32, Distribution, usize)],
-    turn: &'a mut Turn<'t>,
+    seed: u64,
+    release_memory: fn(),
 }
 
-impl Taking<'_, '_> {
-    fn take<R: Roster>(&mut self) {
-        match self.workload {
-            "pqueue" => self.with_structure::<R, PriorityQueue>(),
-            "dictionary" => self.with_structure::<R, Dictionary>(),
-            "sorted-set" => self.with_structure::<R, SortedSet>(),
-            _ => self.with_structure::<R, Db>(),
-        }
-    }
-
-    fn with_structure<R: Roster, T: Structure>(&mut self) {
-        let items = self.items;
-        match self.method {
-            "sl" => self.measure::<T, _>(methods::SingleLock::<T>::new),
-            "rwl" => self.measure::<T, _>(methods::ReadersWriterLock::<T>::new),
-            "fc" => self.measure::<T, _>(|items| Combined::flat(T::filled(items))),
-            "fc+" => self.measure::<T, _>(|items| Combined::new(T::filled(items))),
-            "nr" => self.measure::<T, _>(self.replicated::<T>()),
-            "nr+" => {
-                let make = self.replicated::<T>();
-                self.measure::<T, _>(|items| methods::ReadFirst(make(items)));
-            }
-            "lf" => self.lock_free::<T, LockFree<true, false>, LockFree<false, false>>(items),
-            "lf-freeing" => self.lock_free::<T, LockFree<true, true>, LockFree<false, true>>(items),
-            _ => self.lock_free::<T, R::List<true>, R::List<false>>(items),
-        }
-    }
-
-    fn replicated<T: Structure>(&self) -> impl FnOnce(usize) -> Replicated<T> + use<T> {
-        let replicas = self.args.replicas;
-        move |items| {
-            let builder = Replicated::builder();
-            let builder = if let Some(replicas) = replicas { builder.replicas(replicas) } else { builder };
-            builder.build(|| T::filled(items))
-        }
-    }
-
-    /// A lock-free list as a queue or as a dictionary.
-    fn lock_free<T, Queue, Dictionary>(&mut self, items: usize)
-    where
-        T: Structure,
-        Queue: Method + FromIterator<(u64, u64)>,
-        Dictionary: Method + FromIterator<(u64, u64)>,
-    {
-        match self.workload {
-            "pqueue" => self.measure::<T, Queue>(|_| lock_free_keys(true, items).collect()),
-            "dictionary" => self.measure::<T, Dictionary>(|_| lock_free_keys(false, items).collect()),
-            // No lock-free structure changes two at once.
-            _ => {}
-        }
-    }
-
-    fn measure<T: Structure, M: Method>(&mut self, make: impl FnOnce(usize) -> M) {
+impl Course {
+    fn take<T: Measured, M: Method>(&self, make: Make<T, M>, turn: &mut Turn<'_>) {
         let held = Held::now(self.release_memory);
-        let method = &make(self.items);
-        let memory = held.since(self.items);
-        for (number, &(update_percent, distribution, external_work)) in self.cells.iter().enumerate() {
-            if self.turn.is_over() {
+        let mut shared = Shared { method: Clients::new(self.loads[0], make).method(), streams: CachePadded::default() };
+        let memory = held.since(self.loads[0].items);
+        for (cell, &load) in (self.first..).zip(&self.loads) {
+            if turn.is_over() {
                 break;
             }
-            self.turn.say(&format!("{} {update_percent}%, {} threads", self.workload, self.turn.threads));
-            let (key_space, seed) = (T::key_space(self.items), self.args.common.seed);
-            let load = Load { update_percent, distribution, external_work, key_space, seed };
-            let streams = &load.streams(self.turn.threads);
-            let outcome = self.turn.drive(&Driven { method, streams, external_work: load.external_work });
-            self.turn.record(self.first + number, outcome, &[("bytes_per_key", memory)]);
+            turn.say_cell(cell);
+            let program = &Clients::new(load, make);
+            *shared.streams = program.streams(turn.threads, self.seed);
+            let outcome = turn.drive(&Ready { program, shared: &shared });
+            turn.record(cell, outcome, &[("bytes_per_key", memory)]);
         }
     }
+}
+
+/// The contenders on the virtual machine.
+///
+/// # Errors
+/// If a name is not known.
+pub fn simulated(args: &SimNr) -> Result<Vec<Contender>, Failure> {
+    let (_, chosen) = chosen::<Own>([&args.method, &args.workload], &args.work, None, true)?;
+    let mut contenders = Vec::new();
+    for Chosen { cells, methods } in chosen {
+        for (cell, load) in cells {
+            let contender = |known: &Known| Contender {
+                name: known.name.to_owned(),
+                cell: cell.clone(),
+                program: (known.simulate)(load),
+            };
+            contenders.extend(methods.iter().map(contender));
+        }
+    }
+    Ok(contenders)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::harness::Progress;
-    use crate::roster::Own;
     use clap::Parser;
 
     fn args(line: &str) -> Nr {

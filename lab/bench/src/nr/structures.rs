@@ -13,20 +13,10 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
 use super::skiplist::SkipList;
-
-/// A generic operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Op {
-    /// Look at something.
-    Read(u64),
-    /// Put something in (for the sorted set: raise a score).
-    Add(u64),
-    /// Take something out (for the sorted set: raise a score).
-    Remove(u64),
-}
+use crate::method::Op;
 
 /// A structure that is measured.
-pub trait Structure: Sequential<Read: Send + Sync, Write: Send + Sync, Response: Send> + Send + Sync + 'static {
+pub trait Measured: Sequential<Read: Send + Sync, Write: Send + Sync, Response: Send> + Send + Sync + 'static {
     /// The structure with `items` in it: the same on every call.
     fn filled(items: usize) -> Self;
 
@@ -89,7 +79,7 @@ impl Sequential for PriorityQueue {
     }
 }
 
-impl Structure for PriorityQueue {
+impl Measured for PriorityQueue {
     fn filled(items: usize) -> Self {
         let mut list = SkipList::with_room(items);
         let mut rng = SmallRng::seed_from_u64(7);
@@ -149,7 +139,7 @@ impl Sequential for Dictionary {
     }
 }
 
-impl Structure for Dictionary {
+impl Measured for Dictionary {
     /// Every other key, in an order that scatters neighbours in memory.
     fn filled(items: usize) -> Self {
         let mut list = SkipList::with_room(items);
@@ -253,7 +243,7 @@ impl Sequential for SortedSet {
     }
 }
 
-impl Structure for SortedSet {
+impl Measured for SortedSet {
     fn filled(items: usize) -> Self {
         let mut set = Self { scores: Scores::new(items), order: SkipList::with_room(items) };
         for (score, member) in scattered(items).enumerate() {
@@ -276,7 +266,7 @@ impl Structure for SortedSet {
 }
 
 /// The server's database: `ZRANK` and `ZINCRBY` of a sorted set in it, as the server hands them on.
-impl Structure for Db {
+impl Measured for Db {
     fn filled(items: usize) -> Self {
         let mut db = Self::default();
         for (score, member) in scattered(items).enumerate() {
@@ -307,8 +297,13 @@ fn called(command: &str, numbers: &[u64]) -> Call {
     Call { command, args, db: 0, now: 1, seed: 0, wishes: 0, rights: None, deadline: None }
 }
 
+/// The items of a lock-free structure, in an order that scatters neighbours in memory, as in [`PriorityQueue`] and [`Dictionary`].
+pub fn lock_free_items(queue: bool, items: usize) -> impl Iterator<Item = (u64, u64)> {
+    scattered(items).map(move |at| (if queue { at.wrapping_mul(0x9E37_79B9_7F4A_7C15) } else { 2 * at }, at))
+}
+
 /// The numbers below `items` in a shuffled order, the same on every call.
-pub fn scattered(items: usize) -> impl Iterator<Item = u64> {
+fn scattered(items: usize) -> impl Iterator<Item = u64> {
     let mut all: Vec<u64> = (0..items as u64).collect();
     let mut rng = SmallRng::seed_from_u64(7);
     for at in (1..items).rev() {

@@ -3,8 +3,8 @@
 //! Every measured number of threads has its label, below the axis. Where most of the numbers double, the axis is logarithmic: else
 //! half of the points would lie on the first tenth of it. Names stand below the chart, never over its points.
 
-use super::html::escape;
 use super::row::{Row, digits};
+use super::svg::escape;
 use super::svg::{LINE, Side, Svg, Width, figure, ticks, wide};
 
 /// What curves look like: legible on white and on black. Those behind the last begin again, with dashes.

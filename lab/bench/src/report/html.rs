@@ -5,6 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::row::{Look, PARTIAL, Row, cells, misses};
 use super::summary::{self, Summary};
+use super::svg::escape;
 use super::{chart, curve, date, svg, table};
 use crate::failure::Failure;
 use crate::machine;
@@ -154,19 +155,4 @@ fn marked_table(head: &[String], rows: &[Vec<String>], bold: impl Fn(usize, usiz
     };
     let rows: String = rows.iter().enumerate().map(row).collect();
     format!("<div class=\"scroll\" tabindex=\"0\"><table><tr>{head}</tr>\n{rows}</table></div>\n")
-}
-
-/// Text as HTML: file names and command lines may have anything in them.
-pub fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::escape;
-
-    #[test]
-    fn markup_in_names_stays_text() {
-        assert_eq!(escape("<b>\"R&D\"</b>"), "&lt;b&gt;&quot;R&amp;D&quot;&lt;/b&gt;");
-    }
 }

@@ -5,8 +5,6 @@
 
 use core::fmt::Write;
 
-use super::html::escape;
-
 /// Widths of pictures, in pixels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Width {
@@ -137,6 +135,11 @@ pub fn ticks(highest: f64, count: f64) -> Vec<(f64, String)> {
     values.map(|value| (value, format!("{value:.decimals$}"))).collect()
 }
 
+/// Text as HTML: file names and command lines may have anything in them.
+pub fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
 #[cfg(test)]
 pub mod tests {
     use super::*;
@@ -191,5 +194,10 @@ pub mod tests {
         assert_eq!(shown(0.6, 5.0), ["0.0", "0.2", "0.4", "0.6"]);
         assert_eq!(shown(0.00013, 3.0), ["0.00000", "0.00005", "0.00010"]);
         assert_eq!(shown(1234.0, 4.0), ["0", "500", "1000"]);
+    }
+
+    #[test]
+    fn markup_in_names_stays_text() {
+        assert_eq!(escape("<b>\"R&D\"</b>"), "&lt;b&gt;&quot;R&amp;D&quot;&lt;/b&gt;");
     }
 }

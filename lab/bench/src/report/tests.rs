@@ -6,12 +6,11 @@ use serde_json::json;
 
 use super::*;
 use crate::args::{Common, Pin};
-use crate::harness::Experiment;
 use crate::harness::series::{Results, Sample, Series};
+use crate::harness::{Experiment, Format};
 use crate::report::row::Cell;
 use crate::roster::{self, Own};
 use crate::workload::{Distribution, Workload};
-use crate::ycsb::FORMAT;
 
 const FIELDS: [&str; 30] = [
     "structure",
@@ -50,7 +49,7 @@ const FIELDS: [&str; 30] = [
 const WORKLOADS: [Workload; 2] = [Workload::Load, Workload::C];
 
 fn experiment(baseline: Option<&str>) -> Experiment<'static> {
-    let mut experiment = Experiment::new("YCSB", &FORMAT, &Common::plain(2), 3, baseline, &[]).unwrap();
+    let mut experiment = Experiment::new("YCSB", &Format::OF_MAPS, &Common::plain(2), 3, baseline, &[]).unwrap();
     for workload in WORKLOADS {
         let distribution = Some(Distribution::Zipf(0.99));
         let cell = Cell { distribution, count: Some(5000), ..Cell::of(workload.name()) };
@@ -65,7 +64,7 @@ const KEYS: &str = "<words & \"more\">.txt";
 
 /// Runs with these speeds; the CPU time and memory of each follow from its number.
 fn series(name: &str, workload: Workload, threads: usize, speeds: &[f64]) -> Series {
-    let info = roster::indexes::<Own>().find(|info| info.name == name).unwrap();
+    let info = roster::indexes::<Own>(false).find(|info| info.name == name).unwrap();
     let cell = WORKLOADS.iter().position(|known| *known == workload).unwrap();
     let sample = |(run, &mops): (usize, &f64)| Sample {
         run,

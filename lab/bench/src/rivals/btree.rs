@@ -34,7 +34,7 @@ use archipelago_sync::backoff::Backoff;
 use archipelago_sync::rcu::{Domain, Guard, Reader};
 use archipelago_sync::version_lock::{Version, VersionLock};
 
-use crate::contender::Contender;
+use crate::contender::BenchIndex;
 pub(super) use check::check_nodes;
 pub use keys::TreeKey;
 use node::{FANOUT, Node, Retry, address, pointer};
@@ -389,7 +389,7 @@ fn until_done<R>(mut attempt: impl FnMut() -> Result<R, Retry>) -> R {
     }
 }
 
-impl<K: TreeKey> Contender<K> for BTreeOlc<K> {
+impl<K: TreeKey> BenchIndex<K> for BTreeOlc<K> {
     fn empty() -> Self {
         Self::default()
     }

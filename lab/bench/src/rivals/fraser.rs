@@ -5,7 +5,7 @@ use core::cell::RefCell;
 use archipelago_index::{OrderedIndex, OrderedSession};
 use archipelago_sets::{FraserSession, FraserSkipList, Set, SetSession};
 
-use crate::contender::Contender;
+use crate::contender::BenchIndex;
 
 /// A map from words to words.
 #[derive(Default)]
@@ -14,7 +14,7 @@ pub struct Fraser(FraserSkipList);
 /// A thread's way in.
 pub struct Session<'l>(RefCell<FraserSession<'l>>);
 
-impl Contender<u64> for Fraser {
+impl BenchIndex<u64> for Fraser {
     fn empty() -> Self {
         Self::default()
     }

@@ -19,7 +19,7 @@ use archipelago_sync::rcu::Guard;
 use super::btree::node::{FANOUT, Node, address, pointer};
 use super::elided::Elided;
 use super::indexes::{Points, stores};
-use crate::contender::Contender;
+use crate::contender::BenchIndex;
 
 /// More than a tree of any size has.
 const LEVELS: usize = 20;
@@ -189,7 +189,7 @@ impl HtmBTree {
     }
 }
 
-impl Contender<u64> for HtmBTree {
+impl BenchIndex<u64> for HtmBTree {
     fn empty() -> Self {
         Self::default()
     }

@@ -16,7 +16,7 @@ use archipelago_sync::rcu::{Domain, Guard, Reader};
 
 use super::elided::Elided;
 use super::heights::{Heights, LEVELS};
-use crate::contender::Contender;
+use crate::contender::BenchIndex;
 
 /// Entries that a scan copies in one transaction.
 const BATCH: usize = 128;
@@ -143,7 +143,7 @@ impl HtmSkipList {
     }
 }
 
-impl Contender<u64> for HtmSkipList {
+impl BenchIndex<u64> for HtmSkipList {
     fn empty() -> Self {
         Self::default()
     }

@@ -8,17 +8,7 @@ use archipelago_index::Word;
 use archipelago_index::euno::Tree;
 use archipelago_index::map::{End, Held, Limits, Put, When, Words};
 use archipelago_sync::rcu::{Domain, Guard};
-use archipelago_workloads::catalog::Known;
 use archipelago_workloads::chosen::{Choice, Inner, Visit};
-
-use super::htm_btree::HtmBTree;
-use super::masstree::Masstree;
-
-/// Silo over rivals' trees.
-pub static STORES: &[Known] = &[
-    Known::silo_over("silo-htm-btree", choice::<HtmBTree>("HtmBTree")),
-    Known::silo_over("silo-masstree-like", choice::<Masstree<u64>>("MasstreeLike")),
-];
 
 /// What a tree of words does for an index.
 pub trait Points: Default + Send + Sync + 'static {
@@ -55,7 +45,8 @@ struct Rival<T> {
     limits: Limits,
 }
 
-const fn choice<T: Points>(name: &'static str) -> Choice {
+/// The indexes over such a tree, by this name in mistakes.
+pub const fn choice<T: Points>(name: &'static str) -> Choice {
     let words =
         |limits| -> Box<dyn Inner<Word>> { Box::new(Rival { tree: T::default(), domain: Domain::new(), limits }) };
     Choice::of::<Tree>().with_words(name, words)
@@ -213,6 +204,8 @@ impl<T: Points> Inner<Word> for Rival<T> {
 #[cfg(all(test, not(archipelago_sim)))]
 mod tests {
     use super::*;
+    use crate::rivals::htm_btree::HtmBTree;
+    use crate::rivals::masstree::Masstree;
     use archipelago_index::Map;
     use archipelago_workloads::chosen::Chosen;
     use std::collections::BTreeMap;

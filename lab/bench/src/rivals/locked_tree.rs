@@ -10,7 +10,7 @@ use archipelago_platform::plain::Plain;
 use archipelago_platform::sync::RwLock;
 use archipelago_platform::touch_mut;
 
-use crate::contender::Contender;
+use crate::contender::BenchIndex;
 
 /// Most entries of a leaf, and separators of an inner node: about those of `std`'s and of common B+trees between.
 const FULL: usize = 30;
@@ -120,7 +120,7 @@ impl Node {
     }
 }
 
-impl Contender<u64> for RwLocked {
+impl BenchIndex<u64> for RwLocked {
     fn empty() -> Self {
         RwLocked(RwLock::new(Node::Leaf(list())))
     }

@@ -45,7 +45,7 @@ use archipelago_sync::version_lock::Version;
 use super::btree::TreeKey;
 use super::bytes::{bytes, free, stored};
 use super::indexes::{Points, stores};
-use crate::contender::Contender;
+use crate::contender::BenchIndex;
 use crate::keys::BenchKey;
 use node::{LAYER, LONG, Node, Order, Part, Retry, SLICE, WIDTH, address, pointer};
 
@@ -417,7 +417,7 @@ impl<K> Masstree<K> {
     }
 }
 
-impl<K: BenchKey> Contender<K> for Masstree<K> {
+impl<K: BenchKey> BenchIndex<K> for Masstree<K> {
     fn empty() -> Self {
         Self::default()
     }

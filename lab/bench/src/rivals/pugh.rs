@@ -23,7 +23,7 @@ use archipelago_sync::lock::{Mutex, MutexGuard, RawTtas};
 use archipelago_sync::rcu::{Domain, Guard, Reader};
 
 use super::heights::{Heights, LEVELS};
-use crate::contender::Contender;
+use crate::contender::BenchIndex;
 
 type Held<'g> = MutexGuard<'g, RawTtas, ()>;
 
@@ -210,7 +210,7 @@ impl PughSkipList {
     }
 }
 
-impl Contender<u64> for PughSkipList {
+impl BenchIndex<u64> for PughSkipList {
     fn empty() -> Self {
         Self::default()
     }

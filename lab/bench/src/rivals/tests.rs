@@ -11,7 +11,7 @@ use archipelago_index::OrderedSession;
 use archipelago_platform::thread;
 use rand::RngExt;
 
-use crate::contender::Contender;
+use crate::contender::BenchIndex;
 use crate::keys::{self, BenchKey};
 
 pub fn words(count: u64) -> Vec<u64> {
@@ -43,7 +43,7 @@ pub const fn scaled(native: usize, miri: usize) -> usize {
     if cfg!(miri) { miri } else { native }
 }
 
-pub fn agrees_with_a_model<K: BenchKey, I: Contender<K>>(keys: &[K], check: impl Fn(&mut I)) {
+pub fn agrees_with_a_model<K: BenchKey, I: BenchIndex<K>>(keys: &[K], check: impl Fn(&mut I)) {
     let mut rng = workload::rng(1, 0);
     let mut tree = I::empty();
     let mut model = BTreeMap::new();
@@ -84,7 +84,7 @@ fn step_by_step<K: BenchKey>(
 }
 
 /// Threads that grow and shrink the tree while others look and scan; judged operation by operation.
-pub fn history<K: BenchKey + Hash, I: Contender<K>>(
+pub fn history<K: BenchKey + Hash, I: BenchIndex<K>>(
     pool: &[K],
     (threads, ops): (usize, usize),
     mixes: &[Mix],
@@ -108,7 +108,7 @@ struct Scene<K, I> {
     recorder: Recorder<MapOp<K, u64>, MapRet<K, u64>>,
 }
 
-impl<K: BenchKey + Hash, I: Contender<K>> Scene<K, I> {
+impl<K: BenchKey + Hash, I: BenchIndex<K>> Scene<K, I> {
     fn new(pool: &[K]) -> Self {
         let tree = I::empty();
         let mut initial = BTreeMap::new();
@@ -165,7 +165,7 @@ fn perform<K: BenchKey>(session: &impl OrderedSession<K, u64>, op: &MapOp<K, u64
 
 /// A rival of word keys against a model; natively in histories; on the virtual machine in histories under many schedules, in
 /// which its transactions abort now and then, always, or not at all.
-pub fn check_rival<I: Contender<u64>>(keys: &[u64], check: impl Fn(&mut I)) {
+pub fn check_rival<I: BenchIndex<u64>>(keys: &[u64], check: impl Fn(&mut I)) {
     let few = scaled(keys.len(), 150);
     agrees_with_a_model::<u64, I>(&keys[..few], &check);
     for round in 0..scaled(6, 1) as u64 {

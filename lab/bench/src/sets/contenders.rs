@@ -1,6 +1,5 @@
 //! Which structures over which mechanisms can be measured.
 
-use archipelago_platform::sync::Arc;
 use archipelago_sets::{
     CitrusTree, HarrisList, Hash, HazardList, List, OverMvRlu, OverRcu, OverRcuHmcs, OverRcx, OverRcxStriped, OverRlu,
     RcuHtm, RcuHtmOneLock, SynchronousRcu, Tree,
@@ -9,22 +8,16 @@ use archipelago_sync::mvrlu::{ClockKind, Collection, Domain, Tuning};
 use archipelago_sync::rcx::{Builder, Rcx, Striped};
 use archipelago_sync::region::Region;
 
-use super::drive::{self, Driven, Spec};
+use super::clients::{Clients, Spec};
 use crate::choose;
 use crate::failure::Failure;
-use crate::harness::{Turn, simulated};
+use crate::harness::{Entry, Known, simulated};
 
-/// A structure over a mechanism.
-pub struct Contender {
-    /// `list`, `hash` or `tree`.
-    pub structure: &'static str,
-    /// As in `--mechanism`.
-    pub mechanism: &'static str,
-    /// Makes, fills, drives and drops one; with a reader beside it that stays in its section, or without. The cell's number.
-    pub take: fn(&Spec, bool, usize, &mut Turn<'_>),
-    /// The same on the virtual machine, without that reader.
-    pub simulate: fn(Spec) -> simulated::Program,
-}
+/// The structures, in the order of reports.
+pub const STRUCTURES: [&str; 3] = ["list", "hash", "tree"];
+
+/// Over which of the [`STRUCTURES`], and the mechanism.
+pub type Over = (&'static str, Known<Spec>);
 
 /// MV-RLU and the variants of the factor analysis, each differing from `mvrlu` in one thing.
 fn mvrlu(variant: &str) -> OverMvRlu {
@@ -67,15 +60,14 @@ fn striped(spec: &Spec) -> OverRcxStriped {
 /// A structure over a mechanism, from how to make one for a [`Spec`].
 macro_rules! contender {
     ($structure:literal, $mechanism:expr, |$spec:pat_param| $make:expr) => {
-        Contender {
-            structure: $structure,
-            mechanism: $mechanism,
-            take: |spec, stuck_reader, cell, turn| {
-                let program = Driven { spec: spec.clone(), make: |$spec: &Spec| $make };
-                drive::take(&program, stuck_reader, cell, turn);
+        (
+            $structure,
+            Known {
+                name: $mechanism,
+                native: |name, cell, spec| Entry::of(name, cell, Clients { spec, make: |$spec: &Spec| $make }),
+                simulate: |_, spec| simulated::program(Clients { spec, make: |$spec: &Spec| $make }),
             },
-            simulate: |spec| simulated::program(Driven { spec, make: |$spec: &Spec| $make }),
-        }
+        )
     };
 }
 
@@ -91,7 +83,7 @@ macro_rules! over {
 }
 
 /// All of them, in the order of reports.
-pub fn all() -> Vec<Contender> {
+fn all() -> Vec<Over> {
     let rcu = [
         contender!("list", "rcu", |_| List::<OverRcu>::default()),
         contender!("hash", "rcu", |spec| Hash::<OverRcu>::with_buckets(spec.buckets)),
@@ -138,20 +130,20 @@ pub fn all() -> Vec<Contender> {
     .collect()
 }
 
-/// The contenders that both lists name.
+/// The contenders that both lists name. Kept to the program's end.
 ///
 /// # Errors
 /// If a name is unknown, or nothing is left.
-pub fn select(structures: &str, mechanisms: &str) -> Result<Vec<Arc<Contender>>, Failure> {
+pub fn select(structures: &str, mechanisms: &str) -> Result<&'static [Over], Failure> {
     let mut all = all();
-    let chosen = |what: &str, list: &str, name: fn(&Contender) -> &'static str| {
+    let chosen = |what: &str, list: &str, name: fn(&Over) -> &'static str| {
         choose::names(what, list, &all.iter().map(name).collect::<Vec<_>>())
     };
-    let structure = chosen("structure", structures, |contender| contender.structure)?;
-    let mechanism = chosen("mechanism", mechanisms, |contender| contender.mechanism)?;
-    all.retain(|it| structure.contains(&it.structure) && mechanism.contains(&it.mechanism));
+    let structure = chosen("structure", structures, |contender| contender.0)?;
+    let mechanism = chosen("mechanism", mechanisms, |contender| contender.1.name)?;
+    all.retain(|(over, known)| structure.contains(over) && mechanism.contains(&known.name));
     if all.is_empty() {
         return Err(Failure::new(format!("none of --mechanism {mechanisms} has a --structure {structures}")));
     }
-    Ok(all.into_iter().map(Arc::new).collect())
+    Ok(all.leak())
 }

@@ -1,7 +1,5 @@
 //! What the arguments ask for: the contenders, the setting, the numbers of threads.
 
-use std::path::Path;
-
 use archipelago_sim::{Machine, Placement};
 
 use super::machines;
@@ -50,7 +48,7 @@ pub fn setting(common: &SimCommon, what: &Sim) -> Result<Setting, Failure> {
         patience_ns: common.patience * 1000,
     };
     Ok(Setting {
-        machine: machines::named(machine_name(common, what))?,
+        machine: machine(common, what)?,
         placement: if common.pin == Pin::Spread { Placement::Spread } else { Placement::Fill },
         wish,
         seed: common.seed,
@@ -60,21 +58,31 @@ pub fn setting(common: &SimCommon, what: &Sim) -> Result<Setting, Failure> {
     })
 }
 
-/// The machine asked for, or the paper's.
-fn machine_name<'a>(common: &'a SimCommon, what: &Sim) -> &'a Path {
-    let of_paper = match what {
-        Sim::Nr(_) => "xeon-e7-4850v3-4s",
-        Sim::Sets(_) => "xeon-8180-8s",
-        Sim::Blink(_) => "xeon-e5-4620-4s",
-        Sim::Ranges(_) => "xeon-e7-8870v3-4s",
-        Sim::Cache(_) => "xeon-8180-8s",
-        Sim::Euno(_) => "xeon-e5-2650v3-2s",
-        _ => DEFAULT_MACHINE,
-    };
-    common.machine.as_deref().unwrap_or(Path::new(if common.paper { of_paper } else { DEFAULT_MACHINE }))
+/// The machine asked for, else that of the experiment's paper if the paper's is wanted.
+///
+/// # Errors
+/// If it is not known.
+fn machine(common: &SimCommon, what: &Sim) -> Result<Machine, Failure> {
+    match &common.machine {
+        Some(name) => machines::named(name),
+        None if common.paper => machines::of_paper(paper(what)),
+        None => machines::named(DEFAULT_MACHINE),
+    }
 }
 
-/// HydraList's machine, with two threads per core.
+/// The paper that an experiment is from; HydraList's if from none.
+fn paper(what: &Sim) -> &'static str {
+    match what {
+        Sim::Nr(_) => include_str!("../../papers/node-replication.toml"),
+        Sim::Sets(_) | Sim::Cache(_) => include_str!("../../papers/mv-rlu.toml"),
+        Sim::Blink(_) => include_str!("../../papers/numa-btree.toml"),
+        Sim::Ranges(_) => include_str!("../../papers/rcx.toml"),
+        Sim::Euno(_) => include_str!("../../papers/eunomia.toml"),
+        _ => include_str!("../../papers/hydralist.toml"),
+    }
+}
+
+/// Where nothing else is said.
 const DEFAULT_MACHINE: &str = "xeon-8180-4s";
 
 /// Whether that number of threads is not far beyond the machine.

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use archipelago_sim::Machine;
 use archipelago_sim::machine::PRESETS;
+use serde::Deserialize;
 
 use crate::failure::Failure;
 
@@ -23,6 +24,19 @@ pub fn named(name: impl AsRef<Path>) -> Result<Machine, Failure> {
         Failure::new(format!("--machine {path} is no preset ({presets}), nor a TOML file that can be read: {error}"))
     })?;
     Machine::from_toml(&text).map_err(|error| Failure::new(format!("{}: {error}", path.display())))
+}
+
+/// The machine that a paper's file (`papers/*.toml`) names.
+///
+/// # Errors
+/// As [`named`], or if it is no paper's text.
+pub fn of_paper(text: &str) -> Result<Machine, Failure> {
+    #[derive(Deserialize)]
+    struct Paper {
+        machine: String,
+    }
+    let paper: Paper = toml::from_str(text).map_err(|error| Failure::new(error.message()))?;
+    named(paper.machine)
 }
 
 /// All presets, or one in detail.

@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use archipelago_sim::Machine;
 
 use crate::report::row::{Column, Row, cells, fixed, three};
-use crate::report::{curve, digits, html, summary, table};
+use crate::report::{curve, digits, html, summary, svg, table};
 
 /// What stands under every table and chart.
 pub const FOOT: &str = "Simulated. Orderings and bends are results if they hold in the whole sweep; throughputs and \
@@ -137,7 +137,7 @@ pub fn page(rows: &[Row], machine: &Machine, partial: bool, more: &[String]) -> 
     for group in groups {
         let points: Vec<_> = group.iter().map(|row| point(row)).collect();
         let (head, lines) = cells(&COLUMNS, &group);
-        body += &format!("<h2>{}</h2>\n", html::escape(&group[0].cell.heading()));
+        body += &format!("<h2>{}</h2>\n", svg::escape(&group[0].cell.heading()));
         body += &curve::chart(&points, &boundaries, spread, "Mops/s, virtual");
         body += &format!("<p class=\"foot\">{FOOT}</p>\n{}", html::table(&head, &lines));
         body += &html::paragraphs(&notes(&group).collect::<Vec<_>>());

@@ -24,6 +24,19 @@ fn the_default_threads_have_every_socket_boundary() {
 }
 
 #[test]
+fn the_machine_is_the_papers_if_that_is_asked_for() {
+    let machine = |line: &[&str]| {
+        let what = parse(line);
+        setting(common(&what), &what).unwrap().machine.name
+    };
+    assert_eq!(machine(&["nr", "--paper"]), "xeon-e7-4850v3-4s");
+    assert_eq!(machine(&["nr"]), machine(&["ycsb", "--paper"]));
+    assert_eq!(machine(&["nr", "--paper", "--machine", "xeon-8180-8s"]), machine(&["sets", "--paper"]));
+    let others = ["blink", "cache", "euno", "ranges"].map(|experiment| machine(&[experiment, "--paper"]));
+    assert!(others.iter().all(|name| !name.is_empty()), "{others:?}");
+}
+
+#[test]
 fn contenders_are_all_combinations() {
     let Sim::Ycsb(args) = parse(&["ycsb", "--index", "all", "--workload", "c,a"]) else { panic!() };
     let names: Vec<_> = ycsb::simulated(&args).unwrap().into_iter().map(|it| (it.name, it.cell.workload)).collect();

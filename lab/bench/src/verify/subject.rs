@@ -3,7 +3,7 @@
 
 use archipelago_index::OrderedSession;
 
-use crate::contender::Contender;
+use crate::contender::BenchIndex;
 use crate::keys::BenchKey;
 
 /// A contender.
@@ -25,7 +25,7 @@ pub trait Session<K> {
     fn scan(&self, from: &K, limit: usize, visit: &mut dyn FnMut(K, u64)) -> usize;
 }
 
-impl<K: BenchKey, I: Contender<K>> Subject<K> for I {
+impl<K: BenchKey, I: BenchIndex<K>> Subject<K> for I {
     fn session(&self) -> Box<dyn Session<K> + '_> {
         Box::new(Of(self.pin()))
     }

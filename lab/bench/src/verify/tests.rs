@@ -34,7 +34,7 @@ const PANICS: u8 = 10;
 /// One lock around a `BTreeMap`, and a fault.
 struct Faulty<K, const FAULT: u8>(RwLock<BTreeMap<K, u64>>);
 
-impl<K: BenchKey, const FAULT: u8> Contender<K> for Faulty<K, FAULT> {
+impl<K: BenchKey, const FAULT: u8> BenchIndex<K> for Faulty<K, FAULT> {
     fn empty() -> Self {
         Faulty(RwLock::new(BTreeMap::new()))
     }
@@ -158,7 +158,7 @@ fn right_maps_pass_every_part() {
 #[test]
 fn indexes_of_the_roster_pass() {
     let mut reports = Vec::new();
-    for info in roster::select::<Own>("ours,btree-olc,masstree-like,rwlock-btreemap,mutex-btreemap").unwrap() {
+    for info in roster::select::<Own>("ours,btree-olc,masstree-like,rwlock-btreemap,mutex-btreemap", false).unwrap() {
         examine::<Own, u64>(info, "u64", &[some_words(3000), vec![u64::MAX]].concat(), SEED, SHORT.time, &mut reports);
         examine::<Own, Vec<u8>>(info, "email", &some_strings(1000), SEED, SHORT.time, &mut reports);
     }
@@ -221,7 +221,7 @@ fn neighbours_finds_what_removals_take_along() {
 fn a_map_that_panics_has_failed_and_the_exam_goes_on() {
     let keys = &some_words(100)[..];
     let mut exam = Exam { keys, seed: SEED, time: SHORT.time, verdicts: Vec::new() };
-    Visit::<u64>::visit::<Faulty<u64, PANICS>>(&mut exam, roster::indexes::<Own>().next().unwrap());
+    Visit::<u64>::visit::<Faulty<u64, PANICS>>(&mut exam, roster::indexes::<Own>(false).next().unwrap());
     assert_eq!(exam.verdicts.len(), PARTS.len());
     assert!(exam.verdicts.iter().all(|verdict| *verdict == Err("it panicked".to_owned())), "{:?}", exam.verdicts);
 }

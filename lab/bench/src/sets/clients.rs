@@ -1,23 +1,21 @@
-//! What a thread does to a set: fill it, look up, insert, remove.
+//! What threads do to a set, on either machine: fill it, look up, insert, remove.
 
-use archipelago_platform::thread;
 use archipelago_sets::{Set, SetSession, Visit};
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 
-use crate::failure::Failure;
-use crate::harness::driver::{self, Outcome, Ready};
 use crate::harness::program::{Done, Program, Turns};
-use crate::harness::{Turn, threads};
 use crate::workload::{Distribution, Sampler};
 
 /// What a run does.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Spec {
+    /// `list`, `hash` or `tree`.
+    pub structure: &'static str,
     /// Keys in the set at the start, and on average: keys are drawn from twice as many.
     pub items: usize,
-    /// Buckets of a hash table.
+    /// Buckets of a hash table; 0 of others.
     pub buckets: usize,
     /// Operations that insert or remove, half each.
     pub update_percent: u32,
@@ -25,6 +23,8 @@ pub struct Spec {
     pub distribution: Distribution,
     /// The width in keys of ranges that are read instead; 0 for look-ups.
     pub scan: u64,
+    /// Whether another thread stays in its section meanwhile; on this machine only.
+    pub stuck_reader: bool,
 }
 
 /// Drawn before a run and gone through again and again: long enough that the cache does not know it by heart.
@@ -71,7 +71,7 @@ fn keys(spec: &Spec, seed: u64) -> Vec<u64> {
 fn half(spec: &Spec, keys: &[u64]) -> Vec<u64> {
     let mut half = keys[..spec.items].to_vec();
     // A list is filled from its end, which is its beginning to an insertion.
-    if spec.buckets == 0 {
+    if spec.structure == "list" {
         half.sort_unstable_by(|a, b| b.cmp(a));
     }
     half
@@ -83,7 +83,7 @@ fn streams(spec: &Spec, keys: &[u64], threads: usize, seed: u64) -> Vec<Vec<Op>>
 }
 
 /// A structure over a mechanism, from how to make it. By a pointer: variants of one type are one program.
-pub struct Driven<S> {
+pub struct Clients<S> {
     /// What to do.
     pub spec: Spec,
     /// Makes the structure.
@@ -97,7 +97,7 @@ pub struct Shared<S> {
     visit: Visit,
 }
 
-impl<S: Set> Program for Driven<S> {
+impl<S: Set> Program for Clients<S> {
     type Shared = Shared<S>;
 
     fn setup(&self, threads: usize, seed: u64) -> Shared<S> {
@@ -110,7 +110,10 @@ impl<S: Set> Program for Driven<S> {
         Shared { set, streams: streams(&self.spec, &keys, threads, seed), visit: Visit::default() }
     }
 
-    fn body(&self, Shared { set, streams, .. }: &Shared<S>, turns: &mut impl Turns) {
+    fn body(&self, Shared { set, streams, visit }: &Shared<S>, turns: &mut impl Turns) {
+        if self.spec.stuck_reader {
+            visit.wait_inside();
+        }
         let mut session = set.session();
         let (ops, mut updates) = (streams[turns.thread()].as_slice(), 0);
         let op = |i: usize| {
@@ -124,60 +127,34 @@ impl<S: Set> Program for Driven<S> {
         turns.attempts(updates, session.aborts());
     }
 
+    fn beside<'a>(&self, Shared { set, visit, .. }: &'a Shared<S>) -> Option<Box<dyn FnOnce() + Send + 'a>> {
+        self.spec.stuck_reader.then(|| Box::new(|| set.session().linger(visit)) as Box<_>)
+    }
+
     fn stop(&self, shared: &Shared<S>) {
         shared.visit.end();
     }
-}
-
-/// Drives beside another thread that stays in its section.
-///
-/// # Errors
-/// If a thread cannot be started, or the run fails.
-fn beside(
-    stay: &(dyn Fn() + Sync),
-    visit: &Visit,
-    drive: &dyn Fn() -> Result<Outcome, Failure>,
-) -> Result<Outcome, Failure> {
-    thread::scope(|scope| {
-        threads::start(scope, stay)?;
-        visit.wait_inside();
-        // A run that fails ends the visit, too.
-        drive()
-    })
-}
-
-/// A contender's turn: the set is made anew. With `stuck_reader`, another thread stays in its section meanwhile.
-pub fn take<S: Set>(program: &Driven<S>, stuck_reader: bool, cell: usize, turn: &mut Turn<'_>) {
-    let shared = &program.setup(turn.threads, turn.seed);
-    let stay = || shared.set.session().linger(&shared.visit);
-    let drive = || driver::run(turn.threads, turn.settings(), &Ready { program, shared });
-    let outcome = if stuck_reader { beside(&stay, &shared.visit, &drive) } else { drive() };
-    let outcome = turn.outcome(outcome);
-    let [updates, repeated] = outcome.attempts;
-    let aborts = 100.0 * repeated as f64 / (updates + repeated).max(1) as f64;
-    turn.record(cell, outcome, &[("abort_percent", Some(aborts))]);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::args::Pin;
-    use crate::harness::driver::Settings;
+    use crate::harness::driver::{self, Outcome, Ready, Settings};
     use archipelago_platform::time::Duration;
     use archipelago_sets::{Hash, OverMvRlu, OverRcu, Tree};
 
     fn spec(update_percent: u32) -> Spec {
-        Spec { items: 64, buckets: 8, update_percent, distribution: Distribution::Zipf(0.9), scan: 0 }
+        let distribution = Distribution::Zipf(0.9);
+        Spec { structure: "hash", items: 64, buckets: 8, update_percent, distribution, scan: 0, stuck_reader: false }
     }
 
-    fn measure<S: Set>(make: fn(&Spec) -> S, spec: Spec, stuck_reader: bool) -> Outcome {
-        let program = &Driven { spec, make };
+    fn measure<S: Set>(make: fn(&Spec) -> S, spec: Spec) -> Outcome {
+        let program = &Clients { spec, make };
         let shared = &program.setup(2, 1);
         let time = Some(Duration::from_millis(5));
         let settings = Settings { pinning: Pin::None.pinning(), latency: false, time };
-        let drive = || driver::run(2, settings, &Ready { program, shared });
-        let stay = || shared.set.session().linger(&shared.visit);
-        if stuck_reader { beside(&stay, &shared.visit, &drive) } else { drive() }.unwrap()
+        driver::run(2, settings, &Ready { program, shared }).unwrap()
     }
 
     #[test]
@@ -194,9 +171,9 @@ mod tests {
     #[test]
     fn runs_count_operations() {
         let hash = |_: &Spec| Hash::<OverMvRlu>::with_buckets(8);
-        assert!(measure(hash, spec(80), false).ops > 0);
-        let outcome = measure(|_: &Spec| Tree::<OverRcu>::default(), Spec { scan: 10, ..spec(2) }, false);
+        assert!(measure(hash, spec(80)).ops > 0);
+        let outcome = measure(|_: &Spec| Tree::<OverRcu>::default(), Spec { scan: 10, ..spec(2) });
         assert!(outcome.ops > 0 && outcome.attempts[1] == 0);
-        assert!(measure(hash, spec(80), true).ops > 0);
+        assert!(measure(hash, Spec { stuck_reader: true, ..spec(80) }).ops > 0);
     }
 }

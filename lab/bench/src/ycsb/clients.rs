@@ -1,0 +1,181 @@
+//! What threads do to an index, on either machine.
+
+use core::hint::black_box;
+use core::marker::PhantomData;
+use std::borrow::Cow;
+
+use archipelago_index::OrderedSession;
+use archipelago_platform::SIMULATED;
+use archipelago_platform::pad::CachePadded;
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+
+use crate::contender::BenchIndex;
+use crate::harness::program::{Done, Program, Turns, from_every_node};
+use crate::keys::{BenchKey, KeyKind};
+use crate::workload::{Distribution, Kind, Op, Stream, Workload, stream};
+
+/// Operations of a thread of the virtual machine, gone through again and again.
+const STREAM: usize = 4096;
+/// Keys held back there for each thread, for inserts.
+const FRESH: usize = 2048;
+
+/// A workload on keys.
+#[derive(Clone)]
+pub struct Work {
+    pub workload: Workload,
+    pub distribution: Distribution,
+    pub keys: KeyKind,
+    /// How many are loaded.
+    pub count: usize,
+}
+
+/// One thread's part of a workload.
+pub enum Part<'a, K: Clone> {
+    /// Insert these.
+    Load(&'a [K]),
+    /// Insert what was never seen, drawn by this seed, until the time is up.
+    Unseen(u64),
+    /// Look these up, so many at a time.
+    Batches(&'a [K], usize),
+    /// Do these; on the virtual machine again and again.
+    Stream(Cow<'a, Stream<K>>),
+}
+
+/// Threads that do a workload to an index.
+pub struct Clients<'a, K, I> {
+    work: Work,
+    empty: fn() -> I,
+    keys: PhantomData<&'a K>,
+}
+
+/// An index with what every thread does to it.
+pub struct Shared<'a, K: Clone, I> {
+    pub index: I,
+    /// On no line of the index, which operations change.
+    pub parts: CachePadded<Vec<Part<'a, K>>>,
+}
+
+impl<K: BenchKey, I: BenchIndex<K>> Clients<'_, K, I> {
+    pub fn new(work: Work, empty: fn() -> I) -> Self {
+        Clients { work, empty, keys: PhantomData }
+    }
+}
+
+impl<'a, K: BenchKey, I: BenchIndex<K>> Program for Clients<'a, K, I> {
+    type Shared = Shared<'a, K, I>;
+
+    /// Loads the index, also for the workload that loads: that one inserts more.
+    fn setup(&self, threads: usize, seed: u64) -> Self::Shared {
+        let Work { workload, distribution, keys, count } = &self.work;
+        let (index, keys) = ((self.empty)(), K::synthetic(keys, *count, threads * FRESH, seed));
+        load(&index, &keys.loaded);
+        let part = |thread: usize| {
+            let seed = seed.wrapping_mul(1_000_003).wrapping_add(thread as u64);
+            if *workload == Workload::Load {
+                return Part::Unseen(seed);
+            }
+            let fresh = &keys.fresh[thread * FRESH..][..FRESH];
+            Part::Stream(Cow::Owned(stream(*workload, *distribution, STREAM, &keys.loaded, fresh, seed)))
+        };
+        let parts = CachePadded::new((0..threads).map(part).collect());
+        Shared { index, parts }
+    }
+
+    fn body(&self, shared: &Self::Shared, turns: &mut impl Turns) {
+        let session = shared.index.pin();
+        match &shared.parts[turns.thread()] {
+            Part::Load(keys) => {
+                let insert = |i: usize| {
+                    session.insert(&keys[i], i as u64);
+                    Done::Found
+                };
+                turns.go(keys.len(), insert, || ());
+            }
+            Part::Unseen(seed) => {
+                let mut rng = SmallRng::seed_from_u64(*seed);
+                let insert = |_| {
+                    session.insert(&K::unseen(&mut rng), 1);
+                    Done::Found
+                };
+                turns.go(usize::MAX, insert, || ());
+            }
+            Part::Batches(keys, size) => {
+                let (mut found, mut misses) = (Vec::with_capacity(*size), 0);
+                let look_up = |i: usize| {
+                    let from = i * size;
+                    session.get_many(&keys[from..keys.len().min(from + size)], &mut found);
+                    misses += found.iter().filter(|value| value.is_none()).count();
+                    black_box(&found);
+                    Done::Found
+                };
+                turns.go(keys.len().div_ceil(*size), look_up, || ());
+                // An operation is a look-up, also when it is done in company.
+                turns.correct(|batches| (keys.len().min(batches * size), misses));
+            }
+            Part::Stream(stream) => {
+                // Slices, so that where these are is no memory that threads share.
+                let (ops, keys) = (&stream.ops[..], &stream.keys[..]);
+                // Natively nothing is added to an operation that it can do without.
+                let limit = if SIMULATED { usize::MAX } else { ops.len() };
+                let op = |i: usize| {
+                    let at = if SIMULATED { i % STREAM } else { i };
+                    Done::found(execute::<K, I>(&session, ops[at], &keys[at], at as u64))
+                };
+                turns.go(limit, op, || ());
+            }
+        }
+    }
+
+    fn settle(&self, shared: &Self::Shared) {
+        shared.index.quiesce();
+    }
+}
+
+/// Fills the index from every node in turn.
+fn load<K: BenchKey, I: BenchIndex<K>>(index: &I, keys: &[K]) {
+    let size = keys.len().div_ceil(64);
+    from_every_node(keys.len().div_ceil(size), |part| {
+        let session = index.pin();
+        keys.chunks(size).nth(part).into_iter().flatten().for_each(|key| _ = session.insert(key, 1));
+    });
+    index.quiesce();
+}
+
+/// Runs one operation; whether it found what it must.
+///
+/// In line, all of it but scans: what the driver adds to a look-up takes room in the processor's reorder window, which
+/// overlaps the cache misses of one operation with the next one's.
+#[inline(always)]
+fn execute<K: BenchKey, I: BenchIndex<K>>(session: &I::Session<'_>, op: Op, key: &K, value: u64) -> bool {
+    match op.kind {
+        Kind::Read => black_box(session.get(key)).is_some(),
+        Kind::Update => overwrite::<K, I>(session, key, value),
+        Kind::Insert => {
+            session.insert(key, value);
+            true
+        }
+        Kind::Scan => scan::<K, I>(session, usize::from(op.span), key),
+        Kind::Modify => match session.get(key) {
+            Some(old) => overwrite::<K, I>(session, key, old.wrapping_add(1)),
+            None => false,
+        },
+    }
+}
+
+#[inline(never)]
+fn scan<K: BenchKey, I: BenchIndex<K>>(session: &I::Session<'_>, span: usize, from: &K) -> bool {
+    let mut sum = 0u64;
+    let visited = session.scan(from, span, |key, value| sum = sum.wrapping_add(K::touch(key) ^ value));
+    black_box(sum);
+    visited > 0
+}
+
+/// The index's best way to overwrite. `insert` cannot tell for every index whether the key was there.
+#[inline(always)]
+fn overwrite<K: BenchKey, I: BenchIndex<K>>(session: &I::Session<'_>, key: &K, value: u64) -> bool {
+    if I::UPDATES_IN_PLACE {
+        return session.replace(key, value).is_some();
+    }
+    session.insert(key, value).is_some() || !I::INSERT_RETURNS_OLD
+}

@@ -1,0 +1,40 @@
+//! `sim ycsb --stall`: threads that stop in bad places.
+
+use archipelago_sim::{Fault, Point};
+use archipelago_sync::version_lock::VersionLock;
+
+use crate::args::{SimYcsb, Warm};
+use crate::failure::Failure;
+
+/// With threads that stop, `--warm auto` is this many microseconds.
+pub const WARM_BEFORE_FAULTS: u64 = 50;
+
+/// What stops, and where.
+///
+/// # Errors
+/// If the name is not known.
+pub fn faults(args: &SimYcsb) -> Result<Vec<Fault>, Failure> {
+    let Some(stall) = &args.stall else { return Ok(Vec::new()) };
+    let warm = match args.common.warm {
+        Warm::Auto => WARM_BEFORE_FAULTS,
+        Warm::Micros(micros) => micros,
+    };
+    // To the end of the run, however long it is measured.
+    let (warm, all) = (warm * 1000, (warm + args.common.micros.max(args.common.patience)) * 1000);
+    match stall.as_str() {
+        // Background threads have the slots behind the clients' and the set-up's.
+        "updater" => Ok((1..=64)
+            .flat_map(|behind| args.common.threads.iter().map(move |threads| threads + behind))
+            .map(|slot| Fault::Stall { thread: Some(slot), at: Point::Time(warm), for_ns: all })
+            .collect()),
+        "lock-holder" => {
+            let name = VersionLock::HELD.to_owned();
+            Ok(vec![Fault::Stall {
+                thread: Some(0),
+                at: Point::Named { name, nth: 100 },
+                for_ns: args.common.micros * 500,
+            }])
+        }
+        other => Err(Failure::new(format!("--stall {other} is not known; known are updater, lock-holder"))),
+    }
+}
