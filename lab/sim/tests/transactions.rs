@@ -756,3 +756,21 @@ fn an_abort_comes_while_the_body_panics() {
         run_with(&machine(), &config, 1, || Word::new(0), body, drop).0.assert_done();
     }
 }
+
+/// A thread that has looked, has run a transaction, and has looked elsewhere, does not wait for the change that it has missed
+/// meanwhile.
+#[test]
+fn what_changes_during_a_transaction_ends_a_wait() {
+    let report = two(|[flag, other], client| {
+        if client.index == 1 {
+            world::work(5_000);
+            return flag.set(1);
+        }
+        while flag.get() == 0 {
+            _ = htm::transaction(|| world::work(10_000));
+            other.get();
+            world::spin_hint();
+        }
+    });
+    assert_eq!(report.stats.spin_waits, 0);
+}
