@@ -228,3 +228,21 @@ fn transactions_are_counted_by_place_code_and_line() {
     let [line] = &report.tx_lines[..] else { panic!("{:?}", report.tx_lines) };
     assert_eq!((line.label, line.aborts), ("the word", report.stats.tx_conflicts));
 }
+
+/// A thread that has looked, has run a transaction, and has looked elsewhere, does not wait for the change that it has missed
+/// meanwhile.
+#[test]
+fn what_changes_during_a_transaction_ends_a_wait() {
+    let report = two(|[flag, other], client| {
+        if client.index == 1 {
+            world::work(5_000);
+            return flag.set(1);
+        }
+        while flag.get() == 0 {
+            _ = htm::transaction(|| world::work(10_000));
+            other.get();
+            world::spin_hint();
+        }
+    });
+    assert_eq!(report.stats.spin_waits, 0);
+}

@@ -162,6 +162,8 @@ pub(crate) struct Tx {
     tick: u64,
     bolt: u64,
     site: usize,
+    /// How many accesses the turn of a spin loop had before.
+    seen_before: usize,
 }
 
 /// Which transactions have a line.
@@ -213,6 +215,7 @@ impl Engine {
         let (tx, now) = (&mut thread.tx, thread.clock);
         (tx.unwinds, tx.doomed, tx.site, tx.begun) = (unwinds, None, site, now);
         (tx.by_hand, tx.panicking) = (!unwinds, std::thread::panicking());
+        tx.seen_before = thread.seen_count;
         tx.sets.clear();
         tx.sets.resize(if timed { 0 } else { self.costs.l1_sets }, 0);
         let planned = rng::chance(&mut thread.rng, fault);
@@ -262,8 +265,9 @@ impl Engine {
             self.tx_doom(me, Cause::Spurious);
         }
         self.tx_sweep();
-        // What it loaded is no turn of a loop that waits.
-        (self.threads[me].tx_depth, self.threads[me].seen_count) = (0, 0);
+        // What it loaded no loop waits for; what was loaded before, a loop may, and a change since must not be missed.
+        let before = self.threads[me].tx.seen_before;
+        (self.threads[me].tx_depth, self.threads[me].seen_count) = (0, before);
         if let Some(why) = self.threads[me].tx.doomed.take() {
             self.advance(self.costs.tx_abort);
             let thread = &self.threads[me];
