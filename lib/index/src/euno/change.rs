@@ -3,10 +3,11 @@
 //! A version says that nothing has changed since but in place, so what was found is still true as long as that leaves it so. Where
 //! walks are transactions too it only says that nothing has moved: so there each body looks again whether the key is there.
 
-use super::chunk::{Chunk, Part, SLOTS, Slots};
+use super::chunk::{Chunk, Part, Slots};
 use super::find::Spot;
 use super::form::{ChunkForm, GONE};
 use super::look::{Alone, InChange, Look, order, settled};
+use super::size::Size;
 use archipelago_sync::region::{Change, Changing, Stale, Word};
 
 /// A key to be added.
@@ -27,22 +28,22 @@ impl<F: ChunkForm> Clone for New<'_, F> {
 impl<F: ChunkForm> Copy for New<'_, F> {}
 
 /// Adds a key that was not found to a chunk that is not scattered. False if there is no room.
-pub(super) struct Insert<'g, 'k, F: ChunkForm> {
-    pub(super) chunk: &'g Chunk,
+pub(super) struct Insert<'g, 'k, F: ChunkForm, S: Size> {
+    pub(super) chunk: &'g Chunk<S>,
     pub(super) new: New<'k, F>,
     /// The first free slot, if the version says so, and that the key is not there.
     pub(super) free: Option<usize>,
 }
 
-impl<F: ChunkForm> Clone for Insert<'_, '_, F> {
+impl<F: ChunkForm, S: Size> Clone for Insert<'_, '_, F, S> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<F: ChunkForm> Copy for Insert<'_, '_, F> {}
+impl<F: ChunkForm, S: Size> Copy for Insert<'_, '_, F, S> {}
 
-impl<F: ChunkForm> Change for Insert<'_, '_, F> {
+impl<F: ChunkForm, S: Size> Change for Insert<'_, '_, F, S> {
     type Out = bool;
 
     fn aborted(&self) {
@@ -58,7 +59,7 @@ impl<F: ChunkForm> Change for Insert<'_, '_, F> {
         }
         let count = free.unwrap_or_else(|| chunk.count(&look));
         debug_assert_eq!(count, chunk.count(&look), "a version says how many entries there are");
-        if count == SLOTS {
+        if count == S::SLOTS {
             return Ok(false);
         }
         let follows = |last: usize| settled(order::<F>(&look, look.get(&chunk.entries()[last].key), new.key)).is_lt();
@@ -71,20 +72,20 @@ impl<F: ChunkForm> Change for Insert<'_, '_, F> {
 }
 
 /// Adds a key that was not found to a part of a scattered chunk. False if there is no room.
-pub(super) struct InsertPart<'g, 'k, F: ChunkForm> {
-    pub(super) part: &'g Part,
+pub(super) struct InsertPart<'g, 'k, F: ChunkForm, S: Size> {
+    pub(super) part: &'g Part<S>,
     pub(super) new: New<'k, F>,
 }
 
-impl<F: ChunkForm> Clone for InsertPart<'_, '_, F> {
+impl<F: ChunkForm, S: Size> Clone for InsertPart<'_, '_, F, S> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<F: ChunkForm> Copy for InsertPart<'_, '_, F> {}
+impl<F: ChunkForm, S: Size> Copy for InsertPart<'_, '_, F, S> {}
 
-impl<F: ChunkForm> Change for InsertPart<'_, '_, F> {
+impl<F: ChunkForm, S: Size> Change for InsertPart<'_, '_, F, S> {
     type Out = bool;
 
     #[inline(always)]
@@ -116,15 +117,15 @@ fn write(change: &mut impl Changing, page: &impl Slots, slot: usize, entry: (u64
 
 /// Replaces the value of a key that was found; or says what it is, if it is not the one expected. For transactions.
 #[derive(Clone, Copy)]
-pub(super) struct Replace<'g> {
-    pub(super) chunk: &'g Chunk,
+pub(super) struct Replace<'g, S: Size> {
+    pub(super) chunk: &'g Chunk<S>,
     pub(super) spot: Spot<'g>,
     pub(super) tag: u8,
     pub(super) expected: Option<u64>,
     pub(super) new: u64,
 }
 
-impl Change for Replace<'_> {
+impl<S: Size> Change for Replace<'_, S> {
     type Out = Result<u64, u64>;
 
     const IN_PLACE: bool = true;
@@ -152,8 +153,8 @@ impl Change for Replace<'_> {
 }
 
 /// Takes a key out of a quiet chunk, or of a part.
-pub(super) struct Remove<'g, 'k, F: ChunkForm, P> {
-    pub(super) chunk: &'g Chunk,
+pub(super) struct Remove<'g, 'k, F: ChunkForm, S: Size, P> {
+    pub(super) chunk: &'g Chunk<S>,
     /// The chunk itself, or its part.
     pub(super) page: &'g P,
     pub(super) key: F::Probe<'k>,
@@ -161,13 +162,13 @@ pub(super) struct Remove<'g, 'k, F: ChunkForm, P> {
     pub(super) expected: Option<u64>,
 }
 
-impl<F: ChunkForm, P> Clone for Remove<'_, '_, F, P> {
+impl<F: ChunkForm, S: Size, P> Clone for Remove<'_, '_, F, S, P> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<F: ChunkForm, P> Copy for Remove<'_, '_, F, P> {}
+impl<F: ChunkForm, S: Size, P> Copy for Remove<'_, '_, F, S, P> {}
 
 /// What was taken out.
 #[derive(Clone, Copy)]
@@ -176,7 +177,7 @@ pub(super) struct Removed {
     pub(super) value: u64,
 }
 
-impl<F: ChunkForm, P: Run> Change for Remove<'_, '_, F, P> {
+impl<F: ChunkForm, S: Size, P: Run> Change for Remove<'_, '_, F, S, P> {
     type Out = Option<Removed>;
 
     fn aborted(&self) {
@@ -232,7 +233,7 @@ impl Change for Mark<'_> {
 }
 
 /// Takes a key out of a chunk that the caller has locked by hand.
-pub(super) fn take_out<F: ChunkForm>(chunk: &Chunk, key: F::Probe<'_>, tag: u8) -> Option<Removed> {
+pub(super) fn take_out<F: ChunkForm, S: Size>(chunk: &Chunk<S>, key: F::Probe<'_>, tag: u8) -> Option<Removed> {
     let own = settled(chunk.find::<F>(&Alone, key, tag));
     if let Some(slot) = own.filter(|_| chunk.is_scattered(&Alone)) {
         let (key, value) = chunk.pair(&Alone, slot);
@@ -240,11 +241,11 @@ pub(super) fn take_out<F: ChunkForm>(chunk: &Chunk, key: F::Probe<'_>, tag: u8) 
         return Some(Removed { key, value });
     }
     if own.is_some() {
-        let removed = Remove::<F, _> { chunk, page: chunk, key, tag, expected: None }.run(&mut Alone);
+        let removed = Remove::<F, _, _> { chunk, page: chunk, key, tag, expected: None }.run(&mut Alone);
         return removed.ok().flatten();
     }
     let part = chunk.part(tag)?;
-    Remove::<F, _> { chunk, page: part, key, tag, expected: None }.run(&mut Alone).ok().flatten()
+    Remove::<F, _, _> { chunk, page: part, key, tag, expected: None }.run(&mut Alone).ok().flatten()
 }
 
 /// Slots of which the first may be in order.
@@ -253,13 +254,13 @@ pub(super) trait Run: Slots {
     fn sorted(&self) -> Option<&Word>;
 }
 
-impl Run for Chunk {
+impl<S: Size> Run for Chunk<S> {
     fn sorted(&self) -> Option<&Word> {
         Some(&self.sorted)
     }
 }
 
-impl Run for Part {
+impl<S: Size> Run for Part<S> {
     fn sorted(&self) -> Option<&Word> {
         None
     }

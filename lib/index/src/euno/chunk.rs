@@ -32,6 +32,7 @@ use super::form::{ChunkForm, GONE};
 use super::heat::Heat;
 use super::look::{Alone, Look, order, settled};
 use super::memory::Memory;
+use super::size::{Array, MOST_TAGS, Size, Wide};
 use crate::structure::End;
 use archipelago_platform::memory::{BlockArena, taken_by};
 use archipelago_platform::{hint, simd, touch_mut};
@@ -40,22 +41,14 @@ use archipelago_sync::version_lock::VersionLock;
 use core::alloc::Layout;
 use core::ptr::NonNull;
 
-/// Entries of a chunk's own.
-pub(super) const SLOTS: usize = 111;
-/// Words of tags. The last byte is not a tag.
-const TAGS: usize = 14;
 /// Set in the last word of tags of a scattered chunk.
 const SCATTERED: u64 = 1 << 56;
 /// Parts of a scatter.
 pub(super) const PARTS: usize = 4;
-/// Entries of a part: with its lock and tags they fill two lines.
-pub(super) const PART_SLOTS: usize = 7;
-/// Entries of a scattered chunk.
-pub(super) const MOST: usize = SLOTS + PARTS * PART_SLOTS;
 
 /// A key and a value.
 #[repr(C, align(16))]
-pub(super) struct Entry {
+pub struct Entry {
     pub(super) key: Word,
     pub(super) value: Word,
 }
@@ -66,30 +59,31 @@ impl Entry {
     }
 }
 
+/// What begins with a line.
+#[repr(C, align(64))]
+struct Lines<T>(T);
+
 /// See the module's drawing.
 #[repr(C, align(64))]
-pub struct Chunk {
+pub struct Chunk<S: Size> {
     lock: VersionLock,
-    tags: [Word; TAGS],
+    tags: S::Tags,
     /// Beside the lock: a write that only replaces a value touches no line more.
     pub(super) heat: Heat,
     pub(super) sorted: Word,
     low: Word,
     pub(super) high: Word,
-    pub(super) next: Link<Chunk>,
-    pub(super) scatter: Link<Scatter>,
+    pub(super) next: Link<Chunk<S>>,
+    pub(super) scatter: Link<Scatter<S>>,
     /// The number of the arena that it is from; never changes.
     home: Word,
-    /// So that entries begin with a line.
-    _line: [Word; 2],
-    entries: [Entry; SLOTS],
-    _end: [Word; 2],
+    entries: Lines<S::Entries>,
 }
 
-const _: () = assert!(size_of::<Chunk>() == 1984 && core::mem::offset_of!(Chunk, entries) == 192);
+const _: () = assert!(size_of::<Chunk<Wide>>() == 1984 && core::mem::offset_of!(Chunk<Wide>, entries) == 192);
 
 // SAFETY: its words and links are plain fields.
-unsafe impl Page for Chunk {
+unsafe impl<S: Size> Page for Chunk<S> {
     #[inline(always)]
     fn lock(&self) -> &VersionLock {
         &self.lock
@@ -98,16 +92,16 @@ unsafe impl Page for Chunk {
 
 /// A lock, tags and entries.
 #[repr(C, align(64))]
-pub struct Part {
+pub struct Part<S: Size> {
     lock: VersionLock,
     tags: [Word; 1],
-    entries: [Entry; PART_SLOTS],
+    entries: S::PartEntries,
 }
 
-const _: () = assert!(size_of::<Part>() == 128);
+const _: () = assert!(size_of::<Part<Wide>>() == 128);
 
 // SAFETY: its words and links are plain fields.
-unsafe impl Page for Part {
+unsafe impl<S: Size> Page for Part<S> {
     #[inline(always)]
     fn lock(&self) -> &VersionLock {
         &self.lock
@@ -116,18 +110,18 @@ unsafe impl Page for Part {
 
 /// What a contended chunk has beside it.
 #[repr(C, align(64))]
-pub struct Scatter {
+pub struct Scatter<S: Size> {
     /// Never locked: the scatter itself does not change.
     lock: VersionLock,
     /// Every walk's transaction reads the lock's line, so what changes has a line of its own.
     _line: [Word; 7],
     pub(super) door: super::door::Door,
     _door: [Word; 7],
-    parts: [Part; PARTS],
+    parts: [Part<S>; PARTS],
 }
 
 // SAFETY: its words and links are plain fields.
-unsafe impl Page for Scatter {
+unsafe impl<S: Size> Page for Scatter<S> {
     const UNDER_LOCK_ONLY: bool = true;
 
     #[inline(always)]
@@ -136,16 +130,16 @@ unsafe impl Page for Scatter {
     }
 }
 
-impl Part {
+impl<S: Size> Part<S> {
     /// Forgets its entries, for the one that alone changes its chunk.
     pub(super) fn empty(&self) {
         self.tags[0].set(0);
     }
 }
 
-impl Scatter {
-    fn part_empty() -> Part {
-        Part { lock: VersionLock::new(), tags: [Word::new(0)], entries: [const { Entry::empty() }; PART_SLOTS] }
+impl<S: Size> Scatter<S> {
+    fn part_empty() -> Part<S> {
+        Part { lock: VersionLock::new(), tags: [Word::new(0)], entries: Array::of(|_| Entry::empty()) }
     }
 
     /// A scatter without entries.
@@ -167,11 +161,11 @@ impl Scatter {
 
     /// The part of a tag.
     #[inline(always)]
-    pub(super) fn part(&self, tag: u8) -> &Part {
+    pub(super) fn part(&self, tag: u8) -> &Part<S> {
         &self.parts[usize::from(tag) % PARTS]
     }
 
-    pub(super) fn parts(&self) -> &[Part] {
+    pub(super) fn parts(&self) -> &[Part<S>] {
         &self.parts
     }
 }
@@ -271,28 +265,28 @@ pub(super) fn each_of(mut slots: u128) -> impl Iterator<Item = usize> {
     })
 }
 
-impl Slots for Chunk {
+impl<S: Size> Slots for Chunk<S> {
     #[inline(always)]
     fn tags(&self) -> &[Word] {
-        &self.tags
+        self.tags.as_ref()
     }
 
     #[inline(always)]
     fn candidates(&self, look: &impl Look, tag: u8) -> u128 {
         let row = |from: usize| {
-            let words = core::array::from_fn(|at| self.tags.get(from + at).map_or(0, |word| look.get(word)));
+            let words = core::array::from_fn(|at| self.tags().get(from + at).map_or(0, |word| look.get(word)));
             u128::from(simd::match_words(words, tag))
         };
-        (row(0) | row(8) << 64) & (u128::MAX >> (128 - SLOTS))
+        (row(0) | row(8) << 64) & (u128::MAX >> (128 - S::SLOTS))
     }
 
     #[inline(always)]
     fn entries(&self) -> &[Entry] {
-        &self.entries
+        self.entries.0.as_ref()
     }
 }
 
-impl Slots for Part {
+impl<S: Size> Slots for Part<S> {
     #[inline(always)]
     fn tags(&self) -> &[Word] {
         &self.tags
@@ -301,12 +295,12 @@ impl Slots for Part {
     #[inline(always)]
     fn candidates(&self, look: &impl Look, tag: u8) -> u128 {
         let words = [look.get(&self.tags[0]), 0, 0, 0, 0, 0, 0, 0];
-        u128::from(simd::match_words(words, tag)) & (u128::MAX >> (128 - PART_SLOTS))
+        u128::from(simd::match_words(words, tag)) & (u128::MAX >> (128 - S::PART_SLOTS))
     }
 
     #[inline(always)]
     fn entries(&self) -> &[Entry] {
-        &self.entries
+        self.entries.as_ref()
     }
 }
 
@@ -317,20 +311,20 @@ pub(super) struct Gathered {
     pub(super) in_order: bool,
 }
 
-impl Chunk {
+impl<S: Size> Chunk<S> {
     /// A chunk with a range and no entries, that no other thread sees yet. It owns both bounds.
-    pub(super) fn new(memory: &Memory, low: u64, high: u64, next: *mut Chunk) -> *mut Self {
+    pub(super) fn new(memory: &Memory, low: u64, high: u64, next: *mut Self) -> *mut Self {
         Self::new_at(memory, memory.home(), low, high, next)
     }
 
     /// The same from an arena.
-    pub(super) fn new_at(memory: &Memory, home: usize, low: u64, high: u64, next: *mut Chunk) -> *mut Self {
+    pub(super) fn new_at(memory: &Memory, home: usize, low: u64, high: u64, next: *mut Self) -> *mut Self {
         // SAFETY: null, or a chunk: retired by RCU when nothing leads to it.
         let (next, scatter) = unsafe { (Link::new(next), Link::new(core::ptr::null_mut())) };
         let block = memory.alloc(home).cast();
         let chunk = Self {
             lock: VersionLock::new(),
-            tags: [const { Word::new(0) }; TAGS],
+            tags: Array::of(|_| Word::new(0)),
             heat: Heat::new(),
             sorted: Word::new(0),
             low: Word::new(low),
@@ -338,9 +332,7 @@ impl Chunk {
             next,
             scatter,
             home: Word::new(home as u64),
-            _line: Default::default(),
-            entries: [const { Entry::empty() }; SLOTS],
-            _end: Default::default(),
+            entries: Lines(Array::of(|_| Entry::empty())),
         };
         touch_mut(block.as_ptr(), size_of::<Self>());
         // SAFETY: a fresh block of a chunk's layout.
@@ -400,7 +392,7 @@ impl Chunk {
     /// Whether it has parts: unproven.
     #[inline(always)]
     pub(super) fn is_scattered(&self, look: &impl Look) -> bool {
-        look.get(&self.tags[TAGS - 1]) & SCATTERED != 0
+        look.get(&self.tags()[S::LAST_TAGS]) & SCATTERED != 0
     }
 
     /// The length of the reserve.
@@ -412,28 +404,28 @@ impl Chunk {
     // ---- For the one that alone changes it ----------------------------------------------------------------------
 
     /// Gives it a scatter without entries, or none.
-    pub(super) fn set_scatter(&self, scatter: *mut Scatter) {
-        let word = &self.tags[TAGS - 1];
+    pub(super) fn set_scatter(&self, scatter: *mut Scatter<S>) {
+        let word = &self.tags()[S::LAST_TAGS];
         word.set(if scatter.is_null() { word.load() & !SCATTERED } else { word.load() | SCATTERED });
         // SAFETY: null, or a scatter: retired by RCU when no chunk leads to it.
         unsafe { self.scatter.publish(scatter) };
     }
 
     /// Its parts.
-    pub(super) fn parts(&self) -> &[Part] {
+    pub(super) fn parts(&self) -> &[Part<S>] {
         // SAFETY: a chunk's scatter goes when the chunk does, or by RCU.
         unsafe { self.scatter.load().as_ref() }.map_or(&[], Scatter::parts)
     }
 
     /// Its part of a tag, if it has parts.
-    pub(super) fn part(&self, tag: u8) -> Option<&Part> {
+    pub(super) fn part(&self, tag: u8) -> Option<&Part<S>> {
         // SAFETY: as above.
         unsafe { self.scatter.load().as_ref() }.map(|scatter| scatter.part(tag))
     }
 
     /// Bytes that it has beside itself.
     pub(super) fn outside(&self) -> usize {
-        if self.scatter.load().is_null() { 0 } else { Scatter::bytes() }
+        if self.scatter.load().is_null() { 0 } else { Scatter::<S>::bytes() }
     }
 
     /// How many entries there are, parts included.
@@ -444,12 +436,12 @@ impl Chunk {
     /// All entries, in order.
     pub(super) fn gather<F: ChunkForm>(&self) -> Gathered {
         let live = self.live(&Alone);
-        let mut pairs = Vec::with_capacity(MOST);
+        let mut pairs = Vec::with_capacity(S::MOST);
         pairs.extend(each_of(live).map(|slot| self.pair(&Alone, slot)));
         for part in self.parts() {
             pairs.extend((0..part.count(&Alone)).map(|slot| part.pair(&Alone, slot)));
         }
-        let run = (live & first(self.reserve(&Alone, SLOTS))).count_ones() as usize;
+        let run = (live & first(self.reserve(&Alone, S::SLOTS))).count_ones() as usize;
         let in_order = run == pairs.len();
         sort::<F>(&mut pairs, run);
         Gathered { pairs, in_order }
@@ -458,7 +450,7 @@ impl Chunk {
     /// The least or the greatest key, of those in parts too. There is one.
     pub(super) fn outermost<F: ChunkForm>(&self, end: End) -> u64 {
         let live = self.live(&Alone);
-        let reserve = first(self.reserve(&Alone, SLOTS));
+        let reserve = first(self.reserve(&Alone, S::SLOTS));
         // Of the reserve only its ends can be meant.
         let run = live & reserve;
         let ends = (run != 0).then(|| [run.trailing_zeros(), run.ilog2()].map(|slot| slot as usize));
@@ -478,18 +470,22 @@ impl Chunk {
     pub(super) fn fill<F: ChunkForm>(&self, pairs: &[(u64, u64)]) {
         let stays = |&(slot, pair): &(usize, &(u64, u64))| self.pair(&Alone, slot) == *pair;
         let same = pairs.iter().enumerate().take_while(stays).count();
-        let mut tags = [0; TAGS];
+        let mut tags = [0; MOST_TAGS];
         for (slot, &(key, value)) in pairs.iter().enumerate() {
             // SAFETY: an entry's key, of a page that we alone change.
             let tag = F::slot_tag(unsafe { F::kept(key) });
             tags[slot / 8] |= u64::from(tag) << (slot % 8 * 8);
             if slot >= same {
-                self.entries[slot].key.set(key);
-                self.entries[slot].value.set(value);
+                self.entries()[slot].key.set(key);
+                self.entries()[slot].value.set(value);
             }
         }
-        tags[TAGS - 1] |= self.tags[TAGS - 1].load() & SCATTERED;
-        self.tags.iter().zip(tags).filter(|(word, tags)| word.load() != *tags).for_each(|(word, tags)| word.set(tags));
+        tags[S::LAST_TAGS] |= self.tags()[S::LAST_TAGS].load() & SCATTERED;
+        self.tags()
+            .iter()
+            .zip(tags)
+            .filter(|(word, tags)| word.load() != *tags)
+            .for_each(|(word, tags)| word.set(tags));
         self.sorted.set(pairs.len() as u64);
         self.parts().iter().for_each(Part::empty);
     }
@@ -545,7 +541,7 @@ trait CheckSlots: Slots {
     }
 }
 
-impl<S: Slots> CheckSlots for S {}
+impl<P: Slots> CheckSlots for P {}
 
 /// How the keys of two words that the caller may look at compare.
 fn compare<F: ChunkForm>(a: u64, b: u64) -> core::cmp::Ordering {

@@ -1,12 +1,13 @@
 //! The operations on one key: find, then change at the version at which it was found.
 
 use super::change::{Insert, InsertPart, Mark, New, Remove, Removed, Replace};
-use super::chunk::{Chunk, PART_SLOTS, SLOTS, Scatter, Slots};
+use super::chunk::{Chunk, Scatter, Slots};
 use super::find::{Find, Found, Locate, Spot};
 use super::form::ChunkForm;
 use super::index::{Aim, Index};
 use super::look::Alone;
 use super::memory::Memory;
+use super::size::Size;
 use super::waste::retire_key;
 use super::{Config, Contention, Walks};
 use crate::map::{Limits, Put, When};
@@ -22,9 +23,6 @@ use archipelago_sync::version_lock::Version;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 
-/// A chunk with fewer entries looks for a neighbour to merge with.
-const UNDERFULL: usize = SLOTS / 4;
-
 /// Chunks and an index over them.
 pub struct Core<F: ChunkForm, I: Index<F>> {
     pub(super) index: I,
@@ -35,7 +33,7 @@ pub struct Core<F: ChunkForm, I: Index<F>> {
     /// Where the walk under way goes on: see `sweep`.
     pub(super) sweeping: Mutex<Option<F::Owned>>,
     pub(super) thin: Thin,
-    first: NonNull<Chunk>,
+    first: NonNull<Chunk<I::Size>>,
     form: PhantomData<F>,
     // Behind all that it may call, and before the memory: it frees what was retired.
     pub(super) domain: Domain,
@@ -54,8 +52,11 @@ impl<F: ChunkForm, I: Index<F>> Owner for Core<F, I> {
 }
 
 impl<F: ChunkForm, I: Index<F>> Core<F, I> {
+    /// A chunk with fewer entries looks for a neighbour to merge with.
+    const UNDERFULL: usize = I::Size::SLOTS / 4;
+
     pub(super) fn new(config: Config, limits: Limits, this: Weak<Self>) -> Self {
-        let memory = Memory::new(Layout::new::<Chunk>());
+        let memory = Memory::new(Layout::new::<Chunk<I::Size>>());
         let first = Chunk::new(&memory, F::keep(F::probe(&F::least())), 0, core::ptr::null_mut());
         let core = Self {
             index: I::new(first),
@@ -82,18 +83,18 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
     }
 
     /// The first chunk, which never goes.
-    pub(super) fn first(&self) -> &Chunk {
+    pub(super) fn first(&self) -> &Chunk<I::Size> {
         // SAFETY: it is freed with the map.
         unsafe { self.first.as_ref() }
     }
 
     #[inline(always)]
-    fn find<'g>(&'g self, guard: &'g Guard<'_>, key: F::Probe<'_>, tag: u8) -> Found<'g> {
+    fn find<'g>(&'g self, guard: &'g Guard<'_>, key: F::Probe<'_>, tag: u8) -> Found<'g, I::Size> {
         self.region.traverse(guard, Find::<F, I> { index: &self.index, key, tag })
     }
 
     /// The chunk aimed at, as it was at a version.
-    pub(super) fn locate<'g>(&'g self, guard: &'g Guard<'_>, aim: Aim<F::Probe<'_>>) -> (&'g Chunk, Version) {
+    pub(super) fn locate<'g>(&'g self, guard: &'g Guard<'_>, aim: Aim<F::Probe<'_>>) -> (&'g Chunk<I::Size>, Version) {
         self.region.traverse(guard, Locate::<F, I> { index: &self.index, aim })
     }
 
@@ -108,8 +109,8 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         let tag = F::slot_tag(key);
         let Found { chunk, spot, scatter, .. } = self.find(guard, key, tag);
         let free = match scatter {
-            None => chunk.count(&Alone) < SLOTS,
-            Some(scatter) => scatter.part(tag).count(&Alone) < PART_SLOTS,
+            None => chunk.count(&Alone) < I::Size::SLOTS,
+            Some(scatter) => scatter.part(tag).count(&Alone) < I::Size::PART_SLOTS,
         };
         spot.is_some() || free
     }
@@ -136,7 +137,7 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         (key, tag): (F::Probe<'_>, u8),
         word: u64,
         when: When,
-        found: Option<Found<'g>>,
+        found: Option<Found<'g, I::Size>>,
     ) -> Put {
         let backoff = Backoff::new();
         let mut found = found.unwrap_or_else(|| self.find(guard, key, tag));
@@ -168,7 +169,14 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
 
     /// Replaces the word of a key that was found.
     #[inline(always)]
-    fn replace(&self, found: &Found<'_>, spot: Spot<'_>, tag: u8, word: u64, when: When) -> Result<Put, Stale> {
+    fn replace(
+        &self,
+        found: &Found<'_, I::Size>,
+        spot: Spot<'_>,
+        tag: u8,
+        word: u64,
+        when: When,
+    ) -> Result<Put, Stale> {
         let expected = if let When::Holds(expected) = when { Some(expected) } else { None };
         let _within = self.door(found.scatter).map(|scatter| scatter.door.enter(tag));
         point(crate::points::REPLACING);
@@ -182,13 +190,13 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
 
     /// Adds a key that was not found.
     #[inline]
-    fn add(&self, guard: &Guard<'_>, found: &Found<'_>, new: New<'_, F>) -> Result<Put, Stale> {
+    fn add(&self, guard: &Guard<'_>, found: &Found<'_, I::Size>, new: New<'_, F>) -> Result<Put, Stale> {
         let Found { chunk, version, scatter, .. } = *found;
         point(crate::points::ADDING);
         let added = match scatter {
             None => match chunk.count(&Alone) {
                 // Unproven, and no more than advice.
-                SLOTS => Ok(false),
+                full if full == I::Size::SLOTS => Ok(false),
                 // If versions tell, what is so at this one is so when the chunk changes at it.
                 free => {
                     let free = Some(free).filter(|_| self.region.versions_tell());
@@ -209,13 +217,13 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
 
     /// Whether threads wait before a contended chunk: where they would abort each other's transactions.
     #[inline(always)]
-    fn door<'g>(&self, scatter: Option<&'g Scatter>) -> Option<&'g Scatter> {
+    fn door<'g>(&self, scatter: Option<&'g Scatter<I::Size>>) -> Option<&'g Scatter<I::Size>> {
         if self.region.is_transactional() && self.config.doors { scatter } else { None }
     }
 
     /// Passes a result on, and notes how contended the chunk is.
     #[inline(always)]
-    fn noted<R>(&self, found: &Found<'_>, result: Result<R, Stale>) -> Result<R, Stale> {
+    fn noted<R>(&self, found: &Found<'_, I::Size>, result: Result<R, Stale>) -> Result<R, Stale> {
         if self.config.contention == Contention::Adaptive && !found.chunk.is_scattered(&Alone) {
             match result {
                 Ok(_) if found.chunk.heat.write() => self.scatter_chunk(found.chunk),
@@ -249,7 +257,7 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
     #[inline]
     fn take_out(
         &self,
-        found: &Found<'_>,
+        found: &Found<'_, I::Size>,
         spot: Spot<'_>,
         (key, tag): (F::Probe<'_>, u8),
         expected: Option<u64>,
@@ -258,7 +266,7 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         match found.scatter {
             Some(scatter) => {
                 let part = scatter.part(tag);
-                let remove = Remove::<F, _> { chunk, page: part, key, tag, expected };
+                let remove = Remove::<F, _, _> { chunk, page: part, key, tag, expected };
                 match self.region.is_transactional() {
                     true => self.region.update_part(chunk, version, part, remove),
                     // Those who share the chunk may be replacing values there, and look at no tag.
@@ -267,17 +275,17 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
             }
             // Unproven, but the version says whether it is true.
             None if chunk.is_scattered(&Alone) => self.region.update(chunk, version, Mark { spot, tag, expected }),
-            None => self.region.update(chunk, version, Remove::<F, _> { chunk, page: chunk, key, tag, expected }),
+            None => self.region.update(chunk, version, Remove::<F, _, _> { chunk, page: chunk, key, tag, expected }),
         }
     }
 
     /// What is left to do after an entry was taken out: its word is the caller's.
-    pub(super) fn let_go(&self, guard: &Guard<'_>, chunk: &Chunk, key: F::Probe<'_>, removed: Removed) -> u64 {
+    pub(super) fn let_go(&self, guard: &Guard<'_>, chunk: &Chunk<I::Size>, key: F::Probe<'_>, removed: Removed) -> u64 {
         self.tally.add(Growth::default().entry_gone(F::kept_bytes(key)));
         // A full right neighbour says nothing about the left one: ask now and then.
         // Unproven, and no more than advice.
         let left = chunk.entries_now();
-        if left < UNDERFULL && left.is_multiple_of(4) {
+        if left < Self::UNDERFULL && left.is_multiple_of(4) {
             self.shrink(guard, chunk);
         }
         // SAFETY: taken out by us.

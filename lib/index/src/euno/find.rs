@@ -1,9 +1,10 @@
 //! The index phase and all reading, as walks: what is found is proven, together with the version at which it was so.
 
-use super::chunk::{Chunk, Entry, SLOTS, Scatter, Slots, each_of, first};
+use super::chunk::{Chunk, Entry, Scatter, Slots, each_of, first};
 use super::form::{ChunkForm, GONE};
 use super::index::{Aim, Index};
 use super::look::{Look as _, rank, walking};
+use super::size::Size;
 use archipelago_platform::hint::point;
 use archipelago_sync::region::{Again, Page, Traverse, Walk, Word};
 use archipelago_sync::version_lock::{Look, Version};
@@ -21,10 +22,10 @@ pub(super) struct Spot<'g> {
 
 /// The chunk whose range has a key, and where in it the key is.
 #[derive(Clone, Copy)]
-pub(super) struct Found<'g> {
-    pub(super) chunk: &'g Chunk,
+pub(super) struct Found<'g, S: Size> {
+    pub(super) chunk: &'g Chunk<S>,
     pub(super) version: Version,
-    pub(super) scatter: Option<&'g Scatter>,
+    pub(super) scatter: Option<&'g Scatter<S>>,
     pub(super) spot: Option<Spot<'g>>,
 }
 
@@ -44,12 +45,12 @@ impl<F: ChunkForm, I> Clone for Find<'_, '_, F, I> {
 impl<F: ChunkForm, I> Copy for Find<'_, '_, F, I> {}
 
 impl<'g, F: ChunkForm, I: Index<F>> Traverse<'g> for Find<'g, '_, F, I> {
-    type Out = Found<'g>;
+    type Out = Found<'g, I::Size>;
 
     #[inline(always)]
-    fn run(self, walk: &mut impl Walk<'g>) -> Result<Found<'g>, Again> {
+    fn run(self, walk: &mut impl Walk<'g>) -> Result<Self::Out, Again> {
         let chunk = self.index.seek(walk, Aim::At(self.key), 0)?;
-        look_up::<F>(walk, chunk, self.key, self.tag)
+        look_up::<F, _>(walk, chunk, self.key, self.tag)
     }
 }
 
@@ -72,12 +73,12 @@ fn spot<'g, F: ChunkForm, P: Slots>(
 
 /// Looks into the chunk that the walk has entered.
 #[inline(always)]
-fn look_up<'g, F: ChunkForm>(
+fn look_up<'g, F: ChunkForm, S: Size>(
     walk: &mut impl Walk<'g>,
-    chunk: &'g Chunk,
+    chunk: &'g Chunk<S>,
     key: F::Probe<'_>,
     tag: u8,
-) -> Result<Found<'g>, Again> {
+) -> Result<Found<'g, S>, Again> {
     let version = walk.version();
     let found = Found { chunk, version, scatter: None, spot: spot::<F, _>(walk, chunk, key, tag)? };
     if found.spot.is_some() || !chunk.is_scattered(&walking(walk)) {
@@ -93,7 +94,7 @@ fn look_up<'g, F: ChunkForm>(
 
 /// Proves what was read of a part, and that its chunk stayed as it was meanwhile.
 #[inline]
-fn go_back<'g>(walk: &mut impl Walk<'g>, chunk: &'g Chunk, version: Version) -> Result<(), Again> {
+fn go_back<'g, S: Size>(walk: &mut impl Walk<'g>, chunk: &'g Chunk<S>, version: Version) -> Result<(), Again> {
     walk.enter(chunk)?;
     if walk.version() == version { Ok(()) } else { Err(Again) }
 }
@@ -113,22 +114,19 @@ impl<F: ChunkForm, I> Clone for Locate<'_, '_, F, I> {
 impl<F: ChunkForm, I> Copy for Locate<'_, '_, F, I> {}
 
 impl<'g, F: ChunkForm, I: Index<F>> Traverse<'g> for Locate<'g, '_, F, I> {
-    type Out = (&'g Chunk, Version);
+    type Out = (&'g Chunk<I::Size>, Version);
 
     fn run(self, walk: &mut impl Walk<'g>) -> Result<Self::Out, Again> {
         Ok((self.index.seek(walk, self.aim, 0)?, walk.version()))
     }
 }
 
-/// Steps of a search among a chunk's entries.
-const STEPS: u32 = (SLOTS + 1).next_power_of_two().trailing_zeros();
-
 /// Copies what a scan needs of a chunk.
-pub(super) struct Copying<'g, 'k, 'b, F: ChunkForm, I> {
+pub(super) struct Copying<'g, 'k, 'b, F: ChunkForm, I: Index<F>> {
     pub(super) index: &'g I,
     pub(super) aim: Aim<F::Probe<'k>>,
     /// The chunk that begins with the key aimed at, as long as it is in the list.
-    pub(super) near: Option<&'g Chunk>,
+    pub(super) near: Option<&'g Chunk<I::Size>>,
     /// How many chunks to fetch beside it. See [`Index::seek`].
     pub(super) ahead: usize,
     /// With [`Aim::At`]: at most this number from there on, if that can be told.
@@ -137,31 +135,31 @@ pub(super) struct Copying<'g, 'k, 'b, F: ChunkForm, I> {
     pub(super) to: &'b [Cell<(u64, u64)>],
 }
 
-impl<F: ChunkForm, I> Clone for Copying<'_, '_, '_, F, I> {
+impl<F: ChunkForm, I: Index<F>> Clone for Copying<'_, '_, '_, F, I> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<F: ChunkForm, I> Copy for Copying<'_, '_, '_, F, I> {}
+impl<F: ChunkForm, I: Index<F>> Copy for Copying<'_, '_, '_, F, I> {}
 
 /// What was copied.
 #[derive(Clone, Copy)]
-pub(super) struct Copied<'g> {
-    pub(super) chunk: &'g Chunk,
+pub(super) struct Copied<'g, S: Size> {
+    pub(super) chunk: &'g Chunk<S>,
     pub(super) version: Version,
     /// This number of entries, of which the first `run` are in order.
     pub(super) len: usize,
     pub(super) run: usize,
     pub(super) scattered: bool,
     /// The next chunk, if there is one, and its bound.
-    pub(super) next: Option<(*const Chunk, u64)>,
+    pub(super) next: Option<(*const Chunk<S>, u64)>,
 }
 
 impl<'g, F: ChunkForm, I: Index<F>> Traverse<'g> for Copying<'g, '_, '_, F, I> {
-    type Out = Copied<'g>;
+    type Out = Copied<'g, I::Size>;
 
-    fn run(self, walk: &mut impl Walk<'g>) -> Result<Copied<'g>, Again> {
+    fn run(self, walk: &mut impl Walk<'g>) -> Result<Self::Out, Again> {
         // A live chunk's range begins where it always did.
         let near = self.near.filter(|near| near.lock().look() != Look::Obsolete);
         let chunk = match near {
@@ -173,15 +171,16 @@ impl<'g, F: ChunkForm, I: Index<F>> Traverse<'g> for Copying<'g, '_, '_, F, I> {
         let count = chunk.count(&look);
         let (run, scattered) = (chunk.reserve(&look, count), chunk.is_scattered(&look));
         let next = chunk.next.load().cast_const();
-        if near.is_some() && self.limit > SLOTS {
+        if near.is_some() && self.limit > I::Size::SLOTS {
             Chunk::fetch(next);
         }
         let next = (!next.is_null()).then(|| (next, look.get(&chunk.high)));
         let slots = match self.aim {
             Aim::At(_) if run == count && !scattered && near.is_some() => 0..count.min(self.limit),
             Aim::At(from) if run == count && !scattered => {
-                let key = |slot: usize| &chunk.entries()[slot.min(SLOTS - 1)].key;
-                let start = rank::<F, STEPS>(&look, key, count, from, core::cmp::Ordering::is_lt)?;
+                let key = |slot: usize| &chunk.entries()[slot.min(I::Size::SLOTS - 1)].key;
+                let steps = (I::Size::SLOTS + 1).next_power_of_two().trailing_zeros();
+                let start = rank::<F>(&look, steps, key, count, from, core::cmp::Ordering::is_lt)?;
                 start..count.min(start.saturating_add(self.limit))
             }
             _ => 0..count,

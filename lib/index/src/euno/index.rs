@@ -2,6 +2,7 @@
 
 use super::chunk::Chunk;
 use super::form::ChunkForm;
+use super::size::Size;
 use super::waste::Waste;
 use archipelago_sync::region::{Again, Walk};
 
@@ -19,29 +20,37 @@ pub enum Aim<P> {
 /// An index over a list of chunks, exact at any time: a chunk gets its place while the chunk to its left, from which it was
 /// split, is locked; and loses it while both are, before it becomes obsolete. The list's first chunk always is there.
 pub trait Index<F: ChunkForm>: Send + Sync + Sized + 'static {
+    /// How large chunks are.
+    type Size: Size;
+
     /// Whether it has a place for each chunk; otherwise walks go on from chunk to chunk.
     const WHOLE: bool;
 
     /// An index that leads to one chunk.
-    fn new(first: *mut Chunk) -> Self;
+    fn new(first: *mut Chunk<Self::Size>) -> Self;
 
     /// Walks to a chunk, and enters it. If `ahead` is not 0 it starts fetching all of the chunk and of that number of those that
     /// follow, as far as it has their addresses.
     ///
     /// # Errors
     /// To be passed on.
-    fn seek<'g>(&'g self, walk: &mut impl Walk<'g>, aim: Aim<F::Probe<'_>>, ahead: usize) -> Result<&'g Chunk, Again>;
+    fn seek<'g>(
+        &'g self,
+        walk: &mut impl Walk<'g>,
+        aim: Aim<F::Probe<'_>>,
+        ahead: usize,
+    ) -> Result<&'g Chunk<Self::Size>, Again>;
 
     /// Adds a chunk. The caller holds a guard, and the lock of the chunk to its left.
-    fn add(&self, chunk: &Chunk);
+    fn add(&self, chunk: &Chunk<Self::Size>);
 
     /// Takes a chunk out, if that can be done now. The caller holds a guard, and the locks of this chunk and of the one to its
     /// left.
-    fn forget(&self, chunk: &Chunk, waste: &mut Waste) -> bool;
+    fn forget(&self, chunk: &Chunk<Self::Size>, waste: &mut Waste) -> bool;
 
     /// Puts a chunk in the place of another with the same range. The caller holds a guard, and the locks of the old one and of
     /// the one to its left.
-    fn replace(&self, old: &Chunk, new: &Chunk, waste: &mut Waste);
+    fn replace(&self, old: &Chunk<Self::Size>, new: &Chunk<Self::Size>, waste: &mut Waste);
 
     /// Tidies up after chunks near `key` were taken out. The caller holds a guard, and no lock.
     fn compact(&self, key: F::Probe<'_>, waste: &mut Waste);
@@ -53,7 +62,7 @@ pub trait Index<F: ChunkForm>: Send + Sync + Sized + 'static {
     fn bytes(&self) -> usize;
 
     /// Checks the index while no thread uses it, and shows the chunks that have a place in it, in order.
-    fn check(&self, each: impl FnMut(*const Chunk));
+    fn check(&self, each: impl FnMut(*const Chunk<Self::Size>));
 }
 
 /// Shows `count` of some keys, at equal distances.

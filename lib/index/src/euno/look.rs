@@ -128,10 +128,11 @@ pub(super) fn order<F: ChunkForm>(look: &impl Look, kept: u64, key: F::Probe<'_>
 }
 
 /// How many of the first `count` of some words, which ascend, are before: as `before` says of their order to `key`. There are no
-/// more than `1 << STEPS`, less one; the others may be anything that can be read.
+/// more than `1 << steps`, less one; the others may be anything that can be read.
 #[inline(always)]
-pub(super) fn rank<'p, F: ChunkForm, const STEPS: u32>(
+pub(super) fn rank<'p, F: ChunkForm>(
     look: &impl Look,
+    steps: u32,
     word: impl Fn(usize) -> &'p Word,
     count: usize,
     key: F::Probe<'_>,
@@ -139,7 +140,7 @@ pub(super) fn rank<'p, F: ChunkForm, const STEPS: u32>(
 ) -> Result<usize, Again> {
     let mut start = 0;
     // Always as many steps: neither how many there are nor which half it is can a branch predictor know.
-    for step in (0..STEPS).rev() {
+    for step in (0..steps).rev() {
         let end = start + (1 << step);
         if F::BOXED && end > count {
             continue;

@@ -20,6 +20,7 @@
 //! | `heat`, `door` | whether a chunk is contended, and what is done then |
 //! | `reshape`, `held`, `waste` | splits, merges, scattering |
 //! | `index`, `tree`, `towers` | the seam to the index; the B+tree's inner levels; the skip list's towers |
+//! | `size` | how large pages are: the maps' own, and the paper's |
 //!
 //! What differs from the paper, and why: `docs/mechanisms/eunomia.md`.
 
@@ -36,6 +37,7 @@ mod look;
 mod memory;
 mod reshape;
 mod scan;
+mod size;
 mod structure;
 mod sweep;
 mod towers;
@@ -45,10 +47,11 @@ mod waste;
 use crate::Key;
 use crate::map::{Map, Session as AnySession};
 use crate::structure::{Bytes, Kind, Structure as _, Word};
+use size::{Narrow, Size as _, Wide};
 
 /// For tests: how many entries make a chunk full.
 #[doc(hidden)]
-pub const SLOTS: usize = chunk::SLOTS;
+pub const SLOTS: usize = Wide::SLOTS;
 
 /// When chunks are scattered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -94,8 +97,8 @@ impl Default for Config {
 pub enum Tree {}
 
 impl Kind for Tree {
-    type OfWords = core::Core<Word, tree::Levels<Word>>;
-    type OfBytes = core::Core<Bytes, tree::Levels<Bytes>>;
+    type OfWords = core::Core<Word, tree::Levels<Word, Wide>>;
+    type OfBytes = core::Core<Bytes, tree::Levels<Bytes, Wide>>;
     type Config = Config;
     type Hooks = dyn structure::Hooks;
 
@@ -124,8 +127,8 @@ pub type EunoBTree<K, V> = Map<Tree, K, V>;
 pub enum Skip {}
 
 impl Kind for Skip {
-    type OfWords = core::Core<Word, towers::Towers<Word>>;
-    type OfBytes = core::Core<Bytes, towers::Towers<Bytes>>;
+    type OfWords = core::Core<Word, towers::Towers<Word, Wide>>;
+    type OfBytes = core::Core<Bytes, towers::Towers<Bytes, Wide>>;
     type Config = Config;
     type Hooks = dyn structure::Hooks;
 
@@ -147,6 +150,34 @@ impl Kind for Skip {
 /// assert_eq!(map.pop_first(), Some(("a".into(), 1)));
 /// ```
 pub type EunoSkipList<K, V> = Map<Skip, K, V>;
+
+/// For experiments: marks B+trees in the paper's geometry, 16 entries in a chunk and 16 separators in a node.
+#[doc(hidden)]
+#[derive(Debug)]
+pub enum NarrowTree {}
+
+impl Kind for NarrowTree {
+    type OfWords = core::Core<Word, tree::Levels<Word, Narrow>>;
+    type OfBytes = core::Core<Bytes, tree::Levels<Bytes, Narrow>>;
+    type Config = Config;
+    type Hooks = dyn structure::Hooks;
+
+    const NAME: &'static str = "EunoBTree of 16";
+}
+
+/// For experiments: marks skip lists over chunks of 16 entries.
+#[doc(hidden)]
+#[derive(Debug)]
+pub enum NarrowSkip {}
+
+impl Kind for NarrowSkip {
+    type OfWords = core::Core<Word, towers::Towers<Word, Narrow>>;
+    type OfBytes = core::Core<Bytes, towers::Towers<Bytes, Narrow>>;
+    type Config = Config;
+    type Hooks = dyn structure::Hooks;
+
+    const NAME: &'static str = "EunoSkipList of 16";
+}
 
 /// A session on an [`EunoBTree`].
 pub type Session<'m, K, V> = AnySession<'m, Tree, K, V>;
@@ -183,6 +214,10 @@ pub trait Eunomia: Kind<Config = Config> {}
 impl Eunomia for Tree {}
 
 impl Eunomia for Skip {}
+
+impl Eunomia for NarrowTree {}
+
+impl Eunomia for NarrowSkip {}
 
 impl<S: Eunomia, K: Key, V: Send + Sync + 'static> crate::map::Builder<S, K, V> {
     /// When chunks are scattered. Default: those that are contended, while they are.

@@ -16,31 +16,32 @@
 //! it. The way into a chunk is proven at the moment of its arrival (`Walk::follow`), so none leads into one that is gone.
 
 use super::Contention;
-use super::chunk::{Chunk, Gathered, SLOTS, Scatter};
+use super::chunk::{Chunk, Gathered, Scatter};
 use super::core::Core;
 use super::form::ChunkForm;
 use super::held::Held;
 use super::index::{Aim, Index};
 use super::look::Alone;
+use super::size::Size;
 use super::waste::Waste;
 use crate::tally::Growth;
 use archipelago_platform::hint::point;
 use archipelago_sync::rcu::Guard;
 use archipelago_sync::version_lock::Version;
 
-/// A chunk that was emptied of its parts is not split if it has no more entries.
-const FILL: usize = SLOTS * 3 / 4;
-/// Two chunks that have more together become three.
-const SPREAD: usize = SLOTS * 7 / 4;
-/// Room that a chunk keeps for keys that come nearly in order.
-const LATE: usize = SLOTS / 16;
-/// Chunks that have no more together are merged.
-const FIT: usize = SLOTS / 2;
-
 impl<F: ChunkForm, I: Index<F>> Core<F, I> {
+    /// A chunk that was emptied of its parts is not split if it has no more entries.
+    const FILL: usize = I::Size::SLOTS * 3 / 4;
+    /// Two chunks that have more together become three.
+    const SPREAD: usize = I::Size::SLOTS * 7 / 4;
+    /// Room that a chunk keeps for keys that come nearly in order.
+    const LATE: usize = I::Size::SLOTS / 16;
+    /// Chunks that have no more together are merged.
+    const FIT: usize = I::Size::SLOTS / 2;
+
     /// Makes room for `key` in a chunk that still has this version.
     #[cold]
-    pub(super) fn make_room(&self, guard: &Guard<'_>, chunk: &Chunk, version: Version, key: F::Probe<'_>) {
+    pub(super) fn make_room(&self, guard: &Guard<'_>, chunk: &Chunk<I::Size>, version: Version, key: F::Probe<'_>) {
         let Some(mut held) = Held::at(chunk, version) else { return };
         let mut waste = Waste::default();
         held.change();
@@ -48,7 +49,7 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         if chunk.is_scattered(&Alone) && chunk.heat.folded() && self.config.contention == Contention::Adaptive {
             self.join(chunk, &mut waste);
         }
-        if all.pairs.len() <= FILL {
+        if all.pairs.len() <= Self::FILL {
             chunk.fill::<F>(&all.pairs);
         } else if !self.spread(chunk, &all, key, &mut waste) {
             self.split(chunk, &all, key);
@@ -60,7 +61,7 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
 
     /// Sorts the entries of a quiet chunk that still has this version.
     #[cold]
-    pub(super) fn tidy(&self, chunk: &Chunk, version: Version) {
+    pub(super) fn tidy(&self, chunk: &Chunk<I::Size>, version: Version) {
         if let Some(mut held) = Held::at(chunk, version) {
             held.change();
             chunk.fill::<F>(&chunk.gather::<F>().pairs);
@@ -76,7 +77,7 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
                 self.scatter_chunk(chunk);
             } else if let Some(mut held) = Held::wait(chunk) {
                 let all = chunk.gather::<F>().pairs;
-                if all.len() <= SLOTS && chunk.is_scattered(&Alone) {
+                if all.len() <= I::Size::SLOTS && chunk.is_scattered(&Alone) {
                     held.change();
                     self.join(chunk, &mut waste);
                     chunk.fill::<F>(&all);
@@ -91,7 +92,7 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
 
     /// Gives a chunk parts, if it has none.
     #[cold]
-    pub(super) fn scatter_chunk(&self, chunk: &Chunk) {
+    pub(super) fn scatter_chunk(&self, chunk: &Chunk<I::Size>) {
         let scatter = Scatter::new();
         let held = Held::wait(chunk).filter(|_| !chunk.is_scattered(&Alone));
         let Some(mut held) = held else {
@@ -101,17 +102,17 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         held.change();
         chunk.set_scatter(scatter);
         chunk.heat.reset();
-        self.tally.add(Growth { bytes: Scatter::bytes() as isize, ..Growth::default() });
+        self.tally.add(Growth { bytes: Scatter::<I::Size>::bytes() as isize, ..Growth::default() });
     }
 
     /// Takes the scatter of a locked chunk, whose entries have been gathered.
-    fn join(&self, chunk: &Chunk, waste: &mut Waste) {
-        let scatter = chunk.scatter.load();
-        if !scatter.is_null() {
+    fn join(&self, chunk: &Chunk<I::Size>, waste: &mut Waste) {
+        // SAFETY: null, or the scatter of a chunk that is locked.
+        if let Some(scatter) = unsafe { chunk.scatter.load().as_ref() } {
             chunk.set_scatter(core::ptr::null_mut());
             chunk.heat.reset();
-            waste.scatter(scatter);
-            self.tally.add(Growth { bytes: -(Scatter::bytes() as isize), ..Growth::default() });
+            waste.page(scatter);
+            self.tally.add(Growth { bytes: -(Scatter::<I::Size>::bytes() as isize), ..Growth::default() });
         }
     }
 
@@ -120,7 +121,7 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
     ///
     /// The chunk after is replaced, since no chunk's range begins elsewhere than it did. Between its leaving the index and its
     /// followers' coming there, who looks for its keys waits at the locked chunk.
-    fn spread(&self, chunk: &Chunk, all: &Gathered, key: F::Probe<'_>, waste: &mut Waste) -> bool {
+    fn spread(&self, chunk: &Chunk<I::Size>, all: &Gathered, key: F::Probe<'_>, waste: &mut Waste) -> bool {
         // SAFETY: a locked chunk's neighbour does not become obsolete, so it is not retired; under the caller's guard.
         let Some(right) = (unsafe { chunk.next.load().as_ref() }) else { return false };
         // SAFETY: a key of a chunk that is locked.
@@ -134,7 +135,7 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         }
         let mut pairs = all.pairs.clone();
         pairs.append(&mut right.gather::<F>().pairs);
-        let size = pairs.len().div_ceil(if pairs.len() > SPREAD { 3 } else { 2 });
+        let size = pairs.len().div_ceil(if pairs.len() > Self::SPREAD { 3 } else { 2 });
         let (mut high, mut next) = (right.high.load(), right.next.load());
         waste.key(chunk.high.load());
         let mut added = Vec::new();
@@ -160,13 +161,13 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
             self.tally.add(Growth::default().node(0));
         }
         self.tally.add(Growth::default().node_gone(right.outside()));
-        waste.chunk(right.page());
+        waste.chunk::<F, _>(right.page());
         right.gone();
         true
     }
 
     /// Splits a locked chunk that has `all` these entries.
-    fn split(&self, chunk: &Chunk, all: &Gathered, key: F::Probe<'_>) {
+    fn split(&self, chunk: &Chunk<I::Size>, all: &Gathered, key: F::Probe<'_>) {
         let pairs = &all.pairs;
         // SAFETY: keys of a chunk that is locked.
         let kept = |at: usize| unsafe { F::kept(pairs[at].0) };
@@ -176,8 +177,8 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         let rising = F::compare(kept(last), key).is_lt();
         let middle = match all.in_order {
             _ if !rising => pairs.len() / 2,
-            true => pairs.len().min(SLOTS),
-            false => pairs.len().min(SLOTS) - LATE,
+            true => pairs.len().min(I::Size::SLOTS),
+            false => pairs.len().min(I::Size::SLOTS) - Self::LATE,
         };
         let separator = match pairs.get(middle) {
             Some(_) => F::keep(kept(middle)),
@@ -200,7 +201,7 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
 
     /// Lets the right half of a split be as contended as the left one was. If keys rise, the right one will be, and the left
     /// one no longer.
-    fn share_scatter(&self, chunk: &Chunk, right: &Chunk, rising: bool) {
+    fn share_scatter(&self, chunk: &Chunk<I::Size>, right: &Chunk<I::Size>, rising: bool) {
         if !chunk.is_scattered(&Alone) {
             return;
         }
@@ -214,13 +215,13 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         } else {
             right.set_scatter(Scatter::new());
             right.heat.inherit(&chunk.heat);
-            self.tally.add(Growth { bytes: Scatter::bytes() as isize, ..Growth::default() });
+            self.tally.add(Growth { bytes: Scatter::<I::Size>::bytes() as isize, ..Growth::default() });
         }
     }
 
     /// Merges a chunk that has few entries with a neighbour, if one fits.
     #[cold]
-    pub(super) fn shrink(&self, guard: &Guard<'_>, chunk: &Chunk) {
+    pub(super) fn shrink(&self, guard: &Guard<'_>, chunk: &Chunk<I::Size>) {
         let mut waste = Waste::default();
         let merged = self.merge_next(chunk, &mut waste) || self.merge_into_previous(guard, chunk, &mut waste);
         if merged {
@@ -233,20 +234,20 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         }
     }
 
-    fn merge_next(&self, chunk: &Chunk, waste: &mut Waste) -> bool {
+    fn merge_next(&self, chunk: &Chunk<I::Size>, waste: &mut Waste) -> bool {
         Self::seems_to_fit(chunk)
-            && Held::wait(chunk).is_some_and(|mut left| self.take_over_next(&mut left, FIT, waste))
+            && Held::wait(chunk).is_some_and(|mut left| self.take_over_next(&mut left, Self::FIT, waste))
     }
 
     /// Whether a chunk and the next one seem to fit into one. Unproven; but locks that are taken for nothing stop all threads that
     /// are at the chunk, and keys that come and go in it would have them taken again and again. The caller holds a guard.
-    fn seems_to_fit(chunk: &Chunk) -> bool {
+    fn seems_to_fit(chunk: &Chunk<I::Size>) -> bool {
         // SAFETY: a chunk is retired after it has left the list, and under the guard.
         let next = unsafe { chunk.next.load().as_ref() };
-        next.is_some_and(|next| chunk.total() + next.total() <= FIT)
+        next.is_some_and(|next| chunk.total() + next.total() <= Self::FIT)
     }
 
-    fn merge_into_previous(&self, guard: &Guard<'_>, chunk: &Chunk, waste: &mut Waste) -> bool {
+    fn merge_into_previous(&self, guard: &Guard<'_>, chunk: &Chunk<I::Size>, waste: &mut Waste) -> bool {
         let low = chunk.low::<F>();
         if core::ptr::eq(chunk, self.first()) {
             return false;
@@ -256,11 +257,11 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
             return false;
         }
         let Some(mut left) = Held::at(left, version) else { return false };
-        core::ptr::eq(left.next.load(), chunk) && self.take_over_next(&mut left, FIT, waste)
+        core::ptr::eq(left.next.load(), chunk) && self.take_over_next(&mut left, Self::FIT, waste)
     }
 
     /// Merges the chunk after a locked one into it, if the two have no more than `most` entries and its lock is free.
-    pub(super) fn take_over_next(&self, left: &mut Held<'_, Chunk>, most: usize, waste: &mut Waste) -> bool {
+    pub(super) fn take_over_next(&self, left: &mut Held<'_, Chunk<I::Size>>, most: usize, waste: &mut Waste) -> bool {
         // SAFETY: a locked chunk's neighbour does not become obsolete, so it is not retired; under the caller's guard.
         let Some(right) = (unsafe { left.next.load().as_ref() }) else { return false };
         let Some(right) = Held::try_now(right) else { return false };
@@ -276,7 +277,7 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         // SAFETY: a chunk, which stays in the list.
         unsafe { left.next.publish(right.next.load()) };
         self.tally.add(Growth::default().node_gone(right.outside()));
-        waste.chunk(right.page());
+        waste.chunk::<F, _>(right.page());
         point(crate::points::MERGED);
         right.gone();
         true

@@ -4,12 +4,13 @@
 //! the index: so splits and merges between two chunks neither hide an entry nor show one twice.
 
 use super::change::{Removed, take_out};
-use super::chunk::{Chunk, MOST, SLOTS, sort};
+use super::chunk::{Chunk, sort};
 use super::core::Core;
 use super::find::{Copied, Copying};
 use super::form::ChunkForm;
 use super::held::Held;
 use super::index::{Aim, Index};
+use super::size::{MOST, Size};
 use crate::structure::{End, Words};
 use archipelago_platform::hint;
 use archipelago_sync::backoff::Backoff;
@@ -17,21 +18,19 @@ use archipelago_sync::rcu::Guard;
 use core::cell::Cell;
 use core::cmp::Ordering;
 
-/// Entries of a chunk, about, that is not the first of a scan.
-const FILL: usize = SLOTS * 2 / 3;
 /// A scan starts fetching this number of chunks at a time, at most.
 const AHEAD: usize = 4;
 /// A chunk with no more entries that are not in order is left so.
 const LOOSE: usize = 4;
 
 /// Which chunk to copy. See [`Copying`].
-struct Which<'g, P> {
+struct Which<'g, P, S: Size> {
     aim: Aim<P>,
-    near: Option<&'g Chunk>,
+    near: Option<&'g Chunk<S>>,
     ahead: usize,
 }
 
-impl<P> Which<'_, P> {
+impl<P, S: Size> Which<'_, P, S> {
     fn by_index(aim: Aim<P>) -> Self {
         Self { aim, near: None, ahead: 0 }
     }
@@ -76,14 +75,17 @@ impl Page {
 }
 
 impl<F: ChunkForm, I: Index<F>> Core<F, I> {
+    /// Entries of a chunk, about, that is not the first of a scan.
+    const SCANNED: usize = I::Size::SLOTS * 2 / 3;
+
     /// Copies a chunk, in order.
     fn copy<'g>(
         &'g self,
         guard: &'g Guard<'_>,
-        which: Which<'g, F::Probe<'_>>,
+        which: Which<'g, F::Probe<'_>, I::Size>,
         limit: usize,
         page: &mut Page,
-    ) -> Copied<'g> {
+    ) -> Copied<'g, I::Size> {
         let Which { aim, near, ahead } = which;
         let to = Cell::from_mut(&mut page.0[..]).as_slice_of_cells();
         let mut copied =
@@ -111,14 +113,14 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         let (mut page, mut seen) = (Page::new(), 0);
         // Without a limit the caller ends the scan, maybe soon: so fetch little first.
         let mut ahead = if limit == usize::MAX { 1 } else { AHEAD };
-        let (mut fetched, mut next): (usize, Option<(&Chunk, u64)>) = (0, None);
+        let (mut fetched, mut next): (usize, Option<(&Chunk<I::Size>, u64)>) = (0, None);
         while seen < limit {
             // SAFETY: a bound that was proven under this guard.
             let at = next.map_or(from, |(_, high)| unsafe { F::kept(high) });
             // By the index now and then, which knows the addresses of many chunks.
             let near = next.map(|(chunk, _)| chunk).filter(|_| fetched > 0 || !I::WHOLE);
             if near.is_none() {
-                fetched = ahead.min((limit - seen).div_ceil(FILL));
+                fetched = ahead.min((limit - seen).div_ceil(Self::SCANNED));
                 ahead = AHEAD.min(2 * ahead);
             }
             let which = Which { aim: Aim::At(at), near, ahead: fetched };
@@ -152,7 +154,7 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         mut visit: impl FnMut(F::Probe<'_>, u64) -> bool,
     ) -> usize {
         let (mut page, mut seen) = (Page::new(), 0);
-        let mut before: Option<&Chunk> = None;
+        let mut before: Option<&Chunk<I::Size>> = None;
         while seen < limit {
             // SAFETY: a chunk's bound goes when the chunk does, after our guard.
             let bound = before.map(|chunk| unsafe { F::kept(chunk.low_word()) }).or(bound);
@@ -197,8 +199,8 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         Some(found(key, word))
     }
 
-    fn try_take<'g>(&'g self, guard: &'g Guard<'_>, end: End) -> Result<Option<(&'g Chunk, Removed)>, Busy> {
-        let mut empty: Vec<Held<'_, Chunk>> = Vec::new();
+    fn try_take<'g>(&'g self, guard: &'g Guard<'_>, end: End) -> Result<Option<(&'g Chunk<I::Size>, Removed)>, Busy> {
+        let mut empty: Vec<Held<'_, Chunk<I::Size>>> = Vec::new();
         let mut held = self.lock_end(guard, end)?;
         while held.total() == 0 {
             let next = match end {
@@ -212,11 +214,11 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         held.change();
         // SAFETY: an entry's key, of a chunk that is locked.
         let key: F::Probe<'_> = unsafe { F::kept(held.outermost::<F>(end)) };
-        let removed = take_out::<F>(&held, key, F::slot_tag(key));
+        let removed = take_out::<F, _>(&held, key, F::slot_tag(key));
         Ok(Some((held.page(), removed.expect("what is locked has the key that was read there"))))
     }
 
-    fn lock_end<'g>(&'g self, guard: &'g Guard<'_>, end: End) -> Result<Held<'g, Chunk>, Busy> {
+    fn lock_end<'g>(&'g self, guard: &'g Guard<'_>, end: End) -> Result<Held<'g, Chunk<I::Size>>, Busy> {
         match end {
             End::First => Held::wait(self.first()).ok_or(Busy),
             End::Last => {
@@ -227,7 +229,11 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
     }
 
     /// Locks the chunk to the left of a locked one, if there is one.
-    fn before<'g>(&'g self, guard: &'g Guard<'_>, chunk: &'g Chunk) -> Option<Result<Held<'g, Chunk>, Busy>> {
+    fn before<'g>(
+        &'g self,
+        guard: &'g Guard<'_>,
+        chunk: &'g Chunk<I::Size>,
+    ) -> Option<Result<Held<'g, Chunk<I::Size>>, Busy>> {
         if core::ptr::eq(chunk, self.first()) {
             return None;
         }

@@ -1,11 +1,12 @@
 //! Chunks and an index as a [`Structure`]: what they supply to the face of all maps.
 
 use super::Config;
-use super::chunk::{Chunk, SLOTS, Slots};
+use super::chunk::{Chunk, Slots};
 use super::core::Core;
 use super::form::ChunkForm;
 use super::index::Index;
 use super::look::Alone;
+use super::size::Size;
 use crate::limits::Limits;
 use crate::structure::{End, Held, Put, Structure, When, Words};
 use archipelago_platform::sync::Arc;
@@ -130,9 +131,9 @@ impl<F: ChunkForm, I: Index<F>> Structure<F> for Core<F, I> {
         // Each chunk has two bounds and a separator in boxes of their own, about as long as its keys.
         let bounds = if F::BOXED { 3 * chunks * outside / self.tally.entries().max(1) } else { 0 };
         // What waits for readers is counted as garbage.
-        let retired = self.memory.chunks().saturating_sub(chunks) * size_of::<Chunk>();
+        let retired = self.memory.chunks().saturating_sub(chunks) * size_of::<Chunk<I::Size>>();
         let bytes = self.memory.bytes().saturating_sub(retired) + layers + outside + bounds;
-        Held { bytes, pages: self.memory.chunks(), room: chunks * SLOTS, layers }
+        Held { bytes, pages: self.memory.chunks(), room: chunks * I::Size::SLOTS, layers }
     }
 
     fn outside(&self, key: F::Probe<'_>) -> usize {
@@ -207,7 +208,7 @@ impl<F: ChunkForm, I: Index<F>> Structure<F> for Core<F, I> {
 
 impl<F: ChunkForm, I: Index<F>> Core<F, I> {
     /// Calls `each` with every chunk, for a caller that has the map to itself.
-    fn for_each_chunk<'s>(&'s self, mut each: impl FnMut(&'s Chunk)) {
+    fn for_each_chunk<'s>(&'s self, mut each: impl FnMut(&'s Chunk<I::Size>)) {
         let mut at = Some(self.first());
         while let Some(chunk) = at {
             // SAFETY: no other thread uses the map, so chunks in the list stay.

@@ -8,12 +8,13 @@
 //! `settle` walks until there is no more to do. Without it, each merge takes the walk under way [`STEPS`] further, or
 //! begins one if half of the memory is free: as long as chunks go, walks come to their end, and a merge costs no more.
 
-use super::chunk::{Chunk, SLOTS, Scatter};
+use super::chunk::{Chunk, Scatter};
 use super::core::Core;
 use super::form::ChunkForm;
 use super::held::Held;
 use super::index::{Aim, Index};
 use super::look::Alone;
+use super::size::Size;
 use super::waste::Waste;
 use crate::tally::Growth;
 use crate::thin::WELL;
@@ -31,10 +32,10 @@ const BATCH: usize = 256;
 /// `settle` makes no more walks.
 const MOST_WALKS: usize = 6;
 
-/// A walk merges chunks that have no more together.
-const MOST: usize = SLOTS * WELL.0 / WELL.1;
-
 impl<F: ChunkForm, I: Index<F>> Core<F, I> {
+    /// A walk merges chunks that have no more together.
+    const MOST: usize = I::Size::SLOTS * WELL.0 / WELL.1;
+
     /// After a merge: see the module's text. The caller holds no lock.
     pub(super) fn sweep_in_passing(&self, guard: &Guard<'_>) {
         // A thread that finds it held goes on: it may be this one, in a destructor.
@@ -85,7 +86,7 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
     }
 
     fn is_due(&self) -> bool {
-        self.thin.is_due(self.tally.entries(), self.chunks(), SLOTS)
+        self.thin.is_due(self.tally.entries(), self.chunks(), I::Size::SLOTS)
     }
 
     fn chunks(&self) -> usize {
@@ -120,7 +121,7 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
                 None => backoff.wait(),
             }
         };
-        while merge && self.take_over_next(&mut left, MOST, &mut waste) {}
+        while merge && self.take_over_next(&mut left, Self::MOST, &mut waste) {}
         self.move_next(&mut left, &mut waste);
         // SAFETY: the bound of a chunk that is locked, and has a neighbour.
         let next = (!left.next.load().is_null()).then(|| F::own(unsafe { F::kept(left.high.load()) }));
@@ -133,7 +134,7 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
     /// Replaces the chunk after a locked one by another with the same range and entries, if it lies in a closed block and its
     /// lock is free. Between the change of the link and that of the index, and after, a thread that comes to the old chunk
     /// finds it locked, and then gone.
-    fn move_next(&self, left: &mut Held<'_, Chunk>, waste: &mut Waste) {
+    fn move_next(&self, left: &mut Held<'_, Chunk<I::Size>>, waste: &mut Waste) {
         // SAFETY: a locked chunk's neighbour does not become obsolete, so it is not retired; under the caller's guard.
         let Some(right) = (unsafe { left.next.load().as_ref() }) else { return };
         if !self.memory.is_closed(right.home(), NonNull::from(right).cast()) {
@@ -141,7 +142,7 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         }
         let Some(right) = Held::try_now(right) else { return };
         let all = right.gather::<F>().pairs;
-        if all.len() > SLOTS {
+        if all.len() > I::Size::SLOTS {
             return;
         }
         let low = F::keep(right.low::<F>());
@@ -159,7 +160,7 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         self.index.replace(&right, new, waste);
         let outside = new.outside() as isize - right.outside() as isize;
         self.tally.add(Growth { bytes: outside, ..Growth::default() });
-        waste.chunk(right.page());
+        waste.chunk::<F, _>(right.page());
         right.gone();
     }
 }

@@ -17,6 +17,7 @@ use super::form::ChunkForm;
 use super::held::Held;
 use super::index::{Aim, Index, show_some};
 use super::look::{Alone, AtVersion, Look, order, settled, walking};
+use super::size::{Size, Wide};
 use super::waste::Waste;
 use archipelago_platform::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use archipelago_platform::memory::taken_by;
@@ -31,26 +32,26 @@ use core::marker::PhantomData;
 const LEVELS: usize = 10;
 
 /// A link and the key of what it leads to.
-struct Next {
+struct Next<S: Size> {
     key: Word,
-    to: Link<Tower>,
+    to: Link<Tower<S>>,
 }
 
 /// See the module's text. Three lines.
 #[repr(C, align(64))]
-pub struct Tower {
+pub struct Tower<S: Size> {
     lock: VersionLock,
     /// Both never change.
     low: Word,
     levels: Word,
-    chunk: Link<Chunk>,
-    next: [Next; LEVELS],
+    chunk: Link<Chunk<S>>,
+    next: [Next<S>; LEVELS],
 }
 
-const _: () = assert!(size_of::<Tower>() == 192);
+const _: () = assert!(size_of::<Tower<Wide>>() == 192);
 
 // SAFETY: its words and links are plain fields.
-unsafe impl Page for Tower {
+unsafe impl<S: Size> Page for Tower<S> {
     const UNDER_LOCK_ONLY: bool = true;
 
     #[inline(always)]
@@ -59,8 +60,8 @@ unsafe impl Page for Tower {
     }
 }
 
-impl Tower {
-    fn new(low: u64, levels: usize, chunk: *mut Chunk) -> Box<Self> {
+impl<S: Size> Tower<S> {
+    fn new(low: u64, levels: usize, chunk: *mut Chunk<S>) -> Box<Self> {
         // SAFETY: null.
         let none = || unsafe { Link::new(core::ptr::null_mut()) };
         Box::new(Self {
@@ -85,7 +86,7 @@ impl Tower {
     }
 
     /// For the one that alone changes it.
-    fn set(&self, level: usize, key: u64, to: *mut Tower) {
+    fn set(&self, level: usize, key: u64, to: *mut Self) {
         self.next[level].key.set(key);
         // SAFETY: null, or a tower: retired by RCU when no tower leads to it.
         unsafe { self.next[level].to.publish(to) };
@@ -103,8 +104,8 @@ fn reaches<F: ChunkForm>(look: &impl Look, bound: u64, aim: Aim<F::Probe<'_>>) -
 }
 
 /// The towers.
-pub struct Towers<F: ChunkForm> {
-    head: Box<Tower>,
+pub struct Towers<F: ChunkForm, S: Size> {
+    head: Box<Tower<S>>,
     /// What the next height is made of. Not on the line of the head, which all walks read.
     random: CachePadded<AtomicU64>,
     /// Beside the head.
@@ -113,9 +114,9 @@ pub struct Towers<F: ChunkForm> {
 }
 
 /// On each level the last tower before a key, at a version.
-type Before<'g> = [(&'g Tower, Version); LEVELS];
+type Before<'g, S> = [(&'g Tower<S>, Version); LEVELS];
 
-impl<F: ChunkForm> Towers<F> {
+impl<F: ChunkForm, S: Size> Towers<F, S> {
     /// A height: 0 for every other chunk, and each level more for one in four of those that have the one below.
     fn height(&self) -> usize {
         let mut bits = self.random.fetch_add(0x9E37_79B9_7F4A_7C15, Relaxed);
@@ -126,7 +127,7 @@ impl<F: ChunkForm> Towers<F> {
     }
 
     /// The towers before `key`, which was each in its level at the version given. The caller holds a guard.
-    fn before(&self, key: F::Probe<'_>) -> Result<Before<'_>, Again> {
+    fn before(&self, key: F::Probe<'_>) -> Result<Before<'_, S>, Again> {
         let mut tower = &*self.head;
         let mut version = tower.lock.read_unlocked().ok_or(Again)?;
         let mut before = [(tower, version); LEVELS];
@@ -151,8 +152,8 @@ impl<F: ChunkForm> Towers<F> {
     }
 
     /// Locks what is before a tower on its lowest levels, each tower once.
-    fn lock<'g>(before: &Before<'g>, levels: usize) -> Result<Vec<Held<'g, Tower>>, Again> {
-        let mut held: Vec<Held<'g, Tower>> = Vec::with_capacity(levels);
+    fn lock<'g>(before: &Before<'g, S>, levels: usize) -> Result<Vec<Held<'g, Tower<S>>>, Again> {
+        let mut held: Vec<Held<'g, Tower<S>>> = Vec::with_capacity(levels);
         for &(tower, version) in &before[..levels] {
             // Going up, each is the same or one farther left.
             if held.last().is_none_or(|last| !core::ptr::eq(last.page(), tower)) {
@@ -163,7 +164,7 @@ impl<F: ChunkForm> Towers<F> {
         Ok(held)
     }
 
-    fn try_add(&self, tower: &Tower) -> Result<(), Again> {
+    fn try_add(&self, tower: &Tower<S>) -> Result<(), Again> {
         // SAFETY: a tower's key goes with the tower.
         let before = self.before(unsafe { F::kept(tower.low.load()) })?;
         let _held = Self::lock(&before, tower.levels())?;
@@ -177,7 +178,7 @@ impl<F: ChunkForm> Towers<F> {
         Ok(())
     }
 
-    fn try_forget(&self, chunk: &Chunk, waste: &mut Waste) -> Result<(), Again> {
+    fn try_forget(&self, chunk: &Chunk<S>, waste: &mut Waste) -> Result<(), Again> {
         let low = chunk.low::<F>();
         let before = self.before(low)?;
         let (left, version) = before[0];
@@ -205,10 +206,12 @@ impl<F: ChunkForm> Towers<F> {
     }
 }
 
-impl<F: ChunkForm> Index<F> for Towers<F> {
+impl<F: ChunkForm, S: Size> Index<F> for Towers<F, S> {
+    type Size = S;
+
     const WHOLE: bool = false;
 
-    fn new(first: *mut Chunk) -> Self {
+    fn new(first: *mut Chunk<S>) -> Self {
         Self {
             head: Tower::new(0, LEVELS, first),
             random: CachePadded::new(AtomicU64::new(0)),
@@ -218,7 +221,7 @@ impl<F: ChunkForm> Index<F> for Towers<F> {
     }
 
     #[inline(always)]
-    fn seek<'g>(&'g self, walk: &mut impl Walk<'g>, aim: Aim<F::Probe<'_>>, _: usize) -> Result<&'g Chunk, Again> {
+    fn seek<'g>(&'g self, walk: &mut impl Walk<'g>, aim: Aim<F::Probe<'_>>, _: usize) -> Result<&'g Chunk<S>, Again> {
         let mut tower = walk.enter(&*self.head)?;
         for level in (0..LEVELS).rev() {
             while tower.goes_on::<F>(&walking(walk), level, aim)? {
@@ -237,7 +240,7 @@ impl<F: ChunkForm> Index<F> for Towers<F> {
         }
     }
 
-    fn add(&self, chunk: &Chunk) {
+    fn add(&self, chunk: &Chunk<S>) {
         let levels = self.height();
         if levels == 0 {
             return;
@@ -252,7 +255,7 @@ impl<F: ChunkForm> Index<F> for Towers<F> {
         self.towers.fetch_add(1, Relaxed);
     }
 
-    fn forget(&self, chunk: &Chunk, waste: &mut Waste) -> bool {
+    fn forget(&self, chunk: &Chunk<S>, waste: &mut Waste) -> bool {
         let backoff = Backoff::new();
         while self.try_forget(chunk, waste).is_err() {
             backoff.wait();
@@ -260,7 +263,7 @@ impl<F: ChunkForm> Index<F> for Towers<F> {
         true
     }
 
-    fn replace(&self, old: &Chunk, new: &Chunk, waste: &mut Waste) {
+    fn replace(&self, old: &Chunk<S>, new: &Chunk<S>, waste: &mut Waste) {
         self.forget(old, waste);
         self.add(new);
     }
@@ -289,10 +292,10 @@ impl<F: ChunkForm> Index<F> for Towers<F> {
     }
 
     fn bytes(&self) -> usize {
-        (1 + self.towers.load(Relaxed)) * taken_by(Layout::new::<Tower>())
+        (1 + self.towers.load(Relaxed)) * taken_by(Layout::new::<Tower<S>>())
     }
 
-    fn check(&self, mut each: impl FnMut(*const Chunk)) {
+    fn check(&self, mut each: impl FnMut(*const Chunk<S>)) {
         each(self.head.chunk.load());
         let mut towers = 0;
         for level in 0..LEVELS {
@@ -320,7 +323,7 @@ impl<F: ChunkForm> Index<F> for Towers<F> {
     }
 }
 
-impl<F: ChunkForm> Drop for Towers<F> {
+impl<F: ChunkForm, S: Size> Drop for Towers<F, S> {
     fn drop(&mut self) {
         let mut at = self.head.next[0].to.load();
         while !at.is_null() {

@@ -1,6 +1,6 @@
 //! The inner levels of a B+tree over chunks: the index phase of [`EunoBTree`](super::EunoBTree).
 //!
-//! An inner node has up to 62 separators and a child more: child `i` is for keys from separator `i - 1` on and below separator
+//! An inner node has up to 62 separators ([`Size::KEYS`]) and a child more: child `i` is for keys from separator `i - 1` on and below separator
 //! `i`. A separator is the `low` of the first chunk below the child to its right. The root stays where it is: when it is full it
 //! gets two children, and when it has one only it takes that one's place.
 //!
@@ -19,6 +19,7 @@ use super::form::ChunkForm;
 use super::held::Held;
 use super::index::{Aim, Index, show_some};
 use super::look::{Alone, AtVersion, Look, order, settled, walking};
+use super::size::{Array, Size, Wide};
 use super::waste::Waste;
 use archipelago_platform::atomic::{AtomicUsize, Ordering::Relaxed};
 use archipelago_platform::hint;
@@ -31,32 +32,27 @@ use core::alloc::Layout;
 use core::cmp::Ordering;
 use core::marker::PhantomData;
 
-/// Separators of a node. With their number they are as many words as a search in six steps tells apart.
-const KEYS: usize = 62;
 /// In the place of a separator: above all, or as good as that.
 const NONE: u64 = u64::MAX;
-/// A node with fewer is merged with a neighbour, if the two fit well.
-const FEW: usize = KEYS / 4;
-const WELL: usize = KEYS * 3 / 4;
 /// No tree is higher.
 const HEIGHTS: usize = 16;
 
-/// An inner node: 1024 bytes, where addresses have eight.
+/// An inner node: 1024 bytes of the wide ones, where addresses have eight.
 #[repr(C, align(64))]
-pub struct Inner {
+pub struct Inner<S: Size> {
     lock: VersionLock,
     /// First how many separators there are, in the low half, and the height: 1 if children are chunks. Then separators, and what
     /// no key is below.
-    words: [Word; KEYS + 2],
+    words: S::Words,
     /// To inner nodes; above chunks, to these.
-    children: [Link<Inner>; KEYS + 1],
+    children: S::Children<Link<Inner<S>>>,
 }
 
 #[cfg(target_pointer_width = "64")]
-const _: () = assert!(size_of::<Inner>() == 1024);
+const _: () = assert!(size_of::<Inner<Wide>>() == 1024);
 
 // SAFETY: its words and links are plain fields.
-unsafe impl Page for Inner {
+unsafe impl<S: Size> Page for Inner<S> {
     const UNDER_LOCK_ONLY: bool = true;
 
     #[inline(always)]
@@ -65,13 +61,17 @@ unsafe impl Page for Inner {
     }
 }
 
-impl Inner {
+impl<S: Size> Inner<S> {
+    /// A node with fewer separators is merged with a neighbour, if the two fit well.
+    const FEW: usize = S::KEYS / 4;
+    const WELL: usize = S::KEYS * 3 / 4;
+
     fn new(height: usize) -> Box<Self> {
         Box::new(Self {
             lock: VersionLock::new(),
-            words: core::array::from_fn(|at| Word::new(if at == 0 { (height as u64) << 32 } else { NONE })),
+            words: Array::of(|at| Word::new(if at == 0 { (height as u64) << 32 } else { NONE })),
             // SAFETY: null.
-            children: core::array::from_fn(|_| unsafe { Link::new(core::ptr::null_mut()) }),
+            children: Array::of(|_| unsafe { Link::new(core::ptr::null_mut()) }),
         })
     }
 
@@ -91,8 +91,8 @@ impl Inner {
     /// How many separators, and the height; unproven, but within bounds.
     #[inline(always)]
     fn meta(&self, look: &impl Look) -> (usize, usize) {
-        let meta = look.get(&self.words[0]);
-        ((meta as u32 as usize).min(KEYS), (meta >> 32) as usize)
+        let meta = look.get(self.word(0));
+        ((meta as u32 as usize).min(S::KEYS), (meta >> 32) as usize)
     }
 
     /// The place of the child for what is aimed at.
@@ -116,22 +116,33 @@ impl Inner {
     ) -> Result<usize, Again> {
         let mut at = 0;
         // Always as many steps: neither how many separators there are nor which half it is can a branch predictor know.
-        for half in [32, 16, 8, 4, 2, 1] {
-            let middle = at | half;
+        for step in (0..(S::KEYS + 2).next_power_of_two().trailing_zeros()).rev() {
+            // The last word is what no key is below, and those that a node has not got are.
+            let middle = at | 1 << step;
             if F::BOXED && middle > count {
                 continue;
             }
-            let below = before(order::<F>(look, look.get(&self.words[middle]), key)?);
+            let below = before(order::<F>(look, look.get(self.word(middle.min(S::KEYS + 1))), key)?);
             at = core::hint::select_unpredictable(below, middle, at);
         }
         Ok(at.min(count))
     }
 
+    #[inline(always)]
+    fn word(&self, at: usize) -> &Word {
+        &self.words.as_ref()[at]
+    }
+
+    #[inline(always)]
+    fn link(&self, at: usize) -> &Link<Self> {
+        &self.children.as_ref()[at]
+    }
+
     /// The link in a place of a node of height 1.
     #[inline(always)]
-    fn to_chunk(&self, at: usize) -> &Link<Chunk> {
+    fn to_chunk(&self, at: usize) -> &Link<Chunk<S>> {
         // SAFETY: a link is an atomic pointer, of the same layout whatever it leads to; in a node of height 1 that is chunks.
-        unsafe { &*(&raw const self.children[at]).cast() }
+        unsafe { &*core::ptr::from_ref(self.link(at)).cast() }
     }
 
     // ---- For the one that alone changes it ----------------------------------------------------------------------
@@ -146,30 +157,30 @@ impl Inner {
 
     fn set_meta(&self, count: usize, height: usize) {
         (count..self.count()).for_each(|at| self.key(at).set(NONE));
-        self.words[0].set(count as u64 | (height as u64) << 32);
+        self.word(0).set(count as u64 | (height as u64) << 32);
     }
 
     fn key(&self, at: usize) -> &Word {
-        &self.words[1 + at]
+        self.word(1 + at)
     }
 
     fn keys(&self, count: usize) -> &[Word] {
-        &self.words[1..=count]
+        &self.words.as_ref()[1..=count]
     }
 
-    fn set_child(&self, at: usize, to: *mut Inner) {
+    fn set_child(&self, at: usize, to: *mut Self) {
         // SAFETY: what nodes link is retired by RCU when no node does any more.
-        unsafe { self.children[at].publish(to) };
+        unsafe { self.link(at).publish(to) };
     }
 
     /// Adds a separator and the child to its right, where there is room.
-    fn insert<F: ChunkForm>(&self, kept: u64, child: *mut Inner) {
+    fn insert<F: ChunkForm>(&self, kept: u64, child: *mut Self) {
         let (count, height) = self.meta(&Alone);
         // SAFETY: the caller owns the separator.
         let at = settled(self.child::<F>(&Alone, count, Aim::At(unsafe { F::kept(kept) })));
         for from in (at..count).rev() {
             self.key(from + 1).set(self.key(from).load());
-            self.set_child(from + 2, self.children[from + 1].load());
+            self.set_child(from + 2, self.link(from + 1).load());
         }
         self.key(at).set(kept);
         self.set_child(at + 1, child);
@@ -182,14 +193,14 @@ impl Inner {
         let kept = self.key(at).load();
         for to in at..count - 1 {
             self.key(to).set(self.key(to + 1).load());
-            self.set_child(to + 1, self.children[to + 2].load());
+            self.set_child(to + 1, self.link(to + 2).load());
         }
         self.set_meta(count - 1, height);
         kept
     }
 
     /// A new node with what is behind separator `at`.
-    fn upper(&self, at: usize) -> Box<Inner> {
+    fn upper(&self, at: usize) -> Box<Self> {
         let (count, height) = self.meta(&Alone);
         let upper = Self::new(height);
         upper.append(None, self, at + 1..count);
@@ -197,27 +208,27 @@ impl Inner {
     }
 
     /// Adds separators of another node and the children on both sides of them, behind `kept`, or as all that there is.
-    fn append(&self, kept: Option<u64>, from: &Inner, keys: core::ops::Range<usize>) {
+    fn append(&self, kept: Option<u64>, from: &Self, keys: core::ops::Range<usize>) {
         let (mut count, height) = self.meta(&Alone);
         if let Some(kept) = kept {
             self.key(count).set(kept);
             count += 1;
         }
-        self.set_child(count, from.children[keys.start].load());
+        self.set_child(count, from.link(keys.start).load());
         for at in keys {
             self.key(count).set(from.key(at).load());
             count += 1;
-            self.set_child(count, from.children[at + 1].load());
+            self.set_child(count, from.link(at + 1).load());
         }
         self.set_meta(count, height);
     }
 
     /// Splits a full child: the child for `key` afterwards.
-    fn split_child<'a, F: ChunkForm>(&self, child: &'a Inner, key: F::Probe<'_>) -> &'a Inner {
+    fn split_child<'a, F: ChunkForm>(&self, child: &'a Self, key: F::Probe<'_>) -> &'a Self {
         // Keys that come in ascending order leave this node full.
         // SAFETY: a separator of a node that we alone change.
-        let last = F::compare(unsafe { F::kept(child.key(KEYS - 1).load()) }, key).is_le();
-        let middle = if last { KEYS - 1 } else { KEYS / 2 };
+        let last = F::compare(unsafe { F::kept(child.key(S::KEYS - 1).load()) }, key).is_le();
+        let middle = if last { S::KEYS - 1 } else { S::KEYS / 2 };
         let separator = child.key(middle).load();
         let right = Box::into_raw(child.upper(middle));
         child.set_meta(middle, child.height());
@@ -228,7 +239,7 @@ impl Inner {
     }
 
     /// Gives a full root two children that have all it had: the one for `key`.
-    fn deepen<F: ChunkForm>(&self, key: F::Probe<'_>) -> &Inner {
+    fn deepen<F: ChunkForm>(&self, key: F::Probe<'_>) -> &Self {
         let (count, height) = self.meta(&Alone);
         let left = Self::new(height);
         left.append(None, self, 0..count);
@@ -241,32 +252,32 @@ impl Inner {
 }
 
 /// A node on a path: its version, how many separators it had, and which child the path takes.
-struct Step<'g> {
-    node: &'g Inner,
+struct Step<'g, S: Size> {
+    node: &'g Inner<S>,
     version: Version,
     count: usize,
     at: usize,
 }
 
-impl<'g> Step<'g> {
-    fn lock(&self) -> Result<Held<'g, Inner>, Again> {
+impl<'g, S: Size> Step<'g, S> {
+    fn lock(&self) -> Result<Held<'g, Inner<S>>, Again> {
         Held::wait_at(self.node, self.version).ok_or(Again)
     }
 }
 
 /// The inner levels.
-pub struct Levels<F: ChunkForm> {
-    root: Box<Inner>,
+pub struct Levels<F: ChunkForm, S: Size> {
+    root: Box<Inner<S>>,
     /// Beside the root. Not on its line, which all walks read.
     nodes: CachePadded<AtomicUsize>,
     form: PhantomData<F>,
 }
 
-impl<F: ChunkForm> Levels<F> {
+impl<F: ChunkForm, S: Size> Levels<F, S> {
     /// The nodes from the root down to the one above the chunk for `key`: each was the child of the one before at the version
     /// given. The caller holds a guard.
-    fn path(&self, key: F::Probe<'_>) -> Result<Vec<Step<'_>>, Again> {
-        let mut path: Vec<Step<'_>> = Vec::new();
+    fn path(&self, key: F::Probe<'_>) -> Result<Vec<Step<'_, S>>, Again> {
+        let mut path: Vec<Step<'_, S>> = Vec::new();
         let mut node = &*self.root;
         loop {
             hint::point(crate::points::DOWN);
@@ -278,7 +289,7 @@ impl<F: ChunkForm> Levels<F> {
             let look = AtVersion(&node.lock, version);
             let (count, height) = node.meta(&look);
             let at = node.child::<F>(&look, count, Aim::At(key))?;
-            let child = node.children[at].load();
+            let child = node.link(at).load();
             look.prove()?;
             path.push(Step { node, version, count, at });
             if height == 1 {
@@ -289,15 +300,15 @@ impl<F: ChunkForm> Levels<F> {
         }
     }
 
-    fn try_add(&self, chunk: &Chunk) -> Result<(), Again> {
+    fn try_add(&self, chunk: &Chunk<S>) -> Result<(), Again> {
         let key = chunk.low::<F>();
         let path = self.path(key)?;
         // Those below are full.
-        let from = path.iter().rposition(|step| step.count < KEYS).unwrap_or(0);
+        let from = path.iter().rposition(|step| step.count < S::KEYS).unwrap_or(0);
         let mut held = path[from..].iter().map(Step::lock).collect::<Result<Vec<_>, _>>()?;
         held.iter_mut().for_each(Held::change);
         let mut node = path[from].node;
-        if path[from].count == KEYS {
+        if path[from].count == S::KEYS {
             node = node.deepen::<F>(key);
         }
         for step in &path[from + 1..] {
@@ -305,12 +316,12 @@ impl<F: ChunkForm> Levels<F> {
         }
         node.insert::<F>(F::keep(key), core::ptr::from_ref(chunk).cast_mut().cast());
         // One for each that was full, and one more for the root.
-        let full = path[from + 1..].len() + if path[from].count == KEYS { 2 } else { 0 };
+        let full = path[from + 1..].len() + if path[from].count == S::KEYS { 2 } else { 0 };
         self.nodes.fetch_add(full, Relaxed);
         Ok(())
     }
 
-    fn try_forget(&self, chunk: &Chunk, waste: &mut Waste) -> Result<bool, Again> {
+    fn try_forget(&self, chunk: &Chunk<S>, waste: &mut Waste) -> Result<bool, Again> {
         let path = self.path(chunk.low::<F>())?;
         let last = path.last().ok_or(Again)?;
         let mut held = last.lock()?;
@@ -323,7 +334,7 @@ impl<F: ChunkForm> Levels<F> {
         Ok(true)
     }
 
-    fn try_replace(&self, old: &Chunk, new: &Chunk) -> Result<(), Again> {
+    fn try_replace(&self, old: &Chunk<S>, new: &Chunk<S>) -> Result<(), Again> {
         let path = self.path(new.low::<F>())?;
         let last = path.last().ok_or(Again)?;
         let mut held = last.lock()?;
@@ -342,7 +353,8 @@ impl<F: ChunkForm> Levels<F> {
         if root.count == 0 && path.len() > 1 {
             return self.lower_root(root, &path[1], waste);
         }
-        let Some(low) = (1..path.len()).rev().find(|&at| path[at].count < FEW && path[at - 1].count > 0) else {
+        let Some(low) = (1..path.len()).rev().find(|&at| path[at].count < Inner::<S>::FEW && path[at - 1].count > 0)
+        else {
             return Ok(false);
         };
         let mut above = path[low - 1].lock()?;
@@ -356,13 +368,13 @@ impl<F: ChunkForm> Levels<F> {
     }
 
     /// Merges a child of a locked node with the next one, if they fit well.
-    fn try_join(&self, above: &mut Held<'_, Inner>, left: usize, waste: &mut Waste) -> Result<bool, Again> {
+    fn try_join(&self, above: &mut Held<'_, Inner<S>>, left: usize, waste: &mut Waste) -> Result<bool, Again> {
         // SAFETY: children of a node that is locked, hence not retired; under the caller's guard.
-        let [left_node, right_node] = [left, left + 1].map(|at| unsafe { &*above.children[at].load() });
+        let [left_node, right_node] = [left, left + 1].map(|at| unsafe { &*above.link(at).load() });
         let (Some(mut to), Some(from)) = (Held::try_now(left_node), Held::try_now(right_node)) else {
             return Err(Again);
         };
-        if to.count() + from.count() + 1 > WELL {
+        if to.count() + from.count() + 1 > Inner::<S>::WELL {
             return Ok(false);
         }
         let separator = above.remove(left);
@@ -374,12 +386,12 @@ impl<F: ChunkForm> Levels<F> {
         Ok(true)
     }
 
-    fn let_go(&self, node: &Inner, waste: &mut Waste) {
+    fn let_go(&self, node: &Inner<S>, waste: &mut Waste) {
         self.nodes.fetch_sub(1, Relaxed);
         waste.page(node);
     }
 
-    fn lower_root(&self, root: &Step<'_>, only: &Step<'_>, waste: &mut Waste) -> Result<bool, Again> {
+    fn lower_root(&self, root: &Step<'_, S>, only: &Step<'_, S>, waste: &mut Waste) -> Result<bool, Again> {
         let (mut root, child) = (root.lock()?, only.lock()?);
         root.set_meta(0, child.height());
         root.append(None, &child, 0..child.count());
@@ -390,17 +402,24 @@ impl<F: ChunkForm> Levels<F> {
     }
 }
 
-impl<F: ChunkForm> Index<F> for Levels<F> {
+impl<F: ChunkForm, S: Size> Index<F> for Levels<F, S> {
+    type Size = S;
+
     const WHOLE: bool = true;
 
-    fn new(first: *mut Chunk) -> Self {
+    fn new(first: *mut Chunk<S>) -> Self {
         let root = Inner::new(1);
         root.set_child(0, first.cast());
         Self { root, nodes: CachePadded::new(AtomicUsize::new(0)), form: PhantomData }
     }
 
     #[inline(always)]
-    fn seek<'g>(&'g self, walk: &mut impl Walk<'g>, aim: Aim<F::Probe<'_>>, ahead: usize) -> Result<&'g Chunk, Again> {
+    fn seek<'g>(
+        &'g self,
+        walk: &mut impl Walk<'g>,
+        aim: Aim<F::Probe<'_>>,
+        ahead: usize,
+    ) -> Result<&'g Chunk<S>, Again> {
         let mut node = walk.enter(&*self.root)?;
         for _ in 0..HEIGHTS {
             let look = walking(walk);
@@ -415,21 +434,21 @@ impl<F: ChunkForm> Index<F> for Levels<F> {
                 Chunk::fetch_tags(link.load());
                 return walk.follow(link)?.ok_or(Again);
             }
-            let link = &node.children[at];
+            let link = node.link(at);
             Inner::fetch(link.load());
             node = walk.follow(link)?.ok_or(Again)?;
         }
         Err(Again)
     }
 
-    fn add(&self, chunk: &Chunk) {
+    fn add(&self, chunk: &Chunk<S>) {
         let backoff = Backoff::new();
         while self.try_add(chunk).is_err() {
             backoff.wait();
         }
     }
 
-    fn forget(&self, chunk: &Chunk, waste: &mut Waste) -> bool {
+    fn forget(&self, chunk: &Chunk<S>, waste: &mut Waste) -> bool {
         let backoff = Backoff::new();
         loop {
             match self.try_forget(chunk, waste) {
@@ -439,7 +458,7 @@ impl<F: ChunkForm> Index<F> for Levels<F> {
         }
     }
 
-    fn replace(&self, old: &Chunk, new: &Chunk, _: &mut Waste) {
+    fn replace(&self, old: &Chunk<S>, new: &Chunk<S>, _: &mut Waste) {
         let backoff = Backoff::new();
         while self.try_replace(old, new).is_err() {
             backoff.wait();
@@ -452,7 +471,7 @@ impl<F: ChunkForm> Index<F> for Levels<F> {
     }
 
     fn cut(&self, count: usize, mut show: impl FnMut(F::Probe<'_>)) {
-        let mut level: Vec<&Inner> = vec![&self.root];
+        let mut level: Vec<&Inner<S>> = vec![&self.root];
         loop {
             let (mut keys, mut below, mut deepest) = (Vec::new(), Vec::new(), false);
             for node in level {
@@ -461,7 +480,7 @@ impl<F: ChunkForm> Index<F> for Levels<F> {
                 let look = AtVersion(&node.lock, version);
                 let (separators, height) = node.meta(&look);
                 let mut here: Vec<u64> = node.keys(separators).iter().map(|key| look.get(key)).collect();
-                let children: Vec<_> = node.children[..=separators].iter().map(Link::load).collect();
+                let children: Vec<_> = node.children.as_ref()[..=separators].iter().map(Link::load).collect();
                 if look.prove().is_err() {
                     continue;
                 }
@@ -480,13 +499,17 @@ impl<F: ChunkForm> Index<F> for Levels<F> {
     }
 
     fn bytes(&self) -> usize {
-        (1 + self.nodes.load(Relaxed)) * Inner::bytes()
+        (1 + self.nodes.load(Relaxed)) * Inner::<S>::bytes()
     }
 
-    fn check(&self, mut each: impl FnMut(*const Chunk)) {
-        fn visit<F: ChunkForm>(node: &Inner, is_root: bool, each: &mut impl FnMut(*const Chunk)) -> usize {
+    fn check(&self, mut each: impl FnMut(*const Chunk<S>)) {
+        fn visit<F: ChunkForm, S: Size>(
+            node: &Inner<S>,
+            is_root: bool,
+            each: &mut impl FnMut(*const Chunk<S>),
+        ) -> usize {
             let (count, height) = node.meta(&Alone);
-            let none = &node.words[1 + count..];
+            let none = &node.words.as_ref()[1 + count..];
             assert!(none.iter().all(|word| word.load() == NONE), "behind the separators is what no key is below");
             assert!(node.lock.read().is_some(), "nodes are neither locked nor obsolete");
             // SAFETY: separators of a tree that no thread changes.
@@ -504,41 +527,41 @@ impl<F: ChunkForm> Index<F> for Levels<F> {
                     each(chunk);
                 } else {
                     // SAFETY: as above.
-                    let child = unsafe { &*node.children[at].load() };
+                    let child = unsafe { &*node.link(at).load() };
                     assert_eq!(child.height(), height - 1, "all chunks are equally deep");
-                    nodes += visit::<F>(child, false, each);
+                    nodes += visit::<F, S>(child, false, each);
                 }
             }
             nodes
         }
-        let nodes = visit::<F>(&self.root, true, &mut each);
-        assert_eq!(self.bytes(), nodes * Inner::bytes(), "inner nodes take what was counted");
+        let nodes = visit::<F, S>(&self.root, true, &mut each);
+        assert_eq!(self.bytes(), nodes * Inner::<S>::bytes(), "inner nodes take what was counted");
     }
 }
 
-impl<F: ChunkForm> Drop for Levels<F> {
+impl<F: ChunkForm, S: Size> Drop for Levels<F, S> {
     fn drop(&mut self) {
         /// Frees what is below a node, and its separators.
         ///
         /// # Safety
         /// No thread uses the tree, now or later.
-        unsafe fn free<F: ChunkForm>(node: &Inner) {
+        unsafe fn free<F: ChunkForm, S: Size>(node: &Inner<S>) {
             let (count, height) = node.meta(&Alone);
             for key in node.keys(count) {
                 // SAFETY: the caller's promise; each separator is in one place.
                 unsafe { F::discard(key.load()) };
             }
             if height > 1 {
-                for child in &node.children[..=count] {
+                for child in &node.children.as_ref()[..=count] {
                     // SAFETY: the caller's promise; each node is in one place.
                     unsafe {
                         let child = Box::from_raw(child.load());
-                        free::<F>(&child);
+                        free::<F, S>(&child);
                     }
                 }
             }
         }
         // SAFETY: the tree is the caller's alone.
-        unsafe { free::<F>(&self.root) }
+        unsafe { free::<F, S>(&self.root) }
     }
 }

@@ -1,8 +1,9 @@
 //! What a thread has taken out of a structure.
 
-use super::chunk::{Chunk, Scatter};
+use super::chunk::Chunk;
 use super::form::ChunkForm;
 use super::memory::Memory;
+use super::size::Size;
 use archipelago_platform::memory::BlockArena;
 use archipelago_sync::rcu::Guard;
 use archipelago_sync::region::Page;
@@ -14,31 +15,25 @@ use core::ptr::NonNull;
 pub struct Waste(Vec<Out>);
 
 enum Out {
-    Chunk(*mut Chunk),
+    /// With what retires a chunk of its size.
+    Chunk(*mut (), unsafe fn(&Guard<'_>, *mut (), &Memory)),
     /// With what retires a box of its type.
     Page(*mut (), unsafe fn(&Guard<'_>, *mut ())),
-    Scatter(*mut Scatter),
     Key(u64),
 }
 
 impl Waste {
-    pub(super) fn chunk(&mut self, chunk: &Chunk) {
-        self.0.push(Out::Chunk(core::ptr::from_ref(chunk).cast_mut()));
+    pub(super) fn chunk<F: ChunkForm, S: Size>(&mut self, chunk: &Chunk<S>) {
+        self.0.push(Out::Chunk(core::ptr::from_ref(chunk).cast_mut().cast(), retire_chunk::<F, S>));
     }
 
-    /// A page of an index, which is a box.
+    /// A page that is a box: of an index, or a scatter.
     pub(super) fn page<P: Page>(&mut self, page: &P) {
         unsafe fn retire<P: Page>(guard: &Guard<'_>, page: *mut ()) {
             // SAFETY: the promise of the caller of `Waste::retire`.
             unsafe { guard.retire_box(page.cast::<P>()) }
         }
         self.0.push(Out::Page(core::ptr::from_ref(page).cast_mut().cast(), retire::<P>));
-    }
-
-    pub(super) fn scatter(&mut self, scatter: *mut Scatter) {
-        if !scatter.is_null() {
-            self.0.push(Out::Scatter(scatter));
-        }
     }
 
     pub(super) fn key(&mut self, kept: u64) {
@@ -52,12 +47,11 @@ impl Waste {
     /// dropped after the guard's domain.
     pub(super) unsafe fn retire<F: ChunkForm>(self, guard: &Guard<'_>, memory: &Memory) {
         for out in self.0 {
-            // SAFETY: passed on; inner nodes, towers and scatters are boxes.
+            // SAFETY: passed on; pages other than chunks are boxes.
             unsafe {
                 match out {
-                    Out::Chunk(chunk) => retire_chunk::<F>(guard, chunk, memory),
+                    Out::Chunk(chunk, retire) => retire(guard, chunk, memory),
                     Out::Page(page, retire) => retire(guard, page),
-                    Out::Scatter(scatter) => guard.retire_box(scatter),
                     Out::Key(kept) => retire_key::<F>(guard, kept),
                 }
             }
@@ -87,14 +81,14 @@ pub(super) unsafe fn retire_key<F: ChunkForm>(guard: &Guard<'_>, kept: u64) {
 
 /// # Safety
 /// As for [`Waste::retire`]. Its entries and its upper bound are another chunk's by now.
-unsafe fn retire_chunk<F: ChunkForm>(guard: &Guard<'_>, chunk: *mut Chunk, memory: &Memory) {
-    unsafe fn free<F: ChunkForm>(chunk: *mut (), arena: *mut ()) {
+unsafe fn retire_chunk<F: ChunkForm, S: Size>(guard: &Guard<'_>, chunk: *mut (), memory: &Memory) {
+    unsafe fn free<F: ChunkForm, S: Size>(chunk: *mut (), arena: *mut ()) {
         // SAFETY: RCU calls this once, when no reader is left and before the arenas are dropped.
-        unsafe { Chunk::free::<F>(NonNull::new_unchecked(chunk.cast()), &*arena.cast::<BlockArena>()) }
+        unsafe { Chunk::<S>::free::<F>(NonNull::new_unchecked(chunk.cast()), &*arena.cast::<BlockArena>()) }
     }
     // SAFETY: the caller's promise.
-    let arena = memory.arena(unsafe { (*chunk).home() });
+    let arena = memory.arena(unsafe { (*chunk.cast::<Chunk<S>>()).home() });
     let arena = core::ptr::from_ref(arena).cast_mut().cast();
     // SAFETY: the caller's promise.
-    unsafe { guard.retire_sized(chunk.cast(), size_of::<Chunk>(), arena, free::<F>) }
+    unsafe { guard.retire_sized(chunk, size_of::<Chunk<S>>(), arena, free::<F, S>) }
 }

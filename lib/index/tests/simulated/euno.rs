@@ -8,9 +8,9 @@ use archipelago_check::linear::DEFAULT_STEPS;
 use archipelago_check::map::{MapOp, MapRet, check_map};
 use archipelago_check::pops::{PopOp, Whole};
 use archipelago_check::simulated::explore_transactions;
-use archipelago_index::euno::{Contention, SLOTS, Skip, Tree, Walks};
+use archipelago_index::euno::{Contention, Eunomia, NarrowSkip, NarrowTree, SLOTS, Skip, Tree, Walks};
 use archipelago_index::map::{Builder, Kind, Map};
-use archipelago_index::{EunoBTree, EunoSkipList, points};
+use archipelago_index::{EunoBTree, points};
 use archipelago_sim::{Client, Config, Fault, Machine, Placement, Point, Schedule, run_with, world};
 
 const OPS: u64 = 12;
@@ -18,51 +18,47 @@ const OPS: u64 = 12;
 /// Entries of a full chunk.
 const FULL_CHUNK: u64 = SLOTS as u64;
 
-/// Keys before, which come in order and at a distance, keys used, and of twelve operations how many insert and how many remove.
+/// Those of the paper's.
+const NARROW: u64 = 16;
+
+/// Entries of a full chunk; keys before, which come in order and at a distance, and how many of a chunk are kept; keys used; and of
+/// twelve operations how many insert and how many remove.
 #[derive(Clone, Copy)]
 struct Scene {
+    chunk: u64,
     ascending: u64,
     distance: u64,
-    kept: fn(u64) -> bool,
+    kept: u64,
     used: (u64, u64),
     inserts: u64,
     removes: u64,
 }
 
 /// A chunk to the brim: it splits, for a key among its own or above them.
-const FULL: Scene = Scene {
-    ascending: FULL_CHUNK - 1,
-    distance: 2,
-    kept: |_| true,
-    used: (2 * FULL_CHUNK - 20, 40),
-    inserts: 6,
-    removes: 1,
-};
+const fn full(chunk: u64) -> Scene {
+    Scene { chunk, ascending: chunk - 1, distance: 2, kept: chunk, used: (2 * chunk - 20, 40), inserts: 6, removes: 1 }
+}
 /// Two full chunks and a bit: they spread over three.
-const BESIDE: Scene = Scene {
-    ascending: 2 * FULL_CHUNK + 1,
-    distance: 2,
-    kept: |_| true,
-    used: (2 * FULL_CHUNK - 30, 40),
-    inserts: 6,
-    removes: 1,
-};
+const fn beside(chunk: u64) -> Scene {
+    Scene { ascending: 2 * chunk + 1, used: (2 * chunk - 30, 40), ..full(chunk) }
+}
 /// Two chunks that fit into one when they have lost an entry or two: they merge.
-const SPARSE: Scene = Scene {
-    ascending: 2 * FULL_CHUNK,
-    distance: 1,
-    kept: |number| number % FULL_CHUNK < EACH,
-    used: (EACH / 2, FULL_CHUNK + EACH / 2),
-    inserts: 1,
-    removes: 7,
-};
-const EACH: u64 = FULL_CHUNK / 4 + 1;
+const fn sparse(chunk: u64) -> Scene {
+    let each = chunk / 4 + 1;
+    let used = (each / 2, chunk + each / 2);
+    Scene { chunk, ascending: 2 * chunk, distance: 1, kept: each, used, inserts: 1, removes: 7 }
+}
+
+const FULL: Scene = full(FULL_CHUNK);
+const BESIDE: Scene = beside(FULL_CHUNK);
+const SPARSE: Scene = sparse(FULL_CHUNK);
 
 fn shared<S: Kind>(scene: Scene, map: Map<S, u64, u64>) -> Shared<Map<S, u64, u64>> {
     let session = map.pin();
     let key = |number: u64| number * scene.distance;
     (0..scene.ascending).for_each(|number| _ = session.insert(key(number), 1_000_000 + number));
-    (0..scene.ascending).filter(|number| !(scene.kept)(*number)).for_each(|number| _ = session.remove(&key(number)));
+    let goes = |number: &u64| number % scene.chunk >= scene.kept;
+    (0..scene.ascending).filter(goes).for_each(|number| _ = session.remove(&key(number)));
     let before = session.iter().collect();
     Shared { index: map, recorder: Recorder::new(), before }
 }
@@ -76,7 +72,7 @@ fn client<S: Kind>(scene: Scene, shared: &Shared<Map<S, u64, u64>>, client: Clie
         let act = world::random() % 12;
         if act < scene.removes && scene.removes > scene.inserts {
             // Most keys are gone already.
-            key = key / FULL_CHUNK * FULL_CHUNK + key % EACH;
+            key = key / scene.chunk * scene.chunk + key % scene.kept;
         }
         match act {
             n if n < scene.removes => log.record(MapOp::Remove(key), |_| MapRet::Value(map.remove(&key))),
@@ -110,14 +106,17 @@ enum Way {
 use Way::{Changes, ChangesAndWalks, Nothing};
 
 impl Way {
-    fn tree(self) -> Builder<Tree, u64, u64> {
+    fn map<S: Eunomia>(self) -> Builder<S, u64, u64> {
         let walks = if let ChangesAndWalks = self { Walks::InTransactions } else { Walks::ByVersions };
-        EunoBTree::builder().transactions(!matches!(self, Nothing)).walks(walks)
+        Map::builder().transactions(!matches!(self, Nothing)).walks(walks)
+    }
+
+    fn tree(self) -> Builder<Tree, u64, u64> {
+        self.map()
     }
 
     fn list(self) -> Builder<Skip, u64, u64> {
-        let walks = if let ChangesAndWalks = self { Walks::InTransactions } else { Walks::ByVersions };
-        EunoSkipList::builder().transactions(!matches!(self, Nothing)).walks(walks)
+        self.map()
     }
 }
 
@@ -133,7 +132,11 @@ fn histories_of_a_skip_list_are_linearizable() {
 }
 
 fn explore(scene: Scene, contention: Contention, way: Way, faults: impl Fn(u64) -> Vec<Fault>) {
-    let make = || shared(scene, way.tree().contention(contention).build());
+    explore_of::<Tree>(scene, contention, way, faults);
+}
+
+fn explore_of<S: Eunomia>(scene: Scene, contention: Contention, way: Way, faults: impl Fn(u64) -> Vec<Fault>) {
+    let make = || shared(scene, way.map::<S>().contention(contention).build());
     explore_transactions(100, faults, make, |shared, it| client(scene, shared, it), judge);
 }
 
@@ -161,6 +164,18 @@ fn histories_are_linearizable_by_version_locks() {
         for contention in [Contention::Never, Contention::Always] {
             explore(scene, contention, Nothing, |_| vec![]);
         }
+    }
+}
+
+/// The paper's geometry: inner nodes split here, too.
+#[test]
+fn histories_of_narrow_pages_are_linearizable() {
+    for way in [Changes, ChangesAndWalks, Nothing] {
+        for scene in [full(NARROW), beside(NARROW), sparse(NARROW)] {
+            explore_of::<NarrowTree>(scene, Contention::Always, way, |_| vec![]);
+            explore_of::<NarrowTree>(Scene { ascending: 300, ..scene }, Contention::Adaptive, way, |_| vec![]);
+        }
+        explore_of::<NarrowSkip>(beside(NARROW), Contention::Adaptive, way, |_| vec![]);
     }
 }
 

@@ -1,11 +1,17 @@
-//! `EunoBTree` and `EunoSkipList` in the conformance suite: with chunks that are scattered as they heat up, always, and never.
+//! `EunoBTree` and `EunoSkipList` in the conformance suite: with chunks that are scattered as they heat up, always, and never; and
+//! of the paper's size.
 
-use crate::common::{conformance, encoding, variant};
-use archipelago_index::euno::Contention;
+use crate::common::{conformance, encoding, suite, variant};
+use archipelago_index::euno::{Contention, Eunomia, NarrowSkip, NarrowTree, Tree};
+use archipelago_index::map::Map;
 use archipelago_index::{EunoBTree, EunoSkipList, Key};
 
 fn tree<K: Key, V: Send + Sync + 'static>(contention: Contention) -> EunoBTree<K, V> {
-    EunoBTree::builder().contention(contention).build()
+    of::<Tree, K, V>(contention)
+}
+
+fn of<S: Eunomia, K: Key, V: Send + Sync + 'static>(contention: Contention) -> Map<S, K, V> {
+    Map::builder().contention(contention).build()
 }
 
 conformance!(words, u64, EunoBTree::new());
@@ -16,3 +22,15 @@ variant!(scattered_bytes, Vec<u8>, tree(Contention::Always));
 conformance!(list_words, u64, EunoSkipList::new());
 conformance!(list_bytes, Vec<u8>, EunoSkipList::new());
 variant!(quiet_words, u64, tree(Contention::Never));
+
+/// The paper's geometry, which experiments alone have.
+macro_rules! narrow {
+    ($name:ident, $key:ty, $kind:ty, $contention:ident) => {
+        suite!($name, $key, of::<$kind, _, _>(Contention::$contention);
+            model: any_sequence; histories: few_keys; threads: churn;);
+    };
+}
+narrow!(narrow_words, u64, NarrowTree, Adaptive);
+narrow!(narrow_scattered_words, u64, NarrowTree, Always);
+narrow!(narrow_bytes, Vec<u8>, NarrowTree, Always);
+narrow!(narrow_list_words, u64, NarrowSkip, Adaptive);

@@ -1,0 +1,88 @@
+//! How many entries and separators pages have. Maps have [`Wide`] pages; the paper's are [`Narrow`], for experiments.
+
+use super::chunk::{Entry, PARTS};
+use archipelago_sync::region::Word;
+
+/// The arrays that pages consist of. Known at compile time, so that each size has code of its own.
+pub trait Size: Copy + Send + Sync + 'static {
+    /// Of a chunk: a byte for each entry, and one more.
+    type Tags: Array<Word>;
+    /// Of a chunk.
+    type Entries: Array<Entry>;
+    /// Of a part.
+    type PartEntries: Array<Entry>;
+    /// Of an inner node: two more than separators.
+    type Words: Array<Word>;
+    /// Of an inner node: one more than separators.
+    type Children<T: Send + Sync>: Array<T>;
+
+    /// Entries of a chunk's own.
+    const SLOTS: usize = <Self::Entries as Array<Entry>>::LEN;
+    /// Entries of a part.
+    const PART_SLOTS: usize = <Self::PartEntries as Array<Entry>>::LEN;
+    /// Entries of a scattered chunk.
+    const MOST: usize = Self::SLOTS + PARTS * Self::PART_SLOTS;
+    /// The word of tags whose last byte is none.
+    const LAST_TAGS: usize = <Self::Tags as Array<Word>>::LEN - 1;
+    /// Separators of an inner node.
+    const KEYS: usize = <Self::Words as Array<Word>>::LEN - 2;
+}
+
+/// An array of any length.
+pub trait Array<T>: AsRef<[T]> + Send + Sync {
+    /// Its length.
+    const LEN: usize;
+
+    /// An array of what is made for each place.
+    fn of(make: impl FnMut(usize) -> T) -> Self;
+}
+
+impl<T: Send + Sync, const N: usize> Array<T> for [T; N] {
+    const LEN: usize = N;
+
+    #[inline]
+    fn of(make: impl FnMut(usize) -> T) -> Self {
+        core::array::from_fn(make)
+    }
+}
+
+/// Entries of the largest chunk when it is scattered.
+pub(super) const MOST: usize = Wide::MOST;
+/// Words of tags that the largest chunk has.
+pub(super) const MOST_TAGS: usize = Wide::LAST_TAGS + 1;
+
+/// Chunks of 31 lines, parts of two, inner nodes of 16.
+#[derive(Clone, Copy)]
+pub enum Wide {}
+
+impl Size for Wide {
+    type Tags = [Word; 14];
+    type Entries = [Entry; 111];
+    type PartEntries = [Entry; 7];
+    /// As many words as a search in six steps tells apart.
+    type Words = [Word; 64];
+    type Children<T: Send + Sync> = [T; 63];
+}
+
+/// The paper's fanout (section 6.1): 16 entries and separators. A part, which is the paper's segment, is one line.
+#[derive(Clone, Copy)]
+pub enum Narrow {}
+
+impl Size for Narrow {
+    type Tags = [Word; 3];
+    type Entries = [Entry; 16];
+    type PartEntries = [Entry; 3];
+    type Words = [Word; 18];
+    type Children<T: Send + Sync> = [T; 17];
+}
+
+/// Whether a chunk's slots have a bit of a mask each and one is left, its tags a byte each and one is left; halves of what a
+/// split has fit into chunks; and copies of a chunk have room.
+const fn fits<S: Size>() -> bool {
+    let masks = S::SLOTS < 128 && S::SLOTS < 8 * (S::LAST_TAGS + 1);
+    let halves = S::MOST.div_ceil(2) <= S::SLOTS;
+    let copies = S::MOST <= MOST && S::LAST_TAGS < MOST_TAGS;
+    masks && halves && copies && <S::Children<()> as Array<()>>::LEN == S::KEYS + 1
+}
+
+const _: () = assert!(fits::<Wide>() && fits::<Narrow>());
