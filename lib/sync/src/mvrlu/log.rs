@@ -143,6 +143,11 @@ impl Log {
         self.is_wanted || self.bytes >= self.scan_at.max(low)
     }
 
+    /// Whether no other thread's scan is waited for any longer.
+    pub(super) fn must_scan(&self, low: usize) -> bool {
+        self.is_wanted || self.bytes >= self.scan_at + low
+    }
+
     /// The next pass scans and prunes, however short the log.
     pub(super) fn want_scan(&mut self) {
         (self.is_wanted, self.prune_at) = (true, 0);

@@ -40,6 +40,8 @@ pub(super) struct Shared {
     pruner: Pruner,
     /// Held by who collects every thread's log because of what it has read.
     alone: Mutex<()>,
+    /// Held by one that scans because its log has grown.
+    scanning: Mutex<()>,
     background: Option<Background>,
 }
 
@@ -66,6 +68,7 @@ impl Shared {
             own_handles: AtomicUsize::new(0),
             pruner: Pruner::new(),
             alone: Mutex::new(()),
+            scanning: Mutex::new(()),
             background,
         }
     }
@@ -142,13 +145,16 @@ impl Shared {
             unsafe { self.collect_to_known(&mut log, pool) };
             return None;
         }
-        // What another thread has found may be enough: of hundreds that write, each then scans the others seldom.
+        // What another thread has found may be enough, or will be at the next turn if it is looking now: hundreds that write, and scan
+        // at once, meet at each record.
         // SAFETY: the caller's promise.
         unsafe { self.collect_to_known(&mut log, pool) };
-        if !log.wants_scan(low) {
+        let alone = self.scanning.try_lock();
+        if !log.wants_scan(low) || alone.is_err() && !log.must_scan(low) {
             return None;
         }
         let cuts = self.horizon.scan();
+        drop(alone);
         let prunes = |log: &LogGuard<'_>| log.wants_pruning(low);
         // SAFETY: as above.
         unsafe { self.pass(&mut log, me, &cuts, prunes, pool) };
