@@ -113,7 +113,7 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         let (mut page, mut seen) = (Page::new(), 0);
         // Without a limit the caller ends the scan, maybe soon: so fetch little first.
         let mut ahead = if limit == usize::MAX { 1 } else { AHEAD };
-        let (mut fetched, mut next): (usize, Option<(&Chunk<I::Size>, u64)>) = (0, None);
+        let (mut fetched, mut next) = (0, None::<(&Chunk<I::Size>, u64)>);
         while seen < limit {
             // SAFETY: a bound that was proven under this guard.
             let at = next.map_or(from, |(_, high)| unsafe { F::kept(high) });
@@ -199,7 +199,7 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         Some(found(key, word))
     }
 
-    fn try_take<'g>(&'g self, guard: &'g Guard<'_>, end: End) -> Result<Option<(&'g Chunk<I::Size>, Removed)>, Busy> {
+    fn try_take<'g>(&'g self, guard: &'g Guard<'_>, end: End) -> Result<Taken<'g, I::Size>, Busy> {
         let mut empty: Vec<Held<'_, Chunk<I::Size>>> = Vec::new();
         let mut held = self.lock_end(guard, end)?;
         while held.total() == 0 {
@@ -241,6 +241,9 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         Some(Held::at(left, version).ok_or(Busy))
     }
 }
+
+/// What was taken from a locked chunk, if there was anything.
+type Taken<'g, S> = Option<(&'g Chunk<S>, Removed)>;
 
 /// Another thread is at it: try again.
 struct Busy;
