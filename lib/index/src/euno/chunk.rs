@@ -32,7 +32,7 @@ use super::form::{ChunkForm, GONE};
 use super::heat::Heat;
 use super::look::{Alone, Look, order, settled};
 use super::memory::Memory;
-use super::size::{Array, MOST_TAGS, Size, Wide};
+use super::size::{Array, Entry, MOST_TAGS, PARTS, Size, Wide};
 use crate::structure::End;
 use archipelago_platform::memory::{BlockArena, taken_by};
 use archipelago_platform::{hint, simd, touch_mut};
@@ -43,21 +43,6 @@ use core::ptr::NonNull;
 
 /// Set in the last word of tags of a scattered chunk.
 const SCATTERED: u64 = 1 << 56;
-/// Parts of a scatter.
-pub(super) const PARTS: usize = 4;
-
-/// A key and a value.
-#[repr(C, align(16))]
-pub struct Entry {
-    pub(super) key: Word,
-    pub(super) value: Word,
-}
-
-impl Entry {
-    const fn empty() -> Self {
-        Self { key: Word::new(0), value: Word::new(0) }
-    }
-}
 
 /// What begins with a line.
 #[repr(C, align(64))]

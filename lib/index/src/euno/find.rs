@@ -1,10 +1,10 @@
 //! The index phase and all reading, as walks: what is found is proven, together with the version at which it was so.
 
-use super::chunk::{Chunk, Entry, Scatter, Slots, each_of, first};
+use super::chunk::{Chunk, Scatter, Slots, each_of, first};
 use super::form::{ChunkForm, GONE};
 use super::index::{Aim, Index};
 use super::look::{Look as _, rank, walking};
-use super::size::Size;
+use super::size::{Entry, Size};
 use archipelago_platform::hint::point;
 use archipelago_sync::region::{Again, Page, Traverse, Walk, Word};
 use archipelago_sync::version_lock::{Look, Version};

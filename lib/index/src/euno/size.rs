@@ -1,7 +1,22 @@
 //! How many entries and separators pages have. Maps have [`Wide`] pages; the paper's are [`Narrow`], for experiments.
 
-use super::chunk::{Entry, PARTS};
 use archipelago_sync::region::Word;
+
+/// Parts of a scatter.
+pub(super) const PARTS: usize = 4;
+
+/// A key and a value.
+#[repr(C, align(16))]
+pub struct Entry {
+    pub(super) key: Word,
+    pub(super) value: Word,
+}
+
+impl Entry {
+    pub(super) const fn empty() -> Self {
+        Self { key: Word::new(0), value: Word::new(0) }
+    }
+}
 
 /// The arrays that pages consist of. Known at compile time, so that each size has code of its own.
 pub trait Size: Copy + Send + Sync + 'static {
