@@ -11,7 +11,8 @@
 use core::marker::PhantomData;
 use std::process::ExitCode;
 
-use archipelago_index::euno::{Contention, Walks};
+use archipelago_index::euno::{Contention, Eunomia, NarrowSkip, NarrowTree, Walks};
+use archipelago_index::map::Map;
 use archipelago_index::{Art, EunoBTree, EunoSkipList, HydraList, OrderedIndex, OrderedSession};
 use archipelago_platform::atomic::{AtomicU64, Ordering};
 use archipelago_platform::pad::CachePadded;
@@ -29,7 +30,7 @@ use crate::report::row::Cell;
 use crate::resources;
 use crate::rivals::btree::BTreeOlc;
 use crate::rivals::fraser::Fraser;
-use crate::rivals::htm_btree::HtmBTree;
+use crate::rivals::htm_btree::{HtmBTree, HtmBTree16};
 use crate::rivals::htm_skiplist::HtmSkipList;
 use crate::rivals::masstree::Masstree;
 use crate::rivals::pugh::PughSkipList;
@@ -237,20 +238,26 @@ macro_rules! subjects {
 type Tree = EunoBTree<u64, u64>;
 type Skip = EunoSkipList<u64, u64>;
 
-/// The parts of the ablation are the paper's, where an operation is two transactions.
-const PAPERS: Walks = Walks::InTransactions;
+/// With the paper's 16 entries in a chunk, and as many separators in a node.
+type Tree16 = Map<NarrowTree, u64, u64>;
+type Skip16 = Map<NarrowSkip, u64, u64>;
+
+/// A part of the ablation, as the paper has it: an operation is two transactions, and all chunks are scattered or none.
+fn part<S: Eunomia>(contention: Contention, doors: bool) -> Map<S, u64, u64> {
+    Map::builder().walks(Walks::InTransactions).contention(contention).doors(doors).build()
+}
 
 subjects! {
     HtmTree "htm-btree" HtmBTree, HtmBTree::default();
-    TreeSplit "btree+split" Tree, Tree::builder().walks(PAPERS).contention(Contention::Never).build();
-    TreeParts "btree+partition" Tree, Tree::builder().walks(PAPERS).contention(Contention::Always).doors(false).build();
-    TreeDoors "btree+control" Tree, Tree::builder().walks(PAPERS).contention(Contention::Always).build();
+    TreeSplit "btree+split" Tree, part(Contention::Never, true);
+    TreeParts "btree+partition" Tree, part(Contention::Always, false);
+    TreeDoors "btree+control" Tree, part(Contention::Always, true);
     TreeWhole "euno-btree" Tree, Tree::new();
-    TreeWalks "euno-btree-walks" Tree, Tree::builder().walks(Walks::InTransactions).build();
+    TreeWalks "euno-btree-walks" Tree, part(Contention::Adaptive, true);
     TreeLocks "euno-btree-locks" Tree, Tree::builder().transactions(false).build();
-    SkipSplit "skiplist+split" Skip, Skip::builder().walks(PAPERS).contention(Contention::Never).build();
-    SkipParts "skiplist+partition" Skip, Skip::builder().walks(PAPERS).contention(Contention::Always).doors(false).build();
-    SkipDoors "skiplist+control" Skip, Skip::builder().walks(PAPERS).contention(Contention::Always).build();
+    SkipSplit "skiplist+split" Skip, part(Contention::Never, true);
+    SkipParts "skiplist+partition" Skip, part(Contention::Always, false);
+    SkipDoors "skiplist+control" Skip, part(Contention::Always, true);
     SkipWhole "euno-skiplist" Skip, Skip::new();
     HtmSkip "htm-skiplist" HtmSkipList, HtmSkipList::default();
     Pugh "pugh" PughSkipList, PughSkipList::default();
@@ -259,6 +266,16 @@ subjects! {
     Mass "masstree-like" Masstree<u64>, Masstree::default();
     Hydra "hydralist" HydraList<u64, u64>, HydraList::new();
     Radix "art" Art<u64, u64>, Art::new();
+    HtmTree16 "htm-btree-16" HtmBTree16, HtmBTree16::default();
+    TreeSplit16 "btree+split-16" Tree16, part(Contention::Never, true);
+    TreeParts16 "btree+partition-16" Tree16, part(Contention::Always, false);
+    TreeDoors16 "btree+control-16" Tree16, part(Contention::Always, true);
+    TreeWhole16 "euno-btree-16" Tree16, Tree16::new();
+    TreeWalks16 "euno-btree-walks-16" Tree16, part(Contention::Adaptive, true);
+    SkipSplit16 "skiplist+split-16" Skip16, part(Contention::Never, true);
+    SkipParts16 "skiplist+partition-16" Skip16, part(Contention::Always, false);
+    SkipDoors16 "skiplist+control-16" Skip16, part(Contention::Always, true);
+    SkipWhole16 "euno-skiplist-16" Skip16, Skip16::new();
 }
 
 /// The indexes of a list, in a cell for each workload, exponent and percentage of updates.

@@ -126,7 +126,8 @@ pub struct Euno<C: Args> {
     /// Indexes, comma-separated: euno-btree and euno-skiplist; euno-btree-locks (no transactions), euno-btree-walks (walks
     /// are transactions too); what they are without some of their means: btree+split (two phases), btree+partition (and
     /// parts of every chunk), btree+control (and doors), the same with skiplist; htm-btree and htm-skiplist (each
-    /// operation one transaction); pugh (locks), fraser (lock-free); btree-olc, masstree-like, hydralist, art; or all
+    /// operation one transaction); pugh (locks), fraser (lock-free); btree-olc, masstree-like, hydralist, art; with -16 (as in
+    /// euno-btree-16, btree+split-16, skiplist+split-16, htm-btree-16) what has 16 entries in a leaf, as in the paper; or all
     #[arg(long, default_value = "all")]
     pub index: String,
     /// Workloads, comma-separated: ycsb, rising (one counter's next number), orders (warehouse, district, next number),

@@ -339,7 +339,7 @@ impl<K: TreeKey> BTreeOlc<K> {
             return Err(Retry);
         }
         // SAFETY: the address was there at the version, and the guard keeps the node.
-        Ok(unsafe { pointer::<K>(next).as_ref() })
+        Ok(unsafe { pointer::<Node<K>>(next).as_ref() })
     }
 }
 
@@ -360,7 +360,7 @@ unsafe fn met<'g, K: TreeKey>(word: u64, validate: impl Fn() -> bool) -> Result<
         return Err(Retry);
     }
     // SAFETY: it was there, so the node was in the tree inside the guard, and is not freed before its end.
-    let node = unsafe { &*pointer::<K>(word) };
+    let node = unsafe { &*pointer::<Node<K>>(word) };
     let version = node.lock.read_unlocked().ok_or(Retry)?;
     // And after its version was read: only so is it the version of a child.
     if validate() { Ok(Met { node, version }) } else { Err(Retry) }
@@ -492,7 +492,7 @@ impl<K: TreeKey> Drop for BTreeOlc<K> {
     fn drop(&mut self) {
         fn free<K: TreeKey>(word: u64) {
             // SAFETY: no other thread uses the tree; every node is a box and reached once.
-            let node = unsafe { Box::from_raw(pointer::<K>(word)) };
+            let node = unsafe { Box::from_raw(pointer::<Node<K>>(word)) };
             if !node.is_leaf() {
                 (0..=node.count()).for_each(|at| free::<K>(node.value(at)));
             }

@@ -1,7 +1,7 @@
 //! A B+tree each of whose operations is one hardware transaction: what Eunomia's authors call HTM-B+Tree. Keys are words.
 //!
 //! # Invariants
-//! - Nodes are those of [`BTreeOlc`](super::btree::BTreeOlc), without use of their locks: 30 keys, where the paper has 16.
+//! - Nodes are those of [`BTreeOlc`](super::btree::BTreeOlc), without use of their locks: 30 keys, or the paper's 16.
 //! - A full node on the way of an insertion is split; nodes never leave the tree, as in the original: emptied leaves stay. So
 //!   no node is freed before the tree is.
 //! - Transactions allocate nothing: a session has a spare node for each level, and a transaction says which ones it has used, or
@@ -26,21 +26,24 @@ const LEVELS: usize = 20;
 /// Entries that a scan copies in one transaction.
 const BATCH: usize = 128;
 
-type Page = Node<u64>;
+type Page<const KEYS: usize, const VALUES: usize> = Node<u64, KEYS, VALUES>;
 
-/// A map from words to words.
-pub struct HtmBTree {
+/// A map from words to words. As to `VALUES`, see [`Node`].
+pub struct HtmBTree<const KEYS: usize = FANOUT, const VALUES: usize = { FANOUT + 1 }> {
     root: CachePadded<AtomicU64>,
     lock: Elided,
 }
 
+/// With the paper's nodes.
+pub type HtmBTree16 = HtmBTree<16, 17>;
+
 /// A node for each level, or null.
-type Spares = [*mut Page; LEVELS];
+type Spares<N> = [*mut N; LEVELS];
 
 /// A thread's way in.
-pub struct Session<'t> {
-    tree: &'t HtmBTree,
-    spares: RefCell<Spares>,
+pub struct Session<'t, const KEYS: usize, const VALUES: usize> {
+    tree: &'t HtmBTree<KEYS, VALUES>,
+    spares: RefCell<Spares<Page<KEYS, VALUES>>>,
 }
 
 /// What a transaction with an insertion came to.
@@ -51,36 +54,36 @@ struct Stored {
     used: u32,
 }
 
-impl Default for HtmBTree {
+impl<const KEYS: usize, const VALUES: usize> Default for HtmBTree<KEYS, VALUES> {
     fn default() -> Self {
-        let root = address(Box::into_raw(Page::new(0)));
+        let root = address(Box::into_raw(Page::<KEYS, VALUES>::new(0)));
         HtmBTree { root: CachePadded::new(AtomicU64::new(root)), lock: Elided::default() }
     }
 }
 
-impl HtmBTree {
-    fn root(&self) -> &Page {
+impl<const KEYS: usize, const VALUES: usize> HtmBTree<KEYS, VALUES> {
+    fn root(&self) -> &Page<KEYS, VALUES> {
         self.node(self.root.load(Ordering::Relaxed))
     }
 
-    fn node(&self, word: u64) -> &Page {
+    fn node(&self, word: u64) -> &Page<KEYS, VALUES> {
         // SAFETY: nodes of the tree are freed with it. (A word that was read in a transaction was written by one that has
         // committed.)
-        unsafe { &*pointer::<u64>(word) }
+        unsafe { &*pointer(word) }
     }
 
-    fn child(&self, node: &Page, key: u64) -> usize {
+    fn child(&self, node: &Page<KEYS, VALUES>, key: u64) -> usize {
         // SAFETY: words need no guard.
         unsafe { node.child_of(&key, None) }.expect("without a version nothing fails")
     }
 
-    fn find(&self, leaf: &Page, key: u64) -> (usize, bool) {
+    fn find(&self, leaf: &Page<KEYS, VALUES>, key: u64) -> (usize, bool) {
         // SAFETY: as above.
         unsafe { leaf.find(&key, None) }.expect("without a version nothing fails")
     }
 
     /// In a transaction: the leaf for a key.
-    fn leaf(&self, key: u64) -> &Page {
+    fn leaf(&self, key: u64) -> &Page<KEYS, VALUES> {
         let mut node = self.root();
         while !node.is_leaf() {
             node = self.node(node.value(self.child(node, key)));
@@ -89,14 +92,14 @@ impl HtmBTree {
     }
 
     /// In a transaction: the key's value word, if it is there.
-    fn look(&self, key: u64) -> Option<(&Page, usize)> {
+    fn look(&self, key: u64) -> Option<(&Page<KEYS, VALUES>, usize)> {
         let leaf = self.leaf(key);
         let (at, found) = self.find(leaf, key);
         found.then_some((leaf, at))
     }
 
     /// In a transaction: splits full nodes on the way, and stores if `when` says so.
-    fn store(&self, key: u64, value: u64, when: When, spares: &Spares) -> Stored {
+    fn store(&self, key: u64, value: u64, when: When, spares: &Spares<Page<KEYS, VALUES>>) -> Stored {
         let mut used = 0;
         let mut take = |level: usize| {
             // SAFETY: a spare node is the session's alone.
@@ -113,10 +116,10 @@ impl HtmBTree {
         key: u64,
         value: u64,
         when: When,
-        take: &mut impl FnMut(usize) -> Result<&'s Page, usize>,
+        take: &mut impl FnMut(usize) -> Result<&'s Page<KEYS, VALUES>, usize>,
     ) -> Result<Option<u64>, usize> {
         let mut node = self.root();
-        if node.count() == FANOUT {
+        if node.count() == KEYS {
             let (right, above) = (take(node.level() as usize)?, take(node.level() as usize + 1)?);
             let separator = node.split_into(right);
             above.set_value(0, address(node));
@@ -127,7 +130,7 @@ impl HtmBTree {
         while !node.is_leaf() {
             let at = self.child(node, key);
             let mut child = self.node(node.value(at));
-            if child.count() == FANOUT {
+            if child.count() == KEYS {
                 let right = take(child.level() as usize)?;
                 let separator = child.split_into(right);
                 node.insert(at, separator, at + 1, address(right));
@@ -165,7 +168,7 @@ impl HtmBTree {
     }
 
     /// In a transaction: copies the entries up to `key` of its leaf, descending; how many, and where the leaf begins.
-    fn copy_back(&self, key: u64, to: &[Cell<(u64, u64)>; FANOUT]) -> (usize, u64) {
+    fn copy_back(&self, key: u64, to: &[Cell<(u64, u64)>; KEYS]) -> (usize, u64) {
         let (mut node, mut begin) = (self.root(), 0);
         while !node.is_leaf() {
             let at = self.child(node, key);
@@ -189,21 +192,21 @@ impl HtmBTree {
     }
 }
 
-impl BenchIndex<u64> for HtmBTree {
+impl<const KEYS: usize, const VALUES: usize> BenchIndex<u64> for HtmBTree<KEYS, VALUES> {
     fn empty() -> Self {
         Self::default()
     }
 }
 
-impl OrderedIndex<u64, u64> for HtmBTree {
-    type Session<'a> = Session<'a>;
+impl<const KEYS: usize, const VALUES: usize> OrderedIndex<u64, u64> for HtmBTree<KEYS, VALUES> {
+    type Session<'a> = Session<'a, KEYS, VALUES>;
 
-    fn pin(&self) -> Session<'_> {
+    fn pin(&self) -> Session<'_, KEYS, VALUES> {
         Session { tree: self, spares: RefCell::new([ptr::null_mut(); LEVELS]) }
     }
 }
 
-impl Session<'_> {
+impl<const KEYS: usize, const VALUES: usize> Session<'_, KEYS, VALUES> {
     /// Stores a value, if `when` says so of what is there; returns that.
     fn put(&self, key: u64, value: u64, when: When) -> Option<u64> {
         let (tree, mut spares) = (self.tree, self.spares.borrow_mut());
@@ -213,13 +216,13 @@ impl Session<'_> {
             (0..LEVELS).filter(|level| used >> level & 1 == 1).for_each(|level| spares[level] = ptr::null_mut());
             match old {
                 Ok(old) => return old,
-                Err(level) => spares[level] = Box::into_raw(Page::new(level as u32)),
+                Err(level) => spares[level] = Box::into_raw(Node::new(level as u32)),
             }
         }
     }
 }
 
-impl Points for HtmBTree {
+impl<const KEYS: usize, const VALUES: usize> Points for HtmBTree<KEYS, VALUES> {
     fn get(&self, key: u64, _: &Guard<'_>) -> Option<u64> {
         self.pin().get(&key)
     }
@@ -244,14 +247,14 @@ impl Points for HtmBTree {
     }
 
     fn behind(&self, key: u64, _: &Guard<'_>, to: &mut Vec<(u64, u64)>) -> u64 {
-        let page: [Cell<(u64, u64)>; FANOUT] = [const { Cell::new((0, 0)) }; FANOUT];
+        let page: [Cell<(u64, u64)>; KEYS] = [const { Cell::new((0, 0)) }; KEYS];
         let (copied, begin) = self.lock.run(|| self.copy_back(key, &page));
         to.extend(page[..copied].iter().map(Cell::get));
         begin
     }
 }
 
-impl OrderedSession<u64, u64> for Session<'_> {
+impl<const KEYS: usize, const VALUES: usize> OrderedSession<u64, u64> for Session<'_, KEYS, VALUES> {
     fn get(&self, key: &u64) -> Option<u64> {
         let (tree, key) = (self.tree, *key);
         tree.lock.run(|| tree.look(key).map(|(leaf, at)| leaf.value(at)))
@@ -304,7 +307,7 @@ impl OrderedSession<u64, u64> for Session<'_> {
     }
 }
 
-impl Drop for Session<'_> {
+impl<const KEYS: usize, const VALUES: usize> Drop for Session<'_, KEYS, VALUES> {
     fn drop(&mut self) {
         let spares = self.spares.get_mut().iter().filter(|spare| !spare.is_null());
         // SAFETY: made by this session, and in no tree.
@@ -312,16 +315,16 @@ impl Drop for Session<'_> {
     }
 }
 
-impl Drop for HtmBTree {
+impl<const KEYS: usize, const VALUES: usize> Drop for HtmBTree<KEYS, VALUES> {
     fn drop(&mut self) {
-        fn free(word: u64) {
+        fn free<const KEYS: usize, const VALUES: usize>(word: u64) {
             // SAFETY: no other thread uses the tree; every node is a box and reached once.
-            let node = unsafe { Box::from_raw(pointer::<u64>(word)) };
+            let node = unsafe { Box::from_raw(pointer::<Page<KEYS, VALUES>>(word)) };
             if !node.is_leaf() {
-                (0..=node.count()).for_each(|at| free(node.value(at)));
+                (0..=node.count()).for_each(|at| free::<KEYS, VALUES>(node.value(at)));
             }
         }
-        free(self.root.load(Ordering::Relaxed));
+        free::<KEYS, VALUES>(self.root.load(Ordering::Relaxed));
     }
 }
 
@@ -333,5 +336,6 @@ mod tests {
     #[test]
     fn it_agrees_with_a_model_and_its_histories_are_linearizable() {
         check_rival::<HtmBTree>(&words(2_000), |tree| _ = tree.check_invariants());
+        check_rival::<HtmBTree16>(&words(2_000), |tree| _ = tree.check_invariants());
     }
 }

@@ -13,7 +13,7 @@ impl<K: TreeKey> BTreeOlc<K> {
     /// If an invariant is broken.
     pub fn check_invariants(&mut self) -> usize {
         // SAFETY: the tree is borrowed for good, so its nodes stay.
-        check_nodes(unsafe { &*pointer::<K>(self.anchor.1.load(Ordering::Relaxed)) })
+        check_nodes(unsafe { &*pointer::<Node<K>>(self.anchor.1.load(Ordering::Relaxed)) })
     }
 
     /// Whether a leaf is empty that is not the only one.
@@ -21,18 +21,18 @@ impl<K: TreeKey> BTreeOlc<K> {
     pub fn has_empty_leaves(&mut self) -> bool {
         let mut seen = Seen { leaves: Vec::new(), nodes: 0, last: None };
         // SAFETY: as above.
-        let root = unsafe { &*pointer::<K>(self.anchor.1.load(Ordering::Relaxed)) };
+        let root = unsafe { &*pointer::<Node<K>>(self.anchor.1.load(Ordering::Relaxed)) };
         walk(root, (None, None), root.level(), &mut seen);
         seen.leaves.iter().any(|leaf| leaf.count() == 0) && seen.leaves.len() > 1
     }
 }
 
 /// Looks at all nodes below a root; how many there are. No thread may change them meanwhile.
-pub fn check_nodes<K: TreeKey>(root: &Node<K>) -> usize {
+pub fn check_nodes<K: TreeKey, const KEYS: usize, const VALUES: usize>(root: &Node<K, KEYS, VALUES>) -> usize {
     let mut seen = Seen { leaves: Vec::new(), nodes: 0, last: None };
     walk(root, (None, None), root.level(), &mut seen);
     for (leaf, next) in seen.leaves.iter().zip(seen.leaves.iter().skip(1).map(|next| Some(*next)).chain([None])) {
-        let linked = pointer::<K>(leaf.next());
+        let linked = pointer::<Node<K, KEYS, VALUES>>(leaf.next());
         assert_eq!(
             linked.cast_const(),
             next.map_or(core::ptr::null(), core::ptr::from_ref),
@@ -42,23 +42,23 @@ pub fn check_nodes<K: TreeKey>(root: &Node<K>) -> usize {
     seen.nodes
 }
 
-struct Seen<'t, K> {
-    leaves: Vec<&'t Node<K>>,
+struct Seen<'t, K, const KEYS: usize, const VALUES: usize> {
+    leaves: Vec<&'t Node<K, KEYS, VALUES>>,
     nodes: usize,
     /// The last key met, which the next must be above.
     last: Option<K>,
 }
 
-fn walk<'t, K: TreeKey>(
-    node: &'t Node<K>,
+fn walk<'t, K: TreeKey, const KEYS: usize, const VALUES: usize>(
+    node: &'t Node<K, KEYS, VALUES>,
     (least, bound): (Option<u64>, Option<u64>),
     level: u32,
-    seen: &mut Seen<'t, K>,
+    seen: &mut Seen<'t, K, KEYS, VALUES>,
 ) {
     // SAFETY: no thread changes the tree.
     let own = |word: u64| K::from_shown(unsafe { K::show(word) });
     assert!(node.lock.read().is_some(), "no node of a tree is locked or obsolete");
-    assert!(node.level() == level && node.count() <= FANOUT, "levels fall by one, and nodes are not overfull");
+    assert!(node.level() == level && node.count() <= KEYS, "levels fall by one, and nodes are not overfull");
     seen.nodes += 1;
     if node.is_leaf() {
         for at in 0..node.count() {
@@ -76,7 +76,7 @@ fn walk<'t, K: TreeKey>(
         let to = if at == node.count() { bound } else { Some(node.key(at)) };
         assert!(from.zip(to).is_none_or(|(from, to)| own(from) < own(to)), "separators ascend");
         // SAFETY: no thread changes the tree.
-        walk(unsafe { &*pointer::<K>(node.value(at)) }, (from, to), level - 1, seen);
+        walk(unsafe { &*pointer::<Node<K, KEYS, VALUES>>(node.value(at)) }, (from, to), level - 1, seen);
     }
 }
 

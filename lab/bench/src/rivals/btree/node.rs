@@ -1,4 +1,4 @@
-//! A node: eight cache lines, a leaf or an inner node.
+//! A node: eight cache lines, a leaf or an inner node. The tree in transactions has smaller ones, too.
 //!
 //! | | keys | values |
 //! |---|---|---|
@@ -6,7 +6,7 @@
 //! | inner | `count` separators, ascending | `count + 1` children: all below the first separator, then from each on |
 //!
 //! All words are atomics, read and written relaxed: readers validate the lock's version before they use what they read,
-//! writers hold the lock. `level` never changes. A count that a reader meets is at most [`FANOUT`], since only counts of
+//! writers hold the lock. `level` never changes. A count that a reader meets is at most that of a full node, since only counts of
 //! whole nodes are stored.
 
 use core::marker::PhantomData;
@@ -24,39 +24,38 @@ pub const FANOUT: usize = 30;
 #[derive(Clone, Copy, Debug)]
 pub struct Retry;
 
-/// See the module.
+/// See the module. One value more than keys.
 #[repr(C, align(64))]
-pub struct Node<K> {
+pub struct Node<K, const KEYS: usize = FANOUT, const VALUES: usize = { FANOUT + 1 }> {
     pub lock: VersionLock,
     count: AtomicU32,
     level: u32,
     /// Of a leaf: the next one to the right, as an address; 0 for none.
     next: AtomicU64,
-    keys: [AtomicU64; FANOUT],
-    values: [AtomicU64; FANOUT + 1],
+    keys: [AtomicU64; KEYS],
+    values: [AtomicU64; VALUES],
     _keys: PhantomData<K>,
 }
 
 /// A node's address as a word.
-pub fn address<K>(node: *const Node<K>) -> u64 {
+pub fn address<N>(node: *const N) -> u64 {
     node.expose_provenance() as u64
 }
 
 /// The node that a word is the address of.
-pub fn pointer<K>(word: u64) -> *mut Node<K> {
+pub fn pointer<N>(word: u64) -> *mut N {
     ptr::with_exposed_provenance_mut(word as usize)
 }
 
-impl<K: TreeKey> Node<K> {
+impl<K: TreeKey, const KEYS: usize, const VALUES: usize> Node<K, KEYS, VALUES> {
     /// An empty node, leaf if the level is 0.
     pub fn new(level: u32) -> Box<Self> {
-        let words = || core::array::from_fn(|_| AtomicU64::new(0));
         Box::new(Node {
             lock: VersionLock::new(),
             count: AtomicU32::new(0),
             level,
             next: AtomicU64::new(0),
-            keys: words(),
+            keys: core::array::from_fn(|_| AtomicU64::new(0)),
             values: core::array::from_fn(|_| AtomicU64::new(0)),
             _keys: PhantomData,
         })
@@ -77,7 +76,7 @@ impl<K: TreeKey> Node<K> {
     }
 
     pub fn set_count(&self, count: usize) {
-        debug_assert!(count <= FANOUT);
+        debug_assert!(count <= KEYS && VALUES == KEYS + 1);
         self.count.store(count as u32, Ordering::Relaxed);
     }
 
@@ -204,7 +203,7 @@ impl<K: TreeKey> Node<K> {
     pub fn takes(&self, right: &Self) -> bool {
         let sum = self.count() + right.count() + usize::from(!self.is_leaf());
         // Room, lest the next insertion split it again; but what is empty goes in any case.
-        sum <= FANOUT * 3 / 4 || self.count().min(right.count()) == 0 && sum <= FANOUT
+        sum <= KEYS * 3 / 4 || self.count().min(right.count()) == 0 && sum <= KEYS
     }
 
     /// Takes the right neighbour's content. The caller holds both locks. Of a leaf the separator is not used.
