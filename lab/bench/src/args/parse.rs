@@ -55,6 +55,14 @@ pub fn exponent(text: &str) -> Result<f64, String> {
     }
 }
 
+/// Instructions per cycle: more than 0, and no more than a core retires.
+pub fn per_cycle(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(number) if (0.1..=16.0).contains(&number) => Ok(number),
+        _ => Err(format!("'{text}' is no number of instructions per cycle (from 0.1 to 16)")),
+    }
+}
+
 /// Zipf's exponent: less than 1.
 pub fn below_one(text: &str) -> Result<f64, String> {
     match text.parse() {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use super::common::{Blink, Cache, Euno, Locks, NrWork, Pin, Ranges, SetsWork, Show, Txn};
-use super::parse::{Warm, count, micros, operations, warm};
+use super::parse::{Warm, count, micros, operations, per_cycle, warm};
 
 /// The experiments on the virtual machine.
 #[derive(Debug, Subcommand)]
@@ -76,6 +76,10 @@ pub struct SimCommon {
     /// Instead of measuring, find shared memory that the program uses plainly without announcing it (slow)
     #[arg(long, conflicts_with_all = ["sweep", "format", "report", "compare", "fail_on_slower", "out"])]
     pub watch: bool,
+    /// euno, workload ycsb: also charge the instructions between accesses to shared memory, as many per cycle; of contenders whose
+    /// instructions were counted [default: they cost nothing]
+    #[arg(long, value_parser = per_cycle, value_name = "PER_CYCLE")]
+    pub instructions: Option<f64>,
     /// How threads are laid over the machine
     #[arg(long, value_enum, default_value_t = Pin::Fill)]
     pub pin: Pin,

@@ -12,6 +12,7 @@
 //! | what was measured | [`series`] |
 //! | cells, contenders, turns, rows | [`experiment`] |
 //! | a run on the virtual machine, and when it is steady | [`simulated`], [`steady`] |
+//! | what its operations take beside accesses to shared memory | [`instructions`] |
 //! | contenders that are one program on both machines | [`known`] |
 //! | from arguments to reports; what is told meanwhile | [`command`], [`progress`] |
 
@@ -19,6 +20,7 @@ pub mod command;
 pub mod driver;
 pub mod experiment;
 pub mod gate;
+pub mod instructions;
 pub mod known;
 pub mod program;
 pub mod progress;

@@ -9,6 +9,7 @@ use archipelago_sim::{
     Client, Config, HotLine, Machine, Outcome, Placement, Stats, TxSite, Unannounced, Variation, run_with, world,
 };
 
+use super::instructions::Charge;
 use super::program::{self, Done};
 use super::steady::{Course, Phase, Wish};
 use crate::failure::Failure;
@@ -32,6 +33,10 @@ pub struct Setting {
     pub sweep: bool,
     /// What goes wrong.
     pub faults: Vec<archipelago_sim::Fault>,
+    /// Instructions per cycle, if those between accesses to shared memory are charged.
+    pub per_cycle: Option<f64>,
+    /// What these take of a contender's operation: [`figures`] knows whose.
+    pub charge: Charge,
 }
 
 impl Setting {
@@ -141,6 +146,7 @@ pub struct Turns<'a> {
     /// Whether it is an update, if the program tells.
     updates: Option<bool>,
     kinds: [Kind; 2],
+    charge: Charge,
 }
 
 /// What the threads of a run add up.
@@ -217,10 +223,15 @@ impl program::Turns for Turns<'_> {
             if !self.next() {
                 break;
             }
-            match op(i) {
+            let done = op(i);
+            match done {
                 Done::Read => self.updates = Some(false),
                 Done::Updated => self.updates = Some(true),
                 Done::Found | Done::Missed => {}
+            }
+            let ns = self.charge.ns(done == Done::Updated);
+            if ns > 0 {
+                world::work(ns);
             }
             between();
         }
@@ -295,7 +306,7 @@ pub fn run<S>(
         Counts { course: Course::new(setting.wish, threads), turns, kinds, retry_percent, attempts, at_start, at_end };
     let body = |shared: &S, client: Client| {
         let (begun, updates, kinds) = Default::default();
-        let mut turns = Turns { client, counts: &counts, begun, updates, kinds };
+        let mut turns = Turns { client, counts: &counts, begun, updates, kinds, charge: setting.charge };
         body(shared, &mut turns);
     };
     // Filling takes no time, but leaves behind in the caches what it would.
@@ -368,9 +379,11 @@ impl Figures {
 /// Measures with every seed, and with every variation if the setting says so; `None` if it is interrupted.
 ///
 /// # Errors
-/// If a run does not end well.
-pub fn figures(program: &Simulation, setting: &Setting, threads: usize) -> Result<Option<Figures>, Failure> {
+/// If a run does not end well, or instructions are to be charged that were not counted.
+pub fn figures(contender: &Contender, setting: &Setting, threads: usize) -> Result<Option<Figures>, Failure> {
     let config = setting.config();
+    let charge = setting.per_cycle.map(|per_cycle| Charge::of(&contender.name, &setting.machine, per_cycle));
+    let setting = &Setting { charge: charge.transpose()?.unwrap_or_default(), ..setting.clone() };
     let mut all = Vec::new();
     // The first variation is the machine as it is.
     let varied = Variation::all().filter(|variation| setting.sweep && !is_none(variation, setting, &config));
@@ -381,7 +394,8 @@ pub fn figures(program: &Simulation, setting: &Setting, threads: usize) -> Resul
             if interrupt::requested() {
                 return Ok(None);
             }
-            let run = program(&machine, &Config { seed, overlap, ..config.clone() }, setting, threads)?;
+            let config = Config { seed, overlap, ..config.clone() };
+            let run = (contender.program)(&machine, &config, setting, threads)?;
             if interrupt::requested() {
                 return Ok(None);
             }

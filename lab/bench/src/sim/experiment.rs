@@ -5,6 +5,7 @@ use archipelago_sim::{Machine, Placement};
 use super::machines;
 use crate::args::{Pin, Sim, SimCommon, Warm};
 use crate::failure::Failure;
+use crate::harness::instructions::Charge;
 use crate::harness::simulated::{Contender, Setting};
 use crate::harness::steady::Wish;
 use crate::{blink, cache, euno, locks, nr, ranges, sets, txn, ycsb};
@@ -30,12 +31,17 @@ pub fn experiment(what: &Sim) -> Result<(&SimCommon, Vec<Contender>), Failure> {
 /// How the arguments want it to be measured.
 ///
 /// # Errors
-/// If they name a machine or a fault that is not known.
+/// If they name a machine or a fault that is not known, or charge instructions of operations that were not counted.
 pub fn setting(common: &SimCommon, what: &Sim) -> Result<Setting, Failure> {
     let faults = match what {
         Sim::Ycsb(args) => ycsb::faults(args)?,
         _ => Vec::new(),
     };
+    // Those of this workload's look-ups and updates were counted.
+    let counted = matches!(what, Sim::Euno(args) if args.workload == "ycsb");
+    if common.instructions.is_some() && !counted {
+        return Err(Failure::new("--instructions: those of `sim euno --workload ycsb` were counted, and no others"));
+    }
     let wish = Wish {
         warm_ns: match common.warm {
             // Faults strike at times that are known beforehand.
@@ -55,6 +61,8 @@ pub fn setting(common: &SimCommon, what: &Sim) -> Result<Setting, Failure> {
         seeds: common.runs as u64,
         sweep: common.sweep,
         faults,
+        per_cycle: common.instructions,
+        charge: Charge::default(),
     })
 }
 

@@ -13,6 +13,7 @@ use archipelago_sync::lock::{Mutex, RawTtas};
 
 use crate::failure::Failure;
 use crate::harness::driver::{self, Ready, Settings};
+use crate::harness::instructions::Charge;
 use crate::harness::program::{Done, Program, Turns};
 use crate::harness::simulated::{self, Setting};
 use crate::harness::steady::Wish;
@@ -152,8 +153,9 @@ fn simulated<P: Program + Copy + 'static>(
 ) -> Result<f64, Failure> {
     let (warm_ns, measured_ns) = (Some(1_000_000), 1_000_000);
     let wish = Wish { warm_ns, measured_ns, min_ops: 0, patience_ns: 0 };
-    let (placement, sweep, faults) = (Placement::Fill, false, Vec::new());
-    let setting = Setting { machine: machine.clone(), placement, wish, seed, seeds: 1, sweep, faults };
+    let (placement, sweep, faults, per_cycle) = (Placement::Fill, false, Vec::new(), None);
+    let (whole, charge) = (machine.clone(), Charge::default());
+    let setting = Setting { machine: whole, placement, wish, seed, seeds: 1, sweep, faults, per_cycle, charge };
     let setup = || {
         let shared = program.setup(threads, seed);
         // Natively everything has been touched often enough to be there.

@@ -79,7 +79,7 @@ fn compare(
             progress.say(format!("{}: {}, {threads} threads", contender.cell.column(), contender.name));
             let row = match sink.done(contender, threads) {
                 Some(row) => (row, false),
-                None => match simulated::figures(&contender.program, setting, threads)? {
+                None => match simulated::figures(contender, setting, threads)? {
                     Some(figures) => (row::row(contender, threads, &figures, setting), true),
                     None => return Ok(false),
                 },

@@ -136,7 +136,7 @@ fn run<'a>(paper: &Paper, figure: &'a Figure, args: &SimPapers, out: &mut Option
 }
 
 fn measured(contender: &Contender, threads: usize, setting: &Setting) -> Result<Option<Row>, Failure> {
-    let figures = simulated::figures(&contender.program, setting, threads)?;
+    let figures = simulated::figures(contender, setting, threads)?;
     Ok(figures.map(|figures| row(contender, threads, &figures, setting)))
 }
 

@@ -11,7 +11,8 @@ use crate::report::{curve, digits, html, summary, svg, table};
 
 /// What stands under every table and chart.
 pub const FOOT: &str = "Simulated. Orderings and bends are results if they hold in the whole sweep; throughputs and \
-    factors are not. Not modelled: weak memory, instructions between shared accesses, out-of-order execution, the \
+    factors are not. Not modelled: weak memory, instructions between shared accesses (unless --instructions \
+    charges them), out-of-order execution, the \
     allocator, preemption.";
 
 /// What is said of a run that ended before it was complete.

@@ -92,6 +92,9 @@ pub fn row(contender: &Contender, threads: usize, figures: &Figures, setting: &S
         ("retry_percent", json!(first.retry_percent)),
         // Attempts at updates that were repeated, in percent of all of the first run, where that is counted.
         ("abort_percent", json!(first.abort_percent)),
+        // Accesses to shared memory per operation; and instructions per cycle, if those between accesses were charged.
+        ("accesses_per_op", json!(stats.accesses as f64 / ops)),
+        ("instructions_per_cycle", json!(setting.per_cycle)),
     ];
     let counts = Measure::COUNTS.into_iter().filter_map(|measure| {
         let counted: Option<Vec<f64>> = figures.runs.iter().map(|run| measure.of(run)).collect();

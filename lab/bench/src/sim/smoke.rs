@@ -46,8 +46,7 @@ fn cell(arguments: &[&str], preset: &str, threads: usize, turn: usize) -> (Strin
     let contenders = contenders(&what);
     let contender = &contenders[turn % contenders.len()];
     let name = format!("{} {} on {preset} with {threads} threads", contender.name, contender.cell.workload);
-    let figures =
-        simulated::figures(&contender.program, &setting, threads).unwrap_or_else(|why| panic!("{name}: {why}"));
+    let figures = simulated::figures(contender, &setting, threads).unwrap_or_else(|why| panic!("{name}: {why}"));
     (name, figures.expect("no thread interrupts it").runs.swap_remove(0))
 }
 

@@ -86,6 +86,34 @@ fn wrong_arguments_are_told() {
     assert!(ycsb::simulated(&args).is_err());
     let Sim::Ycsb(args) = parse(&["ycsb", "--stall", "everything"]) else { panic!() };
     assert!(ycsb::faults(&args).is_err());
+    let charged = |line: &[&str]| {
+        let what = parse(&[line, &["--instructions", "2"]].concat());
+        setting(common(&what), &what).map(|setting| setting.per_cycle).map_err(|failure| failure.to_string())
+    };
+    assert_eq!(charged(&["euno"]), Ok(Some(2.0)));
+    for line in [&["euno", "--workload", "rising"][..], &["ycsb"]] {
+        assert!(charged(line).unwrap_err().contains("no others"));
+    }
+}
+
+/// What instructions are charged takes time, and what is not asked for takes none.
+#[test]
+fn instructions_take_time() {
+    if !SIMULATED {
+        return;
+    }
+    let mops = |more: &[&str]| {
+        let line =
+            ["euno", "--index", "htm-btree-16", "--theta", "0", "--count", "1k", "--micros", "20", "--runs", "1"];
+        let what = parse(&[&line[..], more].concat());
+        let setting = setting(common(&what), &what).unwrap();
+        let contender = &experiment(&what).unwrap().1[0];
+        simulated::figures(contender, &setting, 1).unwrap().unwrap().first().mops
+    };
+    let (free, charged) = (mops(&[]), mops(&["--instructions", "1"]));
+    // (1/2 (464 - 26) + 1/2 (575 - 39)) cycles at 2.5 GHz.
+    let added = 1e3 / charged - 1e3 / free;
+    assert!((185.0..205.0).contains(&added), "{added} ns: {free} and {charged} Mops/s");
 }
 
 #[test]
@@ -155,7 +183,7 @@ fn doubtful_figures_have_a_warning() {
         let what = parse(&[&arguments[..], more].concat());
         let setting = setting(common(&what), &what).unwrap();
         let contender = &experiment(&what).unwrap().1[0];
-        let figures = simulated::figures(&contender.program, &setting, 224).unwrap().unwrap();
+        let figures = simulated::figures(contender, &setting, 224).unwrap().unwrap();
         row::row(contender, 224, &figures, &setting)
     };
     let row = warned(&["--micros", "4", "--warm", "0", "--min-ops", "100k", "--patience", "8"]);
