@@ -103,7 +103,7 @@ fn plan(paper: &Paper, figure: &Figure, args: &SimPapers) -> Result<Plan, Failur
         let mut planned = Vec::new();
         for side in sides(figure) {
             check_threads(side.threads, &setting.machine)?;
-            let found = contenders.iter().position(|contender| contender.name == side.name);
+            let found = contenders.iter().position(|contender| side.is(contender));
             let found = found.ok_or_else(|| Failure::new(format!("no contender {}", side.name)))?;
             planned.push((side, found));
         }
@@ -120,14 +120,14 @@ fn run<'a>(paper: &Paper, figure: &'a Figure, args: &SimPapers, out: &mut Option
     for (side, place) in &sides {
         let contender = &contenders[*place];
         if let Some(row) = out.as_ref().and_then(|out| out.done(&stamp, contender, side.threads)) {
-            done.rows.push(row);
+            done.rows.push((side.clone(), row));
             continue;
         }
         match measured(contender, side.threads, &setting) {
             Ok(None) => break,
             Ok(Some(row)) => {
                 out.as_mut().map(|out| out.append(&row, &stamp)).transpose()?;
-                done.rows.push(row);
+                done.rows.push((side.clone(), row));
             }
             Err(failure) => done.failures.push(failure.to_string()),
         }
@@ -140,7 +140,7 @@ fn measured(contender: &Contender, threads: usize, setting: &Setting) -> Result<
     Ok(figures.map(|figures| row(contender, threads, &figures, setting)))
 }
 
-/// What has to be measured with how many threads, each once.
+/// What has to be measured, each once.
 fn sides(figure: &Figure) -> Vec<Side> {
     let mut sides: Vec<Side> = Vec::new();
     for side in figure.claim.iter().flat_map(|claim| claim.sides(figure)) {

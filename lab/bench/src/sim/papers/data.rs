@@ -5,8 +5,10 @@ use std::path::Path;
 use serde::Deserialize;
 
 use crate::failure::Failure;
+use crate::harness::simulated::Contender;
 use crate::report::row::Row;
 use crate::sim::measure::Measure;
+use crate::workload::Distribution;
 
 /// A paper.
 #[derive(Clone, Debug, Deserialize)]
@@ -67,6 +69,10 @@ pub struct Claim {
     pub behind: String,
     /// With this many threads.
     pub behind_threads: Option<usize>,
+    /// With keys by Zipf's law of this exponent, one of the experiment's.
+    pub theta: Option<f64>,
+    /// The one that does less with this one.
+    pub behind_theta: Option<f64>,
     /// How many times as much, if the paper says it.
     pub ratio: Option<f64>,
     /// They do the same, within this factor: not an ordering.
@@ -83,12 +89,14 @@ pub struct Claim {
 }
 
 /// A contender with this many threads.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Side {
     /// Its name on the command line.
     pub name: String,
     /// Threads.
     pub threads: usize,
+    /// Zipf's exponent, if the experiment has several.
+    pub theta: Option<f64>,
 }
 
 /// A figure with the rows that its claims need, and what went wrong with the others.
@@ -97,8 +105,8 @@ pub struct Done<'a> {
     pub figure: &'a Figure,
     /// The experiment as it was run.
     pub command: String,
-    /// What was measured.
-    pub rows: Vec<Row>,
+    /// What was measured, and for which side.
+    pub rows: Vec<(Side, Row)>,
     /// What went wrong.
     pub failures: Vec<String>,
 }
@@ -113,12 +121,23 @@ impl Figure {
 impl Claim {
     /// Who is compared: the one ahead, the one behind.
     pub fn sides(&self, figure: &Figure) -> [Side; 2] {
-        let side = |name: &String, threads: Option<usize>| {
+        let side = |name: &String, threads: Option<usize>, theta| {
             let threads = threads.unwrap_or(figure.threads);
-            Side { name: name.clone(), threads }
+            Side { name: name.clone(), threads, theta }
         };
-        let behind = self.behind_threads.or(self.threads);
-        [side(&self.ahead, self.threads), side(&self.behind, behind)]
+        let (threads, theta) = (self.behind_threads.or(self.threads), self.behind_theta.or(self.theta));
+        [side(&self.ahead, self.threads, self.theta), side(&self.behind, threads, theta)]
+    }
+}
+
+impl Side {
+    /// Whether this is what a contender does.
+    pub fn is(&self, contender: &Contender) -> bool {
+        let is_law = |theta: f64| {
+            let law = if theta == 0.0 { Distribution::Uniform } else { Distribution::Zipf(theta) };
+            contender.cell.distribution == Some(law)
+        };
+        contender.name == self.name && self.theta.is_none_or(is_law)
     }
 }
 

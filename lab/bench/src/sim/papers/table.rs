@@ -108,6 +108,10 @@ impl Line {
             Measure::Throughput => String::new(),
             count => format!(", {}", count.title()),
         };
+        let [of, to] = [&ahead, &behind].map(|side| {
+            let theta = side.theta.map(|theta| format!(", θ {theta}")).unwrap_or_default();
+            format!("`{}`{theta}", side.name)
+        });
         let found =
             find(done, &ahead).zip(find(done, &behind)).and_then(|(ahead, behind)| compare(claim, ahead, behind));
         let verdict = found.as_ref().map_or(Verdict::Unresolved, |found| found.verdict);
@@ -115,15 +119,15 @@ impl Line {
         let unknown = !ours && found.is_some_and(|found| found.swept) && verdict != Verdict::Holds;
         let why = if claim.reason.is_empty() && unknown { "not found" } else { claim.reason.as_str() };
         let text = format!(
-            "| {}, {} | {} | {threads} | `{}` ÷ `{}`{by} | {paper} | {cells} | {why} |\n",
-            figure.name, figure.section, figure.what, ahead.name, behind.name
+            "| {}, {} | {} | {threads} | {of} ÷ {to}{by} | {paper} | {cells} | {why} |\n",
+            figure.name, figure.section, figure.what
         );
         Line { text, ours, verdict }
     }
 }
 
 fn find<'a>(done: &'a Done<'_>, side: &Side) -> Option<&'a Row> {
-    done.rows.iter().find(|row| row.name == side.name && row.threads == side.threads)
+    done.rows.iter().find(|(of, _)| of == side).map(|(_, row)| row)
 }
 
 /// None, if one of them does not count what they are compared by.
@@ -204,7 +208,7 @@ fn doubts(done: &[Done<'_>]) -> String {
     let mut lines = Vec::new();
     for done in done {
         let name = &done.figure.name;
-        for row in &done.rows {
+        for (_, row) in &done.rows {
             let Row { name: structure, threads, .. } = row;
             let warning = Some(row.text("warning")).filter(|warning| !warning.is_empty());
             lines.extend(warning.map(|warning| format!("- {name}, `{structure}`, {threads} threads: {warning}.\n")));

@@ -29,7 +29,7 @@ fn every_file_is_one_that_can_be_run() {
                 let (common, contenders) = experiment(&what).unwrap();
                 setting(common, &what).unwrap();
                 for side in sides(figure) {
-                    let found = contenders.iter().filter(|contender| contender.name == side.name).count();
+                    let found = contenders.iter().filter(|contender| side.is(contender)).count();
                     assert_eq!(found, 1, "{name}: {} is ambiguous or missing in `{command}`", side.name);
                     assert!(side.threads <= machine.cpus(), "{name}: {} threads", side.threads);
                 }

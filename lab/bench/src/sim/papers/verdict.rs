@@ -86,8 +86,9 @@ mod tests {
 
     fn claim(within: Option<f64>) -> Claim {
         let (ahead, behind) = ("nr".to_owned(), "sl".to_owned());
-        let (threads, behind_threads, ratio, reason) = (None, None, Some(8.0), String::new());
-        Claim { ahead, threads, behind, behind_threads, ratio, within, by: Measure::Throughput, ours: false, reason }
+        let (threads, behind_threads, theta, behind_theta) = (None, None, None, None);
+        let (ratio, by, ours, reason) = (Some(8.0), Measure::Throughput, false, String::new());
+        Claim { ahead, threads, behind, behind_threads, theta, behind_theta, ratio, within, by, ours, reason }
     }
 
     fn verdict(within: Option<f64>, ahead: &[f64], behind: &[f64]) -> Verdict {
