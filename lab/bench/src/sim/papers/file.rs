@@ -19,7 +19,7 @@ Everything here is **simulated** and reproduces no figure: [virtual-machine.md](
 out. *Ours* is the ratio's median and range over the sensitivity sweep: 24 variations of the model with some seeds each. An ordering \
 **holds** if it is so in at least 95 of 100 of these cells, is **contradicted** if its opposite is, and is **unresolved** \
 otherwise. The paper's ratio is no part of the verdict. *Chance* is how often coins, one for each cell, would side with one of the two as clearly; cells of \
-one variation, and neighbours, are not independent, so it flatters. *Why* is a cause that was measured, unless it says that it is a guess.
+one variation, and neighbours, are not independent, so it flatters. *Why* is what is known of the cause, and *not found* where nothing is.
 ";
 
 /// What begins a section, but for its text.
