@@ -91,7 +91,9 @@ impl<const LINKS: usize> Mechanism<LINKS> for SynchronousRcu {
     type Session<'m> = SynchronousSession<'m>;
 
     fn for_scopes(self, scopes: usize) -> Self {
-        Self { locks: (0..scopes).map(|_| lock::Mutex::default()).collect(), ..self }
+        // The model world has no constant locks.
+        let lock = |_| lock::Mutex::from_raw(RawTtas::default(), ());
+        Self { locks: (0..scopes).map(lock).collect(), ..self }
     }
 
     fn root(&self) -> Link<LINKS> {
