@@ -101,13 +101,9 @@ impl<const KEYS: usize, const VALUES: usize> HtmBTree<KEYS, VALUES> {
     /// In a transaction: splits full nodes on the way, and stores if `when` says so.
     fn store(&self, key: u64, value: u64, when: When, spares: &Spares<Page<KEYS, VALUES>>) -> Stored {
         let mut used = 0;
-        let mut take = |level: usize| {
-            // SAFETY: a spare node is the session's alone.
-            let spare = unsafe { spares[level].as_ref() }.ok_or(level)?;
-            used |= 1 << level;
-            Ok(spare)
-        };
-        let old = self.try_store(key, value, when, &mut take);
+        // SAFETY: a spare node is the session's alone.
+        let spare = |level: usize| unsafe { spares[level].as_ref() }.ok_or(level);
+        let old = self.try_store(key, value, when, &spare, &mut used);
         Stored { old, used }
     }
 
@@ -116,11 +112,14 @@ impl<const KEYS: usize, const VALUES: usize> HtmBTree<KEYS, VALUES> {
         key: u64,
         value: u64,
         when: When,
-        take: &mut impl FnMut(usize) -> Result<&'s Page<KEYS, VALUES>, usize>,
+        spare: &impl Fn(usize) -> Result<&'s Page<KEYS, VALUES>, usize>,
+        used: &mut u32,
     ) -> Result<Option<u64>, usize> {
         let mut node = self.root();
         if node.count() == KEYS {
-            let (right, above) = (take(node.level() as usize)?, take(node.level() as usize + 1)?);
+            let level = node.level() as usize;
+            let (right, above) = (spare(level)?, spare(level + 1)?);
+            *used |= 0b11 << level;
             let separator = node.split_into(right);
             above.set_value(0, address(node));
             above.insert(0, separator, 1, address(right));
@@ -131,7 +130,8 @@ impl<const KEYS: usize, const VALUES: usize> HtmBTree<KEYS, VALUES> {
             let at = self.child(node, key);
             let mut child = self.node(node.value(at));
             if child.count() == KEYS {
-                let right = take(child.level() as usize)?;
+                let right = spare(child.level() as usize)?;
+                *used |= 1 << child.level();
                 let separator = child.split_into(right);
                 node.insert(at, separator, at + 1, address(right));
                 if key >= separator {
@@ -332,6 +332,19 @@ impl<const KEYS: usize, const VALUES: usize> Drop for HtmBTree<KEYS, VALUES> {
 mod tests {
     use super::*;
     use crate::rivals::tests::{check_rival, words};
+
+    /// A root needs two to split, and one that lies ready is not lost when the other is lacking.
+    #[test]
+    fn a_spare_node_that_is_not_used_stays_one() {
+        let tree = HtmBTree16::default();
+        let session = tree.pin();
+        (0..16).for_each(|key| _ = session.insert(&key, 1));
+        let mut right = Node::new(0);
+        let mut spares = [ptr::null_mut(); LEVELS];
+        spares[0] = &raw mut *right;
+        let stored = tree.store(16, 1, When::Always, &spares);
+        assert_eq!((stored.old, stored.used), (Err(1), 0));
+    }
 
     #[test]
     fn it_agrees_with_a_model_and_its_histories_are_linearizable() {
