@@ -11,6 +11,7 @@
 //!   function of a command sees it.
 
 pub mod dated;
+mod effects;
 pub mod evict;
 pub mod expiry;
 pub mod extended;
@@ -45,64 +46,13 @@ use crate::command::{Run, flag};
 use crate::deadline::Deadline;
 use crate::operation::{Call, Read, Watched, Write, wish};
 use crate::reply::{Answer, Fault, Reply, fault};
+pub use effects::{Effects, Event, Outcome};
 use seen::{look, wrote};
 use table::{Keyed, Table, hash};
 use value::{Entry, Kind, Value};
 
 /// Databases that `SELECT` can choose from.
 pub const DATABASES: u32 = 16;
-
-/// A keyspace event, as clients hear of it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Event {
-    /// The letter of its class in `notify-keyspace-events`.
-    pub class: u8,
-    /// What happened.
-    pub name: &'static str,
-    /// The database's number.
-    pub db: u32,
-    /// The key.
-    pub key: Vec<u8>,
-}
-
-/// What the server hears of besides the answer.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Effects {
-    /// Keys that blocked clients may go on with: lists, sorted sets and streams that came to be or got more.
-    pub ready: Vec<(u32, Vec<u8>)>,
-    /// Keyspace events, if they were wished for.
-    pub events: Vec<Event>,
-    /// Keys that were changed, if they were wished for.
-    pub changes: Vec<(u32, Vec<u8>)>,
-    /// Commands that a script called, with the number of the database, if they were wished for: the first [`MOST_CALLS`].
-    pub calls: Vec<(u32, crate::args::Args)>,
-    /// A read was not carried out, since it would have taken long.
-    pub long: bool,
-    /// A read was not carried out, since it may change something.
-    pub writes: bool,
-    /// Whole databases were emptied or exchanged, if changes were wished for.
-    pub flushed: bool,
-    /// The arguments with which a command that waits is to be asked again, if they are others.
-    pub again: Option<crate::args::Args>,
-}
-
-/// Commands of an operation that monitors are shown at most: an operation's effects are in memory as a whole.
-const MOST_CALLS: usize = 10_000;
-
-/// The response to an operation.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Outcome {
-    /// The answer.
-    pub reply: Reply,
-    /// What else happened, if there is anything to tell.
-    pub effects: Option<Box<Effects>>,
-}
-
-impl From<Reply> for Outcome {
-    fn from(reply: Reply) -> Self {
-        Self { reply, effects: None }
-    }
-}
 
 /// One of the databases.
 #[derive(Clone, Debug, Default)]
@@ -713,8 +663,8 @@ impl Change<'_> {
 
     /// Says that a script calls a command: to monitors.
     pub fn called(&mut self, args: &crate::args::Args) {
-        if self.wishes & wish::CALLS != 0 && self.db.effects.calls.len() < MOST_CALLS {
-            self.db.effects.calls.push((self.index, args.clone()));
+        if self.wishes & wish::CALLS != 0 {
+            self.db.effects.called(self.index, args);
         }
     }
 

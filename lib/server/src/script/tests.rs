@@ -10,7 +10,7 @@ use crate::args::Args;
 use crate::command;
 use crate::db::Db;
 use crate::deadline::Deadline;
-use crate::operation::{Call, Write};
+use crate::operation::{Call, Write, wish};
 use crate::reply::{Protocol, Reply};
 
 /// A call; the parts of `FUNCTION` have rows of their own, as a session chooses them.
@@ -268,6 +268,21 @@ fn making_an_answer_counts_as_the_script() {
     assert!(answer.contains(LATE), "{answer}");
     // A small one is made whole.
     assert_eq!(eval("local t = {} return {t, t, {t}}"), "*3 *0 *0 *1 *0");
+}
+
+/// What monitors are shown of a script is bounded, however many commands it calls, and with whatever.
+#[test]
+fn monitors_are_shown_what_fits() {
+    let shown = |body: &str| {
+        let call = Call { wishes: wish::CALLS, ..call(&["eval", body, "0"]) };
+        let effects = Db::default().write(&Write::Call(call)).effects.expect("calls were wished for");
+        (effects.calls.len(), effects.calls.iter().map(|(_, args)| args.bytes()).sum::<usize>())
+    };
+    assert_eq!(shown("for i = 1, 3 do redis.call('set', 'k', i) end"), (3, 15));
+    assert_eq!(shown("for i = 1, 20000 do redis.call('incr', 'k') end").0, 10_000);
+    let (calls, bytes) =
+        shown("local x = string.rep('x', 1e6) for i = 1, 20 do redis.call('set', 'k', x) end redis.call('get', 'k')");
+    assert!(calls == 5 && bytes <= 4 << 20, "four large ones, and the small one behind them: {calls}, {bytes}");
 }
 
 #[test]

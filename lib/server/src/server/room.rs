@@ -62,9 +62,9 @@ impl Shared {
 
     /// Puts new settings in force. Returns an operation that has to come before them.
     ///
-    /// Whether the database counts, and how, is asked of itself: operations of two loops that change the policy at the same
-    /// moment may come in the other order than the policies, and a log has what settings before the start asked for. Then the
-    /// next call mends it.
+    /// The database itself tells whether it counts memory, and for which policy. What this function last asked for is no answer: the log
+    /// may apply the changes of two loops in another order than they were made in, and it contains the policies of earlier starts.
+    /// If the database has another policy than the settings, the next call corrects it.
     fn apply_limit(&self) -> Option<Write> {
         let mut chooser = lock(&self.room.chooser);
         // Read under the lock: of two loops, neither puts older settings in force after the other's.
