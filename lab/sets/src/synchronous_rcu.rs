@@ -23,7 +23,8 @@ const SESSIONS: usize = if cfg!(loom) { 3 } else { 1024 };
 
 /// A counter for each session, odd while the session reads.
 struct Sections {
-    counters: Box<[CachePadded<AtomicU64>]>,
+    /// On no line of what changes: each section reads where the counters are.
+    counters: CachePadded<Box<[CachePadded<AtomicU64>]>>,
     /// Counters from here on were never used.
     used: AtomicUsize,
     /// Those of sessions that have ended.
@@ -33,7 +34,7 @@ struct Sections {
 impl Default for Sections {
     fn default() -> Self {
         let counters = (0..SESSIONS).map(|_| CachePadded::new(AtomicU64::new(0))).collect();
-        Self { counters, used: AtomicUsize::new(0), free: Mutex::default() }
+        Self { counters: CachePadded::new(counters), used: AtomicUsize::new(0), free: Mutex::default() }
     }
 }
 

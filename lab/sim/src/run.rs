@@ -116,6 +116,8 @@ pub fn run_with<S, T>(
 /// Starts the clients and waits for their end. Called in the main thread.
 fn start_clients(config: &Config, threads: usize, body: &dyn Fn(Client)) {
     let engine = switch::engine().expect("the main thread is simulated");
+    // SAFETY: the running coroutine's engine; the reference ends with the statement.
+    arena::apart(|| unsafe { &mut *engine }.watch.iter_mut().for_each(|watch| watch.begin()));
     for index in 0..threads {
         let jitter = world::random() % 50_000;
         // SAFETY: the running coroutine's engine; the reference ends with the block.

@@ -15,8 +15,8 @@
 //!
 //! # What is reported
 //! A plain access without an announcement, by code address, if a second measured thread uses the same line in the run.
-//! Private memory needs no announcement. Not watched: stacks, statics, what was allocated outside of the run, and threads
-//! without virtual time (set-up and tear-down).
+//! Private memory needs no announcement. Not watched: stacks, statics, what was allocated outside of the run, threads
+//! without virtual time (set-up and tear-down), and those that set-up starts, until the clients begin.
 
 use std::backtrace::Backtrace;
 use std::collections::{HashMap, HashSet};
@@ -56,7 +56,9 @@ pub struct Unannounced {
 struct Line {
     /// Counts its writes.
     writes: u64,
-    /// Measured threads that used it: the first, and whether there was a second.
+    /// Those of set-up.
+    settled: u64,
+    /// Measured threads that used it since the clients began: the first, and whether there was a second.
     user: Option<usize>,
     shared: bool,
 }
@@ -101,6 +103,14 @@ impl Watch {
     /// A watch, if this platform can close memory.
     pub(crate) fn new() -> Option<Box<Self>> {
         fault::AVAILABLE.then(Box::default)
+    }
+
+    /// The clients begin: what threads of set-up have done is no use that they make of shared memory.
+    pub(crate) fn begin(&mut self) {
+        let begun = |line: &mut Line| *line = Line { writes: line.writes, settled: line.writes, ..Line::default() };
+        self.lines.values_mut().for_each(begun);
+        self.pending.clear();
+        self.places.clear();
     }
 
     /// The model charged `thread`, measured or not, with an access to the line of `addr`.
@@ -182,7 +192,7 @@ impl Watch {
             if shared.is_empty() {
                 continue;
             }
-            let changing = shared.iter().any(|(line, _)| self.lines[line].writes > 0);
+            let changing = shared.iter().any(|(line, _)| self.lines[line].writes > self.lines[line].settled);
             let entry = by_place.entry((innermost(&place.trace), place.writes, changing)).or_default();
             entry.0 += shared.iter().map(|(_, count)| **count).sum::<u64>();
             entry.1.extend(shared.iter().map(|(line, _)| **line));
@@ -253,6 +263,25 @@ mod tests {
             writer.into_iter().for_each(|thread| watch.announce(thread, 650, true));
             watch.announce(0, 656, true);
             assert_eq!(watch.report().len(), found, "after {others} others");
+        }
+    }
+
+    #[test]
+    fn what_set_up_writes_does_not_change() {
+        for (writer_later, changing) in [(false, false), (true, true)] {
+            let mut watch = Watch::default();
+            watch.plain(9, 640, true, 1);
+            watch.begin();
+            watch.plain(0, 640, false, 2);
+            watch.plain(1, 648, false, 2);
+            if writer_later {
+                watch.announce(9, 640, true);
+            }
+            let report = watch.report();
+            assert_eq!(
+                report.iter().map(|place| (place.changing, place.accesses)).collect::<Vec<_>>(),
+                [(changing, 2)]
+            );
         }
     }
 

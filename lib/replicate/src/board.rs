@@ -109,11 +109,12 @@ pub(crate) struct Board<Q, A> {
     asleep: Bits,
     /// Of those that found no free slot.
     line: Mutex<Line>,
-    /// For each slot the round in which it was last used; and the rounds so far. Combiners only.
+    /// For each slot the round in which it was last used; and the rounds so far, apart from what each operation reads. Combiners
+    /// only.
     used: Box<[AtomicU32]>,
-    round: AtomicU32,
+    round: CachePadded<AtomicU32>,
     /// How many handles there are.
-    handles: AtomicUsize,
+    handles: CachePadded<AtomicUsize>,
     /// Processors for their threads.
     cpus: usize,
 }
@@ -141,8 +142,8 @@ impl<Q, A> Board<Q, A> {
             asleep: Bits::new(slots + 1),
             line: Mutex::default(),
             used: (0..slots).map(|_| AtomicU32::new(0)).collect(),
-            round: AtomicU32::new(0),
-            handles: AtomicUsize::new(0),
+            round: CachePadded::default(),
+            handles: CachePadded::default(),
             cpus,
         }
     }

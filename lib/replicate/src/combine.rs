@@ -65,7 +65,8 @@ unsafe impl<T: Replicable> Send for Request<T> {}
 struct Shared<T: Replicable> {
     /// The combiner's lock, with the requests that it has taken.
     combiner: CombinerLock<Batch>,
-    data: DistributedRwLock<T>,
+    /// Apart, since it changes, and each operation reads what lies beside it.
+    data: CachePadded<DistributedRwLock<T>>,
     board: Board<Request<T>, T::Response>,
     poison: Poison,
     /// Reads are posted like changes, and no thread takes the reader-writer lock.
@@ -106,7 +107,7 @@ impl<T: Replicable> Combined<T> {
         let cpus = Topology::current().cpus().len();
         let shared = Shared {
             combiner: CachePadded::default(),
-            data: DistributedRwLock::new(data),
+            data: CachePadded::new(DistributedRwLock::new(data)),
             board: Board::new((2 * cpus).max(8), cpus),
             poison: Poison::default(),
             flat,

@@ -47,7 +47,7 @@ use crate::deadline::Deadline;
 use crate::operation::{Call, Read, Watched, Write, wish};
 use crate::reply::{Answer, Fault, Reply, fault};
 pub use effects::{Effects, Event, Outcome};
-use seen::{look, wrote};
+use seen::{look, read, wrote};
 use table::{Keyed, Table, hash};
 use value::{Entry, Kind, Value};
 
@@ -658,7 +658,7 @@ impl Change<'_> {
 
     /// Says that blocked clients may go on with a key.
     pub fn ready(&mut self, key: &[u8]) {
-        self.db.effects.ready.push((self.index, key.to_vec()));
+        self.db.effects.ready.push((self.index, read(key).to_vec()));
     }
 
     /// Says that a script calls a command: to monitors.

@@ -67,8 +67,8 @@ enum Readers {
 pub(super) struct Replica<T: Replicable> {
     /// The combiner's lock.
     combiner: CombinerLock<Combiner<T>>,
-    /// The replica's lock, and the structure.
-    pub(super) data: DistributedRwLock<T>,
+    /// The replica's lock, and the structure: apart, since it changes, and each operation reads what lies beside it.
+    pub(super) data: CachePadded<DistributedRwLock<T>>,
     pub(super) board: Board<T::Write, T::Response>,
     pub(super) counts: CachePadded<Counts>,
     /// Of its dedicated combiner, if it has one.
@@ -96,7 +96,7 @@ impl<T: Replicable> Replica<T> {
         let combiner = Combiner { cursor, batch: Batch::default(), responses: Vec::new() };
         Self {
             combiner: CachePadded::new(Mutex::new(combiner)),
-            data: DistributedRwLock::from_raw(RawDistributedRwLock::with_slots(cpus), data),
+            data: CachePadded::new(DistributedRwLock::from_raw(RawDistributedRwLock::with_slots(cpus), data)),
             board: Board::new(slots, cpus),
             counts: CachePadded::default(),
             rest: Rest::default(),
