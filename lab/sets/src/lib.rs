@@ -49,6 +49,7 @@ mod over_rlu;
 mod plan;
 mod rcu_htm;
 mod rcu_htm_one_lock;
+mod scratch;
 mod shared;
 mod skip_list;
 mod synchronous_rcu;

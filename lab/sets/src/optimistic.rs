@@ -6,82 +6,15 @@
 //! anew. A thread with nodes locked waits for no reader: each update changes one link after another, and none has to come
 //! later than readers' leaving (`tree.rs`).
 
-use core::mem::{self, ManuallyDrop};
-
 use archipelago_platform::hint::point;
 use archipelago_sync::backoff::Backoff;
 use archipelago_sync::rcu::{Domain, Guard, Reader};
 
 use crate::mechanism::{Conflict, Mechanism, Node, Session};
-use crate::plan::{Plan, Planning};
+use crate::plan::{Commit, Plan, Planning};
 use crate::points;
+use crate::scratch::Scratch;
 use crate::shared::{Reading, Shared, SharedLink};
-
-/// How a decided update happens.
-#[doc(hidden)]
-pub trait Commit: Default + Send + Sync + 'static {
-    /// What lies beside each node.
-    type Beside: Send + Sync;
-
-    /// What an update has from before it is decided until it is done.
-    type Turn<'c>;
-
-    /// For a structure of so many scopes.
-    fn for_scopes(self, _: usize) -> Self {
-        self
-    }
-
-    fn beside(&self) -> Self::Beside;
-
-    /// A node with this beside it has left the structure, or was never in it.
-    fn gone(&self, beside: &Self::Beside);
-
-    /// Outside of the guard, before an update of these scopes is decided that `failed` so often.
-    fn turn<'c>(&'c self, scopes: &'c [usize], failed: u64) -> Self::Turn<'c>;
-
-    /// Does what is planned, if all that it was decided on still holds; whether it did. In the guard in which the plan was
-    /// made.
-    fn commit<const LINKS: usize>(
-        &self,
-        plan: &Plan<LINKS, Self::Beside>,
-        scratch: &mut Scratch,
-        turn: &Self::Turn<'_>,
-    ) -> bool;
-}
-
-/// Memory that a session keeps for its commits.
-#[doc(hidden)]
-#[derive(Default)]
-pub struct Scratch(Vec<usize>);
-
-impl Scratch {
-    /// The size of a thing in words.
-    const fn words<T>() -> usize {
-        const { assert!(size_of::<T>() > 0 && size_of::<T>().is_multiple_of(size_of::<usize>())) };
-        const { assert!(align_of::<T>() == align_of::<usize>()) };
-        size_of::<T>() / size_of::<usize>()
-    }
-
-    /// An empty vector of things of some words each, with the memory of the last one that was kept. Always of the same size,
-    /// or the memory is made anew.
-    pub(super) fn take<T: Copy>(&mut self) -> Vec<T> {
-        let mut kept = mem::take(&mut self.0);
-        if !kept.capacity().is_multiple_of(Self::words::<T>()) {
-            kept = Vec::new();
-        }
-        let mut kept = ManuallyDrop::new(kept);
-        // SAFETY: empty, aligned alike, and a whole number of things fills what was allocated.
-        unsafe { Vec::from_raw_parts(kept.as_mut_ptr().cast(), 0, kept.capacity() / Self::words::<T>()) }
-    }
-
-    /// Keeps its memory.
-    pub(super) fn keep<T: Copy>(&mut self, things: Vec<T>) {
-        let mut things = ManuallyDrop::new(things);
-        let words = things.capacity() * Self::words::<T>();
-        // SAFETY: as above; what is `Copy` needs no drop.
-        self.0 = unsafe { Vec::from_raw_parts(things.as_mut_ptr().cast(), 0, words) };
-    }
-}
 
 /// Structures over RCU with updates of this kind.
 #[derive(Default)]

@@ -3,8 +3,9 @@
 use archipelago_platform::atomic::{AtomicBool, Ordering};
 use archipelago_sync::rcx::{Embedded, Locks, Rcx, Striped};
 
-use crate::optimistic::{Commit, Optimistic, Scratch};
-use crate::plan::Plan;
+use crate::optimistic::Optimistic;
+use crate::plan::{Commit, Plan};
+use crate::scratch::Scratch;
 use crate::shared::Shared;
 
 /// Structures over [`rcx`](archipelago_sync::rcx), with the locks in the nodes. Over [`Rcx::fine_grained`] it is a lock per node.

@@ -12,7 +12,7 @@
 use archipelago_platform::{touch, touch_mut};
 
 use crate::mechanism::{Change, Conflict, Node, Update, View};
-use crate::optimistic::Commit;
+use crate::scratch::Scratch;
 use crate::shared::{Reading, Shared, SharedLink, pointer};
 
 /// A link to be changed.
@@ -100,6 +100,38 @@ impl<const LINKS: usize, X> Plan<LINKS, X> {
     fn pending(&self, node: *mut Shared<LINKS, X>, side: usize) -> Option<usize> {
         self.writes.iter().position(|write| write.node == node && write.side == side)
     }
+}
+
+/// How a decided update happens.
+#[doc(hidden)]
+pub trait Commit: Default + Send + Sync + 'static {
+    /// What lies beside each node.
+    type Beside: Send + Sync;
+
+    /// What an update has from before it is decided until it is done.
+    type Turn<'c>;
+
+    /// For a structure of so many scopes.
+    fn for_scopes(self, _: usize) -> Self {
+        self
+    }
+
+    fn beside(&self) -> Self::Beside;
+
+    /// A node with this beside it has left the structure, or was never in it.
+    fn gone(&self, beside: &Self::Beside);
+
+    /// Outside of the guard, before an update of these scopes is decided that `failed` so often.
+    fn turn<'c>(&'c self, scopes: &'c [usize], failed: u64) -> Self::Turn<'c>;
+
+    /// Does what is planned, if all that it was decided on still holds; whether it did. In the guard in which the plan was
+    /// made.
+    fn commit<const LINKS: usize>(
+        &self,
+        plan: &Plan<LINKS, Self::Beside>,
+        scratch: &mut Scratch,
+        turn: &Self::Turn<'_>,
+    ) -> bool;
 }
 
 /// An update while it is decided on.

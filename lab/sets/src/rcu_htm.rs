@@ -5,8 +5,9 @@
 use archipelago_sync::region::{Change, Changing, Page, Region, Stale};
 use archipelago_sync::version_lock::VersionLock;
 
-use crate::optimistic::{Commit, Optimistic, Scratch};
-use crate::plan::Plan;
+use crate::optimistic::Optimistic;
+use crate::plan::{Commit, Plan};
+use crate::scratch::Scratch;
 use crate::shared::Shared;
 
 /// Structures over RCU with updates in transactions.

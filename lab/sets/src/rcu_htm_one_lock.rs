@@ -16,8 +16,9 @@ use archipelago_platform::pad::CachePadded;
 use archipelago_sync::backoff::Backoff;
 use archipelago_sync::lock::{Mutex, MutexGuard, RawTicket};
 
-use crate::optimistic::{Commit, Optimistic, Scratch};
-use crate::plan::Plan;
+use crate::optimistic::Optimistic;
+use crate::plan::{Commit, Plan};
+use crate::scratch::Scratch;
 
 /// Structures over RCU with updates in transactions beside one lock per scope: a list or tree has one, a hash table one per bucket.
 pub type RcuHtmOneLock = Optimistic<BesideLock>;

@@ -28,6 +28,7 @@ use std::alloc::{alloc, dealloc, handle_alloc_error};
 
 use archipelago_platform::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use archipelago_platform::plain::Plain;
+use archipelago_platform::touch;
 
 use crate::tag::{is_tagged, tagged, untagged};
 use crate::{Set, SetSession, Visit};
@@ -399,6 +400,8 @@ impl FraserSkipList {
 
     /// The first node on level 0 that is not removed.
     fn first<'g>(&'g self, _guard: &'g Guard<'_>) -> Option<NodeRef<'g>> {
+        // The height, which changes, is in the same line.
+        touch(&raw const self.head, size_of::<Box<[Link; LEVELS]>>());
         let mut at = self.head[0].load(Ordering::Acquire);
         // SAFETY: reached in the guard; a marked node's link leads on to nodes that are in the guard as well.
         while let Some(node) = unsafe { NodeRef::met(at) } {

@@ -11,7 +11,8 @@ use core::alloc::Layout;
 
 use crate::cache::Cache;
 use crate::cause::Cause;
-use crate::clock::{Tick, ticks};
+use crate::clock::ticks;
+use crate::config::{Config, Listener, Weigher};
 use crate::entry::Entry;
 use crate::heap::Heap;
 use crate::inner::Inner;
@@ -27,18 +28,30 @@ const WAITING_ENTRIES: usize = 512;
 const WAITING_BYTES: usize = 64 << 10;
 const MOST_SHARDS: usize = 256;
 
-type Weigher<K, V> = Box<dyn Fn(&K, &V) -> usize + Send + Sync>;
-type Listener<K, V> = Box<dyn Fn(&K, &V, Cause) + Send + Sync>;
+impl<K, V> Cache<K, V>
+where
+    K: Hash + Eq + Heap + Send + Sync + 'static,
+    V: Heap + Send + Sync + 'static,
+{
+    /// A cache of at most `capacity` bytes, with S3-FIFO. [`Cache::builder`] has everything else.
+    ///
+    /// ```
+    /// use archipelago_cache::Cache;
+    ///
+    /// let pages: Cache<String, String> = Cache::new(64 << 20);
+    /// pages.insert("/".to_owned(), "<h1>Hello</h1>".to_owned());
+    /// assert!(pages.contains("/"));
+    /// ```
+    pub fn new(capacity: usize) -> Self {
+        Self::builder().bytes(capacity)
+    }
+}
 
-pub(crate) struct Config<K, V> {
-    pub capacity: usize,
-    /// What may wait for readers beside a hundredth of the capacity.
-    pub waiting: usize,
-    pub weigher: Weigher<K, V>,
-    pub listener: Option<Listener<K, V>>,
-    pub live: Option<Duration>,
-    pub idle: Option<Tick>,
-    pub record_hits: bool,
+impl<K, V> Cache<K, V> {
+    /// A builder of a cache.
+    pub fn builder() -> Builder<K, V> {
+        Builder::default()
+    }
 }
 
 /// Makes a [`Cache`]: [`Cache::builder`].

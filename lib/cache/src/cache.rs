@@ -8,10 +8,8 @@ use core::ptr::NonNull;
 use archipelago_platform::time::Duration;
 use archipelago_sync::rcu::Guard;
 
-use crate::builder::Builder;
 use crate::cause::Cause;
 use crate::entry::{Entry, Shared};
-use crate::heap::Heap;
 use crate::inner::Inner;
 use crate::iter::Iter;
 use crate::policy::{Policy, S3Fifo};
@@ -35,32 +33,6 @@ unsafe impl<K: Send + Sync, V: Send + Sync, P: Send, S: Sync> Sync for Cache<K, 
 pub struct Pinned<'c, K, V, P = S3Fifo, S = foldhash::quality::RandomState> {
     inner: &'c Inner<K, V, P, S>,
     guard: Guard<'c>,
-}
-
-impl<K, V> Cache<K, V>
-where
-    K: Hash + Eq + Heap + Send + Sync + 'static,
-    V: Heap + Send + Sync + 'static,
-{
-    /// A cache of at most `capacity` bytes, with S3-FIFO. [`Cache::builder`] has everything else.
-    ///
-    /// ```
-    /// use archipelago_cache::Cache;
-    ///
-    /// let pages: Cache<String, String> = Cache::new(64 << 20);
-    /// pages.insert("/".to_owned(), "<h1>Hello</h1>".to_owned());
-    /// assert!(pages.contains("/"));
-    /// ```
-    pub fn new(capacity: usize) -> Self {
-        Self::builder().bytes(capacity)
-    }
-}
-
-impl<K, V> Cache<K, V> {
-    /// A builder of a cache.
-    pub fn builder() -> Builder<K, V> {
-        Builder::default()
-    }
 }
 
 impl<K, V, P, S> Cache<K, V, P, S>

@@ -8,9 +8,9 @@ use archipelago_platform::thread;
 use archipelago_sync::rcu::{Domain, Guard};
 
 use crate::budget::{Budget, possible};
-use crate::builder::Config;
 use crate::cause::Cause;
 use crate::clock::{Clock, NEVER};
+use crate::config::Config;
 use crate::entry::{Entry, Shared, Times};
 use crate::hits::Hits;
 use crate::makers::Makers;

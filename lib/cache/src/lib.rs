@@ -54,6 +54,7 @@ mod builder;
 mod cache;
 mod cause;
 mod clock;
+mod config;
 mod entry;
 mod few;
 mod heap;

@@ -5,7 +5,7 @@
 //! that was cut later is noticed.
 
 use crate::disk::{DiskFile, read_full, sync, write_all};
-use crate::frame::{FRAME, Frame, Frames, HEADER, Header, MARK, Next, put_mark, put_record};
+use crate::frame::{FRAME, Frame, Frames, HEADER, Header, MARK, Next, put_mark, put_record, random_id};
 use crate::{Disk, Error};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -41,8 +41,7 @@ impl CheckpointWriter {
         name.push(".tmp");
         let temporary = PathBuf::from(name);
         let file = disk.create(&temporary).map_err(Error::io("create", &temporary))?;
-        let header =
-            Header { id: crate::manifest::random(), lane: 0, life: 0, base: 0, closed: 0, highest: 0, synced: 0 };
+        let header = Header { id: random_id(), lane: 0, life: 0, base: 0, closed: 0, highest: 0, synced: 0 };
         let buffer = header.encode().to_vec();
         let (path, salt) = (path.to_owned(), header.salt());
         Ok(Self { disk, path, temporary, file, salt, end: 0, records: 0, buffer, written: 0, committed: false })

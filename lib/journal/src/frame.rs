@@ -8,6 +8,7 @@
 //! damage from a torn tail: a frame before a durable place cannot have been torn by a crash.
 
 use crate::disk::{DiskFile, read_full};
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 
 /// Bytes of a file's header.
@@ -75,6 +76,11 @@ impl Header {
         bytes[16..].copy_from_slice(&self.life.to_le_bytes());
         crc32c::crc32c(&bytes)
     }
+}
+
+/// Returns a number for [`Header::id`] that is unlikely to be drawn again.
+pub(crate) fn random_id() -> u64 {
+    RandomState::new().build_hasher().finish()
 }
 
 pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {

@@ -3,22 +3,10 @@
 use crate::core::Core;
 use crate::frame::MARK;
 use crate::recover::{self, Record, Recovery};
-use crate::{Disk, Error, Options, Policy, locked};
+use crate::{Disk, Error, Options, Policy, Position, locked};
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-
-/// Where a record ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Position {
-    /// Which log file.
-    pub lane: u32,
-    /// Bytes of frames in the lane up to the record's end, ever: rises with each record of the lane, also from one opening of the
-    /// journal to the next.
-    pub place: u64,
-    /// The record's epoch.
-    pub epoch: u64,
-}
 
 /// Log files with group commit. Shared by reference among threads; see the [crate's page](crate).
 pub struct Journal {

@@ -89,6 +89,7 @@ mod journal;
 mod lane;
 mod manifest;
 mod options;
+mod position;
 mod recover;
 mod segment;
 mod simulated;
@@ -96,8 +97,9 @@ mod simulated;
 pub use checkpoint::{CheckpointWriter, read_checkpoint, write_checkpoint};
 pub use disk::{Disk, DiskFile, DiskLock, Real};
 pub use error::Error;
-pub use journal::{Journal, Position};
+pub use journal::Journal;
 pub use options::{Options, Policy};
+pub use position::Position;
 pub use recover::{Cut, Record, Recovery};
 pub use simulated::{Call, Fault, SECTOR, Simulated};
 

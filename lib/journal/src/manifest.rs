@@ -1,9 +1,8 @@
 //! The file `manifest`: what a directory is, and what recovery has to know beyond the segments. Replaced as a whole.
 
 use crate::checkpoint::{read_checkpoint, write_checkpoint};
-use crate::frame::u64_at;
+use crate::frame::{random_id, u64_at};
 use crate::{Disk, Error, Options};
-use std::hash::{BuildHasher, Hasher};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -29,7 +28,7 @@ pub(crate) struct Manifest {
 impl Manifest {
     pub(crate) fn new(options: &Options) -> Self {
         let (epochs, first) = (options.epochs, vec![0; options.lanes]);
-        Self { id: random(), life: 0, epochs, born: false, first, void: Vec::new() }
+        Self { id: random_id(), life: 0, epochs, born: false, first, void: Vec::new() }
     }
 
     pub(crate) fn path(directory: &Path) -> PathBuf {
@@ -87,9 +86,4 @@ impl Manifest {
         );
         Err(Error::Options { what })
     }
-}
-
-/// Returns a number that is unlikely to be drawn again.
-pub(crate) fn random() -> u64 {
-    std::hash::RandomState::new().build_hasher().finish()
 }

@@ -11,6 +11,57 @@ use crate::board::{Refused, Sleeper, SlotId};
 use crate::poison::Poisoned;
 use crate::reentry;
 
+impl<T: Replicable> Handle<T> {
+    /// As [`write`](Self::write), for tasks: where a thread would wait for a combiner, the task is suspended and the
+    /// combiner wakes it. A task that finds no combiner combines while it is polled. Works with any executor.
+    ///
+    /// Dropped before it is ready, the operation may or may not be carried out.
+    ///
+    /// ```
+    /// use archipelago::replicate::{FromFns, Replicated};
+    ///
+    /// # let get = |sum: &u64, (): &()| *sum;
+    /// # let add = |sum: &mut u64, more: &u64| { *sum += more; *sum };
+    /// let sum = Replicated::new(|| FromFns::new(0, get, add));
+    /// # fn block_on<F: Future>(future: F) -> F::Output {
+    /// #     let (mut future, waker) = (std::pin::pin!(future), std::task::Waker::noop());
+    /// #     loop {
+    /// #         let polled = future.as_mut().poll(&mut std::task::Context::from_waker(waker));
+    /// #         if let std::task::Poll::Ready(output) = polled { return output }
+    /// #     }
+    /// # }
+    /// let mut sum = sum.handle();
+    /// assert_eq!(block_on(async { sum.write_async(42).await })?, 42);
+    /// # Ok::<(), archipelago::replicate::Poisoned>(())
+    /// ```
+    pub fn write_async(&mut self, operation: T::Write) -> WriteFuture<'_, T> {
+        WriteFuture::new(self, operation)
+    }
+
+    /// As [`read`](Self::read), for tasks: see [`write_async`](Self::write_async).
+    ///
+    /// ```
+    /// use archipelago::replicate::{FromFns, Replicated};
+    ///
+    /// # let get = |sum: &u64, (): &()| *sum;
+    /// # let add = |sum: &mut u64, more: &u64| { *sum += more; *sum };
+    /// let sum = Replicated::new(|| FromFns::new(0, get, add));
+    /// # fn block_on<F: Future>(future: F) -> F::Output {
+    /// #     let (mut future, waker) = (std::pin::pin!(future), std::task::Waker::noop());
+    /// #     loop {
+    /// #         let polled = future.as_mut().poll(&mut std::task::Context::from_waker(waker));
+    /// #         if let std::task::Poll::Ready(output) = polled { return output }
+    /// #     }
+    /// # }
+    /// let mut sum = sum.handle();
+    /// assert_eq!(block_on(async { sum.read_async(&()).await })?, 0);
+    /// # Ok::<(), archipelago::replicate::Poisoned>(())
+    /// ```
+    pub fn read_async<'h>(&'h mut self, operation: &'h T::Read) -> ReadFuture<'h, T> {
+        ReadFuture::new(self, operation)
+    }
+}
+
 /// A changing operation under way: see [`Handle::write_async`].
 #[must_use = "a future does nothing unless it is awaited"]
 pub struct WriteFuture<'h, T: Replicable> {

@@ -1,0 +1,21 @@
+//! What a builder tells its cache.
+
+use archipelago_platform::time::Duration;
+
+use crate::cause::Cause;
+use crate::clock::Tick;
+
+pub(crate) type Weigher<K, V> = Box<dyn Fn(&K, &V) -> usize + Send + Sync>;
+pub(crate) type Listener<K, V> = Box<dyn Fn(&K, &V, Cause) + Send + Sync>;
+
+/// What a cache does as long as it is.
+pub(crate) struct Config<K, V> {
+    pub capacity: usize,
+    /// What may wait for readers beside a hundredth of the capacity.
+    pub waiting: usize,
+    pub weigher: Weigher<K, V>,
+    pub listener: Option<Listener<K, V>>,
+    pub live: Option<Duration>,
+    pub idle: Option<Tick>,
+    pub record_hits: bool,
+}
