@@ -1,7 +1,8 @@
 //! One operation on a map, with a session that is kept and with one made for it.
 
 use archipelago_benches::{counter, scatter};
-use archipelago_index::{Art, HydraList, OrderedIndex, OrderedSession};
+use archipelago_index::map::{Kind, Map};
+use archipelago_index::{Art, BLinkTree, EunoBTree, EunoSkipList, HydraList, OrderedIndex, OrderedSession};
 use divan::{Bencher, black_box};
 
 /// Entries: in the first-level caches, and far beyond the last one.
@@ -81,4 +82,40 @@ fn art_get(bencher: Bencher, size: u64) {
 fn art_pin_and_get(bencher: Bencher, size: u64) {
     let (art, mut key) = (art(size), keys(size));
     bencher.bench_local(|| art.pin().get(&key()));
+}
+
+/// Entries of a queue.
+const QUEUED: u64 = 10_000;
+
+/// An entry goes in at one end of `map` and the oldest goes out at the other, or by its key: two operations.
+fn queue<S: Kind>(map: &Map<S, u64, u64>, bencher: Bencher, by_key: bool) {
+    let map = map.pin();
+    (0..QUEUED).for_each(|key| _ = map.insert(key, key));
+    let mut next = counter();
+    bencher.bench_local(|| {
+        let oldest = next();
+        map.insert(oldest + QUEUED, oldest);
+        if by_key { map.remove(&oldest) } else { map.pop_first().map(|(_, value)| value) }
+    });
+}
+
+#[divan::bench(args = [false, true])]
+fn hydralist_queue(bencher: Bencher, by_key: bool) {
+    queue(&HydraList::new(), bencher, by_key);
+}
+
+#[divan::bench(args = [false, true])]
+fn blink_queue(bencher: Bencher, by_key: bool) {
+    let map: BLinkTree<u64, u64> = BLinkTree::new();
+    queue(&map, bencher, by_key);
+}
+
+#[divan::bench(args = [false, true])]
+fn euno_queue(bencher: Bencher, by_key: bool) {
+    queue(&EunoBTree::new(), bencher, by_key);
+}
+
+#[divan::bench(args = [false, true])]
+fn euno_skip_list_queue(bencher: Bencher, by_key: bool) {
+    queue(&EunoSkipList::new(), bencher, by_key);
 }

@@ -429,3 +429,27 @@ fn nothing_is_left_where_keys_were_removed_in_order() {
     check::<Tree>();
     check::<Skip>();
 }
+
+/// What leaves a chunk that is in order leaves the others there, each with its tag, whatever their places in a word of tags.
+#[test]
+fn each_entry_can_leave_a_chunk_in_order() {
+    fn check<S: Kind>(map: &Map<S, u64, u64>) {
+        let session = map.pin();
+        for count in [1, 8, 9, 16, SLOTS as u64].into_iter().filter(|&count| count <= sized(SLOTS as u64, 9)) {
+            for gone in 0..count {
+                (0..count).for_each(|key| _ = session.insert(key, key));
+                assert_eq!(session.remove(&gone), Some(gone));
+                map.check_invariants();
+                let left = (0..count).filter(|&key| key != gone);
+                assert!(session.iter().map(|(key, _)| key).eq(left.clone()), "{gone} of {count}");
+                assert!((0..count).all(|key| (session.get(&key) == Some(key)) == (key != gone)), "{gone} of {count}");
+                left.for_each(|key| assert_eq!(session.remove(&key), Some(key), "{gone} of {count}"));
+            }
+        }
+    }
+    let _beside = beside();
+    for transactions in [true, false] {
+        check::<Tree>(&EunoBTree::builder().transactions(transactions).build());
+        check::<Skip>(&EunoSkipList::builder().transactions(transactions).build());
+    }
+}

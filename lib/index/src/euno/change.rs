@@ -275,22 +275,39 @@ fn close(change: &mut impl Changing, page: &impl Run, slot: usize) {
     let sorted = page.sorted().map_or(0, |word| change.get(word) as usize);
     // What is in order stays in order: removals in key order (queues, expiry) keep scans cheap.
     let left = if sorted == count {
-        (slot..last).for_each(|to| copy(change, page, to + 1, to));
+        shift(change, page, slot, last);
         last
     } else {
-        copy(change, page, last, slot);
+        move_last(change, page, slot, last);
         sorted.min(slot)
     };
     if let Some(word) = page.sorted().filter(|_| left != sorted) {
         change.set(word, left as u64);
     }
+}
+
+/// Lets the last entry take the place of another, or of itself, and clears its slot.
+#[inline]
+fn move_last(change: &mut impl Changing, page: &impl Slots, slot: usize, last: usize) {
+    let look = InChange(change);
+    let (entry, tag) = (page.pair(&look, last), page.tag(&look, last));
+    write(change, page, slot, entry, tag);
     let tags = change.get(&page.tags()[last / 8]);
     page.retag(last, 0, |_: &Word| tags, |word, value| change.set(word, value));
 }
 
+/// Shifts what is behind `slot`, up to the last entry, into the place before it. Tags go eight at a time: one by one, each would
+/// wait for the word that the one before has written.
 #[inline]
-fn copy(change: &mut impl Changing, page: &impl Slots, from: usize, to: usize) {
-    let look = InChange(change);
-    let (entry, tag) = (page.pair(&look, from), page.tag(&look, from));
-    write(change, page, to, entry, tag);
+fn shift(change: &mut impl Changing, page: &impl Slots, slot: usize, last: usize) {
+    for pair in page.entries()[slot..=last].windows(2) {
+        change.set(&pair[0].key, change.get(&pair[1].key));
+        change.set(&pair[0].value, change.get(&pair[1].value));
+    }
+    let (words, mut kept) = (&page.tags()[slot / 8..=last / 8], (1 << (slot % 8 * 8)) - 1);
+    for (at, word) in words.iter().enumerate() {
+        let (seen, next) = (change.get(word), words.get(at + 1).map_or(0, |next| change.get(next)));
+        change.set(word, seen & kept | (seen >> 8 | next << 56) & !kept);
+        kept = 0;
+    }
 }

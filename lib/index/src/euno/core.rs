@@ -4,6 +4,7 @@ use super::change::{Insert, InsertPart, Mark, New, Remove, Removed, Replace};
 use super::chunk::{Chunk, Scatter, Slots};
 use super::find::{Find, Found, Locate, Spot};
 use super::form::ChunkForm;
+use super::held::Held;
 use super::index::{Aim, Index};
 use super::look::Alone;
 use super::memory::Memory;
@@ -18,7 +19,7 @@ use archipelago_platform::hint::point;
 use archipelago_platform::sync::{Mutex, Weak};
 use archipelago_sync::backoff::Backoff;
 use archipelago_sync::rcu::{Domain, Guard, Owner};
-use archipelago_sync::region::{Region, Stale};
+use archipelago_sync::region::{Change as _, Region, Stale};
 use archipelago_sync::version_lock::Version;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
@@ -275,8 +276,30 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
             }
             // Unproven, but the version says whether it is true.
             None if chunk.is_scattered(&Alone) => self.region.update(chunk, version, Mark { spot, tag, expected }),
-            None => self.region.update(chunk, version, Remove::<F, _, _> { chunk, page: chunk, key, tag, expected }),
+            None => {
+                let remove = Remove::<F, _, _> { chunk, page: chunk, key, tag, expected };
+                match self.region.is_transactional() {
+                    true => self.region.update(chunk, version, remove),
+                    false => Self::take_by_hand(chunk, version, remove),
+                }
+            }
         }
+    }
+
+    /// Takes a key out of a quiet chunk under its lock. A region's change would note each word that it overwrites, in case it does not come
+    /// to its end; this one shifts a chunk's entries, and nothing ends it in between.
+    #[inline]
+    fn take_by_hand(
+        chunk: &Chunk<I::Size>,
+        version: Version,
+        remove: Remove<'_, '_, F, I::Size, Chunk<I::Size>>,
+    ) -> Result<Option<Removed>, Stale> {
+        let mut held = Held::wait_at(chunk, version).ok_or(Stale)?;
+        let removed = remove.run(&mut Alone)?;
+        if removed.is_some() {
+            held.change();
+        }
+        Ok(removed)
     }
 
     /// What is left to do after an entry was taken out: its word is the caller's.
