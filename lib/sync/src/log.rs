@@ -131,8 +131,8 @@ pub struct Full;
 
 /// The log. See the module's text.
 pub struct Log<Op> {
-    /// Which log it is: cursors of others are refused.
-    identity: Arc<()>,
+    /// Which log it is: cursors of others are refused. Apart, as `local_tails`.
+    identity: CachePadded<Arc<()>>,
     tail: CachePadded<AtomicU64>,
     completed: CachePadded<AtomicU64>,
     min: CachePadded<AtomicU64>,
@@ -147,9 +147,8 @@ impl<Op: Send + Sync> Log<Op> {
     /// powers of two. The cursors are the replicas', in order.
     pub fn new(readers: usize, capacity: usize, largest: usize) -> (Self, Vec<Cursor<Op>>) {
         let generations = Generations::new(capacity, largest);
-        let identity = Arc::new(());
         let log = Self {
-            identity,
+            identity: CachePadded::new(Arc::new(())),
             tail: CachePadded::new(AtomicU64::new(0)),
             completed: CachePadded::new(AtomicU64::new(0)),
             min: CachePadded::new(AtomicU64::new(0)),
@@ -157,7 +156,7 @@ impl<Op: Send + Sync> Log<Op> {
             recycler: Recycler::new(generations.place(0, 0)),
             generations,
         };
-        let cursor = |reader| Cursor { log: log.identity.clone(), reader, place: log.generations.place(0, 0) };
+        let cursor = |reader| Cursor { log: Arc::clone(&log.identity), reader, place: log.generations.place(0, 0) };
         let cursors = (0..readers).map(cursor).collect();
         (log, cursors)
     }
