@@ -4,7 +4,7 @@
 //! that it kept last: neither goes through the allocator, and the next block's lines are fetched before they are asked for. Most
 //! of them are in no processor's cache, and to write a kilobyte there takes as long as half of an insertion.
 
-use core::mem::{MaybeUninit, needs_drop};
+use core::mem::needs_drop;
 use core::ptr::null_mut;
 
 use archipelago_platform::atomic::{AtomicPtr, AtomicUsize, Ordering::Relaxed};
@@ -13,10 +13,7 @@ use archipelago_platform::pad::CachePadded;
 use archipelago_platform::per_thread::PerThread;
 use archipelago_platform::thread;
 
-use crate::entry::Entry;
-
-/// The memory of an entry.
-pub(crate) type Block<K, V> = Box<MaybeUninit<Entry<K, V>>>;
+use crate::entry::{Block, Entry};
 
 /// What a thread keeps, in bytes, where entries own memory beside their blocks: its bag may be full of that then.
 const BESIDE: usize = 16 << 10;

@@ -320,9 +320,9 @@ where
         self.remove_all(Cause::Removed, |entry| is_invalid(entry.key(), entry.value()))
     }
 
-    /// Takes out what has expired, and gives memory back that nothing needs any more, of what threads keep for entries to come that of
-    /// the calling one. Returns how many entries have left. Expired
-    /// entries are never found; until this is called they take room as others do, and leave as others do. O(capacity).
+    /// Takes out what has expired, and gives memory back that nothing needs any more; of what threads keep for entries to come, the
+    /// calling thread's. Returns how many entries have left. Expired entries are never found; until this is called they take room
+    /// as others do, and leave as others do. O(capacity).
     pub fn sync(&self) -> usize {
         let now = self.inner.clock.now();
         let expired =

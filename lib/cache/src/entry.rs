@@ -1,13 +1,13 @@
 //! What is cached: a key, a value, and what a policy knows of them.
 
 use core::marker::PhantomData;
+use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 
 use archipelago_platform::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use archipelago_platform::hint::prefetch_read;
 use archipelago_platform::{touch, touch_mut};
 
-use crate::blocks::Block;
 use crate::clock::{NEVER, Tick};
 
 /// The part of an entry that does not depend on the types of key and value. It comes first, so that a pointer to it is one to
@@ -85,6 +85,9 @@ pub(crate) struct Entry<K, V> {
     key: K,
     value: V,
 }
+
+/// The memory of an entry.
+pub(crate) type Block<K, V> = Box<MaybeUninit<Entry<K, V>>>;
 
 /// A pointer to an entry that is, or was, in the table: the table owns it until it is retired.
 pub(crate) type Shared<K, V> = NonNull<Entry<K, V>>;

@@ -1,7 +1,6 @@
 //! The cache itself: shards, the bound, and how something comes in and goes out.
 
 use core::hash::{BuildHasher, Hash};
-use core::mem::MaybeUninit;
 
 use archipelago_platform::pad::CachePadded;
 use archipelago_platform::per_thread::PerThread;
@@ -14,7 +13,7 @@ use crate::budget::{Budget, possible};
 use crate::cause::Cause;
 use crate::clock::{Clock, NEVER};
 use crate::config::Config;
-use crate::entry::{Entry, Shared, Times};
+use crate::entry::{Block, Entry, Shared, Times};
 use crate::hits::Hits;
 use crate::makers::Makers;
 use crate::policy::Policy;
@@ -61,7 +60,7 @@ struct Leaving<'a, K, V, P, S> {
 unsafe fn reclaim<K, V>(object: *mut (), context: *mut ()) {
     // SAFETY: the caller's promise. The block is freed if a destructor panics.
     unsafe {
-        let mut block = Box::from_raw(object.cast::<MaybeUninit<Entry<K, V>>>());
+        let mut block: Block<K, V> = Box::from_raw(object.cast());
         block.assume_init_drop();
         (*context.cast::<Blocks<K, V>>()).keep(block);
     }
