@@ -150,7 +150,8 @@ where
     /// A new entry. Runs the user's hash and weigher.
     fn entry(&self, key: K, value: V, time: Option<Duration>) -> Shared<K, V> {
         let (hash, weight) = (self.inner.hash(&key), (self.inner.config.weigher)(&key, &value));
-        Entry::boxed(key, value, hash, weight, self.inner.times(time))
+        let times = self.inner.times(time);
+        Entry::within(self.inner.blocks.take(), key, value, hash, weight, times)
     }
 
     /// The value of `key`, or what `make` makes of it, which is put in. However many threads and tasks ask for a key, one makes
@@ -319,8 +320,9 @@ where
         self.remove_all(Cause::Removed, |entry| is_invalid(entry.key(), entry.value()))
     }
 
-    /// Takes out what has expired, and gives memory back that nothing needs any more. Returns how many entries have left. Expired
-    /// entries are never found; until this is called they take room as others do, and leave as others do. O(capacity).
+    /// Takes out what has expired, and gives memory back that nothing needs any more; of what threads keep for entries to come, the
+    /// calling thread's. Returns how many entries have left. Expired entries are never found; until this is called they take room
+    /// as others do, and leave as others do. O(capacity).
     pub fn sync(&self) -> usize {
         let now = self.inner.clock.now();
         let expired =
@@ -329,6 +331,7 @@ where
         self.inner.shards().iter().for_each(|shard| shard.lock().shrink(&guard));
         drop(guard);
         self.inner.domain().collect();
+        self.inner.blocks.free(usize::MAX);
         expired
     }
 

@@ -1,6 +1,7 @@
 //! What is cached: a key, a value, and what a policy knows of them.
 
 use core::marker::PhantomData;
+use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 
 use archipelago_platform::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -85,11 +86,27 @@ pub(crate) struct Entry<K, V> {
     value: V,
 }
 
+/// The memory of an entry.
+pub(crate) type Block<K, V> = Box<MaybeUninit<Entry<K, V>>>;
+
 /// A pointer to an entry that is, or was, in the table: the table owns it until it is retired.
 pub(crate) type Shared<K, V> = NonNull<Entry<K, V>>;
 
 impl<K, V> Entry<K, V> {
-    pub fn boxed(key: K, value: V, hash: u64, weight: usize, Times { last, deadline }: Times) -> Shared<K, V> {
+    #[cfg(test)]
+    pub fn boxed(key: K, value: V, hash: u64, weight: usize, times: Times) -> Shared<K, V> {
+        Self::within(Box::new_uninit(), key, value, hash, weight, times)
+    }
+
+    /// An entry in this block. Does not panic.
+    pub fn within(
+        mut block: Block<K, V>,
+        key: K,
+        value: V,
+        hash: u64,
+        weight: usize,
+        Times { last, deadline }: Times,
+    ) -> Shared<K, V> {
         let header = Header {
             hash,
             weight,
@@ -98,15 +115,14 @@ impl<K, V> Entry<K, V> {
             place: AtomicU64::new(0),
             marks: AtomicU32::new(0),
         };
-        let mut entry = Box::<Self>::new_uninit();
-        let at = entry.as_mut_ptr();
+        let at = block.as_mut_ptr();
         // Part by part: a value that is moved into its place is not copied into an entry on the stack before.
         // SAFETY: in the bounds of the allocation, all of which is initialized.
         let entry = unsafe {
             (&raw mut (*at).header).write(header);
             (&raw mut (*at).key).write(key);
             (&raw mut (*at).value).write(value);
-            Box::leak(entry.assume_init())
+            Box::leak(block.assume_init())
         };
         touch_mut(entry, size_of::<Self>());
         NonNull::from(entry)

@@ -4,14 +4,16 @@ use core::hash::{BuildHasher, Hash};
 
 use archipelago_platform::pad::CachePadded;
 use archipelago_platform::per_thread::PerThread;
+use archipelago_platform::sync::Arc;
 use archipelago_platform::thread;
 use archipelago_sync::rcu::{Domain, Guard};
 
+use crate::blocks::Blocks;
 use crate::budget::{Budget, possible};
 use crate::cause::Cause;
 use crate::clock::{Clock, NEVER};
 use crate::config::Config;
-use crate::entry::{Entry, Shared, Times};
+use crate::entry::{Block, Entry, Shared, Times};
 use crate::hits::Hits;
 use crate::makers::Makers;
 use crate::policy::Policy;
@@ -40,6 +42,8 @@ pub(crate) struct Inner<K, V, P, S> {
     pub hits: PerThread<CachePadded<Hits>>,
     /// Declared behind the shards: what has been retired is reclaimed when they are gone.
     domain: Domain,
+    /// Declared behind the domain, and in a place of its own: what is reclaimed comes there.
+    pub blocks: Arc<Blocks<K, V>>,
 }
 
 /// What has left, to be retired and told of without a lock; on a panic, retired all the same.
@@ -47,6 +51,19 @@ struct Leaving<'a, K, V, P, S> {
     inner: &'a Inner<K, V, P, S>,
     guard: &'a Guard<'a>,
     gone: Gone<K, V>,
+}
+
+/// Drops an entry, and keeps its block.
+///
+/// # Safety
+/// `object` is an entry that no other thread frees or uses, `context` the `Blocks` of its cache.
+unsafe fn reclaim<K, V>(object: *mut (), context: *mut ()) {
+    // SAFETY: the caller's promise. The block is freed if a destructor panics.
+    unsafe {
+        let mut block: Block<K, V> = Box::from_raw(object.cast());
+        block.assume_init_drop();
+        (*context.cast::<Blocks<K, V>>()).keep(block);
+    }
 }
 
 /// Entries of a bag.
@@ -69,18 +86,23 @@ impl<K, V, P, S> Inner<K, V, P, S> {
 }
 
 impl<K, V, P, S> Leaving<'_, K, V, P, S> {
-    /// Retires what has left, and tells the listener.
-    fn settle(&mut self) {
+    /// Retires what has left, and tells the listener. Each but `come` of them is replaced by none: a block fewer is kept for those that
+    /// come, so that what waits and what is kept are no more together than a bag.
+    fn settle(&mut self, come: usize) {
+        let mut left = 0_usize;
         while let Some((entry, cause)) = self.gone.pop() {
             // SAFETY: taken out under a lock by this thread, so retired once, and under the guard, which outlives the reference.
             let entry = unsafe {
                 let weight = entry.as_ref().header().weight;
                 // A destructor of what was retired earlier may run here, and panic: this one has been handed over by then.
-                self.guard.retire_box_sized(entry.as_ptr(), weight);
+                let blocks = Arc::as_ptr(&self.inner.blocks).cast_mut().cast();
+                self.guard.retire_sized(entry.as_ptr().cast(), weight, blocks, reclaim::<K, V>);
                 entry.as_ref()
             };
+            left += 1;
             self.inner.tell(entry, cause);
         }
+        self.inner.blocks.free(left.saturating_sub(come));
     }
 }
 
@@ -131,6 +153,7 @@ where
             makers: Makers::new(shards),
             hits: PerThread::new(),
             domain: Domain::new().with_bag_limit(bag_entries::<K, V>()).with_bag_bytes(bag),
+            blocks: Arc::new(Blocks::beside(BAG)),
         }
     }
 
@@ -258,7 +281,8 @@ where
                 drop(entry);
             }
         }
-        leaving.settle();
+        leaving.settle(1);
+        self.blocks.foresee();
         placed
     }
 
@@ -351,7 +375,7 @@ where
             shard.counts_mut().expirations += u64::from(removed && cause == Cause::Expired);
             removed
         };
-        leaving.settle();
+        leaving.settle(0);
         removed
     }
 
@@ -375,7 +399,7 @@ where
                     excess -= shard.yield_room(guard, excess.min(part as usize), &mut leaving.gone);
                     shard.shrink(guard);
                 }
-                leaving.settle();
+                leaving.settle(0);
             }
             excess -= self.budget.take_some(excess);
             parts = (1, 1);

@@ -49,6 +49,7 @@
 //! how the bound is kept without a common counter, `makers.rs` how one maker a key is found. MV-RLU's and RCX's papers put their
 //! mechanisms into Kyoto Cabinet's cache (thesis §3.6, figure 3.10); of its slots, trees and LRU lists nothing is here.
 
+mod blocks;
 mod budget;
 mod builder;
 mod cache;

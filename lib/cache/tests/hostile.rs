@@ -63,6 +63,35 @@ fn crowds_stay_within_the_bound() {
     }
 }
 
+/// What threads keep for entries to come is within the bound, whichever comes or goes, and is freed with the cache.
+#[test]
+fn what_threads_keep_is_little_and_freed() {
+    let _alone = alone();
+    const CAPACITY: usize = 8 << 20;
+    const THREADS: usize = 16;
+    let before = HEAP.bytes();
+    let cache: Cache<u64, [u8; 1_000]> = Cache::new(CAPACITY);
+    HEAP.reset_peak();
+    crowd(THREADS, duration() / 4, |thread, end| {
+        let mut state = thread as u64;
+        while Instant::now() < end {
+            let key = random(&mut state) % 10_000;
+            (key..key + 200).for_each(|key| _ = cache.insert(key, [1; 1_000]));
+            (key..key + 150).for_each(|key| _ = cache.remove(&key));
+        }
+    });
+    let peak = HEAP.peak() - before;
+    println!("{} KiB at the most, of {}", peak >> 10, bound(CAPACITY, THREADS) >> 10);
+    assert!(peak <= bound(CAPACITY, THREADS), "{peak} bytes");
+    cache.clear();
+    cache.sync();
+    let left = HEAP.bytes() - before;
+    assert!(left <= cache.stats().overhead_bytes + THREADS * OF_A_THREAD, "{left} bytes");
+    drop(cache);
+    let left = HEAP.bytes().saturating_sub(before);
+    assert!(left <= 64 << 10, "{left} bytes are lost");
+}
+
 #[test]
 fn a_reader_that_stays_costs_hits_and_no_memory() {
     let _alone = alone();

@@ -5,6 +5,7 @@ use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use archipelago_check::drops::DropCounter;
 use archipelago_check::hostile::{
@@ -465,4 +466,31 @@ fn the_ends_of_the_key_type_are_points_like_others() {
     assert!(
         map.ranges().iter().all(|(range, value)| range.clone().all(|point| taken[usize::from(point)] == Some(*value)))
     );
+}
+
+/// A change that waits for a leaf which another change splits meanwhile is made in the leaves that have come in its place.
+#[test]
+fn changes_that_wait_for_a_leaf_find_its_successors() {
+    let _beside = beside();
+    for _ in 0..5 {
+        let map: RangeMap<u64, u64> = (0..16).map(|at| (at * 10..at * 10 + 9, at)).collect();
+        let begins = AtomicU64::new(0);
+        thread::scope(|scope| {
+            map.change(4..5, |_, value| {
+                let (map, begins) = (&map, &begins);
+                scope.spawn(move || {
+                    begins.store(1, Ordering::Relaxed);
+                    map.insert(5..6, 100);
+                });
+                while begins.load(Ordering::Relaxed) == 0 {
+                    thread::yield_now();
+                }
+                // It comes to the leaf meanwhile, and waits for this change, which makes more ranges of one than the leaf has room for.
+                thread::sleep(Duration::from_millis(10));
+                value + 50
+            });
+        });
+        assert_eq!([3, 4, 5, 6].map(|point| map.get(point)), [Some(0), Some(50), Some(100), Some(0)]);
+        map.check_invariants();
+    }
 }
