@@ -243,8 +243,8 @@ mod tests {
         assert!(course.steady());
     }
 
-    /// Until 256 us the pace rises by half with each doubling of the time, in steps that fall on the looks. The quarters of each
-    /// look agree, and only the previous look differs.
+    /// Until 256 us the pace rises by half with each doubling of the time, in steps that fall on the looks. The
+    /// quarters of each look agree, and only the comparison with the previous look fails.
     #[test]
     fn a_drift_between_looks_is_waited_for() {
         let course = Course::new(WISH, 0);
