@@ -102,8 +102,8 @@ impl<K, V> Entry<K, V> {
         let mut entry = Box::<Self>::new_uninit();
         let at = entry.as_mut_ptr();
         // The fields are written one by one, so that the value is moved directly into the allocation and not
-        // through an entry on the stack. SAFETY: in the bounds of the allocation, all of which is
-        // initialized.
+        // through an entry on the stack.
+        // SAFETY: in the bounds of the allocation, all of which is initialized.
         let entry = unsafe {
             (&raw mut (*at).header).write(header);
             (&raw mut (*at).key).write(key);
