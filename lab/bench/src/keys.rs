@@ -1,4 +1,4 @@
-//! Keys to measure with: where they come from, and what a benchmark must be able to do with one.
+//! Keys for benchmarks: their sources, and the trait of key types that benchmarks need.
 //!
 //! A [`KeySet`] is made once, from the seed, before anything is timed. Its keys are distinct. `loaded` is in the order
 //! of loading: shuffled, except for sequential keys; `fresh` is held back for the workloads that insert new keys.
@@ -18,41 +18,41 @@ use rand::{RngExt, SeedableRng};
 
 use crate::failure::Failure;
 
-/// A key type that indexes are measured with. There are two, one for each form: `u64` and `Vec<u8>`.
+/// A key type that indexes are measured with. Two types implement it, one for each form: `u64` and `Vec<u8>`.
 pub trait BenchKey: Key + Ord + Debug {
     /// The key as an owned byte string in the same order, for peers that know only byte strings.
     type Raw: AsRef<[u8]> + Clone + Debug + Send + Sync + 'static;
 
-    /// The key for people.
+    /// Returns the key as readable text.
     fn readable(&self) -> String {
         format!("{self:?}")
     }
 
-    /// The key as scans show it.
+    /// Returns the key as scans show it.
     fn shown(&self) -> Self::Ref<'_>;
 
-    /// The key that a scan showed.
+    /// Returns the key that a scan showed.
     fn from_shown(shown: Self::Ref<'_>) -> Self;
 
-    /// Reads what a scan showed of a key, so that no index gets away with not fetching it.
+    /// Reads a key that a scan showed, so that every index pays for fetching the key.
     fn touch(shown: Self::Ref<'_>) -> u64;
 
     /// See [`BenchKey::Raw`].
     fn raw(&self) -> Self::Raw;
 
-    /// Calls `f` with the bytes of [`raw`](BenchKey::raw), without making one.
+    /// Calls `f` with the bytes of [`raw`](BenchKey::raw), without an allocation.
     fn with_raw<R>(&self, f: impl FnOnce(&[u8]) -> R) -> R;
 
-    /// What a scan shows of the key with these raw bytes.
+    /// Returns the key with these raw bytes as scans show it.
     fn shown_of_raw(raw: &[u8]) -> Self::Ref<'_>;
 
-    /// Bytes that a copy of the key occupies, about.
+    /// Returns about how many bytes a copy of the key occupies.
     fn footprint(&self) -> usize;
 
-    /// `count` keys to load and `fresh` more, of a synthetic `kind` that is of this type.
+    /// Makes `count` keys to load and `fresh` more. `kind` is synthetic, and its keys have this type.
     fn synthetic(kind: &KeyKind, count: usize, fresh: usize, seed: u64) -> KeySet<Self>;
 
-    /// A key that most likely was never made before.
+    /// Makes a key that most likely was never made before.
     fn unseen(rng: &mut SmallRng) -> Self;
 }
 
@@ -119,7 +119,7 @@ impl BenchKey for Vec<u8> {
 
     #[inline]
     fn touch(shown: &[u8]) -> u64 {
-        // The first and the last byte: on one or two lines, whatever lies between.
+        // Only the first and the last byte are read: they touch one or two cache lines, however long the key is.
         let ends = shown.first().zip(shown.last()).map_or(0, |(first, last)| u64::from(*first) << 8 | u64::from(*last));
         ends ^ shown.len() as u64
     }
@@ -149,12 +149,12 @@ impl BenchKey for Vec<u8> {
     }
 
     fn unseen(rng: &mut SmallRng) -> Vec<u8> {
-        // Of so large a number.
+        // No other key has this number.
         synthetic::email(u64::MAX, rng)
     }
 }
 
-/// Which keys.
+/// The kinds of keys that a benchmark can use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeyKind {
     /// Uniformly random `u64`.
@@ -170,10 +170,10 @@ pub enum KeyKind {
 }
 
 impl KeyKind {
-    /// The names of the kinds that are not a file.
+    /// The names of the synthetic kinds.
     pub const NAMES: &'static str = "int, clustered, sequential, email";
 
-    /// Never fails: what is no kind's name is a file's.
+    /// Returns the kind with this name, or [`File`](Self::File) with `text` as its path if no kind has this name.
     pub fn parse(text: impl AsRef<OsStr>) -> KeyKind {
         let text = text.as_ref();
         match text.to_str() {
@@ -185,7 +185,7 @@ impl KeyKind {
         }
     }
 
-    /// The name in reports.
+    /// Returns the name for reports.
     pub fn name(&self) -> Cow<'_, str> {
         Cow::Borrowed(match self {
             KeyKind::Int => "int",
@@ -197,13 +197,13 @@ impl KeyKind {
         })
     }
 
-    /// Whether these are byte strings rather than `u64`.
+    /// Returns whether the keys are byte strings rather than `u64`.
     pub fn is_bytes(&self) -> bool {
         matches!(self, KeyKind::Email | KeyKind::File(_))
     }
 }
 
-/// Distinct keys in loading order, and some held back.
+/// Distinct keys in loading order, and keys that are held back.
 pub struct KeySet<K> {
     /// Keys that an index is loaded with.
     pub loaded: Vec<K>,
@@ -213,7 +213,7 @@ pub struct KeySet<K> {
     pub duplicates: usize,
 }
 
-/// `count` keys to load and `fresh` more, of a synthetic `kind` that is words.
+/// Makes `count` keys to load and `fresh` more. `kind` is synthetic, and its keys are words.
 pub fn words(kind: &KeyKind, count: usize, fresh: usize, seed: u64) -> KeySet<u64> {
     let total = count + fresh;
     let mut rng = SmallRng::seed_from_u64(seed);
@@ -228,7 +228,7 @@ pub fn words(kind: &KeyKind, count: usize, fresh: usize, seed: u64) -> KeySet<u6
     split(keys, count, 0)
 }
 
-/// `count` made-up e-mail addresses to load and `fresh` more.
+/// Makes `count` e-mail addresses to load and `fresh` more.
 pub fn emails(count: usize, fresh: usize, seed: u64) -> KeySet<Vec<u8>> {
     let mut rng = SmallRng::seed_from_u64(seed);
     let mut keys = synthetic::emails(count + fresh, &mut rng);
@@ -236,11 +236,12 @@ pub fn emails(count: usize, fresh: usize, seed: u64) -> KeySet<Vec<u8>> {
     split(keys, count, 0)
 }
 
-/// The distinct lines of a file (or of standard input, for `-`), shuffled: `count` of them to load (all but the
-/// `fresh` if `None`) and up to `fresh` more. At most a fifth of the file is held back.
+/// Reads the distinct lines of a file (of standard input, for `-`) and shuffles them. `count` lines are to
+/// load, or all that are not held back if it is `None`. Up to `fresh` lines are held back, but at most a fifth
+/// of the file.
 ///
 /// # Errors
-/// If the file cannot be read, is empty, or has fewer distinct keys than asked for.
+/// If the file cannot be read, is empty, or has fewer than `count` distinct lines beside those held back.
 pub fn from_file(
     path: impl AsRef<Path>,
     count: Option<usize>,

@@ -1,16 +1,16 @@
 //! A heap whose layout depends on the program alone.
 //!
 //! Which words share a cache line is part of a simulation's result, and an ordinary heap decides that by everything that
-//! the process did before. A binary that installs [`SimAlloc`] as its global allocator gets, for what simulated threads
-//! allocate, an arena of its own per run: each thread cuts blocks from chunks of whole pages (so that first touch says
-//! whose node they are on), and freed blocks go to the freeing thread's lists. Everything else comes from the system's
-//! allocator, and so does everything without the installation; runs are then not exactly repeatable.
+//! the process did before. In a binary that installs [`SimAlloc`] as its global allocator, simulated threads allocate
+//! from an arena of the run. Each thread cuts blocks from chunks of whole pages (so that the first touch determines
+//! their node), and freed blocks are added to the freeing thread's lists. All other allocations use the system's
+//! allocator. Without the installation all allocations do, and runs are not exactly repeatable.
 //!
 //! A program writes what it allocates, and a freed block holds the free list's link: both are charged here, so that no
 //! structure can forget to announce them.
 //!
-//! Memory that outlives its run (a result, a static made inside of it) stays valid: an arena goes back to the operating
-//! system when the run is over and its last block is freed.
+//! Memory that outlives its run (a result, a static made inside of it) stays valid: an arena is returned to the
+//! operating system when the run has ended and its last block is freed.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::{Cell, RefCell};
@@ -28,11 +28,11 @@ const SPAN: usize = 1 << 36;
 /// puts position-independent programs and their heaps.
 const LOW: usize = 0x5000_0000_0000;
 const ARENAS: usize = 80;
-/// What a thread takes at a time.
+/// The size of a chunk that a thread takes.
 const CHUNK: usize = 64 << 10;
 const PAGE: usize = 4096;
-/// So much of a block is charged to its allocation, as the program's writing it: all of an ordinary block. Those with
-/// pages of their own are written piece by piece, or never wholly.
+/// How much of a block is charged at its allocation, as writes of the program: all of an ordinary block. Programs
+/// write blocks with pages of their own piece by piece, or never completely.
 const FILLED: usize = CHUNK / 4;
 /// Size classes of ordinary blocks, and of those aligned to more than 16 bytes.
 const CLASSES: usize = 60;
@@ -79,7 +79,7 @@ mod os {
         true
     }
 
-    /// Gives an arena back in which nothing lives any more.
+    /// Returns an arena without live blocks to the system.
     pub(super) fn unmap(base: usize) {
         // SAFETY: an arena that `map` made; the caller's count says that its run is over and its last block freed.
         unsafe { libc::munmap(base as *mut libc::c_void, SPAN) };
@@ -108,18 +108,18 @@ mod os {
 pub(crate) struct Arena {
     number: usize,
     next: Cell<usize>,
-    /// Freed blocks with pages of their own, from and to: used again only if there is no other room, since a program's figures
-    /// depend on whether memory is new to it.
+    /// Freed blocks with pages of their own, from and to: they are reused only if no other room is left, since a
+    /// program's figures depend on whether memory is new to it.
     freed: RefCell<Vec<(usize, usize)>>,
 }
 
 thread_local! {
-    /// The cache of the simulated thread that runs on this OS thread. One word: it is set aside for every access of the
-    /// program ([`apart`]).
+    /// The cache of the simulated thread that runs on this OS thread. One word: every access of the program exchanges
+    /// it ([`apart`]).
     static CURRENT: Cell<*mut Cache> = const { Cell::new(null_mut()) };
 }
 
-/// Where allocations went before.
+/// The previous route of allocations.
 #[must_use]
 pub(crate) struct Route(*mut Cache);
 
@@ -201,7 +201,7 @@ impl Arena {
         start
     }
 
-    /// The first freed pages that are enough; what is left of them stays.
+    /// Takes the first freed range that is large enough; the rest of the range stays free.
     fn take_freed(&self, bytes: usize, align: usize) -> usize {
         let mut freed = self.freed.borrow_mut();
         let place = |&(from, _): &(usize, usize)| from.next_multiple_of(align);
@@ -253,15 +253,14 @@ impl Drop for Arena {
     }
 }
 
-/// The arena that a live block is in; `None` if the system's allocator made it, whose heap may on other systems lie where no
-/// arena is.
+/// The arena that a live block is in; `None` if the system's allocator made it.
 fn arena_of(block: usize) -> Option<usize> {
     let number = block.checked_sub(LOW)? / SPAN;
     // Relaxed: an arena stays while it has blocks, and the block was made before its owner frees it.
     (number < ARENAS && ALIVE[number].load(Ordering::Relaxed) > 0).then_some(number)
 }
 
-/// One owner less. Returns whether the arena is gone.
+/// Removes an owner. Returns whether the arena was returned.
 fn forget(number: usize) -> bool {
     if ALIVE[number].fetch_sub(1, Ordering::AcqRel) != 1 {
         return false;

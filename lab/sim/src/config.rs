@@ -10,8 +10,9 @@ const LEAST_STACK: usize = 32 << 10;
 pub enum Schedule {
     /// The thread with the smallest virtual clock goes first: what the modelled machine would do. For performance.
     VirtualTime,
-    /// Before every access a thread is drawn uniformly among those that can run. For finding bugs. (Here and below: every
-    /// atomic access, every announced plain one, and as many of the others as [`Config::plain_points`] says.)
+    /// Before every access a thread is drawn uniformly among those that can run. For finding bugs. (Here and below,
+    /// accesses are all atomic ones, all announced plain ones, and the fraction of other plain ones that
+    /// [`Config::plain_points`] sets.)
     Random,
     /// Probabilistic concurrency testing (Burckhardt et al., ASPLOS 2010): random priorities, the highest runs, and at
     /// `depth - 1` random steps the running thread drops below all others. Finds any bug of that depth with a
@@ -20,8 +21,8 @@ pub enum Schedule {
         /// How many ordering constraints the sought bug has, at least 1.
         depth: u32,
     },
-    /// The running thread goes on until it waits or ends, but for the choices that [`Config::choices`] names: what
-    /// [`search`](crate::search) enumerates. No chance is in it.
+    /// The running thread continues until it waits or ends, except at the choices in [`Config::choices`], which
+    /// [`search`](crate::search) enumerates. The schedule is not random.
     Chosen,
 }
 
@@ -30,7 +31,7 @@ pub enum Schedule {
 pub enum Placement {
     /// Socket after socket; within one, every core's first hardware thread before any second.
     Fill,
-    /// Dealt out to the sockets in turn.
+    /// Distributed over the sockets in rotation.
     Spread,
     /// Client `i` on hardware thread `cpus[i % cpus.len()]`.
     Cpus(Vec<usize>),
@@ -44,7 +45,7 @@ pub enum Point {
     Time(u64),
     /// Before the thread's access of this number, counted from 1.
     Access(u64),
-    /// Before any access, with probability one in this many, again and again.
+    /// Before each access, with probability one in this many.
     OneIn(u64),
     /// When the thread passes [`world::point`](crate::world::point) with this name for the `nth` time, from 1.
     Named {
@@ -62,7 +63,7 @@ pub enum Fault {
     Stall {
         /// Dense index of the thread ([`world::Current::slot`](crate::world::Current::slot)), `None` for any.
         thread: Option<usize>,
-        /// Where.
+        /// At which point.
         at: Point,
         /// For how long, in virtual nanoseconds.
         for_ns: u64,
@@ -76,7 +77,7 @@ pub enum Fault {
         /// For how long, in virtual nanoseconds.
         for_ns: u64,
     },
-    /// Every hardware transaction aborts with this probability (0 to 1), for no reason that the program could see.
+    /// Every hardware transaction aborts with this probability (0 to 1), for no reason that is visible to the program.
     AbortTransactions {
         /// From 0 to 1.
         probability: f64,
@@ -90,7 +91,7 @@ pub enum Fault {
     },
 }
 
-/// The parameters of one simulation. [`Config::default`] is a performance run that needs no further thought.
+/// The parameters of one simulation. [`Config::default`] is suitable for a performance run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// Decides every random choice. The default is the environment variable `ARCHIPELAGO_SIM_SEED` if it is a number,
@@ -104,12 +105,12 @@ pub struct Config {
     pub faults: Vec<Fault>,
     /// When [`Client::running`](crate::Client::running) turns false, in virtual nanoseconds; `None`: never.
     pub until_ns: Option<u64>,
-    /// The run is called stalled, or deadlocked if every client waits, when no client has changed a value or woken by
-    /// time for this long. Virtual nanoseconds.
+    /// After this time, in virtual nanoseconds, in which no client has changed a value or woken by a timer, the run
+    /// counts as stalled, or as deadlocked if every client waits.
     pub stall_ns: u64,
-    /// The run is called stalled at this virtual time, in nanoseconds; 281 seconds at most.
+    /// The run counts as stalled at this virtual time, in nanoseconds; 281 seconds at most.
     pub limit_ns: u64,
-    /// The run is called stalled after this many accesses.
+    /// The run counts as stalled after this many accesses.
     pub limit_accesses: u64,
     /// Random delay added to an access that leaves the core, at most this many picoseconds: breaks lock-step.
     pub jitter_ps: u64,
@@ -118,28 +119,30 @@ pub struct Config {
     /// Constant error of each socket's clock in nanoseconds (missing sockets: 0), as
     /// [`world::clock_ps`](crate::world::clock_ps) shows it.
     pub clock_skew_ns: Vec<i64>,
-    /// Whether the threads of a run that ends badly are unwound, with their destructors. A destructor that then panics
-    /// ends the process; without unwinding nothing of theirs runs any more, and what they own is lost
-    /// ([`Report::abandoned`](crate::Report::abandoned)). Background threads of a run that is done are unwound in any case.
+    /// Whether the threads of a failed run are unwound, so that their destructors run. A destructor that then panics
+    /// ends the process. Without unwinding the threads run no more code, and what they own is leaked
+    /// ([`Report::abandoned`](crate::Report::abandoned)). Background threads of a run that is done are unwound in any
+    /// case.
     pub unwind: bool,
-    /// Stack of a simulated thread in bytes, 32 KiB at least. A thread that needs more ends the process: on Linux with a
-    /// sentence that says so, as `std`'s threads do.
+    /// Stack of a simulated thread in bytes, 32 KiB at least. A thread that needs more ends the process, on Linux with
+    /// a message, as `std`'s threads do.
     pub stack_bytes: usize,
     /// Whether to find plain accesses to shared memory that nothing announces: [`Report::unannounced`]. Some
     /// microseconds for every plain access; on Linux on x86-64 only, with [`SimAlloc`](crate::SimAlloc) installed.
     ///
     /// [`Report::unannounced`]: crate::Report::unannounced
     pub watch: bool,
-    /// In schedules that look for bugs: before one in this number of plain accesses to the run's memory that nothing announces, chosen
-    /// at random, the schedule decides who goes next, as before an announced one. 0, the default, for none. Some microseconds
-    /// for every plain access; on Linux on x86-64 only, with [`SimAlloc`](crate::SimAlloc) installed, else none.
+    /// In schedules that look for bugs: before one in this number of unannounced plain accesses to the run's memory,
+    /// chosen at random, the schedule chooses the next thread, as before an announced access. The default, 0, means
+    /// none. Some microseconds for every plain access; on Linux on x86-64 only, with [`SimAlloc`](crate::SimAlloc)
+    /// installed, else none.
     pub plain_points: u64,
     /// About how many accesses the run makes: [`Schedule::Pct`] spreads its change points over them. 0, the default,
     /// for unknown: each point then lies at a random power of two. [`find`](crate::find), [`explore`](crate::explore)
     /// and [`hunt`](crate::hunt) measure it in a first run.
     pub expected_accesses: u64,
-    /// For [`Schedule::Chosen`]: at each point where more than one thread can go on, in order, which of them does. 0,
-    /// as all points behind the list, is the one that runs, if it can.
+    /// For [`Schedule::Chosen`]: for each point at which more than one thread can continue, in order, which of them
+    /// does. 0, which also holds for all points behind the list, is the running thread, if it can continue.
     pub choices: Vec<u16>,
 }
 
@@ -168,7 +171,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Panics with one sentence if the configuration names what the machine hasn't.
+    /// Panics with a message if the configuration names something that the machine does not have.
     pub(crate) fn check(&self, machine: &Machine) {
         if let Placement::Cpus(cpus) = &self.placement {
             let foreign = |cpu: &&usize| **cpu >= machine.cpus();

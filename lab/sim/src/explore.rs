@@ -3,12 +3,12 @@
 use crate::config::{Config, Placement, Schedule, replay_seed};
 use crate::report::{Outcome, Report};
 
-/// Runs `simulate` with `schedules` seeds from `config.seed` on, until a run is not [`Outcome::Done`]: that run's
-/// report. With the environment variable `ARCHIPELAGO_SIM_SEED` it tries that seed only.
+/// Runs `simulate` with `schedules` seeds from `config.seed` on, until a run is not [`Outcome::Done`], and
+/// returns that run's report. With the environment variable `ARCHIPELAGO_SIM_SEED` it tries that seed only.
 ///
-/// `simulate` makes its structures afresh each time, runs them with the configuration it is given, and states what must
-/// hold by assertions inside of the run (in a client, or in the tear-down). A run in virtual time goes first and says how
-/// many steps [`Schedule::Pct`] has to spread its change points over.
+/// `simulate` makes new structures each time, runs them with the given configuration, and asserts its conditions inside
+/// the run (in a client, or in the tear-down). A first run in virtual time measures the number of steps over which
+/// [`Schedule::Pct`] spreads its change points.
 pub fn find(config: &Config, schedules: u64, simulate: impl Fn(&Config) -> Report) -> Option<Report> {
     let mut config = config.clone();
     if let Schedule::Pct { .. } = config.schedule {
@@ -19,7 +19,7 @@ pub fn find(config: &Config, schedules: u64, simulate: impl Fn(&Config) -> Repor
         .find(|report| report.outcome != Outcome::Done)
 }
 
-/// How many steps a run makes: that of one in virtual time.
+/// Returns the number of steps of a run, measured in virtual time.
 fn length(config: &Config, simulate: impl Fn(&Config) -> Report) -> u64 {
     let stats = simulate(&Config { schedule: Schedule::VirtualTime, ..config.clone() }).stats;
     (stats.accesses + stats.plain_points).max(1)

@@ -1,13 +1,13 @@
 //! A virtual NUMA machine in deterministic virtual time.
 //!
 //! [`run`] executes a program of many threads on a [`Machine`] that exists only as a model: sockets, caches, links,
-//! hardware transactions. Its threads are coroutines on one OS thread, and a scheduler decides before every access to
-//! shared memory who goes next: by virtual time, to see how the program would scale, or by a bug-finding schedule.
-//! Equal seeds give equal runs.
+//! hardware transactions. Its threads are coroutines on one OS thread, and before every access to shared memory a
+//! scheduler chooses the next thread: by virtual time, to predict how the program scales, or by a schedule that
+//! searches for bugs. Equal seeds give equal runs.
 //!
 //! The program reaches this crate through [`world`] only, which `archipelago-platform` calls when it is built with
-//! `--cfg archipelago_sim`. What the model leaves out, and what may therefore not be claimed from it, is told in
-//! `docs/virtual-machine.md`.
+//! `--cfg archipelago_sim`. `docs/virtual-machine.md` lists what the model omits, and which claims it therefore
+//! does not support.
 
 // The virtual machine stands behind the door.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]

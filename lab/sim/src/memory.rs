@@ -4,8 +4,8 @@
 //! sockets whose third-level cache can serve it, its home. Tags ([`tags`]) only say what caches have room for; a copy is
 //! valid as long as the record says so. The states are MESI's with a clean forwarder per socket.
 //!
-//! An access happens in one step when its core is granted the line; what it costs follows from where the data comes
-//! from and who must give up a copy, plus what it waits for on links and at memory controllers ([`traffic`]).
+//! An access happens in one step when its core is granted the line; its cost depends on the source of the data and
+//! the copies that must be invalidated, plus the waits at links and memory controllers ([`traffic`]).
 
 mod line;
 mod stream;
@@ -74,7 +74,7 @@ pub(crate) struct Evicted {
 }
 
 impl Memory {
-    /// The memory of `machine`; `timed` says that what accesses cost will be asked for.
+    /// The memory of `machine`; `timed` says that the costs of accesses will be needed.
     pub(crate) fn new(machine: &Machine, overlap: u32, timed: bool) -> Self {
         let (latency, occupancy) = (&machine.latency, &machine.occupancy);
         let list = |times: &[f64]| times.iter().map(|&time| ps(time)).collect();
@@ -159,7 +159,7 @@ impl Memory {
         host_prefetch(addr as *const u8);
     }
 
-    /// Whether the core needs no other's help for an access of this kind.
+    /// Returns whether the core can make an access of this kind without others.
     #[inline]
     pub(crate) fn private(&self, core: usize, line: u32, kind: Kind) -> bool {
         let line = &self.lines[line as usize];
@@ -188,7 +188,7 @@ impl Memory {
         if self.marked == 0 { self.l1.touch(core, line, colour) } else { self.touch_marked(core, line, colour) }
     }
 
-    /// While there are transactions, it matters what goes: copies that are no longer valid first.
+    /// While transactions are open, the order of evictions matters: copies that are no longer valid are evicted first.
     #[cold]
     fn touch_marked(&mut self, core: usize, line: u32, colour: u32) -> Used {
         let (lines, used) = (&self.lines, &mut self.l1);
@@ -288,14 +288,14 @@ impl Memory {
         Cost { latency: self.times.memory[hops] + waited, remote: hops > 0, ..read }
     }
 
-    /// Takes the line for a writer: all others' copies go, which may take longer than fetching the data.
+    /// Takes the line for a writer: all other copies are invalidated, which may take longer than fetching the data.
     fn take(&mut self, core: usize, socket: usize, line: u32, cost: &mut Cost) {
         let record = &self.lines[line as usize];
         let (mut last, source) = (0, record.owner);
         for holder in record.holders() {
             if holder != socket {
                 let mut time = self.times.clean_remote[self.hops(socket, holder)];
-                // Who sent the data gave its copy up with it.
+                // The core that sent the data has given up its copy.
                 if source == NOBODY || usize::from(source) / self.per_socket != holder {
                     time += self.traffic.invalidate(socket, holder);
                     self.stats.invalidations += 1;
@@ -373,7 +373,7 @@ impl Memory {
         self.keep(socket, line, colour);
     }
 
-    /// The socket's third-level cache has the line from now on; what it pushes out goes.
+    /// Adds the line to the socket's third-level cache, and evicts another line if necessary.
     fn keep(&mut self, socket: usize, line: u32, colour: u32) {
         let Used::Pushed(old) = self.l3.touch(socket, line, colour) else { return };
         if self.inclusive {
@@ -415,8 +415,8 @@ impl Memory {
         waited
     }
 
-    /// Starts fetching a line that is not private, at `now`, if one of the core's miss buffers is free: a hint that
-    /// can't be followed at once is dropped. Returns what it took.
+    /// Starts fetching a line that is not private, at `now`, if one of the core's miss buffers is free: a prefetch
+    /// that cannot start at once is dropped. Returns its latency.
     pub(crate) fn prefetch(&mut self, core: usize, line: u32, now: u64, addr: usize) -> Option<Cost> {
         if !self.misses[core].room(self.buffers, now) {
             self.stats.prefetches_dropped += 1;
@@ -446,10 +446,10 @@ impl Memory {
         self.buffers as u64 * self.times.memory[0]
     }
 
-    /// The longest that an access of one of `threads` threads can take: the slowest latency, behind all that those
-    /// threads can have asked for and that is not done. Each of them has as many misses under way as it has buffers and
-    /// as much of its stores as fits the store buffer, and each of these sends at most three lines more: an answer's
-    /// copy to memory, and what it pushes out of two caches.
+    /// The longest that an access of one of `threads` threads can take: the slowest latency, after all unfinished
+    /// requests of these threads. Each thread has at most as many outstanding misses as it has buffers, and stores that
+    /// fit into the store buffer. Each of these sends at most three more lines: an answer's copy to memory, and
+    /// evictions from two caches.
     pub(crate) fn longest_access(&self, threads: usize) -> u64 {
         let buffered = self.store_slack() + (self.buffers as u64 + 1) * self.traffic.longest_service();
         self.times.slowest() + 4 * threads as u64 * buffered
@@ -495,7 +495,7 @@ impl Memory {
         self.table.home_of(addr)
     }
 
-    /// Puts the lines of a range into a socket's third-level cache, unchanged: what a long warm-up would do.
+    /// Puts the lines of a range into a socket's third-level cache, unchanged: as after a long warm-up.
     pub(crate) fn warm(&mut self, addr: usize, len: usize, socket: usize) {
         for addr in (addr & !63..addr + len.max(1)).step_by(64) {
             let line = self.line(addr, socket);
@@ -516,7 +516,8 @@ impl Memory {
         }
     }
 
-    /// Puts every line so far into the third-level cache of its home: what threads that filled a structure leave there.
+    /// Puts every line so far into the third-level cache of its home: as after threads of these nodes have filled a
+    /// structure.
     pub(crate) fn warm_homes(&mut self) {
         for line in 0..self.lines.len() as u32 {
             let record = &mut self.lines[line as usize];
@@ -554,7 +555,7 @@ pub(crate) fn host_prefetch<T>(at: *const T) {
     let _ = at;
 }
 
-/// Asks the operating system for huge pages behind a large array: the model looks all over them.
+/// Asks the operating system for huge pages behind a large array: the model accesses them at random.
 pub(crate) fn use_huge_pages<T>(array: &[T]) {
     let bytes = size_of_val(array);
     #[cfg(target_os = "linux")]

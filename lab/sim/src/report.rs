@@ -1,4 +1,4 @@
-//! What a simulation answers: how it ended, what it cost, and a hash by which two runs are compared.
+//! The report of a simulation: its outcome, its costs, and a hash to compare runs.
 
 use core::fmt;
 
@@ -237,7 +237,7 @@ impl Stats {
     }
 }
 
-/// A line that threads waited for because others were having it.
+/// A line for which threads waited since other cores had it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HotLine {
     /// What [`world::label`](crate::world::label) called it; empty if nothing did.
@@ -277,8 +277,8 @@ pub struct Report {
     pub model_bytes: usize,
     /// Cache lines the program touched.
     pub lines: usize,
-    /// Threads that did not end even when they were unwound, because a destructor waited for ever: their stacks and
-    /// what lay on them are lost.
+    /// Threads that did not end even when they were unwound, because a destructor waited forever: their stacks, and
+    /// what they own, are leaked.
     pub abandoned: usize,
     /// With [`Config::watch`](crate::Config::watch): plain accesses to shared memory that nothing announced, the most
     /// frequent first.

@@ -12,7 +12,7 @@ use crate::machine::Machine;
 use crate::report::{Outcome, Report};
 use crate::world;
 
-/// What a client thread's body is told.
+/// The argument of a client thread's body.
 #[derive(Clone, Copy, Debug)]
 pub struct Client {
     /// Its number, from 0.
@@ -27,8 +27,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// Whether [`Config::until_ns`] is still to come: what a measuring loop asks. Costs as much as [`world::now`], and
-    /// is progress ([`Config::stall_ns`]) even if nothing else is.
+    /// Returns whether [`Config::until_ns`] is in the future, for loops that measure. Costs as much as [`world::now`],
+    /// and always counts as progress ([`Config::stall_ns`]).
     pub fn running(&self) -> bool {
         self.time().is_some()
     }
@@ -44,21 +44,22 @@ impl Client {
     }
 }
 
-/// Runs `threads` client threads on `machine` and says how it went. See [`run_with`].
+/// Runs `threads` client threads on `machine` and returns the report. See [`run_with`].
 pub fn run(machine: &Machine, config: &Config, threads: usize, body: impl Fn(Client)) -> Report {
     run_with(machine, config, threads, || (), |(), client| body(client), |()| ()).0
 }
 
 /// Runs `setup`, then `threads` client threads that share its result, then `teardown`.
 ///
-/// Set-up and tear-down run in a simulated thread on client 0's CPU, which no virtual time passes for (but for what it
-/// sleeps or waits): where they touch memory first is its home, and background threads that they start are simulated.
-/// The run ends after the tear-down; background threads still alive are then unwound. Unless the outcome is
-/// [`Outcome::Done`](crate::Outcome::Done), the tear-down is not run, and all unfinished threads are unwound.
+/// Set-up and tear-down run in a simulated thread on client 0's CPU, for which no virtual time passes (except while it
+/// sleeps or waits). Memory that they touch first has its home on that CPU's node, and background threads that they
+/// start are simulated. The run ends after the tear-down; background threads still alive are then unwound. Unless the
+/// outcome is [`Outcome::Done`](crate::Outcome::Done), the tear-down is not run, and all unfinished threads are
+/// unwound.
 ///
 /// # Panics
-/// If the machine is not a valid one ([`Machine::check`]), `threads` is 0, or the configuration names CPUs that the machine hasn't, a
-/// probability that is none, or too small a stack.
+/// If the machine is not a valid one ([`Machine::check`]), `threads` is 0, or the configuration names CPUs that the
+/// machine does not have, an invalid probability, or too small a stack.
 pub fn run_with<S, T>(
     machine: &Machine,
     config: &Config,
@@ -75,7 +76,7 @@ pub fn run_with<S, T>(
     let engine: *mut Engine = &mut *engine;
     let result = Cell::new(None);
     let main = || {
-        // Boxed: what lies in the arena has lines of the program's own, and can be watched. A stack is the thread's.
+        // Boxed, so that the value is in the arena, with cache lines of the program, and can be watched.
         let shared = Box::new(setup());
         start_clients(config, threads, &|client| body(&shared, client));
         result.set(Some(teardown(*shared)));
@@ -142,7 +143,7 @@ fn start_clients(config: &Config, threads: usize, body: &dyn Fn(Client)) {
     }
 }
 
-/// Forgets how long a body's borrows last.
+/// Erases the lifetime of a body's borrows.
 ///
 /// # Safety
 /// The body is dropped or abandoned before they end.

@@ -1,19 +1,20 @@
 //! All schedules of a small program with few preemptions.
 //!
-//! A *preemption* takes the processor from a thread that could go on. Most bugs need one or two (Musuvathi and Qadeer,
-//! PLDI 2007), and there are only polynomially many schedules with so few. [`search`] runs each of them once: it goes
-//! depth first through the choices at the points where more than one thread can go on, by running the program again
-//! with a prefix of choices and changing the last one that can be. Choices where the running thread waits, ends or
-//! yields are free, and all of them are made.
+//! A *preemption* takes the processor from a thread that could continue. Most bugs need one or two (Musuvathi and
+//! Qadeer, PLDI 2007), and there are only polynomially many schedules with so few. [`search`] runs each of them once:
+//! it visits, depth first, the choices at all points where more than one thread can continue, by running the program
+//! again with a prefix of choices whose last possible one is changed. Choices at which the running thread waits, ends
+//! or yields cost no preemption, and all of them are visited.
 //!
 //! # Invariants
-//! - A prefix and a program have one run: [`Schedule::Chosen`] has no chance in it, so a prefix is followed as recorded.
+//! - A program and a prefix determine one run, since [`Schedule::Chosen`] is not random, so a recorded prefix can be
+//!   followed.
 //! - Prefixes are visited in lexical order, each once.
 
 use crate::config::{Config, Schedule};
 use crate::report::{Choice, Outcome, Report};
 
-/// More preemptions than any search comes to.
+/// More preemptions than any search reaches.
 const MOST: u32 = 1 << 16;
 
 /// What [`search`] covered.
@@ -21,9 +22,9 @@ const MOST: u32 = 1 << 16;
 pub struct Search {
     /// Schedules run, by their number of preemptions.
     pub schedules: Vec<u64>,
-    /// Whether these are all there are with so few preemptions.
+    /// Whether these are all schedules with so few preemptions.
     pub complete: bool,
-    /// The first run that was not [`Outcome::Done`]: its [`Report::trace`] says the choices.
+    /// The first run that was not [`Outcome::Done`]; its [`Report::trace`] has the choices.
     pub failure: Option<Report>,
 }
 
@@ -65,7 +66,7 @@ fn cost(trace: &[Choice]) -> u32 {
     trace.iter().map(|choice| choice.cost()).sum()
 }
 
-/// The prefix after a run's in lexical order that has no more preemptions than allowed.
+/// Returns the next prefix in lexical order after a run's that has no more preemptions than allowed.
 fn next(trace: &[Choice], preemptions: u32) -> Option<Vec<u16>> {
     let allowed = |&at: &usize| {
         let other = Choice { taken: trace[at].taken + 1, ..trace[at] };

@@ -1,9 +1,10 @@
-//! Does a result hold if the model is somewhat wrong?
+//! Sweeps: whether a result holds under variations of the model.
 //!
-//! A figure of one machine with one seed says little: numbers are estimates, and schedules are luck. [`sweep`] measures
-//! again with misses that overlap or don't, remote latencies 30 % lower and higher, occupancies 50 % lower and higher, in
-//! all combinations; then, one at a time, with transfers within a socket and its third level 30 % faster and slower,
-//! and hardware threads that share a core 20 % faster and slower; each with several seeds. [`Sweep::beats`] says that one thing is better than another only if it is in all of them.
+//! A figure of one machine with one seed says little, since the machine's numbers are estimates and schedules are
+//! random. [`sweep`] repeats a measurement with misses that overlap or do not, remote latencies 30 % lower and higher,
+//! occupancies 50 % lower and higher, in all combinations; then, one at a time, with transfers within a socket and its
+//! third level 30 % faster and slower, and hardware threads that share a core 20 % faster and slower; each with several
+//! seeds. [`Sweep::beats`] says that one thing is better than another only if it is in all of them.
 
 use crate::config::Config;
 use crate::machine::Machine;
@@ -15,7 +16,7 @@ pub struct Variation {
     pub overlap: u32,
     /// Factor of everything that crosses a link.
     pub remote: f64,
-    /// Factor of everything that keeps others waiting.
+    /// Factor of all occupancies.
     pub occupancy: f64,
     /// Factor of transfers between cores of a socket.
     pub core_to_core: f64,

@@ -1,17 +1,17 @@
 //! Finds shared memory that a program reads or writes plainly without announcing it.
 //!
-//! The model charges what it is told of: atomics by themselves, plain memory through [`world::touch`](crate::world::touch)
-//! and [`world::touch_mut`](crate::world::touch_mut). What is forgotten is free, and figures that rest on it are wrong.
-//! With [`Config::watch`](crate::Config::watch) the run's arena ([`SimAlloc`](crate::SimAlloc)) is closed to measured
-//! threads: every access of theirs faults, is noted here, and is then made by itself, one instruction long
-//! ([`fault`]). Slow (some microseconds for an access), so for checks and not for figures.
+//! The model charges atomics, and plain accesses that are announced by [`world::touch`](crate::world::touch) and
+//! [`world::touch_mut`](crate::world::touch_mut). Unannounced accesses cost nothing, and figures of code that makes
+//! them are wrong. With [`Config::watch`](crate::Config::watch) the run's arena ([`SimAlloc`](crate::SimAlloc)) is
+//! closed to measured threads: each of their accesses faults, is noted here, and is then executed as a single
+//! instruction ([`fault`]). Slow (some microseconds for an access), so for checks and not for figures.
 //!
 //! # What counts as announced
 //! A thread announces a line by any access that the model charges, before it uses it plainly or within its next
 //! [few](SOON). The announcement covers the thread's plain reads until
 //! another thread announces a write to that line, or writes it plainly; it covers plain writes if it was a write itself.
-//! That is what a cache would do: who has a line reads it for nothing until it is taken away. (That lines are also pushed
-//! out for want of room is left to the announcements of code that reads much.)
+//! A cache does the same: a core that has a line reads it at no cost until another core takes it. (Evictions for lack
+//! of room are not modelled here; code that reads much announces its reads.)
 //!
 //! # What is reported
 //! A plain access without an announcement, by code address, if a second measured thread uses the same line in the run.
@@ -41,7 +41,7 @@ pub(crate) fn open() {}
 pub struct Unannounced {
     /// The innermost functions, with file and line where they are known.
     pub place: String,
-    /// Whether it writes.
+    /// Whether the accesses write.
     pub writes: bool,
     /// Whether a measured thread writes the lines at all; otherwise all of them only read.
     pub changing: bool,
@@ -71,8 +71,8 @@ struct Place {
     lines: HashMap<usize, u64>,
 }
 
-/// So many charged accesses after a plain one its line may still be announced: what lies beside a word is often read just
-/// before it, and a place in a growing list is known when it has been written.
+/// For how many charged accesses after a plain one its line may still be announced: memory next to a word is often read
+/// just before the word, and a place in a growing list is known only after it has been written.
 const SOON: u8 = 4;
 
 /// A plain access without an announcement so far.
@@ -105,7 +105,7 @@ impl Watch {
         fault::AVAILABLE.then(Box::default)
     }
 
-    /// The clients begin: what threads of set-up have done is no use that they make of shared memory.
+    /// Notes that the clients begin: accesses of set-up do not count as uses of shared memory.
     pub(crate) fn begin(&mut self) {
         let begun = |line: &mut Line| *line = Line { writes: line.writes, settled: line.writes, ..Line::default() };
         self.lines.values_mut().for_each(begun);
@@ -126,8 +126,8 @@ impl Watch {
         }
     }
 
-    /// What `thread` has used plainly and not announced: what it announces now is forgiven if no thread has written there since,
-    /// and what it has waited too long with counts.
+    /// Updates the pending plain accesses of `thread`: one whose line is announced now is removed if no thread has
+    /// written the line since, and one that has waited too long is counted.
     fn settle(&mut self, thread: usize, line: usize, writes: bool) {
         let Some(pending) = self.pending.get_mut(&thread) else { return };
         let written = self.lines.get(&line).map_or(0, |line| line.writes);
@@ -177,7 +177,7 @@ impl Watch {
         });
         place.writes |= writes;
         let pending = self.pending.entry(thread).or_default();
-        // One's own write changes nothing about what one has read there.
+        // A thread's own write does not invalidate its earlier reads of the line.
         pending.iter_mut().filter(|access| access.line == line && access.seen == before).for_each(|it| it.seen = now);
         pending.push(Pending { code, line, writes, seen: now, left: SOON });
     }

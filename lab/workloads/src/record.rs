@@ -13,7 +13,7 @@ pub trait Record: Clone + Send + Sync + Serialize + DeserializeOwned + 'static {
     /// The primary key.
     type Key: KeyPart + Ord + Serialize + DeserializeOwned;
 
-    /// The key of the secondary index; of any type, if there is none.
+    /// The type of the secondary index's keys, or any type if the table has no secondary index.
     type Second: KeyPart + Ord;
 
     /// The secondary indexes in our tables: `()` or `(BySecond<M, Self>,)`.
@@ -32,7 +32,7 @@ pub trait Record: Clone + Send + Sync + Serialize + DeserializeOwned + 'static {
     fn second(&self) -> Self::Second;
 }
 
-/// Columns written as one string of bytes: byte by byte they take many times as long.
+/// Columns are encoded as one string of bytes, since encoding single bytes takes many times as long.
 pub(crate) mod bytes {
     use serde::de::Error;
     use serde::{Deserialize, Deserializer, Serializer};

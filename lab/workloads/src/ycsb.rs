@@ -1,5 +1,5 @@
 //! YCSB's transactions as DBx1000 has them: sixteen requests each on keys drawn by Zipf's law, each of them an update or a read of one
-//! column. And the same with reports: one transaction in a thousand reads the whole table.
+//! column. A variant has reports: one transaction in a thousand reads the whole table.
 
 use core::hint::black_box;
 
@@ -15,7 +15,7 @@ use crate::store::{Read, Stop, Store, Way, Write};
 /// Requests of a transaction.
 pub const REQUESTS: usize = 16;
 
-/// Of so many transactions one is a report, if there are reports.
+/// With reports, one in this many transactions is a report.
 const REPORT_EVERY: u64 = 1000;
 
 /// A row of `C` columns of 100 bytes. The first eight bytes of each count its updates.
@@ -49,7 +49,7 @@ impl<const C: usize> Record for User<C> {
     }
 }
 
-/// How the table is used.
+/// The workload's settings.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
     /// Rows.
@@ -58,7 +58,7 @@ pub struct Load {
     pub theta: f64,
     /// Requests that update, in percent.
     pub updates: u32,
-    /// What reads the whole table.
+    /// How reports read the whole table.
     pub reports: Reports,
 }
 
@@ -69,7 +69,7 @@ pub enum Reports {
     None,
     /// A transaction.
     Transactions,
-    /// A look at one moment, [`Store::view`].
+    /// A view of one moment, [`Store::view`].
     Views,
 }
 
@@ -163,7 +163,7 @@ impl<D: Store, const C: usize> Session<'_, D, C> {
     }
 }
 
-/// Reads the whole table; how many rows are as they were loaded.
+/// Reads the whole table. Returns how many rows have not changed since they were loaded.
 fn count<D: Store, const C: usize>(read: &mut impl Read<D>, table: &D::Table<User<C>>) -> Result<u64, Stop> {
     let mut rows = 0;
     read.scan(table, .., Way::Up, |row| {

@@ -1,20 +1,20 @@
-//! How the bound is shared out: each shard may hold what it has on lease, and what no shard has lies in a pool.
+//! The distribution of the bound: each shard has a *lease* on a part of the capacity, and the rest is in a *pool*.
 //!
-//! A shard that needs room takes a piece of the pool, and evicts entries of its own when the pool is empty. So in a full cache no
-//! two shards write a common line, and the bound holds at every moment.
+//! A shard that needs room takes a piece of the pool, and evicts entries of its own if the pool is empty. So in a full
+//! cache no two shards write a common cache line, and the bound holds at every moment.
 //!
 //! # Invariant
-//! The pool and all leases together are the capacity, but for what a resize has not taken back yet.
+//! The pool and all leases sum up to the capacity, except while a resize has not yet taken back what it has to.
 
 use archipelago_platform::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// Into how many pieces a shard's fair share is divided: it takes one at a time, at least.
+/// How many pieces make a shard's fair share. A shard takes at least one piece at a time.
 const PIECES: usize = 16;
 
-/// The most that a cache may hold: far above any memory, and so that sums of some such numbers are numbers still.
+/// The largest capacity: far above any memory, and low enough that sums of several capacities do not overflow.
 const MOST: usize = usize::MAX / 8;
 
-/// A capacity that was asked for, as far as it is possible.
+/// Returns the requested capacity, or the largest one if the request is above it.
 pub(crate) fn possible(capacity: usize) -> usize {
     capacity.min(MOST)
 }
@@ -25,7 +25,7 @@ pub(crate) struct Budget {
     shards: usize,
 }
 
-// Relaxed, all of it: numbers; what is bought with them is published by the shards' locks.
+// All accesses are relaxed, since the numbers publish no data; the shards' locks publish the entries.
 impl Budget {
     pub fn new(capacity: usize, shards: usize) -> Self {
         Self { capacity: AtomicUsize::new(capacity), pool: AtomicUsize::new(capacity), shards }
@@ -35,12 +35,13 @@ impl Budget {
         self.capacity.load(Relaxed)
     }
 
-    /// What no shard has.
+    /// Returns the size of the pool.
     pub fn pool(&self) -> usize {
         self.pool.load(Relaxed)
     }
 
-    /// Takes `need` from the pool, and a piece if there is more; 0 if there is less.
+    /// Takes at least `need` from the pool, and up to a whole piece if the pool has more. Returns how much it took: 0
+    /// if the pool has less than `need`.
     pub fn take(&self, need: usize) -> usize {
         let wanted = need.max(self.capacity() / (self.shards * PIECES));
         let grant = |pool: usize| (pool >= need).then(|| wanted.min(pool));
@@ -48,7 +49,7 @@ impl Budget {
         before.ok().and_then(grant).unwrap_or(0)
     }
 
-    /// Takes what there is of `most` from the pool.
+    /// Takes at most `most` from the pool. Returns how much.
     pub fn take_some(&self, most: usize) -> usize {
         let before = self.pool.fetch_update(Relaxed, Relaxed, |pool| Some(pool - pool.min(most)));
         before.map_or(0, |pool| pool.min(most))
@@ -58,7 +59,7 @@ impl Budget {
         self.pool.fetch_add(amount, Relaxed);
     }
 
-    /// Sets another capacity. Returns the one before. What the difference means for the pool is the caller's affair.
+    /// Sets the capacity and returns the previous one. The caller adjusts the pool.
     pub fn set_capacity(&self, capacity: usize) -> usize {
         self.capacity.swap(capacity, Relaxed)
     }

@@ -1,4 +1,4 @@
-//! How a cache is made.
+//! The builder of caches.
 
 use core::fmt;
 use core::hash::{BuildHasher, Hash};
@@ -18,12 +18,13 @@ use crate::heap::Heap;
 use crate::inner::Inner;
 use crate::policy::{Policy, S3Fifo};
 
-/// What tables and queues take for each entry, about.
+/// About how many bytes tables and queues take for each entry.
 const BESIDE: usize = 48;
-/// Shards have so much each, at least, in units of weight and in bytes.
+/// The least capacity of a shard, in entries and in bytes.
 const LEAST_ENTRIES: usize = 64;
 const LEAST_BYTES: usize = 256 << 10;
-/// What may wait for readers beside a hundredth of the capacity, in the same units: some bags of every thread, of few threads.
+/// How much garbage may wait for readers in addition to a hundredth of the capacity: enough for some bags of each of a
+/// few threads.
 const WAITING_ENTRIES: usize = 512;
 const WAITING_BYTES: usize = 64 << 10;
 const MOST_SHARDS: usize = 256;
@@ -33,7 +34,7 @@ where
     K: Hash + Eq + Heap + Send + Sync + 'static,
     V: Heap + Send + Sync + 'static,
 {
-    /// A cache of at most `capacity` bytes, with S3-FIFO. [`Cache::builder`] has everything else.
+    /// A cache of at most `capacity` bytes, with the policy S3-FIFO. [`Cache::builder`] has all other settings.
     ///
     /// ```
     /// use archipelago_cache::Cache;
@@ -48,7 +49,7 @@ where
 }
 
 impl<K, V> Cache<K, V> {
-    /// A builder of a cache.
+    /// Returns a builder of a cache.
     pub fn builder() -> Builder<K, V> {
         Builder::default()
     }
@@ -105,13 +106,13 @@ where
     P: Policy,
     S: BuildHasher,
 {
-    /// Which entry gives way to a new one: [`S3Fifo`] unless this is called.
+    /// Sets the eviction policy. The default is [`S3Fifo`].
     pub fn policy<Q: Policy>(self) -> Builder<K, V, Q, S> {
         self.with(PhantomData::<Q>, |hasher| hasher)
     }
 
-    /// Hashes keys by `hasher`. The default is seeded anew for each cache, so that keys which an adversary chooses collide no
-    /// more than others; it is no cryptographic hash.
+    /// Hashes keys by `hasher`. The default has a new random seed for each cache, so that keys chosen by an adversary
+    /// do not collide more often than others. It is not a cryptographic hash.
     pub fn hasher<T: BuildHasher>(self, hasher: T) -> Builder<K, V, P, T> {
         self.with(PhantomData::<P>, |_| hasher)
     }
@@ -121,43 +122,45 @@ where
         Builder { listener, live, idle, record_hits, shards, hasher: hasher(old), policy }
     }
 
-    /// An entry expires when this time has passed since it was inserted, to the millisecond; at once, if it is zero. See
-    /// [`Cache::insert_for`] for a time of its own.
+    /// Sets how long after its insertion an entry expires, with a resolution of a millisecond; at once if the time is
+    /// zero. [`Cache::insert_for`] sets the time of a single entry.
     pub fn time_to_live(mut self, time: Duration) -> Self {
         self.live = Some(time);
         self
     }
 
-    /// An entry expires when this time has passed since it was inserted or found, within a 16th of it.
+    /// Sets how long after its insertion or its last hit an entry expires, with an error of at most a 16th of the time.
     pub fn time_to_idle(mut self, time: Duration) -> Self {
         self.idle = Some(time);
         self
     }
 
-    /// Calls `listener` with each entry that leaves, in the thread that causes it, with no lock held: it may use the cache. It
-    /// is not called for what the cache has when it is dropped. One that inserts for each entry that gives way calls itself for the
-    /// next one that does, without end. If it panics, the call that caused it does, after its effect.
+    /// Calls `listener` with each entry that leaves the cache, in the thread that causes it. No lock is held, so the
+    /// listener may use the cache. Dropping the cache does not call it for the remaining entries. A listener that
+    /// inserts an entry for each evicted one causes the next eviction, and so recurses without end. If the listener
+    /// panics, the call that caused it panics, after the call has taken effect.
     pub fn on_leave(mut self, listener: impl Fn(&K, &V, Cause) + Send + Sync + 'static) -> Self {
         self.listener = Some(Box::new(listener));
         self
     }
 
-    /// Counts hits and misses, by thread: some nanoseconds a look-up.
+    /// Counts hits and misses, by thread. This costs some nanoseconds a look-up.
     pub fn record_hits(mut self) -> Self {
         self.record_hits = true;
         self
     }
 
-    /// In how many parts, each with a lock for its writers, the cache is divided; rounded up to a power of two, 256 at most.
-    /// Unless this is called, four a processor, and fewer in small caches. More let more threads insert at once; with fewer,
-    /// what leaves is nearer to the best of all.
+    /// Sets the number of shards, each of which has a lock for its writers. The number is rounded up to a power of two,
+    /// and is 256 at most. The default is four for each processor, and fewer in small caches. With more shards more
+    /// threads can insert at once; with fewer, the evicted entry is closer to the policy's best choice in the whole
+    /// cache.
     pub fn shards(mut self, shards: usize) -> Self {
         self.shards = Some(shards);
         self
     }
 
-    /// A cache of at most `capacity` bytes: entries weigh what they take, keys' and values' own blocks included. Here and in the
-    /// next two, a capacity above an eighth of `usize::MAX` counts as that.
+    /// Makes a cache of at most `capacity` bytes: an entry weighs its own memory and the heap blocks of its key and
+    /// value. Here and in the next two methods, the capacity is at most an eighth of `usize::MAX`.
     pub fn bytes(self, capacity: usize) -> Cache<K, V, P, S>
     where
         K: Heap,
@@ -168,13 +171,13 @@ where
         self.build(capacity, LEAST_BYTES, WAITING_BYTES, Box::new(weight))
     }
 
-    /// A cache of at most `capacity` entries.
+    /// Makes a cache of at most `capacity` entries.
     pub fn entries(self, capacity: usize) -> Cache<K, V, P, S> {
         self.build(capacity, LEAST_ENTRIES, WAITING_ENTRIES, Box::new(|_, _| 1))
     }
 
-    /// A cache of at most `capacity` of what `weigher` says that an entry weighs; 0 counts as 1. It is called once for each
-    /// entry, before the entry comes in.
+    /// Makes a cache whose entries weigh at most `capacity`, by `weigher`; a weight of 0 counts as 1. `weigher` is
+    /// called once for each entry, before its insertion.
     pub fn weigher(
         self,
         capacity: usize,

@@ -1,4 +1,4 @@
-//! The face.
+//! The public interface: caches and sessions.
 
 use core::borrow::Borrow;
 use core::fmt;
@@ -20,16 +20,18 @@ pub struct Cache<K, V, P = S3Fifo, S = foldhash::quality::RandomState> {
     inner: Inner<K, V, P, S>,
 }
 
-// SAFETY: it owns its keys and values, gives out shared references to them, and drops them in any thread; what policies keep lies
-// behind locks.
+// SAFETY: the cache owns its keys and values, hands out shared references to them, and drops them in any thread;
+// policies' data are behind locks.
 unsafe impl<K: Send + Sync, V: Send + Sync, P: Send, S: Send> Send for Cache<K, V, P, S> {}
 // SAFETY: as above.
 unsafe impl<K: Send + Sync, V: Send + Sync, P: Send, S: Sync> Sync for Cache<K, V, P, S> {}
 
-/// A thread's session of look-ups: what it lends stays as long as the session is borrowed, though it may have left the cache.
+/// A thread's session of look-ups. References that it returns are valid as long as the session is borrowed, even if the
+/// entry has left the cache.
 ///
-/// A session holds an RCU guard: what leaves the cache meanwhile is not freed before it ends, and when a hundredth of the capacity
-/// waits so, nothing more comes in. Keep it for a batch of look-ups, not for good.
+/// A session holds an RCU guard: entries that leave the cache meanwhile are not freed before the session ends, and when
+/// a hundredth of the capacity waits for that, insertions are refused. Keep a session for a batch of look-ups, not
+/// permanently.
 pub struct Pinned<'c, K, V, P = S3Fifo, S = foldhash::quality::RandomState> {
     inner: &'c Inner<K, V, P, S>,
     guard: Guard<'c>,
@@ -46,7 +48,7 @@ where
         Self { inner }
     }
 
-    /// A session, for look-ups that lend.
+    /// Begins a session, for look-ups that return references.
     ///
     /// ```
     /// use archipelago_cache::Cache;
@@ -61,7 +63,7 @@ where
         Pinned { inner: &self.inner, guard: self.inner.domain().pin() }
     }
 
-    /// A clone of the value of `key`. O(1). Takes no lock.
+    /// Returns a clone of the value of `key`. O(1). Takes no lock.
     ///
     /// ```
     /// use archipelago_cache::Cache;
@@ -80,7 +82,7 @@ where
         self.pin().get(key).cloned()
     }
 
-    /// What `read` makes of the value of `key`, which is lent to it. O(1). Takes no lock.
+    /// Returns what `read` returns for a reference to the value of `key`. O(1). Takes no lock.
     ///
     /// ```
     /// use archipelago_cache::Cache;
@@ -98,7 +100,7 @@ where
         self.pin().get(key).map(read)
     }
 
-    /// Returns whether `key` is here. It does not count as a use of the entry.
+    /// Returns whether the cache has `key`. The call does not count as a use of the entry.
     pub fn contains<Q>(&self, key: &Q) -> bool
     where
         K: Borrow<Q>,
@@ -109,12 +111,12 @@ where
         found.is_some_and(|entry| !entry.header().is_timed() || !entry.header().is_expired(self.inner.clock.now()))
     }
 
-    /// Puts `value` in for `key`, in place of what was there. Returns whether it is kept: it is not if it weighs more than the
-    /// whole cache, or if readers keep so much of what has left that more would exceed the bound; what was there is gone then
-    /// all the same. O(1), and what has to give way.
+    /// Inserts `value` for `key`, and replaces the previous value. Returns whether the value is kept. It is not if it
+    /// weighs more than the whole cache may, or if so many entries that have left wait for readers that one more would
+    /// exceed the bound; the previous value is removed even then. O(1), and O(1) for each evicted entry.
     ///
     /// # Panics
-    /// With what `Eq`, the weigher or the listener panics with; the cache is whole then.
+    /// If `Eq`, the weigher or the listener panics. The cache stays consistent.
     ///
     /// ```
     /// use archipelago_cache::Cache;
@@ -127,7 +129,8 @@ where
         self.put(key, value, None)
     }
 
-    /// As [`insert`](Self::insert), for `time` at the longest, whatever the cache's own time to live is.
+    /// As [`insert`](Self::insert), but the entry expires after `time` at the latest, instead of the cache's time to
+    /// live.
     ///
     /// ```
     /// use archipelago_cache::Cache;
@@ -147,20 +150,20 @@ where
         self.inner.insert(&guard, has_room, entry)
     }
 
-    /// A new entry. Runs the user's hash and weigher.
+    /// Makes an entry. Runs the user's hash and weigher.
     fn entry(&self, key: K, value: V, time: Option<Duration>) -> Shared<K, V> {
         let (hash, weight) = (self.inner.hash(&key), (self.inner.config.weigher)(&key, &value));
         let times = self.inner.times(time);
         Entry::within(self.inner.blocks.take(), key, value, hash, weight, times)
     }
 
-    /// The value of `key`, or what `make` makes of it, which is put in. However many threads and tasks ask for a key, one makes
-    /// it, and the others wait; if its maker panics, the next one makes it. A
-    /// value that is inserted meanwhile is newer than what `make` made, and is what all get.
+    /// Returns the value of `key`; if the cache has none, inserts the value that `make` returns. If several threads and
+    /// tasks request a key, one of them makes the value and the others wait; if its `make` panics, the next one makes
+    /// it. If a value is inserted meanwhile, it counts as newer than the made one, and all get it.
     ///
     /// # Panics
-    /// With what `make` panics with, and as [`insert`](Self::insert); and if `make` asks this cache to make the key that it makes, or
-    /// another of the same hash.
+    /// If `make` panics, and as [`insert`](Self::insert); and if `make` requests from this cache that the same key, or
+    /// another key with the same hash, be made.
     ///
     /// ```
     /// use archipelago_cache::Cache;
@@ -180,7 +183,7 @@ where
     /// As [`get_or_insert_with`](Self::get_or_insert_with), for makers that may fail.
     ///
     /// # Errors
-    /// That of `make`. It is not kept: the next one that asks makes the key.
+    /// The error of `make`. It is not cached: the next request calls its own `make`.
     ///
     /// # Panics
     /// As [`get_or_insert_with`](Self::get_or_insert_with).
@@ -206,7 +209,7 @@ where
                 break permit;
             }
         };
-        // It may have been made between the look and the permit.
+        // Another thread may have made the value between the look-up and the permit.
         if let Some(value) = self.get(&key) {
             return Ok(value);
         }
@@ -214,7 +217,7 @@ where
         Ok(self.keep_made(key, value))
     }
 
-    /// Puts a value in that was made, unless one was inserted meanwhile, which is newer. Returns the one that is here then.
+    /// Inserts a made value, unless one was inserted meanwhile, which counts as newer. Returns the cache's value.
     fn keep_made(&self, key: K, value: V) -> V
     where
         V: Clone,
@@ -224,11 +227,12 @@ where
         present.map_or(value, |present| present.value().clone())
     }
 
-    /// As [`get_or_insert_with`](Self::get_or_insert_with), for a future. Those that wait do not block their threads; a future
-    /// that is dropped half way lets the next one make the key. Needs no particular runtime.
+    /// As [`get_or_insert_with`](Self::get_or_insert_with), for a future. Waiting tasks do not block their threads. If
+    /// the future of the task that makes the value is dropped, the next task makes it. The method works with any
+    /// runtime.
     ///
     /// # Panics
-    /// As [`insert`](Self::insert). A maker that awaits the key that it makes waits for ever.
+    /// As [`insert`](Self::insert). A future `make` that awaits its own key waits forever.
     ///
     /// ```
     /// # use archipelago_cache::Cache;
@@ -256,7 +260,7 @@ where
     /// As [`get_or_insert_async`](Self::get_or_insert_async), for futures that may fail.
     ///
     /// # Errors
-    /// That of `make`. It is not kept: the next one that asks makes the key.
+    /// The error of `make`. It is not cached: the next request calls its own `make`.
     ///
     /// # Panics
     /// As [`get_or_insert_async`](Self::get_or_insert_async).
@@ -273,7 +277,7 @@ where
                 break permit;
             }
         };
-        // It may have been made between the look and the permit.
+        // Another thread may have made the value between the look-up and the permit.
         if let Some(value) = self.get(&key) {
             return Ok(value);
         }
@@ -281,7 +285,7 @@ where
         Ok(self.keep_made(key, value))
     }
 
-    /// Takes `key` out. Returns whether it was here. O(1).
+    /// Removes `key`. Returns whether the cache had it. O(1).
     ///
     /// ```
     /// use archipelago_cache::Cache;
@@ -297,7 +301,7 @@ where
         Q: Hash + Eq + ?Sized,
     {
         let ((guard, _), hash) = (self.inner.begin(), self.inner.hash(key));
-        // One that was replaced before it could be taken out is looked for again.
+        // If the entry was replaced before it could be removed, the new entry is looked up.
         while let Some(found) = self.inner.shard(hash).table().find(&guard, hash, |other| other.borrow() == key) {
             if self.inner.remove(&guard, NonNull::from(found), Cause::Removed) {
                 return self.inner.is_live(found);
@@ -306,8 +310,8 @@ where
         false
     }
 
-    /// Takes out all entries for which `is_invalid` holds, of those that were here when the call began. Returns how many. Those
-    /// that come meanwhile may be missed. O(capacity).
+    /// Removes all entries that are in the cache when the call begins and for which `is_invalid` holds. Returns how
+    /// many. The call may miss entries that are inserted meanwhile. O(capacity).
     ///
     /// ```
     /// use archipelago_cache::Cache;
@@ -320,9 +324,9 @@ where
         self.remove_all(Cause::Removed, |entry| is_invalid(entry.key(), entry.value()))
     }
 
-    /// Takes out what has expired, and gives memory back that nothing needs any more; of what threads keep for entries to come, the
-    /// calling thread's. Returns how many entries have left. Expired entries are never found; until this is called they take room
-    /// as others do, and leave as others do. O(capacity).
+    /// Removes expired entries, and frees memory that is no longer needed; of the blocks that threads keep for new entries, those of the
+    /// calling thread. Returns how many entries were removed. Look-ups never find expired entries; without this call they occupy
+    /// memory and are evicted like others. O(capacity).
     pub fn sync(&self) -> usize {
         let now = self.inner.clock.now();
         let expired =
@@ -338,7 +342,8 @@ where
     fn remove_all(&self, cause: Cause, mut which: impl FnMut(&Entry<K, V>) -> bool) -> usize {
         let mut removed = 0;
         for shard in self.inner.shards() {
-            // A guard for each: what has left is not kept longer.
+            // Each removal has a guard of its own, so that it delays the freeing of removed entries as little as
+            // possible.
             let (guard, _) = self.inner.begin();
             for entry in shard.table().entries(&guard) {
                 // SAFETY: found under the guard.
@@ -350,12 +355,12 @@ where
         removed
     }
 
-    /// Takes all entries out.
+    /// Removes all entries.
     pub fn clear(&self) {
         self.invalidate_if(|_, _| true);
     }
 
-    /// Sets another bound. When it returns, the cache keeps to it. O(entries that leave).
+    /// Sets the bound. The bound holds when the call returns. O(entries that leave).
     ///
     /// ```
     /// use archipelago_cache::Cache;
@@ -370,12 +375,12 @@ where
         self.inner.resize(&guard, capacity);
     }
 
-    /// The bound, in bytes, entries, or what the weigher counts in.
+    /// Returns the bound, in bytes, entries, or units of the weigher.
     pub fn capacity(&self) -> usize {
         self.inner.capacity()
     }
 
-    /// What the cache holds and has done. Takes every shard's lock in turn: for reports.
+    /// Returns the cache's statistics. Takes every shard's lock in turn, so use it for reports only.
     pub fn stats(&self) -> Stats {
         let guard = self.inner.domain().pin();
         let mut stats =
@@ -401,7 +406,7 @@ where
     /// At quiescence: checks the invariants of the cache.
     ///
     /// # Panics
-    /// If one does not hold.
+    /// If an invariant does not hold.
     #[doc(hidden)]
     pub fn check_invariants(&self) {
         self.inner.check_invariants();
@@ -415,7 +420,8 @@ where
     P: Policy,
     S: BuildHasher,
 {
-    /// The value of `key`. O(1). Takes no lock; writes nothing that is shared, but at most one mark in the entry.
+    /// Returns the value of `key`. O(1). Takes no lock, and writes no shared memory except at most one mark in the
+    /// entry.
     #[inline]
     pub fn get<Q>(&self, key: &Q) -> Option<&V>
     where
@@ -426,8 +432,8 @@ where
         self.inner.look_up(&self.guard, hash, |other| other.borrow() == key).map(Entry::value)
     }
 
-    /// The entries, in no order: those that are here all the time once each, and of those that come or go meanwhile some. They
-    /// do not count as used.
+    /// Returns an iterator over the entries, in no order. It yields each entry that is present throughout once, and
+    /// some of the entries that are inserted or removed meanwhile. It does not count as a use.
     pub fn iter(&self) -> Iter<'_, K, V, P, S> {
         Iter::new(self.inner, &self.guard)
     }

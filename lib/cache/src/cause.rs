@@ -4,12 +4,12 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Cause {
-    /// It has given way to another one, or to a smaller capacity.
+    /// The entry was evicted for another one, or for a smaller capacity.
     Evicted,
-    /// Its time was over.
+    /// The entry had expired.
     Expired,
-    /// A new value has come for its key.
+    /// A new value was inserted for the entry's key.
     Replaced,
-    /// It was removed, or invalidated.
+    /// The entry was removed or invalidated.
     Removed,
 }

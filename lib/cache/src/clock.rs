@@ -1,14 +1,14 @@
-//! When entries expire: ticks of a monotonic clock, so that a wall clock that is set changes nothing.
+//! The time of expiry: ticks of a monotonic clock, which is independent of changes to the wall clock.
 
 use archipelago_platform::time::{Duration, Instant};
 
 /// Milliseconds since the cache was made.
 pub(crate) type Tick = u64;
 
-/// The deadline of what does not expire.
+/// The deadline of entries that do not expire.
 pub(crate) const NEVER: Tick = Tick::MAX;
 
-/// A cache's time.
+/// A cache's clock.
 pub(crate) struct Clock(Instant);
 
 impl Clock {
@@ -20,7 +20,7 @@ impl Clock {
         self.0.elapsed().as_millis() as Tick
     }
 
-    /// When `time` from now will have passed. It passes whole; none, if it is zero.
+    /// Returns the first tick at which `time` has passed in full; the present tick if `time` is zero.
     pub fn after(&self, time: Option<Duration>) -> Tick {
         match time {
             None => NEVER,
@@ -30,7 +30,7 @@ impl Clock {
     }
 }
 
-/// So long, in ticks: one at least.
+/// Returns a duration in ticks, at least one.
 pub(crate) fn ticks(time: Duration) -> Tick {
     Tick::try_from(time.as_millis()).unwrap_or(NEVER - 1).max(1)
 }

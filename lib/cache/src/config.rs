@@ -1,4 +1,4 @@
-//! What a builder tells its cache.
+//! The settings of a cache.
 
 use archipelago_platform::time::Duration;
 
@@ -8,10 +8,10 @@ use crate::clock::Tick;
 pub(crate) type Weigher<K, V> = Box<dyn Fn(&K, &V) -> usize + Send + Sync>;
 pub(crate) type Listener<K, V> = Box<dyn Fn(&K, &V, Cause) + Send + Sync>;
 
-/// What a cache does as long as it is.
+/// The settings that do not change in a cache's life.
 pub(crate) struct Config<K, V> {
     pub capacity: usize,
-    /// What may wait for readers beside a hundredth of the capacity.
+    /// How much garbage may wait for readers in addition to a hundredth of the capacity.
     pub waiting: usize,
     pub weigher: Weigher<K, V>,
     pub listener: Option<Listener<K, V>>,

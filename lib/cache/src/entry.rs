@@ -1,4 +1,4 @@
-//! What is cached: a key, a value, and what a policy knows of them.
+//! Entries: a key, a value, and the policy's data about them.
 
 use core::marker::PhantomData;
 use core::mem::MaybeUninit;
@@ -10,19 +10,19 @@ use archipelago_platform::{touch, touch_mut};
 
 use crate::clock::{NEVER, Tick};
 
-/// The part of an entry that does not depend on the types of key and value. It comes first, so that a pointer to it is one to
-/// the entry.
+/// The part of an entry that does not depend on the types of key and value. It is the first field, so that a pointer to
+/// it is also a pointer to the entry.
 pub(crate) struct Header {
     pub hash: u64,
-    /// What the entry counts for in the bound.
+    /// The entry's weight towards the bound.
     pub weight: usize,
     /// When the entry expires at the latest.
     last: Tick,
-    /// When the entry expires, if it is not used meanwhile.
+    /// When the entry expires if it is not used before.
     deadline: AtomicU64,
-    /// Where the policy has the entry. Written and read with the shard's lock held.
+    /// The entry's position in the policy's queues. Written and read with the shard's lock held.
     place: AtomicU64,
-    /// What hits have left here for the policy.
+    /// Marks that hits leave for the policy.
     marks: AtomicU32,
 }
 
@@ -32,13 +32,14 @@ impl Header {
         self.marks.load(Relaxed)
     }
 
-    /// Relaxed: a mark that is seen late, or lost beside another, costs a chance to stay and nothing else.
+    /// Relaxed: a mark that is seen late, or overwritten by a concurrent one, only makes an eviction of the entry more
+    /// likely.
     #[inline]
     pub fn mark(&self, marks: u32) {
         self.marks.store(marks, Relaxed);
     }
 
-    /// Relaxed, as the next: the shard's lock orders them.
+    /// Relaxed, as in the next method: the shard's lock orders the accesses.
     pub fn place(&self) -> u64 {
         self.place.load(Relaxed)
     }
@@ -47,38 +48,38 @@ impl Header {
         self.place.store(place, Relaxed);
     }
 
-    /// Returns whether the entry may expire at all.
+    /// Returns whether the entry has a time of expiry.
     #[inline]
     pub fn is_timed(&self) -> bool {
         self.deadline.load(Relaxed) != NEVER
     }
 
-    /// Returns whether the entry's time is over.
+    /// Returns whether the entry has expired.
     #[inline]
     pub fn is_expired(&self, now: Tick) -> bool {
         self.deadline.load(Relaxed) <= now
     }
 
-    /// Lets the entry live `idle` more, from `now`, within its latest time. Written when a 16th of `idle` is gained, so that
-    /// the hits of a popular entry mostly write nothing.
+    /// Sets the deadline to `idle` after `now`, but not after the latest time. The deadline is written only if it grows
+    /// by a 16th of `idle`, so that most hits of a popular entry write nothing.
     #[inline]
     pub fn live_on(&self, now: Tick, idle: Tick) {
         let deadline = self.last.min(now.saturating_add(idle));
-        // Relaxed: two hits at once differ by less than what is not written anyway.
+        // Relaxed: deadlines of two concurrent hits differ by less than the 16th that is not written anyway.
         if deadline > self.deadline.load(Relaxed).saturating_add(idle / 16) {
             self.deadline.store(deadline, Relaxed);
         }
     }
 }
 
-/// When an entry expires: at `last` at the latest, and at `deadline` if it is not used.
+/// The times at which an entry expires: at `last` at the latest, and at `deadline` if it is not used before.
 #[derive(Clone, Copy)]
 pub(crate) struct Times {
     pub last: Tick,
     pub deadline: Tick,
 }
 
-/// A cached key and its value. Neither is changed: a new value is a new entry.
+/// A cached key and its value. Neither ever changes: a new value is a new entry.
 #[repr(C)]
 pub(crate) struct Entry<K, V> {
     header: Header,
@@ -116,7 +117,8 @@ impl<K, V> Entry<K, V> {
             marks: AtomicU32::new(0),
         };
         let at = block.as_mut_ptr();
-        // Part by part: a value that is moved into its place is not copied into an entry on the stack before.
+        // The fields are written one by one, so that the value is moved directly into the allocation and not
+        // through an entry on the stack.
         // SAFETY: in the bounds of the allocation, all of which is initialized.
         let entry = unsafe {
             (&raw mut (*at).header).write(header);
@@ -147,7 +149,7 @@ impl<K, V> Entry<K, V> {
     }
 }
 
-/// An entry of whatever types, as policies see it: in the table of the shard whose lock is held.
+/// An entry without its types, for policies. The entry is in the table of the shard whose lock is held.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Resident<'s> {
     header: NonNull<Header>,
@@ -171,7 +173,7 @@ impl<'s> Resident<'s> {
         header
     }
 
-    /// Fetches the header, without waiting.
+    /// Prefetches the header.
     pub fn prefetch(self) {
         prefetch_read(self.header.as_ptr());
     }
@@ -180,7 +182,7 @@ impl<'s> Resident<'s> {
         self.header.cast()
     }
 
-    /// The same for as long as a policy has it: an entry is taken out of its policy before it is retired.
+    /// Extends the lifetime for storage in a policy: an entry is removed from its policy before it is retired.
     pub fn kept(self) -> Resident<'static> {
         Resident { header: self.header, shard: PhantomData }
     }

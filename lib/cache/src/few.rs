@@ -1,6 +1,6 @@
-//! A list of mostly one.
+//! A list that mostly has one item.
 
-/// Some items, of which the first needs no memory of its own.
+/// A list whose first item is stored in place, without an allocation.
 pub(crate) struct Few<T> {
     first: Option<T>,
     others: Vec<T>,
@@ -18,12 +18,12 @@ impl<T: Copy> Few<T> {
         }
     }
 
-    /// Takes one of them, in any order.
+    /// Removes and returns an item, in no particular order.
     pub fn pop(&mut self) -> Option<T> {
         self.others.pop().or_else(|| self.first.take())
     }
 
-    /// In the order in which they came.
+    /// Returns the items in the order of their addition.
     pub fn iter(&self) -> impl Iterator<Item = T> {
         self.first.iter().chain(&self.others).copied()
     }

@@ -1,16 +1,17 @@
-//! What keys and values take beside themselves.
+//! The heap memory of keys and values.
 
 use archipelago_platform::memory::taken_by;
 use core::alloc::Layout;
 
-/// A key or value that can say what memory it owns: by that, entries are weighed unless
+/// A key or value that knows how much heap memory it owns. Entries are weighed by it unless
 /// [`Builder::weigher`](crate::Builder::weigher) is called.
 pub trait Heap {
-    /// Bytes of the blocks that the value owns, with what the allocator adds to each; its own size not included.
+    /// Returns the bytes of the heap blocks that the value owns, with the allocator's overhead for each block, and
+    /// without the size of the value itself.
     fn heap_bytes(&self) -> usize;
 }
 
-/// Bytes of a block for `count` items.
+/// Returns the bytes of a block for `count` items.
 fn block<T>(count: usize) -> usize {
     Layout::array::<T>(count).map_or(usize::MAX / 2, taken_by)
 }
@@ -74,7 +75,7 @@ impl<T: Heap> Heap for Box<T> {
 }
 
 impl<T: Heap> Heap for std::sync::Arc<T> {
-    /// As if it were the only one: a value that is shared counts in each cache that has it.
+    /// Counted as if this were the only reference: a shared value counts in each cache that has it.
     fn heap_bytes(&self) -> usize {
         taken_by(Layout::new::<(usize, usize, T)>()).saturating_add(T::heap_bytes(self))
     }
@@ -104,7 +105,7 @@ impl<A: Heap, B: Heap, C: Heap> Heap for (A, B, C) {
     }
 }
 
-/// What all items own. Nothing is asked where nothing can be owned.
+/// Returns the bytes that all items own. Items whose type owns no heap memory are not visited.
 fn owned<T: Heap>(items: &[T]) -> usize {
     if core::mem::needs_drop::<T>() { items.iter().map(T::heap_bytes).fold(0, usize::saturating_add) } else { 0 }
 }

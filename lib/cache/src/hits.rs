@@ -1,4 +1,4 @@
-//! One thread's count of look-ups, on a line of its own.
+//! One thread's count of look-ups, in a cache line of its own.
 
 use archipelago_platform::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -9,7 +9,7 @@ pub(crate) struct Hits {
 }
 
 impl Hits {
-    /// For the thread whose slot this is: a load and a store, and no locked instruction.
+    /// Only the slot's own thread calls it, so a load and a store suffice instead of an atomic read-modify-write.
     #[inline]
     pub fn count(&self, hit: bool) {
         let count = if hit { &self.hits } else { &self.misses };

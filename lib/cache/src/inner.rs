@@ -1,4 +1,4 @@
-//! The cache itself: shards, the bound, and how something comes in and goes out.
+//! The cache's core: shards, the bound, insertion and removal.
 
 use core::hash::{BuildHasher, Hash};
 
@@ -20,14 +20,16 @@ use crate::policy::Policy;
 use crate::shard::{Gone, Outcome, Seen, Shard};
 use crate::table::Table;
 
-/// Of what a thread has taken out, so much waits before it looks what can be freed, which interrupts the other threads: as much as its
-/// part of the bound has room for, and as few entries as a core's caches hold, for their memory is used again.
+/// The size of a thread's bag of removed entries. When a bag is full the thread checks which entries can be freed,
+/// which interrupts the other threads. A bag must fit into the thread's part of the bound, and into a core's caches,
+/// since the freed memory is used again.
 const BAG: usize = 48 << 10;
-/// In small caches a bag is one in so much of what may wait.
+/// In small caches a bag has this fraction of the garbage that may wait: one in `BAGS`.
 const BAGS: usize = 8;
-/// What may wait for readers beside the capacity: one in so much of it, and [`Config::waiting`].
+/// The garbage that may wait for readers in addition to the capacity is one in `WAITING_PART` of the capacity, and
+/// [`Config::waiting`].
 const WAITING_PART: usize = 100;
-/// How often an insertion gives the processor away for readers to end, before it is refused.
+/// How often an insertion yields the processor to readers before it is refused.
 const PATIENCE: usize = 16;
 /// How often an insertion takes room from all other shards, before it is refused.
 const ROUNDS: usize = 4;
@@ -40,13 +42,13 @@ pub(crate) struct Inner<K, V, P, S> {
     pub clock: Clock,
     pub makers: Makers,
     pub hits: PerThread<CachePadded<Hits>>,
-    /// Declared behind the shards: what has been retired is reclaimed when they are gone.
+    /// Declared after the shards, so that garbage is reclaimed after they have been dropped.
     domain: Domain,
-    /// Declared behind the domain, and in a place of its own: what is reclaimed comes there.
+    /// Declared after the domain, and behind a pointer: reclaimed entries' blocks are put here, even while the cache is dropped.
     pub blocks: Arc<Blocks<K, V>>,
 }
 
-/// What has left, to be retired and told of without a lock; on a panic, retired all the same.
+/// Entries that have left, to be retired and reported after the lock is released. A panic retires them, too.
 struct Leaving<'a, K, V, P, S> {
     inner: &'a Inner<K, V, P, S>,
     guard: &'a Guard<'a>,
@@ -56,7 +58,7 @@ struct Leaving<'a, K, V, P, S> {
 /// Drops an entry, and keeps its block.
 ///
 /// # Safety
-/// `object` is an entry that no other thread frees or uses, `context` the `Blocks` of its cache.
+/// No other thread frees or uses the entry `object`; `context` is the `Blocks` of its cache.
 unsafe fn reclaim<K, V>(object: *mut (), context: *mut ()) {
     // SAFETY: the caller's promise. The block is freed if a destructor panics.
     unsafe {
@@ -66,18 +68,18 @@ unsafe fn reclaim<K, V>(object: *mut (), context: *mut ()) {
     }
 }
 
-/// Entries of a bag.
+/// Returns how many entries a bag has.
 fn bag_entries<K, V>() -> usize {
     (BAG / size_of::<Entry<K, V>>()).clamp(8, 256)
 }
 
-/// The weight of a bag.
+/// Returns the weight of a bag.
 fn bag_weight(most_waiting: usize) -> usize {
     (most_waiting / BAGS).min(BAG)
 }
 
 impl<K, V, P, S> Inner<K, V, P, S> {
-    /// Tells the listener, if there is one.
+    /// Calls the listener, if the cache has one.
     fn tell(&self, entry: &Entry<K, V>, cause: Cause) {
         if let Some(listener) = &self.config.listener {
             listener(entry.key(), entry.value(), cause);
@@ -86,15 +88,17 @@ impl<K, V, P, S> Inner<K, V, P, S> {
 }
 
 impl<K, V, P, S> Leaving<'_, K, V, P, S> {
-    /// Retires what has left, and tells the listener. Each but `come` of them is replaced by none: a block fewer is kept for those that
-    /// come, so that what waits and what is kept are no more together than a bag.
+    /// Retires the entries that have left, and calls the listener. `come` entries replace as many of those; for each of the others the
+    /// thread keeps a block fewer, so that waiting entries and kept blocks together are no more than a bag.
     fn settle(&mut self, come: usize) {
         let mut left = 0_usize;
         while let Some((entry, cause)) = self.gone.pop() {
-            // SAFETY: taken out under a lock by this thread, so retired once, and under the guard, which outlives the reference.
+            // SAFETY: this thread removed the entry under a lock, so it is retired once, and under the guard, which
+            // outlives the reference.
             let entry = unsafe {
                 let weight = entry.as_ref().header().weight;
-                // A destructor of what was retired earlier may run here, and panic: this one has been handed over by then.
+                // A destructor of an entry that was retired earlier may run here, and panic: by then this entry has
+                // been handed over.
                 let blocks = Arc::as_ptr(&self.inner.blocks).cast_mut().cast();
                 self.guard.retire_sized(entry.as_ptr().cast(), weight, blocks, reclaim::<K, V>);
                 entry.as_ref()
@@ -108,7 +112,7 @@ impl<K, V, P, S> Leaving<'_, K, V, P, S> {
 
 impl<K, V, P, S> Drop for Leaving<'_, K, V, P, S> {
     fn drop(&mut self) {
-        // After a panic only: no more of users' code runs then, in this thread.
+        // Only after a panic: then no more users' code runs in this thread.
         while let Some((entry, _)) = self.gone.pop() {
             // SAFETY: as in `settle`.
             self.guard.hold_back(|| unsafe { self.guard.retire_box(entry.as_ptr()) });
@@ -119,12 +123,12 @@ impl<K, V, P, S> Drop for Leaving<'_, K, V, P, S> {
 /// An entry that is not in the table yet: freed if a comparison panics.
 struct Unplaced<K, V>(Shared<K, V>);
 
-/// What became of an entry.
+/// The result of an insertion.
 enum Placed<K, V> {
     Kept,
-    /// It is gone, and what had its key.
+    /// The entry was dropped, and the previous entry of its key was removed.
     Refused,
-    /// It is gone, and this one has its key.
+    /// The entry was dropped, since this entry has its key.
     Present(Shared<K, V>),
 }
 
@@ -172,7 +176,8 @@ where
         self.hasher.hash_one(key)
     }
 
-    /// The shard of a hash: of bits that choose no bucket in a table of less than 2^40 bytes, and no tag.
+    /// Returns the shard of a hash. It depends on bits that choose neither a bucket, in tables of less than 2^40 bytes,
+    /// nor a tag.
     pub fn shard_index(&self, hash: u64) -> usize {
         (hash >> 40) as usize & (self.shards.len() - 1)
     }
@@ -182,7 +187,7 @@ where
         &self.shards[self.shard_index(hash)]
     }
 
-    /// The live entry whose key is `is_it`; and it was hit.
+    /// Returns the live entry whose key satisfies `is_it`, and counts the hit.
     #[inline]
     pub fn look_up<'g>(
         &'g self,
@@ -202,7 +207,7 @@ where
         found
     }
 
-    /// Returns whether the entry's time is not over, and lets it live on.
+    /// Returns whether the entry is live, and if so extends its idle time.
     #[inline]
     pub fn is_live(&self, entry: &Entry<K, V>) -> bool {
         let header = entry.header();
@@ -217,15 +222,15 @@ where
         live
     }
 
-    /// The times of an entry that comes now, for `own` time if that is said.
+    /// Returns the times of an entry that is inserted now. `own` replaces the cache's time to live.
     pub fn times(&self, own: Option<core::time::Duration>) -> Times {
         let last = self.clock.after(own.or(self.config.live));
         let deadline = self.config.idle.map_or(NEVER, |idle| self.clock.now().saturating_add(idle));
         Times { last, deadline }
     }
 
-    /// The guard of a change, if more may wait for readers. Where threads outnumber processors it waits a little, if much of
-    /// what this thread has taken out cannot be freed yet.
+    /// Begins a change. Returns its guard, and whether more garbage may wait for readers. If threads outnumber
+    /// processors and much of this thread's garbage cannot be freed yet, the call waits a little.
     pub fn begin(&self) -> (Guard<'_>, bool) {
         let reader = self.domain.reader();
         reader.give_way();
@@ -233,8 +238,8 @@ where
         (reader.enter(), has_room)
     }
 
-    /// Puts `entry` in, if there is room for what has to give way. Returns whether it stays; else it is gone, and what had its
-    /// key is, too.
+    /// Inserts `entry`, if `has_room` says that evicted entries may still wait for readers. Returns whether it is kept;
+    /// otherwise it is dropped, and the previous entry of its key is removed.
     pub fn insert(&self, guard: &Guard<'_>, has_room: bool, entry: Shared<K, V>) -> bool
     where
         K: Eq,
@@ -242,7 +247,7 @@ where
         matches!(self.put(guard, has_room, Unplaced(entry), false), Placed::Kept)
     }
 
-    /// As [`insert`](Self::insert), if the key is not here. Returns the entry that was here otherwise.
+    /// As [`insert`](Self::insert), if the cache does not have the key; otherwise returns the key's entry.
     pub fn insert_new<'g>(
         &'g self,
         guard: &'g Guard<'_>,
@@ -286,7 +291,7 @@ where
         placed
     }
 
-    /// Puts `entry` into the table and the policy, if there is room, or room can be made.
+    /// Adds `entry` to the table and the policy, if the bound has room or room can be made.
     fn place(
         &self,
         guard: &Guard<'_>,
@@ -320,7 +325,7 @@ where
         }
     }
 
-    /// Takes out what has the key of `entry`, which is refused.
+    /// Removes the previous entry of the key of `entry`, which is refused.
     fn drop_out_of_date(&self, guard: &Guard<'_>, hash: u64, entry: &Unplaced<K, V>, gone: &mut Gone<K, V>)
     where
         K: Eq,
@@ -332,7 +337,7 @@ where
         shard.lock().counts_mut().refusals += 1;
     }
 
-    /// Makes room in the pool by taking `need` from other shards, from the next on.
+    /// Makes room in the pool by taking `need` from the other shards, beginning with the next one.
     fn gather(&self, guard: &Guard<'_>, hash: u64, need: usize, gone: &mut Gone<K, V>) {
         let (own, count) = (self.shard_index(hash), self.shards.len());
         let mut lacking = need.saturating_sub(self.budget.pool());
@@ -346,8 +351,8 @@ where
         }
     }
 
-    /// Returns whether what waits for readers leaves room for more: where a reader stays, memory would grow for ever, so nothing
-    /// comes in then. What the pool has may wait as well.
+    /// Returns whether more garbage may wait for readers. With a reader that never ends, memory would grow without
+    /// bound, so insertions are refused. Garbage may also use the room of the pool.
     fn has_room_for_waiting(&self) -> bool {
         let has_room = || {
             let most = self.budget.capacity() / WAITING_PART + self.config.waiting + self.budget.pool();
@@ -364,7 +369,7 @@ where
         }
     }
 
-    /// Takes `entry` out, which was found under the guard. Returns whether this call did.
+    /// Removes `entry`, which was found under the guard. Returns whether this call removed it.
     pub fn remove(&self, guard: &Guard<'_>, entry: Shared<K, V>, cause: Cause) -> bool {
         // SAFETY: found under the guard.
         let hash = unsafe { entry.as_ref() }.header().hash;
@@ -379,7 +384,7 @@ where
         removed
     }
 
-    /// Sets another capacity, and evicts what is above it.
+    /// Sets the capacity, and evicts until the weight is not above it.
     pub fn resize(&self, guard: &Guard<'_>, capacity: usize) {
         let capacity = possible(capacity);
         let before = self.budget.set_capacity(capacity);
@@ -388,7 +393,8 @@ where
         }
         let from_pool = self.budget.take_some(before - capacity);
         let mut excess = before - capacity - from_pool;
-        // Each shard gives its part of what it has; then, since parts are rounded, whichever has some.
+        // Each shard gives its proportional part; then, since parts are rounded, any shard that has room gives the
+        // rest.
         let mut parts = (excess, before - from_pool);
         while excess > 0 {
             for shard in &self.shards {
@@ -419,7 +425,7 @@ where
 }
 
 impl<K: Eq, V> Unplaced<K, V> {
-    /// The entries of the hash, and the one of them that has this key. Runs the user's `Eq`.
+    /// Returns the entries of the hash, and the one that has this key. Runs the user's `Eq`.
     fn seen(&self, table: &Table<K, V>, guard: &Guard<'_>, hash: u64) -> Seen<K, V> {
         let same_hash = table.alike(guard, hash);
         // SAFETY: found under the guard, and not in the table yet.

@@ -21,23 +21,25 @@
 //! | operation | waits for | takes effect | costs |
 //! |---|---|---|---|
 //! | [`get`](Cache::get), [`with`](Cache::with), [`Pinned::get`], [`contains`](Cache::contains) | nothing | at a moment of the call | O(1); writes at most one mark, into the entry |
-//! | [`insert`](Cache::insert), [`remove`](Cache::remove) | threads that change the same shard | at a moment of the call, evictions one by one before | O(1) and what gives way |
-//! | [`get_or_insert_with`](Cache::get_or_insert_with) and its kin | the one that makes the key | as `get`, or as `insert` | as these, and what the maker takes |
+//! | [`insert`](Cache::insert), [`remove`](Cache::remove) | threads that change the same shard | at a moment of the call; its evictions before, one by one | O(1), and O(1) for each eviction |
+//! | [`get_or_insert_with`](Cache::get_or_insert_with) and its variants | the thread that makes the value | as `get` or `insert` | as these, and the maker's time |
 //! | [`iter`](Pinned::iter), [`invalidate_if`](Cache::invalidate_if) | nothing; changed shards, one at a time | entry by entry | O(capacity) |
 //!
-//! - *The bound holds at every moment*, however many threads insert: what is here weighs at most the capacity. What has left and
-//!   waits for readers comes beside it: at most a hundredth, 64 KiB, and 64 KiB a thread, and the objects that were inserted
-//!   meanwhile. Where a reader stays, nothing more comes in ([`insert`](Cache::insert) says so), since nothing could be freed.
-//! - *Weights are bytes by default*: what the entry takes of the allocator, with the blocks of key and value ([`Heap`]) and its
-//!   place in tables and queues. [`Builder::entries`] counts entries, [`Builder::weigher`] what you say.
-//! - *Scans do not flush it*: see [`S3Fifo`]. [`Sieve`] and [`SampledLru`] are there to compare.
+//! - *The bound holds at every moment*, however many threads insert: the entries of the cache weigh at most the
+//!   capacity. Entries that have left and wait for readers are not included: they weigh at most a hundredth of the
+//!   capacity, 64 KiB, 64 KiB for each thread, and the entries that are being inserted. If a reader does not end,
+//!   insertions are refused ([`insert`](Cache::insert) returns `false`), since nothing can be freed.
+//! - *Weights are bytes by default*: the entry's allocation, the heap blocks of key and value ([`Heap`]), and the
+//!   entry's part of tables and queues. [`Builder::entries`] counts entries, and [`Builder::weigher`] uses a function
+//!   of yours.
+//! - *Scans do not flush it*: see [`S3Fifo`]. [`Sieve`] and [`SampledLru`] are for comparison.
 //! - *No code of yours runs under a lock*: hashes, comparisons, weighers, makers, listeners and destructors may use the cache.
-//!   What they panic with comes out of the call, and the cache is whole.
-//! - *Time* is a monotonic clock's: to set the wall clock changes nothing.
+//!   A panic of theirs propagates to the caller, and the cache stays consistent.
+//! - *Time* is that of a monotonic clock: changes to the wall clock have no effect.
 //!
 //! # When to take something else
-//! What must not be lost is no cache: take a map. One thread: `lru`, or a `HashMap` and a queue. Values that are read far more
-//! rarely than written: a map behind a lock costs less than entries that wait for readers.
+//! For data that must not be lost, take a map. For one thread, take `lru`, or a `HashMap` and a queue. For values that
+//! are written far more often than read, a map behind a lock costs less than entries that wait for readers.
 //!
 //! # Inside
 //! ```text
@@ -45,9 +47,10 @@
 //!        └─ lock ── policy    queues of entries
 //!                   lease     its part of the capacity; what no shard has lies in the pool
 //! ```
-//! `table.rs` says why look-ups are linearizable beside the writer, `shard.rs` how keys are compared without a lock, `budget.rs`
-//! how the bound is kept without a common counter, `makers.rs` how one maker a key is found. MV-RLU's and RCX's papers put their
-//! mechanisms into Kyoto Cabinet's cache (thesis §3.6, figure 3.10); of its slots, trees and LRU lists nothing is here.
+//! `table.rs` proves that look-ups are linearizable concurrently with a writer, `shard.rs` describes how keys are
+//! compared without a lock, `budget.rs` how the bound is kept without a common counter, and `makers.rs` how one maker
+//! for each key is chosen. MV-RLU's and RCX's papers put their mechanisms into Kyoto Cabinet's cache (thesis §3.6,
+//! figure 3.10); this cache uses none of its slots, trees and LRU lists.
 
 mod blocks;
 mod budget;

@@ -1,8 +1,8 @@
-//! One maker a key, however many ask.
+//! Single flight: one maker for each key, however many threads and tasks request it.
 //!
-//! A thread or task that misses a key asks to make it. The first is allowed to; the others wait until its [`Permit`] is dropped,
-//! however that comes (a value, an error, a panic, a future that is dropped), and look again. So a maker that fails wakes the
-//! others, one of which is the next.
+//! A thread or task that misses a key requests a [`Permit`] to make it. The first one gets the permit. The others wait
+//! until the permit is dropped, for whatever reason (a value, an error, a panic, a dropped future), and look the key up
+//! again. So a maker that fails wakes the others, and one of them is the next maker.
 
 use core::pin::Pin;
 use core::task::{Context, Poll, Waker};
@@ -12,7 +12,7 @@ use archipelago_platform::pad::CachePadded;
 use archipelago_platform::sync::{Condvar, Mutex, MutexGuard};
 use archipelago_platform::thread;
 
-/// Keys that are being made, by their hashes: two keys of one hash wait for one another.
+/// Keys that are being made, by their hashes: of two keys with the same hash, one waits for the other.
 pub(crate) struct Makers {
     shards: Box<[CachePadded<Shard>]>,
 }
@@ -20,14 +20,14 @@ pub(crate) struct Makers {
 #[derive(Default)]
 struct Shard {
     state: Mutex<State>,
-    /// For threads: something has been made.
+    /// Wakes threads when a key has been made.
     made: Condvar,
 }
 
 #[derive(Default)]
 struct State {
     making: Vec<Making>,
-    /// Tasks that have waited.
+    /// How many tasks have waited.
     tasks: u64,
 }
 
@@ -40,9 +40,9 @@ impl State {
 /// A key that is being made.
 struct Making {
     hash: u64,
-    /// The thread, if it is one that makes.
+    /// The thread that makes the key, if the maker is a thread.
     by: Option<thread::ThreadId>,
-    /// Tasks that wait, each by a number of its own.
+    /// Tasks that wait, each with a unique number.
     tasks: Vec<(u64, Waker)>,
 }
 
@@ -54,7 +54,7 @@ pub(crate) struct Permit<'m> {
 
 impl Shard {
     fn lock(&self) -> MutexGuard<'_, State> {
-        // No code of users runs under the lock, so nothing panics there but for want of memory.
+        // No users' code runs under the lock, so only a failed allocation can panic under it.
         self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
@@ -64,10 +64,10 @@ impl Makers {
         Self { shards: (0..shards).map(|_| CachePadded::new(Shard::default())).collect() }
     }
 
-    /// For a thread: the right to make the key of `hash`; or `None`, when another has had it meanwhile.
+    /// Requests the permit for the key of `hash`, for a thread. Returns `None` after a wait for another maker.
     ///
     /// # Panics
-    /// If this thread has it already: it would wait for itself.
+    /// If this thread already has the permit, since it would wait for itself.
     pub fn ask(&self, shard: usize, hash: u64) -> Option<Permit<'_>> {
         let shard = &*self.shards[shard];
         let by = Some(thread::current().id());
@@ -83,7 +83,7 @@ impl Makers {
         None
     }
 
-    /// For a task: as [`ask`](Self::ask), but that a task which waits for itself is not noticed.
+    /// As [`ask`](Self::ask), for a task, except that a task that waits for itself is not detected.
     pub fn ask_later(&self, shard: usize, hash: u64) -> Asking<'_> {
         Asking { shard: &self.shards[shard], hash, number: None }
     }
@@ -101,7 +101,7 @@ impl Drop for Permit<'_> {
     }
 }
 
-/// Wakers are users' code: one that panics keeps no other task asleep.
+/// Wakes tasks. Wakers are users' code: if one panics, the others are woken nevertheless.
 fn wake_all(wakers: impl Iterator<Item = Waker>) {
     let mut first = None;
     for waker in wakers {
@@ -117,11 +117,11 @@ fn wake_all(wakers: impl Iterator<Item = Waker>) {
     }
 }
 
-/// A task's question whether it may make a key.
+/// A task's request for a permit.
 pub(crate) struct Asking<'m> {
     shard: &'m Shard,
     hash: u64,
-    /// Since it waits.
+    /// The task's number, once it waits.
     number: Option<u64>,
 }
 
@@ -129,7 +129,7 @@ impl<'m> Future for Asking<'m> {
     type Output = Option<Permit<'m>>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        // A waker is a user's code: it is cloned before the lock is taken, and dropped after.
+        // A waker is users' code, so it is cloned before the lock is taken, and dropped after the lock is released.
         let mut waker = context.waker().clone();
         let (shard, hash) = (self.shard, self.hash);
         let mut state = shard.lock();
@@ -154,7 +154,7 @@ impl<'m> Future for Asking<'m> {
                 drop(state);
                 Poll::Pending
             }
-            // It is made; perhaps another makes it again.
+            // The other maker has ended; the task looks the key up again.
             None => Poll::Ready(None),
         }
     }

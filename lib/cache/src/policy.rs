@@ -1,4 +1,4 @@
-//! Which entry gives way to a new one.
+//! Eviction policies.
 
 mod fifo;
 mod ghosts;
@@ -12,47 +12,47 @@ pub use s3fifo::S3Fifo;
 pub use sampled::SampledLru;
 pub use sieve::Sieve;
 
-/// A rule for which entry gives way to a new one: [`S3Fifo`], [`Sieve`] or [`SampledLru`].
+/// An eviction policy: [`S3Fifo`], [`Sieve`] or [`SampledLru`].
 ///
-/// What it knows of the entries of a shard lies beside the shard's lock; a hit tells it in the entry itself.
+/// A policy's data about the entries of a shard are behind the shard's lock. A hit leaves a mark in the entry itself.
 pub trait Policy: Default + Send + sealed::Queues {}
 
 pub(crate) mod sealed {
     use super::{Header, Resident};
 
-    /// What a policy does. All but `hit` is called with the lock of the entries' shard held.
+    /// The methods of a policy. All except `hit` are called with the lock of the entries' shard held.
     #[doc(hidden)]
     #[expect(private_interfaces, reason = "sealed: users name policies and do not call them")]
     pub trait Queues {
-        /// An entry was found. `clock` counts what the shard has admitted.
+        /// Notes that an entry was found. `clock` counts the shard's admissions.
         fn hit(header: &Header, clock: u32);
 
-        /// An entry with this hash will come soon: what the policy looks at then is fetched.
+        /// Prefetches the memory that the admission of an entry with this hash will read.
         fn foresee(&mut self, _hash: u64) {}
 
-        /// An entry has come.
+        /// Adds an entry.
         fn admit(&mut self, entry: Resident<'_>, clock: u32);
 
-        /// An entry has been taken out.
+        /// Removes an entry that was removed from the table.
         fn forget(&mut self, entry: Resident<'_>);
 
-        /// `new` has come for the key of `old`, which has been taken out.
+        /// Replaces `old`, which was removed from the table, by `new`, which has the same key.
         fn replace(&mut self, old: Resident<'_>, new: Resident<'_>, clock: u32) {
-            // It has been asked for as often.
+            // The new entry inherits the hits of the old one.
             new.header().mark(old.header().marks());
             self.forget(old);
             self.admit(new, clock);
         }
 
-        /// Takes out the entry that is to give way, if any is left. `room` is the weight that the shard may hold.
+        /// Removes and returns the entry to evict, if any entry is left. `room` is the weight that the shard may hold.
         fn evict(&mut self, room: usize, clock: u32) -> Option<Resident<'static>>;
 
-        /// Returns the entry that probably gives way next, if the policy knows it and has its header fetched.
+        /// Returns the entry that is probably evicted next, if the policy knows it and has prefetched its header.
         fn next(&self) -> Option<Resident<'static>> {
             None
         }
 
-        /// Bytes of memory held, beside the entries.
+        /// Returns the bytes of memory held in addition to the entries.
         fn bytes(&self) -> usize;
     }
 }

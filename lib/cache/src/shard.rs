@@ -1,7 +1,9 @@
-//! A shard: a table that is read without a lock, and beside it, behind one, the policy's queues and the shard's part of the bound.
+//! A shard: a table that is read without a lock, and, behind a lock, the policy's queues and the shard's part of the
+//! bound.
 //!
-//! No code of users runs with the lock held: keys are compared before it is taken, under the guard, and again if the entries of
-//! the same hash have changed meanwhile; values are dropped, and listeners called, after it is given back.
+//! No users' code runs with the lock held. Keys are compared before the lock is taken, under the guard, and again if
+//! the entries of the same hash have changed meanwhile. Values are dropped, and listeners called, after the lock is
+//! released.
 
 use archipelago_platform::atomic::{AtomicU32, Ordering::Relaxed};
 use archipelago_platform::plain::Plain;
@@ -18,14 +20,14 @@ use crate::table::Table;
 
 pub(crate) struct Shard<K, V, P> {
     table: Table<K, V>,
-    /// Counts what was admitted; for policies. Written with the lock held.
+    /// Counts admissions, for policies. Written with the lock held.
     clock: AtomicU32,
     state: Mutex<Plain<State<P>>>,
 }
 
 /// # Invariants
-/// 1. The policy has the entries of the table, and no other.
-/// 2. `used` is their weight, and at most `lease`.
+/// 1. The policy has exactly the entries of the table.
+/// 2. `used` is the entries' weight, and at most `lease`.
 pub(crate) struct State<P> {
     policy: P,
     len: usize,
@@ -34,21 +36,21 @@ pub(crate) struct State<P> {
     pub counts: Counts,
 }
 
-/// Entries that were taken out, to be retired when no lock is held.
+/// Removed entries, to be retired after the lock is released.
 pub(crate) type Gone<K, V> = Few<(Shared<K, V>, Cause)>;
 
-/// What a look at the table has found, without the lock.
+/// What a look-up without the lock has found in the table.
 pub(crate) struct Seen<K, V> {
     pub same_hash: Few<Shared<K, V>>,
     pub same_key: Option<Shared<K, V>>,
 }
 
-/// What became of an insertion.
+/// The result of an insertion.
 pub(crate) enum Outcome {
     Kept,
-    /// The shard has nothing left that could give way, and needs so much more.
+    /// The shard has no entry left to evict, and lacks this much room.
     Lacking(usize),
-    /// Entries of the same hash came or went.
+    /// Entries of the same hash were inserted or removed since the look-up.
     Changed,
 }
 
@@ -62,7 +64,7 @@ impl<K, V, P: Policy> Shard<K, V, P> {
         &self.table
     }
 
-    /// Tells the policy of a hit.
+    /// Notes a hit for the policy.
     #[inline]
     pub fn hit(&self, entry: &Entry<K, V>) {
         P::hit(entry.header(), self.clock.load(Relaxed));
@@ -81,8 +83,8 @@ pub(crate) struct Locked<'s, K, V, P> {
 }
 
 impl<K, V, P: Policy> Locked<'_, K, V, P> {
-    /// Puts `entry` in, in place of the one with the same key, if the entries of its hash are the `seen` still. What has to give way
-    /// goes to `gone`.
+    /// Inserts `entry`, and replaces the entry with the same key, if the entries of its hash are still `seen`. Evicted
+    /// entries are added to `gone`.
     pub fn insert(
         &mut self,
         guard: &Guard<'_>,
@@ -141,7 +143,7 @@ impl<K, V, P: Policy> Locked<'_, K, V, P> {
         clock
     }
 
-    /// Takes the policy's choice out.
+    /// Evicts the policy's choice.
     fn evict(&mut self, guard: &Guard<'_>, gone: &mut Gone<K, V>) -> Option<Resident<'static>> {
         let (room, clock) = (self.state.lease, self.shard.clock.load(Relaxed));
         let victim = self.state.policy.evict(room, clock)?;
@@ -153,7 +155,7 @@ impl<K, V, P: Policy> Locked<'_, K, V, P> {
         Some(victim)
     }
 
-    /// Takes an entry out that the policy has given up.
+    /// Removes an entry that the policy has already removed.
     fn take_out(&mut self, guard: &Guard<'_>, entry: Resident<'_>, cause: Cause, gone: &mut Gone<K, V>) {
         self.shard.table.remove(guard, entry.entry());
         self.state.len -= 1;
@@ -161,7 +163,7 @@ impl<K, V, P: Policy> Locked<'_, K, V, P> {
         gone.push((entry.entry(), cause));
     }
 
-    /// Takes an entry out that was found under the guard, if it is there still. Returns whether it was.
+    /// Removes an entry that was found under the guard, if the table still has it. Returns whether it had.
     pub fn remove(&mut self, guard: &Guard<'_>, entry: Shared<K, V>, cause: Cause, gone: &mut Gone<K, V>) -> bool {
         if self.shard.table.place_of(guard, entry).is_none() {
             return false;
@@ -173,7 +175,7 @@ impl<K, V, P: Policy> Locked<'_, K, V, P> {
         true
     }
 
-    /// Gives `most` of the lease back, evicting what is in the way. Returns how much that was.
+    /// Gives up to `most` of the lease back, and evicts entries as needed. Returns how much it gave back.
     pub fn yield_room(&mut self, guard: &Guard<'_>, most: usize, gone: &mut Gone<K, V>) -> usize {
         let left = self.state.lease - most.min(self.state.lease);
         while self.state.used > left && self.evict(guard, gone).is_some() {}
@@ -182,7 +184,7 @@ impl<K, V, P: Policy> Locked<'_, K, V, P> {
         given
     }
 
-    /// Lets a table that has become much too large shrink.
+    /// Shrinks the table if it has become much too large.
     pub fn shrink(&mut self, guard: &Guard<'_>) {
         self.shard.table.shrink(guard, self.state.len);
     }
@@ -203,12 +205,12 @@ impl<K, V, P: Policy> Locked<'_, K, V, P> {
         self.state.counts
     }
 
-    /// Notes one that was not kept, and one that has expired.
+    /// Returns the counts of refused and expired entries, to change them.
     pub fn counts_mut(&mut self) -> &mut Counts {
         &mut self.state.counts
     }
 
-    /// Bytes of memory beside the entries.
+    /// Returns the bytes of memory in addition to the entries.
     pub fn overhead(&self, guard: &Guard<'_>) -> usize {
         self.shard.table.bytes(guard) + self.state.policy.bytes()
     }

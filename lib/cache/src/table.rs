@@ -1,20 +1,22 @@
-//! A shard's hash table: look-ups without a lock beside one writer at a time.
+//! A shard's hash table: look-ups without a lock, concurrent with one writer at a time.
 //!
-//! A bucket is a cache line of seven entries: a word with a tag for each, and their pointers. An entry whose bucket is full lies
-//! in one of the next, and the buckets on its way count it, so that a look-up knows whether to go on (as in F14; Bronson and
-//! Shi, 2019). A table that is full is replaced by a larger one.
+//! A bucket is a cache line of seven entries: a word with a tag for each, and their pointers. An entry whose bucket is
+//! full is in one of the next buckets. The buckets on its *way*, from its own bucket to the one that has it, count the
+//! entry, so that a look-up knows whether to continue (as in F14; Bronson and Shi, 2019). A full table is replaced by a
+//! larger one.
 //!
 //! # Invariants
-//! 1. A key is in one place of an array at most, and stays there as long as it is in the table.
+//! 1. A key is in at most one place of an array, and stays at this place as long as it is in the table.
 //! 2. The count of each bucket on an entry's way, its own not included, is above zero while the entry is in the table.
 //! 3. The tag of a place is set after its entry, and cleared before.
 //!
 //! # What a look-up finds
-//! What the table held at a moment of the look-up, for the array was current at its beginning or later (an array that has been
-//! replaced stays as it was then). *Found*: the pointer loaded was in its place at the load. *Not found*: an entry that was there
-//! all the time lies in one place (1), and its way and its tag are set all the time (2, 3), so it would have been found. If the
-//! key was removed from one place and inserted into another meanwhile, then the look-up passed the second before the insertion,
-//! and the key was absent just before that.
+//! A look-up returns what the table held at a moment of the look-up. Its array was current at the look-up's beginning
+//! or later (a replaced array does not change any more). *Found*: the loaded pointer was in its place at the moment of
+//! the load. *Not found*: an entry that is present throughout has one place (1), and its tag and the counts on its way
+//! are set throughout (2, 3), so it would have been found. If the key was removed from one place and inserted into
+//! another meanwhile, then the look-up passed the second place before the insertion, and the key was absent just before
+//! the insertion.
 
 use core::marker::PhantomData;
 use core::ptr::null_mut;
@@ -28,17 +30,17 @@ use crate::few::Few;
 
 /// Entries of a bucket.
 const PLACES: usize = 7;
-/// One in each byte of a word but the highest, which counts those that have passed by.
+/// A one in each byte of a word except the highest byte, which counts the entries that have passed the bucket.
 const ONES: u64 = 0x0001_0101_0101_0101;
 const COUNT: u32 = u8::BITS * PLACES as u32;
-/// A count that has come so far stays.
+/// The greatest count. A count that has reached it does not change any more.
 const MANY: u64 = u8::MAX as u64;
 /// Buckets of a new table.
 const FEW: usize = 1;
 
 #[repr(align(64))]
 struct Bucket<K, V> {
-    /// By place, 0 for none; and the count.
+    /// The tags by place, 0 for an empty place; and the count.
     tags: AtomicU64,
     entries: [AtomicPtr<Entry<K, V>>; PLACES],
 }
@@ -51,19 +53,19 @@ pub(crate) struct Table<K, V> {
     owns: PhantomData<Entry<K, V>>,
 }
 
-/// Where an entry is.
+/// The place of an entry.
 #[derive(Clone, Copy)]
 pub(crate) struct Place {
     bucket: usize,
     place: usize,
 }
 
-/// The tag of a hash. Of bits that choose neither shard nor, mostly, bucket.
+/// Returns the tag of a hash. It depends on bits that choose neither the shard nor, mostly, the bucket.
 fn tag(hash: u64) -> u64 {
     (hash >> 56).max(1)
 }
 
-/// The places of a word whose tag is `tag`, one bit in each one's byte; and perhaps some whose tag is another.
+/// Returns a mask with a bit in the byte of each place whose tag is `tag`, and perhaps of some other places.
 #[inline]
 fn matching(tags: u64, tag: u64) -> impl Iterator<Item = usize> {
     let differing = (tags & (ONES * 0xff)) ^ (ONES * tag);
@@ -91,7 +93,8 @@ impl<K, V> Bucket<K, V> {
 
     /// For the writer.
     fn fill(&self, place: usize, entry: Shared<K, V>) {
-        // Release, of both: with the Acquire loads in `find`, a look-up that comes to the entry finds it whole.
+        // Release, in both stores: they pair with the Acquire loads in `find`, so that a look-up that reaches the entry
+        // finds it initialized.
         self.entries[place].store(entry.as_ptr(), Release);
         // SAFETY: the caller's entry.
         let tag = tag(unsafe { entry.as_ref() }.header().hash);
@@ -104,7 +107,7 @@ impl<K, V> Bucket<K, V> {
         self.entries[place].store(null_mut(), Release);
     }
 
-    /// For the writer: one more, or one fewer, has passed by.
+    /// For the writer: changes the count of entries that have passed the bucket by one.
     fn pass(&self, more: bool) {
         let tags = self.tags.load(Relaxed);
         let changed = match (count(tags), more) {
@@ -112,7 +115,8 @@ impl<K, V> Bucket<K, V> {
             (_, true) => tags + (1 << COUNT),
             (_, false) => tags - (1 << COUNT),
         };
-        // Release: a look-up that finds less than there was finds the entry gone, which was cleared before.
+        // Release: the entry was cleared before its count, so a look-up that loads the lower count also sees the entry
+        // cleared.
         self.tags.store(changed, Release);
     }
 }
@@ -126,13 +130,13 @@ impl<K, V> Buckets<K, V> {
         self.0.len() - 1
     }
 
-    /// The buckets on the way of a hash: all, in their order from its own.
+    /// Returns all buckets in the order of a hash's way, beginning with its own.
     fn way(&self, hash: u64) -> impl Iterator<Item = usize> {
         let (mask, own) = (self.mask(), hash as usize);
         (0..self.0.len()).map(move |step| own.wrapping_add(step) & mask)
     }
 
-    /// For the writer, if there is room.
+    /// For the writer. The array must have an empty place.
     fn insert(&self, entry: Shared<K, V>) {
         // SAFETY: the caller's entry.
         let hash = unsafe { entry.as_ref() }.header().hash;
@@ -159,12 +163,12 @@ impl<K, V> Table<K, V> {
     }
 
     fn current<'g>(&'g self, _: &'g Guard<'_>) -> &'g Buckets<K, V> {
-        // SAFETY: an array is retired after it is replaced, and the guard is the caller's. Acquire pairs with the Release of the
-        // thread that stored it.
+        // SAFETY: an array is retired after it is replaced, and the caller's guard keeps it alive. The Acquire pairs
+        // with the Release of the thread that stored it.
         unsafe { &*self.current.load(Acquire) }
     }
 
-    /// Shows the entries of this hash to `visit`, one after the other as they lie there, until it returns something.
+    /// Calls `visit` with the entries of this hash, in the order of their places, until it returns `Some`.
     #[inline]
     fn search<'g, R>(
         &'g self,
@@ -179,7 +183,7 @@ impl<K, V> Table<K, V> {
             for place in matching(tags, tag(hash)) {
                 // Acquire: see `fill`.
                 let Some(entry) = Shared::new(at.entries[place].load(Acquire)) else { continue };
-                // SAFETY: what is found under a guard is not freed before it ends.
+                // SAFETY: an entry that is found under a guard is not freed before the guard ends.
                 if unsafe { entry.as_ref() }.header().hash == hash
                     && let Some(found) = visit(Place { bucket, place }, entry)
                 {
@@ -193,30 +197,30 @@ impl<K, V> Table<K, V> {
         None
     }
 
-    /// The entry whose key is `is_it`. Runs the caller's code.
+    /// Returns the entry whose key satisfies `is_it`. Runs the caller's code.
     #[inline]
     pub fn find<'g>(&'g self, guard: &'g Guard<'_>, hash: u64, is_it: impl Fn(&K) -> bool) -> Option<&'g Entry<K, V>> {
         self.search(guard, hash, |_, entry| {
-            // SAFETY: what is found under a guard is not freed before it ends.
+            // SAFETY: an entry that is found under a guard is not freed before the guard ends.
             let entry: &'g Entry<K, V> = unsafe { entry.as_ref() };
             is_it(entry.key()).then_some(entry)
         })
     }
 
-    /// Fetches the bucket of a hash, without waiting.
+    /// Prefetches the bucket of a hash.
     pub fn prefetch(&self, guard: &Guard<'_>, hash: u64) {
         let array = self.current(guard);
         prefetch_read(&raw const array.0[hash as usize & array.mask()]);
     }
 
-    /// For the writer: where an entry is, if it is there.
+    /// For the writer: returns the place of an entry, if the table has it.
     pub fn place_of(&self, guard: &Guard<'_>, entry: Shared<K, V>) -> Option<Place> {
         // SAFETY: the caller's entry.
         let hash = unsafe { entry.as_ref() }.header().hash;
         self.search(guard, hash, |at, found| (found == entry).then_some(at))
     }
 
-    /// The entries that have this hash, few as there are.
+    /// Returns the entries that have this hash, which are few.
     pub fn alike(&self, guard: &Guard<'_>, hash: u64) -> Few<Shared<K, V>> {
         let mut alike = Few::new();
         self.search(guard, hash, |_, entry| {
@@ -226,29 +230,29 @@ impl<K, V> Table<K, V> {
         alike
     }
 
-    /// For the writer, who may not ask keys: whether the entries that have this hash are `seen` still.
+    /// For the writer, which must not compare keys: returns whether the entries that have this hash are still `seen`.
     pub fn has_only(&self, guard: &Guard<'_>, hash: u64, mut seen: impl Iterator<Item = Shared<K, V>>) -> bool {
         let other = self.search(guard, hash, |_, entry| (seen.next() != Some(entry)).then_some(()));
         other.is_none() && seen.next().is_none()
     }
 
-    /// For the writer: adds a key that is not there. `len` are there.
+    /// For the writer: adds an entry whose key the table does not have. `len` is the number of entries.
     pub fn insert(&self, guard: &Guard<'_>, entry: Shared<K, V>, len: usize) {
         let array = self.current(guard);
-        // Six of seven places in the mean: the ways get long from there.
+        // Above a load of six of seven places, ways become long.
         if len >= array.0.len() * (PLACES - 1) {
             self.rebuild(guard, array.0.len() * 2);
         }
         self.current(guard).insert(entry);
     }
 
-    /// For the writer: puts a new entry into the place of one with the same key.
+    /// For the writer: replaces an entry by a new one with the same key.
     pub fn replace(&self, guard: &Guard<'_>, at: Place, entry: Shared<K, V>) {
         // Release as in `fill`.
         self.current(guard).0[at.bucket].entries[at.place].store(entry.as_ptr(), Release);
     }
 
-    /// For the writer: takes an entry out, which is then to be retired.
+    /// For the writer: removes an entry. The caller retires it.
     pub fn remove(&self, guard: &Guard<'_>, entry: Shared<K, V>) {
         let array = self.current(guard);
         let at = self.place_of(guard, entry).expect("in the table");
@@ -258,7 +262,7 @@ impl<K, V> Table<K, V> {
         array.way(hash).take_while(|bucket| *bucket != at.bucket).for_each(|bucket| array.0[bucket].pass(false));
     }
 
-    /// For the writer: an array of another size.
+    /// For the writer: replaces the array by one of another size.
     fn rebuild(&self, guard: &Guard<'_>, count: usize) {
         let old = self.current.load(Relaxed);
         // SAFETY: the current array.
@@ -267,12 +271,12 @@ impl<K, V> Table<K, V> {
         entries.for_each(|entry| unsafe { &*next }.insert(entry));
         // Release: see `current`.
         self.current.store(next, Release);
-        // It weighs nothing: entries weigh with their places in the table.
-        // SAFETY: unpublished just now, by the only writer.
+        // The array weighs nothing, since the weight of an entry includes its place in the table.
+        // SAFETY: unlinked by the store above, by the only writer.
         guard.hold_back(|| unsafe { guard.retire_box_sized(old, 0) });
     }
 
-    /// For the writer: a smaller array, if a quarter would do.
+    /// For the writer: replaces the array by a smaller one, if a quarter of it suffices.
     pub fn shrink(&self, guard: &Guard<'_>, len: usize) {
         let wanted = (len / (PLACES - 2) + 1).next_power_of_two();
         if wanted * 4 <= self.current(guard).0.len() {
@@ -280,12 +284,12 @@ impl<K, V> Table<K, V> {
         }
     }
 
-    /// The entries of a moment, and perhaps some that were inserted or removed since.
+    /// Returns the entries of one moment, and perhaps some that were inserted or removed since.
     pub fn entries<'g>(&'g self, guard: &'g Guard<'_>) -> impl Iterator<Item = Shared<K, V>> + 'g {
         self.current(guard).entries()
     }
 
-    /// Bytes of the array.
+    /// Returns the bytes of the array.
     pub fn bytes(&self, guard: &Guard<'_>) -> usize {
         self.current(guard).0.len() * size_of::<Bucket<K, V>>()
     }
@@ -311,7 +315,7 @@ mod tests {
     use crate::entry::Times;
     use archipelago_sync::rcu::Domain;
 
-    /// However entries come and go, ways end where no entry has passed by.
+    /// After any insertions and removals, ways end at buckets that no entry has passed.
     #[test]
     fn ways_are_short_when_entries_have_left() {
         let (domain, table) = (Domain::new(), Table::new());

@@ -1,8 +1,8 @@
-//! Memory that waits for readers: how much it is, and what to do when it is too much.
+//! Memory that waits for readers: its amount, and a limit on it.
 //!
-//! What is removed or replaced is freed when no reader can still be using it. A reader that stays where it is (a closure
-//! given to `get_with` that waits, a kept reference) therefore holds up all of it. That is visible in
-//! [`Garbage`], and bounded if the map was built with a limit: then it is the writers that stop.
+//! Removed and replaced objects are freed when no reader can still be using them. So one long read (a closure of
+//! `get_with` that waits, a kept reference) delays the freeing of all of them. [`Garbage`] shows the amount, and a map
+//! that was built with a limit bounds it by stopping writers.
 
 use archipelago_sync::backoff::Backoff;
 use archipelago_sync::rcu::Domain;
@@ -11,19 +11,19 @@ use archipelago_sync::rcu::Domain;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnBacklog {
-    /// They wait, before they begin, until readers have let go of enough of it; they help to free it. A thread that is
-    /// reading the same map (inside `get_with`, `scan`, `update` or `retain`, or with a `Ref` or an `Entry` that it has made itself)
-    /// does not wait, as it would wait for itself: what it removes and replaces meanwhile comes on top of the limit, all of it. There
-    /// too the `try_` operations refuse. But two threads can wait for each other: one in a closure under `get_with`,
-    /// for something that the other does after an insert. And a task that has taken an `Entry` along to another thread would
-    /// wait for itself there: it should use the `try_` operations.
+    /// They wait, before they begin, until enough memory can be freed, and help to free it. A thread that is reading
+    /// the same map (inside `get_with`, `scan`, `update` or `retain`, or with a `Ref` or an `Entry` that it has made
+    /// itself) does not wait, as it would wait for itself; everything that it removes and replaces meanwhile is added
+    /// to the limit. The `try_` operations refuse even then. Two threads can wait for each other: one in a closure of
+    /// `get_with`, for something that the other does after an insert. And a task that has sent an `Entry` to another
+    /// thread would wait for itself there, so it should use the `try_` operations.
     #[default]
     Wait,
-    /// They go on; only the `try_` operations refuse.
+    /// They proceed; only the `try_` operations refuse.
     Proceed,
 }
 
-/// Memory that a map has let go of, and that waits until no reader can still be using it.
+/// Memory that was removed from a map and waits until no reader can still be using it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Garbage {
@@ -33,10 +33,10 @@ pub struct Garbage {
     pub bytes: usize,
     /// Threads that are reading now.
     pub readers: usize,
-    /// By how many epochs the longest read is behind; more than 0 stops reclamation.
+    /// How many epochs the oldest read is behind; more than 0 stops reclamation.
     pub lag: u64,
-    /// Attempts to go on with reclamation that a reader has stopped since the last that succeeded. A number that grows
-    /// together with `bytes` says that some reader stays where it is.
+    /// Failed attempts to advance reclamation since the last success; each failed because of a reader. If this number
+    /// and `bytes` both grow, some reader does not end.
     pub refused: u64,
 }
 
@@ -78,7 +78,8 @@ impl Limit {
         Domain::new().with_bag_bytes((self.bytes / BAGS).min(MOST_BAG))
     }
 
-    /// Without a limit it does not look: the count's line would come to every operation after each bag of any thread.
+    /// Without a limit the count is not loaded: each bag of any thread changes its cache line, which every operation
+    /// would then fetch.
     #[inline]
     fn is_passed(self, domain: &Domain) -> bool {
         self.bytes != usize::MAX && domain.sealed_bytes() > self.bytes

@@ -2,7 +2,7 @@
 //!
 //! An index never compares keys of the user's type. It compares their *encodings*, of which there are two forms:
 //! [`Word`] (a `u64`, for what has always at most eight bytes) and [`Bytes`] (a byte string of any length, for everything
-//! else). Layouts are chosen by form at compile time: words are stored inline, byte strings with prefix truncation.
+//! else). The form selects the layout at compile time: words are stored inline, byte strings with prefix truncation.
 //! There is no reserved key: 0, `MAX`, the empty string and strings with zero bytes are keys like any other.
 //!
 //! # What can be a key
@@ -19,20 +19,20 @@
 //! | `Reverse<K>` | the other way round | the `K`'s |
 //! | what [`key!`](crate::key!) declares: newtypes, structs, `enum`s; what implements [`KeyAs`] | what they stand for | that's |
 //!
-//! No type of the standard library for moments is among them: how far it reaches and how fine it is depends on the system.
-//! Let a newtype stand for the [`Duration`](core::time::Duration) since some epoch, or for an `i64` of nanoseconds.
+//! The standard library's types for points in time are not keys, since their range and resolution depend on the system.
+//! Use a newtype with the [`Duration`](core::time::Duration) since some epoch, or with an `i64` of nanoseconds.
 //!
 //! # Other orders
-//! There is no comparator to choose at run time: an encoding is compared word by word, by search layers that know nothing
-//! of the type, and no order that lives in a function can be. An order is a type: [`Reverse`](core::cmp::Reverse), or a wrapper that stands
-//! for what sorts as wanted. [`KeyAs`] shows keys in any case and keys in a collation's order.
+//! Maps have no comparator that is chosen at run time: search layers compare encodings word by word, without the key's
+//! type, so an order cannot be a function. An order is a type: [`Reverse`](core::cmp::Reverse), or a wrapper whose
+//! encoding sorts as wanted. [`KeyAs`] shows keys in any case and keys in a collation's order.
 //!
 //! # What is stored, and what may be asked for
-//! An index hands keys back by decoding what it stored, so it stores only what the key's own `encode` has made: storing
-//! methods take a `K`, or a borrowed form whose encodings are known to be the same ([`EncodeAs`], which safe code cannot
-//! claim). Whatever else can be borrowed from a key ([`Borrow`](core::borrow::Borrow)) may be asked for: it is compared
-//! and not kept, so a form that disagrees with its key is not found, and that is all. Composites are asked for by their
-//! borrowed parts: [`by_parts`].
+//! An index returns keys by decoding what it stored, so it stores only encodings of the key's own `encode`: methods
+//! that store take a `K`, or a borrowed form whose encodings are known to be the same ([`EncodeAs`], which safe code
+//! cannot implement). Look-ups take everything that can be borrowed from a key ([`Borrow`](core::borrow::Borrow)): it
+//! is compared and not stored, so if a borrowed form disagrees with its key, the only effect is that the key is not
+//! found. Composite keys are looked up by their borrowed parts: [`by_parts`].
 //!
 //! # Where what is
 //! [`part`] says what every key is made of, [`width`] which form that has; [`number`], [`string`], [`path`], [`wrapper`]
@@ -58,15 +58,15 @@ use crate::structure::{Encode, Form};
 /// A borrowed form of `K` that can be stored as one: `str` for `String`, any `K` for itself.
 ///
 /// # Safety
-/// Whatever `encode` hands out is something that `K::decode` and `K::decode_ref` may be called with: `K::encode` hands it
-/// out too, for some `K`.
+/// Every output of `encode` is also an output of `K::encode` for some `K`, so that `K::decode` and `K::decode_ref` may
+/// be called with it.
 ///
 /// ```
 /// let map: archipelago::HydraList<String, u32> = Default::default();
 /// map.pin().upsert("without a String", 7);
 /// ```
 ///
-/// What is only borrowed from a key is no such form:
+/// Other types that can be borrowed from a key do not implement it:
 ///
 /// ```compile_fail,E0277
 /// let map: archipelago::HydraList<[u8; 4], u32> = Default::default();
@@ -104,12 +104,11 @@ pub type Probe<'a, T> = <<T as Encode>::Form as Form>::Probe<'a>;
 /// ```
 ///
 /// # Implementing it
-/// is seldom needed: [`KeyAs`] is simpler, has no `unsafe` and makes the type a part of other keys, too. This trait is for
-/// encodings that are made of no other key's. It is safe to implement since an index relies on nothing but what it is given:
-/// it decodes only what this type's
-/// own `encode`, or that of an [`EncodeAs`], has handed out at some time, byte for byte, and leaves it to `decode` what
-/// that is good for. So an implementation must cope with everything that its `encode` may ever hand out, in any call. A
-/// panic of `encode` or `decode` leaves the map as it was before the call or as it is after it.
+/// is seldom needed: [`KeyAs`] is simpler, has no `unsafe` and makes the type a part of other keys, too. This trait is
+/// for encodings that are not composed of other keys'. It is safe to implement, since an index decodes only byte
+/// strings that this type's own `encode`, or that of an [`EncodeAs`], has produced at some time, and does not depend on
+/// the result of `decode`. So `decode` must accept everything that `encode` may ever produce, in any call. A panic of
+/// `encode` or `decode` leaves the map as it was before the call or as it is after it.
 pub trait Key: Encode + Clone + Send + Sync + 'static {
     /// What a scan shows of a key without allocating: `u64` for `u64`, `&str` for `String`.
     type Ref<'a>;

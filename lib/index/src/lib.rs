@@ -3,7 +3,7 @@
 //! All of them are one type over different structures, [`Map`]: the same methods, signatures and consistency, see [`map`].
 //! They implement [`OrderedIndex`], as adapters of other maps do; benchmarks and figures are written once against it.
 //!
-//! How to use them: the [`guide`].
+//! The [`guide`] describes how to use them.
 
 pub mod art;
 mod backlog;

@@ -1,18 +1,18 @@
-//! A map's limits to its memory: to what waits for readers, and to all of it.
+//! A map's limits on memory: on memory that waits for readers, and on all memory.
 //!
-//! The cap on all memory is kept by an *allowance*: a number of bytes that may be asked for before the memory is counted
-//! again, a quarter of what was left when it was counted last. So counting, which looks at every thread's share, is
-//! seldom, and what several threads ask for meanwhile stays below the cap.
+//! The cap on all memory is kept by an *allowance*: a number of bytes that may be requested before the memory is
+//! counted again, a quarter of what was left at the last count. So counting, which reads every thread's share, is rare,
+//! and requests of several threads in between stay below the cap.
 //!
-//! Pages come in blocks, and pages that are free in a block are room: what counts is what is *in use*
-//! ([`Limits::left`](Limits::left)). At the cap, what needs no page is stored still.
+//! Pages are allocated in blocks, and free pages of a block are room: only memory *in use* counts
+//! ([`Limits::left`](Limits::left)). At the cap, entries that need no new page are still stored.
 
 use crate::backlog::Limit;
 use archipelago_platform::atomic::{AtomicIsize, AtomicU64, Ordering::Relaxed};
 use archipelago_platform::pad::CachePadded;
 use core::fmt;
 
-/// A `try_` operation was refused, and nothing was changed. It has what was to be stored.
+/// A `try_` operation was refused, and nothing was changed. The value that was to be stored is returned.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refused<T = ()> {
@@ -80,7 +80,7 @@ impl Default for LimitConfig {
     }
 }
 
-/// Asking for more than this at a time, memory is counted anew.
+/// Memory is counted again before a request larger than this.
 const MOST_ALLOWANCE: usize = 4 << 20;
 
 /// A structure's memory grows by blocks of at most this,
@@ -89,8 +89,8 @@ const MOST_BLOCK: usize = 2 << 20;
 /// and by at most this part of what there is.
 const BLOCK_PART: usize = 2;
 
-/// What is stored in pages with room, above the limit, may need a page all the same, when threads compete for the room: until
-/// the map is above the limit by this part of it.
+/// Entries that are stored above the limit, in pages with room, may need a new page nevertheless if threads compete for
+/// the room. This is allowed until the map exceeds the limit by one in this many of it.
 const RACE_PART: usize = 32;
 
 /// What an operation needs.
@@ -116,7 +116,7 @@ pub(crate) struct Space {
 pub struct Limits {
     pub(crate) backlog: Limit,
     memory: usize,
-    /// Its padding keeps what changes elsewhere in a map off the lines of the limits, which every change looks at.
+    /// The padding separates the limits, which every change reads, from other variables of the map.
     counts: CachePadded<Counts>,
 }
 
@@ -128,7 +128,7 @@ struct Counts {
     settled: AtomicU64,
 }
 
-/// By so many epochs later all is free that settling has let go of.
+/// After this many epochs all memory that settling has retired is freed.
 const EPOCHS: u64 = 4;
 
 impl Limits {
@@ -159,9 +159,9 @@ impl Limits {
 
     /// How many bytes more may be in use.
     ///
-    /// A map takes a block for pages only if no page is spare, hence while all that it holds is in use and at most the limit: so
-    /// what it holds is never more than the limit and a block. Memory outside pages cannot be had from spare ones: there
-    /// the same bound is asked for.
+    /// A map takes a block for pages only if no page is spare, hence while all that it holds is in use and at most the
+    /// limit: so it never exceeds the limit by more than a block. Memory outside pages cannot come from spare pages, so
+    /// for it the spare pages count as used.
     fn left(&self, need: Need, Space { held, spare }: Space) -> usize {
         let left = self.memory.saturating_sub(held.saturating_sub(spare));
         if need.outside == 0 {
@@ -171,8 +171,9 @@ impl Limits {
         left.min(self.memory.saturating_add(block).saturating_sub(held))
     }
 
-    /// Returns whether the calling thread should settle the map to make room: one does at a time, and again only when what that has let
-    /// go of can be freed. Settling leaves garbage, and many threads that do it while a reader stays would only add to what is held.
+    /// Returns whether the calling thread should settle the map to make room: one thread does at a time, and the next
+    /// only when the memory that the previous settling retired can be freed. Settling makes garbage, and many threads
+    /// that settle while a reader does not end would only increase the memory.
     pub(crate) fn may_settle(&self, epoch: u64) -> bool {
         let settled = self.counts.settled.load(Relaxed);
         // Relaxed: it only picks a thread.

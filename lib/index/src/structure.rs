@@ -383,18 +383,18 @@ pub trait Structure<F: Form>: Send + Sync + Sized + 'static {
     fn check(&self);
 }
 
-/// What the caller of a scan does with the words that it is shown.
+/// What the caller of a scan does with the words of entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Words {
-    /// It takes them as they are.
+    /// The caller does not follow them.
     Shown,
-    /// It goes to where they lead. A structure that shows several entries at a time may fetch all of that beforehand, so
-    /// that the caller does not wait for one after the other.
+    /// The caller follows them as pointers. A structure that shows several entries at a time may prefetch the targets,
+    /// so that the caller's cache misses overlap.
     Followed,
 }
 
 impl Words {
-    /// For those who look at values of type `V`.
+    /// Returns the kind for callers that read values of type `V`.
     #[inline]
     pub(crate) fn of<V: 'static>() -> Self {
         if crate::value::is_inline::<V>() { Self::Shown } else { Self::Followed }

@@ -1,8 +1,9 @@
-//! Maps and panics: what can be carried through `catch_unwind`.
+//! Unwind safety of maps: which types may cross `catch_unwind`.
 //!
 //! An operation in which users' code panics (a closure, `clone`, `drop`, `encode`) leaves the map as it was before the
-//! call or as it is after it, and no lock behind; an iterator may end early. So maps, sessions and iterators can be used
-//! on, and say so. Like `Arc` and `BTreeMap` they ask it of their values, which others keep seeing by reference; of keys they keep encodings only.
+//! call or as it is after it, and no lock behind; an iterator may end early. So maps, sessions and iterators can be
+//! used after a panic, and implement `UnwindSafe` and `RefUnwindSafe`. Like `Arc` and `BTreeMap` they require unwind
+//! safety of their values, to which others may have references; of keys they store only encodings.
 
 use crate::key::Key;
 use crate::map::{Entries, Entry, ExtractIf, Hold, IntoIter, Kind, Map, Range, Ref, Session, Take};
@@ -60,7 +61,7 @@ mod tests {
         all_of::<u64, u64>();
         all_of::<String, Vec<String>>();
         all_of::<(u32, String), &'static str>();
-        // Values need not be clonable for everything.
+        // Values that are not `Clone` work, too.
         is::<(HydraList<u64, Mutex<Vec<u8>>>, hydra::Session<'_, u64, Mutex<Vec<u8>>>)>();
     }
 }

@@ -1,8 +1,8 @@
-//! Checkpoint files: a sequence of records that is there as a whole or not at all.
+//! Checkpoint files: a sequence of records that exists as a whole or not at all.
 //!
-//! Bytes go to a file of another name, which is synced, renamed, and its directory synced, in this order: at every moment
-//! of a crash the name leads to the whole old file or to the whole new one. The last frame counts the records, so that a file
-//! that was cut later is noticed.
+//! The bytes are written to a file of another name. This file is synced, then renamed, then its directory is synced. So
+//! whenever a crash happens, the name leads to the whole old file or to the whole new one. The last frame contains the
+//! number of records, so that a file that was cut later is detected.
 
 use crate::disk::{DiskFile, read_full, sync, write_all};
 use crate::frame::{FRAME, Frame, Frames, HEADER, Header, MARK, Next, put_mark, put_record, random_id};
@@ -30,8 +30,8 @@ pub struct CheckpointWriter {
 }
 
 impl CheckpointWriter {
-    /// Begins a file that is to be at `path`; beside it, `.tmp` is added to the name meanwhile. One writer at a time for a
-    /// path.
+    /// Begins a file for `path`. Until the commit it is beside `path`, with `.tmp` added to its name. A path may have
+    /// one writer at a time.
     ///
     /// # Errors
     ///
@@ -51,7 +51,8 @@ impl CheckpointWriter {
     ///
     /// # Errors
     ///
-    /// The operating system's, [`Error::NoSpace`] among them: the old file stays, this writer is to be dropped.
+    /// The operating system's, including [`Error::NoSpace`]. The old file stays, and the caller should drop this
+    /// writer.
     ///
     /// # Panics
     ///
@@ -75,8 +76,8 @@ impl CheckpointWriter {
     ///
     /// # Errors
     ///
-    /// The operating system's. The file of that name is then the whole old one or the whole new one, and which one is decided
-    /// by what the disk has at the next start.
+    /// The operating system's. Then the file of that name is the whole old one or the whole new one; which of the two
+    /// is known only at the next start.
     pub fn commit(mut self) -> Result<(), Error> {
         put_mark(&mut self.buffer, self.salt, self.end, self.records, 0);
         self.flush()?;
@@ -87,11 +88,11 @@ impl CheckpointWriter {
     }
 }
 
-/// Gives the room of an unfinished file back.
+/// Removes an unfinished file.
 impl Drop for CheckpointWriter {
     fn drop(&mut self) {
         if !self.committed {
-            // A file that stays is overwritten by the next writer.
+            // If the removal fails, the next writer overwrites the file.
             let _ = self.disk.remove(&self.temporary);
         }
     }
@@ -117,8 +118,8 @@ pub fn write_checkpoint(disk: Arc<dyn Disk>, path: &Path, record: &[u8]) -> Resu
     writer.commit()
 }
 
-/// Calls `each` with the records of a checkpoint file, in order, and returns how many there are; nothing if there is no file.
-/// What `each` has built counts only when this returns without error.
+/// Calls `each` with the records of a checkpoint file, in order, and returns their number, or `None` if there is no
+/// file. The records are valid only if this returns without error.
 ///
 /// # Errors
 ///

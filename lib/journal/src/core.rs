@@ -1,4 +1,4 @@
-//! Turns, waits, and what is said when one failed.
+//! Turns, waits, and the errors of failed turns.
 
 use crate::frame::{FRAME, Header, MARK, put_mark};
 use crate::lane::{Batch, Lane, Output, State};
@@ -22,12 +22,12 @@ pub(crate) struct Core {
     pub(crate) id: u64,
     pub(crate) life: u64,
     pub(crate) lanes: Vec<Lane>,
-    /// By lane, the last epoch whose closing mark is durable.
+    /// For each lane, the last epoch whose closing mark is durable.
     pub(crate) epochs: Mutex<Vec<u64>>,
     pub(crate) epoch_progress: Condvar,
     /// Set once: why nothing is acknowledged any more.
     pub(crate) poison: OnceLock<Error>,
-    /// Held as long as anything may write.
+    /// Held as long as a thread may write.
     pub(crate) _lock: Box<dyn disk::DiskLock>,
 }
 
@@ -37,12 +37,12 @@ impl Core {
         self.poison.get().map_or(Ok(()), |error| Err(error.clone()))
     }
 
-    /// Returns whether what is waited for is to be synced.
+    /// Returns whether a wait requires a sync.
     pub(crate) fn syncs(&self) -> bool {
         self.options.policy != Policy::Never
     }
 
-    /// Returns whether a thread that waits takes turns, or leaves that to the interval.
+    /// Returns whether a thread that waits takes turns; otherwise the interval's thread takes them.
     fn leads(&self) -> bool {
         !(self.options.background && matches!(self.options.policy, Policy::Every(_)))
     }
@@ -118,9 +118,10 @@ impl Core {
         }
     }
 
-    /// What a thread that waits for a place is told now, if anything.
+    /// Returns the result of a wait for a place, or `None` if the thread has to wait on.
     fn judged(&self, state: &State, place: u64, synced: bool, tried: bool) -> Option<Result<(), Error>> {
-        // Poison first: what one thread was told to be lost, no other is told to be safe.
+        // Poison is checked first: once one thread got this error for a record, no other thread may get a success for
+        // it.
         if let Err(poison) = self.sound() {
             return Some(Err(poison));
         }
@@ -172,7 +173,7 @@ impl Core {
         match outcome.unwrap_or_else(|_| Err(self.panicked())) {
             Ok(()) => state.wrote(batch),
             Err(full @ Error::NoSpace { .. }) => state.stuck(batch, full),
-            // Before the lock is free: no later turn may begin, its places would say that this batch is written.
+            // Before the lock is free: no later turn may begin, since its places would say that this batch was written.
             Err(error) => drop(self.poison.set(error)),
         }
         let sound = self.sound().is_ok();
@@ -221,7 +222,7 @@ impl Core {
         output.segment.append(&batch.bytes)
     }
 
-    /// Begins another segment. The one before is synced first, so that recovery need not doubt it.
+    /// Begins another segment. The previous one is synced first, so that recovery can rely on it.
     fn follow(&self, lane: &Lane, output: &mut Output, batch: &Batch) -> Result<(), Error> {
         if self.syncs() {
             self.sync_output(lane, output)?;
@@ -241,7 +242,7 @@ impl Core {
         Ok(())
     }
 
-    /// Syncs the lane's last segment, and those before that are not durable yet.
+    /// Syncs the lane's last segment, and earlier ones that are not durable yet.
     fn sync_output(&self, lane: &Lane, output: &mut Output) -> Result<(), Error> {
         if output.durable < output.segment.base {
             let segments = locked(&lane.segments).clone();
@@ -273,7 +274,7 @@ impl Core {
     /// Wakes all threads that wait, after a failure.
     fn wake_all(&self) {
         for lane in &self.lanes {
-            // With the lock, or a thread between its look and its wait would miss it.
+            // The lock is held; otherwise a thread between its check and its wait would miss the signal.
             let _state = lane.lock();
             lane.progress.notify_all();
             lane.work.notify_all();
@@ -282,7 +283,7 @@ impl Core {
         self.epoch_progress.notify_all();
     }
 
-    /// The background thread of a lane: takes the turns that are asked for, and those of the interval.
+    /// The background thread of a lane: takes the requested turns, and those of the interval.
     pub(crate) fn serve(&self, lane: &Lane) {
         let interval = match self.options.policy {
             Policy::Every(interval) => Some(interval),

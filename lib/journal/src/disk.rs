@@ -1,10 +1,10 @@
-//! The door to the file system: every system call of the journal is a method of [`Disk`] or [`DiskFile`].
+//! The interface to the file system: every system call of the journal is a method of [`Disk`] or [`DiskFile`].
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::path::Path;
 
-/// What a [`Disk`] holds while a directory is locked; dropping it unlocks.
+/// A guard of a locked file; dropping it unlocks the file.
 pub trait DiskLock: Send + Sync {}
 
 /// A file system: the real one ([`Real`]) or a simulated one ([`Simulated`](crate::Simulated)).
@@ -58,7 +58,7 @@ impl Disk for Real {
     }
 
     fn list(&self, directory: &Path) -> io::Result<Vec<String>> {
-        // A name that is not UTF-8 is none of ours.
+        // The journal creates no name that is not UTF-8.
         std::fs::read_dir(directory)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
     }
 
@@ -157,7 +157,7 @@ pub(crate) fn read_full(file: &dyn DiskFile, offset: u64, to: &mut [u8]) -> io::
     Ok(filled)
 }
 
-/// An interrupted call has synced nothing and lost nothing, unlike one that failed: it is repeated, as `std` does.
+/// An interrupted call has neither synced nor lost anything, unlike a failed one. It is repeated, as `std` does.
 pub(crate) fn sync(file: &dyn DiskFile) -> io::Result<()> {
     uninterrupted(|| file.sync())
 }

@@ -13,12 +13,12 @@ pub enum Error {
         /// The directory.
         directory: PathBuf,
     },
-    /// The options contradict themselves, or the journal that is there.
+    /// The options contradict each other or the existing journal.
     Options {
-        /// What contradicts what.
+        /// The contradiction.
         what: String,
     },
-    /// A file is not what was written. Nothing was changed.
+    /// A file's content is not the written one. Nothing was changed.
     Damaged {
         /// The file.
         file: PathBuf,
@@ -27,13 +27,14 @@ pub enum Error {
         /// What is wrong there.
         what: String,
     },
-    /// The disk is full. Records appended before are kept, in memory and in order, and are not durable yet; new ones are
-    /// refused until an attempt to write (`sync`, `wait`, `ask`, or the interval's) succeeds.
+    /// The disk is full. Records appended before are kept in memory, in order, and are not durable yet. New records are
+    /// refused until an attempt to write (by `sync`, `wait`, `ask`, or the interval) succeeds.
     NoSpace {
         /// The file that cannot grow.
         file: PathBuf,
     },
-    /// A write or a sync failed earlier. What became of the bytes is unknown, so nothing is acknowledged any more.
+    /// A write or a sync failed earlier. Whether its bytes are on the disk is unknown, so the journal acknowledges
+    /// nothing any more.
     Poisoned {
         /// The call that failed.
         call: &'static str,
@@ -49,7 +50,7 @@ pub enum Error {
         /// The most bytes that a record may have.
         limit: usize,
     },
-    /// As many bytes as [`Options::queue`](crate::Options::queue) allows are not written yet.
+    /// The queue is full: it has [`Options::queue`](crate::Options::queue) bytes that are not written yet.
     Full,
     /// The epoch is closed: no record can be added to it.
     EpochClosed {
@@ -58,7 +59,8 @@ pub enum Error {
         /// The last closed one.
         closed: u64,
     },
-    /// A call of the operating system failed, outside of the log: nothing is lost or poisoned by it.
+    /// A call of the operating system on a file outside the log failed. No record is lost, and the journal is not
+    /// poisoned.
     Io {
         /// The call that failed.
         call: &'static str,
@@ -70,7 +72,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns what wraps the failure of `call` on `file`.
+    /// Returns a function that wraps an error of `call` on `file`.
     pub(crate) fn io(call: &'static str, file: &Path) -> impl FnOnce(io::Error) -> Self {
         move |cause| {
             let file = file.to_owned();

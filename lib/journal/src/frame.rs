@@ -1,11 +1,12 @@
 //! Bytes of a log file: a header, then frames.
 //!
-//! A frame's *place* is the number of bytes of frames before it in its lane, ever. It stands in the frame, and the checksum
-//! starts from a *salt* of journal, lane and life (how many times the journal was opened). So bytes of another file, of an
-//! earlier life, or of another place are never taken for a frame, whatever a file system shows of reused blocks.
+//! A frame's *place* is the number of bytes of frames before it in its lane, ever. The frame contains its place, and its
+//! checksum starts from a *salt* made of journal, lane and life (how many times the journal was opened). So bytes of
+//! another file, of an earlier life, or of another place are never taken for a frame. A file system may show such bytes,
+//! since it reuses blocks.
 //!
-//! *Marks* are frames that say what was durable when they were written, and which epochs are closed before them. They tell
-//! damage from a torn tail: a frame before a durable place cannot have been torn by a crash.
+//! *Marks* are frames that say which place was durable when they were written, and which epochs are closed before them.
+//! Marks distinguish damage from a torn tail: a frame before a durable place cannot have been torn by a crash.
 
 use crate::disk::{DiskFile, read_full};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -17,11 +18,11 @@ pub(crate) const HEADER: usize = 72;
 pub(crate) const FRAME: usize = 24;
 /// Bytes of a mark.
 pub(crate) const MARK: usize = FRAME + 8;
-/// In a frame's length: the frame is a mark.
+/// A flag in a frame's length field: the frame is a mark.
 const IS_MARK: u32 = 1 << 31;
 const MAGIC: [u8; 8] = *b"ARCHJL01";
 
-/// What a file begins with.
+/// A file's header, its first bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     /// The journal that the file belongs to.
@@ -35,7 +36,7 @@ pub(crate) struct Header {
     pub(crate) closed: u64,
     /// No record before `base` has a higher epoch.
     pub(crate) highest: u64,
-    /// What was durable when the file was created.
+    /// The place up to which frames were durable when the file was created.
     pub(crate) synced: u64,
 }
 
@@ -52,7 +53,7 @@ impl Header {
         bytes
     }
 
-    /// Returns nothing for bytes that are no header.
+    /// Returns `None` if the bytes are no header.
     pub(crate) fn decode(bytes: &[u8; HEADER]) -> Option<Self> {
         let word = |at: usize| u64_at(bytes, 8 * at);
         let sound = bytes[..8] == MAGIC && u32_at(bytes, HEADER - 8) == crc32c::crc32c(&bytes[..HEADER - 8]);
@@ -68,7 +69,7 @@ impl Header {
         sound.then(header)
     }
 
-    /// What the checksums of the file's frames start from.
+    /// Returns the salt, from which the checksums of the file's frames start.
     pub(crate) fn salt(&self) -> u32 {
         let mut bytes = [0; 24];
         bytes[..8].copy_from_slice(&self.id.to_le_bytes());
@@ -96,7 +97,7 @@ pub(crate) fn put_record(to: &mut Vec<u8>, salt: u32, place: u64, epoch: u64, re
     put(to, salt, place, epoch, record.len() as u32, record);
 }
 
-/// Adds a mark: epochs up to `closed` have no records behind it.
+/// Adds a mark: no record behind the mark has an epoch up to `closed`.
 pub(crate) fn put_mark(to: &mut Vec<u8>, salt: u32, place: u64, closed: u64, synced: u64) {
     put(to, salt, place, closed, 8 | IS_MARK, &synced.to_le_bytes());
 }
@@ -125,21 +126,21 @@ pub(crate) enum Next<'a> {
     Frame(Frame<'a>),
     /// The file ends here.
     End,
-    /// No frame, and why not. The offset stays.
+    /// The bytes are no frame, for the reason given. The offset does not move.
     Bad(&'static str),
 }
 
-/// Reads a file's frames one after the other. Memory: a window of 256 KiB, or the longest frame that fits into the rest of
-/// the file, whatever a length field says.
+/// Reads a file's frames one after the other. Memory: a window of 256 KiB, or as much as the longest frame needs. A wrong
+/// length field cannot make the window longer than the rest of the file.
 pub(crate) struct Frames<'f> {
     file: &'f dyn DiskFile,
     length: u64,
     salt: u32,
     base: u64,
-    /// In the file.
+    /// The reader's offset, in bytes from the file's beginning.
     offset: u64,
     window: Vec<u8>,
-    /// Where the window begins in the file.
+    /// The window's offset, in bytes from the file's beginning.
     start: u64,
 }
 
@@ -149,7 +150,7 @@ impl<'f> Frames<'f> {
         Ok(Self { file, length: file.length()?, salt, base, offset, window: Vec::new(), start: 0 })
     }
 
-    /// In bytes from the file's beginning.
+    /// Returns the reader's offset, in bytes from the file's beginning.
     pub(crate) fn offset(&self) -> u64 {
         self.offset
     }
@@ -158,7 +159,7 @@ impl<'f> Frames<'f> {
         self.length
     }
 
-    /// The place of what is at the offset.
+    /// Returns the place of the frame at the offset.
     pub(crate) fn place(&self) -> u64 {
         self.base + (self.offset - HEADER as u64)
     }
@@ -178,7 +179,7 @@ impl<'f> Frames<'f> {
             return Ok(Next::Bad("a frame of another place, or none"));
         }
         let body = (length & !IS_MARK) as usize;
-        // Before anything is allocated: a frame does not reach beyond its file.
+        // The check precedes the allocation: a frame does not reach beyond its file.
         if (body as u64) > left - FRAME as u64 || (length & IS_MARK != 0 && body != 8) {
             return Ok(Next::Bad("the length of a frame is impossible"));
         }
@@ -199,8 +200,8 @@ impl<'f> Frames<'f> {
         }))
     }
 
-    /// Returns the furthest place that a mark behind the offset calls durable. Looks at every byte: lengths in front of it
-    /// are not to be believed.
+    /// Returns the furthest place that a mark behind the offset calls durable. Tries every byte as a frame's beginning,
+    /// since lengths behind damage cannot be trusted.
     pub(crate) fn durable_behind(mut self) -> io::Result<u64> {
         let mut durable = 0;
         while self.offset < self.length {
@@ -218,7 +219,7 @@ impl<'f> Frames<'f> {
         &self.window[from..from + bytes]
     }
 
-    /// Gets the next `bytes` into the window. Returns whether the file has them.
+    /// Reads the next `bytes` into the window. Returns whether the file has them.
     fn fill(&mut self, bytes: usize) -> io::Result<bool> {
         let have = (self.start + self.window.len() as u64).saturating_sub(self.offset) as usize;
         if have >= bytes && self.offset >= self.start {

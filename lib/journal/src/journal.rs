@@ -16,17 +16,17 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Opens the journal of a directory, or makes one, after `each` was called with every record that counts: in order within
-    /// a lane, and of several lanes at the same time. All these records are durable when this returns. The parent of the
-    /// directory must be there. Other files in it are left alone.
+    /// Opens the journal of a directory, or creates one. Calls `each` with every record that counts: in order within a
+    /// lane, concurrently for several lanes. All these records are durable when this returns. The parent of the
+    /// directory must exist. Other files in the directory are not changed.
     ///
-    /// Reads the whole journal once, one thread a lane, and what is not known to be durable twice: O(bytes). Memory: 256 KiB or the
-    /// longest record, a lane.
+    /// Reads the whole journal once, with one thread per lane, and the part that is not known to be durable twice:
+    /// O(bytes). Memory: 256 KiB or the longest record, a lane.
     ///
     /// # Errors
     ///
-    /// [`Error::Locked`], [`Error::Damaged`], [`Error::Options`], those of the operating system. What `each` was told does not count
-    /// then.
+    /// [`Error::Locked`], [`Error::Damaged`], [`Error::Options`], those of the operating system. Then the records
+    /// passed to `each` are invalid.
     pub fn open(
         disk: Arc<dyn Disk>,
         directory: &Path,
@@ -47,16 +47,17 @@ impl Journal {
         Ok((journal, recovery))
     }
 
-    /// Appends a record to a lane, in memory, and returns where it ends. It is written when it is waited or asked for, with the
-    /// policy's interval, or when half of the queue or 512 KiB are full. Blocks while the queue is full.
+    /// Appends a record to a lane, in memory, and returns the record's end. The record is written when a thread waits
+    /// or asks for it, with the policy's interval, or when half of the queue or 512 KiB are full. Blocks while the
+    /// queue is full.
     ///
-    /// `epoch` is stored beside the record. In a journal with epochs the record counts once that epoch is closed and durable in all
-    /// lanes; in another the number is the caller's, and may be 0.
+    /// `epoch` is stored beside the record. In a journal with epochs the record counts once this epoch is closed and
+    /// durable in all lanes. In a journal without epochs the number has no meaning to the journal, and may be 0.
     ///
     /// # Errors
     ///
-    /// The record is not in the journal with any of these: [`Error::TooLong`], [`Error::EpochClosed`], [`Error::NoSpace`],
-    /// [`Error::Poisoned`].
+    /// With each of these errors the record is not in the journal: [`Error::TooLong`], [`Error::EpochClosed`],
+    /// [`Error::NoSpace`], [`Error::Poisoned`].
     ///
     /// # Panics
     ///
@@ -79,8 +80,9 @@ impl Journal {
     }
 
     /// Waits until a record survives what the policy promises: with `Always` a sync that this thread takes part in or waits
-    /// for, with `Every` the next one of the interval, with `Never` the write. In a journal with epochs, until its epoch is closed
-    /// and durable in all lanes, which another thread's [`close_epoch`](Self::close_epoch) has to bring about.
+    /// for, with `Every` the next one of the interval, with `Never` the write. In a journal with epochs, also waits
+    /// until the record's epoch is closed, by a call of [`close_epoch`](Self::close_epoch) on another thread, and
+    /// durable in all lanes.
     ///
     /// When it returns, all earlier records of the lane survive too.
     ///
@@ -96,8 +98,9 @@ impl Journal {
         self.core.wait(position)
     }
 
-    /// Has the background thread write what is appended to a lane, and sync it with the policy `Always`; returns at once.
-    /// [`is_durable`](Self::is_durable) says what became of it. Also tries again after [`Error::NoSpace`].
+    /// Lets the background thread write the records appended to a lane, and sync them with the policy `Always`; returns
+    /// at once. [`is_durable`](Self::is_durable) returns whether they are durable. After [`Error::NoSpace`], this also
+    /// tries to write again.
     ///
     /// # Panics
     ///
@@ -139,9 +142,9 @@ impl Journal {
         locked(&self.core.epochs).iter().copied().min().unwrap_or(0)
     }
 
-    /// Says that no record of this epoch or an earlier one will be appended any more, to any lane; such appends are refused
-    /// from now on. Has each lane's background thread write this, and sync it with the policy `Always`; without these threads
-    /// does it itself. May block while a queue is full. May be repeated after an error.
+    /// Closes this epoch and all earlier ones, in all lanes: appends to them are refused from now on. Each lane's
+    /// background thread writes the closing mark, and syncs it with the policy `Always`; without background threads,
+    /// the calling thread does. May block while a queue is full. May be repeated after an error.
     ///
     /// # Errors
     ///
@@ -190,7 +193,8 @@ impl Journal {
         })
     }
 
-    /// Returns where a lane ends: records appended from now on have higher positions. Its `epoch` is the last closed one.
+    /// Returns the end of a lane: records appended later have higher positions. The position's `epoch` is the last
+    /// closed one.
     ///
     /// # Panics
     ///
@@ -209,13 +213,13 @@ impl Journal {
         self.core.lanes[lane as usize].lock().queued()
     }
 
-    /// Removes the segments of a lane that have only records at or before a position: a durable checkpoint has their content.
-    /// Later records stay, and perhaps some earlier ones too. In a journal with epochs, these must be durable up to the
-    /// position's epoch in all lanes.
+    /// Removes the segments of a lane whose records are all at or before a position. The caller must have their content
+    /// in a durable checkpoint. Later records stay, and possibly some earlier ones. In a journal with epochs, these
+    /// must be durable up to the position's epoch in all lanes.
     ///
     /// # Errors
     ///
-    /// Those of the operating system: nothing that is needed is lost, and the call may be repeated. [`Error::Poisoned`].
+    /// Those of the operating system: no needed record is lost, and the call may be repeated. [`Error::Poisoned`].
     ///
     /// # Panics
     ///
@@ -230,7 +234,7 @@ impl Journal {
         if keep == 0 {
             return Ok(());
         }
-        // First what says that they are not needed: a segment that is missing later is damage.
+        // The manifest is written first, since a missing segment that the manifest still requires counts as damage.
         manifest.first[position.lane as usize] = segments[keep].0;
         manifest.write(&core.disk, &core.directory)?;
         for (_, path) in segments.iter().take(keep) {
@@ -240,7 +244,8 @@ impl Journal {
         core.disk.sync_directory(&core.directory).map_err(Error::io("sync", &core.directory))
     }
 
-    /// Ends the journal: writes and, but for `Never`, syncs all that is appended. Dropping does the same and tells no errors.
+    /// Ends the journal: writes all appended records and, except with `Never`, syncs them. Dropping does the same and
+    /// ignores errors.
     ///
     /// # Errors
     ///
@@ -258,7 +263,7 @@ impl Journal {
             lane.work.notify_all();
         }
         for thread in self.threads.drain(..) {
-            // A panic of its own is in its output, and nothing was acknowledged by it.
+            // A panicked thread has printed its message, and acknowledged nothing.
             let _ = thread.join();
         }
         self.core.flush()

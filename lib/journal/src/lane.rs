@@ -1,10 +1,10 @@
-//! One log file after the other: what is appended, what is written, what is synced.
+//! A lane: one log file after the other, and the places up to which records are appended, written and synced.
 //!
-//! Frames gather in `pending`. A *turn* takes them all as a batch, writes and perhaps syncs them without the lock, and says
-//! what is reached. One turn at a time: `leading`. The first thread that needs a batch takes the turn, and those that come
-//! meanwhile wait and share the next one, which [gathers](Lane::gathered) those that came together last time; no hand-over
-//! to another thread is in the way of a single thread. Batches have one
-//! order, that of their places, and a batch that finds no space is `stuck`: it is written before all later ones.
+//! Frames gather in `pending`. A *turn* takes them all as a batch, writes and perhaps syncs them without the lock, and
+//! publishes the reached place. There is one turn at a time (`leading`). The first thread that needs a batch takes the
+//! turn. Threads that arrive meanwhile wait and share the next turn, which [gathers](Lane::gathered) the threads that
+//! arrived together last time. A single thread pays for no hand-over to another thread. Batches are written in the
+//! order of their places; a batch for which there is no space is `stuck`, and is written before all later ones.
 
 use crate::frame::{MARK, put_mark, put_record};
 use crate::segment::Segment;
@@ -34,7 +34,7 @@ pub(crate) struct Output {
     pub(crate) durable: u64,
 }
 
-/// How far a lane is: a place, and the last epoch that is closed before it.
+/// A lane's progress: a place, and the last epoch that is closed before the place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reached {
     pub(crate) place: u64,
@@ -69,10 +69,10 @@ pub(crate) struct State {
     spare: Vec<u8>,
     pub(crate) written: Reached,
     pub(crate) synced: Reached,
-    /// Says whether a record was appended since a mark last said that all is durable.
+    /// Says whether a record was appended since the last mark that called all records durable.
     pub(crate) unattested: bool,
     pub(crate) leading: bool,
-    /// Waits begun since the last turn took its batch, and how many there were for that turn and during it.
+    /// The number of waits that began since the last turn took its batch, and the number for that turn and during it.
     pub(crate) arrived: usize,
     pub(crate) expected: usize,
     /// How long the last turn lasted.
@@ -124,8 +124,9 @@ impl Lane {
         locked(&self.state)
     }
 
-    /// Waits before a turn for as many threads as shared the last one, at most a quarter of the time that it took, and at
-    /// most a millisecond. Without, the first of those that were just woken would sync alone, and the others wait for a second sync.
+    /// Waits before a turn for as many threads as shared the last turn, at most a quarter of the last turn's duration,
+    /// and at most a millisecond. Otherwise the first of the threads that were just woken would sync alone, and the
+    /// others would wait for a second sync.
     pub(crate) fn gathered<'l>(&'l self, mut state: MutexGuard<'l, State>) -> MutexGuard<'l, State> {
         let (start, most) = (Instant::now(), (state.lasted / 4).min(Duration::from_millis(1)));
         while state.arrived < state.expected && !state.leading && start.elapsed() < most {
@@ -136,7 +137,7 @@ impl Lane {
         state
     }
 
-    /// Has the background thread write, or write and sync, what is appended.
+    /// Lets the background thread write, or write and sync, the appended records.
     pub(crate) fn ask(&self, state: &mut State, sync: bool) {
         state.asked = Some(sync || state.asked == Some(true));
         self.work.notify_one();
@@ -199,7 +200,7 @@ impl State {
         self.written.place + (self.queued() - self.pending.len()) as u64
     }
 
-    /// Makes room, doubling the buffer, but not beyond the limit.
+    /// Grows the buffer, by doubling, up to the limit.
     fn reserve(&mut self, more: usize, limit: usize) {
         let (length, capacity) = (self.pending.len(), self.pending.capacity());
         if capacity - length < more {

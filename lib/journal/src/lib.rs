@@ -1,5 +1,5 @@
-//! Append-only log files with group commit, which keep their word: what was acknowledged is there after a crash, whole and in
-//! order, and what is not right is said and never skipped.
+//! Append-only log files with group commit. Acknowledged records exist after a crash, whole and in order. Damage is
+//! reported, never skipped.
 //!
 //! ```
 //! use archipelago_journal::{Journal, Options, Real};
@@ -23,15 +23,15 @@
 //!
 //! - A directory has one journal, of one to a thousand *lanes*: log files that are written and synced side by side. A lane's
 //!   records are in the order of its appends.
-//! - [`append`](Journal::append) copies a record into a queue; [`wait`](Journal::wait) lasts until it is durable. One of the threads
-//!   that wait writes and syncs for all. An event loop takes [`ask`](Journal::ask), [`is_durable`](Journal::is_durable) and
-//!   [`Options::observer`] instead.
+//! - [`append`](Journal::append) copies a record into a queue; [`wait`](Journal::wait) returns when the record is
+//!   durable. One of the threads that wait writes and syncs for all. An event loop uses [`ask`](Journal::ask),
+//!   [`is_durable`](Journal::is_durable) and [`Options::observer`] instead.
 //! - With [`Options::epochs`], records count by epoch: all records of an epoch in all lanes, or none. The caller
 //!   [closes](Journal::close_epoch) epochs.
-//! - After a checkpoint ([`CheckpointWriter`]: a file that is there as a whole or not at all), [`retire_before`](Journal::retire_before)
-//!   removes what it has.
-//! - Every system call is a method of [`Disk`] or [`DiskFile`]; [`Simulated`] is one that fails on request, and forgets, tears and
-//!   reorders at a power loss. Users of the journal test with it too.
+//! - After a checkpoint ([`CheckpointWriter`]: a file that exists as a whole or not at all),
+//!   [`retire_before`](Journal::retire_before) removes the segments whose records the checkpoint contains.
+//! - Every system call is a method of [`Disk`] or [`DiskFile`]. [`Simulated`] is a disk that fails on request, and
+//!   loses, tears and reorders writes at a power loss. Users of the journal can test with it too.
 //!
 //! # What survives
 //!
@@ -43,37 +43,40 @@
 //! | [`Every`](Policy::Every) | all | all | all; nothing more is acknowledged |
 //! | [`Never`](Policy::Never) | all | what `sync` has acknowledged, what an earlier opening delivered, perhaps more | as at a power failure; nothing more is acknowledged |
 //!
-//! What was appended and not acknowledged: with each policy, a prefix of it in each lane, whole records only; with epochs, whole
-//! epochs only. [`Every`](Policy::Every) differs from `Always` in when `wait` returns; a caller that does not wait risks an interval of
-//! records at a power failure, and what was not [asked](Journal::ask) for when the process ends.
+//! Of the records that were appended and not acknowledged, a prefix survives in each lane, with each policy: whole
+//! records only, and with epochs whole epochs only. [`Every`](Policy::Every) differs from `Always` in when `wait`
+//! returns; a caller that does not wait risks an interval of records at a power failure, and what was not
+//! [asked](Journal::ask) for when the process ends.
 //!
-//! Disk full: the records appended before stay in memory, in order, and are written once there is room; new ones are refused with
-//! [`Error::NoSpace`] until then, and each refused append has another attempt made. Only a write can find this out: where the disk
-//! is full at a sync, what was lost is unknown, and the journal is poisoned.
+//! Disk full: the records appended before stay in memory, in order, and are written once there is room; new ones are
+//! refused with [`Error::NoSpace`] until then, and each refused append causes another attempt. This holds for a write
+//! that finds the disk full: if a sync does, the lost bytes are unknown, and the journal is poisoned.
 //!
-//! Damage: each record has a CRC-32C over its bytes and its place. Marks in the log say what was durable when they were
-//! written; a record that is not whole is a torn tail if nothing behind it says that it was durable, and [`Error::Damaged`] otherwise,
-//! with file and offset. The last batch before a crash has no mark behind it: damage to it is cut as a torn tail, and told in
-//! [`Recovery::cuts`]. [`close`](Journal::close) writes a last mark.
+//! Damage: each record has a CRC-32C over its bytes and its place. Each mark in the log says up to which place records
+//! were durable when it was written. A record that is not whole is a torn tail if no mark behind it calls it durable;
+//! otherwise opening fails with [`Error::Damaged`], with file and offset. The last batch before a crash has no mark
+//! behind it: damage to this batch is cut as a torn tail, and reported in [`Recovery::cuts`]. [`close`](Journal::close)
+//! writes a last mark.
 //!
 //! # Costs
 //!
-//! - A record takes 24 bytes beside its own, a batch 32. `append` takes a lock, a copy and a checksum: O(length).
+//! - A record has an overhead of 24 bytes, a batch of 32. `append` costs a lock, a copy and a checksum: O(length).
 //! - Memory: two buffers of [`Options::queue`] bytes a lane, as far as they were ever needed.
 //! - One `write` and one `fdatasync` a batch; two more syncs (the new file's, its directory's) a segment, one more of the
 //!   segment before. Files are not preallocated, so each sync writes the file's length too: preallocation needs system calls that
 //!   `std` does not have, and segments that are full of zeros until then.
 //! - Opening needs room for a few KiB: on a full disk it is refused with [`Error::NoSpace`].
-//! - Opening reads everything once, and what is not known to be durable twice and rewrites it: with `Never`, all since the last
-//!   opening.
+//! - Opening reads everything once. It reads the part that is not known to be durable twice, and rewrites it: with
+//!   `Never`, all records since the last opening.
 //!
 //! # When to take something else
 //!
-//! - Records beyond the queue's length (8 MiB, at most 1 GiB): keep them in files of their own, and their names here.
+//! - Records beyond the queue's length (8 MiB, at most 1 GiB): keep such records in files of their own, and the files'
+//!   names in the journal.
 //! - Reading at random, or following a log while it is written: records are delivered when the journal is opened, and at no other time.
-//! - Many small journals: each has a thread a lane ([`Options::background`]) and two files at least.
-//! - Network file systems: the lock and the syncs are as good as theirs.
-//! - `fork` without `exec`: the child has the lock too, and no threads.
+//! - Many small journals: each journal has a thread per lane ([`Options::background`]) and at least two files.
+//! - Network file systems: the lock and the syncs are as reliable as the file system's.
+//! - `fork` without `exec`: the child also holds the lock, but has no background threads.
 //!
 //! Format and arguments: `docs/mechanisms/journal.md`.
 
@@ -105,7 +108,7 @@ pub use simulated::{Call, Fault, SECTOR, Simulated};
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Locks. What a panic left is whole: no lock is held over a call that can panic in the middle of a change.
+/// Locks. Poisoning is ignored: no thread that holds a lock makes a call that can panic in the middle of a change.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

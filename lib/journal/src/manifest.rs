@@ -1,4 +1,5 @@
-//! The file `manifest`: what a directory is, and what recovery has to know beyond the segments. Replaced as a whole.
+//! The file `manifest`: it identifies the directory, and has the data for recovery that is not in the segments. It is
+//! replaced as a whole.
 
 use crate::checkpoint::{read_checkpoint, write_checkpoint};
 use crate::frame::{random_id, u64_at};
@@ -11,14 +12,14 @@ const VERSION: u64 = 1;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Manifest {
-    /// Drawn when the journal is made.
+    /// Drawn when the journal is created.
     pub(crate) id: u64,
     /// How many times the journal was opened.
     pub(crate) life: u64,
     pub(crate) epochs: bool,
-    /// Says whether each lane has had a segment: then there is one.
+    /// Says whether each lane has had a segment. If so, each lane must have one.
     pub(crate) born: bool,
-    /// By lane, where its first segment begins. Earlier ones are retired.
+    /// For each lane, the place at which its first segment begins. Earlier segments are retired.
     pub(crate) first: Vec<u64>,
     /// Pairs of epochs: records between the two, both excluded, were not durable in every lane when the journal was
     /// recovered, and never count.
@@ -44,7 +45,7 @@ impl Manifest {
         write_checkpoint(disk.clone(), &Self::path(directory), &bytes)
     }
 
-    /// Returns nothing if there is none.
+    /// Returns `None` if there is no manifest.
     pub(crate) fn read(disk: &dyn Disk, directory: &Path) -> Result<Option<Self>, Error> {
         let path = Self::path(directory);
         let mut words: Vec<u64> = Vec::new();
@@ -71,7 +72,7 @@ impl Manifest {
         Some(Self { id, life, epochs: epochs != 0, born: born != 0, first: first.to_vec(), void })
     }
 
-    /// Refuses options that contradict the journal that is there.
+    /// Fails if the options contradict the existing journal.
     pub(crate) fn check(&self, options: &Options, directory: &Path) -> Result<(), Error> {
         if (self.first.len(), self.epochs) == (options.lanes, options.epochs) {
             return Ok(());

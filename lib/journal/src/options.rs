@@ -7,12 +7,12 @@ use std::time::Duration;
 /// When [`wait`](crate::Journal::wait) returns, and when files are synced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// Files are synced as soon as a position is waited or asked for; all who wait share one sync.
+    /// Files are synced as soon as a thread waits or asks for a position; all threads that wait share one sync.
     Always,
     /// Files are synced after each interval; waits last until then.
     Every(Duration),
-    /// Files are not synced: waits last until the operating system has the bytes. A segment's first bytes, its name, and
-    /// what [`sync`](crate::Journal::sync) asks for are synced all the same.
+    /// Files are not synced: waits last until the operating system has the bytes. A segment's header and name are
+    /// synced nevertheless, and so are the records for which [`sync`](crate::Journal::sync) is called.
     Never,
 }
 
@@ -25,17 +25,18 @@ pub struct Options {
     pub lanes: usize,
     /// Says whether a record counts only when its epoch is durable in every lane. Default: no: each lane is a log of its own.
     pub epochs: bool,
-    /// The length in bytes from which on a segment is followed by another. Default: 64 MiB.
+    /// The length in bytes at which the lane begins another segment. Default: 64 MiB.
     pub segment: u64,
     /// The most bytes per lane that are appended and not written yet; also bounds a record's length. 4 KiB to 1 GiB.
     /// Default: 8 MiB.
     pub queue: usize,
-    /// Says whether a thread per lane writes and syncs what is asked for and not waited for. Default: yes. Without, only calls of
-    /// `wait`, `sync`, `append` (when the queue is full) and `close_epoch` write, `Every` syncs as `Always`, and every
-    /// sequence of calls on the disk is determined by the caller.
+    /// Says whether a background thread per lane writes and syncs records that were asked for without a wait. Default:
+    /// yes. Without it, only calls of `wait`, `sync`, `append` (when the queue is full) and `close_epoch` write,
+    /// `Every` syncs as `Always`, and every sequence of calls on the disk is determined by the caller.
     pub background: bool,
-    /// Is called after each advance of what is durable, when the disk is full, and when the journal is poisoned; for
-    /// event loops, which then look at [`is_durable`](crate::Journal::is_durable). Must not block; panics are swallowed.
+    /// A function that is called after each advance of the durable place, when the disk is full, and when the journal
+    /// is poisoned. It is for event loops, which then call [`is_durable`](crate::Journal::is_durable). Must not block;
+    /// panics are swallowed.
     pub observer: Option<Arc<dyn Fn() + Send + Sync>>,
 }
 
@@ -68,7 +69,8 @@ impl Options {
         Ok(())
     }
 
-    /// From how many bytes on the background thread writes unasked: batches that stay in the processor's cache.
+    /// The number of bytes at which the background thread writes without a request, so that batches fit into the
+    /// processor's cache.
     pub(crate) fn threshold(&self) -> usize {
         (self.queue / 2).min(512 << 10)
     }

@@ -5,8 +5,8 @@
 pub struct Position {
     /// Which log file.
     pub lane: u32,
-    /// Bytes of frames in the lane up to the record's end, ever: rises with each record of the lane, also from one opening of the
-    /// journal to the next.
+    /// The number of bytes of all frames in the lane's history up to the record's end. It rises with each record of the
+    /// lane, also across openings of the journal.
     pub place: u64,
     /// The record's epoch.
     pub epoch: u64,

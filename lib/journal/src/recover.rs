@@ -1,16 +1,17 @@
 //! Opening: which records count, what is cut, what is refused.
 //!
-//! 1. *Scan.* Segments are put in the order of their places. Each that the next one's header calls durable is whole, or the
-//!    journal is damaged. The others are read. Where the frames end before the files do, either a crash tore what was not synced, or
-//!    durable bytes are damaged: it is damage if a mark or header behind says that more was durable.
+//! 1. *Scan.* Segments are put in the order of their places. A segment that the next one's header calls durable must be
+//!    whole; otherwise the journal is damaged. The other segments are read. If the frames end before the files do,
+//!    either a crash tore bytes that were not synced, or durable bytes are damaged. It is damage if a later mark or
+//!    header says that more was durable.
 //! 2. *Agree.* With epochs, records count up to the last one that every lane has closed.
-//! 3. *Deliver* what counts. Only here whole segments are read, so damage in them is found here.
-//! 4. *Repair.* What lies behind the end goes. What is not known to be durable is written once more, and synced: after a failed
-//!    sync the system may show bytes that the disk does not have, and take them for written.
-//! 5. *Begin.* The manifest says which epochs are void, before any new segment says that they are closed; then each lane gets
-//!    a new segment, whose salt no older frame has.
+//! 3. *Deliver* the records that count. Whole segments are read only in this step, so damage in them is found here.
+//! 4. *Repair.* Bytes behind the end are removed. Bytes that are not known to be durable are written once more, and
+//!    synced: after a failed sync the system may return bytes that are not on the disk, and regard them as written.
+//! 5. *Begin.* The manifest records the void epochs, before any new segment says that they are closed. Then each lane
+//!    gets a new segment with a salt that no older frame has.
 //!
-//! A crash within leaves a directory that the same steps bring to the same end.
+//! After a crash during recovery, the same steps lead to the same result.
 
 use crate::core::Core;
 use crate::disk::{DiskFile, read_full, sync, write_all};
@@ -55,9 +56,9 @@ pub struct Recovery {
 pub struct Cut {
     /// The file.
     pub file: PathBuf,
-    /// From where on, in bytes.
+    /// The offset of the cut, in bytes.
     pub offset: u64,
-    /// How many bytes, with those of later files of the lane, which were removed.
+    /// The number of bytes that were cut, including later files of the lane, which were removed.
     pub bytes: u64,
 }
 
@@ -75,14 +76,14 @@ struct Found {
 struct Scan {
     segments: Vec<Found>,
     end: u64,
-    /// All before is known to be durable.
+    /// All records before this place are known to be durable.
     durable: u64,
     closed: u64,
     highest: u64,
     cut: Option<Cut>,
     /// Segments behind the cut.
     dropped: Vec<PathBuf>,
-    /// Retired segments, and creations that a crash ended.
+    /// Retired segments, and segments whose creation a crash interrupted.
     obsolete: Vec<PathBuf>,
 }
 
@@ -191,7 +192,7 @@ fn lock(disk: &dyn Disk, directory: &Path) -> Result<Box<dyn crate::DiskLock>, E
     })
 }
 
-/// Finds out whose directory this is, and its segments, in order.
+/// Finds the journal that the directory belongs to, and its segments, in order.
 fn identify(disk: &dyn Disk, directory: &Path, options: &Options) -> Result<(Manifest, Vec<Name>), Error> {
     let list = disk.list(directory).map_err(Error::io("list", directory))?;
     let mut names: Vec<Name> = list.iter().filter_map(|name| Name::parse(name)).collect();
@@ -220,7 +221,7 @@ fn in_parallel<T: Sync, R: Send>(items: &[T], each: impl Fn(&T) -> Result<R, Err
             Ok(result) => result,
             Err(panic) => std::panic::resume_unwind(panic),
         });
-        // All are joined, whichever failed.
+        // All threads are joined, also if one failed.
         let others: Vec<_> = others.collect();
         std::iter::once(first).chain(others).collect()
     })
@@ -255,7 +256,8 @@ fn scan(disk: &dyn Disk, directory: &Path, lane: u32, names: &[Name], manifest: 
     Ok(scan)
 }
 
-/// Returns nothing for a segment whose creation a crash ended: frames come after a durable header.
+/// Returns `None` for a segment whose creation a crash interrupted. Such a segment has no frames, since a frame is
+/// written only after the header is durable.
 fn header(disk: &dyn Disk, path: &Path, name: Name, id: u64) -> Result<Option<Found>, Error> {
     let file = disk.open(path).map_err(Error::io("open", path))?;
     let length = file.length().map_err(Error::io("read", path))?;
@@ -266,7 +268,7 @@ fn header(disk: &dyn Disk, path: &Path, name: Name, id: u64) -> Result<Option<Fo
         Some(header) if (header.id, header.lane, header.base, header.life) == wanted => {
             Ok(Some(Found { path: path.to_owned(), end: header.base, header, length }))
         }
-        // Its bytes may be another file's: those of a block that was used before.
+        // The bytes may belong to a file that used the block before.
         _ if length <= HEADER as u64 => Ok(None),
         None => Err(Error::damaged(path, 0, "the header is none")),
         Some(_) => Err(Error::damaged(path, 0, "it belongs to another journal, or has another file's name")),
@@ -274,7 +276,7 @@ fn header(disk: &dyn Disk, path: &Path, name: Name, id: u64) -> Result<Option<Fo
 }
 
 impl Scan {
-    /// Finds the end of a segment. Returns whether the next one may follow.
+    /// Finds the end of a segment. Returns whether the next segment may follow.
     fn segment(&mut self, disk: &dyn Disk, at: usize) -> Result<bool, Error> {
         let Found { path, header, length, .. } = &self.segments[at];
         let (path, header, length) = (path.clone(), *header, *length);
@@ -317,7 +319,7 @@ impl Scan {
         Ok(false)
     }
 
-    /// What a gap before a segment is: damage, or a tail that was never durable.
+    /// Decides whether a gap before a segment is damage or a tail that was never durable.
     fn cut_before(&mut self, disk: &dyn Disk, at: usize) -> Result<bool, Error> {
         if self.durable_behind(disk, at)? > self.end {
             let what = format!("what comes before it, from place {:x} on, is missing", self.end);
@@ -329,7 +331,7 @@ impl Scan {
         Ok(false)
     }
 
-    /// The furthest place that the segments from one on call durable.
+    /// Returns the furthest place that the segments from `from` on call durable.
     fn durable_behind(&self, disk: &dyn Disk, from: usize) -> Result<u64, Error> {
         let mut durable = 0;
         for Found { path, header, .. } in &self.segments[from..] {
@@ -372,9 +374,9 @@ fn deliver(disk: &dyn Disk, scan: &Scan, each: &dyn Fn(Record<'_>)) -> Result<()
     Ok(())
 }
 
-/// Removes what is behind the end, and makes durable what is before it.
+/// Removes the bytes behind the end, and makes those before it durable.
 fn repair(disk: &dyn Disk, directory: &Path, scan: &Scan) -> Result<(), Error> {
-    // The last one first: of what is left no segment is missing.
+    // The last one first, so that after a crash no segment between two others is missing.
     for path in scan.dropped.iter().rev() {
         disk.remove(path).map_err(Error::io("remove", path))?;
         disk.sync_directory(directory).map_err(Error::io("sync", directory))?;
@@ -397,7 +399,7 @@ fn repair(disk: &dyn Disk, directory: &Path, scan: &Scan) -> Result<(), Error> {
     Ok(())
 }
 
-/// Writes bytes of a file where they are.
+/// Reads bytes of a file and writes them to the same place.
 fn rewrite(file: &dyn DiskFile, mut from: u64, to: u64) -> std::io::Result<()> {
     let mut buffer = vec![0; (to - from).min(256 << 10) as usize];
     while from < to {
@@ -411,7 +413,7 @@ fn rewrite(file: &dyn DiskFile, mut from: u64, to: u64) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Begins a lane's new segment, and removes those that have nothing.
+/// Begins a lane's new segment, and removes the segments without records.
 fn begin(
     disk: &dyn Disk,
     directory: &Path,

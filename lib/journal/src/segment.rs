@@ -1,4 +1,5 @@
-//! A lane's files. Each has a part of the lane's frames, and is named by lane, place of its first frame, and life.
+//! A lane's files. Each file contains a part of the lane's frames; its name consists of the lane, the place of its
+//! first frame, and the life.
 //!
 //! Only the last segment of a lane grows, and only in the life that created it. With a policy that syncs, a segment is
 //! durable before the next one is created.
@@ -17,7 +18,7 @@ pub(crate) struct Segment {
     pub(crate) end: u64,
 }
 
-/// What a segment's name says. Sorts in the order of the frames.
+/// The parts of a segment's name. It sorts in the order of the frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Name {
     pub(crate) lane: u32,
@@ -30,7 +31,7 @@ impl Name {
         directory.join(format!("{:04}-{:016x}-{:08x}.segment", self.lane, self.base, self.life))
     }
 
-    /// Returns nothing for other files' names.
+    /// Returns `None` for other files' names.
     pub(crate) fn parse(name: &str) -> Option<Self> {
         let mut parts = name.strip_suffix(".segment")?.split('-');
         let (lane, base, life) = (parts.next()?.parse().ok()?, parts.next()?, parts.next()?);
@@ -40,12 +41,12 @@ impl Name {
 }
 
 impl Segment {
-    /// Creates a segment of which header and name are durable: a file with frames has a sound header.
+    /// Creates a segment and makes its header and name durable, so that every file with frames has a valid header.
     pub(crate) fn create(disk: &dyn Disk, directory: &Path, header: &Header) -> Result<Self, Error> {
         let path = Name { lane: header.lane, base: header.base, life: header.life }.path(directory);
         let file = disk.create(&path).map_err(Error::io("create", &path))?;
         if let Err(error) = write_all(&*file, 0, &header.encode()) {
-            // A header that stays is taken for an unfinished creation.
+            // If the removal fails, recovery treats the header as an unfinished creation.
             let _ = disk.remove(&path);
             return Err(Error::io("write", &path)(error));
         }
@@ -54,12 +55,12 @@ impl Segment {
         Ok(Self { file, path, base: header.base, end: header.base })
     }
 
-    /// Returns whether a batch is better put into another segment.
+    /// Returns whether a batch should begin another segment.
     pub(crate) fn is_full(&self, batch: usize, limit: u64) -> bool {
         self.end > self.base && HEADER as u64 + (self.end - self.base) + batch as u64 > limit
     }
 
-    /// Writes a batch behind the last one, or if there is no space, nothing.
+    /// Writes a batch behind the last one. If there is no space, it writes nothing.
     pub(crate) fn append(&mut self, batch: &[u8]) -> Result<(), Error> {
         let offset = HEADER as u64 + (self.end - self.base);
         match write_all(&*self.file, offset, batch).map_err(Error::io("write", &self.path)) {

@@ -1,8 +1,9 @@
-//! A disk in memory that fails on request and forgets at power losses what was not synced.
+//! A disk in memory that fails on request, and at power losses forgets bytes that were not synced.
 //!
-//! Each file has its content as processes see it, the content that is durable, and the changes between. A power loss takes
-//! any of them, sector by sector, in any order; of directories it takes any unsynced creations, renames and removals. What a
-//! failed sync was to write is lost for good, and later syncs succeed without it, as on Linux.
+//! For each file it has the content as processes see it, the durable content, and the changes between the two. A power
+//! loss applies any subset of the changes, sector by sector, in any order, and any subset of the unsynced creations,
+//! renames and removals in directories. Bytes that a failed sync was to write are lost for good, and later syncs
+//! succeed without them, as on Linux.
 
 use crate::disk::{Disk, DiskFile, DiskLock};
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,7 +33,7 @@ pub enum Call {
     Sync,
 }
 
-/// What becomes of a call.
+/// The fault of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// It fails with EIO. A sync that fails loses what it was to write.
@@ -43,7 +44,7 @@ pub enum Fault {
     Interrupted,
     /// It reads or writes half of the bytes.
     Short,
-    /// It and all later ones fail: the machine is off.
+    /// This call and all later ones fail: the machine is off.
     PowerLoss,
 }
 
@@ -145,7 +146,8 @@ impl Simulated {
         self.world().next_faults.entry(call).or_default().push(fault);
     }
 
-    /// Bounds the bytes in all files: a write beyond is cut short, then fails with ENOSPC. Nothing: no bound.
+    /// Bounds the bytes in all files: a write beyond the bound is cut short, then fails with ENOSPC. `None` means no
+    /// bound.
     pub fn set_capacity(&self, bytes: Option<usize>) {
         self.world().capacity = bytes;
     }
@@ -155,19 +157,19 @@ impl Simulated {
         self.world().used()
     }
 
-    /// Lets calls of a kind wait until [`release`](Self::release).
+    /// Makes calls of a kind wait until [`release`](Self::release).
     pub fn hold(&self, call: Call) {
         self.world().held = Some(call);
     }
 
-    /// Lets go on what [`hold`](Self::hold) stopped.
+    /// Resumes the calls that [`hold`](Self::hold) stopped.
     pub fn release(&self) {
         self.world().held = None;
         self.0.released.notify_all();
     }
 
     /// Returns the disk as a new process finds it after the end of those that used it: all that was written, no locks, no
-    /// faults. This disk goes on by itself.
+    /// faults. This disk is not changed.
     pub fn restarted(&self) -> Self {
         let mut world = self.world().clone();
         (world.locks, world.faults, world.next_faults, world.held) = Default::default();
@@ -175,8 +177,8 @@ impl Simulated {
         Self(Arc::new(Shared { world: Mutex::new(world), released: Condvar::new() }))
     }
 
-    /// Returns the disk as it may be after a power loss now. Seeds 0 and 1 forget all and nothing of what was not synced;
-    /// others draw.
+    /// Returns the disk as it may be after a power loss now. Seed 0 forgets all unsynced bytes, seed 1 none; other
+    /// seeds draw.
     pub fn power_loss(&self, seed: u64) -> Self {
         let mut world = self.world().clone();
         let mut draw = Draw(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
@@ -226,7 +228,8 @@ impl Simulated {
         self.0.world.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a call, and does to it what was planned. Returns the share of its bytes that it is to do, as a divisor.
+    /// Counts a call, and applies its planned fault. Returns the divisor of the number of bytes that the call may
+    /// transfer.
     fn enter(&self, call: Call) -> io::Result<(MutexGuard<'_, World>, usize)> {
         let mut world = self.world();
         while world.held == Some(call) && !world.off {
@@ -291,7 +294,8 @@ impl Node {
         self.changes.push(change);
     }
 
-    /// Any version of each sector and of the length since the last sync; what a longer file does not have is another file's.
+    /// Returns, for each sector and for the length, any version since the last sync. The rest of a sector that the
+    /// version lacks may contain another file's bytes.
     fn torn(&self, draw: &mut Draw, stale: &[Vec<u8>]) -> Vec<u8> {
         let mut versions = vec![self.durable.clone()];
         for change in &self.changes {
@@ -462,7 +466,7 @@ impl DiskFile for Open {
         };
         let mut world = self.disk.world();
         if !world.off && failed.kind() != io::ErrorKind::Interrupted {
-            // The pages are clean now, and what they hold is nowhere else. The length is what the disk has of it.
+            // The pages are clean now, although the disk does not have their content. The length is the disk's.
             world.nodes[self.node].changes.clear();
         }
         Err(failed)

@@ -1,9 +1,9 @@
-//! What a leaf holds: ranges in order, never changed once other threads can see them.
+//! Blocks, the content of leaves: ranges in order, which do not change once other threads can see them.
 //!
 //! # Invariants
 //! 1. `len ≤ CAPACITY`, and the first `len` places of all three arrays are initialized.
 //! 2. `start < end` of each range, and `end ≤ start` of the next one.
-//! 3. Of two ranges that touch, the values differ: a range is as long as it can be.
+//! 3. If two ranges touch, their values differ: each range is as long as possible.
 
 use core::mem::MaybeUninit;
 use core::ops::Range;
@@ -13,7 +13,8 @@ use archipelago_platform::touch;
 
 use crate::point::Point;
 
-/// Ranges in a block. Few, since a change copies its block; many, since a block is a leaf of the directory.
+/// The most ranges of a block. A larger number makes changes slower, since a change copies its block; a smaller number
+/// makes the directory larger.
 pub(crate) const CAPACITY: usize = if cfg!(any(miri, archipelago_sim)) { 4 } else { 16 };
 
 pub(crate) struct Block<K, V> {
@@ -26,7 +27,7 @@ pub(crate) struct Block<K, V> {
 impl<K: Point, V> Block<K, V> {
     pub(crate) fn new() -> Box<Self> {
         let mut block = Box::<Self>::new_uninit();
-        // SAFETY: in bounds of the allocation. Of what is left uninitialized each element is a `MaybeUninit`.
+        // SAFETY: in bounds of the allocation. Each element that stays uninitialized is a `MaybeUninit`.
         unsafe {
             (&raw mut (*block.as_mut_ptr()).len).write(0);
             block.assume_init()
@@ -68,14 +69,14 @@ impl<K: Point, V> Block<K, V> {
         part
     }
 
-    /// The place of the range that holds `point`.
+    /// Returns the place of the range that contains `point`.
     #[inline]
     pub(crate) fn find(&self, point: K) -> Option<usize> {
         let place = self.starts().partition_point(|start| *start <= point).checked_sub(1)?;
         (point < self.ends()[place]).then_some(place)
     }
 
-    /// The places of the ranges that overlap `window`: none, if that is empty.
+    /// Returns the places of the ranges that overlap `window`; no places if the window is empty.
     pub(crate) fn overlapping(&self, window: &Range<K>) -> Range<usize> {
         let from = self.ends().partition_point(|end| *end <= window.start);
         if window.is_empty() {
@@ -84,7 +85,7 @@ impl<K: Point, V> Block<K, V> {
         from..self.starts().partition_point(|start| *start < window.end).max(from)
     }
 
-    /// The range at a place.
+    /// Returns the range at a place.
     #[inline]
     pub(crate) fn range(&self, place: usize) -> Range<K> {
         self.starts()[place]..self.ends()[place]
@@ -94,7 +95,7 @@ impl<K: Point, V> Block<K, V> {
         (0..self.len()).map(|place| (self.range(place), self.value(place)))
     }
 
-    /// Adds a range behind the others; given back if there is no room.
+    /// Appends a range. Returns the value if the block is full.
     fn push(&mut self, range: Range<K>, value: V) -> Result<(), V> {
         debug_assert!(range.start < range.end && self.ends().last().is_none_or(|end| *end <= range.start));
         if self.len == CAPACITY {
@@ -107,12 +108,12 @@ impl<K: Point, V> Block<K, V> {
         Ok(())
     }
 
-    /// Moves the last ranges to the front of an emptier block, so that both hold as many.
+    /// Moves the last ranges to the front of an emptier block, so that both have equally many.
     fn share_with(&mut self, next: &mut Self) {
         let moved = self.len.saturating_sub(next.len) / 2;
         let kept = self.len - moved;
-        // SAFETY: `moved` places are free behind those of `next`, which holds fewer than `self` by twice as many; what is
-        // moved out of `self` is beyond its new length.
+        // SAFETY: `moved` places are free behind those of `next`, which has at least twice as many ranges fewer than
+        // `self`. The places that are moved out of `self` are beyond its new length.
         unsafe {
             shift_in(&self.starts[kept..self.len], &mut next.starts, next.len);
             shift_in(&self.ends[kept..self.len], &mut next.ends, next.len);
@@ -126,11 +127,11 @@ impl<K: Point, V> Block<K, V> {
 /// Moves `from` to the front of `to`, whose first `len` places move back.
 ///
 /// # Safety
-/// `to` has `from.len()` places behind those. The caller forgets what was in `from`.
+/// `to` has `from.len()` free places behind these. The caller treats `from` as uninitialized afterwards.
 unsafe fn shift_in<T>(from: &[MaybeUninit<T>], to: &mut [MaybeUninit<T>; CAPACITY], len: usize) {
     debug_assert!(len + from.len() <= CAPACITY);
     let to = to.as_mut_ptr();
-    // SAFETY: in bounds by the caller's promise; `from` is of another block.
+    // SAFETY: in bounds by the caller's promise; `from` belongs to another block.
     unsafe {
         to.copy_to(to.add(from.len()), len);
         to.copy_from_nonoverlapping(from.as_ptr(), from.len());
@@ -140,25 +141,26 @@ unsafe fn shift_in<T>(from: &[MaybeUninit<T>], to: &mut [MaybeUninit<T>; CAPACIT
 impl<K, V> Drop for Block<K, V> {
     fn drop(&mut self) {
         let values = core::ptr::slice_from_raw_parts_mut(self.values.as_mut_ptr().cast::<V>(), self.len);
-        // SAFETY: invariant 1; the values are dropped here alone.
+        // SAFETY: invariant 1; the values are dropped only here.
         unsafe { values.drop_in_place() };
     }
 }
 
-/// Ranges that come in order, put into as many blocks as they need. Those that touch and have equal values become one.
+/// Ranges that are added in order, in as many blocks as needed. Ranges that touch and have equal values are joined.
 pub(crate) struct Blocks<K, V> {
     full: Vec<Box<Block<K, V>>>,
     last: Box<Block<K, V>>,
 }
 
-/// Blocks in the making, which keep all values that they were given, also those that are for nothing: because the range became
-/// part of the last one, or because something panics. Values' destructors are users' code, so this is made before locks are taken.
+/// A builder of blocks. It keeps all values that it gets, also unused ones: of ranges that were joined to the last one,
+/// or after a panic. Values' destructors are users' code, so a builder is made before locks are taken, and dropped
+/// after they are released.
 pub(crate) struct Making<K, V> {
-    /// None before the first range.
+    /// `None` before the first range.
     blocks: Option<Blocks<K, V>>,
-    /// The value that is being compared.
+    /// The value during its comparison with the last one.
     value: Option<V>,
-    /// Values of ranges that became part of those before.
+    /// Unused values, of ranges that were joined to the previous one.
     joined: Vec<V>,
 }
 
@@ -177,7 +179,7 @@ impl<K: Point, V: Eq> Making<K, V> {
         }
     }
 
-    /// The blocks; what is left here are values for nothing.
+    /// Takes the blocks. Only unused values are left.
     pub(crate) fn take(&mut self) -> Blocks<K, V> {
         self.blocks.take().unwrap_or_else(Blocks::new)
     }
@@ -208,22 +210,22 @@ impl<K: Point, V: Eq> Blocks<K, V> {
         touches
     }
 
-    /// How many ranges there are.
+    /// Returns the number of ranges.
     pub(crate) fn len(&self) -> usize {
         self.full.len() * CAPACITY + self.last.len
     }
 
-    /// Where the last range ends.
+    /// Returns the last range's end.
     pub(crate) fn end(&self) -> Option<K> {
         self.last.ends().last().copied()
     }
 
-    /// The only block, or, given back, several.
+    /// Returns the only block, or `self` if there are several.
     pub(crate) fn into_one(self) -> Result<Box<Block<K, V>>, Self> {
         if self.full.is_empty() { Ok(self.last) } else { Err(self) }
     }
 
-    /// All blocks; `even` if the last two are to hold as many.
+    /// Returns all blocks. With `even`, the last two get equally many ranges.
     pub(crate) fn into_all(mut self, even: bool) -> Vec<Box<Block<K, V>>> {
         if even && let Some(before) = self.full.last_mut() {
             before.share_with(&mut self.last);

@@ -1,16 +1,17 @@
-//! Changes: the leaves of a window are locked from left to right, their ranges written anew, and what is new is published by
-//! one store.
+//! Changes: the leaves of a window are locked from left to right, new blocks or leaves are made, and one store
+//! publishes them.
 //!
 //! # Why it cannot deadlock
 //! A thread locks leaves in ascending order of their low ends, and the directory's lock after all leaves. Users' code runs
-//! under locks of leaves (`Clone`, `Eq`, the closure of `change`), so a thread does not begin a change inside of a change, of
-//! this map or another ([`Changing`]), and a look at several leaves waits for none while its thread is in one.
+//! under locks of leaves (`Clone`, `Eq`, the closure of `change`), so a thread that is in a change must not begin
+//! another change, of this map or of another one ([`Changing`]), and while it is in a change its look-ups over several
+//! leaves do not wait for locks.
 //!
 //! # Why a change is atomic
-//! What it changes lies in one leaf whose block is stored, or in leaves that the directory replaces by one store.
-//! In between, its leaves are locked. What it replaces is retired, and so users' destructors run, after they have been
-//! unlocked; so do those of values that were cloned for nothing, whether the change is done or panics: what users gave and what
-//! is in the making is older than [`Held`], and outlives it.
+//! A change lies in one leaf, and stores this leaf's block, or lies in several leaves, which the directory replaces by
+//! one store. Its leaves stay locked until then. Replaced blocks are retired, which may run users' destructors, after
+//! the leaves have been unlocked. Unused clones of values are dropped after the unlocking, too, also if the change
+//! panics: users' values and builders are declared before [`Held`], and outlive it.
 
 use core::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -32,12 +33,12 @@ thread::thread_local! {
     static CHANGING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// A change of this thread.
+/// Marks this thread as being in a change.
 struct Changing(());
 
 impl Changing {
     /// # Panics
-    /// If the thread is in one.
+    /// If the thread already is in a change.
     fn begin() -> Self {
         assert!(
             !CHANGING.replace(true),
@@ -58,7 +59,7 @@ pub(crate) fn is_changing() -> bool {
     CHANGING.get()
 }
 
-/// Leaves that this thread has locked, which follow one another.
+/// Consecutive leaves that this thread has locked.
 pub(crate) struct Held<'g, K: Point, V: 'static>(Vec<&'g Leaf<K, V>>);
 
 impl<'g, K: Point, V: 'static> Held<'g, K, V> {
@@ -95,12 +96,12 @@ impl<'g, K: Point, V: 'static> Held<'g, K, V> {
         self.0[self.0.len() - 1].high()
     }
 
-    /// The ranges, ascending.
+    /// Returns the ranges, ascending.
     pub(crate) fn entries(&self, guard: &'g Guard<'_>) -> impl Iterator<Item = (Range<K>, &'g V)> {
         self.0.iter().flat_map(|leaf| leaf.block(guard).entries())
     }
 
-    /// The ranges that overlap a window, ascending.
+    /// Returns the ranges that overlap a window, ascending.
     pub(crate) fn overlapping(
         &self,
         guard: &'g Guard<'_>,
@@ -112,7 +113,7 @@ impl<'g, K: Point, V: 'static> Held<'g, K, V> {
         })
     }
 
-    /// Replaces all ranges by those of `blocks`. `rises`: what comes next will come behind them.
+    /// Replaces all ranges by those of `blocks`. `rises` says that the next insertion will probably be behind them.
     fn publish(&self, directory: &Directory<K, V>, guard: &Guard<'_>, blocks: Blocks<K, V>, rises: bool) -> Replaced
     where
         V: Eq,
@@ -125,7 +126,7 @@ impl<'g, K: Point, V: 'static> Held<'g, K, V> {
         directory.replace(guard, &self.0, self.cut(blocks))
     }
 
-    /// Leaves of these blocks: each ends where the first range of the next one begins.
+    /// Makes leaves of these blocks. Each leaf ends where the first range of the next one begins.
     fn cut(&self, blocks: Vec<Box<Block<K, V>>>) -> Vec<Leaf<K, V>> {
         let ends: Vec<K> = blocks[1..].iter().map(|block| block.starts()[0]).chain([self.high()]).collect();
         let mut low = self.0[0].low();
@@ -140,7 +141,8 @@ impl<K: Point, V: 'static> Drop for Held<'_, K, V> {
     }
 }
 
-/// Writes ranges anew: what lies in `window` is what `inside` makes of it, and then, if there is one, `fill`.
+/// Adds the new ranges to a builder: the ranges outside `window`, the results of `inside` for those in it, and then
+/// `fill`, if it is given.
 pub(crate) fn rewrite<'v, K: Point, V: Clone + Eq + 'static>(
     old: impl Iterator<Item = (Range<K>, &'v V)>,
     new: &mut Making<K, V>,
@@ -171,8 +173,8 @@ pub(crate) fn rewrite<'v, K: Point, V: Clone + Eq + 'static>(
 }
 
 impl<K: Point, V: Clone + Eq + 'static> Directory<K, V> {
-    /// Changes what lies in `window`, unless `refuse` says why not. Neighbours that touch the window are locked with it,
-    /// since they may become one with what is inside.
+    /// Changes the ranges in `window`, unless `refuse` returns a reason not to. Neighbours that touch the window are
+    /// locked, too, since they may be joined to ranges inside.
     pub(crate) fn edit<R>(
         &self,
         guard: &Guard<'_>,
@@ -197,8 +199,8 @@ impl<K: Point, V: Clone + Eq + 'static> Directory<K, V> {
         Ok(())
     }
 
-    /// Makes the leaf of `low` one with the next, if both have few ranges. If a value panics they stay two: what this comes after is
-    /// done, and its caller is not to think otherwise.
+    /// Merges the leaf of `low` with the next one, if both have few ranges. If a value's method panics, the panic is
+    /// swallowed and the leaves stay separate, since the change that precedes the merge has already taken effect.
     fn merge(&self, guard: &Guard<'_>, low: K) {
         let mut new = Making::new();
         let changing = Changing::begin();

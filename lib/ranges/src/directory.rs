@@ -1,15 +1,15 @@
-//! Which leaf holds a point: two levels of sorted arrays, replaced as they change.
+//! The directory, which maps a point to its leaf: two levels of sorted arrays, which are replaced and not changed.
 //!
 //! # Invariants
 //! 1. The leaves of a directory follow one another without gap, from [`Point::MIN`] to [`Point::MAX`].
 //! 2. Each change is one store, of a chunk or of the root, so all leaves that it replaces are replaced at one moment.
 //!
 //! # What a look-up finds
-//! A leaf that was in the directory at some moment of the look-up. The root was current when it was loaded; call the moment
-//! *a*. A chunk loaded from it was current then, or, if the root has been replaced since, at the moment of its replacement,
-//! which is after *a*. So the leaf was in the directory at *a* or later. If it has been replaced before its block is loaded,
-//! also after *a*, then its block is what it held at its replacement ([`leaf`](crate::leaf)), which is what the map held
-//! there at a moment of the look-up.
+//! A look-up finds a leaf that was in the directory at some moment of the look-up. The root was current when it was
+//! loaded; call the moment *a*. A chunk that is loaded from the root was current at the load, or, if the root had been
+//! replaced before, at the moment of the replacement, which is after *a*. So the leaf was in the directory at *a* or
+//! later. If the leaf is replaced, also after *a*, before its block is loaded, then its block does not change after
+//! the replacement ([`leaf`](crate::leaf)). So the block is the map's content there at a moment of the look-up.
 
 use archipelago_platform::atomic::{AtomicPtr, Ordering};
 use archipelago_platform::sync::{Mutex, MutexGuard};
@@ -21,7 +21,7 @@ use crate::leaf::Leaf;
 use crate::point::Point;
 use crate::replaced::Replaced;
 
-/// Leaves of a chunk, at most. A change copies one chunk.
+/// The most leaves of a chunk. A change copies one chunk.
 const WIDTH: usize = if cfg!(any(miri, archipelago_sim)) { 4 } else { 128 };
 
 struct Chunk<K, V> {
@@ -36,17 +36,17 @@ struct Root<K, V> {
 
 pub(crate) struct Directory<K, V> {
     root: AtomicPtr<Root<K, V>>,
-    /// Held by the thread that changes it.
+    /// Held by a thread that changes the directory.
     shape: Mutex<()>,
     owns: core::marker::PhantomData<Leaf<K, V>>,
 }
 
-// SAFETY: it owns its leaves, and hands out shared references to them and to values alone.
+// SAFETY: the directory owns its leaves, and hands out only shared references to them and to values.
 unsafe impl<K: Point, V: Send + Sync + 'static> Send for Directory<K, V> {}
 // SAFETY: as above.
 unsafe impl<K: Point, V: Send + Sync + 'static> Sync for Directory<K, V> {}
 
-/// The place of the last of `lows` at or below `point`. The first one is the least point.
+/// Returns the place of the last of `lows` that is not above `point`. The first of `lows` is the least point.
 #[inline]
 fn place<K: Point>(lows: &[K], point: K) -> usize {
     touch(lows.as_ptr(), size_of_val(lows));
@@ -55,7 +55,7 @@ fn place<K: Point>(lows: &[K], point: K) -> usize {
 
 impl<K: Point, V: 'static> Chunk<K, V> {
     fn new(leaves: &[*mut Leaf<K, V>]) -> *mut Self {
-        // SAFETY: the directory's leaves, or about to be.
+        // SAFETY: leaves of the directory, or leaves that are about to be added.
         let lows = leaves.iter().map(|leaf| unsafe { (**leaf).low() }).collect();
         Box::into_raw(Box::new(Self { lows, leaves: leaves.into() }))
     }
@@ -63,7 +63,7 @@ impl<K: Point, V: 'static> Chunk<K, V> {
 
 impl<K: Point, V: 'static> Root<K, V> {
     fn new(chunks: Vec<*mut Chunk<K, V>>) -> *mut Self {
-        // SAFETY: the directory's chunks, or about to be.
+        // SAFETY: chunks of the directory, or chunks that are about to be added.
         let lows = chunks.iter().map(|chunk| unsafe { (&(**chunk).lows)[0] }).collect();
         let chunks = chunks.into_iter().map(AtomicPtr::new).collect();
         Box::into_raw(Box::new(Self { lows, chunks }))
@@ -71,7 +71,7 @@ impl<K: Point, V: 'static> Root<K, V> {
 }
 
 impl<K: Point, V: 'static> Directory<K, V> {
-    /// With one leaf, which is empty.
+    /// Makes a directory with one empty leaf.
     pub(crate) fn new() -> Self {
         let leaf = Box::into_raw(Box::new(Leaf::new(K::MIN, K::MAX, Block::new())));
         let root = AtomicPtr::new(Root::new(vec![Chunk::new(&[leaf])]));
@@ -80,11 +80,12 @@ impl<K: Point, V: 'static> Directory<K, V> {
 
     #[inline]
     fn root<'g>(&self, _guard: &'g Guard<'_>) -> &'g Root<K, V> {
-        // SAFETY: there always is a root, and what is replaced is retired: it stays as long as the guard.
+        // SAFETY: the root is never null, and a replaced root is retired, so it lives as long as the guard.
         unsafe { &*self.root.load(Ordering::Acquire) }
     }
 
-    /// The leaf that holds `point`. See the module's text for when it did. `guard` is of the map's domain.
+    /// Returns the leaf that contains `point`; the module's text says at which moment. `guard` belongs to the map's
+    /// domain.
     #[inline]
     pub(crate) fn find<'g>(&self, guard: &'g Guard<'_>, point: K) -> &'g Leaf<K, V> {
         let root = self.root(guard);
@@ -97,7 +98,7 @@ impl<K: Point, V: 'static> Directory<K, V> {
         unsafe { &**leaf }
     }
 
-    /// Checks that leaves follow one another, and hold what lies in them. Returns how many leaves there are.
+    /// Checks that leaves are consecutive, and that their ranges lie within them. Returns the number of leaves.
     pub(crate) fn check(&self, guard: &Guard<'_>) -> usize {
         let (mut low, mut leaves) = (K::MIN, 0);
         while leaves == 0 || low < K::MAX {
@@ -111,8 +112,7 @@ impl<K: Point, V: 'static> Directory<K, V> {
         leaves
     }
 
-    /// Puts `new` in the place of `old`: leaves that follow one another, of which the caller owns all. Both begin and end at
-    /// the same points.
+    /// Replaces `old`, consecutive leaves which the caller all owns, by `new`. Both begin and end at the same points.
     pub(crate) fn replace(&self, guard: &Guard<'_>, old: &[&Leaf<K, V>], new: Vec<Leaf<K, V>>) -> Replaced {
         debug_assert!(old[0].low() == new[0].low() && old[old.len() - 1].high() == new[new.len() - 1].high());
         old.iter().for_each(|leaf| leaf.die());
@@ -121,7 +121,7 @@ impl<K: Point, V: 'static> Directory<K, V> {
         self.replace_locked(guard, old, new)
     }
 
-    /// A panic can leave nothing in pieces: what is published is published by one store.
+    /// A poisoned lock is sound: each change is published by one store, so a panic leaves no partial change.
     fn lock_shape(&self) -> MutexGuard<'_, ()> {
         self.shape.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
@@ -130,13 +130,13 @@ impl<K: Point, V: 'static> Directory<K, V> {
         let root = self.root(guard);
         let first = place(&root.lows, old[0].low());
         let mut last = place(&root.lows, old[old.len() - 1].low());
-        // SAFETY: the directory's chunks, which no other thread changes meanwhile.
+        // SAFETY: the directory's chunks, which no other thread changes while this one has the lock.
         let chunk = |at: usize| unsafe { &*root.chunks[at].load(Ordering::Relaxed) };
         let mut leaves: Vec<_> = (first..=last).flat_map(|at| chunk(at).leaves.iter().copied()).collect();
         let from = place(&chunk(first).lows, old[0].low());
-        // Pointers as they were made, and not the references to them: they are to be boxes again.
+        // The original pointers, not references converted to pointers, since they are converted back to boxes.
         let gone: Vec<_> = leaves.splice(from..from + old.len(), new).collect();
-        // A chunk that has become small takes the next one in.
+        // A chunk that has become small is merged with the next one.
         if leaves.len() < WIDTH / 4 && last + 1 < root.chunks.len() {
             last += 1;
             leaves.extend_from_slice(&chunk(last).leaves);
@@ -167,7 +167,8 @@ impl<K: Point, V: 'static> Directory<K, V> {
 
 impl<K, V> Drop for Directory<K, V> {
     fn drop(&mut self) {
-        // SAFETY: the map is being dropped: no other thread is in it, and what is in the directory has not been retired.
+        // SAFETY: the map is being dropped: no other thread uses it, and chunks and leaves in the directory have not
+        // been retired.
         unsafe {
             let root = Box::from_raw(*self.root.get_mut());
             for chunk in root.chunks {

@@ -10,19 +10,20 @@ use crate::point::Point;
 /// Ranges and their values, ascending, as they were at one moment: [`Pinned::overlapping`](crate::Pinned::overlapping).
 pub struct Iter<'g, K, V> {
     blocks: Vec<&'g Block<K, V>>,
-    /// The next entry from the front: block, place. Not behind `back`.
+    /// The position of the next entry from the front: block and place. Not after `back`.
     front: (usize, usize),
-    /// Behind the next entry from the back.
+    /// The position after the next entry from the back.
     back: (usize, usize),
 }
 
 impl<'g, K: Point, V> Iter<'g, K, V> {
-    /// What overlaps `window`; of the blocks, only the first and the last reach out of it.
+    /// Makes an iterator over the ranges of `blocks` that overlap `window`. Only the first and the last block may have
+    /// other ranges.
     pub(crate) fn new(blocks: Vec<&'g Block<K, V>>, window: Range<K>) -> Self {
         let last = blocks.len() - 1;
         let from = blocks[0].overlapping(&window).start;
         let to = blocks[last].overlapping(&window).end;
-        // With one block and an empty window these may have passed one another.
+        // With one block and an empty window, the end may be before the beginning.
         let to = if last == 0 { to.max(from) } else { to };
         Self { blocks, front: (0, from), back: (last, to) }
     }

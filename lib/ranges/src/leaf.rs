@@ -5,10 +5,10 @@
 //! |---|---|---|
 //! | 0 | false | in the directory; any thread may lock it |
 //! | a thread | false | in the directory; that thread may store another block |
-//! | any | true | replaced in the directory for good: its block is what it held at that moment, and never changes |
+//! | any | true | replaced in the directory forever; its block does not change after the replacement |
 //!
-//! `owner` orders what updaters do (Acquire by the thread that locks pairs with Release by the one that unlocked). Look-ups
-//! take no notice of it: a block is complete before it is stored (Release), and is loaded with Acquire.
+//! `owner` orders the accesses of updaters (the Acquire of a lock pairs with the Release of the previous unlock).
+//! Look-ups do not read it: a block is complete before it is stored (Release), and is loaded with Acquire.
 
 use archipelago_platform::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use archipelago_platform::thread;
@@ -23,9 +23,9 @@ use crate::replaced::Replaced;
 pub(crate) struct Leaf<K, V> {
     low: K,
     high: K,
-    /// One more than the number of the thread that holds it; 0: free.
+    /// One more than the number of the thread that holds the lock, or 0 if the lock is free.
     owner: AtomicU32,
-    /// Changed by the owner.
+    /// Only the owner changes it.
     dead: AtomicBool,
     block: AtomicPtr<Block<K, V>>,
 }
@@ -48,10 +48,10 @@ impl<K: Point, V: 'static> Leaf<K, V> {
         self.high
     }
 
-    /// What the leaf holds. `guard` is of the map's domain.
+    /// Returns the leaf's block. `guard` belongs to the map's domain.
     #[inline]
     pub(crate) fn block<'g>(&self, _guard: &'g Guard<'_>) -> &'g Block<K, V> {
-        // SAFETY: there always is a block, and what is replaced is retired: it stays as long as the guard.
+        // SAFETY: the block is never null, and a replaced block is retired, so it lives as long as the guard.
         unsafe { &*self.block.load(Ordering::Acquire) }
     }
 
@@ -59,7 +59,7 @@ impl<K: Point, V: 'static> Leaf<K, V> {
     pub(crate) fn store(&self, block: Box<Block<K, V>>) -> Replaced {
         debug_assert!(self.is_mine() && !self.is_dead());
         let old = self.block.swap(Box::into_raw(block), Ordering::AcqRel);
-        // SAFETY: unlinked just now, by the only thread that may; blocks are made by `Box::new`.
+        // SAFETY: unlinked just now, by the owner, the only thread that may; blocks are made by `Box::new`.
         unsafe { Replaced::new(old) }
     }
 
@@ -81,26 +81,26 @@ impl<K: Point, V: 'static> Leaf<K, V> {
         self.owner.load(Ordering::Relaxed) == mine()
     }
 
-    /// Returns whether it has been replaced. Certain for the owner.
+    /// Returns whether the leaf has been replaced. The answer stays true; `false` is certain only for the owner.
     pub(crate) fn is_dead(&self) -> bool {
         self.dead.load(Ordering::Relaxed)
     }
 
-    /// Says that it is about to be replaced. The caller owns the leaf, and keeps it until it has been.
+    /// Marks the leaf as replaced. The caller owns the leaf, and keeps the lock until the replacement.
     pub(crate) fn die(&self) {
         debug_assert!(self.is_mine());
         self.dead.store(true, Ordering::Relaxed);
     }
 }
 
-/// This thread, as an owner.
+/// Returns this thread's value of `owner`.
 fn mine() -> u32 {
     thread::slot().index as u32 + 1
 }
 
 impl<K, V> Drop for Leaf<K, V> {
     fn drop(&mut self) {
-        // SAFETY: a leaf is dropped when no guard can lead to it; its last block is its own.
+        // SAFETY: a leaf is dropped when no guard can reach it; it owns its last block.
         drop(unsafe { Box::from_raw(*self.block.get_mut()) });
     }
 }

@@ -1,9 +1,9 @@
 //! A concurrent map of disjoint ranges.
 //!
-//! A [`RangeMap`] maps points (unsigned integers) to values, and keeps points with equal values that follow one another as one
-//! range: an address space and its mappings, a file and its extents, a disk and what of it is reserved. Such maps stand behind
-//! one lock nearly everywhere (Linux's `mmap_lock` is the best known), though nearly all of what is done to them are look-ups of
-//! one point.
+//! A [`RangeMap`] maps points (unsigned integers) to values, and stores consecutive points with equal values as one
+//! range: an address space and its mappings, a file and its extents, a disk and its reserved blocks. Nearly everywhere
+//! such a map is behind one lock (Linux's `mmap_lock` is the best known), though nearly all operations on it are
+//! look-ups of one point.
 //!
 //! ```
 //! use archipelago_ranges::RangeMap;
@@ -25,21 +25,22 @@
 //! | operation | waits for | takes effect | costs |
 //! |---|---|---|---|
 //! | [`get`](Pinned::get), [`get_range`](Pinned::get_range) | nothing; writes nothing | at a moment of the call | O(log n) |
-//! | [`overlapping`](Pinned::overlapping), [`iter`](Pinned::iter), [`len`](Pinned::len), [`find_gap`](Pinned::find_gap) | nothing; after eight changes in between, changes of the window | all of it at one moment of the call | O(log n + ranges / 16) |
-//! | [`insert`](RangeMap::insert), [`try_insert`](RangeMap::try_insert), [`remove`](RangeMap::remove), [`change`](RangeMap::change) | changes of windows in the same leaves (16 ranges and fewer), and, if it changes several leaves, shortly for others that do | all of it at one moment of the call | O(log n + ranges hit), copies of at most 32 neighbours |
+//! | [`overlapping`](Pinned::overlapping), [`iter`](Pinned::iter), [`len`](Pinned::len), [`find_gap`](Pinned::find_gap) | nothing; after eight tries that concurrent changes have spoilt, changes of the window | all of it at one moment of the call | O(log n + ranges / 16) |
+//! | [`insert`](RangeMap::insert), [`try_insert`](RangeMap::try_insert), [`remove`](RangeMap::remove), [`change`](RangeMap::change) | changes of windows in the same leaves (16 ranges and fewer), and, if it changes several leaves, shortly for other such changes | all of it at one moment of the call | O(log n + ranges hit), copies of at most 32 neighbours |
 //!
-//! - *Ranges are as long as they can be.* Two that touch have different values. `V: Eq` decides that, and is expected to be
-//!   consistent; if it is not, ranges are split or joined in surprising ways, and nothing worse.
+//! - *Ranges are as long as they can be.* Two ranges that touch have different values by `V: Eq`. If `Eq` is
+//!   inconsistent, ranges are split or joined in surprising ways, but memory stays safe.
 //! - *Values are cloned* when their neighbours change, since a leaf is replaced and not changed: take small values, or an `Arc`.
 //! - *Panics* of `Clone`, `Eq` or a closure leave the map as it was.
-//! - *Users' code in a change* runs while its leaves are locked. It may look things up; where it changes the same leaves it
-//!   panics, with a sentence. Destructors run with nothing locked.
-//! - *Memory*: a leaf is freed when the sessions have ended that were there when it was replaced. A session that stays keeps
-//!   what is replaced meanwhile.
+//! - *Users' code in a change* runs while the change's leaves are locked. It may look points up; a change of a
+//!   `RangeMap` within it panics. Destructors run without locks.
+//! - *Memory*: a leaf is freed when all sessions have ended that were open when it was replaced. So a long session
+//!   delays the freeing of everything that is replaced meanwhile.
 //!
 //! # When to take something else
-//! Ranges that overlap each other: an interval tree. One thread: `BTreeMap` with `range(..=point).next_back()`. Points without
-//! neighbours: an ordered map. Values that are large and change often: ranges of keys into another map.
+//! For ranges that overlap each other, take an interval tree; for one thread, `BTreeMap` with
+//! `range(..=point).next_back()`; for single points, an ordered map; for values that are large and change often, store
+//! keys of another map as values.
 //!
 //! # Inside
 //! ```text

@@ -1,11 +1,12 @@
-//! The face.
+//! The public interface: maps and sessions.
 
 use core::fmt;
 use core::ops::{ControlFlow, Range};
 
 use archipelago_sync::rcu::{Domain, Flavour, Guard};
 
-/// Of what a thread has replaced, so much waits at a time before it looks what can be freed; some four times as much waits.
+/// The size of a thread's bag of replaced blocks. When a bag is full the thread checks what can be freed. In all about
+/// four bags wait.
 const BAG_BYTES: usize = 2 << 10;
 
 use crate::block::Block;
@@ -17,14 +18,14 @@ use crate::point::Point;
 /// A map from disjoint ranges of points to values, shared by threads. See [the crate](crate).
 pub struct RangeMap<K: Point, V: Send + Sync + 'static> {
     directory: Directory<K, V>,
-    /// Declared behind the directory: what has been retired is reclaimed when the directory is gone.
+    /// Declared after the directory, so that garbage is reclaimed after the directory has been dropped.
     domain: Domain,
 }
 
-/// A thread's session in a [`RangeMap`]: what it lends stays as long as the session is borrowed.
+/// A thread's session in a [`RangeMap`]: references that it returns are valid as long as the session is borrowed.
 ///
-/// A session holds an RCU guard: what is replaced meanwhile is not freed before it ends. Keep it for a batch of operations,
-/// not for good.
+/// A session holds an RCU guard: memory that is replaced meanwhile is not freed before the session ends. Keep a session
+/// for a batch of operations, not permanently.
 pub struct Pinned<'m, K: Point, V: Send + Sync + 'static> {
     map: &'m RangeMap<K, V>,
     guard: Guard<'m>,
@@ -34,7 +35,7 @@ pub struct Pinned<'m, K: Point, V: Send + Sync + 'static> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Occupied<K, V> {
-    /// The first range in the way.
+    /// The first mapped range that overlaps the requested one.
     pub range: Range<K>,
     /// The value that was to be inserted.
     pub value: V,
@@ -49,46 +50,46 @@ impl<K: fmt::Debug, V> fmt::Display for Occupied<K, V> {
 impl<K: fmt::Debug, V: fmt::Debug> core::error::Error for Occupied<K, V> {}
 
 impl<K: Point, V: Send + Sync + 'static> RangeMap<K, V> {
-    /// An empty map.
+    /// Makes an empty map.
     pub fn new() -> Self {
-        // With fences: blocks are large and few of them may wait, so threads look often what can be freed. Membarrier would
-        // interrupt the other threads each time, which costs more than a fence a look-up.
+        // The domain uses fences: blocks are large and few of them may wait, so threads often check what can be freed.
+        // Membarrier would interrupt the other threads at each check, which costs more than a fence at each look-up.
         let domain = Domain::with_flavour(Flavour::Epoch).with_bag_bytes(BAG_BYTES);
         Self { directory: Directory::new(), domain }
     }
 
-    /// The guard of a change. Where threads outnumber processors it waits a little, if much of what this thread has replaced
-    /// cannot be freed yet.
+    /// Returns the guard of a change. If threads outnumber processors and much of this thread's garbage cannot be freed
+    /// yet, the call waits a little.
     fn begin(&self) -> Guard<'_> {
         let reader = self.domain.reader();
         reader.give_way();
         reader.enter()
     }
 
-    /// A session, for several operations, or for look-ups that lend.
+    /// Begins a session, for several operations, or for look-ups that return references.
     #[inline]
     pub fn pin(&self) -> Pinned<'_, K, V> {
         Pinned { map: self, guard: self.domain.pin() }
     }
 
-    /// The domain that reclaims what is replaced: its statistics say how much waits for readers.
+    /// Returns the domain that reclaims replaced memory. Its statistics say how much waits for readers.
     pub fn domain(&self) -> &Domain {
         &self.domain
     }
 }
 
 impl<K: Point, V: Clone + Eq + Send + Sync + 'static> RangeMap<K, V> {
-    /// A clone of the value at `point`. As [`Pinned::get`].
+    /// Returns a clone of the value at `point`, as [`Pinned::get`].
     #[inline]
     pub fn get(&self, point: K) -> Option<V> {
         self.pin().get(point).cloned()
     }
 
-    /// Maps every point of `range` to `value`, whatever it was mapped to: what overlaps is replaced, split or trimmed, and what
-    /// touches and is equal becomes one with it. Linearizable. O(log n + overlapped ranges).
+    /// Maps every point of `range` to `value`. Overlapping ranges are replaced, split or trimmed, and touching ranges
+    /// with an equal value are joined. Linearizable. O(log n + overlapped ranges).
     ///
     /// # Panics
-    /// If `range` is empty, or if it is called from inside a change of a `RangeMap`.
+    /// If `range` is empty, or if the call is within a change of a `RangeMap`.
     ///
     /// ```
     /// use archipelago_ranges::RangeMap;
@@ -112,7 +113,7 @@ impl<K: Point, V: Clone + Eq + Send + Sync + 'static> RangeMap<K, V> {
     /// As [`insert`](Self::insert), if no point of `range` is mapped. Linearizable.
     ///
     /// # Errors
-    /// [`Occupied`], with the first range in the way and the value.
+    /// [`Occupied`], with the first mapped range that overlaps `range`, and the value.
     ///
     /// # Panics
     /// As [`insert`](Self::insert).
@@ -141,11 +142,11 @@ impl<K: Point, V: Clone + Eq + Send + Sync + 'static> RangeMap<K, V> {
         }
     }
 
-    /// Unmaps every point of `range`: what overlaps is removed, split or trimmed. Returns how many ranges it has hit.
-    /// Linearizable. O(log n + overlapped ranges).
+    /// Unmaps every point of `range`: overlapping ranges are removed, split or trimmed. Returns how many ranges
+    /// overlapped. Linearizable. O(log n + overlapped ranges).
     ///
     /// # Panics
-    /// If `range` ends before it begins, or if it is called from inside a change of a `RangeMap`.
+    /// If `range` ends before it begins, or if the call is within a change of a `RangeMap`.
     ///
     /// ```
     /// use archipelago_ranges::RangeMap;
@@ -160,15 +161,15 @@ impl<K: Point, V: Clone + Eq + Send + Sync + 'static> RangeMap<K, V> {
         self.change_each(range, |_, _| None)
     }
 
-    /// Gives every mapped point of `range` the value that `change` makes of its value; ranges that reach out of it are split, and
-    /// neighbours that become equal are joined. `change` is called once for each overlapping range, with the part inside.
-    /// Returns how many ranges it has hit. Linearizable. O(log n + overlapped ranges).
+    /// Replaces the value of every mapped point of `range` by the result of `change` for it. Ranges that reach beyond
+    /// `range` are split, and neighbours that become equal are joined. `change` is called once for each overlapping
+    /// range, with the part inside. Returns how many ranges overlapped. Linearizable. O(log n + overlapped ranges).
     ///
-    /// `change` runs while the ranges are locked for other changes; it may look things up in this map. If it panics, the map is
-    /// as before.
+    /// `change` runs while the ranges are locked for other changes; it may look points up in this map. If it panics,
+    /// the map is unchanged.
     ///
     /// # Panics
-    /// As [`remove`](Self::remove), and as `change` does.
+    /// As [`remove`](Self::remove), and if `change` panics.
     ///
     /// ```
     /// use archipelago_ranges::RangeMap;
@@ -199,11 +200,11 @@ impl<K: Point, V: Clone + Eq + Send + Sync + 'static> RangeMap<K, V> {
         hit
     }
 
-    /// Maps `size` points in the lowest gap of `within` that has as many and begins at a multiple of `alignment` (0: anywhere).
-    /// Returns where, or `None` if there is no such gap.
+    /// Maps `size` points to the value, in the lowest gap of `within` that has room for them at a multiple of
+    /// `alignment` (0: at any point). Returns their range, or `None` if no gap has room.
     ///
-    /// That the range is free, and then mapped, is one step for all other threads; that no lower gap was large enough held at a
-    /// moment of the call before.
+    /// The check that the range is free and its mapping are one atomic step. That no lower gap was large enough was
+    /// true at an earlier moment of the call.
     ///
     /// # Panics
     /// If `size` is 0, and as [`insert`](Self::insert).
@@ -225,15 +226,15 @@ impl<K: Point, V: Clone + Eq + Send + Sync + 'static> RangeMap<K, V> {
         }
     }
 
-    /// All ranges, ascending, as they were at one moment.
+    /// Returns all ranges, ascending, as they were at one moment.
     pub fn ranges(&self) -> Vec<(Range<K>, V)> {
         self.pin().iter().map(|(range, value)| (range, value.clone())).collect()
     }
 
-    /// Checks what must hold of the map while no thread changes it.
+    /// Checks the map's invariants, while no thread changes it.
     ///
     /// # Panics
-    /// If it does not hold.
+    /// If an invariant does not hold.
     #[doc(hidden)]
     pub fn check_invariants(&self) {
         let pinned = self.pin();
@@ -253,7 +254,7 @@ impl<K: Point, V: Clone + Eq + Send + Sync + 'static> RangeMap<K, V> {
 }
 
 impl<K: Point, V: Send + Sync + 'static> Pinned<'_, K, V> {
-    /// The value at `point`. Linearizable; takes no lock, and writes nothing. O(log n).
+    /// Returns the value at `point`. Linearizable; takes no lock, and writes nothing. O(log n).
     ///
     /// ```
     /// use archipelago_ranges::RangeMap;
@@ -270,18 +271,18 @@ impl<K: Point, V: Send + Sync + 'static> Pinned<'_, K, V> {
         block.find(point).map(|place| block.value(place))
     }
 
-    /// The range that holds `point`, and its value. As [`get`](Self::get).
+    /// Returns the range that contains `point`, and its value. Otherwise as [`get`](Self::get).
     #[inline]
     pub fn get_range(&self, point: K) -> Option<(Range<K>, &V)> {
         let block = self.map.directory.find(&self.guard, point).block(&self.guard);
         block.find(point).map(|place| (block.range(place), block.value(place)))
     }
 
-    /// All ranges that overlap `window`, whole, ascending, as they were at one moment of this call. O(log n + ranges / 16) here,
-    /// and O(1) a step.
+    /// Returns an iterator over all ranges that overlap `window`, untrimmed, ascending, as they were at one moment of
+    /// this call. O(log n + ranges / 16) for this call, and O(1) for each step.
     ///
-    /// It takes no lock, unless changes have come between eight times: then it locks the window's leaves for one look (in the
-    /// closure of a change it tries again instead).
+    /// The call takes no lock, unless concurrent changes have spoilt eight tries: then it locks the window's leaves for
+    /// one try (within the closure of a change it keeps trying instead).
     ///
     /// # Panics
     /// If `window` ends before it begins.
@@ -306,12 +307,12 @@ impl<K: Point, V: Send + Sync + 'static> Pinned<'_, K, V> {
         Iter::new(blocks, window)
     }
 
-    /// All ranges. As [`overlapping`](Self::overlapping).
+    /// Returns an iterator over all ranges, as [`overlapping`](Self::overlapping).
     pub fn iter(&self) -> Iter<'_, K, V> {
         self.overlapping(K::MIN..K::MAX)
     }
 
-    /// How many ranges there are. As [`overlapping`](Self::overlapping).
+    /// Returns the number of ranges at one moment, as [`overlapping`](Self::overlapping).
     pub fn len(&self) -> usize {
         let all = ControlFlow::Continue(());
         self.map.directory.look(&self.guard, K::MIN, |len: &mut usize, block, _| {
@@ -320,14 +321,15 @@ impl<K: Point, V: Send + Sync + 'static> Pinned<'_, K, V> {
         })
     }
 
-    /// Returns whether there is none.
+    /// Returns whether the map has no range.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The lowest `size` points of `within` that are not mapped and begin at a multiple of `alignment` (0: anywhere). At one
-    /// moment of the call it was the lowest. O(ranges between the start of `within` and the gap); takes locks as
-    /// [`overlapping`](Self::overlapping) does. To look on from an earlier answer, begin `within` there.
+    /// Returns the lowest range of `size` unmapped points in `within` that begins at a multiple of `alignment` (0: at
+    /// any point). The result was correct at one moment of the call. O(ranges between the start of `within` and the
+    /// gap); takes locks as [`overlapping`](Self::overlapping) does. To continue an earlier search, begin `within` at
+    /// its result.
     ///
     /// # Panics
     /// If `size` is 0 or `within` ends before it begins.
@@ -356,7 +358,7 @@ impl<K: Point, V: Send + Sync + 'static> Pinned<'_, K, V> {
     }
 }
 
-/// The search for a gap.
+/// A search for a gap.
 struct Search<K> {
     size: K,
     alignment: K,
@@ -364,7 +366,7 @@ struct Search<K> {
 }
 
 enum State<K> {
-    /// No point from here to the next range is mapped.
+    /// The points from here to the next range are unmapped.
     FreeFrom(K),
     Found(Range<K>),
     None,
@@ -379,7 +381,7 @@ impl<K: Point> Search<K> {
         point.align_up(self.alignment).map_or(State::None, State::FreeFrom)
     }
 
-    /// Looks through a block, whose leaf ends at `high`.
+    /// Searches a block, whose leaf ends at `high`.
     fn step<V>(&self, state: &mut State<K>, block: &Block<K, V>, high: K) -> ControlFlow<()> {
         let State::FreeFrom(from) = *state else { return ControlFlow::Break(()) };
         for (range, _) in block.entries().skip(block.overlapping(&(from..K::MAX)).start) {
@@ -394,7 +396,7 @@ impl<K: Point> Search<K> {
         }
     }
 
-    /// No point below `end` is mapped, of those that are free so far.
+    /// Continues the search, after the unmapped points have been found to extend to `end`.
     fn meet(&self, state: &mut State<K>, end: K) {
         let State::FreeFrom(from) = *state else { return };
         match from.checked_add(self.size) {
@@ -439,7 +441,7 @@ impl<K: Point, V: fmt::Debug + Send + Sync + 'static> fmt::Debug for Pinned<'_, 
 }
 
 impl<K: Point, V: Clone + Eq + Send + Sync + 'static> FromIterator<(Range<K>, V)> for RangeMap<K, V> {
-    /// As inserting them one after the other.
+    /// Inserts the entries one after the other.
     fn from_iter<I: IntoIterator<Item = (Range<K>, V)>>(entries: I) -> Self {
         let map = Self::new();
         entries.into_iter().for_each(|(range, value)| map.insert(range, value));

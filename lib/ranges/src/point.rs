@@ -1,4 +1,4 @@
-//! What the ranges of a map are made of.
+//! Points, of which a map's ranges consist.
 
 use core::fmt::Debug;
 
@@ -6,24 +6,25 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// A point that ranges begin and end at: an unsigned integer. The greatest one is the end of the last range that can be, and
-/// lies in none.
+/// A point at which ranges begin and end: an unsigned integer. The greatest point can only be the end of a range, so no
+/// range contains it.
 pub trait Point: Copy + Ord + Debug + Send + Sync + sealed::Sealed + 'static {
     /// The least point.
     const MIN: Self;
-    /// The greatest point, which lies in no range.
+    /// The greatest point, which no range contains.
     const MAX: Self;
 
-    /// The point before this one; [`MIN`](Self::MIN) itself for `MIN`.
+    /// Returns the point before this one, or [`MIN`](Self::MIN) for `MIN`.
     fn before(self) -> Self;
 
-    /// The point `size` above this one, if there is one.
+    /// Returns the point `size` above this one, or `None` on overflow.
     fn checked_add(self, size: Self) -> Option<Self>;
 
-    /// How far this point is above `below`, which is not above it.
+    /// Returns the distance of this point from `below`, which must not be above it.
     fn distance(self, below: Self) -> Self;
 
-    /// The least multiple of `alignment` at or above this point, if there is one. Every point is a multiple of 0.
+    /// Returns the least multiple of `alignment` at or above this point, or `None` on overflow. Every point counts as a
+    /// multiple of 0.
     fn align_up(self, alignment: Self) -> Option<Self>;
 }
 

@@ -1,11 +1,12 @@
-//! What a change has unlinked, to be retired when its locks are given back: reclaiming runs users' destructors.
+//! Boxes that a change has unlinked. They are retired after its locks are released, since reclaiming runs users'
+//! destructors.
 
 use archipelago_sync::rcu::Guard;
 
-/// A box that is no longer linked, and how to retire it.
+/// An unlinked box, and the function that retires it.
 type Unlinked = (*mut (), unsafe fn(&Guard<'_>, *mut ()));
 
-/// Boxes that are no longer linked.
+/// Unlinked boxes.
 #[must_use]
 pub(crate) struct Replaced {
     first: Unlinked,
@@ -21,7 +22,7 @@ unsafe fn retire<T>(guard: &Guard<'_>, object: *mut ()) {
 
 impl Replaced {
     /// # Safety
-    /// As [`Guard::retire_box`], which is called for it by [`retire`](Self::retire), for a guard of the same domain.
+    /// As [`Guard::retire_box`], which [`retire`](Self::retire) calls for the box, with a guard of the same domain.
     pub(crate) unsafe fn new<T>(object: *mut T) -> Self {
         Self { first: (object.cast(), retire::<T>), others: Vec::new() }
     }
@@ -32,8 +33,8 @@ impl Replaced {
         self.others.push((object.cast(), retire::<T>));
     }
 
-    /// Retires them. The last one is retired when nothing is held back any more, so that what is ripe is reclaimed, and a
-    /// destructor that panics finds all of them retired.
+    /// Retires the boxes. Reclamation is held back until the last one, so that when a destructor panics all boxes have
+    /// been retired.
     pub(crate) fn retire(self, guard: &Guard<'_>) {
         let now = |(object, retire): Unlinked| {
             // SAFETY: the promise of `new` and `push`.

@@ -1,4 +1,4 @@
-//! Looking at several leaves at one moment.
+//! Atomic snapshots of several leaves.
 
 use core::ops::ControlFlow;
 
@@ -10,21 +10,22 @@ use crate::directory::Directory;
 use crate::leaf::Leaf;
 use crate::point::Point;
 
-/// Looks without locks, before a look takes them.
+/// The number of tries without locks. The next try takes locks.
 const TRIES: usize = 8;
 
-/// Leaves, and the blocks that they were seen with.
+/// Leaves, with the block that was loaded from each.
 type Seen<'g, K, V> = Vec<(&'g Leaf<K, V>, &'g Block<K, V>)>;
 
 impl<K: Point, V: 'static> Directory<K, V> {
-    /// Shows the blocks from the one of `from` on to `visit`, with the point where each one's leaf ends, until `visit` breaks.
-    /// Returns what `visit` has gathered, of blocks that were the map's at one moment of the call.
+    /// Calls `visit` with the blocks from the one of `from` on, and the point at which each block's leaf ends, until
+    /// `visit` breaks. Returns what `visit` has gathered, from blocks that were all in the map at one moment of the
+    /// call.
     ///
     /// # Why
-    /// The blocks are looked up twice, and are the same both times. A block that has been replaced does not come back as
-    /// long as the guard lives, and neither does a leaf. So between the end of the first look and the begin of the second,
-    /// each leaf was in the directory (it was later, and before) and held its block. After some tries the leaves are locked
-    /// as they are looked at, and then there is nothing to look up twice.
+    /// The blocks are looked up twice, and are the same both times. A replaced block or leaf does not become current
+    /// again as long as the guard lives. So between the end of the first look-up and the begin of the second, each leaf
+    /// was in the directory (it was before and after) and had its block. After some tries the leaves are locked at the
+    /// look-up, and then no second look-up is needed.
     pub(crate) fn look<'g, A: Default>(
         &self,
         guard: &'g Guard<'_>,
@@ -32,7 +33,7 @@ impl<K: Point, V: 'static> Directory<K, V> {
         visit: impl Fn(&mut A, &'g Block<K, V>, K) -> ControlFlow<()>,
     ) -> A {
         let mut tries = 0;
-        // In a change it takes no lock: its thread holds some, perhaps not in order.
+        // A thread that is in a change takes no lock here, since it already holds locks, perhaps of later leaves.
         while tries < TRIES || is_changing() {
             tries += 1;
             let mut found = A::default();
@@ -47,7 +48,7 @@ impl<K: Point, V: 'static> Directory<K, V> {
                     (leaf, block)
                 },
             );
-            // One block is of one moment anyway.
+            // One block alone is from one moment.
             if seen.len() == 1 || self.still(guard, &seen) {
                 return found;
             }

@@ -1,9 +1,9 @@
-//! How every wait loop of this library waits: spin a little, then give the processor away.
+//! How every wait loop of this library waits: it spins a little, then yields the processor.
 //!
-//! A lock holder that runs on another core lets go within tens of nanoseconds, so a waiter first spins, doubling the
-//! pause each step. A holder that was preempted needs *this* core back, so after a few steps the waiter yields at every
-//! step: right when threads outnumber cores. In the model world each step yields at once, which is what lets the
-//! model's scheduler run the thread waited for.
+//! A lock holder that runs on another core releases the lock within tens of nanoseconds, so a waiter first spins,
+//! doubling the pause at each step. A preempted holder may need the waiter's core, so after a few steps the waiter
+//! yields at every step; this is needed when threads outnumber cores. In the model world each step yields, so that the
+//! model's scheduler can run the thread that is waited for.
 
 use core::cell::Cell;
 
@@ -54,7 +54,7 @@ impl Backoff {
         }
     }
 
-    /// Whether the next [`wait`](Self::wait) yields: the moment to take another path, or to park.
+    /// Returns whether the next [`wait`](Self::wait) yields. Then the caller may park or take another path instead.
     #[inline]
     pub fn is_yielding(&self) -> bool {
         self.step.get() >= SPIN_STEPS

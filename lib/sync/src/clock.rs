@@ -1,35 +1,36 @@
 //! What orders commits and snapshots: a counter that all threads share, or the processor's clock.
 //!
-//! Multi-versioning needs it: [`mvrlu`](crate::mvrlu) domains have one, and so has `archipelago-txn`. These are its questions, and what
-//! each answer promises. Below, "sees" is about loads that follow the answer in program order.
+//! Multi-versioning needs a clock: [`mvrlu`](crate::mvrlu) domains have one, and so has `archipelago-txn`. The list
+//! below says what each method guarantees. "Sees" is about loads that follow the method's return in program order.
 //!
-//! - [`begin`](Clock::begin): the local time of a snapshot. It sees whatever was linked before a [`stamp`](Clock::stamp)
-//!   not above it was drawn.
+//! - [`begin`](Clock::begin): the local time of a snapshot. The snapshot sees everything that was linked before a
+//!   thread drew a [`stamp`](Clock::stamp) at or below the local time.
 //! - [`stamp`](Clock::stamp): the time of a commit, above the local time of every snapshot that missed a store which
 //!   precedes the call.
-//! - [`cut`](Clock::cut): the local time of a snapshot that other threads have to know of. What the caller stored before the call is
-//!   seen by each thread that has got a [`floor`](Clock::floor) above it, or, from a logical clock, any time above it. Each later `begin`
-//!   of a logical clock is above it.
+//! - [`cut`](Clock::cut): the local time of a snapshot that other threads have to see. A thread sees the caller's
+//!   stores before the call once it has a [`floor`](Clock::floor) above the cut, or, from a logical clock, any time
+//!   above the cut. Each later `begin` of a logical clock is above the cut.
 //! - [`floor`](Clock::floor): not above the local time of any snapshot that begins after a full barrier
 //!   ([`barrier`](Clock::barrier)) that follows the call.
 //! - [`settle`](Clock::settle): returns when every later `begin`, on any thread, is at or above the stamp.
-//! - [`observe`](Clock::observe): the same, for a thread that sees at its local time what was committed at the stamp: each
-//!   thread that begins after the first one has told of it sees it, too.
+//! - [`observe`](Clock::observe): the same, for a thread that at its local time sees the commit with the stamp. The
+//!   thread calls it before it tells others of the commit, so that each thread that begins afterwards sees the commit
+//!   too.
 //!
-//! *Logical.* `begin` loads the counter (Acquire), `stamp` adds one to it (AcqRel) and answers with the sum. If a snapshot
+//! *Logical.* `begin` loads the counter (Acquire), `stamp` adds one to it (AcqRel) and returns the sum. If a snapshot
 //! at t missed a store that precedes the drawing of s, then s > t: had the counter reached t only after the drawing,
 //! the value that the snapshot loaded would have been written by a read-modify-write that follows ours in the counter's
-//! order, hence synchronizes with it, and the snapshot would have seen the store. A read-modify-write is what makes this
-//! a proof without fences on the reader's side.
+//! order, hence synchronizes with it, and the snapshot would have seen the store. A read-modify-write is what makes
+//! this a proof without fences on the reader's side.
 //!
-//! *Hardware.* The counters of two processors differ by less than the uncertainty B. `stamp` drains its stores (which a
-//! fence does not do, see `archipelago_platform::clock`: with one instead, snapshots were torn in a third of the runs of
-//! a test), reads the clock and adds B; a snapshot that missed one of these stores had read its clock before
-//! that moment, so below the sum. `settle` waits until the own clock is B past the stamp: a few hundred nanoseconds on
-//! machines with several sockets, nothing where B is 0. A reader whose clock is ahead may see a commit that still waits;
-//! then it waits in the committer's stead, for at most 2 B, or a later reader whose clock is behind would miss what the
-//! first one has told. The paper adds and subtracts B when stamps are compared; then a
-//! thread doesn't see its own commit until B has passed.
+//! *Hardware.* The counters of two processors differ by less than the uncertainty B. `stamp` drains the store buffer,
+//! reads the clock and adds B. (A fence does not drain the store buffer, see `archipelago_platform::clock`: with a
+//! fence instead, snapshots were torn in a third of the runs of a test.) A snapshot that missed one of these stores had
+//! read its clock before the drain ended, so its local time is below the sum. `settle` waits until the thread's own
+//! clock is B past the stamp: a few hundred nanoseconds on machines with several sockets, no time where B is 0. A
+//! reader whose clock is ahead may see a commit whose committer still waits. Such a reader waits too, for at most 2 B;
+//! otherwise a later reader whose clock is behind would miss the commit that the first reader told of. The paper adds
+//! and subtracts B when stamps are compared; with that rule a thread does not see its own commit until B has passed.
 
 use archipelago_platform::atomic::{AtomicU64, Ordering, fence};
 use archipelago_platform::clock::{OrderedClock, drain_stores};
@@ -82,7 +83,7 @@ impl Clock {
         Self(Source::Logical(CachePadded::new(AtomicU64::new(1))))
     }
 
-    /// Lets a logical clock go on at `time`, before any thread has asked it.
+    /// Sets a logical clock to `time`. No thread may have read the clock before.
     ///
     /// # Panics
     /// If it is the hardware's.
@@ -93,7 +94,7 @@ impl Clock {
         }
     }
 
-    /// What the clock is: the kind that was asked for, or logical.
+    /// Returns the clock's kind: the requested one, or `Logical` if the machine has no usable clock.
     pub fn kind(&self) -> ClockKind {
         match &self.0 {
             Source::Logical(_) => ClockKind::Logical,
@@ -101,7 +102,7 @@ impl Clock {
         }
     }
 
-    /// The local time of a snapshot that begins now. Never 0.
+    /// Returns the local time of a snapshot that begins now. It is never 0.
     #[inline]
     pub fn begin(&self) -> u64 {
         match &self.0 {
@@ -122,7 +123,7 @@ impl Clock {
         }
     }
 
-    /// The local time of a snapshot that others have to know of. See the module's page.
+    /// Returns the local time of a snapshot that other threads have to see. See the module's page.
     pub fn cut(&self) -> u64 {
         match &self.0 {
             Source::Logical(count) => count.fetch_add(1, Ordering::AcqRel),
@@ -133,7 +134,7 @@ impl Clock {
         }
     }
 
-    /// A bound for the local times of snapshots that are still to begin.
+    /// Returns a lower bound of the local times of snapshots that begin later.
     pub fn floor(&self) -> u64 {
         match &self.0 {
             Source::Logical(count) => count.load(Ordering::Acquire),
@@ -151,7 +152,7 @@ impl Clock {
         }
     }
 
-    /// Waits, if need be, before the caller tells what it has seen at `local` of a commit with this stamp.
+    /// Waits, if necessary, before the caller tells others of a commit with this stamp that it has seen at `local`.
     #[inline]
     pub fn observe(&self, stamp: u64, local: u64) {
         if let Source::Hardware(clock) = &self.0

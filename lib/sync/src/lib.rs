@@ -5,12 +5,12 @@
 //! |---|---|---|
 //! | [`lock`] | mutexes and reader-writer locks that keep to a NUMA node while they can, behind `lock_api` | a short critical section has many threads at it |
 //! | [`rcu`] | critical sections for readers that cost a store, and deferred destruction | readers follow pointers that writers unlink |
-//! | [`rcx`] | locks of two levels, in objects or striped, for those that change what RCU protects | several writers change a structure that readers follow |
-//! | [`region`] | short texts that run as hardware transactions, or under version locks | a change touches a few pages that walks go through |
+//! | [`rcx`] | locks of two levels, in objects or striped, for those that change what RCU protects | several writers change a structure that readers traverse |
+//! | [`region`] | short sections that run as hardware transactions, or under version locks | a change touches a few pages that readers traverse |
 //! | [`log`] | a log of operations that replicas replay, which grows and is recycled | several copies of a structure are to be kept in step |
-//! | [`mvrlu`] | transactions over objects, snapshots that never wait | several objects change together, and readers want one moment |
+//! | [`mvrlu`] | transactions over objects, snapshots that never wait | several objects change together, and readers need a consistent snapshot |
 //! | [`rlu`] | the same with two versions of an object: commits wait for readers | to compare |
-//! | [`version_lock`] | eight bytes: writers exclude each other, readers find out that they raced | you build an optimistic structure |
+//! | [`version_lock`] | eight bytes: writers exclude each other, readers detect a concurrent write | you build an optimistic structure |
 //! | [`clock`] | what orders commits and snapshots: a counter, or the processors' clocks | you build transactions of many versions |
 //! | [`backoff`] | how to wait: spin, then yield | you build anything that waits |
 //!

@@ -1,4 +1,4 @@
-//! Locks for many cores and several NUMA nodes, each usable through [`lock_api`]'s guards.
+//! Locks for many cores and several NUMA nodes. Each is used through [`lock_api`]'s guards.
 //!
 //! Every raw lock here implements [`lock_api::RawMutex`] or [`lock_api::RawRwLock`], so `Mutex<RawTtas, u64>` has the
 //! names and meanings that users of `parking_lot` know. Which one to choose, how fair each is and what it costs in
@@ -16,20 +16,20 @@
 //! words.write().push("indeed");
 //! ```
 //!
-//! *When not to use them.* On one NUMA node, or with little contention, `RawTtas` or `parking_lot` is as good. With more
-//! threads than processors take `RawShfl`, whose waiters sleep. A critical section that blocks, or that takes milliseconds,
-//! belongs under a lock of the standard library.
+//! *When not to use them.* On one NUMA node, or with little contention, `RawTtas` or `parking_lot` is as good as the
+//! others. With more threads than processors take `RawShfl`, whose waiters sleep. Use a lock of the standard library
+//! for a critical section that blocks or takes milliseconds.
 //!
 //! What holds for all of them:
 //!
-//! - *Ordering.* Taking a lock is an Acquire of the Release by the thread that let go of it before (for a writer: of
+//! - *Ordering.* Taking a lock is an Acquire of the Release by the thread that unlocked it before (for a writer: by
 //!   all readers before it, too).
-//! - *Waiting* goes through [`Backoff`](crate::backoff::Backoff): spin, then yield, or (`RawShfl`) park; so they are
-//!   right, if not equally quick, when threads outnumber cores.
+//! - *Waiting* goes through [`Backoff`](crate::backoff::Backoff): spin, then yield, or (`RawShfl`) park. So all
+//!   locks make progress, at different speeds, when threads outnumber cores.
 //! - *Panics.* A guard unlocks when it is dropped by a panic. There is no poisoning: the next holder sees what was left.
-//! - *The node* a thread runs on is asked for when it takes a lock, and only ever chooses among right answers: a wrong
-//!   or stale one costs time.
-//! - *Leaked guards* keep a lock held for ever, and do nothing worse.
+//! - *The node* a thread runs on is read when the thread takes a lock. It influences only the speed: a wrong or stale
+//!   node costs time.
+//! - *Leaked guards* keep a lock held for ever, with no other effect.
 
 /// `new` and `Default` of a raw lock. Loom's atomics have no `const` constructor.
 macro_rules! constructors {

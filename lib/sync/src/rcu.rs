@@ -5,26 +5,27 @@
 //!
 //! Epoch-based reclamation after Fraser (2004), shaped for many cores:
 //!
-//! - One record per thread slot, in memory of its thread: entering and leaving are one store each, and what enters (a
-//!   [`Reader`], a structure's session) is a pair of references that costs nothing to make, to keep or to forget.
-//! - Each thread bags its own garbage and reclaims it itself, so freed memory goes back where it came from. Bags lie
-//!   behind a small lock that the owner takes uncontended; it is there so that any thread may take what a finished or idle
-//!   thread left behind.
-//! - No thread of its own: retiring drives the epoch, at most one barrier per bag. For structures that come to rest, and
-//!   have no thread either, the process has one that reclaims what they leave: see `rest`.
-//! - Two flavours of barrier, see [`Flavour`]; and a third flavour of reading on either, see [`QuiescentReader`].
-//! - A reader that does not leave stops reclamation. That is never silent: see [`Stats`] and
-//!   [`Domain::with_backlog_limit`].
+//! - Each thread slot has one record, in memory of its thread. Entering and leaving are one store each. A [`Reader`],
+//!   or a structure's session, is a pair of references, which costs nothing to make, to keep or to forget.
+//! - Each thread bags its own garbage and reclaims it itself, so freed memory returns to the thread that allocated it.
+//!   Bags are behind a small lock, which is nearly always uncontended; it lets any thread take the garbage of a
+//!   finished or idle thread.
+//! - A domain has no thread of its own: retiring advances the epoch, with at most one barrier per bag. For structures
+//!   that become idle and have no thread either, one thread of the process reclaims the rest: see `rest`.
+//! - Barriers have two flavours, see [`Flavour`]. A third flavour of reading works with both, see [`QuiescentReader`].
+//! - A reader that does not leave stops reclamation. [`Stats`] and [`Domain::with_backlog_limit`]
+//!   report this.
 //!
 //! # Usage
-//! The example is at [`Domain`]. A thread that uses a structure often keeps a [`Reader`]; [`Domain::pin`] does without.
-//! What RCU gives is memory: that a node is not freed while a guard may lead to it. Which version of the structure a
-//! reader sees, and what writers must not do at once, is the structure's affair: release stores, acquire loads, a lock
-//! for writers.
+//! The example is at [`Domain`]. A thread that uses a structure often keeps a [`Reader`]; [`Domain::pin`] needs none.
+//! RCU guarantees only that a node is not freed while a guard may lead to it. The structure itself determines which
+//! version a reader sees and which writers exclude each other, by release stores, acquire loads, and a lock for
+//! writers.
 //!
 //! # When not to use it
-//! - Readers that stay: nothing retired meanwhile is freed. [`Domain::with_backlog_limit`] tells of it, and nothing bounds it.
-//! - Objects with one owner at a time: `Arc` frees at once.
+//! - Long readers: no memory that is retired meanwhile is freed. [`Domain::with_backlog_limit`] reports the backlog,
+//!   but nothing bounds it.
+//! - Objects with one owner at a time: `Arc` frees them at once.
 //! - A writer that must wait for readers often ([`Domain::synchronize`] takes microseconds at least): retire instead.
 //!
 //! # Why nothing is reclaimed too early
@@ -33,30 +34,33 @@
 //! read the structure. *Leave*: Release store of "inactive". *Retire* by T, inside a guard and after the unlink; when a
 //! bag is full T *seals* it with e, the global epoch read inside that guard. *Advance* by A from g to g+1: read g
 //! (Acquire), barrier B_A, Acquire loads of all records; if each is inactive or active at g, compare-and-exchange g to
-//! g+1 (Release). *Reclaim* what was sealed with e after an Acquire load of the epoch that returned at least e+3.
+//! g+1 (Release). *Reclaim* a bag that was sealed with e after an Acquire load of the epoch that returned at least e+3.
 //!
-//! B_R and B_A are such that of any two one comes first, and then what precedes it is seen by what follows the other
-//! (both `SeqCst` fences; or light and heavy membarrier: two B_R order nothing, and nothing below needs that).
+//! Of a B_R and a B_A, or of two B_A, one comes first, and all accesses after the second barrier see all stores
+//! before the first (both are `SeqCst` fences, or light and heavy membarriers). With membarriers two B_R are not
+//! ordered, and the proof does not need their order.
 //!
 //! 1. *A successful advance from e+1 comes after T's leave.* If B_A came before B_T, then T, which read e after B_T,
 //!    would have read e+1 at least. So B_T came first and A saw T's publication or something newer. T published at most e,
 //!    so, not being refused, A saw T's leave or a newer store of that record: T's leave happens before the epoch
 //!    becomes e+2. (Every store to a record is a Release, so a newer one carries the leave with it.)
-//! 2. *Who published r ≥ e+2 does not see the object*: its Acquire load of r read the epoch from 1 or from a later
-//!    advance, each of which read its predecessor with Acquire; so the unlink, which happens before T's leave, happens
-//!    before its reads.
+//! 2. *A reader that published r ≥ e+2 does not see the object*: its Acquire load of r read the epoch from 1 or from a
+//!    later advance, each of which read its predecessor with Acquire; so the unlink, which happens before T's leave,
+//!    happens before its reads.
 //! 3. *A successful advance from e+2 comes after the leave of every R that saw the object.* By 2, r ≤ e+1. If B_A came
 //!    before B_R, then the unlink (before T's leave, before A's read of e+2, before B_A) would be seen by R. So B_R
 //!    came first, A saw R's publication or something newer, and, not being refused, R's leave or newer: R's leave
 //!    happens before the epoch becomes e+3, hence before the reclaim. ∎
 //!
-//! Sealing needs no barrier for this; the price is one epoch more than in schemes whose retirers fence.
+//! Sealing needs no barrier for this proof; in return a bag waits one epoch more than in schemes whose retiring threads
+//! fence.
 //!
-//! A record made after A walked the table is like one whose publication A did not see: R's creation of it precedes B_R.
-//! A thread slot passes from a finished thread to a new one with happens-before, and so does the claim to a quiescent
-//! reader's record, so a record has one owner at a time. Code that runs after its thread gave the slot back notices
-//! ([`Reader::is_mine`]) and enters by the record of whatever slot the thread has then. A guard forgotten by the slot's
-//! former owner stays counted and pins the epoch, which delays reclamation and nothing else.
+//! A record that is made after A walked the table counts as one whose publication A did not see, since R creates its
+//! record before B_R. The end of a thread happens before the begin of the next thread with its slot; the same holds
+//! for the claim to a quiescent reader's record. So a record has one owner at a time. Code that runs after its thread
+//! has returned the slot detects this ([`Reader::is_mine`]) and enters by the record of the thread's present slot. If
+//! the slot's former owner forgot a guard, the guard stays counted and pins the epoch; its only effect is to delay
+//! reclamation.
 
 mod backlog;
 mod domain;

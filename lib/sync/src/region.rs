@@ -1,71 +1,76 @@
-//! Transactional regions: short pieces of a structure's text that run in hardware transactions where those work, and are
-//! right everywhere.
+//! Transactional regions: short pieces of a structure's code that run in hardware transactions where these work, and
+//! are correct on all machines.
 //!
-//! A structure of *pages*, each with a [`VersionLock`], writes what it does as regions of two kinds:
+//! A structure consists of *pages*, each with a [`VersionLock`], and writes its operations as regions of two kinds:
 //!
-//! - [`Traverse`]: walks from page to page, reads, and gives out what it found, usually a page and its [`Version`];
-//! - [`Change`]: changes one page, or a few, in place; it is short, and decides before its first write.
+//! - [`Traverse`]: walks from page to page, reads, and returns what it found, usually a page and its [`Version`];
+//! - [`Change`]: changes one page, or a few, in place. It is short, and makes its decisions before its first write.
 //!
 //! | | walk | change |
 //! |---|---|---|
-//! | RTM commits here | a transaction that looks whether each page's lock is free | a transaction that looks whether its pages' locks are free, at the version asked for |
-//! | RTM does not commit this one | page by page, each locked while it is read | with the pages locked |
-//! | no RTM | optimistic lock coupling: each page's version is validated before what was read there is trusted | with the pages locked, at the version asked for |
+//! | RTM, and the transaction commits | a transaction that reads each page's lock as free | a transaction that reads its pages' locks as free, at the requested version |
+//! | RTM, and the transaction does not commit | page by page, each locked while it is read | with the pages locked |
+//! | no RTM | optimistic lock coupling: each page's version is validated before values that were read from it are trusted | with the pages locked, at the requested version |
 //!
-//! In transactions that look at the lock ("subscription") is all there is beside the body: an inner node that a walk passes
-//! costs a load, a test and a branch. Nothing is written to the lock, so changes of different parts of one page do not
-//! conflict. Without RTM such changes are told apart by hand: [`Region::update_part`] for parts with locks of their own,
-//! [`Region::exchange`] for a single word. Both *share* the page's lock.
+//! In a transaction the read of the lock ("subscription") is the only overhead: an inner node on a walk's way costs a
+//! load, a test and a branch. Transactions do not write to locks, so changes of different parts of one page do not
+//! conflict. Without RTM the structure separates such changes explicitly: by [`Region::update_part`] for parts with
+//! locks of their own, and by [`Region::exchange`] for a single word. Both *share* the page's lock.
 //!
-//! A third way is for structures whose walks seldom meet a change, but whose changes meet each other:
-//! [`Region::walking_by_versions`]. Walks are as without RTM, which costs them nothing, and changes are transactions where RTM works.
+//! [`Region::walking_by_versions`] is for structures whose walks seldom conflict with changes, but whose changes
+//! conflict with each other. Walks run as without RTM, and changes are transactions where RTM works.
 //!
 //! # Versions
-//! Without RTM every [`update`](Region::update) makes the version of its pages a new one, and where walks go by versions too. With RTM
-//! otherwise only [`Changing::restructure`] and [`Changing::retire`] do. So a body calls the first for every page from which or to which it moves what walks look for: a
-//! walk's result `(page, version)` is then refused by a change that comes too late, in every back end.
+//! Without RTM, and where walks go by versions, every [`update`](Region::update) gives its pages new versions.
+//! Otherwise only [`Changing::restructure`] and [`Changing::retire`] do. So a body calls `restructure` for every page
+//! from which or to which it moves entries that walks look for. Then, in every back end, a change that comes later
+//! refuses a walk's outdated result `(page, version)`.
 //!
 //! # Why it is right with RTM
-//! A transaction that commits has, in one instant, read all locks as free and done all of its accesses. A thread that could
-//! not commit locks the pages, which aborts the transactions that have looked at them, and is alone on them until it unlocks.
-//! Hence any two bodies that touch a page, one of which writes there, happen one before the other. This needs that nobody
-//! reads pages' words optimistically there, since changes in transactions leave versions alone; so a walk that can't commit
-//! locks each page that it reads. It holds one lock at a time, takes the next page's version while it does, and locks that
-//! page at that version, so pages hang together as in lock coupling, and it waits for nobody with a lock held.
-//! Pages that say so ([`Page::UNDER_LOCK_ONLY`]) it reads at versions all the same: of their changes versions do tell. Otherwise
-//! each walk that could not commit would lock the structure's root, and abort all transactions, whose walks then could not
-//! commit either.
+//! A transaction that commits has atomically read all locks as free and made all of its accesses. A thread that could
+//! not commit locks the pages. Locking aborts the transactions that have subscribed to these locks, and gives the
+//! thread exclusive access until it unlocks. Hence if two bodies touch the same page, and one of them writes it, one
+//! happens before the other. This requires that no thread reads pages' words optimistically, since changes in
+//! transactions do not change versions. So a walk that cannot commit locks each page that it reads. It holds one lock
+//! at a time: while it holds a page's lock it loads the next page's version, and then it locks the next page at this
+//! version. So the pages are consistent as in lock coupling, and the walk never waits while it holds a lock. Pages with
+//! [`Page::UNDER_LOCK_ONLY`] are read optimistically even so, since every change of these pages changes their versions.
+//! Otherwise each walk that could not commit would lock the structure's root, and abort all transactions, whose walks
+//! then could not commit either.
 //!
 //! # Why it is right without
-//! [`version_lock`](crate::version_lock). `follow` validates the page that it leaves twice: before it looks at the next one
-//! (then the pointer was there, and the caller's guard keeps what it points to), and after it took the next one's version
-//! (then the next page was linked at that version).
+//! [`version_lock`](crate::version_lock). `follow` validates the page that it leaves twice: before it accesses the next
+//! page (so the page had the pointer, and the caller's guard keeps the next page alive), and after it has loaded the
+//! next page's version (so the next page was linked at that version).
 //!
 //! # Why changes in transactions may stand beside walks by versions
-//! A transaction that changes pages adds one to their versions, as if it had locked them: that and all of its writes are seen in one
-//! instant. A walk that has seen one of its writes sees the version that came with them when it validates, since that load comes
-//! later (`fence(Acquire)`, and a transaction's writes are seen together); so does one that a thread has run with locks held, as
-//! without RTM. What is written in one word, once, tears nothing, so such a change can leave the version as it is
-//! ([`Change::IN_PLACE`]): the walk has seen the word from before or from after it. What a new word leads to is seen with it: a
-//! transaction orders all that came before it as a fence does, and under locks the Release fence of taking them does; the walk's
-//! Acquire fence, after its load of the word, is their partner.
+//! A transaction that changes pages adds one to their versions, as a locked change does. The new version and all writes
+//! become visible atomically. A walk that has seen one of the writes sees the new version when it validates, since the
+//! validating load comes later (`fence(Acquire)`, and a transaction's writes are visible together). The same holds for
+//! a change under locks, as without RTM. A change that writes a single word once cannot be seen half-done, so it may
+//! keep the version ([`Change::IN_PLACE`]): the walk has seen the word from before or from after the change. A walk
+//! that sees a new word also sees the memory to which it leads: a transaction orders all earlier writes as a fence
+//! does, and under locks the Release fence of locking does; each pairs with the walk's Acquire fence after its load of
+//! the word.
 //!
 //! # What a body can't do
-//! Bodies are values that are `Copy`, and so is what they give out: they own nothing that could be freed in them, and have
-//! no way to write but to pages. References to other pages come from [`Walk::follow`] alone, validated. Debug builds panic
-//! when a body waits, allocates pages, or enters RCU sections. What the types don't stop (input and output, an allocation by
-//! the standard library) makes a transaction abort, and the body then runs with locks held; its result is right.
+//! Bodies and their results are `Copy`: they own nothing that could be freed in them, and can write only to pages.
+//! References to other pages are results of [`Walk::follow`], which validates them. Debug builds panic if a body waits,
+//! allocates pages, or enters RCU sections. Other side effects, which the types do not prevent (input and output, an
+//! allocation by the standard library), abort a transaction; then the body runs with locks held, and its result is
+//! correct.
 //!
 //! # A body that panics, or fails after it wrote
-//! Nothing of it stays, whatever runs it. A transaction is rolled back by the processor (NOrec's writes nothing until it commits), and
-//! a panic in one aborts it: the body panics anew under locks, where it can be heard. There the words and links
-//! of the change's pages get their old values back before the pages are unlocked, at new versions, and no page is retired. What
-//! is not put back is what the body wrote elsewhere: to pages that it does not list, which no other thread may know yet.
-//! A link that was set for a moment may have been followed by plain RCU readers: so what it led to stays until their guards
-//! end ([`Link::new`]), panic or not.
+//! In every back end such a body leaves no effect. The processor rolls a transaction back (NOrec's transaction writes
+//! nothing until it commits). A panic aborts its transaction, and the body runs again under locks, where it panics
+//! again and the panic propagates. There the words and links of the change's pages are restored before the pages are
+//! unlocked, at new versions, and no page is retired. Writes to pages that the change does not list are not restored;
+//! no other thread may have a reference to such pages yet. Plain RCU readers may have followed a link that was set
+//! only for a moment, so the page to which it led must stay alive until their guards end ([`Link::new`]), also after
+//! a panic.
 //!
-//! What [`Walk::get`] gives is *unproven*: without RTM it may be half of a change. Bodies must not be harmed by nonsense:
-//! bound indices, end loops by bounds and not by content.
+//! A value that [`Walk::get`] returns is *unproven*: without RTM it may stem from half of a change. Bodies must
+//! tolerate arbitrary values: they check indices, and bound their loops independently of the content.
 //!
 //! ```
 //! use archipelago::sync::rcu::Domain;
@@ -134,33 +139,33 @@ use crate::rcu::Guard;
 use crate::version_lock::{Version, VersionLock};
 use scope::{All, At, Part};
 
-/// The walk met a change: it begins again. A body that met one by itself says so too.
+/// The walk conflicts with a change, and is repeated. A body that detects a conflict itself returns this error, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Again;
 
-/// The pages are no longer what the change was decided on: nothing was changed. Look again.
+/// The pages have changed since the change was decided. Nothing was changed; walk again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stale;
 
-/// A walk would [enter](Walk::enter) a page that was retired, and so would the next one.
+/// The walk, and its repetition, would [enter](Walk::enter) a page that was retired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retired;
 
-/// What panics say.
+/// The messages of panics.
 const RETIRED_TWICE: &str = "a page is retired twice in a change";
 const NOT_LISTED: &str = "a page is retired by a change that it is not listed for";
 
-/// What has a version lock, and words and links that change only in regions.
+/// A page: it has a version lock, and words and links that change only in regions.
 ///
 /// # Safety
-/// Words and links that lie in it are such as long as it is borrowed: a change that fails puts their old values back when its body
-/// is over.
+/// Words and links in the page keep their type and place as long as the page is borrowed, since a change that fails
+/// restores their old values after its body.
 pub unsafe trait Page {
-    /// A promise: the page changes while its lock is held by hand, and is among no [`Change`]'s pages. So its version tells of
-    /// every change of it, in every back end, and a walk that can't commit need not lock it.
+    /// A promise: the page changes only while its lock is held explicitly, and no [`Change`] lists it. So every change
+    /// of the page changes its version, in every back end, and a walk that cannot commit does not need to lock it.
     const UNDER_LOCK_ONLY: bool = false;
 
-    /// Its lock; always the same.
+    /// Returns the page's lock, always the same one.
     fn lock(&self) -> &VersionLock;
 }
 
@@ -170,33 +175,35 @@ pub unsafe trait Page {
 pub struct Word(AtomicU64);
 
 impl Word {
-    /// A word of a page that nobody else sees yet.
+    /// Makes a word of a page that no other thread can access yet.
     #[cfg(not(loom))]
     pub const fn new(value: u64) -> Self {
         Self(AtomicU64::new(value))
     }
 
-    /// A word of a page that nobody else sees yet.
+    /// Makes a word of a page that no other thread can access yet.
     #[cfg(loom)]
     pub fn new(value: u64) -> Self {
         Self(AtomicU64::new(value))
     }
 
-    /// Writes it, outside of regions: of a page that the caller alone changes, by its lock.
+    /// Writes the word outside regions, in a page that only the caller changes, since it holds the lock.
     #[inline]
     pub fn set(&self, value: u64) {
         self.0.store(value, Ordering::Relaxed);
     }
 
-    /// What it is, of a page that nobody changes. (Beside changes: something that it was.)
+    /// Returns the value of the word, in a page that no thread changes. (During changes: a value that the word had.)
     pub fn load(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Replaces it with the page shared, whose version says that all but such words is as it was seen.
+    /// Replaces the word while the page's lock is shared. The page's version proves that everything except such words
+    /// is unchanged.
     ///
-    /// Release meets the fence of whoever validates a walk that found the new word, and the Acquire of who locks the page;
-    /// Acquire meets the Release of the old word's exchange. (One that was stored under the lock is seen by the version.)
+    /// Release pairs with the fence of a thread that validates a walk which found the new word, and with the Acquire of
+    /// a thread that locks the page. Acquire pairs with the Release of the old word's exchange. (The version makes a
+    /// word visible that was stored under the lock.)
     #[inline]
     fn exchange_shared(
         &self,
@@ -223,8 +230,8 @@ impl Word {
 pub struct Link<P>(AtomicPtr<P>);
 
 impl<P> Link<P> {
-    /// Lets it lead elsewhere, outside of regions: of a page that the caller alone changes, by some lock. Release: pairs with
-    /// the Acquire of [`load`](Self::load).
+    /// Changes the link outside regions, in a page that only the caller changes, since it holds a lock. Release: pairs
+    /// with the Acquire of [`load`](Self::load).
     ///
     /// # Safety
     /// As for [`new`](Self::new).
@@ -233,17 +240,18 @@ impl<P> Link<P> {
         self.0.store(to, Ordering::Release);
     }
 
-    /// A link of a page that no other thread sees yet; null for none.
+    /// Makes a link of a page that no other thread can access yet; null for none.
     ///
     /// # Safety
-    /// Walks follow it: `to` is null, or a page that stays valid for shared use until every guard has ended under which a
-    /// walk may have found the link leading there, for a moment in a change that failed or panicked, too.
+    /// Walks follow the link. So `to` is null, or a page that stays valid for shared use until every guard has ended
+    /// under which a walk may have loaded this value of the link, also if a change that failed or panicked set it for a
+    /// moment only.
     pub unsafe fn new(to: *mut P) -> Self {
         Self(AtomicPtr::new(to))
     }
 
-    /// Where it leads now. Acquire: what is there is seen as it was when it was linked. To follow it is up to the caller:
-    /// for plain RCU readers, and for pages that nobody changes.
+    /// Returns the link's present target. Acquire: the caller sees the target as it was when it was linked. The caller
+    /// proves that it may dereference the pointer: for plain RCU readers, and for pages that no thread changes.
     #[inline]
     pub fn load(&self) -> *mut P {
         self.0.load(Ordering::Acquire)
@@ -252,36 +260,36 @@ impl<P> Link<P> {
 
 /// A read-only region.
 pub trait Traverse<'g>: Copy {
-    /// What it finds.
+    /// The type of the result.
     type Out: Copy;
 
-    /// Walks. May run any number of times.
+    /// Does the walk. May run any number of times.
     ///
     /// # Errors
-    /// What [`Walk`]'s functions say, or by itself, to begin again.
+    /// [`Again`], from [`Walk`]'s functions or from the body itself, to repeat the walk.
     fn run(self, walk: &mut impl Walk<'g>) -> Result<Self::Out, Again>;
 }
 
-/// What a [`Traverse`] reads through. Pages live for `'g`, the guard's.
+/// The access of a [`Traverse`] to pages. Pages live for `'g`, the lifetime of the guard.
 pub trait Walk<'g> {
-    /// Goes to a page that the body knows: the first, which is always there, or one that may have been retired since. Once the same
-    /// page is found retired in two runs in a row, the walk ends ([`Region::try_traverse`]): so a body that begins elsewhere when
-    /// it is told to begin again does so.
+    /// Enters a page that the body knows: the first page, which always exists, or a page that may have been retired
+    /// since. If two successive runs find the same page retired, the walk ends ([`Region::try_traverse`]). So a body
+    /// that enters another page in its second run continues.
     ///
     /// # Errors
-    /// To be passed on: the walk begins again.
+    /// [`Again`], to be passed on: the walk is repeated.
     fn enter<P: Page>(&mut self, page: &'g P) -> Result<&'g P, Again>;
 
-    /// Goes to the page that a link of the present page leads to. As long as it leads to a retired page, the walk begins again: to
-    /// take such links away is up to the change that retires.
+    /// Follows a link of the present page. While it leads to a retired page, the walk is repeated: the change that
+    /// retires a page must also change the links to it.
     ///
     /// # Errors
     /// As [`enter`](Self::enter).
     fn follow<P: Page>(&mut self, link: &Link<P>) -> Result<Option<&'g P>, Again>;
 
-    /// As [`follow`](Self::follow), to a page of which only words are read that change while its lock is held by hand, and in no
-    /// [`Change`]: of these its version tells, so that a walk that can't commit passes without locking the page. Until
-    /// [`stay`](Self::stay).
+    /// As [`follow`](Self::follow), to a page of which the walk reads, until [`stay`](Self::stay), only words that
+    /// change only while the page's lock is held explicitly, and in no [`Change`]. Every change of these words changes
+    /// the version, so a walk that cannot commit does not lock the page.
     ///
     /// # Errors
     /// As [`enter`](Self::enter).
@@ -290,7 +298,7 @@ pub trait Walk<'g> {
         self.follow(link)
     }
 
-    /// From now on any words of the present page may be read.
+    /// Allows the walk to read any words of the present page from now on.
     ///
     /// # Errors
     /// As [`enter`](Self::enter).
@@ -302,11 +310,11 @@ pub trait Walk<'g> {
     /// Reads a word of the present page; unproven (see [the module](self)).
     fn get(&self, word: &Word) -> u64;
 
-    /// The present page's version.
+    /// Returns the present page's version.
     fn version(&self) -> Version;
 
-    /// Proves what was read of the present page so far: it belongs together, and an address among it was one of something
-    /// that the page had at a moment within the guard.
+    /// Proves the values that were read from the present page so far: they are consistent, and an address among them is
+    /// that of an object which the page had at a moment within the guard.
     ///
     /// # Errors
     /// As [`enter`](Self::enter).
@@ -315,26 +323,27 @@ pub trait Walk<'g> {
 
 /// A region that changes pages.
 pub trait Change: Copy {
-    /// What it gives out.
+    /// The type of the result.
     type Out: Copy;
 
-    /// A promise: it writes one word at most, and what walks and changes conclude from a version is true before and after. Then walks
-    /// by versions need not hear of it: with RTM the version stays. Without RTM it does not, nor is that promised.
+    /// A promise: the change writes at most one word, and everything that walks and changes conclude from a version
+    /// holds before and after it. Then the change may keep the version for walks by versions, and with RTM it does.
+    /// Without RTM the version may change.
     const IN_PLACE: bool = false;
 
-    /// Changes. May run any number of times. What a run that fails or panics wrote to its pages is put back, and no page is retired
-    /// by it: see [the module](self).
+    /// Does the change. May run any number of times. If a run fails or panics, its writes to its pages are undone, and
+    /// it retires no page: see [the module](self).
     ///
     /// # Errors
-    /// [`Stale`], best before the first write, if the pages are not what was expected.
+    /// [`Stale`], preferably before the first write, if the pages are not as expected.
     fn run(self, change: &mut impl Changing) -> Result<Self::Out, Stale>;
 
-    /// Called, outside of transactions, when another thread's access has aborted one that ran it.
+    /// Called, outside transactions, after another thread's access has aborted a transaction that ran the change.
     #[inline]
     fn aborted(&self) {}
 }
 
-/// What a [`Change`] reads and writes its pages through. What it reads belongs together.
+/// The access of a [`Change`] to its pages. The values that it reads are consistent.
 pub trait Changing {
     /// Reads a word.
     fn get(&self, word: &Word) -> u64;
@@ -342,76 +351,78 @@ pub trait Changing {
     /// Writes a word.
     fn set(&mut self, word: &Word, value: u64);
 
-    /// Where a link leads.
+    /// Returns a link's target.
     fn target<P>(&self, link: &Link<P>) -> *mut P;
 
-    /// Lets a link lead elsewhere. What is there was written before the change.
+    /// Changes a link's target. The new target was written before the change.
     ///
     /// # Safety
     /// As for [`Link::new`].
     unsafe fn set_link<P>(&mut self, link: &Link<P>, to: *mut P);
 
-    /// Makes the version of one of the change's pages a new one, in every back end: what walks look for has moved.
+    /// Gives one of the change's pages a new version, in every back end, since entries that walks look for have moved.
     fn restructure(&mut self, page: &impl Page);
 
-    /// Marks one of the change's pages as gone from the structure, for good, when the change is done.
+    /// Retires one of the change's pages: when the change is done, the page is marked as removed from the structure
+    /// forever.
     ///
     /// # Panics
-    /// If the change has retired it before, or it is not one of its pages. Then nothing is changed.
+    /// If the change has already retired the page, or does not list it. Then nothing is changed.
     fn retire(&mut self, page: &impl Page);
 }
 
-/// How a structure runs its regions: with RTM, or by version locks. All threads must use one, or copies of one.
+/// How a structure runs its regions: with RTM, or by version locks. All threads must use the same value, or copies of
+/// it.
 #[derive(Clone, Copy, Debug)]
 pub struct Region {
     htm: Option<Htm>,
-    /// Whether walks are transactions, where changes are.
+    /// Whether walks are transactions, if changes are.
     walks: bool,
 }
 
 impl Region {
-    /// A named point that a simulated thread passes where it writes a word under locks.
+    /// A named point that a simulated thread passes when it writes a word under locks.
     pub const WRITING: &'static str = "a change under locks writes";
 
-    /// With RTM where it works, and by version locks elsewhere.
+    /// Uses RTM where it works, and version locks elsewhere.
     pub fn new() -> Self {
         Self { htm: Htm::get(), walks: true }
     }
 
-    /// With RTM where it works, but for walks, which go by versions everywhere.
+    /// Uses RTM for changes where it works. Walks validate versions on all machines.
     pub fn walking_by_versions() -> Self {
         Self { htm: Htm::get(), walks: false }
     }
 
-    /// By version locks, everywhere.
+    /// Uses version locks on all machines.
     pub fn by_version_locks() -> Self {
         Self { htm: None, walks: false }
     }
 
-    /// Whether changes are with RTM.
+    /// Returns whether changes use RTM.
     pub fn is_transactional(&self) -> bool {
         self.htm.is_some()
     }
 
-    /// Whether a page that still has the version at which it was found has not changed since, but [in place](Change::IN_PLACE).
+    /// Returns whether an unchanged version proves that a page has not changed, except [in place](Change::IN_PLACE).
     pub fn versions_tell(&self) -> bool {
         self.htm.is_none() || !self.walks
     }
 
-    /// Walks until it has met no change: what comes out was so at one moment, as far as pages hang together. Waits for
-    /// changes of the pages on its way.
+    /// Repeats the walk until it conflicts with no change. The result was true at one moment, as far as the pages are
+    /// consistent. Waits for changes of the pages on its way.
     ///
     /// # Panics
-    /// If the walk enters a page that was retired, as [`try_traverse`](Self::try_traverse) says.
+    /// If the walk enters a retired page, where [`try_traverse`](Self::try_traverse) returns an error.
     #[inline]
     pub fn traverse<'g, T: Traverse<'g>>(&self, guard: &'g Guard<'_>, body: T) -> T::Out {
         self.try_traverse(guard, body).unwrap_or_else(|Retired| nowhere())
     }
 
-    /// As [`traverse`](Self::traverse), of a body that may begin at a page which is gone.
+    /// As [`traverse`](Self::traverse), for a body that may enter a retired page.
     ///
     /// # Errors
-    /// [`Retired`], if two runs in a row would [enter](Walk::enter) the same retired page.
+    /// [`Retired`], if two successive runs would [enter](Walk::enter) the same retired page.
     #[inline]
     pub fn try_traverse<'g, T: Traverse<'g>>(&self, _guard: &'g Guard<'_>, body: T) -> Result<T::Out, Retired> {
         match self.htm {
@@ -420,23 +431,23 @@ impl Region {
         }
     }
 
-    /// Changes a page that still has this version. Waits for others that change it, but not longer than the version
-    /// stays.
+    /// Changes a page that still has this version. Waits for other changes of the page, but only as long as its
+    /// version is this one.
     ///
     /// # Errors
-    /// [`Stale`], if it has another version, or the body says so.
+    /// [`Stale`], if the page has another version, or the body returns it.
     #[inline]
     pub fn update<P: Page, T: Change>(&self, page: &P, at: Version, change: T) -> Result<T::Out, Stale> {
         self.change(At::new(page, at), change)
     }
 
-    /// Changes a part of a page that still has this version: changes of other parts go on beside it. A part is a page by
-    /// itself, with a lock and a version of its own, to which walks go by [`Walk::enter`]; what changes the whole page may
-    /// change its parts, and then gives the page a new version. A walk that reads parts goes back to the page in the end,
-    /// and looks whether its version is the same.
+    /// Changes a part of a page that still has this version, concurrently with changes of other parts. A part is itself
+    /// a page, with a lock and a version of its own, and walks go to it by [`Walk::enter`]. A change of the whole page
+    /// may change its parts, and then gives the page a new version. A walk that reads parts returns to the page in the
+    /// end, and checks that its version is the same.
     ///
     /// # Errors
-    /// [`Stale`], if the page has another version, or the body says so.
+    /// [`Stale`], if the page has another version, or the body returns it.
     #[inline]
     pub fn update_part<P: Page, Q: Page, T: Change>(
         &self,
@@ -448,18 +459,18 @@ impl Region {
         self.change(Part::new(page, at, part), change)
     }
 
-    /// Replaces one word of a page that still has this version (if a word is expected, only if that is what it is), and
-    /// gives out what it was; or, refused by the word, what that is. This is one atomic operation while the page is shared:
-    /// walks see no new version, and no thread waits for another.
+    /// Replaces one word of a page that still has this version and, if an expected value is given, only if the word has
+    /// it. Returns the old value, or as a refusal the word's present value. This is one atomic operation while the
+    /// page's lock is shared: the version does not change, and no thread waits for another.
     ///
-    /// With RTM it is `change`, which must do the same: a version alone does not say there that what the word belongs to is
-    /// still in its place, so it looks.
+    /// With RTM it runs `change`, which must do the same. With RTM an unchanged version does not prove that the word's
+    /// entry is still in its place, so `change` checks this.
     ///
-    /// Ordering: what the new word leads to is seen by whoever gets the word from a walk; and what the old one leads to, by
-    /// the caller.
+    /// Ordering: a thread that gets the new word from a walk sees the memory to which it leads, and the caller sees the
+    /// memory to which the old word leads.
     ///
     /// # Errors
-    /// [`Stale`], if the page is locked or has another version, or the body says so.
+    /// [`Stale`], if the page is locked or has another version, or the body returns it.
     #[inline]
     pub fn exchange<P: Page>(
         &self,
@@ -475,10 +486,11 @@ impl Region {
         }
     }
 
-    /// Changes some pages, each listed once, whatever their versions: the body looks whether they are as expected.
+    /// Changes some pages, each listed once, independently of their versions: the body checks whether they are as
+    /// expected.
     ///
     /// # Errors
-    /// [`Stale`], if one is gone from the structure, or the body says so.
+    /// [`Stale`], if one of the pages is retired, or the body returns it.
     ///
     /// # Panics
     /// If a page is listed twice and the change runs with its pages locked.

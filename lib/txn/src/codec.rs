@@ -1,11 +1,13 @@
-//! What a commit writes into the log about one record of a table.
+//! The log entry that a commit writes for one record of a table.
 //!
-//! An entry: table, u32, the highest bit set in a removal; serial, u64; length of the body, u32; the body: the row or, of a
-//! removal, its key. Integers are little-endian. A transaction's entries are one record of the journal.
+//! An entry: the table's number (u32, with the highest bit set in a removal); the serial (u64); the body's length
+//! (u32); and the body, which is the row, or of a removal its key. Integers are little-endian. A transaction's entries
+//! are one record of the journal.
 //!
-//! *Serials* order the entries of one key within an epoch: the logs of several lanes have no order among each other. A version's
-//! serial is one more than that of the version which it replaces; where a record begins anew after its predecessor was taken
-//! out, one more than any that its index has seen go (`Tree::gone`).
+//! *Serials* order the entries of one key within an epoch: the logs of several lanes are not ordered relative to each
+//! other. A version's serial is one more than the serial of the version which it replaces. The first version of a
+//! record whose predecessor was unlinked has a serial one more than those of all records that were unlinked from its
+//! index (`Tree::gone`).
 
 use archipelago_platform::atomic::{AtomicU32, Ordering};
 
@@ -16,26 +18,27 @@ use crate::sight::payload;
 
 /// How the rows of a table are written.
 pub(crate) struct Codec<K, P> {
-    /// The table's number in the catalogue, known when the database is opened: before there are transactions.
+    /// The table's number in the catalogue. Opening the database sets it before any transaction begins.
     pub(crate) table: AtomicU32,
     pub(crate) key: fn(&K, &mut Vec<u8>),
     pub(crate) row: fn(&P, &mut Vec<u8>),
 }
 
-/// Set in the table's number.
+/// A flag in the table's number: the entry is a removal.
 pub(crate) const REMOVED: u32 = 1 << 31;
-/// Where an entry has its serial, from its beginning.
+/// The serial's offset in an entry.
 const SERIAL: usize = 4;
-/// The bytes before its body.
+/// The length of an entry's head, which precedes the body.
 pub(crate) const HEAD: usize = 16;
-/// What is there while users' code appends the body: code that does not only append would damage the log, and not its row alone.
+/// The head's content while users' code appends the body. If the code changes these bytes, it does not only append, and
+/// could damage other entries of the log.
 const MARK: [u8; HEAD] = *b"an entry's head\xff";
 
 impl<K, P: Payload> Codec<K, P> {
-    /// Appends the entry of a version, without its serial; returns where that is to be.
+    /// Appends the entry of a version, without its serial. Returns the serial's position.
     ///
     /// # Panics
-    /// If the users' code panics, or has changed what was there before.
+    /// If users' code panics, or has changed the bytes before the body.
     ///
     /// # Safety
     /// `record` is of an index with these types, `version` is a version of it; both are alive.
@@ -63,7 +66,7 @@ impl<K, P: Payload> Codec<K, P> {
         };
         let only_appended = to.get(start..start + HEAD) == Some(&MARK[..]);
         assert!(only_appended, "`Persist::save` may only append to what it is given");
-        // What is longer than a record may be is refused by its length.
+        // A length that does not fit is longer than any record may be, so the journal refuses the record.
         let length = u32::try_from(to.len() - start - HEAD).unwrap_or(u32::MAX);
         to[start..start + 4].copy_from_slice(&table.to_le_bytes());
         to[start + 12..start + HEAD].copy_from_slice(&length.to_le_bytes());
@@ -71,7 +74,7 @@ impl<K, P: Payload> Codec<K, P> {
     }
 }
 
-/// A transaction's entries, and where their serials are to be: with the numbers of its writes.
+/// A transaction's entries, and for each the number of its write and its serial's position.
 #[derive(Default)]
 pub struct Encoded {
     pub(crate) bytes: Vec<u8>,
@@ -79,7 +82,7 @@ pub struct Encoded {
 }
 
 impl Encoded {
-    /// Puts a serial in its place.
+    /// Writes a serial at its position.
     pub(crate) fn set(&mut self, at: usize, serial: u64) {
         self.bytes[at..at + 8].copy_from_slice(&serial.to_le_bytes());
     }

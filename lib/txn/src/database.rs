@@ -16,24 +16,25 @@ use crate::table::{Row, Table};
 use crate::tx::Tx;
 use crate::work::Work;
 
-/// What transactions may notice of each other.
+/// How far transactions are isolated from each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Isolation {
-    /// Nothing: it is as if they ran one after another. Keys that were absent and ranges are included.
+    /// Transactions have the effect of a serial execution. This includes absent keys and ranges.
     #[default]
     Serializable,
-    /// Each reads all tables as they were when it began, and commits if no other has written the same rows since. Two that
-    /// read what the other writes may both commit (*write skew*).
+    /// Each transaction reads all tables as they were when it began, and commits if no other transaction has written
+    /// the same rows since. Two transactions may both commit although each has read what the other writes (*write
+    /// skew*).
     Snapshot,
 }
 
-/// An in-memory database: tables, and transactions over them by the scheme `S`. Its own threads: none.
+/// An in-memory database: tables, and transactions over them by the scheme `S`. It has no threads of its own.
 pub struct Database<S: Scheme = Silo> {
     pub(crate) shared: Arc<Shared<S>>,
 }
 
 impl<S: Scheme> Drop for Database<S> {
-    /// Makes what was committed durable, if there is a log; tells no errors. See `Database::close`.
+    /// Makes all commits durable, if the database has a log. Errors are not reported; `Database::close` reports them.
     fn drop(&mut self) {
         if let Some(log) = self.shared.log() {
             log.end(&self.shared);
@@ -53,11 +54,11 @@ impl<S: Scheme> Default for Database<S> {
     }
 }
 
-/// How an attempt ended.
+/// How an attempt at a transaction ended.
 enum End<T, E> {
     Done(Result<T, E>),
     Conflict,
-    /// With an error, after it found no room.
+    /// With an error, after a step met the limit on memory.
     Full(E),
 }
 
@@ -67,14 +68,16 @@ impl<S: Scheme> Database<S> {
         Self { shared: Arc::new(Shared::new()) }
     }
 
-    /// Makes an empty database with a limit of memory in bytes. The limit counts rows, what [`Row::heap_bytes`] says that they own, the
-    /// records of their keys and index entries, and the old versions and removed rows that wait for readers or snapshots. It does not count
-    /// what keys own, nor the maps (about 16 to 60 bytes a key, see `archipelago::index`). Each thread tells in steps
-    /// of a thousandth of the limit, 64 KiB at most.
+    /// Makes an empty database with a limit of memory in bytes. The limit counts rows, the memory that they own
+    /// according to [`Row::heap_bytes`], the records of keys and index entries, and old versions and removed rows that
+    /// are kept for readers or snapshots. The limit counts neither the memory that keys own nor the maps (about 16 to
+    /// 60 bytes a key, see `archipelago::index`). Each thread adds to the count in steps of a thousandth of the limit,
+    /// 64 KiB at most.
     ///
-    /// When they take as much, inserts and updates fail with [`Error::Full`]; reads, removals (which take the memory of a row until
-    /// it is freed) and commits of what was written go on. [`transact`](Self::transact) frees what it can, and runs the closure a second
-    /// time, before it says so. Leave room for as much again as is live: what is replaced waits for the transactions beside.
+    /// When the limit is reached, inserts and updates fail with [`Error::Full`]. Reads, removals (which need memory
+    /// until the row is freed) and commits still succeed. Before [`transact`](Self::transact) returns this error, it
+    /// frees what it can and runs the closure a second time. Set the limit to twice the live memory: replaced versions
+    /// stay until concurrent transactions have ended.
     ///
     /// ```
     /// # use archipelago_txn::{Database, Error, Row, on};
@@ -99,13 +102,13 @@ impl<S: Scheme> Database<S> {
     }
 
     /// Orders commits, transactions and snapshots by another clock, for [`MvRlu`](crate::MvRlu) and
-    /// [`Hekaton`](crate::Hekaton). With [`ClockKind::Logical`], which it is otherwise, each transaction loads one word of the
-    /// database, and each that has written adds one to it: on many cores they wait for its cache line. With
-    /// [`ClockKind::Hardware`] they read the processors' clocks, and a commit waits for twice what these differ by: nothing or
-    /// some tens of nanoseconds on one socket. Where the machine has no clock that could be used, and by the other schemes, whose commits
-    /// share no word, the kind is taken as logical.
+    /// [`Hekaton`](crate::Hekaton). With the default, [`ClockKind::Logical`], each transaction loads one word of the
+    /// database, and each transaction that writes increments the word, so that on many cores transactions wait for its
+    /// cache line. With [`ClockKind::Hardware`] transactions read the processors' clocks, and a commit waits for twice
+    /// the clocks' greatest difference: zero to some tens of nanoseconds on one socket. The clock stays logical if the
+    /// machine has no usable clock, and with the other schemes, whose commits share no word.
     ///
-    /// A machine that runs the process may not change under it: see [`archipelago_platform::clock`].
+    /// The process must not be moved to another machine while it runs: see [`archipelago_platform::clock`].
     ///
     /// ```
     /// use archipelago_txn::{ClockKind, Database, MvRlu};
@@ -114,7 +117,8 @@ impl<S: Scheme> Database<S> {
     /// ```
     ///
     /// # Panics
-    /// If the database has a table, or was opened: epochs of a log are counted from one life of the database to the next.
+    /// If the database has a table, or was opened from a disk, since a log's epochs are counted on from one opening to
+    /// the next.
     #[must_use]
     pub fn with_clock(mut self, kind: ClockKind) -> Self {
         let shared = Arc::get_mut(&mut self.shared).filter(|shared| shared.log().is_none());
@@ -125,30 +129,32 @@ impl<S: Scheme> Database<S> {
         self
     }
 
-    /// What orders commits, transactions and snapshots.
+    /// Returns the kind of clock that orders commits, transactions and snapshots.
     pub fn clock(&self) -> ClockKind {
         self.shared.epochs().clock()
     }
 
-    /// Makes an empty table, of the database as long as that is there. Two calls make two tables. It is in memory only, also in
-    /// a database on a disk, whose other tables are declared when it is opened.
+    /// Makes an empty table, which lives as long as the database. Two calls make two tables. The table is in memory
+    /// only, also in a database on a disk: tables on the disk are declared when the database is opened.
     pub fn table<R: Row>(&self) -> Table<R, S> {
         Table::new(&self.shared, None)
     }
 
-    /// Runs a serializable transaction: `body` until it has been committed, or failed with an error of its own.
+    /// Runs a serializable transaction: repeats `body` until it commits or returns an error of its own.
     ///
-    /// `body` may run several times, and has no other effects than those on the tables that are taken back: let it compute a
-    /// result, and act on that afterwards. It should be short: what is replaced meanwhile is freed after it.
+    /// `body` may run several times. Only its effects on tables are rolled back, so it should have no others: let it
+    /// compute a result, and act on the result afterwards. `body` should be short, since versions that are replaced
+    /// while it runs are freed only after it.
     ///
-    /// While `body` runs it may see rows that do not go together, since other transactions commit (not with the locking
-    /// schemes). It is run again then, whatever it returned, also if it panicked; only a loop without end is its own to avoid.
+    /// While `body` runs, it may see inconsistent rows, since other transactions commit (not with the locking schemes).
+    /// Such a run is repeated, whatever it returned, and also if it panicked. But `body` must not loop forever on
+    /// inconsistent rows.
     ///
     /// # Errors
-    /// With what `body` returned, if what it had read goes together. Nothing it wrote is left then.
+    /// If `body` returns an error, and what it read is consistent. Then nothing that it wrote remains.
     ///
     /// # Panics
-    /// With what `body` panicked with, likewise; and if this thread is in a transaction of the same database.
+    /// If `body` panics, and what it read is consistent; and if this thread is in a transaction of the same database.
     pub fn transact<T, E: From<Error>>(&self, body: impl FnMut(&mut Tx<'_, S>) -> Result<T, E>) -> Result<T, E> {
         self.transact_at(Isolation::Serializable, body)
     }
@@ -165,7 +171,7 @@ impl<S: Scheme> Database<S> {
         isolation: Isolation,
         mut body: impl FnMut(&mut Tx<'_, S>) -> Result<T, E>,
     ) -> Result<T, E> {
-        // Kept over all attempts: with it the transaction becomes the oldest in time.
+        // The arrival number stays the same over all attempts, so that the transaction at last becomes the oldest.
         let arrival = self.shared.arrive();
         let mut pause = Pause::new();
         let mut turn = None;
@@ -174,11 +180,11 @@ impl<S: Scheme> Database<S> {
             match self.attempt(isolation, arrival, &mut body) {
                 End::Done(result) => return result,
                 End::Conflict => pause.wait(),
-                // Once: one that needs more than there is would begin anew for ever.
+                // Memory is freed for only one retry: a transaction that needs more than the limit would retry forever.
                 End::Full(error) if freed || !self.make_room() => return Err(error),
                 End::Full(_) => freed = true,
             }
-            // Two that own what the other one wants may meet again and again.
+            // Two transactions that each own a record that the other wants may conflict again and again.
             if !S::AGES && turn.is_none() && pause.has_been_often() {
                 turn = self.shared.take_turn();
             }
@@ -188,8 +194,8 @@ impl<S: Scheme> Database<S> {
     /// Runs a serializable transaction once.
     ///
     /// # Errors
-    /// [`Error::Conflict`], turned into an `E`, if another transaction was in the way; otherwise as
-    /// [`transact`](Self::transact).
+    /// [`Error::Conflict`], turned into an `E`, if it conflicted with another transaction;
+    /// otherwise as [`transact`](Self::transact).
     ///
     /// # Panics
     /// As [`transact`](Self::transact).
@@ -201,7 +207,7 @@ impl<S: Scheme> Database<S> {
         }
     }
 
-    /// Frees what can be freed now, or in a moment; returns whether there is room.
+    /// Frees what can be freed at once or after a short wait. Returns whether memory is below the limit.
     fn make_room(&self) -> bool {
         linger(|| {
             self.collect();
@@ -209,19 +215,19 @@ impl<S: Scheme> Database<S> {
         })
     }
 
-    /// All tables as they are now, with all that was committed before the call and nothing that is begun after it. While it is
-    /// open, each row that is replaced or removed keeps one version for it.
+    /// Opens a snapshot: all tables as they are now, with all commits before the call and without any transaction that
+    /// begins after it. While the snapshot is open, each row that is replaced or removed keeps one version for it.
     pub fn snapshot(&self) -> Snapshot<'_, S> {
         Snapshot::open(&self.shared)
     }
 
-    /// Frees what was replaced and removed as far as no transaction is open that may see it. Never needed: transactions do it
-    /// in passing.
+    /// Frees replaced versions and removed rows that no open transaction may see. A call is never needed, since
+    /// transactions do this too.
     pub fn collect(&self) {
         self.shared.home().domain.collect();
     }
 
-    /// What waits to be freed, and snapshots that are open.
+    /// Returns how much garbage waits to be freed, and how many snapshots are open.
     pub fn stats(&self) -> Stats {
         let garbage = self.shared.home().domain.stats();
         Stats {
@@ -232,7 +238,7 @@ impl<S: Scheme> Database<S> {
         }
     }
 
-    /// Waits until an epoch is durable, if that is what was asked for.
+    /// Waits until an epoch is durable, if the database acknowledges only durable commits.
     fn acknowledge(&self, epoch: u64) -> Result<(), Error> {
         self.shared.log().map_or(Ok(()), |log| log.acknowledge(&self.shared, epoch))
     }
@@ -267,20 +273,20 @@ impl<S: Scheme> Database<S> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Versions, records and removals that wait until transactions have ended that may see them.
+    /// Versions, records and removals that are kept until the transactions that may see them have ended.
     pub garbage: usize,
-    /// Their memory in bytes, without what rows own.
+    /// The garbage's memory in bytes, without the memory that rows own.
     pub garbage_bytes: usize,
     /// Snapshots that are open, those of transactions included.
     pub snapshots: usize,
-    /// Of a database with a limit, the bytes that count.
+    /// The bytes that count towards the limit, if the database has one.
     pub counted_bytes: Option<usize>,
 }
 
 /// The longest pause before an attempt, as a power of two of pauses.
 const LONGEST: u32 = 12;
 
-/// From so many attempts on a transaction goes on when no other one is that has made so many.
+/// A transaction that has made this many attempts waits until no other such transaction runs.
 const OFTEN: u32 = 8;
 
 /// Pauses between attempts: random, twice as long at most each time, and bounded.
@@ -291,7 +297,7 @@ struct Pause {
 
 impl Pause {
     fn new() -> Self {
-        // Threads differ; that is all that is asked of it.
+        // The seed only has to differ between threads.
         Self { step: 0, random: (thread::slot().index as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) }
     }
 
@@ -307,7 +313,7 @@ impl Pause {
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
         hint::pause((self.random >> 32) as u32 % (1 << self.step));
-        // One turn of a wait loop: a simulated thread goes on when something changes that the attempt has looked at.
+        // One turn of a wait loop: a simulated thread continues when a word changes that the attempt has read.
         Backoff::new().wait();
         if self.step > 3 {
             thread::yield_now();

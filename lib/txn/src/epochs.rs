@@ -1,8 +1,8 @@
 //! Epochs and snapshots: which versions a snapshot sees, and which are kept for it.
 //!
-//! The clock is advanced by those that take snapshots, and only loaded by those that commit: commits of different threads share
-//! no line that changes. A snapshot takes the number `s` from the clock and adds one. A commit that finds `e` in the clock
-//! gives its versions `begin = e`. The snapshot sees versions with `begin <= s`.
+//! Snapshots advance the clock, and commits only load it. So commits of different threads share no cache line that
+//! changes. A snapshot takes the number `s` from the clock and adds one. A commit that loads `e` from the clock sets
+//! `begin = e` in its versions. The snapshot sees versions with `begin <= s`.
 //!
 //! # Why a snapshot is one moment, in the order of serialization
 //! A commit C latches all that it writes, passes a SeqCst fence, and loads the clock; then it validates its reads, installs and
@@ -19,20 +19,21 @@
 //!    TicToc: see `scheme/tictoc.rs`.)
 //!
 //! # Many versions
-//! Schemes of many versions draw stamps from the clock, instead of loading it, and their transactions read moments of it. Their
-//! clock may be the processors': `archipelago_sync::clock` says what its answers promise, and the schemes where they wait for it.
-//! A snapshot is counted in `open` before it takes its moment. A thread that prunes gets its floor before it looks at `open`. So if the
-//! thread misses a snapshot, the snapshot's moment is not below the floor, and versions that such moments see are kept.
+//! Multi-version schemes draw stamps from the clock, instead of loading it, and each of their transactions reads as of
+//! one moment of the clock. The clock may be the processors' clocks: `archipelago_sync::clock` says what their answers
+//! guarantee, and the schemes say where they wait. A snapshot is counted in `open` before it takes its moment. A thread
+//! that prunes gets its floor before it loads `open`. So if the thread misses a snapshot, the snapshot's moment is not
+//! below the floor, and versions that such moments see are kept.
 //!
 //! # What is kept
-//! A version that was replaced is seen by the snapshots `s` with `begin <= s < begin of the next`. When its record is written,
-//! versions without such a snapshot are taken out of the chain; so a row has at most one version more than there are snapshots,
-//! however long these stay. The record goes into the list of a snapshot that needs the version; when the snapshot ends, its
-//! list is gone through.
+//! A version that was replaced is seen by the snapshots `s` with `begin <= s < begin of the next`. When its record is
+//! written, versions that no snapshot sees are unlinked from the chain. So a row has at most one version more than
+//! there are snapshots, however long these stay open. The record is added to the list of a snapshot that needs the
+//! version. When the snapshot ends, the records of its list are pruned.
 //!
-//! A writer that found `e` in the clock sees all snapshots `s < e` in the table: a snapshot adds to the clock inside of the
-//! table's lock, after it has counted itself in `open`, and the writer takes the lock (or looks at `open`) after its load of
-//! the clock.
+//! A writer that loaded `e` from the clock sees all snapshots `s < e` in the table: a snapshot adds to the clock while
+//! it holds the table's lock, after it has counted itself in `open`, and the writer takes the lock (or loads `open`)
+//! after its load of the clock.
 
 use std::collections::BTreeMap;
 
@@ -56,25 +57,25 @@ pub(crate) struct Kept<S: Scheme> {
 // SAFETY: records and indexes are shared by threads; `Sweep` says why they are alive.
 unsafe impl<S: Scheme> Send for Kept<S> {}
 
-/// The snapshots that are open, with the records that were put into the list of each.
+/// The open snapshots, each with its list of records.
 type Open<S> = BTreeMap<u64, Vec<Kept<S>>>;
 
 pub struct Epochs<S: Scheme> {
-    /// Logical, but for schemes of many versions if so asked.
+    /// Logical, except in a multi-version scheme whose database chose the processors' clocks.
     clock: Clock,
-    /// Snapshots in the table, and those that are just being put there.
+    /// The number of snapshots in the table, and of those that are about to be added.
     open: CachePadded<AtomicUsize>,
     table: Mutex<Open<S>>,
-    /// By thread slot, in schemes of many versions.
+    /// By thread slot, in multi-version schemes.
     running: PerThread<CachePadded<Running>>,
     /// No transaction reads an earlier moment, now or later.
     horizon: CachePadded<AtomicU64>,
 }
 
-/// What a thread's transaction reads.
+/// The moments of a thread's transactions.
 #[derive(Default)]
 struct Running {
-    /// 0, or the moment (with [`FROM`]: or a later one).
+    /// The moment that the running transaction reads, or 0 if none runs; with [`FROM`], that moment or a later one.
     moment: AtomicU64,
     /// The moment of the thread's last transaction.
     last: AtomicU64,
@@ -82,20 +83,20 @@ struct Running {
 
 const FROM: u64 = 1 << 63;
 
-/// The words of sets have their highest bits for their states (`mvrlu.rs`). A processor's clock that has come as far as this may reach
-/// these bits within some years, and is not used.
+/// The words of sets have their highest bits for their states (`mvrlu.rs`). A processor's clock beyond this value could
+/// reach these bits within some years, so it is not used.
 const LATEST: u64 = 1 << 59;
 
-/// The moments that running transactions read, and those that are to come.
+/// The moments that running and future transactions read.
 pub(crate) struct Needs {
-    /// This and all later ones.
+    /// This moment and all later ones are needed.
     floor: u64,
-    /// Others, ascending.
+    /// Earlier moments that are needed, ascending.
     moments: Vec<u64>,
 }
 
 impl Needs {
-    /// This moment and all later ones.
+    /// Returns the needs of readers of this moment and of all later ones.
     pub(crate) fn above(floor: u64) -> Self {
         Self { floor, moments: Vec::new() }
     }
@@ -104,7 +105,7 @@ impl Needs {
         self.moments.first().map_or(self.floor, |&first| first.min(self.floor))
     }
 
-    /// Returns whether one of them is at or after `begin`, and before `next`.
+    /// Returns whether one of the moments is at or after `begin` and before `next`.
     fn lie_in(&self, begin: u64, next: u64) -> bool {
         let first = self.moments.partition_point(|&moment| moment < begin);
         next > self.floor || self.moments.get(first).is_some_and(|&moment| moment < next)
@@ -119,31 +120,32 @@ impl<S: Scheme> Epochs<S> {
             open,
             table: Mutex::new(BTreeMap::new()),
             running: PerThread::new(),
-            // Only schemes of many versions have running transactions to think of.
+            // Only in multi-version schemes do running transactions need old versions.
             horizon: CachePadded::new(AtomicU64::new(if S::VERSIONS { 0 } else { u64::MAX })),
         }
     }
 
-    /// The epoch of a commit that has latched what it writes and passed a SeqCst fence. Acquire: pairs with the Release of
-    /// `open`'s addition, so that the snapshots before it are seen in the table.
+    /// Returns the epoch of a commit that has latched its records and passed a SeqCst fence. Acquire: pairs with the
+    /// Release of `open`'s addition, so that the commit sees the earlier snapshots in the table.
     pub(crate) fn now(&self) -> u64 {
         self.clock.begin()
     }
 
-    /// The clock, before all that the caller reads then. With the fences of commits: see `scheme/tictoc.rs`.
+    /// Loads the clock before all later reads of the caller. The fence pairs with the fences of commits: see
+    /// `scheme/tictoc.rs`.
     pub(crate) fn settled_now(&self) -> u64 {
         let now = self.now();
         fence(Ordering::SeqCst);
         now
     }
 
-    /// Lets the clock begin at an epoch that no commit has, above all that were restored. There are no transactions yet.
+    /// Starts the clock at an epoch above those of all restored commits. No transaction has begun yet.
     #[cfg(all(feature = "durable", not(archipelago_sim)))]
     pub(crate) fn begin_at(&self, epoch: u64) {
         self.clock.go_on_at(epoch);
     }
 
-    /// Orders commits and snapshots by another clock. There are no transactions yet.
+    /// Orders commits and snapshots by another clock. No transaction has begun yet.
     pub(crate) fn set_clock(&mut self, kind: ClockKind) {
         let clock = Clock::new(kind);
         if clock.begin() < LATEST {
@@ -155,17 +157,17 @@ impl<S: Scheme> Epochs<S> {
         self.clock.kind()
     }
 
-    /// Ends the epoch of the clock, and returns it: commits that pass their fence from now on get later ones.
+    /// Ends the clock's epoch and returns it. Commits that pass their fence from now on get later epochs.
     #[cfg(all(feature = "durable", not(archipelago_sim)))]
     pub(crate) fn advance(&self) -> u64 {
         let epoch = self.clock.cut();
-        // With those of commits, after they have said that they are committing: `Shared::seal`.
+        // Pairs with the fence that a commit passes after it has announced itself: see `Shared::seal`.
         fence(Ordering::SeqCst);
         epoch
     }
 
     fn table(&self) -> MutexGuard<'_, Open<S>> {
-        // No code of users runs under the lock.
+        // No users' code runs under the lock.
         self.table.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
@@ -173,25 +175,25 @@ impl<S: Scheme> Epochs<S> {
     pub(crate) fn open(&self) -> u64 {
         let mut table = self.table();
         self.open.fetch_add(1, Ordering::Relaxed);
-        // The clocks of two processors may show the same.
+        // The clocks of two processors may show equal values.
         let mut moments = core::iter::repeat_with(|| self.clock.cut());
         let snapshot = moments.find(|moment| !table.contains_key(moment)).expect("they go on");
         table.insert(snapshot, Vec::new());
         drop(table);
-        // With the fences of commits: see the module's text.
+        // Pairs with the fences of commits: see the module's text.
         fence(Ordering::SeqCst);
         snapshot
     }
 
-    /// Closes a snapshot and returns its list. Each of these records has a version that was kept for the snapshot, so the
-    /// record is not taken out of its index before the caller has pruned it.
+    /// Closes a snapshot and returns its list. Each record of the list has a version that was kept for the snapshot, so
+    /// the record is not unlinked from its index before the caller has pruned it.
     pub(crate) fn close(&self, snapshot: u64) -> Vec<Kept<S>> {
         let kept = self.table().remove(&snapshot);
         self.open.fetch_sub(1, Ordering::Relaxed);
         kept.unwrap_or_default()
     }
 
-    /// Snapshots that are open.
+    /// Returns the number of open snapshots.
     pub(crate) fn count(&self) -> usize {
         self.open.load(Ordering::Relaxed)
     }
@@ -200,14 +202,16 @@ impl<S: Scheme> Epochs<S> {
         self.running.get_or(thread::slot().index, CachePadded::default)
     }
 
-    /// Begins a transaction that reads the moment which is returned: all commits with stamps up to it. The caller is in a section.
+    /// Begins a transaction and returns the moment that it reads: it sees all commits with stamps up to this moment.
+    /// The caller is in an RCU section.
     ///
-    /// `needs` asks the clock for a floor, passes a SeqCst fence and looks at the cells. If it misses ours then its floor is not above
-    /// what we get after the barrier. What it may find meanwhile is the last moment of the thread: so the
-    /// clock, which every commit changes, is loaded once.
+    /// `needs` gets a floor from the clock, passes a SeqCst fence and loads the cells. If it misses this thread's
+    /// store, its floor is not above the moment that this thread gets after the barrier. Until then the cell has the
+    /// moment of the thread's last transaction, which is a lower bound. So this call loads the clock, which every
+    /// commit changes, only once.
     pub(crate) fn begin(&self) -> u64 {
         let running = self.running();
-        // Release, here and below: what the thread's last transaction read has been read.
+        // Release, here and below: the reads of the thread's last transaction precede the store.
         running.moment.store(running.last.load(Ordering::Relaxed) | FROM, Ordering::Release);
         self.clock.barrier();
         let moment = self.now();
@@ -220,17 +224,19 @@ impl<S: Scheme> Epochs<S> {
         self.running().moment.store(0, Ordering::Release);
     }
 
-    /// The stamp of a commit: above the moments of all that have missed what it stored before.
+    /// Draws the stamp of a commit. It is above the moments of all readers that have missed the commit's earlier
+    /// stores.
     pub(crate) fn draw(&self) -> u64 {
         self.clock.stamp()
     }
 
-    /// Waits until the moments of all that begin later are at or above a stamp.
+    /// Waits until all transactions that begin later have moments at or above `stamp`.
     pub(crate) fn settle(&self, stamp: u64) {
         self.clock.settle(stamp);
     }
 
-    /// Returns whether a reader of a moment sees what has this stamp; all that begin after what it tells see it, too, then.
+    /// Returns whether a reader of `moment` sees a version with this stamp. If so, all transactions that begin after
+    /// the return see it, too.
     pub(crate) fn shows(&self, stamp: u64, moment: u64) -> bool {
         let shows = stamp <= moment;
         if shows {
@@ -243,7 +249,7 @@ impl<S: Scheme> Epochs<S> {
         self.horizon.load(Ordering::Acquire)
     }
 
-    /// Finds out what running transactions need.
+    /// Returns the moments that running transactions need.
     pub(crate) fn needs(&self) -> Needs {
         let mut needs = Needs::above(self.clock.floor());
         fence(Ordering::SeqCst);
@@ -259,8 +265,9 @@ impl<S: Scheme> Epochs<S> {
         needs
     }
 
-    /// Takes the versions that no snapshot and no running transaction sees out of the chain of a latched record, into `dropped`.
-    /// Returns whether one was kept for running transactions: for these the writer looks again after a grace period.
+    /// Moves the versions that no snapshot and no running transaction sees from the chain of a latched record into
+    /// `dropped`. Returns whether a version was kept for running transactions; then the writer prunes again after a
+    /// grace period.
     pub(crate) fn prune(
         &self,
         latch: &Latch<'_, S>,
@@ -269,15 +276,15 @@ impl<S: Scheme> Epochs<S> {
         dropped: &mut Vec<*mut Version<S>>,
     ) -> bool {
         let mut is_needed = false;
-        // SAFETY: the head's version is alive; the latch is ours.
+        // SAFETY: the head's version is alive; the caller holds the latch.
         let head = unsafe { &*latch.version() };
         if head.older.load(Ordering::Relaxed).is_null() {
             return false;
         }
-        // Acquire: with the Release of `mvrlu.rs`, which publishes stamps without a latch.
+        // Acquire: pairs with the Release of `mvrlu.rs`, which publishes stamps without a latch.
         let begin = head.begin.load(Ordering::Acquire);
-        // The writer's load of the clock (or, in sweeps, the table's lock) comes before: 0 says that all snapshots below it
-        // have been closed.
+        // The writer's load of the clock (or, in sweeps, the table's lock) precedes this load: 0 means that all
+        // snapshots below that clock have been closed.
         let mut table = if self.open.load(Ordering::Relaxed) == 0 { None } else { Some(self.table()) };
         let mut newer = head;
         let mut next = begin;
@@ -294,8 +301,9 @@ impl<S: Scheme> Epochs<S> {
             {
                 newer = version;
             } else {
-                // Release: readers that pass over see whole versions behind it. Those that are at it already go on by its own
-                // `older`, which stays: what they look for is not taken out.
+                // Release: readers that follow the new pointer see initialized versions behind it. Readers that are at
+                // the unlinked version continue by its own `older`, which does not change, and the version that they
+                // look for is not unlinked.
                 newer.older.store(version.older.load(Ordering::Relaxed), Ordering::Release);
                 dropped.push(at);
             }
@@ -304,10 +312,10 @@ impl<S: Scheme> Epochs<S> {
     }
 }
 
-/// Returns whether a snapshot sees `version`, whose successor began in `next`, and sees to it that the record is in a list
-/// then.
+/// Returns whether a snapshot sees `version`, whose successor began in `next`. If so, it also makes sure that the
+/// record is in a snapshot's list.
 fn keep<S: Scheme>(table: &mut Open<S>, version: &Version<S>, next: u64, entry: Kept<S>) -> bool {
-    // An origin is like nothing at all.
+    // To see an origin is to see no version.
     let begin = version.begin.load(Ordering::Relaxed);
     if begin == 0 || begin >= next {
         return false;
@@ -321,15 +329,15 @@ fn keep<S: Scheme>(table: &mut Open<S>, version: &Version<S>, next: u64, entry: 
 }
 
 impl<S: Scheme> Epochs<S> {
-    /// The version of a head that a snapshot sees, if there is any.
+    /// Returns the version below a head that a snapshot sees, or null.
     ///
     /// # Safety
     /// `head` is the version of a head that `Record::to_read` gave inside of the domain after `snapshot` was opened (or the
     /// transaction begun); the snapshot stays open.
     pub(crate) unsafe fn visible(&self, head: *mut Version<S>, snapshot: u64) -> *mut Version<S> {
         let mut version = head;
-        // SAFETY: versions that were in the chain are alive inside of the domain. What the snapshot sees is never taken out, and
-        // every version above leads to it.
+        // SAFETY: versions that were in the chain are alive inside the section. The version that the snapshot sees is
+        // never unlinked, and every version above leads to it.
         while let Some(at) = unsafe { version.as_ref() } {
             if S::sees(at, snapshot, self) {
                 break;

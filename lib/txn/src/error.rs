@@ -8,30 +8,31 @@ use crate::scheme::Conflict;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// Another transaction was in the way. Pass it on (`?`): [`transact`](crate::Database::transact) begins anew, and from
-    /// [`try_transact`](crate::Database::try_transact) it comes out. Once a step has failed so, all that follow do.
+    /// The transaction conflicts with another one. Pass the error on (`?`): [`transact`](crate::Database::transact)
+    /// retries, and [`try_transact`](crate::Database::try_transact) returns the error. After a step has failed with it,
+    /// all later steps of the transaction fail with it.
     Conflict,
-    /// A row with this primary key, or with this key of a unique index, is there already. The step has changed nothing, and the
-    /// transaction may go on.
+    /// A row with this primary key, or with this key of a unique index, already exists. The step has changed nothing,
+    /// and the transaction may continue.
     Duplicate {
         /// `"primary"`, or the name of the index's type.
         index: &'static str,
     },
     /// An update has changed the row's primary key. The step has changed nothing: remove the row and insert another.
     KeyChanged,
-    /// The log on the disk takes no more: it has failed, or its disk is full. The transaction was rolled back.
-    /// [`Database::flush`](crate::Database::flush) says why.
+    /// The log on the disk accepts no more records: it has failed, or its disk is full. The transaction was
+    /// rolled back. [`Database::flush`](crate::Database::flush) says why.
     Refused,
-    /// The transaction is committed, and other transactions see it; whether it survives the process is not known: the log has
-    /// failed, or its disk is full. [`Database::flush`](crate::Database::flush) says why, and makes it durable once there is
-    /// room.
+    /// The transaction is committed, and other transactions see it; but whether it survives the process is unknown,
+    /// since the log has failed, or its disk is full. [`Database::flush`](crate::Database::flush) says why, and makes
+    /// the transaction durable once the disk has room.
     NotDurable,
-    /// What the transaction wrote is longer than the log takes at once. It was rolled back: write less, or open the database with
-    /// more (`Opening::queue`).
+    /// The transaction's log record is longer than the log's queue. The transaction was rolled back: write less in one
+    /// transaction, or open the database with a longer queue (`Opening::queue`).
     TooLarge,
-    /// The database has as much as its limit allows: see [`Database::limited`](crate::Database::limited). The step has changed
-    /// nothing, and the transaction may go on: removals need no room. Open snapshots and long transactions keep what
-    /// others replace and remove; there is room again when they have ended.
+    /// The database has reached its limit on memory: see [`Database::limited`](crate::Database::limited). The step has
+    /// changed nothing, and the transaction may continue; removals do not fail for want of memory. Open snapshots and
+    /// long transactions keep versions that others replace and remove, and free this memory when they end.
     Full,
 }
 

@@ -1,4 +1,4 @@
-//! Keys and ranges that a transaction has looked at, to look at them again.
+//! Absent keys, and ranges, that a transaction has read and validates at its commit.
 
 use archipelago_index::KeyPart;
 use archipelago_index::map::Kind;
@@ -8,12 +8,12 @@ use crate::record::Record;
 use crate::scheme::Scheme;
 use crate::tree::{Bounds, Found, Tree, Typed};
 
-/// What a transaction has found absent.
+/// A gap: keys that a transaction has found absent.
 pub trait Gap<S: Scheme> {
     /// Its index.
     fn tree(&self) -> &dyn Tree<S>;
 
-    /// Looks again; returns whether `fresh` approves of each record that was not there before.
+    /// Looks the gap up again. Returns whether `fresh` accepts each record that was not in it before.
     fn holds(&self, fresh: &mut dyn FnMut(&Record<S>) -> bool) -> bool;
 }
 
@@ -25,7 +25,7 @@ pub(crate) struct Point<M: Kind, K: KeyPart, P, S: Scheme> {
 
 impl<M: Kind, K: KeyPart, P: Payload, S: Scheme> Gap<S> for Point<M, K, P, S> {
     fn tree(&self) -> &dyn Tree<S> {
-        // SAFETY: indexes are there while transactions are.
+        // SAFETY: an index lives as long as the transactions that use it.
         unsafe { &*self.tree }
     }
 
@@ -36,7 +36,7 @@ impl<M: Kind, K: KeyPart, P: Payload, S: Scheme> Gap<S> for Point<M, K, P, S> {
     }
 }
 
-/// A range and the records that were in it, ascending. What has become of these is the scheme's to know.
+/// A range and the records that were in it, ascending. The scheme validates these records.
 pub(crate) struct Span<M: Kind, K: KeyPart, P, S: Scheme> {
     pub(crate) tree: *const Typed<M, K, P, S>,
     pub(crate) bounds: Bounds<K>,
@@ -45,7 +45,7 @@ pub(crate) struct Span<M: Kind, K: KeyPart, P, S: Scheme> {
 
 impl<M: Kind, K: KeyPart, P: Payload, S: Scheme> Gap<S> for Span<M, K, P, S> {
     fn tree(&self) -> &dyn Tree<S> {
-        // SAFETY: indexes are there while transactions are.
+        // SAFETY: an index lives as long as the transactions that use it.
         unsafe { &*self.tree }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! A [`Database`] has [`Table`]s. A table's rows are values of a type that is [`Row`]: anything that is `Clone`, with `String`s
 //! and `Vec`s in it. Rows are found by a primary key and by secondary [`Index`]es, unique or not, each on the ordered map that
-//! its declaration names ([`on`]). Threads change several tables in one transaction, which takes effect at one moment or not at
+//! its declaration names ([`on`]). A transaction may change several tables; it takes effect at one moment or not at
 //! all.
 //!
 //! ```
@@ -42,7 +42,7 @@
 //!     tx.insert(&accounts, Account { number: 2, owner: "Bob".into(), cents: 100 })
 //! })?;
 //!
-//! // From any thread: read, decide, write. It runs again if another was in the way.
+//! // From any thread: read, decide, write. The closure runs again after a conflict.
 //! db.transact(|tx| {
 //!     let ann = tx.get_by::<ByOwner>(&accounts, &"Ann".to_string())?.expect("she has one");
 //!     if ann.cents >= 200 {
@@ -66,60 +66,69 @@
 //! | lost updates | no | no (the first to commit wins) | writes nothing |
 //! | write skew | no | possible | writes nothing |
 //! | phantoms: keys that were absent, ranges | no | as write skew | no |
-//! | may begin anew | yes | if others have written the same rows | never |
-//! | makes others begin anew | yes | those that write, or have read, what it writes | never |
+//! | may be retried | yes | if others have written the same rows | never |
+//! | makes others retry | yes | those that write, or have read, rows that it writes | never |
 //!
-//! The order is that of time, too (a transaction that begins after another has ended comes after it), but for [`TicToc`].
-//! Transactions of both kinds may run side by side; what serializable ones promise holds among themselves.
+//! Serializability is strict (a transaction that begins after another has ended follows it in the order), except with
+//! [`TicToc`]. Transactions of both isolations may run concurrently; the guarantee of serializable transactions holds
+//! among themselves.
 //!
-//! With [`MvRlu`] and [`Hekaton`] each transaction reads the moment at which it began. One that writes nothing is serializable by
-//! that, with either isolation, and never begins anew.
+//! With [`MvRlu`] and [`Hekaton`] each transaction reads as of the moment at which it began. So a transaction that
+//! writes nothing is serializable with either isolation, and is never retried.
 //!
 //! # Closures
-//! The closure of [`transact`](Database::transact) may run several times, and may see rows that do not go together before it is run again. Its results count only if what it has read goes together, also an error and a
-//! panic. It must have no other effects, and not loop for ever over rows that do not go together. Errors of its own roll
-//! everything back, indexes included; so do panics.
+//! The closure of [`transact`](Database::transact) may run several times. A run that will be repeated may see
+//! inconsistent rows. A result, an error or a panic of a run counts only if the rows that it read are consistent. The
+//! closure must have no effects outside the tables, and must not loop forever on inconsistent rows. An error or a panic
+//! of the closure rolls back all its changes, indexes included.
 //!
 //! # Schemes
 //!
 //! | | reads | writers wait | take it for |
 //! |---|---|---|---|
-//! | [`Silo`] | write nothing; validated | for commits that are being installed | most things |
-//! | [`TicToc`] | a stamp per row at the commit; may be older than the commit | likewise | rows that are read by some and written by others all the time |
-//! | [`NoWait`] | lock each row until the end | for no lock: they begin anew when it is free | many conflicts, short transactions |
-//! | [`WaitDie`] | likewise | for locks of younger transactions; older ones make them begin anew | rows that many write; long transactions beside short ones |
-//! | [`Hekaton`] | of the moment at which the transaction began; validated if it writes; wait for commits that are being installed | never: the second to write a row begins anew | long reads beside writers |
-//! | [`MvRlu`] | likewise, but wait for nothing in a database in memory | likewise | likewise |
+//! | [`Silo`] | write nothing; validated | for commits that are being installed | most workloads |
+//! | [`TicToc`] | a stamp per row at the commit; may be older than the commit | likewise | rows that some transactions read and others write all the time |
+//! | [`NoWait`] | lock each row until the end | for no lock: they retry when it is free | many conflicts, short transactions |
+//! | [`WaitDie`] | likewise | for locks of younger transactions; a lock of an older one makes them retry | rows that many write; long transactions beside short ones |
+//! | [`Hekaton`] | as of the transaction's begin; validated if it writes; wait for commits that are being installed | never: the second transaction that writes a row retries | long reads beside writers |
+//! | [`MvRlu`] | likewise, but never wait in a database in memory | likewise | likewise |
 //!
-//! With optimistic schemes a long transaction beside short ones that write what it reads may begin anew without end: read from
-//! a [`Snapshot`]. With [`WaitDie`] a transaction that begins anew keeps its age, and its rows are its own in the end; with all schemes
-//! what it has found absent (keys, ranges) is looked at again at the commit, and others may fill that again and again. With locking
-//! schemes a closure that waits holds up all that come to its rows, and one that waits for another transaction may do so for ever.
+//! With optimistic schemes a long transaction may be retried forever if short ones write what it reads: read from a
+//! [`Snapshot`] instead. With [`WaitDie`] a retried transaction keeps its age, so it gets its rows' locks in the end.
+//! With all schemes the commit validates gaps (absent keys and ranges), and a transaction may be retried as long as
+//! others fill its gaps. With locking schemes a closure that blocks makes all transactions wait that need its rows, and
+//! a closure that waits for another transaction may wait forever.
 //!
 //! # Costs
-//! A look-up costs one of the map's, and an entry in a list. A write costs a clone of the row and an allocation; an insert or a
-//! removal a record for each index. With locking schemes a look at a row writes its record twice, also to read it. A commit latches and validates: O(rows read and written), and goes through the ranges again
-//! that were read. Commits of different rows share no line that they write, except that `TicToc` stamps indexes in which keys were absent, `WaitDie` numbers transactions, and those that replace rows beside open
-//! snapshots share a lock. `Hekaton` and `MvRlu` add one to a counter that all transactions read when they begin (on many cores
-//! [`Database::with_clock`] has them read the processors' clocks), and look at each replaced row once more after a grace period.
+//! A look-up costs one of the map's, and an entry in a list. A write costs a clone of the row and an allocation, and an
+//! insert or a removal also a record for each index. With locking schemes every access to a row, also a read, writes
+//! the row's record twice. A commit latches and validates in O(rows read and written), and scans again the ranges that
+//! were read. Commits of different rows write no common cache line, with these exceptions: `TicToc` stamps indexes in
+//! which keys were absent, `WaitDie` numbers transactions, and commits that replace rows while snapshots are open share
+//! a lock. `Hekaton` and `MvRlu` increment a counter that all transactions read when they begin (with
+//! [`Database::with_clock`] they read the processors' clocks instead, for machines with many cores), and prune each
+//! replaced row once more after a grace period.
 //!
 //! # Memory
-//! What is replaced is freed when the transactions have ended that were there: a transaction that stays holds back all. An open
-//! snapshot keeps one version of each row (and index entry) that is replaced or removed after it, and several open ones at most
-//! one each; when it ends, it frees them. [`Database::stats`] shows what waits. Rows' destructors run in any thread that uses
-//! the database; their panics are reported by the panic hook and go no further. [`Database::limited`] sets a limit to all of it.
+//! A replaced version is freed when all transactions have ended that were running when it was replaced. So one long
+//! transaction delays all reclamation. Each open snapshot keeps at most one version of each row (and index entry) that
+//! is replaced or removed after it, and frees these when it ends. [`Database::stats`] shows the garbage. Rows'
+//! destructors run in any thread that uses the database; the panic hook reports their panics, which are not propagated.
+//! [`Database::limited`] sets a limit on all this memory.
 //!
 //! # Durability
-//! `Database::open` (feature `durable`, on by default) makes a database in a directory: its tables are there again after the process
-//! or the machine has ended, with all transactions that were acknowledged and none of the others in part.
+//! `Database::open` (feature `durable`, on by default) makes a database in a directory. After a crash of the process or
+//! the machine, opening the directory recovers its tables, with all acknowledged transactions, and with every other
+//! transaction as a whole or not at all.
 //!
 //! | | the process ends (`kill -9`) | the power fails | a write or sync fails |
 //! |---|---|---|---|
 //! | `Acknowledge::Durable` (default) | nothing is lost | nothing is lost | nothing that was acknowledged is lost, nothing more is acknowledged |
 //! | `Acknowledge::Committed` | the last transactions | the last transactions | likewise, and `Database::flush` says so |
 //!
-//! What is lost is the end of the order of serialization: no transaction is there without those from which it has read. Threads that
-//! commit at the same time share a sync. `Database::checkpoint` writes all rows beside transactions, and shortens the log.
+//! Lost transactions are the last ones in the order of serialization: no transaction is recovered without those from
+//! which it has read. Threads that commit at the same time share a sync. `Database::checkpoint` writes all rows while
+//! transactions run, and shortens the log.
 //!
 //! # When not to use it
 //! - Single keys, no transactions: the maps alone, `archipelago::index`.
@@ -134,9 +143,9 @@
 //! scheme/, locks/   how reads are judged; locks' words      epochs    the clock of snapshots, what readers need
 //! memory            the limit
 //! ```
-//! Why it is right: `tree.rs` (absence), `epochs.rs` (snapshots), `work.rs` (commits), and each scheme.
+//! The correctness arguments are in `tree.rs` (absence), `epochs.rs` (snapshots), `work.rs` (commits), and each scheme.
 
-// Loom knows the words of locks alone: the maps have no model.
+// Loom checks the words of locks only, since the maps do not build with loom's types.
 #[cfg(not(loom))]
 mod codec;
 #[cfg(not(loom))]
@@ -177,7 +186,7 @@ mod work;
 #[cfg(not(loom))]
 mod writes;
 
-/// The maps that an index may be on. What each is good for: `archipelago::index`'s guide.
+/// The maps that an index may use. The guide of `archipelago::index` compares them.
 #[cfg(not(loom))]
 pub mod on {
     pub use archipelago_index::art::Radix as Art;

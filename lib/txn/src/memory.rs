@@ -1,7 +1,8 @@
-//! What records and versions take, in a database with a limit.
+//! The memory of records and versions, in a database with a limit.
 //!
-//! Each is counted from its allocation until it is freed: what is live, what waits for readers, and what a transaction has not
-//! committed yet. Threads add up what they allocate and free, and tell it in steps, so that those of different rows share no line.
+//! Each record and version is counted from its allocation until it is freed: live ones, those that are kept for
+//! readers, and those that a transaction has not committed yet. Each thread keeps a sum of what it allocates and frees,
+//! and adds the sum to the total in steps, so that threads rarely write a common cache line.
 
 use archipelago_platform::atomic::{AtomicIsize, AtomicUsize, Ordering};
 use archipelago_platform::pad::CachePadded;
@@ -14,18 +15,18 @@ const NONE: usize = usize::MAX;
 /// The longest step in bytes; it is a thousandth of the limit, if that is less.
 const STEP: usize = 64 << 10;
 
-/// What is in a version: a row, or where an entry leads to.
+/// The content of a version: a row, or the link of an index entry.
 pub trait Payload: Send + Sync + 'static {
-    /// Bytes that it owns elsewhere. May be the user's code.
+    /// Returns how many bytes the content owns on the heap. May run users' code.
     #[doc(hidden)]
     fn heap_bytes(&self) -> usize;
 }
 
 pub(crate) struct Memory {
     limit: AtomicUsize,
-    /// Bytes that threads have told.
+    /// The bytes that threads have added to the total.
     told: CachePadded<AtomicIsize>,
-    /// By thread slot: what the thread has not told yet.
+    /// By thread slot: the bytes that the thread has not yet added.
     own: PerThread<CachePadded<AtomicIsize>>,
 }
 
@@ -36,7 +37,7 @@ impl Memory {
 
     /// Sets the limit. Nothing has been allocated yet.
     pub(crate) fn set_limit(&self, bytes: usize) {
-        // Sums are signed, and no machine has more.
+        // Sums are signed, and no machine has more memory.
         self.limit.store(bytes.min(isize::MAX as usize), Ordering::Relaxed);
     }
 
@@ -45,21 +46,21 @@ impl Memory {
         self.limit.load(Ordering::Relaxed) != NONE
     }
 
-    /// Counts what is allocated.
+    /// Counts an allocation.
     pub(crate) fn add(&self, bytes: impl FnOnce() -> usize) {
         if self.is_limited() {
             self.change(bytes() as isize);
         }
     }
 
-    /// Counts what is freed.
+    /// Counts a deallocation.
     pub(crate) fn subtract(&self, bytes: impl FnOnce() -> usize) {
         if self.is_limited() {
             self.change(-(bytes() as isize));
         }
     }
 
-    // Relaxed, here and below: counts, which publish nothing.
+    // Relaxed, here and below: the counts publish no data.
     fn change(&self, bytes: isize) {
         let own = self.own.get_or(thread::slot().index, || CachePadded::new(AtomicIsize::new(0)));
         let sum = own.fetch_add(bytes, Ordering::Relaxed) + bytes;
@@ -69,12 +70,12 @@ impl Memory {
         }
     }
 
-    /// Returns whether the limit has been reached, as far as threads have told.
+    /// Returns whether the total, without what threads have not yet added, has reached the limit.
     pub(crate) fn is_full(&self) -> bool {
         self.is_limited() && self.told.load(Ordering::Relaxed) >= self.limit.load(Ordering::Relaxed) as isize
     }
 
-    /// The bytes that are counted, if any are.
+    /// Returns the counted bytes, or `None` without a limit.
     pub(crate) fn used(&self) -> Option<usize> {
         let own = self.own.iter().map(|own| own.load(Ordering::Relaxed)).sum::<isize>();
         self.is_limited().then(|| (self.told.load(Ordering::Relaxed) + own).max(0) as usize)

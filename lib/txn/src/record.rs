@@ -1,9 +1,9 @@
-//! Records and their versions, without the types of rows: what the protocols of commits work on.
+//! Records and their versions, without the types of rows, for the commit protocols.
 //!
-//! A record stands for a key of one index. Its *head* leads to the newest committed version; a version is a row (or what an
-//! index entry leads to), or says that there is none. A version never changes once it is the head, and no two versions that a
-//! transaction can see have one address: the transaction is in an RCU section all the time. So a head is also the
-//! version number by which reads are validated.
+//! A record belongs to a key of one index. Its *head* points to the newest committed version. A version contains a row
+//! (or an index entry's link), or says that the key is absent. A version never changes once it is the head. No two
+//! versions that a transaction can see have the same address, since the transaction is in an RCU section from its begin
+//! to its end. So a head is also the version number by which reads are validated.
 //!
 //! ```text
 //! index: key → record { head, lock } → version { begin, older, row } → version → …
@@ -11,11 +11,11 @@
 //!
 //! # Invariants
 //! 1. A head changes only while it is latched, by the latch's holder.
-//! 2. The head's pointer is never null. A new record begins with a version without a row whose `begin` is 0: the *origin*. In schemes
-//!    that write nothing into origins all records of an index have the same one, which is freed with the index; no record comes
-//!    back to its origin once something has been committed to it.
+//! 2. The head's pointer is never null. A new record's head is a version without a row whose `begin` is 0: the
+//!    *origin*. In schemes that write nothing into origins, all records of an index have the same one, which is freed
+//!    with the index. After the first commit to a record its head is never the origin again.
 //! 3. `begin` does not rise from a version to the older one.
-//! 4. A dead record has been taken out of its index, stays dead, and no transaction commits anything to it.
+//! 4. A dead record has been unlinked from its index and stays dead, and no transaction commits anything to it.
 
 use core::marker::PhantomData;
 use core::panic::AssertUnwindSafe;
@@ -30,34 +30,34 @@ use crate::scheme::{Conflict, Scheme};
 const LATCHED: usize = 1;
 const DEAD: usize = 2;
 
-/// What all versions begin with.
+/// The header of all versions.
 #[repr(C, align(8))]
 pub struct Version<S: Scheme> {
-    /// The epoch of the commit; 0 for an origin, and for what is not committed yet.
+    /// The epoch of the commit; 0 for an origin and for a version that is not committed yet.
     pub(crate) begin: AtomicU64,
-    /// The version that it replaced, while a snapshot needs that.
+    /// The version that this one replaced, while a snapshot needs it.
     pub(crate) older: AtomicPtr<Version<S>>,
     /// The snapshot in whose list the record is because of this version. Written under the latch.
     pub(crate) keeper: AtomicU64,
-    /// In a table that is logged: see `codec.rs`. Written before the version is published.
+    /// The version's serial, in a logged table: see `codec.rs`. Written before the version is published.
     pub(crate) serial: AtomicU64,
     pub(crate) stamps: S::Stamps,
     kind: &'static Kind<S>,
 }
 
-/// What all versions of a type have in common.
+/// What all versions with one type of content have in common.
 struct Kind<S: Scheme> {
     absent: bool,
-    /// It is not the record's, but its index's.
+    /// The version belongs to the index, not to the record.
     shared: bool,
-    /// Frees a whole version.
+    /// Frees a version with its content.
     free: unsafe fn(*mut Version<S>),
     bytes: usize,
-    /// Bytes that the payload of a version owns elsewhere.
+    /// Returns how many bytes the payload of a version owns on the heap.
     heap_bytes: unsafe fn(*mut Version<S>) -> usize,
 }
 
-/// A whole version.
+/// A version with its content.
 #[repr(C)]
 pub(crate) struct Full<P, S: Scheme> {
     version: Version<S>,
@@ -79,11 +79,11 @@ impl<P: Payload, S: Scheme> Full<P, S> {
     }
 
     unsafe fn free(version: *mut Version<S>) {
-        // SAFETY: `boxed` made it of this type; the caller gives it up.
+        // SAFETY: `boxed` made it of this type; the caller passes its ownership.
         drop(unsafe { Box::from_raw(version.cast::<Self>()) });
     }
 
-    /// A version on the heap, the caller's until it is published.
+    /// Makes a version on the heap. The caller owns it until it is published.
     pub(crate) fn boxed(payload: Option<P>, memory: &Memory) -> *mut Version<S> {
         memory.add(|| size_of::<Self>() + payload.as_ref().map_or(0, Payload::heap_bytes));
         let kind = if payload.is_none() { Self::ABSENT } else { Self::PRESENT };
@@ -102,7 +102,7 @@ impl<P: Payload, S: Scheme> Full<P, S> {
         Box::into_raw(Box::new(Self { version, payload })).cast()
     }
 
-    /// The payload of a version.
+    /// Returns the payload of a version.
     ///
     /// # Safety
     /// `version` was made by `boxed` of this type, and lives for `'a`.
@@ -117,13 +117,14 @@ impl<S: Scheme> Version<S> {
         self.kind.absent
     }
 
-    /// Returns whether it has never been committed: what the key had before its first commit.
+    /// Returns whether the version is an origin, so that nothing has been committed to the key before it.
     pub(crate) fn is_origin(&self) -> bool {
         self.kind.absent && self.begin.load(Ordering::Relaxed) == 0
     }
 }
 
-/// Runs users' code where a panic must not come out: the panic hook has reported it. Returns whether there was none.
+/// Runs users' code where a panic must not unwind further; the panic hook has reported the panic. Returns whether the
+/// code did not panic.
 pub(crate) fn quietly(work: impl FnOnce()) -> bool {
     // A payload's destructor might panic again.
     std::panic::catch_unwind(AssertUnwindSafe(work)).map_err(core::mem::forget).is_ok()
@@ -132,14 +133,14 @@ pub(crate) fn quietly(work: impl FnOnce()) -> bool {
 /// Frees a version.
 ///
 /// # Safety
-/// It is the caller's: no other thread sees it, and nothing that was lent from it is left.
+/// The caller owns the version: no other thread sees it, and no reference into it is left.
 pub(crate) unsafe fn free<S: Scheme>(version: *mut Version<S>, memory: &Memory) {
     // SAFETY: the caller's promise.
     let kind = unsafe { (*version).kind };
     if kind.shared {
         return;
     }
-    // Told by the user's code, which may panic: then what rows own is no longer exact.
+    // Users' code computes the rows' bytes and may panic; then the count is no longer exact.
     let mut bytes = kind.bytes;
     memory.subtract(|| {
         // SAFETY: as above.
@@ -153,11 +154,12 @@ pub(crate) unsafe fn free<S: Scheme>(version: *mut Version<S>, memory: &Memory) 
 /// Frees a version once no transaction sees it.
 ///
 /// # Safety
-/// It is no longer reachable from its record for those that enter the domain from now on; it is retired once. The memory is
-/// that of the domain's database.
+/// Readers that enter the domain from now on cannot reach the version from its record. The version is retired once.
+/// `memory` is that of the domain's database.
 pub(crate) unsafe fn retire<S: Scheme>(guard: &Guard<'_>, version: *mut Version<S>, memory: &Memory) {
     unsafe fn reclaim<S: Scheme>(version: *mut (), memory: *mut ()) {
-        // SAFETY: RCU calls this once, after all that saw it; the database's memory outlives what the domain has retired.
+        // SAFETY: RCU calls this once, after all readers that saw the version; the database's memory outlives
+        // everything that the domain has retired.
         unsafe { free(version.cast::<Version<S>>(), &*memory.cast::<Memory>()) };
     }
     let memory = core::ptr::from_ref(memory).cast_mut().cast();
@@ -194,26 +196,28 @@ impl<S: Scheme> Head<S> {
     }
 }
 
-/// What all records begin with.
+/// The header of all records.
 #[repr(C)]
 pub struct Record<S: Scheme> {
     head: AtomicPtr<Version<S>>,
-    /// What keeps it in its index: transactions that are to write it, and removals whose grace period is not over. See
-    /// `tree.rs`.
+    /// The number of holds that keep the record in its index: of transactions that are to write it, and of removals
+    /// whose grace period is not over. See `tree.rs`.
     holds: AtomicU32,
-    /// In schemes of many versions, the thread whose transaction is to write the record; 0 if there is none.
+    /// In multi-version schemes, the thread whose transaction is to write the record; 0 for none.
     owner: AtomicU32,
     pub(crate) lock: S::Lock,
 }
 
 impl<S: Scheme> Record<S> {
-    /// Acquire: what the version holds was written before the Release of [`Latch::install`] (or of the index, for an origin).
+    /// Acquire: the version's content was written before the Release of [`Latch::install`] (or of the index, for an
+    /// origin).
     pub(crate) fn head(&self) -> Head<S> {
         Head(self.head.load(Ordering::Acquire))
     }
 
-    /// The head when it is not latched, or that it is dead. Latches are held for the time of a commit, without users' code but
-    /// for the encoding of keys, and their holders wait for nothing but latches that are ordered behind theirs.
+    /// Waits until the head is not latched or is dead, and returns it. A latch is held for the time of a commit.
+    /// Meanwhile no users' code runs except the encoding of keys, and the holder waits only for latches that are
+    /// ordered behind its own.
     pub(crate) fn settled(&self) -> Head<S> {
         let backoff = Backoff::new();
         loop {
@@ -225,14 +229,15 @@ impl<S: Scheme> Record<S> {
         }
     }
 
-    /// The head for a reader: schemes whose readers judge versions themselves do not wait for latches.
+    /// Returns the head for a reader. Schemes whose readers check versions themselves do not wait for latches.
     pub(crate) fn to_read(&self) -> Head<S> {
         if S::LINKS { self.head() } else { self.settled() }
     }
 
-    /// Makes the record the thread's to write, until [`disown`](Self::disown); returns whether it was not before.
+    /// Gives the thread the sole right to write the record, until [`disown`](Self::disown). Returns whether the thread
+    /// did not have the right before.
     pub(crate) fn own(&self, thread: u32) -> Result<bool, Conflict> {
-        // Acquire: what the last owner did is seen, its commit's stamp included.
+        // Acquire: the thread sees all that the last owner did, its commit's stamp included.
         match self.owner.compare_exchange(0, thread, Ordering::Acquire, Ordering::Relaxed) {
             Ok(_) => Ok(true),
             Err(owner) if owner == thread => Ok(false),
@@ -248,15 +253,16 @@ impl<S: Scheme> Record<S> {
         self.owner.store(0, Ordering::Release);
     }
 
-    /// Keeps the record in its index until [`let_go`](Self::let_go), if it is not dead: to be looked at after the call.
+    /// Keeps the record in its index until [`let_go`](Self::let_go), if it is not dead. The caller checks after the
+    /// call whether it is.
     pub(crate) fn hold(&self) {
         self.holds.fetch_add(1, Ordering::Relaxed);
-        // With the one in `Tree::unlink`, which comes between its latch and its look at `holds`.
+        // Pairs with the fence in `Tree::unlink` between the latch and the load of `holds`.
         fence(Ordering::SeqCst);
     }
 
     pub(crate) fn let_go(&self) {
-        // Release: the unlinker sees what the holder did.
+        // Release: the unlinker sees all that the holder did.
         self.holds.fetch_sub(1, Ordering::Release);
     }
 
@@ -272,7 +278,7 @@ impl<S: Scheme> Record<S> {
                 return None;
             }
             let latched = head.0.map_addr(|address| address | LATCHED);
-            // Acquire: the next holder sees what the last one did. (What follows a latch in commits is behind a SeqCst fence.)
+            // Acquire: the holder sees all that the last holder did. (In commits a SeqCst fence follows the latch.)
             if self.head.compare_exchange(head.0, latched, Ordering::Acquire, Ordering::Relaxed).is_ok() {
                 archipelago_platform::hint::point("txn::latched");
                 return Some(Latch { record: self, version: head.version() });
@@ -288,7 +294,7 @@ pub(crate) struct Latch<'r, S: Scheme> {
 }
 
 impl<'r, S: Scheme> Latch<'r, S> {
-    /// The head's version.
+    /// Returns the head's version.
     pub(crate) fn version(&self) -> *mut Version<S> {
         self.version
     }
@@ -297,20 +303,20 @@ impl<'r, S: Scheme> Latch<'r, S> {
         self.record
     }
 
-    /// Keeps the record in its index until [`let_go`](Record::let_go). Without [`hold`](Record::hold)'s fence: an unlinker that
-    /// latches the record later sees what was done under this latch.
+    /// Keeps the record in its index until [`let_go`](Record::let_go). Without [`hold`](Record::hold)'s fence: an
+    /// unlinker that latches the record later sees all that was done under this latch.
     pub(crate) fn hold(&self) {
         self.record.holds.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Makes `version` the head, still latched, before the version that was.
+    /// Makes `version` the head, which stays latched, with the previous version as its older one.
     pub(crate) fn install(&mut self, version: *mut Version<S>) {
         // SAFETY: the version is the caller's, alive and unpublished.
         unsafe { (*version).older.store(self.version, Ordering::Relaxed) };
         self.version = version;
     }
 
-    /// Makes `version` the head, and forgets the one that was: returns it.
+    /// Makes `version` the head, without an older version. Returns the previous head's version.
     pub(crate) fn replace(&mut self, version: *mut Version<S>) -> *mut Version<S> {
         core::mem::replace(&mut self.version, version)
     }
@@ -325,16 +331,17 @@ impl<'r, S: Scheme> Latch<'r, S> {
 
 impl<S: Scheme> Drop for Latch<'_, S> {
     fn drop(&mut self) {
-        // Release: publishes the version, and all that its transaction did before.
+        // Release: publishes the version, and all earlier writes of its transaction.
         self.record.head.store(self.version, Ordering::Release);
     }
 }
 
-/// The origin of all records of an index, in schemes that write nothing into it; null in others, whose records have their own.
+/// The common origin of an index's records, in schemes that write nothing into origins; null in the others, where each
+/// record has its own.
 pub(crate) struct Origin<S: Scheme>(*mut Version<S>, unsafe fn(*mut Version<S>));
 
 impl<S: Scheme> Origin<S> {
-    /// Of an index that leads to `P`.
+    /// Makes the origin of an index with the content `P`.
     pub(crate) fn new<P: Payload>() -> Self {
         let own = S::MARKS_ORIGINS;
         let version = if own { core::ptr::null_mut() } else { Full::<P, S>::of(None, Full::<P, S>::SHARED) };
@@ -345,13 +352,13 @@ impl<S: Scheme> Origin<S> {
 impl<S: Scheme> Drop for Origin<S> {
     fn drop(&mut self) {
         if !self.0.is_null() {
-            // SAFETY: made by `new` of this type; the index goes, and all its records have gone.
+            // SAFETY: made by `new` of this type; the index is being dropped, and all its records have been freed.
             unsafe { (self.1)(self.0) };
         }
     }
 }
 
-/// A record of an index with keys `K` that lead to `P`.
+/// A record of an index with the keys `K` and the content `P`.
 #[repr(C)]
 pub struct Keyed<K, P, S: Scheme> {
     record: Record<S>,
@@ -360,7 +367,8 @@ pub struct Keyed<K, P, S: Scheme> {
 }
 
 impl<K, P, S: Scheme> Keyed<K, P, S> {
-    /// A record whose key has not been committed to, held by its maker: nothing takes it out before that has written it.
+    /// Makes a record to which nothing has been committed. The caller has a hold on it, so no thread unlinks it before
+    /// the caller has written it.
     pub(crate) fn boxed(key: K, origin: &Origin<S>, memory: &Memory) -> *mut Self
     where
         P: Payload,
@@ -387,7 +395,7 @@ impl<K, P, S: Scheme> Keyed<K, P, S> {
     /// Frees a record and all its versions.
     ///
     /// # Safety
-    /// It came from `boxed`, and no thread uses it or anything lent from it.
+    /// The record was made by `boxed`, and no thread uses it or a reference into it.
     pub(crate) unsafe fn free(this: *mut Self, memory: &Memory) {
         memory.subtract(size_of::<Self>);
         // SAFETY: the caller's promise.

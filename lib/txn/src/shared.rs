@@ -1,4 +1,4 @@
-//! What all handles of a database share.
+//! The state that all handles of a database share.
 
 use core::any::Any;
 
@@ -19,21 +19,22 @@ use crate::scheme::{Scheme, linger};
 use crate::tree::Home;
 
 pub struct Shared<S: Scheme> {
-    /// In a place of its own, to which indexes refer; freed by drop.
+    /// In an allocation of its own, to which indexes have pointers; freed by drop.
     home: *mut Home<S>,
     arrivals: AtomicU64,
-    /// A transaction that has begun anew often is under way.
+    /// Whether a transaction that has been retried often has the turn.
     turn: AtomicBool,
     /// By thread slot: whether the thread is in a transaction.
     inside: PerThread<AtomicBool>,
-    /// What transactions refer to without counting.
+    /// The tables, to which transactions refer without counting references.
     tables: Mutex<Vec<Arc<dyn Any + Send + Sync>>>,
     log: OnceLock<Log<S>>,
-    /// By thread slot, of a database with a log: 0, or an epoch that was the clock's before the commit latched anything.
+    /// By thread slot, in a database with a log: 0, or while the thread commits, the clock's epoch before the commit
+    /// latched anything.
     committing: PerThread<CachePadded<AtomicU64>>,
 }
 
-// SAFETY: the home, which is all that is not `Send` and `Sync` by itself, is shared by threads and owned by this.
+// SAFETY: only the home is not `Send` and `Sync` by itself; threads may share it, and this value owns it.
 unsafe impl<S: Scheme> Send for Shared<S> {}
 // SAFETY: as above.
 unsafe impl<S: Scheme> Sync for Shared<S> {}
@@ -61,31 +62,31 @@ impl<S: Scheme> Shared<S> {
         self.log.get()
     }
 
-    /// From now on commits are logged. There are no transactions yet.
+    /// Starts the logging of commits. No transaction has begun yet.
     #[cfg(all(feature = "durable", not(archipelago_sim)))]
     pub(crate) fn start_log(&self, log: Log<S>) {
         assert!(self.log.set(log).is_ok(), "a database has one log");
     }
 
-    /// Says that this thread is going to commit something that is logged, until the result is dropped. A SeqCst fence and the
-    /// load of the commit's epoch follow.
+    /// Announces, until the result is dropped, that this thread makes a commit that is logged. The caller then passes a
+    /// SeqCst fence and loads the commit's epoch.
     pub(crate) fn step_up(&self) -> Committing<'_> {
         let cell = self.committing.get_or(thread::slot().index, || CachePadded::new(AtomicU64::new(0)));
         cell.store(self.epochs().now(), Ordering::Relaxed);
         Committing(cell)
     }
 
-    /// Ends the epoch of the clock and returns it when the log has all commits of it and of those before.
+    /// Ends the clock's epoch, and returns it once the log has all commits of this and earlier epochs.
     ///
-    /// A commit says that it is committing, passes a SeqCst fence and loads its epoch; this advances the clock, passes a fence
-    /// and looks who is committing. So either the commit gets a later epoch, or it is seen here and waited for: until it has
-    /// appended to the log or given up.
+    /// A commit announces itself, passes a SeqCst fence and loads its epoch. This method advances the clock, passes a
+    /// fence and loads the announcements. So either the commit gets a later epoch, or this method sees the commit and
+    /// waits until it has appended to the log or failed.
     #[cfg(all(feature = "durable", not(archipelago_sim)))]
     pub(crate) fn seal(&self) -> u64 {
         let sealed = self.epochs().advance();
         for cell in self.committing.iter() {
             let backoff = Backoff::new();
-            // Acquire: with the Release of `Committing`'s drop, after the append.
+            // Acquire: pairs with the Release of `Committing`'s drop, after the append.
             while (1..=sealed).contains(&cell.load(Ordering::Acquire)) {
                 backoff.wait();
             }
@@ -94,7 +95,7 @@ impl<S: Scheme> Shared<S> {
     }
 
     pub(crate) fn home(&self) -> &Home<S> {
-        // SAFETY: there until the drop.
+        // SAFETY: the home lives until the drop.
         unsafe { &*self.home }
     }
 
@@ -102,9 +103,10 @@ impl<S: Scheme> Shared<S> {
         &self.home().epochs
     }
 
-    /// Of a database that nothing refers to yet.
+    /// Returns the epochs of a database to which no table refers yet.
     pub(crate) fn epochs_mut(&mut self) -> &mut Epochs<S> {
-        // SAFETY: there until the drop; each table has a reference to this, so no table is there, and no transaction.
+        // SAFETY: there until the drop; each table has a reference to this value, so no table exists, and no
+        // transaction.
         unsafe { &mut (*self.home).epochs }
     }
 
@@ -113,23 +115,23 @@ impl<S: Scheme> Shared<S> {
         self.tables.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(table);
     }
 
-    /// The next number of a transaction, in the schemes to which its age matters.
+    /// Returns a transaction's arrival number, in schemes that use transactions' ages.
     pub(crate) fn arrive(&self) -> u64 {
         if S::AGES { self.arrivals.fetch_add(1, Ordering::Relaxed) } else { 0 }
     }
 
-    /// Waits until no other transaction that has begun anew often is under way, or a while; in the former case none is until the
-    /// result is dropped.
+    /// Waits, for a bounded time, until no other transaction has the turn. If it then gets the turn, no other
+    /// transaction gets it until the result is dropped.
     pub(crate) fn take_turn(&self) -> Option<Turn<'_>> {
-        // Relaxed: it excludes nothing, and publishes nothing.
+        // Relaxed: the turn protects no data and publishes none.
         let take = || !self.turn.load(Ordering::Relaxed) && !self.turn.swap(true, Ordering::Relaxed);
         linger(take).then(|| Turn(&self.turn))
     }
 
-    /// Says that this thread is in a transaction until the result is dropped.
+    /// Marks this thread as being in a transaction until the result is dropped.
     ///
     /// # Panics
-    /// If it is in one of this database.
+    /// If the thread is already in a transaction of this database.
     pub(crate) fn step_inside(&self) -> Inside<'_> {
         let flag = self.inside.get_or(thread::slot().index, || AtomicBool::new(false));
         let inside = flag.swap(true, Ordering::Relaxed);
@@ -137,34 +139,35 @@ impl<S: Scheme> Shared<S> {
         Inside(flag)
     }
 
-    /// Closes a snapshot, and frees what was kept for it alone. Nothing is latched, and the caller is in no transaction, or at
-    /// its end.
+    /// Closes a snapshot, and frees the versions that were kept for it alone. The caller holds no latch, and is in no
+    /// transaction or at a transaction's end.
     pub(crate) fn close(&self, snapshot: u64) {
-        // Before the snapshot is closed: from then on any thread may free what was kept for it, and take the records out.
+        // The guard begins before the snapshot is closed: from the closing on any thread may free the versions that
+        // were kept for it, and unlink their records.
         let guard = self.home().domain.pin();
         let kept = self.epochs().close(snapshot);
         if kept.is_empty() {
             return;
         }
         let mut dropped = Vec::new();
-        // Running transactions free themselves what they need.
+        // Versions that running transactions need are freed after these.
         let needs = Needs::above(self.epochs().horizon());
         for kept in kept {
-            // SAFETY: a version of the record was kept for the snapshot, so it was linked when the guard began. Indexes are
-            // there while the database is.
+            // SAFETY: a version of the record was kept for the snapshot, so it was linked when the guard began. Indexes
+            // live as long as the database.
             let (record, tree) = unsafe { (&*kept.record, &*kept.tree) };
             if let Some(latch) = record.latch() {
                 self.epochs().prune(&latch, kept.tree, &needs, &mut dropped);
             }
-            // SAFETY: found alive inside of the guard.
+            // SAFETY: found alive inside the guard.
             unsafe { tree.unlink(record, &guard) };
-            // SAFETY: they were taken out of the chain under the latch.
+            // SAFETY: they were unlinked from the chain under the latch.
             dropped.drain(..).for_each(|version| unsafe { record::retire(&guard, version, &self.home().memory) });
         }
     }
 }
 
-/// With many versions what is replaced waits for two grace periods, so that bags are smaller.
+/// In multi-version schemes replaced versions wait for two grace periods, so garbage bags are smaller.
 fn domain<S: Scheme>() -> Domain {
     let domain = Domain::new();
     if S::VERSIONS { domain.with_bag_bytes(16 << 10) } else { domain }
@@ -196,9 +199,10 @@ impl Drop for Turn<'_> {
 
 impl<S: Scheme> Drop for Shared<S> {
     fn drop(&mut self) {
-        // Removals in their grace period refer to indexes, which go with `tables`: after this.
+        // Removals in their grace period refer to indexes, which are dropped with `tables`, after this.
         self.home().closing.store(true, Ordering::Relaxed);
-        // SAFETY: it came from a box, and no transaction is left. (`Typed::due` looks at `closing` only, beside the domain.)
+        // SAFETY: the home came from a box, and no transaction is left. (`Typed::due` reads only `closing` beside the
+        // domain.)
         unsafe {
             (*self.home).domain.drain_all();
             drop(Box::from_raw(self.home));

@@ -1,4 +1,4 @@
-//! What a reader sees: one text of look-ups and ranges for transactions and snapshots.
+//! Look-ups and ranges, in one implementation for transactions and snapshots.
 
 use core::ops::Bound;
 
@@ -14,15 +14,15 @@ use crate::scheme::{Conflict, Mode, Scheme};
 use crate::tree::{Bounds, Found, Typed};
 use crate::work::{Look, Place, Work};
 
-/// A transaction, or a snapshot.
+/// A reader: a transaction or a snapshot.
 pub(crate) trait Sight<S: Scheme> {
-    /// What the reader sees at a record that it has found inside of its section.
+    /// Returns what the reader sees at a record that it has found inside its section.
     fn see(&mut self, place: Place<S>) -> Result<Look<S>, Conflict>;
 
-    /// Notes what is absent.
+    /// Notes a gap.
     fn miss(&mut self, gap: &mut dyn FnMut() -> Box<dyn Gap<S>>);
 
-    /// Says that a secondary index leads to a row that is not there.
+    /// Returns the error for an entry of a secondary index whose row is absent.
     fn torn(&mut self) -> Conflict;
 }
 
@@ -41,7 +41,7 @@ impl<S: Scheme> Sight<S> for Work<'_, S> {
     }
 }
 
-/// A snapshot's view. The caller is in the database's domain.
+/// A snapshot as a reader. The caller is in a section of the database's domain.
 pub(crate) struct View<'e, S: Scheme> {
     pub(crate) moment: u64,
     pub(crate) epochs: &'e Epochs<S>,
@@ -65,10 +65,10 @@ impl<S: Scheme> Sight<S> for View<'_, S> {
     }
 }
 
-/// The payload of a version that may be null.
+/// Returns the payload of a version, or `None` if the version is null.
 ///
 /// # Safety
-/// As for [`Full::payload`], if it is not.
+/// As for [`Full::payload`], if the version is not null.
 pub(crate) unsafe fn payload<'g, P: Payload, S: Scheme>(version: *mut Version<S>) -> Option<&'g P> {
     // SAFETY: the caller's promise.
     if version.is_null() { None } else { unsafe { Full::<P, S>::payload(version) } }
@@ -78,11 +78,11 @@ pub(crate) fn place<M: Kind, K: KeyPart, P: Payload, S: Scheme>(
     tree: *const Typed<M, K, P, S>,
     found: Found<'_, K, P, S>,
 ) -> Place<S> {
-    // The whole record's provenance: what unlinks goes back to it.
+    // The pointer has the whole record's provenance, since unlinking casts it back.
     Place { record: core::ptr::from_ref::<Keyed<K, P, S>>(found).cast::<Record<S>>(), tree }
 }
 
-/// Looks a key up. What is lent is there for `'g`: the reader's section, or its snapshot.
+/// Looks a key up. The result is valid for `'g`: the reader's section, or its snapshot.
 pub(crate) fn get<'g, M: Kind, K: KeyPart, P: Payload, S: Scheme>(
     sight: &mut dyn Sight<S>,
     tree: &Typed<M, K, P, S>,
@@ -91,7 +91,7 @@ pub(crate) fn get<'g, M: Kind, K: KeyPart, P: Payload, S: Scheme>(
     see(sight, tree, key, tree.find(key))
 }
 
-/// Looks several keys up. The memory accesses of one overlap those of the others: of the map, of records, and of rows.
+/// Looks several keys up. Their accesses to the map, to records and to rows overlap.
 pub(crate) fn get_many<'g, M: Kind, K: KeyPart, P: Payload, S: Scheme>(
     sight: &mut dyn Sight<S>,
     tree: &Typed<M, K, P, S>,
@@ -103,7 +103,7 @@ pub(crate) fn get_many<'g, M: Kind, K: KeyPart, P: Payload, S: Scheme>(
     keys.iter().zip(found).map(|(key, found)| see(sight, tree, key, found)).collect()
 }
 
-/// What the reader sees of a key, of which the map has a record or none.
+/// Returns what the reader sees of a key, for which the map has a record or none.
 fn see<'g, M: Kind, K: KeyPart, P: Payload, S: Scheme>(
     sight: &mut dyn Sight<S>,
     tree: &Typed<M, K, P, S>,
@@ -116,26 +116,26 @@ fn see<'g, M: Kind, K: KeyPart, P: Payload, S: Scheme>(
         // SAFETY: a version of this index that the reader sees.
         return Ok(unsafe { payload::<P, S>(version) });
     }
-    // A dead record, too, says that the key was absent at a moment since the look-up. To look up again instead would never end
-    // beside a transaction that links a record, gives up and takes it out again and again.
+    // A dead record, too, proves that the key was absent at a moment since the look-up. Retrying the look-up instead
+    // might never end, if another transaction keeps linking a record, giving up, and unlinking it.
     sight.miss(&mut || Box::new(Point { tree, key: key.clone() }));
     Ok(None)
 }
 
-/// Records that a cursor fetches first, and at most.
+/// How many records a cursor fetches at first, and at most.
 const BATCH: (usize, usize) = (4, 128);
 
 /// A walk over a range of an index.
 pub(crate) struct Cursor<M: Kind, K: KeyPart, P, S: Scheme> {
     tree: *const Typed<M, K, P, S>,
-    /// What is left.
+    /// The rest of the range.
     bounds: Bounds<K>,
     backwards: bool,
     limit: usize,
     done: bool,
 }
 
-/// A key and a bound as they are in an index, cloned.
+/// Clones a range's bounds.
 fn owned<K: Clone>(bounds: (Bound<&K>, Bound<&K>)) -> Bounds<K> {
     (bounds.0.cloned(), bounds.1.cloned())
 }
@@ -145,12 +145,12 @@ impl<M: Kind, K: KeyPart, P: Payload, S: Scheme> Cursor<M, K, P, S> {
         Self { tree, bounds: owned(bounds), backwards, limit: BATCH.0, done: false }
     }
 
-    /// The next payloads; `None` at the end.
+    /// Returns the next payloads, or `None` at the end.
     fn batch<'g>(&mut self, sight: &mut dyn Sight<S>) -> Result<Option<Vec<&'g P>>, Conflict> {
         if self.done {
             return Ok(None);
         }
-        // SAFETY: indexes are there while readers are.
+        // SAFETY: indexes live as long as their readers.
         let tree = unsafe { &*self.tree };
         let (found, done) = tree.batch(&self.bounds, self.limit, self.backwards);
         (self.done, self.limit) = (done, BATCH.1.min(self.limit * 2));
@@ -184,7 +184,7 @@ impl<M: Kind, K: KeyPart, P: Payload, S: Scheme> Cursor<M, K, P, S> {
 
 /// A walk over rows, by any index.
 pub(crate) trait Walk<'g, R, S: Scheme> {
-    /// The next rows, perhaps none; `None` at the end.
+    /// Returns the next rows, perhaps an empty list, or `None` at the end.
     fn rows(&mut self, sight: &mut dyn Sight<S>) -> Result<Option<Vec<&'g R>>, Conflict>;
 }
 
@@ -194,10 +194,10 @@ impl<'g, M: Kind, K: KeyPart, R: Payload, S: Scheme> Walk<'g, R, S> for Cursor<M
     }
 }
 
-/// What an entry of a secondary index leads to: the record of its row.
+/// The link of an entry of a secondary index: the record of its row.
 ///
-/// An entry that a reader sees leads to a record that is there: both were committed together, and neither is freed while the
-/// reader may see its version.
+/// An entry that a reader sees leads to a record that is alive: entry and row were committed together, and neither is
+/// freed while the reader may see its version.
 pub struct Link<K, R, S: Scheme>(pub(crate) *const Keyed<K, R, S>);
 
 impl<K, R, S: Scheme> Clone for Link<K, R, S> {
@@ -219,7 +219,7 @@ unsafe impl<K, R, S: Scheme> Send for Link<K, R, S> {}
 // SAFETY: as above.
 unsafe impl<K, R, S: Scheme> Sync for Link<K, R, S> {}
 
-/// A walk over a secondary index, and on to the rows.
+/// A walk over a secondary index that follows the links to the rows.
 pub(crate) struct Linked<M: Kind, E: KeyPart, N: Kind, K: KeyPart, R, S: Scheme> {
     pub(crate) entries: Cursor<M, E, Link<K, R, S>, S>,
     pub(crate) rows: *const Typed<N, K, R, S>,

@@ -10,8 +10,9 @@ use crate::table::{Index, Row, Table};
 
 /// All tables as they were at one moment: see [`Database::snapshot`](crate::Database::snapshot).
 ///
-/// It never fails, never makes a transaction wait or begin anew, and waits only for commits that are just being installed. What
-/// it lends is valid as long as it is open. It may be sent to other threads and used by several at once.
+/// A snapshot never fails, never makes a transaction wait or retry, and waits only for commits that are being
+/// installed. References that it returns are valid as long as it is open. It may be sent to other threads and used by
+/// several at once.
 ///
 /// # Panics
 /// All methods: if the table is another database's, or has no such index.
@@ -39,42 +40,44 @@ impl<'d, S: Scheme> Snapshot<'d, S> {
         self.moment
     }
 
-    /// All rows of a table of the database.
+    /// Returns all rows of a table of the database.
     #[cfg(all(feature = "durable", not(archipelago_sim)))]
     pub(crate) fn rows<R: Row>(&self, core: &crate::table::Core<R, S>) -> SnapshotRows<'_, R, S> {
         SnapshotRows::new(self.shared, self.moment, core.walk(&.., false))
     }
 
-    /// The row with this primary key.
+    /// Returns the row with this primary key.
     pub fn get<R: Row>(&self, table: &Table<R, S>, key: &R::Key) -> Option<&R> {
         let core = table.core(self.shared);
         let _guard = self.shared.home().domain.pin();
         sight::get(&mut View { moment: self.moment, epochs: self.shared.epochs() }, &core.rows, key).expect(CALM)
     }
 
-    /// The rows with these primary keys, in their order. Faster than one by one, as [`Tx::get_many`](crate::Tx::get_many).
+    /// Returns the rows with these primary keys, in the order of the keys. This is faster than single look-ups, as
+    /// [`Tx::get_many`](crate::Tx::get_many).
     pub fn get_many<R: Row>(&self, table: &Table<R, S>, keys: &[R::Key]) -> Vec<Option<&R>> {
         let core = table.core(self.shared);
         let _guard = self.shared.home().domain.pin();
         sight::get_many(&mut View { moment: self.moment, epochs: self.shared.epochs() }, &core.rows, keys).expect(CALM)
     }
 
-    /// The first row with this key of the index `I`: the only one, if the index is unique.
+    /// Returns the first row with this key of the index `I`, which is the only one if the index is unique.
     pub fn get_by<I: Index>(&self, table: &Table<I::Row, S>, key: &I::Key) -> Option<&I::Row> {
         self.range_by::<I>(table, key.clone()..=key.clone()).next()
     }
 
-    /// The rows whose primary keys are in a range, ascending.
+    /// Returns the rows whose primary keys are in a range, ascending.
     pub fn range<R: Row>(&self, table: &Table<R, S>, range: impl RangeBounds<R::Key>) -> SnapshotRows<'_, R, S> {
         SnapshotRows::new(self.shared, self.moment, table.core(self.shared).walk(&range, false))
     }
 
-    /// The rows whose primary keys are in a range, descending.
+    /// Returns the rows whose primary keys are in a range, descending.
     pub fn range_rev<R: Row>(&self, table: &Table<R, S>, range: impl RangeBounds<R::Key>) -> SnapshotRows<'_, R, S> {
         SnapshotRows::new(self.shared, self.moment, table.core(self.shared).walk(&range, true))
     }
 
-    /// The rows whose keys of the index `I` are in a range, ascending. Rows with the same key come in no particular order.
+    /// Returns the rows whose keys of the index `I` are in a range, ascending. The order of rows with the same key is
+    /// unspecified.
     pub fn range_by<I: Index>(
         &self,
         table: &Table<I::Row, S>,
@@ -83,7 +86,7 @@ impl<'d, S: Scheme> Snapshot<'d, S> {
         SnapshotRows::new(self.shared, self.moment, table.core(self.shared).walk_by::<I>(&range, false))
     }
 
-    /// The rows whose keys of the index `I` are in a range, descending.
+    /// Returns the rows whose keys of the index `I` are in a range, descending.
     pub fn range_by_rev<I: Index>(
         &self,
         table: &Table<I::Row, S>,
@@ -99,7 +102,7 @@ impl<S: Scheme> Drop for Snapshot<'_, S> {
     }
 }
 
-/// An iterator over the rows of a snapshot. It holds back no memory between its steps.
+/// An iterator over the rows of a snapshot. Between its steps it delays no reclamation.
 pub struct SnapshotRows<'s, R, S: Scheme> {
     shared: &'s Shared<S>,
     moment: u64,
@@ -127,7 +130,7 @@ impl<'s, R, S: Scheme> Iterator for SnapshotRows<'s, R, S> {
             if let Some(row) = self.ahead.next() {
                 return Some(row);
             }
-            // Versions that the snapshot sees stay when the section has ended.
+            // Versions that the snapshot sees stay alive after the section has ended.
             let _guard = self.shared.home().domain.pin();
             match self.walk.as_mut()?.rows(&mut View { moment: self.moment, epochs: self.shared.epochs() }).expect(CALM)
             {

@@ -59,11 +59,12 @@ pub trait Row: Clone + Send + Sync + 'static {
     /// The secondary indexes: `()`, or a tuple of up to six.
     type Indexes: Indexes<Self>;
 
-    /// The row's primary key. Pure: it says the same of equal rows, always.
+    /// Returns the row's primary key. The method is pure: it always returns equal keys for equal rows.
     fn key(&self) -> Self::Key;
 
-    /// Bytes that the row owns outside of itself (strings' and vectors'), for [`Database::limited`](crate::Database::limited), which
-    /// alone asks for them: 0, unless a row says more. Pure; an estimate will do.
+    /// Returns how many bytes the row owns on the heap (by strings and vectors). Only
+    /// [`Database::limited`](crate::Database::limited) uses it. The default is 0. The method is pure; an estimate
+    /// suffices.
     fn heap_bytes(&self) -> usize {
         0
     }
@@ -80,16 +81,16 @@ pub trait Index: Sized + 'static {
     /// The table's rows.
     type Row: Row;
 
-    /// What rows are found by.
+    /// The type of the index's keys.
     type Key: KeyPart;
 
     /// The map: one of [`on`](crate::on).
     type Map: Kind;
 
-    /// Whether no two rows may have the same key.
+    /// Whether two rows must not have the same key.
     const UNIQUE: bool = false;
 
-    /// The row's key in this index. Pure: it says the same of equal rows, always.
+    /// Returns the row's key in this index. The method is pure: it always returns equal keys for equal rows.
     fn key(row: &Self::Row) -> Self::Key;
 }
 
@@ -99,7 +100,7 @@ pub trait Indexes<R: Row>: sealed::Sealed {
     fn build<S: Scheme>(home: &Builder<'_, S>) -> Vec<Box<dyn Secondary<R, S>>>;
 }
 
-/// Where an index is made.
+/// What an index needs to be made.
 pub struct Builder<'h, S: Scheme>(pub(crate) &'h Home<S>);
 
 mod sealed {
@@ -150,16 +151,16 @@ impl<R: Row, S: Scheme> Table<R, S> {
         Self { shared: shared.clone(), core }
     }
 
-    /// What the table has, as logs know it.
+    /// Returns the table's interface for logs.
     #[cfg(all(feature = "durable", not(archipelago_sim)))]
     pub(crate) fn shared_core(&self) -> Arc<Core<R, S>> {
         self.core.clone()
     }
 
-    /// What the table has.
+    /// Returns the table's indexes.
     ///
     /// # Panics
-    /// If it is another database's.
+    /// If the table belongs to another database.
     pub(crate) fn core(&self, shared: &Shared<S>) -> &Core<R, S> {
         assert!(core::ptr::eq(&raw const *self.shared, shared), "the table is of another database");
         &self.core
@@ -174,7 +175,7 @@ pub(crate) struct Core<R: Row, S: Scheme> {
     pub(crate) indexes: Vec<Box<dyn Secondary<R, S>>>,
 }
 
-/// The keys of a range's bounds.
+/// Returns the bounds of a range, with references to its keys.
 fn bounds<K>(range: &impl RangeBounds<K>) -> (Bound<&K>, Bound<&K>) {
     (range.start_bound(), range.end_bound())
 }
@@ -184,7 +185,7 @@ impl<R: Row, S: Scheme> Core<R, S> {
         Box::new(Cursor::new(&self.rows, bounds::<R::Key>(range), backwards))
     }
 
-    /// A walk by the index `I`.
+    /// Begins a walk by the index `I`.
     ///
     /// # Panics
     /// If the table has no such index.
@@ -207,27 +208,27 @@ impl<R: Row, S: Scheme> Core<R, S> {
     }
 }
 
-/// A bound among entries that begin with its key: with the record's number `with` the key's own are inside, with `without` they
-/// are not.
+/// Returns the bound of a range of entries for a bound of a range of keys. An entry is a key and its record's number.
+/// The number `with` includes the entries of the bound's key, and the number `without` excludes them.
 fn beyond<K: Clone>(bound: Bound<&K>, with: u64, without: u64) -> Bound<(K, u64)> {
     match bound {
         Bound::Included(key) => Bound::Included((key.clone(), with)),
-        // No record has the number 0 or the greatest one.
+        // No record has the least number, 0, or the greatest one.
         Bound::Excluded(key) => Bound::Excluded((key.clone(), without)),
         Bound::Unbounded => Bound::Unbounded,
     }
 }
 
-/// A record to be written, and what is there.
+/// A record to be written, and the version that the transaction sees.
 pub struct Slot<S: Scheme> {
     pub(crate) place: Place<S>,
     pub(crate) seen: *mut Version<S>,
 }
 
-/// A record that was looked for to be written, twice: with its types and without.
+/// A record that is to be written, with its types and without.
 type Claimed<'t, K, P, S> = (Found<'t, K, P, S>, Slot<S>);
 
-/// Looks for the record of a key, to write it; links one if there is none.
+/// Looks up the record of a key, to write it, and links one if none exists.
 pub(crate) fn claim<'t, M: Kind, K: KeyPart, P: Payload, S: Scheme>(
     work: &mut Work<'t, S>,
     tree: &Typed<M, K, P, S>,
@@ -246,7 +247,7 @@ pub(crate) fn claim<'t, M: Kind, K: KeyPart, P: Payload, S: Scheme>(
     }
 }
 
-/// A secondary index, without its key.
+/// A secondary index, without the type of its key.
 pub trait Secondary<R: Row, S: Scheme>: Send + Sync {
     #[doc(hidden)]
     fn index(&self) -> TypeId;
@@ -257,18 +258,18 @@ pub trait Secondary<R: Row, S: Scheme>: Send + Sync {
     /// Returns whether both rows have the same key.
     #[doc(hidden)]
     fn is_same(&self, one: &R, other: &R) -> bool;
-    /// Looks for the entry of a row, to write it; returns whether there is one, too.
+    /// Looks up the entry of a row, to write it. Returns also whether the entry exists.
     #[doc(hidden)]
     fn claim(&self, work: &mut Work<'_, S>, row: &R, link: LinkTo<R, S>) -> Result<(Slot<S>, bool), Conflict>;
-    /// Writes an entry, or that there is none.
+    /// Writes an entry or its removal.
     #[doc(hidden)]
     fn stage(&self, work: &mut Work<'_, S>, slot: Slot<S>, link: Option<LinkTo<R, S>>);
-    /// Puts the entry of a row that was restored; returns whether its key was free. There are no transactions yet.
+    /// Adds the entry of a restored row. Returns whether its key was free. No transaction has begun yet.
     #[doc(hidden)]
     fn restore(&self, row: &R, link: LinkTo<R, S>) -> bool;
 }
 
-/// How entries are told apart.
+/// How entries are distinguished.
 trait Kept<K: KeyPart>: Send + Sync + 'static {
     type Entry: KeyPart;
     fn entry(key: K, record: u64) -> Self::Entry;
@@ -284,7 +285,7 @@ impl<K: KeyPart> Kept<K> for One {
     }
 }
 
-/// By their keys and rows: a row's number is its record's address, which is its own while the row is there for any reader.
+/// By their keys and rows: a row's number is its record's address, which is unique as long as any reader sees the row.
 struct Each;
 
 impl<K: KeyPart> Kept<K> for Each {

@@ -1,27 +1,31 @@
 //! An index: a map from keys to records, by any of the workspace's ordered maps.
 //!
-//! Primary and secondary indexes are the same thing: a primary index leads to rows, a secondary one to the records of
-//! rows. So an entry of a secondary index is a record as well: locked, validated, versioned and rolled back as rows are.
+//! Primary and secondary indexes have the same structure: the content of a primary index is rows, that of a secondary
+//! one is links to rows' records. So an entry of a secondary index is a record as well: it is locked, validated,
+//! versioned and rolled back as rows are.
 //!
 //! # Absence
-//! Who inserts links a record with an origin first, and commits a version to it later. Who has found a key absent, or a range
-//! to have certain records, looks again when it commits, after it has latched what it writes: records that were not there
-//! before must have an origin as their head, not latched by another. Of two transactions that insert into what the other has
-//! found empty, each latches, passes a SeqCst fence and looks again: one of them, at least, finds the other's latch.
+//! An insert first links a record with an origin, and its commit installs a version later. A transaction that has found
+//! a key absent, or has read a range, looks the gap up again at its commit, after it has latched its records: the head
+//! of each new record must be an origin that no other transaction has latched. If two transactions insert into each
+//! other's gaps, each latches, passes a SeqCst fence and looks again. So at least one of them finds the other's latch.
 //!
-//! What was inserted and removed again in the meantime must be noticed, too. So a removed record stays linked until a grace
-//! period after the removal's commit is over (it holds the record): each transaction that began before the commit finds the
-//! record, with a version that is no origin. A record with an origin was never committed to, and may go at once.
+//! A row that was inserted and removed in the meantime must be noticed, too. So a removed record stays linked until a
+//! grace period after the removal's commit is over (the removal holds the record). Each transaction that began before
+//! the commit finds the record, with a version that is not an origin. A record with an origin has never been committed
+//! to, and may be unlinked at once.
 //!
 //! # Unlinking
-//! Under the record's latch, when its head is absent, nothing is kept for snapshots, no removal in its grace period and no
-//! transaction that is to write it holds the record, and none has its lock. (Otherwise a transaction would lose sight of what
-//! it wrote itself.) A transaction that is to write a record with a row does not hold it: should another remove the row, that
-//! removal's grace period lasts longer than the transaction. A transaction that takes a lock, or a hold since there is no row,
-//! looks at the head afterwards, with a SeqCst fence between, and
-//! the unlinker at both after its latch, with one too; so one of them notices. Each transaction tries, when it has ended, for
-//! all records that it locked or held; removals for themselves when their grace period ends; snapshots for what was kept for
-//! them.
+//! A record is unlinked under its latch. The conditions are: its head says that the key is absent; no version is kept
+//! for snapshots; no removal in its grace period and no transaction that is to write the record holds it; and no
+//! transaction has its lock. (Otherwise a transaction could no longer find what it wrote itself.) A transaction that is
+//! to write a record with a row does not need a hold: if another transaction removes the row, the removal's grace
+//! period lasts longer than the first transaction.
+//!
+//! A transaction that takes a lock, or a hold since the record has no row, then passes a SeqCst fence and loads the head. The
+//! unlinker latches, passes a SeqCst fence, and loads lock and holds. So one of the two notices the other. Unlinking is tried by
+//! each transaction at its end, for all records that it locked or held; by each removal when its grace period ends; and by each
+//! snapshot at its end, for the records in its list.
 
 use core::ops::{Bound, ControlFlow};
 use core::ptr;
@@ -37,46 +41,47 @@ use crate::memory::{Memory, Payload};
 use crate::record::{self, Full, Head, Keyed, Origin, Record, Version, quietly};
 use crate::scheme::Scheme;
 
-/// The memory of a database.
+/// What all indexes of a database share.
 pub(crate) struct Home<S: Scheme> {
     pub(crate) domain: Domain,
     pub(crate) epochs: Epochs<S>,
     pub(crate) memory: Memory,
-    /// The database is being dropped: removals whose grace period ends do nothing any more.
+    /// Whether the database is being dropped: then removals do nothing at the end of their grace period.
     pub(crate) closing: AtomicBool,
 }
 
 /// An index, without its types.
 pub trait Tree<S: Scheme>: Send + Sync {
-    /// What the scheme knows about gaps.
+    /// Returns the scheme's data about gaps.
     fn gap(&self) -> &S::Gap;
 
-    /// The records that were taken out of a table that is logged.
+    /// Returns what unlinked records of a logged table leave behind.
     fn gone(&self) -> &Gone;
 
-    /// Appends what the log is to have of a version, without its serial, and returns where that is to be; nothing if the index
-    /// is not logged. Runs users' code.
+    /// Appends a version's log entry, without its serial, and returns the serial's position. Returns `None` if the
+    /// index is not logged. Runs users' code.
     ///
     /// # Safety
-    /// The record is of this index, and the version of the record; both are alive.
+    /// The record belongs to this index, and the version to the record; both are alive.
     unsafe fn encode(&self, record: &Record<S>, version: *mut Version<S>, to: &mut Vec<u8>) -> Option<usize>;
 
-    /// Takes a record out, if it may go. See the module's text.
+    /// Unlinks a record, if the conditions hold. See the module's text.
     ///
     /// # Safety
-    /// The record is of this index and alive: it was found inside of `guard`.
+    /// The record belongs to this index and is alive: it was found inside `guard`.
     unsafe fn unlink(&self, record: &Record<S>, guard: &Guard<'_>);
 
-    /// Calls for [`unlink`](Self::unlink) after a grace period, and in schemes of many versions frees what was replaced. The caller
-    /// has committed a version, and took a hold on the record for this under its latch.
+    /// Schedules [`unlink`](Self::unlink) for the end of a grace period. In multi-version schemes it then also frees
+    /// replaced versions. The caller has committed a version, and took a hold on the record for this purpose under its
+    /// latch.
     ///
     /// # Safety
-    /// As for `unlink`. The index stays where it is until the domain has been dropped.
+    /// As for `unlink`. The index is not moved or freed until the domain has been dropped.
     unsafe fn unlink_later(&self, record: &Record<S>, guard: &Guard<'_>);
 }
 
-/// What the records that were taken out of an index leave behind: the greatest serial and epoch of their last versions. Raised
-/// before a record goes, so that the next one with its key finds them.
+/// What the unlinked records of an index leave behind: the greatest serial and epoch of their last versions. Both are
+/// raised before a record is unlinked, so that the next record of its key finds them.
 #[derive(Default)]
 pub(crate) struct Gone {
     pub(crate) serial: AtomicU64,
@@ -87,15 +92,15 @@ pub(crate) struct Typed<M: Kind, K: KeyPart, P, S: Scheme> {
     map: Map<M, K, usize>,
     gap: S::Gap,
     gone: Gone,
-    /// Of a table that is logged.
+    /// The codec, in a logged table.
     codec: Option<Codec<K, P>>,
-    /// Freed after the records: by `drop`, then this.
+    /// Freed after the records, which `drop` frees first.
     origin: Origin<S>,
-    /// The database's, which is there as long as anything is done with the index but to drop it.
+    /// The database's home, which lives as long as the index is used, except for the index's drop.
     home: *const Home<S>,
 }
 
-// SAFETY: what is not `Send` and `Sync` by itself is a reference to the home, and the origin; both are shared by threads.
+// SAFETY: only the pointer to the home and the origin are not `Send` and `Sync` by themselves; threads may share both.
 unsafe impl<M: Kind, K: KeyPart, P, S: Scheme> Send for Typed<M, K, P, S> {}
 // SAFETY: as above.
 unsafe impl<M: Kind, K: KeyPart, P, S: Scheme> Sync for Typed<M, K, P, S> {}
@@ -103,12 +108,12 @@ unsafe impl<M: Kind, K: KeyPart, P, S: Scheme> Sync for Typed<M, K, P, S> {}
 /// Bounds of a range of keys.
 pub(crate) type Bounds<K> = (Bound<K>, Bound<K>);
 
-/// A record of an index, found inside of a section that lasts for `'g`.
+/// A record of an index, found inside a section that lasts for `'g`.
 pub(crate) type Found<'g, K, P, S> = &'g Keyed<K, P, S>;
 
 impl<M: Kind, K: KeyPart, P: Payload, S: Scheme> Typed<M, K, P, S> {
     pub(crate) fn new(home: &Home<S>, codec: Option<Codec<K, P>>) -> Self {
-        // The defaults are those of now, and not those of the first entry, which may come in any thread.
+        // The map's defaults are fixed now, rather than at the first entry, which any thread may insert.
         Self {
             map: Map::builder().build(),
             gap: S::Gap::default(),
@@ -119,7 +124,7 @@ impl<M: Kind, K: KeyPart, P: Payload, S: Scheme> Typed<M, K, P, S> {
         }
     }
 
-    /// Says under which number the table is logged.
+    /// Sets the number under which the table is logged.
     #[cfg(all(feature = "durable", not(archipelago_sim)))]
     pub(crate) fn number(&self, table: u32) {
         if let Some(codec) = &self.codec {
@@ -127,10 +132,10 @@ impl<M: Kind, K: KeyPart, P: Payload, S: Scheme> Typed<M, K, P, S> {
         }
     }
 
-    /// Puts back what a log or checkpoint has, of a commit with these epoch and serial, unless something later is there
-    /// already; returns whether the record is new.
+    /// Restores a version from a log or checkpoint, of a commit with this epoch and serial, unless the record already
+    /// has a later version. Returns whether the record is new.
     ///
-    /// The caller is in a section of the database's domain, and there are no transactions yet.
+    /// The caller is in a section of the database's domain, and no transaction has begun yet.
     pub(crate) fn restore(&self, key: K, stamp: (u64, u64), payload: Option<P>) -> bool {
         let (found, linked) = self.find_or_link(key);
         let record = found.record();
@@ -145,18 +150,18 @@ impl<M: Kind, K: KeyPart, P: Payload, S: Scheme> Typed<M, K, P, S> {
         }
         let memory = self.memory();
         let version = Full::<P, S>::boxed(payload, memory);
-        // SAFETY: ours, and not published yet.
+        // SAFETY: the version is not published yet.
         let restored = unsafe { &*version };
         restored.begin.store(stamp.0, Ordering::Relaxed);
         restored.serial.store(stamp.1, Ordering::Relaxed);
         let before = latch.replace(version);
         drop(latch);
-        // SAFETY: it was taken out under the latch, and without transactions only latches' holders look at versions.
+        // SAFETY: it was unlinked under the latch, and while no transaction runs only latches' holders access versions.
         unsafe { record::free(before, memory) };
         linked
     }
 
-    /// The memory of the database, which is there as long as anything is done with the index but to drop it.
+    /// Returns the count of the database's memory. Not called by the index's drop.
     fn memory(&self) -> &Memory {
         // SAFETY: as the field says. No exclusive reference to this part of the home is made.
         unsafe { &(*self.home).memory }
@@ -170,7 +175,7 @@ impl<M: Kind, K: KeyPart, P: Payload, S: Scheme> Typed<M, K, P, S> {
         unsafe { &*ptr::with_exposed_provenance::<Keyed<K, P, S>>(word) }
     }
 
-    /// The record of a key.
+    /// Returns the record of a key.
     ///
     /// The caller is in a section of the database's domain for `'g`.
     pub(crate) fn find<'g>(&self, key: &K) -> Option<Found<'g, K, P, S>> {
@@ -178,7 +183,7 @@ impl<M: Kind, K: KeyPart, P: Payload, S: Scheme> Typed<M, K, P, S> {
         self.map.pin().get::<K>(key).map(|word| unsafe { Self::keyed(word) })
     }
 
-    /// The records of several keys, in order: their memory accesses overlap where the map can do so.
+    /// Returns the records of several keys, in the keys' order. The memory accesses overlap if the map supports it.
     ///
     /// The caller is in a section of the database's domain for `'g`.
     pub(crate) fn find_many<'g>(&self, keys: &[K]) -> Vec<Option<Found<'g, K, P, S>>> {
@@ -187,7 +192,8 @@ impl<M: Kind, K: KeyPart, P: Payload, S: Scheme> Typed<M, K, P, S> {
         words.into_iter().map(|word| word.map(|word| unsafe { Self::keyed(word) })).collect()
     }
 
-    /// The record of a key, linked now if there was none; whether it was. Then the caller has a hold on it.
+    /// Returns the record of a key, and whether this call linked it, since the key had none. On a record that it links
+    /// the caller has a hold.
     pub(crate) fn find_or_link<'g>(&self, key: K) -> (Found<'g, K, P, S>, bool) {
         if let Some(found) = self.find(&key) {
             return (found, false);
@@ -206,7 +212,8 @@ impl<M: Kind, K: KeyPart, P: Payload, S: Scheme> Typed<M, K, P, S> {
         (unsafe { Self::keyed(linked) }, false)
     }
 
-    /// The first (or, backwards, the last) records within bounds, `limit` at most; whether these are all.
+    /// Returns the first (or, backwards, the last) records within the bounds, at most `limit`, and whether these are
+    /// all.
     pub(crate) fn batch<'g>(
         &self,
         bounds: &Bounds<K>,
@@ -254,14 +261,14 @@ impl<M: Kind, K: KeyPart, P: Payload, S: Scheme> Tree<S> for Typed<M, K, P, S> {
                 && !record.is_held()
                 && S::is_free(record)
         };
-        // A look without the latch, for the many records that stay: those that use one would wait for latches of those that
-        // begin anew all the time.
+        // A check without the latch filters out most records that stay. Otherwise transactions that use a record would
+        // wait for the latches of transactions that keep retrying.
         let head = record.settled();
         if head.is_dead() || !may_go(head) {
             return;
         }
         let Some(latch) = record.latch() else { return };
-        // With those that take the record's lock: see the module's text.
+        // Pairs with the fence of transactions that take the record's lock: see the module's text.
         fence(Ordering::SeqCst);
         if !may_go(record.head()) {
             return;
@@ -270,38 +277,39 @@ impl<M: Kind, K: KeyPart, P: Payload, S: Scheme> Tree<S> for Typed<M, K, P, S> {
         let version = unsafe { &*latch.version() };
         S::before_unlink(version, &self.gap);
         if self.codec.is_some() {
-            // Relaxed: what finds the next record of the key comes after its link, and this comes before.
+            // Relaxed: this store precedes the link of the key's next record, and readers of that record load the word
+            // after they found the link.
             self.gone.serial.fetch_max(version.serial.load(Ordering::Relaxed), Ordering::Relaxed);
             self.gone.epoch.fetch_max(version.begin.load(Ordering::Relaxed), Ordering::Relaxed);
         }
         // SAFETY: records of this index are `Keyed` of these types, which begin with the record.
         let keyed = unsafe { &*ptr::from_ref(record).cast::<Keyed<K, P, S>>() };
         let word = ptr::from_ref(keyed).addr();
-        // Encoding the key is the user's code; if that panics, the record stays.
+        // Encoding the key runs users' code. If it panics, the record stays linked.
         if !quietly(|| drop(self.map.pin().remove_if::<K>(keyed.key(), |found| *found == word))) {
             // SAFETY: as above.
             return S::thaw(unsafe { &*latch.version() });
         }
         latch.kill();
         unsafe fn reclaim<K, P: Payload, S: Scheme>(keyed: *mut (), memory: *mut ()) {
-            // SAFETY: RCU calls this once, after all that saw it; as in `record::retire`.
+            // SAFETY: RCU calls this once, after all readers that saw the record; otherwise as in `record::retire`.
             unsafe { Keyed::free(keyed.cast::<Keyed<K, P, S>>(), &*memory.cast::<Memory>()) };
         }
         let bytes = size_of::<Keyed<K, P, S>>();
         let keyed = ptr::with_exposed_provenance_mut::<()>(word);
         let memory = ptr::from_ref(self.memory()).cast_mut().cast();
-        // SAFETY: it is out of the index, for good since it is dead, and the latch let one unlinker in.
+        // SAFETY: the record is unlinked, forever since it is dead, and only one unlinker had the latch.
         unsafe { guard.retire_sized(keyed, bytes, memory, reclaim::<K, P, S>) };
     }
 
     unsafe fn unlink_later(&self, record: &Record<S>, guard: &Guard<'_>) {
         unsafe fn due<M: Kind, K: KeyPart, P: Payload, S: Scheme>(record: *mut (), tree: *mut ()) {
-            // SAFETY: the index outlives the domain. The record is not unlinked while a removal is counted.
+            // SAFETY: the index outlives the domain. The record is not unlinked while it has the removal's hold.
             let (record, tree) = unsafe { (&*record.cast::<Record<S>>(), &*tree.cast::<Typed<M, K, P, S>>()) };
             tree.due(record);
         }
         let (record, tree) = (ptr::from_ref(record).cast_mut(), ptr::from_ref(self).cast_mut());
-        // What was replaced is not freed before.
+        // The replaced versions are not freed before.
         let bytes = if S::VERSIONS { size_of::<Full<P, S>>() } else { 0 };
         // SAFETY: `due` is sound in any thread while the index is there.
         unsafe { guard.retire_sized(record.cast(), bytes, tree.cast(), due::<M, K, P, S>) };
@@ -309,16 +317,16 @@ impl<M: Kind, K: KeyPart, P: Payload, S: Scheme> Tree<S> for Typed<M, K, P, S> {
 }
 
 impl<M: Kind, K: KeyPart, P: Payload, S: Scheme> Typed<M, K, P, S> {
-    /// A removal's grace period is over.
+    /// Ends a removal's grace period.
     fn due(&self, record: &Record<S>) {
-        // SAFETY: the index is alive, and the home is while its domain reclaims; exclusively borrowed, for the drop, is the
-        // domain alone.
+        // SAFETY: the index is alive, and so is the home while its domain reclaims. The drop borrows only the domain
+        // exclusively.
         if unsafe { &(*self.home).closing }.load(Ordering::Relaxed) {
             return;
         }
-        // SAFETY: as above, and this is not the drop.
+        // SAFETY: as above, and the home is not being dropped.
         let home = unsafe { &*self.home };
-        // The guard comes first: without the removal that was counted any thread may take the record out.
+        // The guard begins before the hold is released: after the release any thread may unlink the record.
         let guard = home.domain.pin();
         if S::VERSIONS {
             self.cut(record, home, &guard);
@@ -328,10 +336,11 @@ impl<M: Kind, K: KeyPart, P: Payload, S: Scheme> Typed<M, K, P, S> {
         unsafe { self.unlink(record, &guard) };
     }
 
-    /// A grace period after a version of the record was replaced: takes out what no reader needs.
+    /// Prunes the record's chain, a grace period after a version was replaced.
     ///
-    /// That is freed after a grace period of its own. No transaction is at it, but callbacks such as this one may be, which look
-    /// at heads and have no moment; and a reader may be on its way from another version to the word of its set (`mvrlu.rs`).
+    /// Pruned versions are freed after another grace period. No transaction reads them any more, but callbacks such as
+    /// this one, which read heads and have no moment, may. A reader may also be between reading another version and
+    /// loading the word of its set (`mvrlu.rs`).
     fn cut(&self, record: &Record<S>, home: &Home<S>, guard: &Guard<'_>) {
         let Some(latch) = record.latch() else { return };
         let epochs = &home.epochs;
@@ -343,7 +352,7 @@ impl<M: Kind, K: KeyPart, P: Payload, S: Scheme> Typed<M, K, P, S> {
             }
         }
         drop(latch);
-        // SAFETY: they were taken out of the chain under the latch.
+        // SAFETY: they were unlinked from the chain under the latch.
         dropped.into_iter().for_each(|version| unsafe { record::retire(guard, version, &home.memory) });
     }
 }
@@ -353,11 +362,11 @@ impl<M: Kind, K: KeyPart, P, S: Scheme> Drop for Typed<M, K, P, S> {
         if self.map.is_empty() {
             return;
         }
-        // The home may have gone.
+        // The home may have been freed already.
         let uncounted = Memory::new();
         for word in self.map.pin().values() {
             let keyed = ptr::with_exposed_provenance_mut::<Keyed<K, P, S>>(word);
-            // SAFETY: no thread uses the database any more, and what is linked was not retired.
+            // SAFETY: no thread uses the database any more, and linked records were not retired.
             unsafe { Keyed::free(keyed, &uncounted) };
         }
     }

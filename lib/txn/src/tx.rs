@@ -1,4 +1,4 @@
-//! A transaction's face.
+//! The interface of a transaction.
 
 use core::ops::RangeBounds;
 use core::panic::AssertUnwindSafe;
@@ -13,15 +13,16 @@ use crate::sight::{self, Link, Walk, payload, place};
 use crate::table::{Core, Index, LinkTo, Row, Slot, Table, claim, same};
 use crate::work::{Look, Work};
 
-/// A transaction, as the closure of [`transact`](crate::Database::transact) has it.
+/// A transaction: the argument of the closure of [`transact`](crate::Database::transact).
 ///
-/// What its methods lend is valid until the closure ends, whatever it writes meanwhile: rows are replaced, not changed. Each
-/// method fails with [`Error::Conflict`] when another transaction is in the way.
+/// References that its methods return are valid until the closure ends, even if the transaction writes these rows,
+/// since rows are replaced and not changed. Each method fails with [`Error::Conflict`] if the transaction conflicts
+/// with another one.
 ///
 /// # Panics
-/// All methods: if the table is another database's, or has no such index; with what the rows' own methods panic with. (A
-/// [`BLinkTree`](crate::on::BLinkTree) takes no keys longer than a quarter of a page.) The transaction is rolled back then. If its
-/// closure catches the panic, the step has changed nothing, and the transaction may go on.
+/// All methods: if the table belongs to another database, or does not have the index; and if a row's own methods panic.
+/// (A [`BLinkTree`](crate::on::BLinkTree) panics on keys longer than a quarter of a page.) A panic rolls the
+/// transaction back. If the closure catches the panic, the step has changed nothing, and the transaction may continue.
 pub struct Tx<'t, S: Scheme = Silo> {
     pub(crate) work: Work<'t, S>,
 }
@@ -32,11 +33,11 @@ impl<S: Scheme> core::fmt::Debug for Tx<'_, S> {
     }
 }
 
-/// A row's record, what is there, and its row.
+/// A row's link, its record with the version that the transaction sees, and the row.
 type Sought<'t, R, S> = (LinkTo<R, S>, Slot<S>, Option<&'t R>);
 
 impl<'t, S: Scheme> Tx<'t, S> {
-    /// The row with this primary key. O(log n).
+    /// Returns the row with this primary key. O(log n).
     ///
     /// # Errors
     /// [`Error::Conflict`].
@@ -46,8 +47,8 @@ impl<'t, S: Scheme> Tx<'t, S> {
         Ok(sight::get(&mut self.work, &core.rows, key)?)
     }
 
-    /// The rows with these primary keys, in their order. Faster than one by one: the waits for memory of one overlap those of
-    /// the others. O(keys · log n).
+    /// Returns the rows with these primary keys, in the order of the keys. This is faster than single look-ups, since
+    /// their cache misses overlap. O(keys · log n).
     ///
     /// ```
     /// # use archipelago_txn::{Database, Error, Row, on};
@@ -78,7 +79,7 @@ impl<'t, S: Scheme> Tx<'t, S> {
         Ok(sight::get_many(&mut self.work, &core.rows, keys)?)
     }
 
-    /// The first row with this key of the index `I`: the only one, if the index is unique.
+    /// Returns the first row with this key of the index `I`, which is the only one if the index is unique.
     ///
     /// # Errors
     /// [`Error::Conflict`].
@@ -86,19 +87,21 @@ impl<'t, S: Scheme> Tx<'t, S> {
         self.range_by::<I>(table, key.clone()..=key.clone()).next().transpose()
     }
 
-    /// The rows whose primary keys are in a range, ascending. It reads as it goes: four rows the first time, and up to 128.
+    /// Returns the rows whose primary keys are in a range, ascending. The iterator reads rows in batches: four rows at
+    /// first, later up to 128.
     pub fn range<R: Row>(&mut self, table: &Table<R, S>, range: impl RangeBounds<R::Key>) -> Rows<'_, 't, R, S> {
         let walk = table.core(self.work.shared()).walk(&range, false);
         Rows::new(&mut self.work, walk)
     }
 
-    /// The rows whose primary keys are in a range, descending.
+    /// Returns the rows whose primary keys are in a range, descending.
     pub fn range_rev<R: Row>(&mut self, table: &Table<R, S>, range: impl RangeBounds<R::Key>) -> Rows<'_, 't, R, S> {
         let walk = table.core(self.work.shared()).walk(&range, true);
         Rows::new(&mut self.work, walk)
     }
 
-    /// The rows whose keys of the index `I` are in a range, ascending. Rows with the same key come in no particular order.
+    /// Returns the rows whose keys of the index `I` are in a range, ascending. The order of rows with the same key is
+    /// unspecified.
     pub fn range_by<I: Index>(
         &mut self,
         table: &Table<I::Row, S>,
@@ -108,7 +111,7 @@ impl<'t, S: Scheme> Tx<'t, S> {
         Rows::new(&mut self.work, walk)
     }
 
-    /// The rows whose keys of the index `I` are in a range, descending.
+    /// Returns the rows whose keys of the index `I` are in a range, descending.
     pub fn range_by_rev<I: Index>(
         &mut self,
         table: &Table<I::Row, S>,
@@ -118,11 +121,11 @@ impl<'t, S: Scheme> Tx<'t, S> {
         Rows::new(&mut self.work, walk)
     }
 
-    /// Inserts a row that is not there.
+    /// Inserts a row whose primary key is absent.
     ///
     /// # Errors
-    /// [`Error::Conflict`]; [`Error::Duplicate`] if its primary key, or its key of a unique index, is taken, [`Error::Full`]:
-    /// nothing has changed then.
+    /// [`Error::Conflict`]; [`Error::Duplicate`] if its primary key, or its key of a unique index, is taken;
+    /// [`Error::Full`]. After an error nothing has changed.
     pub fn insert<R: Row>(&mut self, table: &Table<R, S>, row: R) -> Result<(), Error> {
         let core = table.core(self.work.shared());
         self.work.check_room()?;
@@ -133,11 +136,11 @@ impl<'t, S: Scheme> Tx<'t, S> {
         }
     }
 
-    /// Inserts a row, or replaces the one with its primary key; returns what was there.
+    /// Inserts a row, or replaces the row with its primary key. Returns the replaced row.
     ///
     /// # Errors
-    /// [`Error::Conflict`]; [`Error::Duplicate`] if its key of a unique index is another row's, [`Error::Full`]: nothing has
-    /// changed then.
+    /// [`Error::Conflict`]; [`Error::Duplicate`] if another row has its key of a unique index; [`Error::Full`]. After
+    /// an error nothing has changed.
     pub fn upsert<R: Row>(&mut self, table: &Table<R, S>, row: R) -> Result<Option<&'t R>, Error> {
         let core = table.core(self.work.shared());
         self.work.check_room()?;
@@ -146,11 +149,11 @@ impl<'t, S: Scheme> Tx<'t, S> {
         self.write(core, sought, Some(row)).map(|()| old)
     }
 
-    /// Changes a row: `change` gets a clone, which takes the row's place. Returns whether there was one.
+    /// Changes a row: `change` gets a clone, which replaces the row. Returns whether the row existed.
     ///
     /// # Errors
-    /// [`Error::Conflict`]; [`Error::Duplicate`] if its new key of a unique index is another row's, [`Error::KeyChanged`],
-    /// [`Error::Full`]: nothing has changed then.
+    /// [`Error::Conflict`]; [`Error::Duplicate`] if another row has its new key of a unique index;
+    /// [`Error::KeyChanged`]; [`Error::Full`]. After an error nothing has changed.
     pub fn update<R: Row>(
         &mut self,
         table: &Table<R, S>,
@@ -169,7 +172,7 @@ impl<'t, S: Scheme> Tx<'t, S> {
         self.write(core, sought, Some(row)).map(|()| true)
     }
 
-    /// Removes a row; returns it.
+    /// Removes a row and returns it.
     ///
     /// # Errors
     /// [`Error::Conflict`].
@@ -180,8 +183,8 @@ impl<'t, S: Scheme> Tx<'t, S> {
         self.write(core, sought, None).map(|()| Some(old))
     }
 
-    /// Runs a part of the transaction that can be taken back: if it fails or panics, nothing of what it wrote is left, and the
-    /// transaction may go on. What it has read counts nevertheless.
+    /// Runs a part of the transaction that can be rolled back: if `part` fails or panics, its writes are undone, and
+    /// the transaction may continue. The commit validates what `part` has read nevertheless.
     ///
     /// ```
     /// # use archipelago_txn::{Database, Error, Row, on};
@@ -209,13 +212,13 @@ impl<'t, S: Scheme> Tx<'t, S> {
     /// ```
     ///
     /// # Errors
-    /// Those of `part`.
+    /// If `part` fails, with its error.
     ///
     /// # Panics
-    /// As `part` does.
+    /// If `part` panics.
     pub fn savepoint<T, E>(&mut self, part: impl FnOnce(&mut Self) -> Result<T, E>) -> Result<T, E> {
         let mark = self.work.mark();
-        // A closure may catch the panic, and go on.
+        // The closure may catch the panic and continue.
         let result = catch_unwind(AssertUnwindSafe(|| part(self)));
         if !matches!(result, Ok(Ok(_))) {
             self.work.roll_back_to(mark);
@@ -223,7 +226,7 @@ impl<'t, S: Scheme> Tx<'t, S> {
         result.unwrap_or_else(|panic| resume_unwind(panic))
     }
 
-    /// The record of a key, to write it; linked if there is none.
+    /// Returns the record of a key, to write it, and links one if none exists.
     fn claim_row<R: Row>(&mut self, core: &Core<R, S>, key: &R::Key) -> Result<Sought<'t, R, S>, Error> {
         let (found, slot) = claim(&mut self.work, &core.rows, key)?;
         // SAFETY: a version of the primary index that the transaction sees.
@@ -231,7 +234,7 @@ impl<'t, S: Scheme> Tx<'t, S> {
         Ok((Link(found), slot, old))
     }
 
-    /// The record of a key, to write it, if there is one.
+    /// Returns the record of a key, to write it, if it exists.
     fn seek<R: Row>(&mut self, core: &Core<R, S>, key: &R::Key) -> Result<Option<Sought<'t, R, S>>, Error> {
         self.work.check()?;
         if let Some(found) = core.rows.find(key) {
@@ -247,7 +250,7 @@ impl<'t, S: Scheme> Tx<'t, S> {
         Ok(None)
     }
 
-    /// Writes a row, or that there is none, and the entries of all indexes: all of it or, if it fails, nothing.
+    /// Writes a row or its removal, and the entries of all indexes. After an error nothing is written.
     fn write<R: Row>(
         &mut self,
         core: &Core<R, S>,
@@ -282,7 +285,7 @@ impl<'t, S: Scheme> Tx<'t, S> {
     }
 }
 
-/// An iterator over rows, which reads them as it goes.
+/// An iterator over rows, which reads them in batches.
 pub struct Rows<'a, 't, R, S: Scheme> {
     work: &'a mut Work<'t, S>,
     walk: Option<Box<dyn Walk<'t, R, S>>>,
@@ -302,7 +305,7 @@ impl<R, S: Scheme> core::fmt::Debug for Rows<'_, '_, R, S> {
 }
 
 impl<'t, R, S: Scheme> Iterator for Rows<'_, 't, R, S> {
-    /// After an error comes nothing.
+    /// Nothing follows an error.
     type Item = Result<&'t R, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {

@@ -1,5 +1,5 @@
-//! What stands for a log where there is none: a build without the feature `durable`, or for the virtual machine, which has no
-//! disk.
+//! The stand-in for a log in builds that have none: without the feature `durable`, or for the virtual machine, which
+//! has no disk.
 
 use core::marker::PhantomData;
 

@@ -1,12 +1,13 @@
-//! A transaction without the types of rows: what it has read and written, and its commit.
+//! A transaction without the types of rows: its reads, its writes, and its commit.
 //!
 //! # A commit
-//! 1. Latch what is written, in the order of addresses. (Who waits for a latch holds only smaller addresses: no deadlock.)
-//! 2. SeqCst fence; load the clock; SeqCst fence. The scheme judges what was read, and gaps are looked at again.
-//! 3. Install all versions, unlatching record by record. No code of users runs from the first to the last of them.
-//! 4. Afterwards, with nothing latched: retire what was replaced, take out records that are absent.
+//! 1. Latch the records that are written, in the order of addresses. (A thread that waits for a latch holds only
+//!    latches of smaller addresses, so there is no deadlock.)
+//! 2. SeqCst fence; load the clock; SeqCst fence. The scheme validates the reads, and gaps are looked up again.
+//! 3. Install all versions, unlatching record by record. No users' code runs from the first installation to the last.
+//! 4. Afterwards, with nothing latched: retire replaced versions, and unlink records of absent keys.
 //!
-//! Until 3 no version has been published, so that giving up is to free them.
+//! Before step 3 no version is published, so a failed commit only frees them.
 
 use core::cell::Cell;
 
@@ -28,13 +29,13 @@ use crate::writes::{Write, Writes};
 
 /// What a transaction finds at a record.
 pub(crate) enum Look<S: Scheme> {
-    /// The record has been taken out: look the key up again.
+    /// The record has been unlinked: look the key up again.
     Dead,
     /// The version; null if a snapshot sees none.
     At(*mut Version<S>),
 }
 
-/// A record that a transaction has to do with, and its index. Both are there while the transaction is.
+/// A record that a transaction uses, and its index. Both outlive the transaction.
 pub struct Place<S: Scheme> {
     pub(crate) record: *const Record<S>,
     pub(crate) tree: *const dyn Tree<S>,
@@ -51,35 +52,36 @@ impl<S: Scheme> Copy for Place<S> {}
 pub struct Work<'t, S: Scheme> {
     shared: &'t Shared<S>,
     pub(crate) guard: Guard<'t>,
-    /// Of a transaction that reads a snapshot.
+    /// The moment of a transaction that reads a snapshot.
     snapshot: Option<u64>,
-    /// The clock when it began, in schemes that commit into the past.
+    /// The clock at the transaction's begin, in schemes whose commits may precede commits that they have not seen.
     started: u64,
     arrival: u64,
     reads: Vec<(*const Record<S>, *mut Version<S>)>,
     gaps: Vec<Box<dyn Gap<S>>>,
     pub(crate) writes: Writes<S>,
-    /// What is written belongs to the records.
+    /// Whether the records own the written versions.
     handed_over: bool,
     locks: FxHashMap<*const Record<S>, (Mode, Place<S>)>,
-    /// The record that another has, and in which mode it was wanted.
+    /// The record that another transaction has, and the mode in which this one wanted it.
     missed: Cell<Option<(*const Record<S>, Mode)>>,
-    /// Records that it keeps in their indexes, some of them several times.
+    /// Records on which the transaction has holds, some of them several times.
     held: Vec<Place<S>>,
-    /// Versions of its own that it replaced, with the write: for savepoints.
+    /// Pending versions that later writes replaced, each with the number of its write, for savepoints.
     undo: Vec<(usize, *mut Version<S>)>,
-    /// Versions of its own that are not needed any more, but may have been lent.
+    /// Pending versions that are no longer needed, but to which the closure may have references.
     retained: Vec<*mut Version<S>>,
     doomed: bool,
-    /// A step has found no room for what it was to write.
+    /// Whether a step has met the limit on memory.
     full: bool,
-    /// What it reads has to be what is there still when it commits.
+    /// Whether the commit has to validate the reads.
     validates: bool,
-    /// A record of which it has read what has been replaced since: it may end, but not write.
+    /// A record of which the transaction has read a version that was replaced since. The transaction may end, but not
+    /// write.
     stale: Option<*const Record<S>>,
-    /// The last stamp of what it has read, in schemes of many versions.
+    /// The latest stamp among the versions that it has read, in multi-version schemes.
     newest: u64,
-    /// Records that it alone may write, in schemes of many versions.
+    /// Records that only this transaction may write, in multi-version schemes.
     owned: Vec<*const Record<S>>,
 }
 
@@ -95,7 +97,7 @@ impl<'t, S: Scheme> Work<'t, S> {
             snapshot,
             started,
             arrival,
-            // One allocation for most transactions.
+            // The capacity suffices for most transactions without a second allocation.
             reads: Vec::with_capacity(16),
             gaps: Vec::new(),
             writes: Writes::new(),
@@ -118,7 +120,7 @@ impl<'t, S: Scheme> Work<'t, S> {
         self.shared
     }
 
-    /// Returns whether there is something to judge.
+    /// Returns whether the commit has to validate reads.
     pub(crate) fn validates(&self) -> bool {
         !(self.reads.is_empty() && self.gaps.is_empty())
     }
@@ -132,7 +134,7 @@ impl<'t, S: Scheme> Work<'t, S> {
         Err(Conflict)
     }
 
-    /// Says that nothing is done any more after a conflict.
+    /// Fails if an earlier step met a conflict.
     pub(crate) fn check(&self) -> Result<(), Conflict> {
         if self.doomed { Err(Conflict) } else { Ok(()) }
     }
@@ -141,7 +143,7 @@ impl<'t, S: Scheme> Work<'t, S> {
         &self.shared.home().memory
     }
 
-    /// Says whether there is room for a row.
+    /// Fails if the limit on memory is reached.
     pub(crate) fn check_room(&mut self) -> Result<(), Error> {
         self.check()?;
         if self.memory().is_full() {
@@ -151,14 +153,14 @@ impl<'t, S: Scheme> Work<'t, S> {
         Ok(())
     }
 
-    /// Returns whether a step has found no room.
+    /// Returns whether a step has met the limit on memory.
     pub(crate) fn was_full(&self) -> bool {
         self.full
     }
 
     // ---- Reading and writing --------------------------------------------------------------------------------------
 
-    /// Looks at a record, to read it or to write it.
+    /// Accesses a record, to read it or to write it.
     pub(crate) fn look(&mut self, place: Place<S>, mode: Mode) -> Result<Look<S>, Conflict> {
         self.check()?;
         if let Some(at) = self.writes.find(place.record) {
@@ -172,15 +174,16 @@ impl<'t, S: Scheme> Work<'t, S> {
         if head.is_dead() {
             return Ok(Look::Dead);
         }
-        // Also of what is locked: the commit waits until the log has what it has read.
+        // Reads of locked records are noted too: the commit waits until the log has the versions that it has read.
         self.reads.push((place.record, head.version()));
         Ok(Look::At(head.version()))
     }
 
-    /// The head of a record; dead, or of one that stays in its index as long as the transaction lasts if that is to write it.
+    /// Returns a record's head. If the transaction is to write the record and the head is not dead, the record stays in
+    /// its index until the transaction's end.
     ///
-    /// One with a row needs no hold for it: who removes the row holds the record until a grace period after that, and our
-    /// section is part of the period.
+    /// A record with a row needs no hold: a transaction that removes the row holds the record until a grace period
+    /// after the removal, and the grace period does not end before this transaction's section.
     fn head(&mut self, place: Place<S>, mode: Mode) -> Head<S> {
         // SAFETY: found in its index inside of the guard.
         let record = unsafe { &*place.record };
@@ -189,12 +192,12 @@ impl<'t, S: Scheme> Work<'t, S> {
         if mode == Mode::Share || head.is_dead() || !unsafe { &*head.version() }.is_absent() {
             return head;
         }
-        // One that it has just linked itself is held.
+        // A record that this transaction has just linked is held already.
         if self.held.last().is_none_or(|held| !core::ptr::eq(held.record, place.record)) {
             record.hold();
             self.held.push(place);
         }
-        // With the latch of an unlinker, also where readers wait for none: see `tree.rs`.
+        // Waits for an unlinker's latch, also in schemes whose readers do not wait for latches: see `tree.rs`.
         record.settled()
     }
 
@@ -216,9 +219,10 @@ impl<'t, S: Scheme> Work<'t, S> {
         Ok(Look::At(seen))
     }
 
-    /// Notes a version for the commit. What it owns stays as it is.
+    /// Notes a version for the commit, unless the transaction owns the record, so that the version cannot change.
     fn note_read(&mut self, place: Place<S>, mode: Mode, (seen, is_newest): (*mut Version<S>, bool), moment: u64) {
-        // SAFETY: seen inside of the guard. (One whose stamp is known to its commit alone has one up to our moment.)
+        // SAFETY: seen inside of the guard. (A stamp that is not yet in its version is at most this transaction's
+        // moment.)
         let begin = unsafe { seen.as_ref() }.map_or(0, |seen| seen.begin.load(Ordering::Relaxed).min(moment));
         self.newest = self.newest.max(begin);
         if self.validates && is_newest && mode == Mode::Share {
@@ -229,7 +233,8 @@ impl<'t, S: Scheme> Work<'t, S> {
         }
     }
 
-    /// Sees to it that no other transaction writes the record before this one ends: the first that is to write it wins.
+    /// Makes sure that no other transaction writes the record before this one ends. The first transaction that is to
+    /// write it wins.
     fn own(&mut self, place: Place<S>, mode: Mode) -> Result<(), Conflict> {
         if !S::VERSIONS || mode == Mode::Share {
             return Ok(());
@@ -262,12 +267,12 @@ impl<'t, S: Scheme> Work<'t, S> {
             return self.doom();
         }
         self.locks.insert(place.record, (mode, place));
-        // With those that take records out: see `tree.rs`.
+        // Pairs with the fence of unlinking: see `tree.rs`.
         fence(Ordering::SeqCst);
         Ok(())
     }
 
-    /// Writes `pending`, which becomes ours, over `seen`, which `look` has shown.
+    /// Notes the write of `pending`, which the transaction then owns, over `seen`, which `look` returned.
     pub(crate) fn stage(&mut self, place: Place<S>, seen: *mut Version<S>, pending: *mut Version<S>) {
         match self.writes.find(place.record) {
             Some(at) => {
@@ -283,19 +288,19 @@ impl<'t, S: Scheme> Work<'t, S> {
         self.held.push(place);
     }
 
-    /// Notes what was found to be absent. Snapshots need no such notes.
+    /// Notes a gap. Transactions that read a snapshot need no such notes.
     pub(crate) fn note_gap(&mut self, gap: impl FnOnce() -> Box<dyn Gap<S>>) {
         if self.validates {
             self.gaps.push(gap());
         }
     }
 
-    /// A place to roll back to.
+    /// Returns a position to which the transaction can be rolled back.
     pub(crate) fn mark(&self) -> (usize, usize) {
         (self.writes.len(), self.undo.len())
     }
 
-    /// Forgets what was written since `mark`. What was read and locked stays so.
+    /// Undoes the writes since `mark`. Reads and locks stay.
     pub(crate) fn roll_back_to(&mut self, (writes, undo): (usize, usize)) {
         while self.undo.len() > undo {
             let (at, before) = self.undo.pop().expect("there are more");
@@ -306,22 +311,22 @@ impl<'t, S: Scheme> Work<'t, S> {
         }
     }
 
-    // ---- What schemes judge by ------------------------------------------------------------------------------------
+    // ---- What schemes validate ------------------------------------------------------------------------------------
 
-    /// What was read of committed versions.
+    /// Returns the committed versions that were read, with their records.
     pub(crate) fn reads(&self) -> impl Iterator<Item = (&Record<S>, &Version<S>)> {
         // SAFETY: both are alive inside of the guard.
         self.reads.iter().map(|&(record, seen)| unsafe { (&*record, &*seen) })
     }
 
-    /// The versions that its own replace, and their indexes' gaps.
+    /// Returns the versions that the transaction replaces, and the scheme's data about gaps of their indexes.
     pub(crate) fn replaced(&self) -> impl Iterator<Item = (&Version<S>, &S::Gap)> {
-        // SAFETY: as in `reads`; the first version that `look` shows of a record to be written is not null but in snapshots,
-        // where `latch` has put the head's.
+        // SAFETY: as in `reads`; the first version that `look` returns of a record to be written is null only in
+        // transactions that read a snapshot, and for these `latch` has stored the head's version.
         self.writes.iter().filter(|write| !write.seen.is_null()).map(|w| unsafe { (&*w.seen, (*w.place.tree).gap()) })
     }
 
-    /// The indexes in which something was absent.
+    /// Returns the scheme's data about gaps of the indexes in which keys were absent.
     pub(crate) fn gaps(&self) -> impl Iterator<Item = &S::Gap> {
         self.gaps.iter().map(|gap| gap.tree().gap())
     }
@@ -330,30 +335,33 @@ impl<'t, S: Scheme> Work<'t, S> {
         self.writes.find(record).is_some()
     }
 
-    /// Returns whether a record's head is what was seen, and no other transaction has latched it. The latch of what this one
-    /// writes is its own only at its commit: before, when an error is judged, it is another's.
+    /// Returns whether a record's head is the version `seen`, and no other transaction has latched it. A latch on a
+    /// record that this transaction writes is its own only during its commit; when the reads of a failed closure are
+    /// validated, it is another's.
     pub(crate) fn is_current(&self, record: &Record<S>, seen: &Version<S>, latched: bool) -> bool {
         let head = record.head();
         let same = !head.is_dead() && core::ptr::eq(head.version(), seen);
         same && (!head.is_latched() || (latched && self.owns(record)))
     }
 
-    /// Says which record was in the way: to begin anew before its owner has ended would be in vain.
+    /// Notes the record of a conflict: a retry before the record's owner has ended would conflict again.
     pub(crate) fn note_missed(&self, record: &Record<S>) {
         self.missed.set(Some((record, Mode::Share)));
     }
 
-    /// Returns whether what was absent still is, and may be by what the scheme knows of `stamp`.
+    /// Returns whether the gaps are still empty, and whether the scheme allows them with `stamp`.
     pub(crate) fn gaps_hold(&self, stamp: u64, moment: Moment) -> bool {
         let latched = moment.latched;
         let mut fresh = |record: &Record<S>| {
-            // Latches of those that link are short, and this one holds none.
+            // In schemes that link, latches are short, and this commit holds none.
             let head = if S::LINKS { record.settled() } else { record.head() };
             // SAFETY: a head's version inside of the guard.
             let version = unsafe { &*head.version() };
-            // What it writes itself must have an origin, too: another may have come first after the look that found nothing.
+            // A record that this transaction writes must have an origin, too: another transaction may have committed to
+            // it after this one found the key absent.
             let may = || (latched && self.owns(record)) || (!head.is_latched() && S::admits(version, stamp));
-            // What is linked for this commit was looked at when the record became its own.
+            // For a record that this commit has linked, the check was made when the transaction became the record's
+            // owner.
             let linked = || S::LINKS && latched && self.owns(record);
             let under = || S::under(version, moment, self.shared.epochs()).is_some_and(Version::is_origin);
             let is = head.is_dead() || (version.is_origin() && may()) || linked() || under();
@@ -367,14 +375,14 @@ impl<'t, S: Scheme> Work<'t, S> {
 
     // ---- The end --------------------------------------------------------------------------------------------------
 
-    /// Returns whether what was read goes together: an error or a panic of the user's may be told only then.
+    /// Returns whether the reads are consistent. Only then may an error or a panic of the closure be reported.
     pub(crate) fn is_sound(&self) -> bool {
         let moment = Moment { epoch: self.shared.epochs().now(), rank: 0, latched: false };
         !self.doomed && (self.snapshot.is_some() || S::judge(self, moment).is_ok())
     }
 
-    /// What the log is to have of the transaction: nothing without a log, or if it writes to no table that is logged. Runs
-    /// users' code, with nothing latched.
+    /// Returns the transaction's log record; `None` without a log, or if it writes to no logged table. Runs users'
+    /// code, while the transaction holds no latch.
     fn encode(&self) -> Option<Encoded> {
         self.shared.log()?;
         let mut encoded = Encoded::default();
@@ -389,7 +397,7 @@ impl<'t, S: Scheme> Work<'t, S> {
         (!encoded.serials.is_empty()).then_some(encoded)
     }
 
-    /// The last epoch from which the transaction has read something; of absent keys at least that.
+    /// Returns the latest epoch of the versions that the transaction has read; for gaps an upper bound of it.
     fn newest_read(&self) -> u64 {
         let rows = self.reads().map(|(_, seen)| seen.begin.load(Ordering::Relaxed));
         let gaps = self.gaps.iter().map(|gap| gap.tree().gone().epoch.load(Ordering::Relaxed));
@@ -399,29 +407,30 @@ impl<'t, S: Scheme> Work<'t, S> {
         rows.chain(gaps).chain(self.snapshot).max().unwrap_or(0)
     }
 
-    /// Commits; returns the epoch that has to be durable before the transaction is acknowledged. After an error nothing has been
-    /// changed.
+    /// Commits. Returns the epoch that has to be durable before the transaction is acknowledged. After an error nothing
+    /// has changed.
     pub(crate) fn commit(mut self) -> Result<u64, Error> {
         self.check()?;
         if self.writes.is_empty() {
             return if self.is_sound() { Ok(self.newest_read()) } else { Err(Error::Conflict) };
         }
         if let Some(record) = self.stale {
-            // What replaces it may be linked, and its owner not at its end.
-            // SAFETY: alive inside of the guard.
+            // The version that replaced it may be linked while its owner has not ended. SAFETY:
+            // alive inside of the guard.
             self.note_missed(unsafe { &*record });
             return Err(Error::Conflict);
         }
-        // The order of latches. What is to be undone is told by numbers, but nothing is any more.
+        // The order of latches. Sorting invalidates the numbers in `undo`, which is not needed any more.
         self.writes.sort();
-        // Before it says that it is committing: who ends an epoch waits for those that are, and may itself hold locks.
+        // Before the commit announces itself: a thread that ends an epoch waits for announced commits, and may itself
+        // hold locks.
         if S::LOCKS && self.snapshot.is_some() {
             for place in self.writes.iter().map(|write| write.place).collect::<Vec<_>>() {
                 self.lock(place, Mode::Exclude)?;
             }
         }
         let encoded = self.encode();
-        // Until the log has it. From before the epoch is loaded.
+        // The announcement lasts from before the load of the epoch until the log has the record.
         let committing = encoded.is_some().then(|| self.shared.step_up());
         let mut done = Done { dropped: Vec::with_capacity(self.writes.len()), ..Done::default() };
         let epoch = S::install(&mut self, encoded, &mut done);
@@ -430,7 +439,7 @@ impl<'t, S: Scheme> Work<'t, S> {
         epoch
     }
 
-    /// Latches, judges, logs and installs; the epoch. After an error nothing was published.
+    /// Latches, validates, logs and installs. Returns the epoch. After an error nothing is published.
     pub(crate) fn install_latched(&mut self, encoded: Option<Encoded>, done: &mut Done<S>) -> Result<u64, Error> {
         let latched = self.latch()?;
         fence(Ordering::SeqCst);
@@ -439,8 +448,8 @@ impl<'t, S: Scheme> Work<'t, S> {
         epochs.settle(epoch);
         fence(Ordering::SeqCst);
         let stamp = S::judge(self, Moment { epoch, rank: 0, latched: true })?;
-        // The last step that can fail. Before anything can be read by others, so that what they commit in this epoch or
-        // a later one is never durable without it.
+        // The last step that can fail. It precedes all publication, so that a transaction that reads these writes, and
+        // commits in this epoch or a later one, is never durable without them.
         self.log(epoch, encoded)?;
         self.hand_over();
         for (place, pending, latch) in latched.into_install() {
@@ -449,12 +458,12 @@ impl<'t, S: Scheme> Work<'t, S> {
         Ok(epoch)
     }
 
-    /// From here on the versions that it has written are the records', and not this transaction's to free.
+    /// Passes the written versions to the records: from here on the transaction does not free them.
     pub(crate) fn hand_over(&mut self) {
         self.handed_over = true;
     }
 
-    /// Appends to the log, if there is something.
+    /// Appends the transaction's record to the log, if it has one.
     pub(crate) fn log(&self, epoch: u64, encoded: Option<Encoded>) -> Result<(), Error> {
         match (self.shared.log(), encoded) {
             (Some(log), Some(encoded)) => log.append(epoch, &self.numbered(encoded)),
@@ -462,7 +471,7 @@ impl<'t, S: Scheme> Work<'t, S> {
         }
     }
 
-    /// Gives the versions that are logged their serials, with all latched.
+    /// Sets the serials of logged versions, while all records are latched.
     fn numbered(&self, mut encoded: Encoded) -> Vec<u8> {
         for (number, at) in core::mem::take(&mut encoded.serials) {
             let write = &self.writes[number];
@@ -478,7 +487,7 @@ impl<'t, S: Scheme> Work<'t, S> {
         encoded.bytes
     }
 
-    /// Latches what is written, and sees whether it is what it was.
+    /// Latches the written records, and checks that their heads have not changed.
     fn latch(&mut self) -> Result<Latched<'t, S>, Conflict> {
         let mut latched = Latched(Vec::with_capacity(self.writes.len()));
         for write in &mut *self.writes {
@@ -515,10 +524,10 @@ impl<'t, S: Scheme> Work<'t, S> {
         archipelago_platform::hint::point("txn::installed");
     }
 
-    /// Takes what no reader needs out of a chain that has got a version more.
+    /// Prunes a chain to which a version was added.
     ///
-    /// With many versions that is done after a grace period. If a transaction stays, there is none: then chains that have become
-    /// long lose what no transaction that is there needs.
+    /// In multi-version schemes pruning runs after a grace period. A long transaction delays grace periods, so chains
+    /// that have become long are pruned at once, of versions that no running transaction needs.
     pub(crate) fn prune(&self, latch: &Latch<'_, S>, place: Place<S>, done: &mut Done<S>) {
         let epochs = self.shared.epochs();
         if !S::VERSIONS {
@@ -528,7 +537,7 @@ impl<'t, S: Scheme> Work<'t, S> {
         }
     }
 
-    /// What is left to do after a commit, with nothing latched. Runs users' destructors, whose panics end there.
+    /// Does what a commit leaves to do, with no latch held. Runs users' destructors, whose panics are caught.
     pub(crate) fn settle(&mut self, Done { dropped, later }: Done<S>) {
         // SAFETY: they were taken out of their chains under latches.
         dropped.into_iter().for_each(|version| unsafe { record::retire(&self.guard, version, self.memory()) });
@@ -539,13 +548,13 @@ impl<'t, S: Scheme> Work<'t, S> {
     }
 }
 
-/// What a commit leaves to do: versions to retire, and records to look at after a grace period.
+/// What a commit leaves to do: versions to retire, and records to prune or unlink after a grace period.
 pub struct Done<S: Scheme> {
     dropped: Vec<*mut Version<S>>,
     pub(crate) later: Vec<Place<S>>,
 }
 
-/// Versions of a chain from which on it is long.
+/// The number of versions from which on a chain is long.
 const LONG: usize = 8;
 
 fn is_long<S: Scheme>(latch: &Latch<'_, S>) -> bool {
@@ -558,7 +567,7 @@ fn is_long<S: Scheme>(latch: &Latch<'_, S>) -> bool {
 /// A record that is written, its new version, and its latch.
 type Written<'r, S> = (Place<S>, *mut Version<S>, Latch<'r, S>);
 
-/// What is written, latched and frozen; given up by drop.
+/// The written records, latched and frozen. Dropping the value takes both back.
 struct Latched<'r, S: Scheme>(Vec<Written<'r, S>>);
 
 impl<'r, S: Scheme> Latched<'r, S> {
@@ -581,11 +590,11 @@ impl<S: Scheme> Default for Done<S> {
 }
 
 impl<S: Scheme> Drop for Work<'_, S> {
-    /// Rolls back what was not committed, and lets go of the rest.
+    /// Rolls back what was not committed, and releases locks and holds.
     fn drop(&mut self) {
         let written = if self.handed_over { &[] } else { &*self.writes };
         let own = written.iter().map(|write| write.pending).chain(self.undo.iter().map(|undo| undo.1));
-        // SAFETY: none of them was published, and the closure to which they were lent has ended.
+        // SAFETY: none of them was published, and the closure, which may have had references to them, has ended.
         own.chain(self.retained.iter().copied()).for_each(|version| unsafe { record::free(version, self.memory()) });
         for (&record, &(mode, _)) in &self.locks {
             // SAFETY: alive inside of the guard.

@@ -1,4 +1,4 @@
-//! What a transaction is to write, in the order in which it said so: few writes are looked through, many have a table.
+//! A transaction's writes, in their order. Few writes are searched one by one; many have a hash table.
 
 use core::ops::{Deref, DerefMut, Range};
 
@@ -10,18 +10,19 @@ use crate::work::Place;
 
 pub(crate) struct Write<S: Scheme> {
     pub(crate) place: Place<S>,
-    /// What it replaces.
+    /// The version that the write replaces.
     pub(crate) seen: *mut Version<S>,
-    /// Ours until it is installed.
+    /// The new version. The transaction owns it until it is installed.
     pub(crate) pending: *mut Version<S>,
 }
 
-/// So many are looked through: their addresses lie in ten lines that the transaction itself has just written.
+/// Up to this many writes are searched one by one: their addresses lie in ten cache lines that the transaction has just
+/// written.
 const FEW: usize = 16;
 
 pub(crate) struct Writes<S: Scheme> {
     list: Vec<Write<S>>,
-    /// Where in `list` a record is, if there are more than [`FEW`]; empty otherwise.
+    /// A record's position in `list`, if the list is longer than [`FEW`]; empty otherwise.
     places: FxHashMap<*const Record<S>, usize>,
 }
 
@@ -30,7 +31,7 @@ impl<S: Scheme> Writes<S> {
         Self { list: Vec::new(), places: FxHashMap::default() }
     }
 
-    /// Where a record is.
+    /// Returns a record's position.
     pub(crate) fn find(&self, record: *const Record<S>) -> Option<usize> {
         if self.list.len() > FEW {
             return self.places.get(&record).copied();
@@ -38,7 +39,7 @@ impl<S: Scheme> Writes<S> {
         self.list.iter().position(|write| core::ptr::eq(write.place.record, record))
     }
 
-    /// Adds a record that is not there.
+    /// Adds a write of a record that has none yet.
     pub(crate) fn push(&mut self, write: Write<S>) {
         if self.list.is_empty() {
             self.list.reserve(FEW);
@@ -46,7 +47,7 @@ impl<S: Scheme> Writes<S> {
         self.list.push(write);
         match self.list.len() {
             ..=FEW => (),
-            // The first that are more.
+            // The list has just become longer than `FEW`.
             len if self.places.is_empty() => self.note(0..len),
             len => self.note(len - 1..len),
         }
@@ -56,7 +57,7 @@ impl<S: Scheme> Writes<S> {
         self.places.extend(new.map(|at| (self.list[at].place.record, at)));
     }
 
-    /// Takes out what was added since there were `len`, the latest first.
+    /// Removes and returns the latest write, if more than `len` are left.
     pub(crate) fn pop_above(&mut self, len: usize) -> Option<Write<S>> {
         if self.list.len() <= len {
             return None;

@@ -1,77 +1,80 @@
-//! How a run goes through its phases: it warms up, is measured, and is over.
+//! The phases of a run: warming up, measured, over.
 //!
-//! *Warming up by itself.* After 1, 2, 4, 8 and so on times the measured span the run looks back: if the third and the
-//! last quarter of the time so far have seen throughputs within [`TOLERANCE`] of each other, and each at least [`ENOUGH`]
-//! operations, and what these two see together is within [`DRIFT`] of what they saw at the look before, the throughput is
-//! steady. Looking at quarters of all that has been, not of a fixed window, finds slow drifts too: a cache that still fills
-//! shows as a lead of the last quarter, and, where few operations make quarters alike by chance, of this look.
+//! *Warming up by itself.* After 1, 2, 4, 8 and so on times the measured span, the run *looks* at the throughput of the
+//! third and of the last quarter of the time so far. The throughput is steady if three conditions hold: the two quarters
+//! differ by at most [`TOLERANCE`]; each saw at least [`ENOUGH`] operations; and their sum differs by at most [`DRIFT`]
+//! from the sum at the previous look. Quarters of the whole time so far, unlike a fixed window, show slow drifts too.
+//! While a cache still fills, the last quarter is faster than the third. Where few operations make the quarters equal by
+//! chance, this look is faster than the previous one.
 //!
-//! *Beginning.* Time counts from when the last thread has begun: making a session may take a thread long where hundreds do, and
-//! what the first ones do meanwhile is no throughput of all.
+//! *Beginning.* Time counts from the moment at which the last thread has begun. A session may take long to make if hundreds of
+//! threads make one, and operations of the first threads in that time are not the throughput of all threads.
 //!
-//! *Measuring.* The span is doubled until enough operations have ended within it. Both end when patience does, and say so.
+//! *Measuring.* The span is doubled until enough operations have ended within it. Warming up and measuring both end at
+//! the latest when the patience is used up, and the run reports this.
 //!
-//! Everything here is the simulation's own bookkeeping: it costs no virtual time, and allocates nothing, since whatever
-//! allocates in a simulated thread takes a turn. Clients report in the order of virtual
-//! time, since the one that is behind runs first; so a phase ends for all of them at one instant.
+//! Everything here is the simulation's own bookkeeping: it costs no virtual time. It allocates nothing, since an
+//! allocation in a simulated thread is a step of the schedule. Clients report in the order of virtual time, since the
+//! scheduler runs the client whose clock is lowest. So a phase ends for all clients at one instant.
 
 use core::cell::Cell;
 
-/// By how much the throughputs of two quarters may differ: this part of the greater one.
+/// By how much the throughputs of two quarters may differ, as a fraction of the greater one.
 pub const TOLERANCE: f64 = 0.05;
-/// By how much the throughputs of two looks may differ, the second of which sees twice the time.
+/// By how much the throughputs at two successive looks may differ, as a fraction of the greater one.
 pub const DRIFT: f64 = 0.1;
-/// Operations that a quarter must have seen to be judged by.
+/// The fewest operations that a quarter must have seen.
 const ENOUGH: u64 = 200;
 
-/// What is wanted of the phases. Times in virtual nanoseconds.
+/// The settings of the phases. Times are in virtual nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Wish {
-    /// How long to warm up; `None` for by itself.
+    /// How long to warm up; `None` to warm up until the throughput is steady.
     pub warm_ns: Option<u64>,
-    /// How long to measure, at least. More than 0.
+    /// How long to measure, at least. It is more than 0.
     pub measured_ns: u64,
-    /// How many operations must count.
+    /// How many operations must end within the measured span.
     pub min_ops: u64,
-    /// The longest that warming up by itself may take, and measuring for the operations' sake.
+    /// The longest time for warming up until the throughput is steady, and for measuring until `min_ops` operations
+    /// have ended.
     pub patience_ns: u64,
 }
 
-/// The phases of a run, and what came of them.
+/// The phases of a run, and their results.
 #[derive(Debug)]
 pub struct Course {
     wish: Wish,
     /// Threads that have not begun.
     missing: Cell<usize>,
-    /// When the last one has, or was not waited for any longer.
+    /// When the last thread began, or when the patience with it ended.
     began: Cell<Option<u64>>,
     /// When the measurement began.
     from: Cell<Option<u64>>,
-    /// When the present phase ends, or is looked at.
+    /// When the present phase ends, or the next look is due.
     until: Cell<u64>,
     over: Cell<bool>,
     steady: Cell<bool>,
-    /// Operations that counted.
+    /// Operations that ended within the measured span.
     ops: Cell<u64>,
     /// Operations that ended in the third and in the last quarter of the time until the next look.
     quarters: [Cell<u64>; 2],
-    /// What these were at the look before.
+    /// The sum of both quarters at the previous look.
     before: Cell<Option<u64>>,
 }
 
-/// What a client is told when it passes.
+/// The answer of [`Course::pass`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// What ended does not count.
+    /// The operation that ended does not count.
     Warming,
-    /// It counts.
+    /// The operation that ended counts.
     Measured,
     /// The client shall stop.
     Over,
 }
 
 impl Course {
-    /// A run that begins when so many threads have.
+    /// Makes a run that begins when `threads` threads have begun.
     pub fn new(wish: Wish, threads: usize) -> Self {
         let (began, from, until, over, ops, quarters, before) = Default::default();
         let (missing, steady) = (Cell::new(threads), Cell::new(true));
@@ -87,7 +90,7 @@ impl Course {
         self.until.set(now + self.wish.warm_ns.unwrap_or(self.wish.measured_ns));
     }
 
-    /// A client begins.
+    /// Notes that a client begins.
     pub fn arrive(&self, now: u64) {
         self.missing.set(self.missing.get() - 1);
         if self.missing.get() == 0 && self.began.get().is_none() {
@@ -95,7 +98,7 @@ impl Course {
         }
     }
 
-    /// When time began to count; none, while a client has not begun and is still waited for.
+    /// Returns when time began to count, or `None` while the run still waits for a client to begin.
     fn began(&self, now: u64) -> Option<u64> {
         if self.began.get().is_none() && now >= self.wish.patience_ns {
             self.start(now);
@@ -104,7 +107,8 @@ impl Course {
         self.began.get()
     }
 
-    /// A client passes at `now`, having ended an operation or not.
+    /// Notes that a client is between two operations at `now`, and whether an operation has `ended`. Returns the
+    /// client's phase.
     pub fn pass(&self, now: u64, ended: bool) -> Phase {
         let Some(began) = self.began(now) else {
             return if self.over.get() { Phase::Over } else { Phase::Warming };
@@ -120,7 +124,7 @@ impl Course {
             }
             None => {}
         }
-        // Those of the next look begin where this one is.
+        // Both quarters lie in the second half of the time until the next look.
         let [third, last] = &self.quarters;
         let (now, all) = (now - began, self.until.get() - began);
         let (half, fourth) = (all / 2, all / 4);
@@ -131,7 +135,7 @@ impl Course {
         Phase::Warming
     }
 
-    /// Ends the run as it is.
+    /// Ends the run at once.
     pub fn stop(&self) {
         self.over.set(true);
     }
@@ -163,16 +167,16 @@ impl Course {
         }
     }
 
-    /// Whether the last two quarters of the time until now agree, and this look with the one before.
+    /// Returns whether the last two quarters of the time until now agree, and this look agrees with the previous one.
     fn is_steady(&self) -> bool {
         let [third, last] = [0, 1].map(|which| self.quarters[which].get());
-        // That one saw half of the time.
+        // The previous look saw half as long a time.
         let before = self.before.get().map_or(0, |before| 2 * before);
         let agree = |a: u64, b: u64, part: f64| a.abs_diff(b) as f64 <= part * a.max(b) as f64;
         third.min(last) >= ENOUGH && agree(third, last, TOLERANCE) && agree(before, third + last, DRIFT)
     }
 
-    /// When the measurement began; the end of time, if it did not.
+    /// Returns when the measurement began, or `u64::MAX` if it has not begun.
     pub fn from(&self) -> u64 {
         self.from.get().unwrap_or(u64::MAX)
     }
@@ -182,17 +186,17 @@ impl Course {
         self.until.get()
     }
 
-    /// Operations that counted.
+    /// Operations that ended within the measured span.
     pub fn ops(&self) -> u64 {
         self.ops.get()
     }
 
-    /// Whether the throughput was seen steady, or not asked for.
+    /// Returns whether the throughput was steady after warming up, or was not required to be.
     pub fn steady(&self) -> bool {
         self.steady.get()
     }
 
-    /// Virtual nanoseconds that were measured.
+    /// Returns the length of the measured span, in virtual nanoseconds.
     pub fn measured_ns(&self) -> u64 {
         self.from.get().map_or(0, |from| self.until.get() - from)
     }
@@ -204,7 +208,8 @@ mod tests {
 
     const WISH: Wish = Wish { warm_ns: None, measured_ns: 4_000, min_ops: 0, patience_ns: 1 << 20 };
 
-    /// Operations end at the times given by how long each takes; when the measurement began, and how many counted.
+    /// Runs operations one after the other, each as long as `takes` says. Returns when the measurement began, and how
+    /// many operations counted.
     fn drive(course: &Course, mut takes: impl FnMut(u64) -> u64) -> (u64, u64) {
         let mut now = 0;
         let mut ended = false;
@@ -224,11 +229,12 @@ mod tests {
 
     #[test]
     fn too_few_operations_are_no_pace() {
-        // A quarter of 8,000 ns sees 100 operations of 20 ns, one of 16,000 sees 200.
+        // A quarter of 8,000 ns sees 100 operations of 20 ns; a quarter of 16,000 ns sees 200.
         assert_eq!(drive(&Course::new(WISH, 0), |_| 20).0, 16_000);
     }
 
-    /// Fifty times slower until 30 us: the quarters of 32 us differ, those of 64 us don't, but from that look; 128 us is all even.
+    /// Operations are fifty times slower until 30 us. At 32 us the quarters differ; at 64 us they agree, but this look
+    /// differs from the previous one; at 128 us all agree.
     #[test]
     fn a_slow_start_is_waited_for() {
         let course = Course::new(WISH, 0);
@@ -237,8 +243,8 @@ mod tests {
         assert!(course.steady());
     }
 
-    /// Half as fast again with each doubling of the time until 256 us, in steps that fall on the looks: the quarters of each are
-    /// alike, and only the look before tells.
+    /// Until 256 us the pace rises by half with each doubling of the time, in steps that fall on the looks. The
+    /// quarters of each look agree, and only the comparison with the previous look fails.
     #[test]
     fn a_drift_between_looks_is_waited_for() {
         let course = Course::new(WISH, 0);
@@ -247,7 +253,8 @@ mod tests {
         assert!(course.steady() && from == 1_024_000, "steady from {from} ns on");
     }
 
-    /// Three times as fast in the third quarter of each look as in the last one: looks are alike, and only their quarters tell.
+    /// The third quarter of each look is three times as fast as the last one. Successive looks agree, and only their
+    /// quarters differ.
     #[test]
     fn a_swing_within_looks_is_not_steady() {
         let course = Course::new(Wish { patience_ns: 200_000, ..WISH }, 0);
@@ -259,7 +266,7 @@ mod tests {
         assert!(!course.steady());
     }
 
-    /// A pace that doubles with the time is never steady, and patience ends the wait.
+    /// A pace that doubles with the time is never steady, and the wait ends with the patience.
     #[test]
     fn patience_ends_and_says_so() {
         let course = Course::new(Wish { patience_ns: 100_000, ..WISH }, 0);
@@ -271,14 +278,15 @@ mod tests {
     fn the_span_is_doubled_for_the_operations() {
         let wish = Wish { warm_ns: Some(1_000), min_ops: 30, ..WISH };
         let course = Course::new(wish, 0);
-        // 4, 8, 16 operations within 4, 8, 16 us; 32 within 32.
+        // 4, 8 and 16 operations end within 4, 8 and 16 us: too few. 32 end within 32 us.
         assert_eq!(drive(&course, |_| 1_000), (1_000, 32));
         assert_eq!(course.measured_ns(), 32_000);
         let course = Course::new(Wish { patience_ns: 10_000, ..wish }, 0);
         assert_eq!(drive(&course, |_| 1_000), (1_000, 8));
     }
 
-    /// The first of two threads does nothing that counts before the other one has begun, and not forever.
+    /// Operations of the first of two threads do not count before the second thread has begun. This wait ends with the
+    /// patience.
     #[test]
     fn all_are_waited_for() {
         let wish = Wish { warm_ns: Some(1_000), patience_ns: 50_000, ..WISH };

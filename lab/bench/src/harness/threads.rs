@@ -6,14 +6,14 @@ use super::driver::{self, Drive, Native, Settings};
 use super::program::{Done, Turns};
 use crate::failure::Failure;
 
-/// The most threads for each CPU, and the most on a machine of few.
+/// The limit on threads: `PER_CPU` for each CPU, but at least `ON_FEW`.
 const PER_CPU: usize = 16;
 const ON_FEW: usize = 1024;
 
-/// Returns whether these numbers of threads are not far beyond the machine.
+/// Checks that no number of threads is far beyond what the machine has CPUs for.
 ///
 /// # Errors
-/// If one of them is.
+/// If one of the numbers is above the limit.
 pub fn check(threads: &[usize]) -> Result<(), Failure> {
     let cpus = available_parallelism().map_or(1, usize::from);
     let most = ON_FEW.max(PER_CPU * cpus);
@@ -23,15 +23,16 @@ pub fn check(threads: &[usize]) -> Result<(), Failure> {
     threads.iter().find(|threads| **threads > most).map_or(Ok(()), |threads| Err(refused(threads)))
 }
 
-/// Returns whether this many threads can be there at once, tried by a run of nothing before keys are made for them.
+/// Checks that the machine can run this many threads at once, by starting them without work. A call before keys are
+/// made saves their making where threads are too many.
 ///
 /// # Errors
-/// If they cannot.
+/// If the threads cannot all be started.
 pub fn try_to_start(threads: usize) -> Result<(), Failure> {
     driver::run(threads, Settings { pinning: Pinning::None, latency: false, time: None }, &Nothing).map(drop)
 }
 
-/// No work.
+/// A workload whose operations do nothing.
 struct Nothing;
 
 impl Drive for Nothing {

@@ -1,4 +1,4 @@
-//! Byte strings behind a word of a node: a block that never changes, with its length before it.
+//! Byte strings to which a word of a node points: an immutable block with the length and then the bytes.
 
 use core::ptr;
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
@@ -47,7 +47,7 @@ pub unsafe fn bytes<'a>(word: u64) -> &'a [u8] {
 /// # Safety
 /// The word was made by [`stored`], and no thread uses its block any more.
 pub unsafe fn free(word: u64) {
-    // SAFETY: ours alone now.
+    // SAFETY: no other thread uses the block.
     unsafe {
         let len = bytes(word).len();
         dealloc(ptr::with_exposed_provenance_mut(word as usize), layout(len));

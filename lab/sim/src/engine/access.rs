@@ -1,13 +1,13 @@
-//! One access: when it may happen, what it costs, whom it wakes.
+//! One access: its turn, its cost, and the threads that it wakes.
 //!
 //! An access takes effect in the instant in which its thread is granted the line. If the line is still being
 //! transferred for an earlier access, the thread joins the line's queue; the thread at the head stands in the
 //! scheduler's agenda at the time the line becomes free, and then the queue decides who gets it ([`Engine::grant`]):
-//! the first come, unless a core of the owner's own socket waits too, which that socket serves without asking
-//! another; a bounded number of times.
+//! the first thread in the queue, unless a core of the owner's own socket waits, too, which the socket serves first,
+//! a bounded number of times.
 //!
-//! A panicking thread's destructors make their accesses without giving way: the run is about to end with that panic,
-//! and another thread must not be seen panicking by them.
+//! Destructors of a panicking thread make their accesses without yielding: the run is about to end with this panic,
+//! and no other thread may observe it.
 
 use std::thread::panicking;
 
@@ -18,8 +18,9 @@ use crate::config::{Fault, Point};
 use crate::memory::{Cost, Kind, NONE};
 use crate::rng;
 
-/// How many first-level hits after an access to a line further loads of it count as made together with it. The last one
-/// counts from the first, not from its predecessor: a loop that looks at one word again and again isn't served for ever.
+/// For how many first-level hits after an access to a line further loads of the line count as made together with it.
+/// The time counts from the first access, not from the previous load, so that a loop that repeatedly loads one word
+/// does not keep the line forever.
 const TOGETHER: u64 = 8;
 
 /// How far into a line's queue the search for the owner's neighbours goes.
@@ -49,7 +50,7 @@ impl Engine {
                 self.stall(stall);
             }
             if kind == Kind::Rmw {
-                // Its own stores come first; it stands in line for the time after them.
+                // The thread's own stores come first, and it queues for the time after them.
                 self.drain_stores();
             }
             if !self.my_turn() && !panicking() {
@@ -101,8 +102,8 @@ impl Engine {
         Step::Go(line)
     }
 
-    /// Set-up and tear-down take no time, and no turn; but transactions are transactions there too, and those of other
-    /// threads hear of their accesses.
+    /// In set-up and tear-down accesses take no time and no turn. But transactions work there, too, and these accesses
+    /// conflict with other threads' transactions.
     fn access_untimed(&mut self, addr: usize, size: usize, kind: Kind) -> Step {
         let line = self.memory.line(addr, self.threads[self.current].socket);
         self.tx_conflict(line, kind);
@@ -120,7 +121,7 @@ impl Engine {
     fn made_together(&self, line: u32) -> bool {
         let thread = &self.threads[self.current];
         let near = thread.recent.0 == line && thread.clock <= thread.recent.1;
-        // A transaction that has the line meanwhile has to hear of it.
+        // A transaction that has the line meanwhile must detect the conflict.
         near && thread.tx_depth == 0 && !thread.granted && self.memory.lines[line as usize].tx == NONE
     }
 
@@ -162,7 +163,7 @@ impl Engine {
         self.memory.stats.accesses += 1;
         self.hash = (self.hash ^ (u64::from(line) << 2 | kind as u64)).wrapping_mul(0x0000_0100_0000_01b3);
         thread.locked |= kind.writes();
-        // A loop that looks at more lines than can be watched doesn't park: `seen_count` says so.
+        // A loop that loads more lines than can be watched does not park; `seen_count` tells.
         if let Some(seen) = thread.seen.get_mut(thread.seen_count) {
             *seen = (line, self.memory.lines[line as usize].version);
         }
@@ -221,7 +222,8 @@ impl Engine {
             }
         };
         if record.queue_head != NONE {
-            // The access of this very instant will say when the line is free again; until then this keeps the place.
+            // The access that follows at once will set the time at which the line is free again; this entry keeps the
+            // place until then.
             self.agenda.put(record.queue_head as usize, time);
         }
         let thread = &mut self.threads[winner as usize];
@@ -234,7 +236,7 @@ impl Engine {
         winner as usize
     }
 
-    /// The thread in the queue behind which one stands that is served before the head, if there is one.
+    /// Returns the predecessor, in the queue, of a thread that is served before the head, if such a thread exists.
     fn overtaker(&self, line: u32, head: u32) -> Option<u32> {
         let owner = self.memory.owner_socket(line)?;
         let record = &self.memory.lines[line as usize];
@@ -281,7 +283,8 @@ impl Engine {
         self.count_remote(&cost);
         let thread = &mut self.threads[me];
         let done = start + cost.latency + rng::below(&mut thread.rng, self.config.jitter_ps + 1);
-        // What a transaction writes leaves its core no sooner than it has come there, and after a commit that waited for no more.
+        // A transaction's write leaves its core only after the line has arrived there and the transaction has
+        // committed.
         let kept = if thread.tx_depth > 0 && kind == Kind::Store { done + 1 } else { 0 };
         let record = &mut self.memory.lines[line as usize];
         record.busy = (start + cost.occupancy).max(kept);
@@ -304,7 +307,8 @@ impl Engine {
         }
     }
 
-    /// No clock runs away: what an access takes follows from what the machine's threads can have asked for before it.
+    /// Clocks are bounded: the time of an access is bounded by the requests that the machine's threads can have made
+    /// before it.
     #[inline]
     fn check_length(&self, latency: u64) {
         debug_assert!(
@@ -320,7 +324,7 @@ impl Engine {
         self.memory.stats.remote_in[usize::from(part)] += u64::from(cost.remote);
     }
 
-    /// Stores become visible in order: no core gets the line before those that still drain are done.
+    /// Stores become visible in order: no core gets the line before all draining stores are done.
     fn keep_order(&mut self, line: u32) {
         let until = self.threads[self.current].stores_until;
         let record = &mut self.memory.lines[line as usize];
@@ -350,7 +354,7 @@ impl Engine {
         let line = self.memory.line(addr, socket);
         self.memory.stats.accesses += 1;
         let record = &self.memory.lines[line as usize];
-        // A line that others fight for is left to the access itself.
+        // A contended line is not prefetched.
         if record.busy <= now && record.queue_head == NONE && !self.memory.private(core, line, Kind::Load) {
             self.tx_conflict(line, Kind::Load);
             if let Some(cost) = self.memory.prefetch(core, line, now, addr) {
@@ -383,8 +387,8 @@ impl Engine {
         }
     }
 
-    /// Aborts the running thread's transaction because it does what no transaction can: waits or enters the kernel.
-    /// True if there was one.
+    /// Aborts the running thread's transaction, since the thread waits or enters the kernel, which no transaction
+    /// can. Returns whether it had one.
     pub(crate) fn tx_forbids(&mut self) -> bool {
         let inside = self.threads[self.current].tx_depth > 0;
         if inside {
@@ -393,7 +397,8 @@ impl Engine {
         inside
     }
 
-    /// The running thread passes a named point: for how many nanoseconds it stalls there, if it does.
+    /// Notes that the running thread passes a named point. Returns for how many nanoseconds it stalls there, if it
+    /// does.
     pub(crate) fn passed(&mut self, name: &'static str) -> Option<u64> {
         if self.config.faults.is_empty() {
             return None;

@@ -1,12 +1,12 @@
-//! When each thread's time comes: a priority queue by virtual time, in which a thread is at most once.
+//! A priority queue of threads by virtual time. A thread is in it at most once.
 //!
 //! A winner tree: leaf `k` is thread k's entry, every inner node the lesser of its children, so that node 1 comes first.
 //! Changing an entry is a walk from its leaf to the root without a branch that depends on times. Ties go to the thread
 //! with the lower number, which keeps the order a function of the program alone.
 //!
-//! While a thread runs ([`Agenda::start`]) its leaf is empty, but its ancestors still hold its old entry: it will most
-//! likely be put in again, and then they are corrected in the same walk. Every other node is exact, so
-//! [`Agenda::earliest_other`], which looks only at siblings of the runner's path, is too. [`Agenda::stop`] restores the rest.
+//! While a thread runs ([`Agenda::start`]) its leaf is empty, but its ancestors still have its old entry: most likely
+//! the thread is added again, and then the same walk corrects them. All other nodes are exact, and so is
+//! [`Agenda::earliest_other`], which reads only siblings of the runner's path. [`Agenda::stop`] restores the rest.
 
 use core::hint::select_unpredictable;
 
@@ -20,7 +20,7 @@ const THREAD: u32 = 16;
 /// Threads that a run can have.
 pub(crate) const MAX_THREADS: usize = 1 << THREAD;
 
-/// The latest time, in picoseconds, and what later ones count as.
+/// The latest time, in picoseconds. Later times count as this one.
 pub(crate) const MAX_TIME: u64 = (1 << (64 - THREAD)) - 2;
 
 /// No entry.
@@ -77,12 +77,12 @@ impl Agenda {
         first.thread().map(|thread| (first.time(), thread))
     }
 
-    /// Whether a thread is in.
+    /// Returns whether a thread is in the queue.
     pub(crate) fn contains(&self, thread: usize) -> bool {
         self.nodes.get(self.leaves() + thread).is_some_and(|&entry| entry != OUT)
     }
 
-    /// Puts a thread in, or moves it if it is in.
+    /// Adds a thread, or moves it if it is in the queue.
     #[inline]
     pub(crate) fn put(&mut self, thread: usize, time: u64) {
         if thread >= self.leaves() {
@@ -91,14 +91,14 @@ impl Agenda {
         self.set(thread, Entry::new(time, thread));
     }
 
-    /// Takes a thread out, if it is in.
+    /// Removes a thread, if it is in the queue.
     pub(crate) fn remove(&mut self, thread: usize) {
         if thread < self.leaves() {
             self.set(thread, OUT);
         }
     }
 
-    /// A thread runs: it is not in, until it is put in again.
+    /// Notes that a thread runs: it is not in the queue until it is added again.
     #[inline]
     pub(crate) fn start(&mut self, thread: usize) {
         debug_assert_eq!(self.runner, NOBODY);
@@ -109,7 +109,7 @@ impl Agenda {
         }
     }
 
-    /// The running thread stopped.
+    /// Notes that the running thread has stopped.
     #[inline]
     pub(crate) fn stop(&mut self) {
         if self.runner != NOBODY {
@@ -117,7 +117,7 @@ impl Agenda {
         }
     }
 
-    /// The earliest time of all threads but `thread`, and who that is.
+    /// Returns the earliest time of all threads except `thread`, and the thread that has it.
     #[inline]
     pub(crate) fn earliest_other(&self, thread: usize) -> (u64, Option<usize>) {
         let (mut at, mut least) = (self.leaves() + thread, OUT);
@@ -165,7 +165,7 @@ impl Agenda {
         for at in (1..leaves).rev() {
             nodes[at] = nodes[2 * at].or_earlier(nodes[2 * at + 1]);
         }
-        // This was done from the leaves: nothing is out of date any more.
+        // The tree was rebuilt from its leaves, so all nodes are exact.
         (self.nodes, self.runner) = (nodes, NOBODY);
     }
 }

@@ -1,4 +1,4 @@
-//! Which thread runs next, and when a run is over.
+//! The choice of the next thread, and the end of a run.
 
 use super::Engine;
 use super::thread::{Key, Reason, Role, Status, Thread, Unwinding};
@@ -18,7 +18,7 @@ impl Engine {
         }
     }
 
-    /// Wakes a thread that waits: it goes on at `at` or later.
+    /// Wakes a thread that waits: it continues at `at` or later.
     pub(super) fn wake(&mut self, id: usize, at: u64) {
         let thread = &mut self.threads[id];
         thread.clock = thread.clock.max(at);
@@ -29,7 +29,7 @@ impl Engine {
         self.schedule(id);
     }
 
-    /// A client did something that may end another one's wait.
+    /// Notes that a client did something that may end another client's wait.
     #[inline]
     pub(crate) fn progress(&mut self, id: usize) {
         self.changes += 1;
@@ -67,7 +67,7 @@ impl Engine {
         Ok(id)
     }
 
-    /// The running thread gave way: unless it waits, it stands in line again.
+    /// Notes that the running thread yielded: unless it waits, it becomes eligible again.
     #[inline]
     pub(crate) fn gave_way(&mut self) {
         if !self.timed() {
@@ -108,7 +108,7 @@ impl Engine {
         }
     }
 
-    /// Brings what the thread that will most likely run next needs into the host's cache.
+    /// Prefetches, on the host, the memory of the thread that will most likely run next.
     #[inline]
     pub(super) fn prepare(&self, next: usize) {
         let thread = &self.threads[next];
@@ -118,13 +118,13 @@ impl Engine {
         host_prefetch(&raw const *thread);
     }
 
-    /// When a run without progress is given up.
+    /// Returns when a run without progress counts as stalled.
     #[inline]
     pub(super) fn deadline(&self) -> u64 {
         self.limit.min(self.last_progress + self.stall)
     }
 
-    /// What a run is called in which nothing more will happen.
+    /// Returns the outcome of a run in which nothing more will happen.
     pub(super) fn verdict(&self) -> Outcome {
         let clients = self.threads.iter().filter(|thread| thread.role != Role::Daemon);
         let left: Vec<&Thread> = clients.filter(|thread| thread.status != Status::Done).collect();
@@ -132,7 +132,7 @@ impl Engine {
         if left.iter().filter(blocked).count() < left.len() {
             return Outcome::Stalled;
         }
-        // The main thread waits for the clients, which says nothing.
+        // The main thread is ignored, since it only waits for the clients.
         let waiting = |thread: &&&Thread| thread.status != Status::Blocked(Reason::Key(Key::Clients));
         Outcome::Deadlock { waiting: left.iter().filter(waiting).map(|thread| thread.slot).collect() }
     }

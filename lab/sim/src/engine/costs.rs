@@ -30,7 +30,8 @@ pub(crate) struct Costs {
 }
 
 impl Costs {
-    /// What an access costs that no thread waits for: about a cycle, where a first-level hit takes four or five.
+    /// Returns the cost of an access for whose result no thread waits: about a cycle, where a first-level hit takes
+    /// four or five.
     pub(crate) fn issue(&self) -> u64 {
         self.l1 / 4
     }
@@ -60,7 +61,7 @@ impl Costs {
         for fault in &config.faults {
             match *fault {
                 Fault::AbortTransactions { probability } => {
-                    // As often as the fault says, and not by the machine's chance.
+                    // Aborts happen with the fault's probability instead of the machine's.
                     (costs.tx_fault, costs.tx_spurious, costs.tx_timer) = (probability, 0, 0);
                 }
                 Fault::TransactionCapacity { read_lines, write_lines } => {

@@ -1,7 +1,7 @@
 //! Schedules that look for bugs: random, probabilistic concurrency testing, and given choices.
 //!
-//! There is one clock, which every step moves a little, so that executions and their time stamps agree. Threads that
-//! wait for time get it when no other thread can run, and now and then by chance.
+//! All threads share one clock, which every step advances a little, so that executions and their time stamps agree.
+//! Timers fire when no other thread can run, and now and then at random.
 
 use super::thread::Status;
 use super::{Engine, Outcome};
@@ -28,8 +28,8 @@ impl Engine {
         chosen == self.current && self.memory.stats.accesses < self.config.limit_accesses && self.now < self.deadline()
     }
 
-    /// The running thread is about to make a plain access that nothing announces: whether it has to stop for the schedule. A
-    /// panic's are its own: how many there are depends on what the process knows of its symbols.
+    /// Returns whether the running thread has to stop before an unannounced plain access, so that the schedule can
+    /// choose. Accesses of a panic are ignored, since their number depends on the process's cached symbols.
     pub(crate) fn plain_point(&mut self) -> bool {
         let one_in = self.config.plain_points;
         let resumed = std::mem::take(&mut self.me().stopped);
@@ -38,7 +38,7 @@ impl Engine {
             return false;
         }
         self.memory.stats.plain_points += 1;
-        // In virtual time they are counted only: such accesses take none.
+        // In virtual time such accesses are only counted, and take no time.
         self.me().stopped = !self.timed();
         !self.timed()
     }
@@ -59,8 +59,8 @@ impl Engine {
         }
     }
 
-    /// The next choice of the configuration. The running thread stands first among those that can go on, and another
-    /// one is a preemption, unless it waits or lets others go first; then it stands last.
+    /// The next choice of the configuration. The running thread is the first option, and the choice of another
+    /// thread is a preemption. If the running thread waits or yields, it is the last option.
     fn next_choice(&mut self) -> usize {
         let me = self.current;
         let yields = std::mem::take(&mut self.threads[me].yields);
@@ -77,13 +77,13 @@ impl Engine {
         options[usize::from(taken)]
     }
 
-    /// The running thread lets others go first.
+    /// Notes that the running thread yields.
     pub(crate) fn yielded(&mut self) {
         self.lowest_priority -= 1;
         let thread = &mut self.threads[self.current];
         thread.yields = true;
         thread.priority = self.lowest_priority;
-        // Set-up takes no time; but one that waits for nothing but the clock would wait for ever.
+        // Set-up takes no time, but without this a loop in it that waits only for the clock would never end.
         if thread.untimed {
             thread.clock += UNTIMED_WAIT;
         }

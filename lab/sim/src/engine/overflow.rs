@@ -1,18 +1,18 @@
-//! One sentence for a simulated thread that needs more stack than it has: Linux.
+//! A message for stack overflows of simulated threads, on Linux.
 //!
-//! Below each stack lies a page without access rights. `std` tells an overflow from other segmentation faults by the pages of
-//! its own threads' stacks; it knows none of coroutines. The handler runs on the signal stack that `std` gives every OS
-//! thread it starts. Where there is none the kernel ends the process, as it would without a handler.
+//! Below each stack is a page without access rights. `std` recognizes overflows by the pages of its own threads'
+//! stacks, but not those of coroutines. The handler runs on the signal stack that `std` gives every OS thread that it
+//! starts. Without a signal stack the kernel ends the process, as it would without a handler.
 
 use core::fmt::Write;
 use std::sync::OnceLock;
 
 use super::switch;
 
-/// The handler that was there before, which gets what is no overflow.
+/// The previous handler, which gets all other faults.
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
-/// From now on overflows are told.
+/// Installs the handler.
 pub(crate) fn install() {
     BEFORE.get_or_init(|| {
         // SAFETY: plain structures of the C library, filled as it wants them; the handler lives for ever.
@@ -32,7 +32,7 @@ unsafe extern "C" fn on_fault(signal: i32, info: *mut libc::siginfo_t, _: *mut l
     let addr = unsafe { (*info).si_addr() } as usize;
     if let Some((thread, bytes)) = overflowed(addr) {
         let mut said = Line { bytes: [0; 160], len: 0 };
-        // What is too long is cut off.
+        // A text that is too long is cut off.
         let _ = writeln!(
             said,
             "simulated thread {thread} has overflowed its stack of {bytes} bytes (`Config::stack_bytes`)"
@@ -44,7 +44,7 @@ unsafe extern "C" fn on_fault(signal: i32, info: *mut libc::siginfo_t, _: *mut l
         }
     }
     if let Some(before) = BEFORE.get() {
-        // The instruction is made again, and faults again.
+        // The instruction is executed again, and faults again.
         // SAFETY: the action was the process's own.
         unsafe { libc::sigaction(signal, before, core::ptr::null_mut()) };
     }

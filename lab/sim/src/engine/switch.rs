@@ -28,7 +28,7 @@ pub(crate) fn engine() -> Option<*mut Engine> {
     (!engine.is_null()).then_some(engine)
 }
 
-/// While it lives, this OS thread acts as if no simulated thread ran.
+/// While this value lives, the OS thread behaves as if no simulated thread were running.
 pub(crate) struct Outside {
     engine: *mut Engine,
     route: Route,
@@ -50,8 +50,8 @@ impl Drop for Outside {
 /// The payload that unwinds a thread at the end of a run.
 struct Unwind;
 
-/// A stack whose first lines lie elsewhere in their page than those of its neighbours: hundreds of stacks, each of which
-/// is used for a moment, would otherwise fight for the same few sets of the host's caches.
+/// A stack whose first lines lie elsewhere in their page than those of its neighbours: otherwise hundreds of stacks,
+/// each used for a short time, would conflict in the same few sets of the host's caches.
 pub(crate) struct Coloured {
     stack: DefaultStack,
     skipped: usize,
@@ -114,7 +114,7 @@ pub(crate) fn stackful(bytes: usize, thread: usize, body: Box<dyn FnOnce()>) -> 
     }))
 }
 
-/// What a panic said; it outlives the run. The payload's own destructor may panic, too.
+/// Returns a panic's message, allocated so that it outlives the run. The payload's own destructor may panic, too.
 fn said(payload: Box<dyn Any + Send>) -> Option<String> {
     let message = arena::apart(|| {
         let said = payload.downcast_ref::<&str>().map(|text| text.to_string());
@@ -139,7 +139,7 @@ fn drop_locals(engine: *mut Engine) {
     }
 }
 
-/// Gives way: returns when the scheduler has chosen the running thread again.
+/// Yields: returns when the scheduler has chosen the running thread again.
 pub(crate) fn suspend(engine: *mut Engine) {
     // SAFETY: `engine` is valid while a coroutine runs; the reference ends here.
     let engine = unsafe { &mut *engine };
@@ -155,7 +155,7 @@ pub(crate) fn suspend(engine: *mut Engine) {
     unsafe { (*yielder).suspend(()) };
 }
 
-/// Gives way, and unwinds if the run is over when the thread runs again.
+/// Yields, and unwinds if the run has ended when the thread runs again.
 pub(crate) fn wait(engine: *mut Engine) {
     suspend(engine);
     // SAFETY: as in `suspend`.
@@ -164,8 +164,8 @@ pub(crate) fn wait(engine: *mut Engine) {
     }
 }
 
-/// Lets the schedule decide who goes next, in the middle of a thread's plain code. No unwinding starts here: a thread whose run
-/// is over goes on to its next access.
+/// Lets the schedule choose the next thread, within a thread's plain code. No unwinding starts here: a thread whose run
+/// has ended continues to its next access.
 pub(crate) fn stop(engine: *mut Engine) {
     // SAFETY: as in `suspend`.
     while !arena::apart(|| unsafe { &mut *engine }.step()) {
@@ -178,7 +178,7 @@ pub(crate) fn unwind() -> ! {
     resume_unwind(Box::new(Unwind))
 }
 
-/// Runs a thread until it gives way or ends.
+/// Runs a thread until it yields or ends.
 fn resume(engine: *mut Engine, id: usize) {
     // SAFETY: the engine outlives the run. The coroutine is boxed and only taken out below, so it stays where it is
     // while other threads are spawned.
@@ -229,11 +229,11 @@ pub(crate) fn drive(engine: *mut Engine) -> Outcome {
     }
 }
 
-/// Turns that unwinding threads get while none of them ends.
+/// How many turns unwinding threads get while none of them ends.
 const PATIENCE: usize = 1_000;
 
-/// Unwinds every unfinished thread; the main thread last, since clients borrow what lies on its stack. Says how many
-/// had to be abandoned.
+/// Unwinds every unfinished thread, the main thread last, since clients borrow from its stack. Returns how many
+/// threads had to be abandoned.
 pub(crate) fn unwind_all(engine: *mut Engine) -> usize {
     // SAFETY: here and below: the engine outlives the run, and no coroutine runs while a reference lives.
     let threads = unsafe {
@@ -275,7 +275,7 @@ pub(crate) fn unwind_all(engine: *mut Engine) -> usize {
     abandon_all(engine)
 }
 
-/// Leaves every unfinished thread where it is, for ever. Says how many there are.
+/// Abandons every unfinished thread. Returns how many there are.
 pub(crate) fn abandon_all(engine: *mut Engine) -> usize {
     // SAFETY: the engine outlives the run, and no coroutine runs now.
     let threads = unsafe { &mut (*engine).threads };

@@ -1,4 +1,4 @@
-//! What the engine knows of one simulated thread.
+//! The engine's state of a simulated thread.
 
 use corosensei::{Coroutine, Yielder};
 
@@ -9,7 +9,7 @@ use crate::memory::NONE;
 /// Most lines that a spinning thread watches.
 pub(crate) const WATCHED: usize = 8;
 
-/// Why a thread is in the run.
+/// A thread's role in the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     /// Runs set-up and tear-down.
@@ -38,9 +38,9 @@ pub(crate) enum Status {
 /// What a blocked thread waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reason {
-    /// Its token.
+    /// Its park token.
     Token,
-    /// Time.
+    /// A time.
     Time,
     /// A thread that wakes this key.
     Key(Key),
@@ -57,11 +57,11 @@ pub(crate) enum Key {
     Clients,
 }
 
-/// How far the unwinding of an unfinished thread has come.
+/// The state of the unwinding of an unfinished thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unwinding {
     No,
-    /// It shall unwind as soon as it runs.
+    /// The thread will unwind when it runs next.
     Asked,
     /// Its destructors run.
     Raised,
@@ -101,13 +101,13 @@ pub(crate) struct Thread {
     pub(crate) unwinding: Unwinding,
     /// Set-up and tear-down take no time.
     pub(crate) untimed: bool,
-    /// It stopped before a plain access, which it makes now.
+    /// It stopped before a plain access, which it now makes.
     pub(crate) stopped: bool,
-    /// It gave way while a panic of its own unwinds it: it can't be unwound by another one.
+    /// It yielded while its own panic unwinds it, so it cannot be unwound by another panic.
     pub(crate) panicking: bool,
     /// The part of the program it is in; 0 for none.
     pub(crate) part: u8,
-    /// The scheduler chose it for the access that it stands before.
+    /// The scheduler has chosen it for its next access.
     pub(crate) granted: bool,
     /// Since the last turn of a spin loop: made a locked access or a store; changed a value.
     pub(crate) locked: bool,
@@ -118,7 +118,8 @@ pub(crate) struct Thread {
     pub(crate) tx_depth: u32,
     /// The next thread in a line's queue.
     pub(crate) queue_next: u32,
-    /// What the access that it stands before asks for, and where on its stack it stopped: hints for the host's cache.
+    /// The address of its next access, and the position on its stack at which it stopped: hints for prefetches on the
+    /// host.
     pub(crate) pending: usize,
     pub(crate) stopped_at: usize,
     pub(crate) yielder: *const Yielder<(), ()>,
@@ -140,7 +141,7 @@ pub(crate) struct Thread {
     pub(crate) locals: Vec<Local>,
     /// Higher runs first under PCT.
     pub(crate) priority: u64,
-    /// It lets others go first, once.
+    /// It yields once.
     pub(crate) yields: bool,
     pub(crate) passages: Vec<(&'static str, u64)>,
     pub(crate) cpu: usize,

@@ -1,17 +1,17 @@
 //! Hardware transactions of the modelled machine: read and write sets by line, requester wins, strong atomicity.
 //!
-//! Writes go to memory at once, and their old bytes into an undo log. Whatever touches a line of the write set, or
-//! writes a line of the read set, first dooms the transaction: the log is played back in that instant, so no thread ever
-//! sees an uncommitted value. The victim notices at its next access.
+//! Writes go to memory at once, and their old bytes into an undo log. An access to a line of the write set, or a write
+//! to a line of the read set, first dooms the transaction: the log is played back at once, so no thread ever sees an
+//! uncommitted value. The victim detects it at its next access.
 //!
 //! # Invariants
 //! - A line is marked while an open transaction that is not doomed has it in a set; no thread loads or writes a marked
 //!   line without the check for conflicts ([`Engine::tx_conflict`]).
-//! - A line that a transaction wrote is in its core's first-level cache, and one that it read in a cache that still
-//!   hears of others' writes: the second level where the third holds what cores evict, the third where it is
-//!   inclusive. Both are the caches of all accesses, those of the core's other hardware threads and plain ones too;
-//!   what pushes such a line out dooms the transaction ([`Engine::tx_evicted`]). Schedules without time have no caches:
-//!   there, written lines must fit the first level's sets by number.
+//! - A line that a transaction wrote is in its core's first-level cache. A line that it read is in a cache that is
+//!   notified of others' writes: the third level if it is inclusive, otherwise the second. These caches serve all
+//!   accesses, also plain ones and those of the core's other hardware threads, and an eviction of such a line dooms the
+//!   transaction ([`Engine::tx_evicted`]). Schedules without time model no caches: there the number of written lines
+//!   must fit the first level's sets.
 //! - Each transaction that began has committed, or is in exactly one of the counts of aborts, or is open.
 
 use core::panic::Location;
@@ -22,8 +22,8 @@ use crate::memory::{Evicted, Kind, NONE};
 use crate::report::{TxCounts, TxLine, TxSite};
 use crate::rng;
 
-/// Transactions may lie so deep in each other (`MAX_RTM_NEST_COUNT`; measured on a Sapphire Rapids guest: the eighth aborts, and
-/// says no more than that it was nested).
+/// The greatest nesting depth of transactions (`MAX_RTM_NEST_COUNT`; measured on a Sapphire Rapids guest: the eighth
+/// aborts, and its status says only that it was nested).
 const NESTED: u32 = 7;
 
 /// Why a transaction aborted: the status word of Intel's RTM.
@@ -31,7 +31,7 @@ const NESTED: u32 = 7;
 pub struct Abort(pub u32);
 
 impl Abort {
-    /// The program aborted it; [`code`](Abort::code) is what it said.
+    /// The program aborted it with [`code`](Abort::code).
     pub const EXPLICIT: u32 = 1;
     /// Trying again may succeed.
     pub const RETRY: u32 = 1 << 1;
@@ -118,7 +118,7 @@ pub(crate) enum Cause {
     Fault,
     /// It waited, or entered the kernel.
     Forbidden,
-    /// Nothing that the program could see.
+    /// No cause that is visible to the program.
     Spurious,
 }
 
@@ -146,14 +146,14 @@ pub(crate) struct Tx {
     undo: Vec<Old>,
     /// What the doomed body overwrites with plain writes that it announced: put back before another thread runs.
     stray: Vec<Old>,
-    /// Accesses until a planned abort; it comes at the end at the latest.
+    /// Accesses until a planned abort, which happens at the end at the latest.
     fuse: Option<u64>,
-    /// When it began, when the timer strikes next, and when something invisible does.
+    /// The times of its begin, of the next timer interrupt, and of the next spurious abort.
     begun: u64,
-    /// What lay on the stack above the caller of the outermost transaction, and where that began, until it is over.
+    /// A copy of the stack above the caller of the outermost transaction, and its address, until the transaction ends.
     stack: Vec<u8>,
     stack_from: usize,
-    /// What others have written there since: from where, and how many bytes.
+    /// Addresses and lengths of other threads' writes to this part of the stack since.
     foreign: Vec<(usize, usize)>,
     /// Whether its thread was panicking when it began: a transaction of a destructor.
     pub(crate) panicking: bool,
@@ -179,7 +179,7 @@ pub(crate) struct Marks {
     free: Vec<u32>,
 }
 
-/// Where transactions begin, with what became of them.
+/// Counts of transactions by the place at which they begin.
 #[derive(Default)]
 pub(crate) struct Sites {
     sites: Vec<Site>,
@@ -231,8 +231,9 @@ impl Engine {
         self.advance(self.costs.tx_begin);
     }
 
-    /// Nests a transaction; too deep, it dooms all. Says whether it is the one to which the program leaves when it is doomed: its
-    /// body unwinds, and that of the transaction around it, which was begun by hand, does not.
+    /// Nests a transaction; one that is too deep dooms all. Returns whether the program leaves to this transaction when
+    /// it is doomed: its body unwinds, while the body of the enclosing transaction, which was begun explicitly, does
+    /// not.
     pub(crate) fn tx_nest(&mut self, unwinds: bool) -> bool {
         let thread = &mut self.threads[self.current];
         thread.tx_depth += 1;
@@ -253,7 +254,7 @@ impl Engine {
         }
     }
 
-    /// Ends the running thread's innermost transaction. The outermost one commits, or tells why it didn't.
+    /// Ends the running thread's innermost transaction. The outermost one commits, or returns why it did not.
     pub(crate) fn tx_end(&mut self) -> Result<(), Abort> {
         let me = self.current;
         if self.threads[me].tx_depth > 1 {
@@ -265,7 +266,8 @@ impl Engine {
             self.tx_doom(me, Cause::Spurious);
         }
         self.tx_sweep();
-        // What it loaded no loop waits for; what was loaded before, a loop may, and a change since must not be missed.
+        // No loop waits for the transaction's loads. A loop may wait for earlier loads, and must not miss a change
+        // since.
         let before = self.threads[me].tx.seen_before;
         (self.threads[me].tx_depth, self.threads[me].seen_count) = (0, before);
         if let Some(why) = self.threads[me].tx.doomed.take() {
@@ -385,7 +387,7 @@ impl Engine {
         fits
     }
 
-    /// Whether a written line fits.
+    /// Adds a written line. Returns whether it fits.
     fn tx_writes(&mut self, line: u32, addr: usize, size: usize) -> bool {
         let (me, mark) = (self.current, self.mark_of(line) as usize);
         let mark = &mut self.marks.marks[mark];
@@ -404,14 +406,14 @@ impl Engine {
             tx.sets[set] += 1;
             fits &= usize::from(tx.sets[set]) <= self.costs.l1_ways;
         }
-        // Those who spin on the line have lost their copies, and look again.
+        // Threads that spin on the line have lost their copies, and load it again.
         if self.memory.lines[line as usize].watch != NONE {
             self.wake_watchers(line);
         }
         fits
     }
 
-    /// Whether a read line fits.
+    /// Adds a read line. Returns whether it fits.
     fn tx_reads(&mut self, line: u32) -> bool {
         let (me, mark) = (self.current, self.mark_of(line) as usize);
         let (mark, tx) = (&mut self.marks.marks[mark], &mut self.threads[me].tx);

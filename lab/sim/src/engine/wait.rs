@@ -19,8 +19,8 @@ impl Default for Watch {
     }
 }
 
-/// A spinning thread looks again after this long even if nothing changed, in picoseconds, doubling: its loop may count
-/// its turns, or look at a clock.
+/// After this time, in picoseconds, which doubles each time, a spinning thread makes another turn even if no line has
+/// changed, since its loop may count its turns or read a clock.
 const RECHECK: u64 = 20_000_000;
 
 impl Engine {
@@ -38,7 +38,7 @@ impl Engine {
         thread.recent = (NONE, 0);
         let count = std::mem::take(&mut thread.seen_count);
         let (locked, changed) = (std::mem::take(&mut thread.locked), std::mem::take(&mut thread.changed));
-        // Failing locked accesses are traffic that a performance run must show.
+        // Failing locked accesses cause traffic, which a performance run must model.
         let busy = if timed { locked } else { changed };
         let seen = thread.seen;
         if count == 0 || count > WATCHED || busy {
@@ -83,7 +83,8 @@ impl Engine {
         }
     }
 
-    /// A line changed: those who spin on it see so when the invalidation has reached them and their turn is over.
+    /// Wakes threads that spin on a changed line: each continues when the invalidation has reached it and its turn has
+    /// ended.
     pub(super) fn wake_watchers(&mut self, line: u32) {
         let me = &self.threads[self.current];
         let (at, drained, from) = (me.clock, me.stores_until, me.socket);
@@ -121,7 +122,7 @@ impl Engine {
         self.stop(Status::Blocked(reason), time);
     }
 
-    /// The time of a waiting thread has come: it goes on.
+    /// Continues a waiting thread whose time has come.
     pub(super) fn timer(&mut self, id: usize) -> Result<(), Outcome> {
         let epoch = self.changes;
         let thread = &mut self.threads[id];
@@ -130,7 +131,7 @@ impl Engine {
         thread.timed_out = true;
         if status != Status::Spinning {
             self.waiters.retain(|&(_, waiter)| waiter != id);
-            // A daemon that wakes by the clock again and again is no progress.
+            // Repeated wake-ups of a daemon by the clock do not count as progress.
             self.progress(id);
             return Ok(());
         }
@@ -193,7 +194,7 @@ impl Engine {
         self.block(Reason::Key(key), time);
     }
 
-    /// The run is over: who waits no longer waits for its key.
+    /// Forgets all waiters, at the end of the run.
     pub(crate) fn forget_waiters(&mut self) {
         self.waiters.clear();
     }

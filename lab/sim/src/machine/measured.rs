@@ -1,13 +1,12 @@
-//! `this-host`, measured: the machine that the model is held against, as it is now.
+//! `this-host`, measured: the machine with which the model is compared, as it is now.
 //!
 //! Small native measurements, a second in all: chains of dependent loads over buffers that fit each level, a
-//! compare-and-exchange that goes back and forth, private and contended increments. Every number is the smallest of several
-//! tries, since whatever runs beside can only make them larger. What can't be measured from a process keeps the
-//! preset's value.
+//! compare-and-exchange that goes back and forth, private and contended increments. Every number is the least of
+//! several tries, since other load can only increase it. Numbers that a process cannot measure keep the preset's value.
 //!
 //! The chains are as short as an operation's ([`OPERATION`]). A core that runs out of order begins the next operation before
-//! the loads of the last one are back; the model takes one access after the other, so an access has to cost what it adds to
-//! the time of many operations, not what one load waits for.
+//! the loads of the last one are back; the model takes one access after the other, so the cost of an access must be its
+//! contribution to the time of many operations, not the latency of one load.
 
 use std::hint::{black_box, spin_loop};
 use std::sync::Barrier;
@@ -125,7 +124,7 @@ fn cache(level: &str) -> Option<Cache> {
 
 impl Machine {
     /// The preset `this-host` with what can be measured here and now: takes a second or two, on at least two idle
-    /// processors. Not the same twice: write it to a file ([`Machine::to_toml`]) to keep it.
+    /// processors. Two measurements differ, so write the result to a file ([`Machine::to_toml`]) to keep it.
     pub fn measured() -> Machine {
         let mut machine = Machine::preset("this-host").expect("a preset's name");
         let caches = &mut machine.caches;

@@ -1,7 +1,7 @@
 //! The machines that come with the crate.
 //!
-//! Written down once, before any structure was run on them, and not changed for any result since. Every number has its
-//! source below; "estimate" means that we have read of no measurement.
+//! They were fixed before any structure was run on them, and were not changed because of any result. Every number has
+//! its source below; "estimate" means that we know of no measurement.
 
 use super::{Cache, Caches, Latency, Machine, Occupancy, Os, Transactions};
 
@@ -260,7 +260,7 @@ fn skylake_sp(name: &str, sockets: usize, hops: Vec<Vec<u8>>) -> Machine {
     }
 }
 
-/// As Haswell's, but what leaves the second level is not tracked any more: the third is not inclusive.
+/// As Haswell's, but lines that leave the second level are no longer tracked, since the third level is not inclusive.
 fn skylake_tx() -> Option<Transactions> {
     haswell_ex("", 28, 2.5).transactions.map(|tx| Transactions { read_lines: 16384, ..tx })
 }
@@ -362,7 +362,7 @@ const THIS_HOST: Sources = &[
     ("occupancy.hold", "measured: fetch_add contended by two, 5-7 ns each, while a transfer takes 120 ns"),
 ];
 
-/// The two virtual processors of an EPYC (Zen 3) on which the model is held against native runs.
+/// The two virtual processors of an EPYC (Zen 3) on which the model is compared with native runs.
 fn this_host(name: &str) -> Machine {
     let machine = rome(name);
     Machine {

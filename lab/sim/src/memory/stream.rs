@@ -3,7 +3,7 @@
 //! Two mechanisms. A *stream* of misses to neighbouring lines is noticed after two of them, as hardware prefetchers
 //! and out-of-order cores do; from then on its misses overlap, so each costs a fraction. An explicit *prefetch* occupies
 //! a miss buffer until its line arrives; a later access to the line waits for what is left. Without a free buffer it is
-//! dropped, as hardware may. A line that several cores fight for takes part in neither: the caller sees to that.
+//! dropped, as hardware may. Contended lines take part in neither; the caller ensures this.
 
 /// Streams that a core can follow at a time.
 const STREAMS: usize = 8;

@@ -1,10 +1,10 @@
-//! Which lines a cache has: sets of ways, least recently used goes first.
+//! The lines that a cache has: sets of ways with LRU replacement.
 //!
-//! A tag says that a line was brought in and not pushed out since. Whether the copy is still valid stands in the
-//! line's own record, so that invalidating costs no search here. A line's set follows from its colour. The arrays
-//! start as zeros that the operating system hands out on demand: an unused cache takes no memory. The next run takes
-//! over the last one's arrays, and numbers its lines after those that stand there, which then are as good as zeros: to
-//! fill megabytes takes longer than many a run.
+//! A tag says that a line was brought in and not pushed out since. The line's own record says whether the copy is
+//! still valid, so that an invalidation needs no search here. A line's set follows from its colour. The arrays start
+//! as zeros that the operating system hands out on demand: an unused cache takes no memory. The next run reuses the
+//! arrays of the previous one, and numbers its lines above all old ones, which then count as zeros: clearing megabytes
+//! would take longer than many runs.
 
 use std::cell::RefCell;
 

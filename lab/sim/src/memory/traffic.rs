@@ -2,11 +2,12 @@
 //!
 //! # Invariants
 //! - *Time order.* A request enters everything on its way in the instant in which its access is granted, and those
-//!   instants never go back: what is asked for later in virtual time never stands in front. Nothing is reserved for a
-//!   later start; a resource's time only grows by the service of what was asked for.
-//! - *Series.* A request's way is one after the other. While it waits at one resource, those before it at the next one
-//!   are served too, so its whole wait is the longest of what it finds on its way, not their sum.
-//! - *Demand.* No wait is longer than the service of what was asked for before it and is not done ([`Server::serve`]
+//!   instants never go back: a later request in virtual time is never served first. Nothing is reserved for a later
+//!   start, and a resource's time grows only by the service of requests.
+//! - *Series.* A request passes the resources on its way one after the other. While it waits at one resource, earlier
+//!   requests at the next one are served, too, so its whole wait is the longest of the waits on its way, not their
+//!   sum.
+//! - *Demand.* No wait is longer than the service of all earlier requests that are not done ([`Server::serve`]
 //!   asserts it in debug builds).
 
 use crate::machine::Machine;

@@ -5,9 +5,10 @@
 //! and the threads of a run are coroutines on one OS thread, so the state is that thread's own.
 //!
 //! *Stopping before a plain access.* A schedule that looks for bugs may give another thread a turn there. The handler of the
-//! fault cannot do so: it runs on a stack that all of them share. It sends the thread to an instruction that is none
-//! instead. The handler of that trap runs on the thread's own stack, with all of the thread's registers saved there by the
-//! kernel and no signal blocked: it gives way like any function, and returns to the access, which faults once more and is made.
+//! fault cannot do so: it runs on a stack that all of them share. Instead it redirects the thread to an invalid
+//! instruction. The handler of that trap runs on the thread's own stack, with all of the thread's registers saved there
+//! by the kernel and no signal blocked: it yields like any function, and returns to the access, which faults once more
+//! and is executed.
 
 use core::cell::{Cell, RefCell};
 use core::ops::Range;

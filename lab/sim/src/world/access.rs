@@ -86,7 +86,7 @@ pub fn spin_hint() {
     match with(engine, |engine| engine.spin()) {
         Step::Doomed => {
             htm::leave(engine);
-            // A body that asks whether it is doomed, but not in this loop: what it waits for is up to others.
+            // The body checks whether it is doomed, but not in this loop, which waits for other threads.
             if !std::thread::panicking() {
                 with(engine, |engine| {
                     engine.advance(engine.costs.pause);
@@ -100,7 +100,7 @@ pub fn spin_hint() {
     }
 }
 
-/// `turns` turns of a loop that only lets time pass, and waits for nothing: what a back-off does.
+/// Makes `turns` turns of a loop that only lets time pass, as a back-off does.
 pub fn pause(turns: u64) {
     if let Some(engine) = engine() {
         with(engine, |engine| {
@@ -120,10 +120,10 @@ pub fn touch_mut(addr: *const (), len: usize) {
     each_line(addr, len, Kind::Store);
 }
 
-/// The allocator hands a block out, or takes one back: charges the writes to it, where virtual time is measured.
+/// Charges the allocator's writes to a block that it allocates or frees, where virtual time is measured.
 ///
-/// It doesn't unwind, as no allocator may: its callers have nothing to clean up with there, and what they own would be lost.
-/// A thread whose run ends meanwhile is unwound at its next step.
+/// It does not unwind, as no allocator may, since its callers could not clean up. A thread whose run ends meanwhile is
+/// unwound at its next step.
 pub(crate) fn allocated(addr: *const (), len: usize) {
     let Some(engine) = engine() else { return };
     if addr.is_null() {

@@ -1,8 +1,8 @@
 //! Hardware transactions, as the platform's door to them needs.
 //!
-//! [`transaction`] is the easy shape: the body leaves by unwinding when the transaction is doomed. [`begin`] and
-//! [`end`] are for bodies that ask [`doomed`] themselves: after a doom, loads see what is there and writes leave no
-//! trace, until [`end`] says why.
+//! [`transaction`] is the simpler interface: a body leaves by unwinding when the transaction is doomed. [`begin`]
+//! and [`end`] are for bodies that check [`doomed`] themselves: after a doom, loads see present memory and writes
+//! have no effect, until [`end`] returns the reason.
 
 use core::panic::Location;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -36,7 +36,8 @@ pub fn transaction<R>(body: impl FnOnce() -> R) -> Result<R, Abort> {
     result
 }
 
-/// A frame of its own: what lies above `frame` is its callers', and as it was when this begins an abort leaves it.
+/// The function has its own frame: the stack above `frame` belongs to its callers, and an abort restores it to its
+/// state at this function's begin.
 #[inline(never)]
 fn attempt<R>(body: impl FnOnce() -> R, place: &'static Location<'static>, frame: usize) -> Result<R, Abort> {
     debug_assert!(frame == 0 || (&raw const place).addr() < frame, "the caller's frame is gone");
@@ -46,7 +47,7 @@ fn attempt<R>(body: impl FnOnce() -> R, place: &'static Location<'static>, frame
         leave_if_doomed();
         body()
     }));
-    // What panics after it was doomed never came so far on a real machine.
+    // On a real machine a doomed body would not have reached its panic.
     let panics = left.as_ref().is_err_and(|payload| !payload.is::<Doomed>()) && !(inside() && doomed());
     if panics {
         // As on real machines, what the transaction did is undone.
@@ -58,7 +59,7 @@ fn attempt<R>(body: impl FnOnce() -> R, place: &'static Location<'static>, frame
     match (end(), left) {
         (Ok(()), Ok(result)) => Ok(result),
         (Ok(()), Err(_)) if in_hand && !panics => Err(why_doomed()),
-        // Nested: the outer body has to go too.
+        // Nested: the outer body has to leave, too.
         (Ok(()), Err(payload)) => resume_unwind(payload),
         (Err(why), left) => {
             stack::restore(frame);
@@ -216,7 +217,7 @@ fn take_turn(engine: *mut Engine) {
 pub(super) fn leave(engine: *mut Engine) {
     let unwinds = with(engine, |engine| {
         let thread = engine.me();
-        // In a destructor that a panic runs another one would be the process's end.
+        // A second panic, in a destructor that a panic runs, would end the process.
         let may = thread.tx.panicking || !std::thread::panicking();
         thread.tx_depth > 0 && may && std::mem::take(&mut thread.tx.unwinds)
     });

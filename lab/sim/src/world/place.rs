@@ -1,4 +1,4 @@
-//! Where memory lies, what caches hold of it, and what reports call it.
+//! The home of memory, its presence in caches, and its name in reports.
 
 use crate::engine::switch::engine;
 

@@ -39,8 +39,8 @@ pub fn random() -> u64 {
     engine().map_or(0, |engine| with(engine, |engine| crate::rng::next(&mut engine.me().rng)))
 }
 
-/// Runs `f` in no time: what it touches first has its home on the caller's node, and nothing else changes. For setting
-/// up a structure in a thread of its own. `f` must not wait for another thread.
+/// Runs `f` without virtual time. Memory that it touches first has its home on the caller's node. For setting up a
+/// structure in a thread of its own. `f` must not wait for another thread.
 pub fn untimed<R>(f: impl FnOnce() -> R) -> R {
     struct Back(Option<(*mut Engine, bool)>);
     impl Drop for Back {
@@ -61,7 +61,7 @@ pub fn untimed<R>(f: impl FnOnce() -> R) -> R {
     f()
 }
 
-/// Runs `f` as if outside of the run: untimed, with memory of the system's. For what outlives the run. `f` must not
+/// Runs `f` as if outside the run: untimed, with the system's memory. For values that outlive the run. `f` must not
 /// wait for another thread.
 pub fn outside<R>(f: impl FnOnce() -> R) -> R {
     let _back = switch::Outside::step();
@@ -75,8 +75,8 @@ pub struct Part {
     before: u8,
 }
 
-/// Enters a named part of the program: [`Stats::remote_in`] counts what it does apart from the rest. Parts within parts
-/// count for themselves. `None` outside of a run.
+/// Enters a named part of the program: [`Stats::remote_in`] counts its accesses separately. Nested parts count
+/// separately. `None` outside of a run.
 ///
 /// # Panics
 /// If there are more names than [`PARTS`](crate::PARTS) allows.

@@ -1,4 +1,4 @@
-//! Simulated threads: where they run, how they start and end, what is their own.
+//! Simulated threads: their CPUs, their start and end, their thread-locals.
 
 use crate::engine::switch::{self, engine};
 use crate::engine::thread::{Key, Local, Role, Status};
@@ -6,7 +6,7 @@ use crate::engine::{Engine, Start};
 
 use super::{htm, wait_for, with};
 
-/// Who is calling.
+/// The calling thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Current {
     /// Number of the thread in this run, never used again.
@@ -60,7 +60,7 @@ pub fn bind(node: usize) -> bool {
 
 /// Starts a thread on `node` (the caller's, if `None`), on the CPU there that the fewest threads are on. A `daemon`
 /// doesn't keep the run from ending, and is unwound when it ends. Returns its [`Current::id`]; outside of a run, the
-/// body. In a transaction, which that aborts, no thread is started, and the number is no thread's.
+/// body. In a transaction the call aborts the transaction, starts no thread, and returns an unused number.
 pub fn spawn(node: Option<usize>, daemon: bool, body: Box<dyn FnOnce()>) -> Result<usize, Box<dyn FnOnce()>> {
     let Some(engine) = engine() else { return Err(body) };
     if with(engine, |engine| engine.unwinding) {
@@ -98,7 +98,7 @@ pub fn join(id: usize) {
     wait_for(Key::End(id), None, || !is_finished(id));
 }
 
-/// Lets other threads run: costs a system call, and under PCT makes the thread the last to be chosen.
+/// Yields to other threads: costs a system call, and under PCT gives the thread the lowest priority.
 pub fn yield_now() {
     let Some(engine) = engine() else { return std::thread::yield_now() };
     if with(engine, |engine| engine.tx_forbids()) {

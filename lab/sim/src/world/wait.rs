@@ -6,7 +6,8 @@ use crate::engine::thread::Key;
 
 use super::{htm, with};
 
-/// A wait with a time-out in a destructor of a run that is over gives others turns: each takes this part of what is left.
+/// A wait with a time-out in a destructor, after the end of a run, gives other threads turns. Each turn takes one in
+/// this many of the remaining time.
 const UNWINDING_TURNS: u64 = 16;
 
 /// Sleeps for `ns` virtual nanoseconds.
@@ -56,10 +57,10 @@ pub fn unpark(id: usize) {
     with(engine, |engine| engine.unpark(id));
 }
 
-/// Waits for a wake-up of `key` while `condition` says so. The condition is asked before the first wait and after
-/// every wake-up, in one step with going to sleep: no [`wake`] is lost between. It may read the program's words plainly
-/// but must not call this module. With a time-out in virtual nanoseconds the wait ends after it. True: the condition is
-/// over; false: the time is.
+/// Waits for a wake-up of `key` while `condition` holds. The condition is evaluated before the first wait and after
+/// every wake-up, atomically with going to sleep, so that no [`wake`] is lost. It may read the program's words plainly
+/// but must not call this module. With a time-out in virtual nanoseconds the wait ends after it. Returns `true` if the
+/// condition no longer holds, and `false` after the time-out.
 pub fn wait_while(key: usize, timeout_ns: Option<u64>, condition: impl Fn() -> bool) -> bool {
     wait_for(Key::User(key), timeout_ns, condition)
 }
@@ -90,7 +91,7 @@ pub(super) fn wait_for(key: Key, timeout_ns: Option<u64>, condition: impl Fn() -
             if !engine.unwinding {
                 engine.wait_for(key, left);
             } else if let Some(left) = left {
-                // Others that unwind may end the wait; so they get some turns before its time is over.
+                // Other unwinding threads may end the wait, so they get some turns before the time-out.
                 engine.pass(left / UNWINDING_TURNS + 1_000);
             }
             false

@@ -1,21 +1,23 @@
-//! A queue in the order of arrival, from whose middle entries may be taken.
+//! A FIFO queue that supports removal at any place.
 
 use std::collections::VecDeque;
 
 use crate::entry::Resident;
 
-/// Places that entries have left are blank until the queue's end comes to them, or more are blank than not.
+/// The least number of blank places at which the queue is compacted. A removed entry leaves its place blank until it is
+/// the oldest place, or until more places are blank than not.
 const BLANK_AT_LEAST: usize = 32;
 
-/// An entry is fetched this many places before its turn: the headers of the oldest entries are mostly in no processor's cache.
+/// How many places before its turn an entry is prefetched: the headers of the oldest entries are mostly in no
+/// processor's cache.
 const AHEAD: usize = 4;
 
-/// A queue. Each entry's place is its number in the order of arrival, which the entry keeps; `TAG` is kept with it, so that an
-/// entry says in which of two queues it lies.
+/// A queue. Each entry's place is its number in the order of arrival, which is stored in the entry together with `TAG`,
+/// so that the entry says which of two queues has it.
 ///
 /// # Invariants
-/// 1. `items[place - first]` is the entry that keeps `place`, or blank.
-/// 2. `weight` and `len` are of the entries that are not blank.
+/// 1. `items[place - first]` is the entry in which `place` is stored, or blank.
+/// 2. `weight` and `len` count the places that are not blank.
 pub(crate) struct Fifo<const TAG: u64> {
     items: VecDeque<Option<Resident<'static>>>,
     first: u64,
@@ -23,10 +25,10 @@ pub(crate) struct Fifo<const TAG: u64> {
     weight: usize,
 }
 
-/// How many bits of a place say in which queue it is.
+/// How many bits of a place are the queue's tag.
 const TAG_BITS: u32 = 1;
 
-/// The tag of the queue that has an entry.
+/// Returns the tag of the queue that has an entry.
 pub(crate) fn tag_of(entry: Resident<'_>) -> u64 {
     entry.header().place() & ((1 << TAG_BITS) - 1)
 }
@@ -46,7 +48,7 @@ impl<const TAG: u64> Fifo<TAG> {
         self.len
     }
 
-    /// The number behind the last.
+    /// Returns the number after the last one.
     pub fn end(&self) -> u64 {
         self.first + self.items.len() as u64
     }
@@ -66,7 +68,7 @@ impl<const TAG: u64> Fifo<TAG> {
         self.items.push_back(Some(entry.kept()));
     }
 
-    /// Takes the oldest out.
+    /// Removes and returns the oldest entry.
     pub fn pop(&mut self) -> Option<Resident<'static>> {
         loop {
             let item = self.items.pop_front()?;
@@ -81,7 +83,7 @@ impl<const TAG: u64> Fifo<TAG> {
         }
     }
 
-    /// Takes an entry out, from anywhere.
+    /// Removes an entry at any place.
     pub fn remove(&mut self, entry: Resident<'_>) {
         let number = entry.header().place() >> TAG_BITS;
         let item = self.items[(number - self.first) as usize].take();
@@ -93,7 +95,7 @@ impl<const TAG: u64> Fifo<TAG> {
         }
     }
 
-    /// The oldest, if no place is blank before it.
+    /// Returns the oldest entry, if no blank place precedes it.
     pub fn oldest(&self) -> Option<Resident<'static>> {
         *self.items.front()?
     }
@@ -112,7 +114,8 @@ impl<const TAG: u64> Fifo<TAG> {
         self.len -= 1;
     }
 
-    /// Leaves no place blank. Numbers go on behind the last, so that none comes again.
+    /// Compacts the queue, so that no place is blank. The entries get new numbers after the last one, so that no number
+    /// is used twice.
     fn close_up(&mut self) {
         self.first = self.end();
         self.items.retain(Option::is_some);
@@ -122,7 +125,7 @@ impl<const TAG: u64> Fifo<TAG> {
         self.items.shrink_to(self.items.len() * 2);
     }
 
-    /// Bytes of memory held.
+    /// Returns the bytes of memory held.
     pub fn bytes(&self) -> usize {
         self.items.capacity() * size_of::<Option<Resident<'static>>>()
     }
@@ -134,7 +137,7 @@ mod tests {
     use crate::clock::NEVER;
     use crate::entry::{Entry, Times};
 
-    /// Entries that are removed anywhere leave no more blank places than entries, and those that stay keep their order.
+    /// After removals anywhere the queue has no more blank places than entries, and the other entries keep their order.
     #[test]
     fn queues_close_up() {
         let times = Times { last: NEVER, deadline: NEVER };

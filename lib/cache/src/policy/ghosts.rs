@@ -1,16 +1,17 @@
-//! Which keys have been evicted lately: their hashes, without the keys.
+//! Ghosts: the hashes of keys that were evicted recently.
 
 use archipelago_platform::hint::prefetch_read;
 
-/// Hashes of a set.
+/// How many hashes a set has.
 const WAYS: usize = 8;
 
-/// Queues that keys are evicted from; the lowest bits of a time say which.
+/// How many queues evict keys. The lowest bits of a time identify the queue.
 const QUEUES: usize = 2;
 const QUEUE_BITS: u32 = 1;
 const TIMES: u32 = 1 << (u32::BITS - QUEUE_BITS);
 
-/// What is looked at together, in one line: hashes and when each was noted, the last first. Of one that is not there both are 0.
+/// A set, in one cache line: hashes, and the time at which each was noted, the last one first. Both are 0 at an unused
+/// place.
 #[derive(Clone, Default)]
 #[repr(align(64))]
 struct Set {
@@ -20,7 +21,7 @@ struct Set {
 }
 
 impl Set {
-    /// Forgets the oldest, unless one is missing, for a new one.
+    /// Adds a hash, and drops the oldest one if the set is full.
     fn note(&mut self, print: u32, at: u32) {
         let last = self.at.iter().position(|at| *at == 0).unwrap_or(WAYS - 1);
         self.prints.copy_within(..last, 1);
@@ -28,27 +29,27 @@ impl Set {
         (self.prints[0], self.at[0]) = (print, at);
     }
 
-    /// Returns the places that have this print, a bit for each. All are compared: that is one instruction or two.
+    /// Returns a bit mask of the places that have this print. Comparing all places takes one or two instructions.
     fn with(&self, print: u32) -> u32 {
         self.prints.iter().rev().fold(0, |found, other| found << 1 | u32::from(*other == print))
     }
 }
 
-/// The keys evicted lately, as many as it is told to remember, about: a set of [`WAYS`] forgets its oldest for a new one.
-/// Two keys of the same print are taken for one another, about once in 2^32 / `WAYS` questions.
+/// The keys evicted recently, about as many as it is told to remember: a full set of [`WAYS`] drops its oldest hash for
+/// a new one. Two keys with the same print are confused, about once in 2^32 / `WAYS` look-ups.
 #[derive(Default)]
 pub(crate) struct Ghosts {
     sets: Box<[Set]>,
-    /// By queue, counts what was noted of it. The first is 1: 0 is no ghost.
+    /// By queue, counts its ghosts. The count begins at 1, since 0 marks an unused place.
     clocks: [u32; QUEUES],
 }
 
-/// A key that was remembered.
+/// A ghost that was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ghost {
     /// The queue that it was evicted from.
     pub queue: u64,
-    /// How many have been evicted from there since.
+    /// How many keys the queue has evicted since.
     pub age: usize,
 }
 
@@ -57,13 +58,13 @@ fn print(hash: u64) -> u32 {
 }
 
 impl Ghosts {
-    /// By bits that choose no bucket in tables of less than 2^24 of them.
+    /// Returns the set of a hash. It depends on bits that choose no bucket in tables with less than 2^24 buckets.
     fn set(&self, hash: u64) -> usize {
         let bits = u64::from((hash >> 24) as u32);
         ((bits * self.sets.len() as u64) >> 32) as usize
     }
 
-    /// Fetches what is to be looked at for a hash, without waiting.
+    /// Prefetches the set of a hash.
     pub fn prefetch(&self, hash: u64) {
         if let Some(set) = self.sets.get(self.set(hash)) {
             prefetch_read(set);
@@ -80,7 +81,7 @@ impl Ghosts {
         self.sets[set].note(print(hash), at);
     }
 
-    /// Returns what is known of a key that is among the last `most` of its queue, and forgets it.
+    /// Removes and returns the ghost of a key, if it is among the last `most` of its queue.
     pub fn take(&mut self, hash: u64, most: usize) -> Option<Ghost> {
         if self.sets.is_empty() {
             return None;
@@ -101,8 +102,8 @@ impl Ghosts {
         None
     }
 
-    /// Sets for `most`, at three quarters of their load at most. A change of their number forgets all: it comes when the cache has
-    /// grown by a quarter, or shrunk by half.
+    /// Fits the number of sets to `most` ghosts, so that the load is at most three quarters. A change of the number
+    /// drops all ghosts; it happens when the cache has grown by a quarter, or shrunk by half.
     fn fit(&mut self, most: usize) {
         let wanted = most / (WAYS * 3 / 4) + 1;
         if wanted > self.sets.len() || wanted < self.sets.len() / 2 {
@@ -110,7 +111,7 @@ impl Ghosts {
         }
     }
 
-    /// Bytes of memory held.
+    /// Returns the bytes of memory held.
     pub fn bytes(&self) -> usize {
         size_of_val(&*self.sets)
     }
@@ -120,12 +121,12 @@ impl Ghosts {
 mod tests {
     use super::*;
 
-    /// The hash of a number, whose parts choose set and print.
+    /// Returns a hash of a number. Parts of the hash choose set and print.
     fn hash(number: u64) -> u64 {
         number.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(31)
     }
 
-    /// Nearly all of the last ones are there, once each, and no older ones.
+    /// Nearly all of the last keys are found, once each, and no older keys.
     #[test]
     fn the_last_ones_are_remembered_once() {
         const MOST: u64 = 600;
@@ -141,7 +142,7 @@ mod tests {
         assert_eq!(taken(0..5_000), 0);
     }
 
-    /// A ghost says which queue has evicted it, and how many of that queue since.
+    /// A ghost says which queue has evicted it, and how many keys this queue has evicted since.
     #[test]
     fn ghosts_know_their_queue_and_age() {
         let mut ghosts = Ghosts::default();
@@ -152,7 +153,7 @@ mod tests {
         }
     }
 
-    /// A set keeps as many as it has ways, the last ones; a place that one has left is used first.
+    /// A set keeps the last [`WAYS`] hashes. A place whose hash was removed is used first.
     #[test]
     fn a_set_forgets_its_oldest() {
         let mut set = Set::default();

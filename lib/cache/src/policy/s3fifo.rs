@@ -5,26 +5,26 @@ use super::ghosts::{Ghost, Ghosts};
 use super::{Policy, sealed};
 use crate::entry::{Header, Resident};
 
-/// An entry's mark counts its hits, so far.
+/// An entry's mark counts its hits up to this number.
 const MOST_HITS: u32 = 3;
-/// So many of them lead from the small queue to the main one.
+/// The number of hits with which an entry moves from the small queue to the main one.
 const PROMOTED: u32 = 2;
 
 /// The small queue's part of the cache at first, by weight: one in this many. The paper has ten; with 32 Zipf's keys hit 0.2 to 0.4 points
 /// more (θ 0.7 to 1.2, room for one and ten keys in a hundred), and one in a hundred adds no more than 0.2.
 const NEW: usize = 32;
 
-/// Parts of the cache are of so much.
+/// The unit of parts of the cache: a part of `WHOLE` is the whole cache.
 const WHOLE: u32 = 1 << 16;
-/// The small queue has so much at least, and at most.
+/// The least and the greatest part of the small queue.
 const LEAST_PART: u32 = WHOLE / 64;
 const MOST_PART: u32 = WHOLE / 2;
 
-/// A ghost moves the border if its queue has evicted at most one in this many of all entries since. With 16 and 64 the hit ratio is within
-/// 0.2 points of that with 32; with 8 it is 2 points lower on Zipf's keys.
+/// A ghost moves the border only if its queue has since evicted at most a fraction of all entries: one in this many.
+/// With 16 and 64 the hit ratio is within 0.2 points of that with 32; with 8 it is 2 points lower on Zipf's keys.
 const NEAR: usize = 32;
 
-/// A shard that has admitted so many without evicting any is filling up.
+/// A shard that has admitted this many entries without an eviction is filling up.
 const FILLING: u32 = 64;
 
 const SMALL: u64 = 0;
@@ -32,25 +32,27 @@ const MAIN: u64 = 1;
 
 /// Three queues (Yang et al., *FIFO queues are all you need for cache eviction*, SOSP'23), the default.
 ///
-/// A new entry comes into a small queue, at first a thirty-second part of the cache. At its end an entry goes on into the main queue if it has been hit
-/// twice, and otherwise leaves the cache; its hash is remembered for as many evictions as the main queue has entries, and if it
-/// comes back meanwhile it comes into the main queue at once. At the end of the main queue an entry that was hit comes in again, up to
-/// three times. So keys that are asked for once pass through a thirty-second part of the cache and flush nothing else. While the
-/// cache fills up, what the small queue has no room for comes into the main one: of a loop that is longer than the cache, a
-/// part stays.
+/// A new entry comes into a small queue, at first a thirty-second part of the cache. At the queue's end an entry that
+/// was hit at least twice moves into the main queue, and any other entry is evicted. The hash of an evicted entry is
+/// remembered for as many evictions as the main queue has entries; if the key is inserted again meanwhile, it is
+/// inserted into the main queue. At the end of the main queue an entry that was hit is inserted again, up to three
+/// times. So keys that are requested only once pass through a thirty-second part of the cache and evict nothing else.
+/// While the cache fills up, entries that exceed the small queue move into the main queue; so a part of a loop that is
+/// longer than the cache stays cached.
 ///
-/// The requests set the size of the small queue. If a key comes back soon after a queue has evicted it, a slightly longer queue would have
-/// kept the key: the queue grows by an entry, and the other one shrinks by an entry. So the last entries of both queues come to hit
-/// equally often. (The paper's parts are fixed. Megiddo and Modha's ARC, FAST'03, moves its border by all ghosts.)
+/// The requests set the size of the small queue. If a key is inserted again soon after a queue has evicted it, a
+/// slightly longer queue would have kept the key. Then this queue grows by an entry, and the other one shrinks by an
+/// entry. In equilibrium the last entries of both queues are hit equally often. (The paper's parts are fixed. Megiddo
+/// and Modha's ARC, FAST'03, moves its border by all ghosts.)
 ///
-/// A hit counts up to three, so an entry's later ones write nothing.
+/// Only an entry's first three hits are counted, so later hits write nothing.
 pub struct S3Fifo {
     small: Fifo<SMALL>,
     main: Fifo<MAIN>,
     ghosts: Ghosts,
-    /// The small queue's part, of 65536.
+    /// The small queue's part, in units of 1/65536.
     part: u32,
-    /// Admissions since an entry had to give way.
+    /// Admissions since the last eviction.
     undisturbed: u32,
 }
 
@@ -103,7 +105,7 @@ impl sealed::Queues for S3Fifo {
 
     fn replace(&mut self, old: Resident<'_>, new: Resident<'_>, clock: u32) {
         new.header().mark(old.header().marks());
-        // It has been asked for once more.
+        // A replacement counts as a hit.
         Self::hit(new.header(), clock);
         match tag_of(old) {
             SMALL => self.small.replace(old, new),
@@ -151,12 +153,13 @@ impl S3Fifo {
         self.main.len()
     }
 
-    /// The small queue's room, of so much.
+    /// Returns the small queue's part of `room`.
     fn small_room(&self, room: usize) -> usize {
         (room as u128 * u128::from(self.part) / u128::from(WHOLE)) as usize
     }
 
-    /// Moves the border between the queues by an entry, towards the one that would have kept this key if it had been a little longer.
+    /// Moves the border between the queues by an entry, so that the queue grows that would have kept this key if it had
+    /// been a little longer.
     fn move_border(&mut self, ghost: Ghost) {
         let len = self.small.len() + self.main.len();
         if ghost.age > (len / NEAR).max(2) {

@@ -1,15 +1,16 @@
-//! The least recently used of a few.
+//! Sampled LRU: evicts the least recently used of a few entries.
 
 use super::{Policy, sealed};
 use crate::entry::{Header, Resident};
 
-/// How many entries are drawn.
+/// How many entries are sampled.
 const SAMPLE: usize = 5;
 
-/// The least recently used of five entries that are drawn: about the order of Kyoto Cabinet's cache, which the papers of MV-RLU
-/// and RCX ran, without its lists.
+/// Evicts the least recently used of five random entries. This approximates the order of Kyoto Cabinet's cache, which
+/// the papers on MV-RLU and RCX measured, without its lists.
 ///
-/// Time is counted in entries that a shard admits, so a hit writes if something came into the shard since the last one.
+/// Time is counted in the shard's admissions, so a hit writes only if the shard has admitted an entry since the last
+/// hit.
 pub struct SampledLru {
     entries: Vec<Resident<'static>>,
     random: u64,
@@ -24,7 +25,7 @@ impl Default for SampledLru {
 impl Policy for SampledLru {}
 
 impl SampledLru {
-    /// A number below `bound`, of a generator with one word of state (xorshift64*).
+    /// Returns a random number below `bound`, from a generator with one word of state (xorshift64*).
     fn draw(&mut self, bound: usize) -> usize {
         self.random ^= self.random >> 12;
         self.random ^= self.random << 25;

@@ -6,15 +6,16 @@ use crate::entry::{Header, Resident};
 
 /// One queue and a hand (Zhang et al., *SIEVE is simpler than LRU*, NSDI'24).
 ///
-/// The hand goes from the oldest entry to the newest and begins again at its end. An entry that was hit since the hand came by
-/// stays where it is, another one leaves. It suits popularity that is skewed and does not change; a scan of many keys that are
-/// asked for once moves the hand past everything once, and [`S3Fifo`](super::S3Fifo) forgets less then.
+/// The hand moves from the oldest entry to the newest, and then starts again at the oldest. At an entry that was hit
+/// since the hand's last visit it clears the mark and moves on; it evicts any other entry. The policy suits popularity
+/// that is skewed and constant. A scan of many keys that are requested once moves the hand over all entries once;
+/// [`S3Fifo`](super::S3Fifo) loses fewer entries to such a scan.
 ///
-/// A hit writes if the entry's bit is not set.
+/// A hit writes only if the entry's bit is not set.
 #[derive(Default)]
 pub struct Sieve {
     queue: Fifo<0>,
-    /// The number of the entry that the hand points to, or of none.
+    /// The number of the entry to which the hand points. No entry may have it.
     hand: u64,
 }
 
@@ -38,10 +39,11 @@ impl sealed::Queues for Sieve {
     }
 
     fn evict(&mut self, _: usize, _: u32) -> Option<Resident<'static>> {
-        // Entries that are hit while the hand goes by could keep it going: twice round is enough.
+        // Entries that are hit while the hand passes could keep it moving forever, so it stops after two rounds.
         let mut left = self.queue.len() * 2;
         while self.queue.len() > 0 {
-            // Numbers begin anew where the queue closes up, behind all that were: the hand begins again then.
+            // Compaction gives the entries new numbers, above all previous ones. Then the hand starts again at the
+            // oldest entry.
             if self.hand < self.queue.first() || self.hand >= self.queue.end() {
                 self.hand = self.queue.first();
             }

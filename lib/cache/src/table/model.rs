@@ -1,4 +1,4 @@
-//! The table's orderings under the weak memory model: a look-up beside the writer.
+//! Loom models of the table's orderings: a look-up concurrent with the writer.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test --profile model --target-dir target/loom -p archipelago-cache --lib`
 
@@ -12,13 +12,13 @@ use super::Table;
 use crate::clock::NEVER;
 use crate::entry::{Entry, Shared, Times};
 
-/// A value whose accesses loom sees.
+/// A value whose accesses loom checks.
 struct Value(RaceCell<u64>);
 
 // SAFETY: loom ends the run when its accesses are not ordered.
 unsafe impl Sync for Value {}
 
-/// An entry whose own bucket is the first.
+/// Makes an entry whose own bucket is the first.
 fn entry(key: u64) -> Shared<u64, Value> {
     let entry = Entry::boxed(key, Value(RaceCell::new(0)), hash(key), 1, Times { last: NEVER, deadline: NEVER });
     // SAFETY: made just now.
@@ -26,7 +26,7 @@ fn entry(key: u64) -> Shared<u64, Value> {
     entry
 }
 
-/// Its tag is the key's.
+/// The hash's tag is the key.
 fn hash(key: u64) -> u64 {
     (key + 1) << 56
 }
@@ -43,7 +43,7 @@ unsafe impl Send for World {}
 unsafe impl Sync for World {}
 
 impl World {
-    /// A table of so many entries.
+    /// Makes a table of `len` entries.
     fn of(len: u64) -> Arc<Self> {
         let world = Self {
             domain: Domain::with_flavour(Flavour::Epoch),
@@ -58,28 +58,28 @@ impl World {
         self.table.insert(&self.domain.pin(), entry, len as usize);
     }
 
-    /// Takes an entry out, and forgets it.
+    /// Removes an entry and leaks it.
     fn remove(&self, key: u64) {
         self.table.remove(&self.domain.pin(), self.entries[key as usize]);
     }
 
-    /// Puts another entry into the place of one, which is forgotten.
+    /// Replaces an entry and leaks the old one.
     fn replace(&self, key: u64) {
         let guard = self.domain.pin();
         let at = self.table.place_of(&guard, self.entries[key as usize]).expect("it is there");
         self.table.replace(&guard, at, entry(key));
     }
 
-    /// The value of a key.
+    /// Returns the value of a key.
     fn find(&self, key: u64) -> Option<u64> {
         let guard = self.domain.pin();
         let found = self.table.find(&guard, hash(key), |other| *other == key);
-        // SAFETY: loom would say if it were not.
+        // SAFETY: loom would report a race.
         found.map(|entry| entry.value().0.with(|value| unsafe { *value }))
     }
 }
 
-/// Runs `write` beside look-ups of `keys`, each of which finds what `is_right`.
+/// Runs `write` concurrently with look-ups of `keys`. Each result must satisfy `is_right`.
 fn beside(len: u64, write: fn(&World), keys: &'static [u64], is_right: fn(u64, Option<u64>) -> bool) {
     model(2, move || {
         let world = World::of(len);
@@ -102,7 +102,7 @@ fn what_replaces_another_is_whole() {
     beside(1, |world| world.replace(0), &[0], |key, found| found == Some(key));
 }
 
-/// Nine entries of one bucket of seven: two lie in the next.
+/// Nine entries belong to one bucket of seven places, so two of them are in the next bucket.
 #[test]
 fn what_has_passed_full_buckets_is_found_beside_a_removal() {
     beside(9, |world| world.remove(7), &[8], |key, found| found == Some(key));

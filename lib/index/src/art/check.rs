@@ -8,7 +8,7 @@ use crate::structure::Form;
 use crate::tally::Growth;
 use archipelago_sync::rcu::Guard;
 
-/// Walks the whole tree and panics at the first broken invariant; returns what the tree holds.
+/// Checks the whole tree, and panics at the first broken invariant. Returns the tree's counts.
 ///
 /// Only while no thread writes.
 pub(super) fn check<F: Form>(tree: &RawArt<F>, guard: &Guard<'_>) -> Growth {
@@ -16,8 +16,8 @@ pub(super) fn check<F: Form>(tree: &RawArt<F>, guard: &Guard<'_>) -> Growth {
     assert_eq!((root.kind(), root.level()), (NodeKind::Node256, 0), "the root is a Node256 for the empty string");
     let mut held = Growth::default();
     let mut last: Option<&[u8]> = None;
-    // Nodes to visit with the string each must stand for, and leaves met on the way; the last pushed comes first in
-    // key order.
+    // Nodes to visit, each with its string, and leaves that were met. The last one pushed is the first in key
+    // order.
     let mut open = vec![(root.edge(), Vec::new())];
     while let Some((edge, path)) = open.pop() {
         // SAFETY: loaded under `guard`.

@@ -1,15 +1,15 @@
 //! Ordered walks: lower bounds, predecessors and iteration in both directions, holding no lock.
 //!
-//! A cursor keeps the path to where it stands, with the version each node had when it was entered, and checks the
-//! version after each look into a node. If it changed, the cursor seeks again from the last leaf it gave out. Both
-//! write synchronisations bump versions, so walks are the same under either.
+//! A cursor keeps the path to its position, with the version that each node had when it was entered, and validates
+//! the version after each read of a node. If it has changed, the cursor seeks again from the last leaf that it
+//! returned. Both write synchronisations bump versions, so walks are the same under either.
 //!
 //! Why nothing is missed: a node that is not obsolete holds *all* keys that start with its string (`node.rs`). When a
-//! look into a node is validated, no key lay between the position asked for and the one found, at that moment; and the
-//! cursor goes on from there. So a key that is there throughout is passed over by no step. Nothing comes twice,
-//! because each step moves on in the key order, and a new seek starts strictly after the last leaf.
+//! read of a node is validated, no key was between the requested position and the found one at that moment, and the
+//! cursor continues from the found one. So no step skips a key that is present throughout. No key is returned twice,
+//! because each step advances in key order, and a new seek starts strictly after the last leaf.
 //!
-//! Leaves are produced in batches and fetched as they are produced, so that their cache misses overlap.
+//! Leaves are returned in batches and prefetched, so that their cache misses overlap.
 
 use super::edge::Edge;
 use super::leaf::Leaf;
@@ -29,8 +29,8 @@ pub(super) const BATCH: usize = 16;
 /// Path nodes kept in the cursor itself; deeper ones go to the heap.
 const INLINE_DEPTH: usize = 12;
 
-/// Where a walk stands in one node. `position` is where to look next: the first position not yet passed going up, the
-/// one after the last not yet passed going down.
+/// A walk's state in one node. `position` is the next one to read: in ascending walks the first position that is not
+/// yet passed, in descending ones the position after the last that is not yet passed.
 #[derive(Clone, Copy)]
 struct Frame<'g> {
     node: Node<'g>,
@@ -48,7 +48,7 @@ pub(super) struct Cursor<'g, F: Form, const DOWN: bool> {
     last: Option<Leaf<'g, F>>,
 }
 
-/// Leaves given out by [`Cursor::fill`], in the walk's order.
+/// Leaves that [`Cursor::fill`] returned, in the walk's order.
 pub(super) struct Batch<'g, F> {
     leaves: [Option<Leaf<'g, F>>; BATCH],
     taken: usize,
@@ -86,8 +86,8 @@ struct Glance {
 }
 
 impl Glance {
-    /// Looks into a node from `position` on, as far as the first edge that leads to a node or the one that makes it
-    /// `limit`, and starts fetching what is behind the edges. Whether these are all that the node has there.
+    /// Reads a node's edges from `position` on, up to the first edge that leads to a node, and at most `limit`, and
+    /// prefetches their targets. Returns whether these are all of the node's edges from there on.
     #[inline]
     fn look<const DOWN: bool>(&mut self, node: Node<'_>, position: usize, limit: usize) -> bool {
         let mut complete = true;
@@ -151,7 +151,7 @@ impl<'g, F: Form, const DOWN: bool> Cursor<'g, F, DOWN> {
         batch.take()
     }
 
-    /// Finds the place of the last leaf given out, or `start`, unless the path is good already.
+    /// Finds the position of the last returned leaf, or `start`, unless the path is valid.
     fn seat(&mut self, start: Bound<&[u8]>) -> Result<(), Restart> {
         if self.seated {
             return Ok(());
@@ -167,7 +167,7 @@ impl<'g, F: Form, const DOWN: bool> Cursor<'g, F, DOWN> {
         Ok(())
     }
 
-    /// The position that has the whole node before it.
+    /// Returns the position after the whole node.
     const fn edge_of_node() -> usize {
         if DOWN { POSITIONS } else { 0 }
     }
@@ -199,7 +199,7 @@ impl<'g, F: Form, const DOWN: bool> Cursor<'g, F, DOWN> {
         if top < INLINE_DEPTH { self.path[top].as_mut() } else { self.deep.last_mut() }
     }
 
-    /// Builds the path to where `key` is or would be.
+    /// Builds the path to the position of `key`, or where it would be.
     fn seek(&mut self, key: &[u8], include: bool) -> Result<(), Restart> {
         let mut node = self.root;
         let mut depth = 0;
@@ -238,8 +238,8 @@ impl<'g, F: Form, const DOWN: bool> Cursor<'g, F, DOWN> {
         }
     }
 
-    /// Looks once into the node where the walk stands, adds the leaves found to the batch until that has `limit`, and
-    /// goes to where the walk goes on. False if it is over.
+    /// Reads the walk's node once, adds the found leaves to the batch until the batch has `limit`, and advances the
+    /// walk. Returns `false` if the walk has ended.
     #[inline]
     fn step(&mut self, batch: &mut Batch<'g, F>, limit: usize) -> Result<bool, Restart> {
         let Some(frame) = self.top() else { return Ok(false) };

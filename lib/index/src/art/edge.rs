@@ -1,12 +1,12 @@
-//! Edges: what a slot of the tree holds. One tagged pointer: nothing, a leaf, or a node of one of four kinds.
+//! Edges, the content of the tree's slots: one tagged pointer to nothing, a leaf, or a node of one of four kinds.
 //!
 //! ```text
 //! bit 0      1 = leaf (all other bits are its address)
 //! bits 1-2   kind of node
 //! bit 3      the node skips: it stores a prefix, so its level must be read from its header
 //! ```
-//! Leaves are 8-aligned, nodes 16-aligned, so the tags are free. A reader learns from the edge alone where in the node
-//! its slot is, and asks for that line without waiting for the node's header.
+//! Leaves are 8-aligned, nodes 16-aligned, so the tags are free. From the edge alone a reader computes where in the
+//! node its slot is, and can load this cache line without waiting for the node's header.
 //!
 //! [`Edge`] is only bits. `Edge::target` (`target.rs`) turns it into a leaf or node that may be dereferenced for as long as
 //! a guard is held: that is the one unsafe step, everything after it is safe.

@@ -1,12 +1,12 @@
-//! Taking the outermost entry out, and cutting a tree into parts.
+//! Removing the outermost entry, and dividing a tree into parts.
 //!
-//! Why taking is linearizable: the path to the outermost leaf is found with a version of each node on it, and validated
-//! node by node. Then the node that holds the leaf is locked *at the version seen*, and its parent too if the node is to be
-//! replaced; after that, the versions of all other nodes on the path are looked at again. Where they hold, the path was as
-//! it was seen at the moment of the (last) lock: the leaf was in the tree then, and an entry farther out would be in one of
-//! these nodes, or in a node that hangs from one farther out than the path does. An insertion there changes a node of the
-//! path, or puts a node between two of them and so changes the upper one; under either protocol it changes that node's
-//! version. A tree without entries is a root without edges, which is a matter of one look.
+//! Why the removal is linearizable: the path to the outermost leaf is found with a version of each node on it, and
+//! validated node by node. Then the node that has the leaf is locked *at the version that was seen*, and also its
+//! parent if the node is to be replaced. After that, the versions of all other nodes on the path are validated again.
+//! If they hold, the path was unchanged at the moment of the (last) lock: the leaf was in the tree then, and an entry
+//! farther out would be in one of these nodes, or below an edge of one of them farther out than the path. An insertion
+//! there changes a node of the path, or adds a node between two of them and so changes the upper one; under both
+//! protocols this changes the node's version. A tree without entries is a root without edges, which one read shows.
 
 use super::edge::Edge;
 use super::leaf::Leaf;
@@ -23,7 +23,7 @@ use archipelago_sync::rcu::Guard;
 use archipelago_sync::version_lock::Version;
 use core::ops::ControlFlow;
 
-/// The way to an outermost leaf: nodes from the root downwards, each as it was seen.
+/// The path to an outermost leaf: nodes from the root downwards, each with what was seen of it.
 struct Outermost<'g, F> {
     path: Vec<(Node<'g>, Version)>,
     position: usize,
@@ -45,7 +45,7 @@ fn lock((node, version): (Node<'_>, Version)) -> Result<Locked<'_>, Restart> {
 }
 
 impl<F: Form> RawArt<F> {
-    /// Takes the entry with the least key out, or that with the greatest if `DOWN`; see the module's text.
+    /// Removes the entry with the least key, or with `DOWN` the entry with the greatest; see the module's text.
     pub(super) fn take_outermost<'g, const DOWN: bool>(&self, guard: &'g Guard<'_>) -> Option<(Leaf<'g, F>, u64)> {
         let backoff = Backoff::new();
         loop {
@@ -104,8 +104,8 @@ impl<F: Form> RawArt<F> {
         Ok(word)
     }
 
-    /// Shows leaves, ascending, that cut the tree into parts that are alike as far as the upper nodes tell: about `count` of
-    /// them, or all if there are no more.
+    /// Calls `show` with about `count` leaves, ascending, or with all if the tree has fewer. They divide the tree into
+    /// parts that are about equal, judged by the upper nodes.
     pub(crate) fn cut<'g>(&self, guard: &'g Guard<'_>, count: usize, mut show: impl FnMut(&'g [u8], u64)) {
         let mut parts = vec![self.root(guard).edge()];
         let mut deeper = true;

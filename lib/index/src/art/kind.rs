@@ -25,8 +25,8 @@ impl NodeKind {
         NodeKind::ALL[(self as usize).saturating_sub(1)]
     }
 
-    /// With this many children or fewer the next smaller kind is used. Some slack below its capacity keeps an insert
-    /// after a removal from copying the node again.
+    /// With this many children or fewer the next smaller kind is used. It is somewhat below the smaller kind's
+    /// capacity, so that an insertion after a removal does not copy the node again.
     pub(super) fn shrink_at(self) -> usize {
         [0, 3, 12, 37][self as usize]
     }

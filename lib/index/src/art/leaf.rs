@@ -131,7 +131,7 @@ impl<'g, F: Form> Leaf<'g, F> {
         old
     }
 
-    /// Frees the leaf, not what its word stands for.
+    /// Frees the leaf, but not the memory to which its word leads.
     ///
     /// # Safety
     /// No thread can reach the leaf any more.
@@ -141,7 +141,7 @@ impl<'g, F: Form> Leaf<'g, F> {
         unsafe { std::alloc::dealloc(self.address.cast(), layout) };
     }
 
-    /// Bytes that a leaf of this key takes, with what the allocator adds.
+    /// Returns the bytes of a leaf with this key, with the allocator's overhead.
     pub(super) fn bytes_for(key: &[u8]) -> usize {
         taken_by(layout(F::KIND, key.len()))
     }

@@ -4,14 +4,14 @@
 //! Scheibner, Kemper, Neumann; DaMoN 2016), with both of the latter's write synchronisations ([`WriteSync`]).
 //!
 //! What differs from the papers, and why:
-//! - A node's prefix never changes; how much of it counts follows from the parent (`node.rs`). The authors shorten it
-//!   in place, and readers have to notice. So here a look-up under ROWEX reads nothing twice.
-//! - Keys may be any byte strings, one a prefix of another too: a node has a *terminal* for the key that ends there.
-//!   The authors end strings with a zero byte.
-//! - Prefixes are kept whole, so that walks and inserts never have to find a leaf to learn one. Look-ups skip them and
-//!   compare the whole key at the leaf.
-//! - Lower bounds, predecessors and range walks are exact (`cursor.rs`). The search layer of the HydraList authors'
-//!   tree takes a neighbour, on either side, and does not check versions.
+//! - A node's prefix never changes; the parent's level determines how much of it counts (`node.rs`). The authors
+//!   shorten the prefix in place, which readers must detect. Here a look-up under ROWEX needs no second read.
+//! - All byte strings are valid keys, also prefixes of other keys: a node has a *terminal* for the key that ends at
+//!   it. The authors end strings with a zero byte.
+//! - Prefixes are stored whole, so walks and inserts need no leaf to reconstruct one. Look-ups skip them and compare
+//!   the whole key at the leaf.
+//! - Lower bounds, predecessors and range walks are exact (`cursor.rs`). The tree of the HydraList authors' search
+//!   layer returns a neighbour on either side, and does not validate versions.
 //! - The root is a Node256 that is never replaced.
 //! - Values can be updated in place, under the lock of the node that holds the leaf.
 //!
@@ -48,8 +48,8 @@ pub enum Radix {}
 ///
 /// Its operations are the methods of a [`Session`]: `map.pin().insert(key, value)`, `map.pin().get(&key)`.
 ///
-/// Look-ups cost a step per byte of the key, at most, whatever the number of entries; paths without branches are one
-/// step. Readers take no lock.
+/// Look-ups cost at most one step per byte of the key, independently of the number of entries; a path without
+/// branches is one step. Readers take no lock.
 ///
 /// ```
 /// use archipelago::Art;
@@ -73,7 +73,7 @@ pub type Range<'m, K, V> = crate::map::Range<'m, Radix, K, V>;
 pub type Builder<K, V> = crate::map::Builder<Radix, K, V>;
 
 impl<K: Key, V: Send + Sync + 'static> Builder<K, V> {
-    /// How writers keep out of each other's way. Default: the faster one.
+    /// Sets how writers are synchronized. The default is the faster way.
     pub fn write_sync(mut self, sync: WriteSync) -> Self {
         self.config = sync;
         self

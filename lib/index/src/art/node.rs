@@ -1,11 +1,11 @@
 //! Nodes: four kinds that hold 4, 16, 48 or 256 children (Leis et al., ICDE 2013, section III).
 //!
-//! **A node stands for one byte string, for ever.** Its `level` is that string's length, and the node stores the
-//! string's last `prefix_len` bytes; both are written once, before the node is published. Every key below the node
-//! starts with the string. The authors shorten a node's prefix in place when a key branches off inside it, and all the
-//! trouble of their readers comes from there. Here the new node is put between the old one and its parent, and the old
-//! one keeps more prefix than it needs: *how much of it counts is decided by the parent's level* ([`Node::gap`]). Only
-//! a merge, which makes a prefix longer, copies a node.
+//! **A node belongs to one byte string, which never changes.** Its `level` is the string's length, and the node stores
+//! the string's last `prefix_len` bytes; both are written once, before the node is published. Every key below the node
+//! starts with the string. The authors shorten a node's prefix in place when a key branches off inside it, which their
+//! readers must detect. Here the new node is inserted between the old one and its parent, and the old one keeps more
+//! prefix than it needs: *the parent's level determines how much of it counts* ([`Node::gap`]). Only a merge, which
+//! makes a prefix longer, copies a node.
 //!
 //! Positions: 0 is the *terminal*, the leaf whose key ends at this node's level; `1 + b` is the child for byte `b`.
 //! So positions are in key order, and no byte is special.
@@ -14,8 +14,8 @@
 //! - terminal and children change only under the node's lock, and never after the node is obsolete;
 //! - a published node other than the root holds at least two edges.
 //!
-//! What a reader without the lock may rely on: [`Node::get`] returns an edge that was at this position at some moment
-//! of the call, or null if at some moment of the call there was none.
+//! The guarantee for a reader without the lock: [`Node::get`] returns an edge that was at this position at some
+//! moment of the call, or null if at some moment of the call there was none.
 
 use super::edge::{Edge, Slot};
 use super::kind::NodeKind;
@@ -50,8 +50,8 @@ impl NodeKind {
 
     fn layout(self, prefix_len: usize) -> Layout {
         let size = self.size() + if prefix_len > INLINE_PREFIX { prefix_len } else { 0 };
-        // Four tag bits. Asking for whole lines would be dear: allocators round such blocks up, and give 64-byte blocks
-        // on lines anyway.
+        // Four tag bits. An alignment to whole cache lines would be expensive: allocators round such blocks up, and
+        // align 64-byte blocks to cache lines anyway.
         Layout::from_size_align(size, 16).expect("a key is shorter than 4 GiB")
     }
 }
@@ -255,7 +255,7 @@ impl<'g> Node<'g> {
         Node { edge, _marker: PhantomData }
     }
 
-    /// Frees the node, not what it holds.
+    /// Frees the node, but not its children.
     ///
     /// # Safety
     /// No thread can reach the node any more.
@@ -321,7 +321,7 @@ impl<'g> Node<'g> {
         *self.header().level as usize
     }
 
-    /// The level, told by the parent's if the node stores no prefix: without touching the header.
+    /// Returns the level, computed from the parent's if the node stores no prefix, so that the header is not read.
     #[inline(always)]
     pub(super) fn level_below(self, parent_level: usize) -> usize {
         if self.edge.skips() { self.level() } else { parent_level + 1 }

@@ -2,14 +2,14 @@
 //!
 //! Every operation descends from the root. The root is a Node256 that is never replaced; below it nodes are replaced
 //! by larger and smaller copies. Writers lock the node whose slot they change, and its parent too when they replace
-//! the node. See `node.rs` for the invariants and `sync.rs` for the two ways to keep out of each other's way.
+//! the node. See `node.rs` for the invariants and `sync.rs` for the two write synchronizations.
 //!
-//! Words are opaque here: replacing or removing one hands it back, and the caller decides what becomes of it.
+//! Words are opaque here: replacing or removing a word returns it, and the caller then owns it.
 //!
 //! Why a look-up without checks (ROWEX) is linearizable: it compares whole keys at the leaf, so a hit is a leaf that
-//! was in the tree during the call. A miss rests on one slot, empty or leading elsewhere. If the slot's node was live
-//! at that moment, that is the moment the key was absent; if it had been replaced, it was frozen at the replacement,
-//! which came after the call found a way into it, and *then* the key was absent.
+//! was in the tree during the call. A miss is proven by one slot that is empty or leads to another key. If the slot's
+//! node was live at that moment, the key was absent then. If the node had been replaced, it has not changed since the
+//! replacement, which was after the call entered the node, and the key was absent at the replacement.
 
 use super::edge::Edge;
 use super::kind::NodeKind;
@@ -29,7 +29,7 @@ use core::marker::PhantomData;
 
 /// A concurrent adaptive radix tree from byte strings to words, its leaves laid out for keys of form `F`.
 pub(crate) struct RawArt<F: Form> {
-    // Never changed, on a line with what is.
+    // Never changed, but in a cache line with words that are.
     root: Plain<Edge>,
     sync: Plain<WriteSync>,
     tally: Tally,
@@ -156,8 +156,8 @@ impl<F: Form> RawArt<F> {
         with_protocol!(self, remove_once(key, Some(word), guard)).is_some()
     }
 
-    /// The descent of everything that needs the key to be there. Skips prefixes: the whole key is compared at the leaf.
-    /// Those who will lock the place found have the headers fetched on the way.
+    /// The descent of operations that need a present key. It skips prefixes, since the whole key is compared at the
+    /// leaf. For operations that will lock the place it also prefetches headers.
     #[inline(always)]
     fn locate<'g, P: Protocol, const LOCKS: bool>(
         &self,
@@ -309,7 +309,8 @@ impl<F: Form> RawArt<F> {
         node.edge() != *self.root && becomes_too_small(node, position)
     }
 
-    /// Takes a leaf out of its locked node, and retires it. Where that makes the node too small, its parent is locked too.
+    /// Removes a leaf from its locked node, and retires it. If this makes the node too small, its parent is locked,
+    /// too.
     pub(super) fn unlink<P: Protocol>(
         &self,
         parent: Option<(Node<'_>, Locked<'_>)>,
@@ -349,7 +350,7 @@ impl<F: Form> RawArt<F> {
 
     /// Shows each word, for a caller that has the tree to itself.
     pub(super) fn show_words(&self, guard: &Guard<'_>, mut visit: impl FnMut(u64)) {
-        // A stack of its own: a tree of long keys may be deeper than the thread's stack.
+        // An explicit stack, since a tree of long keys may be too deep for recursion on the thread's stack.
         let mut nodes = vec![self.root(guard)];
         while let Some(node) = nodes.pop() {
             for (_, edge) in node.entries() {
@@ -382,7 +383,7 @@ fn add<P: Protocol, F: Form>(holder: Seen<'_, P>, position: usize, key: &[u8], w
     Ok(Growth::entry(Leaf::<F>::bytes_for(key)))
 }
 
-/// Adds a leaf to a full node: puts a larger copy in its place.
+/// Adds a leaf to a full node by replacing the node by a larger copy.
 fn add_growing<P: Protocol, F: Form>(
     parent: Seen<'_, P>,
     holder: Seen<'_, P>,
@@ -408,8 +409,8 @@ fn add_growing<P: Protocol, F: Form>(
     Ok(growth)
 }
 
-/// The key leaves `node`'s string at `level`, before its end: puts a node for the common part between `node` and its
-/// parent. `node` itself does not change.
+/// Adds a leaf whose key differs from the string of `node` at `level`, before the string's end: inserts a node for
+/// the common part between `node` and its parent. `node` itself does not change.
 fn branch_above<P: Protocol, F: Form>(
     parent: Seen<'_, P>,
     node: Node<'_>,
@@ -433,7 +434,7 @@ fn branch_above<P: Protocol, F: Form>(
     Ok(Growth::entry(Leaf::<F>::bytes_for(key)).node(branch.bytes()))
 }
 
-/// Another key's leaf is where the key's should be: puts a node there that holds both.
+/// Adds a leaf where another key's leaf is: replaces that leaf by a node with both.
 fn branch_below<P: Protocol, F: Form>(
     holder: Seen<'_, P>,
     position: usize,
@@ -446,7 +447,7 @@ fn branch_below<P: Protocol, F: Form>(
     if node.get(position) != other.edge() {
         return Err(Restart);
     }
-    // A terminal has the path's key, so this is a child, and both keys go on to the byte it stands for.
+    // A terminal has the path's key, so this is a child, and both keys contain the child's byte.
     let depth = node.level() + 1;
     let level = depth + common_prefix(&key[depth..], &other.key()[depth..]);
     let branch = Node::create(NodeKind::Node4, level, &key[depth..level]);
@@ -465,9 +466,9 @@ fn becomes_too_small(node: Node<'_>, position: usize) -> bool {
     }
 }
 
-/// What takes the place of `node` when it loses the edge at `position`: a smaller copy, or the one edge that is left. A
-/// node that is left may have to be copied to make its prefix longer; it is then returned too, locked, to be retired.
-/// `parent` and `node` are locked. Also by how much the tree grows.
+/// Returns the replacement of `node` when it loses the edge at `position`: a smaller copy, or the only edge that is
+/// left. If that edge leads to a node, the node may have to be copied with a longer prefix; then the old one is also
+/// returned, locked, to be retired. `parent` and `node` are locked. Also returns by how much the tree's counts change.
 fn smaller<'g, P: Protocol, F: Form>(
     parent: Node<'_>,
     node: Node<'g>,

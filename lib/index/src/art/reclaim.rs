@@ -1,4 +1,4 @@
-//! Handing nodes and leaves to RCU, and freeing a whole tree.
+//! Retiring nodes and leaves, and freeing a whole tree.
 
 use super::edge::Edge;
 use super::leaf::Leaf;
@@ -7,7 +7,8 @@ use super::target::Target;
 use crate::structure::Form;
 use archipelago_sync::rcu::Guard;
 
-/// Frees `node` (not what it holds) once no reader can be in it. The caller has unlinked it and marked it obsolete.
+/// Retires `node` (but not its children): it is freed once no reader can access it. The caller has unlinked it and
+/// marked it obsolete.
 pub(super) fn retire_node(node: Node<'_>, guard: &Guard<'_>) {
     fn free(raw: *mut (), _: *mut ()) {
         // SAFETY: made by `Node::create`; unlinked before it was retired, and the grace period is over.
@@ -18,7 +19,8 @@ pub(super) fn retire_node(node: Node<'_>, guard: &Guard<'_>) {
     unsafe { guard.retire_sized(node.edge().into_raw(), node.bytes(), core::ptr::null_mut(), free) };
 }
 
-/// Frees `leaf` (not what its word stands for) once no reader can use it. The caller has unlinked it.
+/// Retires `leaf` (but not the memory to which its word leads): it is freed once no reader can access it. The caller
+/// has unlinked it.
 pub(super) fn retire_leaf<F: Form>(leaf: Leaf<'_, F>, guard: &Guard<'_>) {
     fn free<F: Form>(raw: *mut (), _: *mut ()) {
         // SAFETY: made by `Leaf::create` for `F`; unlinked before it was retired, and the grace period is over.
@@ -31,12 +33,12 @@ pub(super) fn retire_leaf<F: Form>(leaf: Leaf<'_, F>, guard: &Guard<'_>) {
     unsafe { guard.retire_sized(leaf.edge().into_raw(), leaf.bytes(), core::ptr::null_mut(), free::<F>) };
 }
 
-/// Frees everything below and including `root`, not what words stand for.
+/// Frees `root` and everything below it, but not the memory to which words lead.
 ///
 /// # Safety
 /// No other thread uses the tree, now or later.
 pub(super) unsafe fn free_tree<F: Form>(root: Node<'_>) {
-    // A stack of its own: a tree of long keys may be deeper than the thread's stack.
+    // An explicit stack, since a tree of long keys may be too deep for recursion on the thread's stack.
     let mut nodes = vec![root];
     while let Some(node) = nodes.pop() {
         for (_, edge) in node.entries() {

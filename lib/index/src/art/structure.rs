@@ -1,4 +1,4 @@
-//! `Art` as a [`Structure`]: what the tree supplies to the face of all maps.
+//! `Art` as a [`Structure`]: the interface that maps use.
 
 use super::cursor::{Batch, Cursor};
 use super::leaf::Leaf;
@@ -13,11 +13,11 @@ use archipelago_sync::rcu::{Domain, Guard, Owner};
 use core::any::Any;
 use core::ops::Bound;
 
-/// A tree with what reclaims its memory.
+/// A tree, and the domain that reclaims its memory.
 pub struct Core<F: Form> {
     pub(super) tree: RawArt<F>,
     limits: Limits,
-    // Last: it frees what was retired from the tree.
+    // Dropped last, since it frees memory that was retired from the tree.
     domain: Domain,
 }
 
@@ -45,7 +45,7 @@ impl<F: Form> Core<F> {
         mut visit: impl FnMut(F::Probe<'_>, u64) -> bool,
     ) -> usize {
         let mut cursor = Cursor::<_, DOWN>::new(&self.tree, guard);
-        // One is shown while the leaves of the next are on their way.
+        // One batch is shown while the leaves of the next are being fetched.
         let (mut shown, mut coming) = (Batch::new(), Batch::new());
         let mut found = cursor.fill(from, &mut shown, limit);
         let mut visited = 0;
@@ -195,7 +195,7 @@ impl<F: Form> Structure<F> for Core<F> {
     }
 
     fn settle(&self) {
-        // An attempt moves the epoch by one; what was retired last is free after three moves.
+        // Each attempt advances the epoch by one, and the last retired objects are freed after three advances.
         (0..4).for_each(|_| self.domain.collect());
     }
 

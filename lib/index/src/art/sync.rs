@@ -1,15 +1,15 @@
-//! What the two write synchronisations of the paper share, and the three questions on which they differ.
+//! The common part of the paper's two write synchronisations, and the trait for their differences.
 
 use super::node::Node;
 use archipelago_sync::version_lock::VersionLock;
 
-/// How writers keep out of each other's and of readers' way. Both are from "The ART of Practical Synchronization"
-/// (DaMoN 2016); all operations mean the same under either.
+/// How writers are synchronized with each other and with readers. Both ways are from "The ART of Practical
+/// Synchronization" (DaMoN 2016), and operations have the same semantics under both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WriteSync {
-    /// Optimistic lock coupling: readers check each node's version and start over when it changed.
+    /// Optimistic lock coupling: readers validate each node's version, and restart when it has changed.
     OptimisticLockCoupling,
-    /// Read-optimised write exclusion: look-ups never check and never start over; writers lock the one or two nodes
+    /// Read-optimised write exclusion: look-ups never validate and never restart; writers lock the one or two nodes
     /// that they change.
     #[default]
     Rowex,
@@ -17,25 +17,25 @@ pub enum WriteSync {
 
 /// One of the two, at compile time.
 pub(super) trait Protocol {
-    /// What is remembered of a node between looking and locking.
+    /// What a thread remembers of a node between its read and its lock.
     type Seen: Copy;
 
-    /// Starts looking at a node; `None` says to start over.
+    /// Begins to read a node. Returns `None` if the operation has to restart.
     fn enter(lock: &VersionLock) -> Option<Self::Seen>;
 
-    /// Whether what was read since `enter` may be believed.
+    /// Validates the reads since `enter`.
     fn still(lock: &VersionLock, seen: Self::Seen) -> bool;
 
-    /// Locks the node; `false` says to start over. The holder looks again at whatever it acts on: under optimistic
-    /// lock coupling it will find no change, under ROWEX it may.
+    /// Locks the node. Returns `false` if the operation has to restart. The holder checks its assumptions again:
+    /// under optimistic lock coupling they hold, under ROWEX they may have changed.
     fn lock(lock: &VersionLock, seen: Self::Seen) -> bool;
 }
 
-/// The operation met a change and starts over from the root.
+/// The operation met a change and has to restart from the root.
 #[derive(Debug)]
 pub(super) struct Restart;
 
-/// A node and what was seen of it.
+/// A node, and what was seen of it.
 pub(super) struct Seen<'g, P: Protocol> {
     pub(super) node: Node<'g>,
     seen: P::Seen,
@@ -66,10 +66,10 @@ impl<'g, P: Protocol> Seen<'g, P> {
     }
 }
 
-/// A node that this thread has locked. Dropping it unlocks without telling readers: nothing they would see differently
-/// has changed (the value word of a leaf may have).
+/// A node that this thread has locked. Dropping it unlocks without a new version, since nothing has changed that
+/// readers validate (the value word of a leaf may have changed).
 ///
-/// Several locks are taken from the root downwards, so waiting for them cannot come round in a circle.
+/// Several locks are taken from the root downwards, so threads cannot wait in a circle.
 pub(super) struct Locked<'g>(Node<'g>);
 
 impl<'g> Locked<'g> {
@@ -84,8 +84,8 @@ impl<'g> Locked<'g> {
         core::mem::forget(self);
     }
 
-    /// Unlocks a node that nothing leads to any more, for ever. The caller retires it, once it holds no lock:
-    /// reclamation may run the destructors of users' values, which may use the tree.
+    /// Unlocks an unlinked node and marks it obsolete. The caller retires it after it has released all locks,
+    /// since reclamation may run destructors of users' values, which may use the tree.
     #[must_use]
     pub(super) fn replaced(self) -> Node<'g> {
         self.0.lock().unlock_obsolete();

@@ -1,11 +1,11 @@
-//! Read-optimised write exclusion, ROWEX (Leis et al., DaMoN 2016, section 4): readers take no notice of writers.
+//! Read-optimised write exclusion, ROWEX (Leis et al., DaMoN 2016, section 4): readers ignore writers.
 //!
-//! A reader loads slots and never checks a version. That works because a node always stands for the same string and
-//! because every store a writer makes is, by itself, a step from one right state to another (see `node.rs`). A reader
-//! in a node that was replaced meanwhile reads it as it was when it was replaced, which was during the reader's call.
+//! A reader loads slots and never validates a version. This is correct because a node's string never changes, and
+//! because every single store of a writer leads from one consistent state to another (see `node.rs`). A reader in a
+//! node that was replaced meanwhile sees the node's state at the replacement, which was during the reader's call.
 //!
-//! Writers wait for the lock; only an obsolete node makes them start over. What they saw before they had the lock may
-//! have changed: as with the other protocol, they look again.
+//! Writers wait for the lock; only an obsolete node makes them restart. Their reads before the lock may be outdated,
+//! so they check them again, as with the other protocol.
 
 use super::sync::Protocol;
 use archipelago_sync::version_lock::VersionLock;

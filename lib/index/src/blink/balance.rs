@@ -1,4 +1,4 @@
-//! What becomes of pages that hold little: they become one with a neighbour, or get some of its entries.
+//! Balancing: an underfull page is merged with a neighbour, or gets some of its entries.
 //!
 //! All of it happens under the latches of the parent and of both pages, so a thread that sees the three unlatched finds that the
 //! keys of the parent are exactly the fences of the pages. A neighbour that the parent does not know yet, or that has
@@ -14,30 +14,30 @@ use super::tree::Tree;
 use crate::thin::WELL;
 use archipelago_sync::rcu::Guard;
 
-/// Why a page is looked after.
+/// Why a page is balanced.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Why {
-    /// It holds little.
+    /// The page is underfull.
     Underfull,
-    /// It is full, and its neighbour may have room.
+    /// The page is full, and its neighbour may have room.
     Full,
-    /// A walk has come to it, which moves it if it is not to stay where it lies, and if `merge` says so merges it with its
-    /// right neighbour where both fit well into one.
+    /// A sweep has reached the page. It moves the page if the page's block is to be freed. With `merge`, it merges the
+    /// page with its right neighbour if both fit well into one page.
     Swept { merge: bool },
 }
 
-/// What is to be done about a parent next.
+/// What has to be done with the parent next.
 #[derive(PartialEq, Eq)]
 enum Next {
     Nothing,
-    /// It holds little itself.
+    /// The parent is underfull itself.
     Balance,
-    /// It has one child, which therefore has no neighbour to share with before it is balanced itself.
+    /// The parent has one child, which has no neighbour under the same parent until the parent is balanced.
     BalanceAndReturn,
 }
 
 impl<F: SlotForm, P: Policy> Tree<F, P> {
-    /// Looks after the child that `key` leads to of a page of `level`, and after what follows from that. Says whether
+    /// Balances the child for `key` of a page of `level`, and then the levels above as needed. Returns whether
     /// anything changed.
     #[cold]
     pub(super) fn balance(&self, level: usize, key: F::Probe<'_>, guard: &Guard<'_>) -> bool {
@@ -46,20 +46,20 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
             let (here, next) = self.balance_child(level, key, Why::Underfull, guard);
             changed |= here;
             let above = next != Next::Nothing && self.balance(level + 1, key, guard);
-            // If there is no neighbour still, the child stays as it is until its next removal.
+            // If the child still has no neighbour, it stays as it is until its next removal.
             if !above || next != Next::BalanceAndReturn {
                 return changed;
             }
         }
     }
 
-    /// Gives entries of the full leaf that `key` leads to, to a neighbour that has room for them.
+    /// Moves entries of the full leaf for `key` to a neighbour that has room for them.
     #[cold]
     pub(super) fn relieve(&self, key: F::Probe<'_>, guard: &Guard<'_>) {
         self.balance_child(1, key, Why::Full, guard);
     }
 
-    /// Looks after the child that `key` leads to of a page of `level`, for whatever reason, and after what follows from that.
+    /// Balances the child for `key` of a page of `level`, for any reason, and then the levels above as needed.
     pub(super) fn balance_from(&self, level: usize, key: F::Probe<'_>, why: Why, guard: &Guard<'_>) {
         if self.balance_child(level, key, why, guard).1 != Next::Nothing {
             self.balance(level + 1, key, guard);
@@ -68,7 +68,7 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
 
     fn balance_child(&self, level: usize, key: F::Probe<'_>, why: Why, guard: &Guard<'_>) -> (bool, Next) {
         let locked = loop {
-            // The tree may have become lower meanwhile.
+            // The height of the tree may have decreased meanwhile.
             let Some((parent, hold)) = self.find(Goal::At(key), level, guard) else {
                 return (false, Next::Nothing);
             };
@@ -85,7 +85,7 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
                 Why::Swept { merge } => self.bring_together(parent, key, merge, &mut gone, guard),
                 Why::Underfull | Why::Full => self.even_out(parent, key, why, &mut gone),
             };
-            // A page that has become one with its neighbour may still hold little, or nothing.
+            // A page that was merged with its neighbour may still be underfull or empty.
             if gone.len() == before {
                 break;
             }
@@ -121,8 +121,8 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         Locked::child(self.child_of(parent, slot))
     }
 
-    /// Merges the right neighbour of the child that `key` leads to into it, if both fit well into one page and `merge` says so,
-    /// or moves the child. Says whether anything changed.
+    /// With `merge`, merges the right neighbour of the child for `key` into this child, if both fit well into one page;
+    /// otherwise moves the child if necessary. Returns whether anything changed.
     fn bring_together<'g>(
         &self,
         parent: Page<'g, F, P>,
@@ -136,8 +136,8 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
             || self.move_child(parent, slot, gone, guard)
     }
 
-    /// Evens out the child that `key` leads to with a neighbour that has the same latched parent: with the right one, or if
-    /// that cannot be, with the left one. Says whether anything changed.
+    /// Balances the child for `key` with a neighbour under the same latched parent: with the right one, or if that is
+    /// impossible, with the left one. Returns whether anything changed.
     fn even_out<'g>(
         &self,
         parent: Page<'g, F, P>,
@@ -150,14 +150,14 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
             || (slot > 0 && self.even_out_two(parent, slot - 1, why, gone))
     }
 
-    /// Evens out the children in a slot and the next.
+    /// Balances the child in a slot with the child in the next slot.
     fn even_out_two<'g>(&self, parent: Page<'g, F, P>, slot: usize, why: Why, gone: &mut Vec<Page<'g, F, P>>) -> bool {
         let (left, right) = (self.lock_child(parent, slot), self.lock_child(parent, slot + 1));
         let cared_for = why != Why::Underfull || left.page().is_underfull() || right.page().is_underfull();
         if !cared_for || left.page().right() != Some(right.page().address()) {
             return false;
         }
-        // One page has its fences once, and in front of its entries less of their prefixes is left out.
+        // A merged page has only one pair of fences, but a shorter common prefix, so its entries are stored longer.
         let most = match why {
             Why::Underfull => usize::MAX,
             Why::Full => Page::<F, P>::WORDS * 7 / 4,
@@ -169,11 +169,11 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         let mut piece = left.page().piece();
         right.page().collect(0..right.page().len(), &mut piece.run);
         piece.high = right.page().high();
-        // Before either is unlocked: entries of one come to the other.
+        // Before either page is unlocked, since entries of one move to the other.
         left.page().forget_copies();
         right.page().forget_copies();
         let (all, room) = (0..piece.run.len(), Page::<F, P>::WORDS);
-        // Not so full that it is split soon; but what holds nothing goes, if it can.
+        // The merged page must not be so full that it is soon split; but an empty page is removed if possible.
         let holds_nothing = |page: Page<'g, F, P>| page.len() <= usize::from(page.level() > 0);
         let one_goes = why == Why::Underfull && (holds_nothing(left.page()) || holds_nothing(right.page()));
         let part = if let Why::Swept { .. } = why { WELL.1 } else { 4 };
@@ -190,19 +190,21 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         if let Some(after) = after {
             after.set_left(Some(left.page()));
         }
-        // The page that goes is let go of first: who waits for it finds its keys' new place unlatched soon.
+        // The removed page is unlatched first, so that a thread that waits for it soon finds the keys' new page
+        // unlatched.
         gone.push(right.gone());
         left.changed();
         true
     }
 
-    /// Makes the latched root take the place of its only child, again and again. Says whether anything changed.
+    /// While the latched root has only one child, copies the child's content into the root and removes the child.
+    /// Returns whether anything changed.
     fn collapse<'g>(&self, root: Page<'g, F, P>, gone: &mut Vec<Page<'g, F, P>>) -> bool {
         let before = gone.len();
         while root.level() > 0 && root.len() == 1 {
             let child = self.lock_child(root, 0);
             if child.page().right().is_some() {
-                // A split has not told the root yet.
+                // A split of the child is not yet linked in the root.
                 break;
             }
             let piece = child.page().piece();
@@ -213,7 +215,7 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
     }
 }
 
-/// Gives two neighbours about the same of their entries. Says whether that was possible, and they had not.
+/// Distributes the entries of two neighbours evenly. Returns `false` if this is impossible or they were even before.
 fn share<F: SlotForm, P: Policy>(
     parent: Page<'_, F, P>,
     slot: usize,
@@ -224,7 +226,8 @@ fn share<F: SlotForm, P: Policy>(
     let len = piece.run.len();
     let cut = piece.middle(0..len);
     if cut == left.page().len() {
-        // As evenly as it can be, already. (A change would have the caller come again, for ever.)
+        // The entries are already distributed as evenly as possible. (If this counted as a change, the caller would
+        // repeat forever.)
         return false;
     }
     let fits = |part| piece.words(part) <= Page::<F, P>::WORDS;

@@ -1,7 +1,7 @@
 //! Pages of keys that are byte strings. See [`slots`](super::slots).
 //!
-//! Bytes are kept eight to a word, the first one highest, padded with zeros: words compare as the bytes do, and where two
-//! strings differ in their padding only, their lengths decide.
+//! Eight bytes are stored in a word, the first one in the highest bits, padded with zeros. So words compare as the
+//! bytes do; if two strings differ only in their padding, their lengths decide.
 
 use super::run::Run;
 use super::slots::{Fence, Found, Shape, SlotForm, prefetch, shift_down, shift_up};
@@ -76,7 +76,8 @@ fn write_tail(words: &[AtomicU64], key: &[u8], from: usize) {
     }
 }
 
-/// How `key` compares with a string of `len` bytes that agrees with it before `from`, where `tail` begins.
+/// Compares `key` with a string of `len` bytes. Both have the same first `from` bytes, and `tail` has the string's
+/// other bytes.
 #[inline]
 fn order_tail(key: &[u8], from: usize, tail: &[AtomicU64], len: usize) -> Ordering {
     for (at, word) in tail.iter().enumerate() {
@@ -88,7 +89,7 @@ fn order_tail(key: &[u8], from: usize, tail: &[AtomicU64], len: usize) -> Orderi
     key.len().cmp(&len)
 }
 
-/// Appends words as bytes, so that `bytes` ends `len` bytes behind `start`.
+/// Appends the bytes of words, and then truncates `bytes` to a length of `start + len`.
 fn read_tail(bytes: &mut Vec<u8>, start: usize, tail: &[AtomicU64], len: usize) {
     for word in tail {
         bytes.extend_from_slice(&word.load(Relaxed).to_be_bytes());
@@ -100,7 +101,7 @@ fn read_tail(bytes: &mut Vec<u8>, start: usize, tail: &[AtomicU64], len: usize) 
 #[derive(Default)]
 pub struct BytesRun {
     bytes: Vec<u8>,
-    /// Where a key ends, and its value; it begins where the one before ends.
+    /// The end of each key, and its value. A key begins where the previous one ends.
     entries: Vec<(usize, u64)>,
 }
 
@@ -197,7 +198,8 @@ impl SlotForm for Bytes {
         prefetch(slots);
         let (prefix, head) = (shape.prefix, head(key, shape.prefix));
         let slot = |at: usize| Slot(slots[at].load(Relaxed));
-        // By the slots alone first, without a branch that depends on them: few keys have a head in common.
+        // The first search uses only the slots' heads, without a branch that depends on them, since few keys have the
+        // same head.
         let start = partition_point(0, slots.len(), |at| slot(at).head() < head);
         let mut end = start;
         while end < slots.len() && slot(end).head() == head {

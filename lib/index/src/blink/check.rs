@@ -9,7 +9,7 @@ use super::tree::Tree;
 use archipelago_sync::rcu::Guard;
 use core::ops::Bound;
 
-/// Checks everything, while no thread writes; how many entries there are.
+/// Checks all invariants, while no thread writes. Returns the number of entries.
 pub(super) fn check<F: SlotForm, P: Policy>(tree: &Tree<F, P>, guard: &Guard<'_>) -> usize {
     let root = tree.root(guard);
     assert!(root.left().is_none() && root.right().is_none(), "the root has no neighbours");
@@ -26,8 +26,8 @@ pub(super) fn check<F: SlotForm, P: Policy>(tree: &Tree<F, P>, guard: &Guard<'_>
     }
 }
 
-/// Checks the pages of a level, in order, which are all that the level above knows; returns the number of their entries
-/// and their children.
+/// Checks the pages of a level, in order; `level` are all pages that the level above knows. Returns the number of their
+/// entries, and their children.
 fn check_level<'g, F: SlotForm, P: Policy>(level: &[Page<'g, F, P>]) -> (usize, Vec<Page<'g, F, P>>) {
     let (mut entries, mut children) = (0, Vec::new());
     let least = F::least();
@@ -68,7 +68,7 @@ fn check_level<'g, F: SlotForm, P: Policy>(level: &[Page<'g, F, P>]) -> (usize, 
     (entries, children)
 }
 
-/// Checks that a page's copies lead to nothing but its children, and say the same as it if they are of its version.
+/// Checks that a page's copies lead only to its children, and that copies of its present version have its content.
 fn check_copies<F: SlotForm, P: Policy>(page: Page<'_, F, P>) {
     let children: Vec<_> = (0..page.len()).filter_map(|slot| page.child(slot)).collect();
     let version = page.latch().read().map(|seen| seen.number());
@@ -88,7 +88,7 @@ pub(super) fn check_same<F: SlotForm, P: Policy>(tree: &Tree<F, P>, other: &Tree
     let (mut run, mut other_run) = (F::Run::default(), F::Run::default());
     let [mut cursor, mut other_cursor] = [(); 2].map(|()| Cursor::<F, P, false>::new(Bound::Unbounded));
     loop {
-        // One at a time: the trees' pages may end at different keys.
+        // Entry by entry, since the trees' pages may end at different keys.
         cursor.fill(tree, 1, &mut run, guard);
         other_cursor.fill(other, 1, &mut other_run, guard);
         assert_eq!(run.len(), other_run.len(), "replicas have the same number of entries");

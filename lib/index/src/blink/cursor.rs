@@ -1,8 +1,9 @@
 //! Walks over the leaves, a run of entries at a time, in both directions.
 //!
-//! A walk remembers the leaf where it is, its version, and the slot where it goes on. While the version holds, it goes on
-//! there, or in the neighbour; if not, it looks its place up by key. It never shows a key twice, nor misses one that was
-//! there throughout: each run is a consistent copy of a part of one leaf, and the next begins at the key where it ended.
+//! A walk remembers its leaf, the leaf's version, and the next slot. If the leaf still has this version, the walk
+//! continues there or in the neighbour; otherwise it finds its position by key. It yields no key twice, and misses no
+//! key that is present throughout: each run is a consistent copy of a part of one leaf, and the next begins at the key
+//! where it ended.
 
 use super::locked::Held;
 use super::locked::Hold;
@@ -17,28 +18,29 @@ use archipelago_platform::hint::point;
 use archipelago_sync::rcu::Guard;
 use core::ops::Bound;
 
-/// Where a walk goes on, in its direction.
+/// The position at which a walk continues, in its direction.
 enum Place<O> {
     /// At the first key of all.
     Start,
     /// At this key.
     At(O),
-    /// Right behind this key.
+    /// Just after this key, in the walk's direction.
     Behind(O),
-    /// Nowhere.
+    /// The walk has ended.
     End,
 }
 
-/// A walk over a tree's leaves; `DOWN` goes from greater keys to smaller ones. The guard that it is used under is held from
-/// the first use to the last.
+/// A walk over a tree's leaves; with `DOWN` from greater keys to smaller ones. One guard is held from the first use to
+/// the last.
 pub(super) struct Cursor<'g, F: SlotForm, P: Policy, const DOWN: bool> {
     place: Place<F::Owned>,
-    /// The leaf of the last run, and the slot where that ended: the next one begins there, or ends there in walks down.
+    /// The leaf of the last run, and the slot at which the run ended. The next run begins there, or in walks down ends
+    /// there.
     leaf: Option<(Seen<'g, F, P>, usize)>,
 }
 
 impl<'g, F: SlotForm, P: Policy, const DOWN: bool> Cursor<'g, F, P, DOWN> {
-    /// A walk that begins at a bound.
+    /// Makes a walk that begins at a bound.
     pub(super) fn new(from: Bound<F::Probe<'_>>) -> Self {
         let place = match from {
             Bound::Included(key) => Place::At(F::own(key)),
@@ -48,8 +50,8 @@ impl<'g, F: SlotForm, P: Policy, const DOWN: bool> Cursor<'g, F, P, DOWN> {
         Cursor { place, leaf: None }
     }
 
-    /// Replaces what is in `run` by up to `limit` of the next entries: one at least, if there is any; ascending, also in walks
-    /// down. An empty run means that there are no more.
+    /// Replaces the content of `run` by up to `limit` next entries, ascending, also in walks down. The run gets at
+    /// least one entry if any is left, so an empty run is the end.
     pub(super) fn fill(&mut self, tree: &Tree<F, P>, limit: usize, run: &mut F::Run, guard: &'g Guard<'_>) {
         loop {
             run.clear();
@@ -86,7 +88,7 @@ impl<'g, F: SlotForm, P: Policy, const DOWN: bool> Cursor<'g, F, P, DOWN> {
         }
     }
 
-    /// Finds its place from the root.
+    /// Finds the walk's leaf from the root.
     fn look_up(&self, tree: &Tree<F, P>, guard: &'g Guard<'_>) -> (Held<'g, F, P>, usize) {
         let goal = match &self.place {
             Place::Behind(key) if DOWN => Goal::Below(F::probe(key)),
@@ -115,7 +117,7 @@ impl<'g, F: SlotForm, P: Policy, const DOWN: bool> Cursor<'g, F, P, DOWN> {
     }
 }
 
-/// The place after a run, in the same leaf or the next, if the leaf is as it was.
+/// Returns the position after a run, in the same leaf or the next one, if the leaf has not changed.
 #[inline]
 pub(super) fn go_on<'g, F: SlotForm, P: Policy, const DOWN: bool>(
     tree: &Tree<F, P>,
@@ -123,16 +125,16 @@ pub(super) fn go_on<'g, F: SlotForm, P: Policy, const DOWN: bool>(
     guard: &'g Guard<'_>,
 ) -> Option<(Held<'g, F, P>, usize)> {
     if !page.has_latch() {
-        // The latch that it is under is found on a way down.
+        // The latch of the next leaf is found by a descent.
         return go_on_below::<F, P, DOWN>(tree, (page, seen), slot, guard);
     }
-    // The caller holds no latch, so walks to the left take none against the order.
+    // The caller holds no latch, so latching a left neighbour does not violate the order of latches.
     let hold = Hold::none();
     if DOWN && slot == 0 {
         let left = tree.step((page, seen), hold, page.left(), guard)?;
         let it = left.0.0;
-        // The link is no part of what the page's version stands for: a page may have come between. What the left one's
-        // version stands for is validated with what is read of it.
+        // The page's version does not cover its left link, since a page may have been inserted in between. The left
+        // page's version covers its right link, and is validated with what is read of the page.
         return (it.right() == Some(page.address())).then(|| (left, it.len()));
     }
     if !DOWN && slot >= page.len() {
@@ -142,7 +144,8 @@ pub(super) fn go_on<'g, F: SlotForm, P: Policy, const DOWN: bool>(
     Some((((page, seen), Hold::of(page)), slot))
 }
 
-/// As [`go_on`], to another leaf only, by its fence: it is the neighbour of a leaf that still is as it was.
+/// As [`go_on`], if the next entry is in another leaf, by a descent to the fence: the found leaf is the neighbour of a
+/// leaf that has not changed.
 #[cold]
 fn go_on_below<'g, F: SlotForm, P: Policy, const DOWN: bool>(
     tree: &Tree<F, P>,

@@ -1,7 +1,7 @@
-//! Taking the first entry out, or the last.
+//! Removing the first entry, or the last.
 //!
-//! Empty leaves are passed on the way. An entry counts as the first only if none of them has changed since: then they were
-//! empty all at a time, the moment when the last version was read.
+//! A walk from an end of the tree passes empty leaves. An entry counts as the first only if none of these has changed
+//! since: then all were empty at the same moment, that of the last read of a version.
 
 use super::cursor::go_on;
 use super::locked::Held;
@@ -16,14 +16,14 @@ use crate::points;
 use archipelago_platform::hint::point;
 use archipelago_sync::rcu::Guard;
 
-/// A leaf at an end of the tree, with the empty ones before it.
+/// A leaf at an end of the tree, with the empty leaves that were passed.
 pub(super) struct End<'g, F: SlotForm, P: Policy> {
     leaf: Held<'g, F, P>,
     passed: Vec<Seen<'g, F, P>>,
 }
 
 impl<'g, F: SlotForm, P: Policy> End<'g, F, P> {
-    /// Puts the outermost entry into a run, if there is one. Whether that was right.
+    /// Adds the leaf's outermost entry to a run, if it has one. Returns whether the read is valid.
     pub(super) fn read<const DOWN: bool>(&self, run: &mut F::Run) -> bool {
         let (page, seen) = self.leaf.0;
         let slot = if DOWN { page.len().saturating_sub(1) } else { 0 };
@@ -31,19 +31,19 @@ impl<'g, F: SlotForm, P: Policy> End<'g, F, P> {
         page.is_still(seen) && are_still(&self.passed)
     }
 
-    /// Lets go of the leaf's latch; the leaf, and the empty ones before it.
+    /// Releases the leaf's latch. Returns the leaf, and the empty leaves that were passed.
     pub(super) fn release(self) -> (Page<'g, F, P>, Vec<Seen<'g, F, P>>) {
         (self.leaf.0.0, self.passed)
     }
 }
 
-/// Whether nothing has come into pages that were passed.
+/// Returns whether the passed pages have not changed.
 pub(super) fn are_still<F: SlotForm, P: Policy>(passed: &[Seen<'_, F, P>]) -> bool {
     passed.iter().all(|(page, seen)| page.is_still(*seen))
 }
 
 impl<F: SlotForm, P: Policy> Tree<F, P> {
-    /// Takes the first entry out, or the last, into an empty run, if there is one: its word is the caller's.
+    /// Removes the first entry, or the last, and adds it to an empty run. The caller owns its word.
     pub(super) fn pop<const DOWN: bool>(&self, run: &mut F::Run, guard: &Guard<'_>) {
         loop {
             let end = self.find_end::<DOWN>(guard);
@@ -62,7 +62,7 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         }
     }
 
-    /// The first leaf with an entry, or the last leaf of all.
+    /// Finds the first leaf, from that end, that has an entry, or the last leaf of all.
     pub(super) fn find_end<'g, const DOWN: bool>(&self, guard: &'g Guard<'_>) -> End<'g, F, P> {
         'again: loop {
             let goal = if DOWN { Goal::Last } else { Goal::First };

@@ -1,21 +1,23 @@
-//! Replicas of the inner pages: each node has copies of those that its threads go through, and the leaves are single.
+//! Replicas of the inner pages: each node has copies of the inner pages that its threads use, and leaves have no
+//! copies.
 //!
-//! A copy is a page whose entries are those that its *source* had at some version of it: addresses of leaves on level 1, of this
-//! node's copies of inner pages above. A walk by copies needs no source, until it is at a leaf; and copies may be old:
+//! A copy is a page with the entries that its *source* had at some version: on level 1 the addresses of leaves, and
+//! above it the addresses of this node's copies. A walk by copies reads no source before it reaches a leaf. Copies may
+//! be outdated, for two reasons without harm:
 //!
-//! - *Where it ends is judged by the leaf alone.* A leaf that is in the tree and whose fences enclose the key is the right one, by
-//!   whatever way. If it is not, the walk is repeated from the sources, and the copy that led there compared with its
-//!   source's version, and made anew if it is older (`refresh`).
-//! - *What a copy leads to is not freed.* A page that entries leave has its copies forgotten ([`Page::forget_copies`]) before a
-//!   page is unlocked that they came to, and before a page is retired that is missing now. So a copy that is not forgotten
-//!   leads to children of its source only; these are retired after it has been forgotten; and a walk that got there before holds
-//!   a guard that is older than that. Entries that are added are no reason: a leaf that the copy does not know is to the
-//!   right of one that it knows.
+//! - *The leaf alone decides whether a walk is right.* A leaf that is in the tree and whose fences enclose the key is
+//!   the right one, however the walk found it. Otherwise the walk is repeated from the sources, and the copy that led
+//!   to the wrong leaf is compared with its source's version, and renewed if it is older (`refresh`).
+//! - *Pages to which a copy leads are not freed.* When entries are removed from a page, its copies are forgotten
+//!   ([`Page::forget_copies`]) before the page is unlocked that receives the entries, and before a page to which they
+//!   led is retired. So a copy that is not forgotten leads only to children of its source, which are retired after the
+//!   copy is forgotten. A walk that reached them before holds an older guard. Added entries do not require forgetting:
+//!   a leaf that a copy does not know is to the right of one that it knows.
 //!
-//! A copy is latched by its own version lock while it is made or forgotten. A thread that forgets has the source latched, and
-//! waits for one that makes. A thread that makes has the copy latched *before* it takes a version of the source, and never waits:
-//! if the source is latched it gives up; and if it is latched later, the copy is forgotten when it has been made. A copy
-//! lives as long as its source: it is freed with it.
+//! A copy's own version lock is held while the copy is made or forgotten. A thread that forgets a copy holds the
+//! source's latch, and waits for a thread that makes the copy. A thread that makes a copy latches it *before* it loads
+//! the source's version, and never waits: if the source is latched, it gives up; if the source is latched later, the
+//! latching thread forgets the copy after it has been made. A copy is freed together with its source.
 //!
 //! A forgotten copy is of level 0. (Leaves are not copied.)
 
@@ -34,20 +36,20 @@ use archipelago_sync::rcu::Guard;
 use core::ptr::NonNull;
 
 impl<F: SlotForm, P: Policy> Tree<F, P> {
-    /// Whether there are copies.
+    /// Returns whether pages have copies.
     #[inline(always)]
     pub(super) fn has_copies(&self) -> bool {
         P::REPLICAS == Replicas::OfInnerPages && self.homes() > 1
     }
 
-    /// The leaf that a key belongs to, by copies of this node; `None` if they do not lead there.
+    /// Finds the leaf of a key by this node's copies. Returns `None` if they do not lead to it.
     ///
-    /// What is read of it is to be validated, that it is the one looked for included.
+    /// The caller validates all reads of the leaf, including that it is the right one.
     pub(super) fn leaf_by_copies<'g>(&self, key: F::Probe<'_>, guard: &'g Guard<'_>) -> Option<Held<'g, F, P>> {
         let node = self.node();
         let mut copy = self.copy_of(self.root(guard), node);
         let mut above = copy;
-        // No thread waits for who makes a copy: the sources are there.
+        // The walk does not wait while a copy is made, since it can use the sources.
         let mut seen = copy.latch().read()?;
         loop {
             let level = copy.level();
@@ -66,8 +68,8 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
                 return None;
             }
             point(points::ENTERING);
-            // SAFETY: the copy led there while it was not forgotten, so the page was not retired, and what is retired from now
-            // on is not freed under the guard.
+            // SAFETY: the copy led there while it was not forgotten, so the page was not retired, and pages that are
+            // retired from now on are not freed under the guard.
             let next: Page<'g, F, P> = unsafe { Page::from_address(next?) };
             if level == 1 {
                 let leaf = Self::enter(next, key);
@@ -87,7 +89,7 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         leaf.covers(key).then_some(((leaf, seen), hold))
     }
 
-    /// Makes a copy anew if its source has changed since it was made, unless a thread is at either.
+    /// Renews a copy if its source has changed, unless another thread has either of them latched.
     #[cold]
     fn refresh(&self, copy: Page<'_, F, P>, node: usize, guard: &Guard<'_>) {
         if !copy.latch().try_lock() {
@@ -100,7 +102,7 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         }
     }
 
-    /// The same for a copy that this thread has latched. Says whether it changed the copy.
+    /// As `refresh`, for a copy that this thread has latched. Returns whether it changed the copy.
     fn copy_again<'g>(&self, copy: Page<'g, F, P>, node: usize, _: &'g Guard<'_>) -> bool {
         let source: Page<'g, F, P> = copy.source();
         let Some(seen) = source.latch().read() else { return false };
@@ -108,7 +110,7 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
             return false;
         }
         let mut piece = source.piece();
-        // Before any child is looked at. A root that is a leaf has no copies.
+        // The check precedes all accesses to children. A root that is a leaf has no copies.
         if !source.is_still(seen) || piece.level == 0 {
             return false;
         }
@@ -129,7 +131,7 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         true
     }
 
-    /// A node's copy of an inner page, or of the root. It may be forgotten, or never made.
+    /// Returns a node's copy of an inner page, or of the root. The copy may be forgotten, or not yet made.
     fn copy_of<'g>(&self, source: Page<'g, F, P>, node: usize) -> Page<'g, F, P> {
         let place = &source.copies()[node];
         // Acquire: pairs with the exchange below, so that the copy is seen as it was made.
@@ -151,7 +153,7 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
 }
 
 impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
-    /// Where the page's copies are, one for each node; nothing, if the policy has none.
+    /// Returns the pointers to the page's copies, one for each node; empty if the policy has no copies.
     pub(super) fn copies(self) -> &'g [AtomicPtr<Header>] {
         if P::REPLICAS != Replicas::OfInnerPages {
             return &[];
@@ -161,7 +163,7 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
         unsafe { core::slice::from_raw_parts(self.address().byte_add(Self::COPIES).as_ptr().cast(), count) }
     }
 
-    /// The copies that there are.
+    /// Returns the existing copies.
     pub(super) fn each_copy(self) -> impl Iterator<Item = Self> {
         let copies = self.copies().iter().filter_map(|copy| NonNull::new(copy.load(Acquire)));
         // SAFETY: a copy is freed with its source.
@@ -173,7 +175,7 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
         self.header().left.store(source.address().as_ptr(), Relaxed);
     }
 
-    /// What this is a copy of.
+    /// Returns the page of which this is a copy.
     pub(super) fn source(self) -> Self {
         let source = NonNull::new(self.header().left.load(Relaxed)).expect("a copy has a source");
         // SAFETY: a copy is freed with its source.

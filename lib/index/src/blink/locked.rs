@@ -10,32 +10,33 @@ use archipelago_platform::hint::point;
 /// A page as it was seen, with its latch if readers take it.
 pub(super) type Held<'g, F, P> = (Seen<'g, F, P>, Hold<'g, F, P>);
 
-/// What a thread has of a page that it looks at: the page's latch, shared, if the policy has readers take it; and where that
-/// latch is.
+/// A thread's hold on a page that it reads: the page's latch, shared, if the policy makes readers take it; and the page
+/// whose latch it is.
 pub(super) struct Hold<'g, F: SlotForm, P: Policy> {
     read: Option<<P::Latch as Latch>::Read<'g>>,
     above: Above<'g, F, P>,
 }
 
-/// The page above whose latch is a page's, as it was seen; `None` if the page has one of its own.
+/// The page above whose latch covers a page, with the version at which it was seen; `None` if the page has its own
+/// latch.
 pub(super) type Above<'g, F, P> = Option<Seen<'g, F, P>>;
 
 impl<'g, F: SlotForm, P: Policy> Hold<'g, F, P> {
-    /// Latches a page that has a latch, if that is the policy.
+    /// Latches a page that has a latch, if the policy makes readers take it.
     #[inline(always)]
     pub(super) fn of(page: Page<'g, F, P>) -> Self {
         Hold { read: P::LATCHED_READS.then(|| page.side_latch().read()), above: None }
     }
 
-    /// Nothing.
+    /// Returns an empty hold.
     #[inline(always)]
     pub(super) fn none() -> Self {
         Hold { read: None, above: None }
     }
 
-    /// Goes on to the page `next`: takes its latch, if it has one, and hands out what was held before, to be let go of when
-    /// the page before has been validated. If it has none, it is under that of the page before, `seen`, or of that which this
-    /// was under.
+    /// Moves on to the page `next`. If it has a latch, takes it and returns the previous hold, which the caller
+    /// releases after it has validated the previous page. If not, `next` is covered by the latch of the previous page,
+    /// `seen`, or by the latch that covers that page.
     #[inline(always)]
     pub(super) fn go_on(self, seen: Seen<'g, F, P>, next: Page<'g, F, P>) -> (Self, Self) {
         if next.has_latch() {
@@ -45,7 +46,7 @@ impl<'g, F: SlotForm, P: Policy> Hold<'g, F, P> {
         }
     }
 
-    /// Lets go of the latch, and says where it is.
+    /// Releases the latch. Returns the page whose latch it is.
     #[inline(always)]
     pub(super) fn release(self) -> Above<'g, F, P> {
         drop(self.read);
@@ -53,47 +54,47 @@ impl<'g, F: SlotForm, P: Policy> Hold<'g, F, P> {
     }
 }
 
-/// Takes the latch that a page is under for writing; `None` if the page whose latch it is has changed.
+/// Takes the latch that covers a page, for writing. Returns `None` if the page whose latch it is has changed.
 fn write_latch<'g, F: SlotForm, P: Policy>(
     page: Page<'g, F, P>,
     above: Above<'g, F, P>,
 ) -> Option<<P::Latch as Latch>::Write<'g>> {
     let Some((above, seen)) = above else { return Some(page.side_latch().write()) };
     let write = above.side_latch().write();
-    // What led from there to the page may be another page's now. Every change of `above` is under this latch.
+    // The entry that led to the page may have moved to another page. All changes of `above` are made under this latch.
     above.is_still(seen).then_some(write)
 }
 
-/// For debug builds: whether a page that is latched is under the latch of another, which is held.
+/// For debug builds: returns whether a latched page is covered by the latch of another page, which is held.
 fn is_under<F: SlotForm, P: Policy>(page: Page<'_, F, P>, above: Above<'_, F, P>) -> bool {
     above.is_none_or(|(above, _)| above.level() <= P::FINEST && above.covers(F::probe(&page.low())))
 }
 
-/// What the version lock's holder has done.
+/// What the holder of the version lock has done.
 enum Outcome {
     Nothing,
     Changed,
     Gone,
 }
 
-/// A page whose latch this thread holds. Dropping it unlatches; readers are not told, as nothing has changed.
+/// A page whose latch this thread holds. Dropping it unlatches without a new version, since nothing has changed.
 pub(super) struct Locked<'g, F: SlotForm, P: Policy> {
     page: Page<'g, F, P>,
     outcome: Outcome,
-    // Let go of after the version lock (by `drop`). `None` if the page is under a latch that is held beside this.
+    // Released after the version lock (by `drop`). `None` if another held latch covers the page.
     _write: Option<<P::Latch as Latch>::Write<'g>>,
 }
 
 impl<'g, F: SlotForm, P: Policy> Locked<'g, F, P> {
-    /// Latches a page that is known to be in the tree, by a latch that is held on the level above.
+    /// Latches a page that is known to be in the tree, since the caller holds a latch on the level above.
     pub(super) fn child(page: Page<'g, F, P>) -> Self {
         let write = page.has_latch().then(|| page.side_latch().write());
         assert!(page.latch().lock(), "a page that a latched one leads to is in the tree");
         Locked { page, outcome: Outcome::Nothing, _write: write }
     }
 
-    /// Latches a page if it is in the tree and leads to `right`, its right neighbour. The caller holds latches of upper levels
-    /// only.
+    /// Latches a page if it is in the tree and `right` is its right neighbour. The caller holds only latches of upper
+    /// levels.
     pub(super) fn linked_to(page: Page<'g, F, P>, right: Page<'g, F, P>) -> Option<Self> {
         let write = page.has_latch().then(|| page.side_latch().write());
         if !page.latch().lock() {
@@ -114,9 +115,9 @@ impl<'g, F: SlotForm, P: Policy> Locked<'g, F, P> {
         Some(locked)
     }
 
-    /// Latches a page that covered `key` when it was `seen`, and says whether it still is as it was. If it is not, this
-    /// waits for the latch, and then the page must still be in the tree and cover the key: it may have become one with its
-    /// neighbour, and keys may have gone to either side. The caller holds no latch.
+    /// Latches a page that covered `key` when it was `seen`. Returns also whether the page is unchanged. If it has
+    /// changed, the method waits for the latch, and then the page must still be in the tree and cover the key, since it
+    /// may have been merged, and keys may have moved to either neighbour. The caller holds no latch.
     pub(super) fn covering(
         (page, seen): Seen<'g, F, P>,
         above: Above<'g, F, P>,
@@ -132,7 +133,7 @@ impl<'g, F: SlotForm, P: Policy> Locked<'g, F, P> {
             return None;
         }
         let locked = Locked { page, outcome: Outcome::Nothing, _write: Some(write) };
-        // The root changes its level, too.
+        // The root's level may change, too.
         if page.level() != level || !page.covers(key) {
             return None;
         }
@@ -150,8 +151,8 @@ impl<'g, F: SlotForm, P: Policy> Locked<'g, F, P> {
         self.outcome = Outcome::Changed;
     }
 
-    /// Unlatches a page that nothing leads to any more, for ever. The caller retires it when it holds no latch:
-    /// reclamation may run the destructors of users' values, which may use the tree.
+    /// Unlatches a removed page and marks it obsolete. The caller retires the page when it holds no latch:
+    /// reclamation may run destructors of users' values, which may use the tree.
     #[must_use]
     pub(super) fn gone(mut self) -> Page<'g, F, P> {
         self.outcome = Outcome::Gone;

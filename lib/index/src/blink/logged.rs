@@ -1,30 +1,32 @@
-//! Replicas that are fed from an operation log: an update is appended, and each replica carries out what the log says when one
-//! of its readers needs it, or one of its writers waits for an answer.
+//! Replicas that are fed from an operation log: an update is appended, and each replica applies the log when one of its
+//! readers needs it, or one of its writers waits for an answer.
 //!
 //! The log is node replication's ([`sync::log`](archipelago_sync::log)), with one difference that a tree for many threads makes
-//! possible: what is replayed beside readers need not wait for them, nor they for it. And there are several logs, *lanes*: a key's
-//! operations are all in one, in an order that all replicas keep; those of keys in different lanes may be carried out side by
-//! side. (*Concurrent node replication* in Bhardwaj et al., *NrOS*, OSDI 2021.)
+//! possible: replay and readers run concurrently without waiting for each other. And there are several logs, *lanes*:
+//! all operations on a key are in one lane, in an order that all replicas keep, and operations in different lanes may
+//! be applied concurrently. (*Concurrent node replication* in Bhardwaj et al., *NrOS*, OSDI 2021.)
 //!
 //! # Why this is linearizable
-//! An operation's moment is that at which its lane's *completed tail* passes it. A thread that replays raises the completed tail
-//! to where it will come *before* it changes the replica. So what a reader sees of an operation that is being carried out is
-//! below the completed tail already, and a reader that begins later, on whatever node, brings its own replica there before it
-//! looks. The thread that waits for an answer gets it from its own replica, so a read that begins after the answer sees
-//! it, too. What a read of one key finds is the state after some prefix of its lane that reached the completed tail when the
-//! read began, and does not reach beyond the completed tail when it ends.
+//! An operation takes effect when its lane's *completed tail* passes it. A thread that replays raises the completed
+//! tail to the end of the replay *before* it changes the replica. So an operation whose effect a reader can see is
+//! already below the completed tail, and a reader that begins later, on any node, first brings its own replica up to
+//! the completed tail. A thread that waits for an answer gets it from its own replica, so a read that begins after the
+//! answer sees the operation, too. A read of one key sees the state after some prefix of its lane. This prefix contains
+//! the completed tail of the read's begin, and is contained in the completed tail of the read's end.
 //!
-//! A scan brings all lanes to their completed tails before it begins; it shows each entry as it was at some moment of the call,
-//! as scans of one tree do. Taking the first entry out, or the last, is about all lanes: it keeps updates out (the *gate*).
+//! A scan brings all lanes to their completed tails before it begins; it shows each entry as it was at some moment of
+//! the call, as scans of one tree do. Removing the first or last entry concerns all lanes, so it excludes updates by
+//! the *gate*.
 //!
 //! # Values
-//! Words are opaque, and the same in all replicas. One that an operation replaces is retired by the thread that got it as an
-//! answer. Guards from then on find the completed tail beyond that operation, so they never look for the word in a replica that
-//! lags behind.
+//! Words are opaque, and the same in all replicas. The thread that gets a replaced word as an answer retires it. Later
+//! guards find the completed tail beyond that operation, so their readers never find the word in a replica that lags
+//! behind.
 //!
 //! # Waiting
-//! Who replays has the replica's place in the lane, waits for nothing, and runs no code of users: what is retired meanwhile is
-//! held back. A thread that finds a lane full replays for the replicas that lag, whose threads may be elsewhere for ever.
+//! A thread that replays holds the lock on the replica's place in the lane, never waits, and runs no users' code, since
+//! reclamation is held back. A thread that finds a lane full replays for lagging replicas, whose own threads may never
+//! return.
 
 use super::policy::Policy;
 use super::slots::SlotForm;
@@ -46,17 +48,18 @@ use core::ptr::NonNull;
 /// How many lanes there are.
 const LANES: usize = 16;
 
-/// Operations of a lane that replicas may lag behind.
+/// The length of a lane: how many operations replicas may lag behind.
 const LENGTH: usize = 256;
 
-/// Of these, the part that is no reason to recycle, and the part that is none to replay for other replicas.
+/// The fractions of a lane: from one in `RECYCLE_PART` on entries are recycled, and from one in `HELP_PART` on threads
+/// replay for other replicas.
 const RECYCLE_PART: u64 = 4;
 const HELP_PART: u64 = 2;
 
-/// How many operations come between two looks at that.
+/// How many operations are between two checks of these fractions.
 const LOOK: u64 = 16;
 
-/// What is done to a key.
+/// An operation on a key.
 #[derive(Clone, Copy)]
 pub(super) enum What {
     /// See [`Tree::put`].
@@ -65,9 +68,9 @@ pub(super) enum What {
     Take(Option<u64>),
 }
 
-/// Where a thread waits for what its operation came to.
+/// The place where a thread waits for its operation's result.
 struct Answer {
-    /// 0 until then.
+    /// 0 until the result is there.
     what: AtomicU8,
     word: AtomicU64,
 }
@@ -81,7 +84,7 @@ impl Answer {
             Put::Replaced(word) => (4, word),
         };
         self.word.store(word, Relaxed);
-        // Release: pairs with the Acquire of `get`. The answer may be gone from here on.
+        // Release: pairs with the Acquire of `get`. The waiting thread may drop the answer from here on.
         self.what.store(what, Release);
     }
 
@@ -102,7 +105,7 @@ impl Answer {
 struct Op<F: SlotForm> {
     key: F::Owned,
     what: What,
-    /// The replica whose thread waits, and where.
+    /// The replica whose thread waits, and the thread's answer.
     replica: usize,
     answer: NonNull<Answer>,
 }
@@ -113,7 +116,7 @@ unsafe impl<F: SlotForm> Send for Op<F> {}
 unsafe impl<F: SlotForm> Sync for Op<F> {}
 
 impl<F: SlotForm> Op<F> {
-    /// Carries it out in a tree. It comes to the same in each.
+    /// Applies the operation to a tree. The result is the same in each replica.
     fn apply<P: Policy>(&self, tree: &Tree<F, P>, guard: &Guard<'_>) {
         let key = F::probe(&self.key);
         let put = match self.what {
@@ -121,19 +124,19 @@ impl<F: SlotForm> Op<F> {
             What::Take(expected) => tree.remove(key, expected, guard).map_or(Put::Missing, Put::Replaced),
         };
         if self.replica == tree.number() {
-            // SAFETY: the thread waits for this. The replica's place is locked, so it is given once.
+            // SAFETY: the thread waits for this. The replica's place is locked, so the answer is given once.
             unsafe { self.answer.as_ref() }.give(put);
         }
     }
 }
 
-/// Where a replica is in a lane.
+/// A replica's position in a lane.
 type Place<F> = CachePadded<Mutex<RawTtas, Cursor<Op<F>>>>;
 
-/// What is done to the keys that fall into it.
+/// A lane: the log of operations on its keys.
 struct Lane<F: SlotForm> {
     log: Log<Op<F>>,
-    /// Where each replica is. The thread that has it locked replays.
+    /// The position of each replica. The thread that has a position locked replays.
     places: Box<[Place<F>]>,
 }
 
@@ -144,15 +147,15 @@ impl<F: SlotForm> Lane<F> {
         Lane { log, places: places.collect() }
     }
 
-    /// Brings a replica up to `until`, as far as the log is filled, unless another thread is at it. Says whether it came any
-    /// further.
+    /// Replays to a replica up to `until`, as far as the log is filled, unless another thread does. Returns whether it
+    /// made progress.
     fn replay<P: Policy>(&self, tree: &Tree<F, P>, until: u64, guard: &Guard<'_>) -> bool {
         let Some(mut place) = self.places[tree.number()].try_lock() else { return false };
         touch_mut(&raw const *place, size_of::<Cursor<Op<F>>>());
         let end = self.log.filled_until(&place, until.max(place.index()));
         let is_behind = place.index() < end;
         if is_behind {
-            // First: see the module's text.
+            // Before the replay: see the module's text.
             self.log.complete(end);
             guard.hold_back(|| {
                 self.log.replay(&mut place, end, |_, op| {
@@ -164,7 +167,7 @@ impl<F: SlotForm> Lane<F> {
         is_behind
     }
 
-    /// Brings a replica to where the completed tail is now.
+    /// Brings a replica up to the present completed tail.
     #[inline]
     fn freshen<P: Policy>(&self, tree: &Tree<F, P>, guard: &Guard<'_>) {
         let until = self.log.completed();
@@ -179,7 +182,7 @@ impl<F: SlotForm> Lane<F> {
         self.replay_till(tree, until, guard, is_there);
     }
 
-    /// Replays, or waits for the thread that does, till `come` has something.
+    /// Replays, or waits for the thread that does, until `come` returns something.
     fn replay_till<P: Policy, R>(
         &self,
         tree: &Tree<F, P>,
@@ -198,7 +201,7 @@ impl<F: SlotForm> Lane<F> {
         }
     }
 
-    /// Replays for those of all replicas that no thread replays for.
+    /// Replays for all replicas for which no thread replays.
     #[cold]
     fn help<P: Policy>(&self, trees: &[Tree<F, P>], guard: &Guard<'_>) {
         let tail = self.log.tail();
@@ -206,7 +209,8 @@ impl<F: SlotForm> Lane<F> {
         self.log.recycle();
     }
 
-    /// Takes back what all replicas have carried out, if much of the lane is in use, and helps those that lag, if most of it is.
+    /// Recycles entries that all replicas have applied, if much of the lane is in use, and replays for lagging
+    /// replicas, if most of it is.
     #[cold]
     fn make_room<P: Policy>(&self, trees: &[Tree<F, P>], guard: &Guard<'_>) {
         if self.log.lag_exceeds(HELP_PART) {
@@ -216,7 +220,7 @@ impl<F: SlotForm> Lane<F> {
         }
     }
 
-    /// Appends an operation, and waits until it has been carried out in its thread's replica.
+    /// Appends an operation, and waits until it has been applied to its thread's replica.
     fn carry_out<P: Policy>(
         &self,
         (trees, here): (&[Tree<F, P>], usize),
@@ -248,7 +252,7 @@ impl<F: SlotForm> Lane<F> {
 /// The lanes of a map. See the module's text.
 pub(super) struct Feed<F: SlotForm> {
     lanes: Box<[Lane<F>]>,
-    /// Shared by updates, for one thread that is to be alone.
+    /// Updates hold it shared; a thread that excludes all updates holds it exclusively.
     gate: DistributedRwLock<()>,
 }
 
@@ -264,13 +268,13 @@ impl<F: SlotForm> Feed<F> {
         &self.lanes[(mixed >> 40) as usize % LANES]
     }
 
-    /// Brings a replica to where a read of a key may begin.
+    /// Brings a replica up to date for a read of a key.
     #[inline]
     pub(super) fn freshen<P: Policy>(&self, tree: &Tree<F, P>, key: F::Probe<'_>, guard: &Guard<'_>) {
         self.lane(key).freshen(tree, guard);
     }
 
-    /// Brings a replica to where a read of all keys may begin.
+    /// Brings a replica up to date for a read of all keys.
     pub(super) fn freshen_all<P: Policy>(&self, tree: &Tree<F, P>, guard: &Guard<'_>) {
         self.lanes.iter().for_each(|lane| lane.freshen(tree, guard));
     }
@@ -285,7 +289,7 @@ impl<F: SlotForm> Feed<F> {
     ) -> Put {
         let lane = self.lane(key);
         if !matches!(what, What::Put(_, When::Always)) {
-            // What changes nothing is a read.
+            // An operation that changes nothing is a read.
             lane.freshen(&trees[here], guard);
             let there = trees[here].get(key, guard);
             match (what, there) {
@@ -301,8 +305,8 @@ impl<F: SlotForm> Feed<F> {
         lane.carry_out((trees, here), key, what, guard)
     }
 
-    /// Runs `choose`, which looks at a replica that is up to date while no thread changes any, and takes the key out that
-    /// it finds. It is called with no lock held that it could ask for.
+    /// Runs `choose` on a replica that is up to date, while no thread changes any replica, and removes the key that it
+    /// returns. No lock is held that `choose` could take.
     pub(super) fn take_chosen<P: Policy>(
         &self,
         (trees, here): (&[Tree<F, P>], usize),
@@ -320,7 +324,7 @@ impl<F: SlotForm> Feed<F> {
         }
     }
 
-    /// Brings all replicas as far as they come without waiting, and frees what all of them have carried out.
+    /// Replays to all replicas as far as possible without waiting, and recycles entries that all of them have applied.
     pub(super) fn settle<P: Policy>(&self, trees: &[Tree<F, P>], guard: &Guard<'_>) {
         self.lanes.iter().for_each(|lane| lane.help(trees, guard));
     }

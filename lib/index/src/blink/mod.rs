@@ -3,24 +3,24 @@
 //! From "Efficient Locking for Concurrent Operations on B-Trees" (Lehman and Yao, TODS 1981), in the shape that Malbrain gave
 //! it ("A Blink Tree method and latch protocol") and McKenzie's thesis took to NUMA machines. What differs, and why:
 //!
-//! - Reads take no latch, and are right with deletes: version coupling (`tree.rs`) and RCU, where the thesis relies on pages
-//!   never being freed.
-//! - A removed entry is gone at once. The code base of the thesis marks entries dead, and finds them still.
-//! - The parent is latched before its children when pages become one, so that a page's key above is always exactly its
-//!   lower fence, and pages can also *share* their entries (`balance.rs`). The original copies the right page over the
-//!   left one, then repairs the parent by two recursive operations.
-//! - A latch on the left link is not needed: the left neighbour's own latch guards it (`page.rs`).
+//! - Reads take no latch, and are correct with concurrent deletes: version coupling (`tree.rs`) and RCU, where the
+//!   thesis relies on pages never being freed.
+//! - A removed entry disappears at once. The thesis's code marks entries dead, and still finds them.
+//! - A merge latches the parent before its children. So a page's key in its parent is always exactly the page's lower
+//!   fence, and neighbours can also *share* their entries (`balance.rs`). The original copies the right page over the
+//!   left one, and then repairs the parent by two recursive operations.
+//! - The left link needs no latch: the left neighbour's own latch protects it (`page.rs`).
 //!
 //! | file | what is there |
 //! |---|---|
 //! | `page.rs` | pages, and what holds of them |
-//! | `slots.rs`, `word.rs`, `bytes.rs` | what a page's words mean, for either form of keys |
+//! | `slots.rs`, `word.rs`, `bytes.rs` | the meaning of a page's words, for both forms of keys |
 //! | `run.rs`, `piece.rs` | entries outside pages, and where to cut them |
 //! | `tree.rs`, `split.rs`, `balance.rs`, `ends.rs`, `locked.rs` | the protocol |
-//! | `store.rs` | where pages come from, and go |
-//! | `replicas.rs`, `logged.rs`, `inner.rs`, `policy.rs`, `latch.rs` | what can be chosen |
+//! | `store.rs` | the memory of pages |
+//! | `replicas.rs`, `logged.rs`, `inner.rs`, `policy.rs`, `latch.rs` | replicas and the other policies |
 //! | `cursor.rs` | scans |
-//! | `structure.rs` | what all this supplies to [`Map`], of which users see the whole face |
+//! | `structure.rs` | the tree as the structure of a [`Map`], the public interface |
 
 mod balance;
 mod bytes;
@@ -64,9 +64,9 @@ pub struct BLink<P = Standard>(PhantomData<P>);
 ///
 /// Its operations are the methods of a [`Session`]: `map.pin().insert(key, value)`, `map.pin().get(&key)`.
 ///
-/// Look-ups cost a page search per level of the tree; under the usual policy they take no latch. What is chosen at compile
-/// time is a [`Policy`]. Keys are at most [`LONGEST_KEY`](Map::LONGEST_KEY) bytes long, a quarter of a page: what stores
-/// panics at a longer one, and its `try_` form returns an error.
+/// Look-ups cost a page search per level of the tree; under the usual policy they take no latch. A [`Policy`] selects
+/// variants at compile time. Keys are at most [`LONGEST_KEY`](Map::LONGEST_KEY) bytes long, a quarter of a page:
+/// methods that store a key panic on a longer one, and their `try_` forms return an error.
 ///
 /// ```
 /// use archipelago::BLinkTree;
@@ -90,8 +90,8 @@ pub type Range<'m, K, V, P = Standard> = crate::map::Range<'m, BLink<P>, K, V>;
 pub type Builder<K, V, P = Standard> = crate::map::Builder<BLink<P>, K, V>;
 
 impl<K: Key, V: Send + Sync + 'static, P: Policy> Builder<K, V, P> {
-    /// The machine to lay the map out for: pages lie on the node of the thread that makes them, and replicas, if the policy
-    /// has them, on theirs. Default: the machine this runs on.
+    /// The machine to lay the map out for: a page is on the node of the thread that makes it, and a replica, if the
+    /// policy has replicas, on the replica's node. Default: the machine this runs on.
     pub fn topology(mut self, topology: Topology) -> Self {
         self.config.topology = topology;
         self
@@ -99,8 +99,8 @@ impl<K: Key, V: Send + Sync + 'static, P: Policy> Builder<K, V, P> {
 }
 
 impl<K: Key, V: Send + Sync + 'static, P: Policy> BLinkTree<K, V, P> {
-    /// For tests and comparisons: how often threads began anew as a page had changed under them while they were on their way to
-    /// an entry or read it. O(threads).
+    /// For tests and comparisons: how often threads had to restart since a page had changed during a descent or a read.
+    /// O(threads).
     #[doc(hidden)]
     pub fn retries(&self) -> u64 {
         self.core().hooks().retries()
@@ -112,7 +112,7 @@ impl<K: Key, V: Send + Sync + 'static, P: Policy> BLinkTree<K, V, P> {
         self.core().hooks().move_pages();
     }
 
-    /// For tests: the levels that the tree has, 1 if the root is its only page.
+    /// For tests: the number of the tree's levels, 1 if the root is its only page.
     #[doc(hidden)]
     pub fn levels(&self) -> usize {
         self.core().hooks().levels()

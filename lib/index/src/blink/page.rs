@@ -1,21 +1,22 @@
 //! Pages: a header of one cache line, and the words that [`slots`](super::slots) gives a meaning.
 //!
 //! A page of level 0 is a leaf: its entries are keys and value words. A page of level `n > 0` leads to pages of level
-//! `n - 1`: its entries are their lower fences and addresses. What holds of every page that no thread has locked:
+//! `n - 1`: its entries are their lower fences and addresses. Invariants of every page that no thread has locked:
 //!
 //! 1. Its keys ascend and lie in `[low, high)`; there is no `high` if there is no page to its right.
 //! 2. `right` is the page of the same level whose `low` is this one's `high`, and that page's `left` is this one.
-//! 3. Each entry's key of an inner page is *exactly* the `low` of the page that it leads to. Pages may be missing there:
-//!    a split tells the level above after it has unlocked. They are found by their left neighbour's `right`.
-//! 4. All words are atomics. They change under the page's latch, but for two: value words of leaves are also swapped while
-//!    the latch is shared, and `left` is written under the latch of the page that it names, or that takes its place.
+//! 3. Each entry's key of an inner page is *exactly* the `low` of the page that it leads to. A page may be missing in
+//!    the level above, since a split updates that level after it has unlocked. It is found by its left neighbour's
+//!    `right`.
+//! 4. All words are atomics. They change only under the page's latch, with two exceptions: value words of leaves are
+//!    also swapped while the latch is shared, and `left` is written under the latch of its target, old or new.
 //!
 //! # Who may read what
 //! Readers hold an RCU guard, take a version that was *seen free*, read, and validate the version before they follow a
-//! pointer or hand out a value (`sync::version_lock`). Initialised content of a page that a validated pointer leads to is
-//! visible: it was written before the latch under which the pointer was published was let go of, and the version read
-//! is that release's or later. `left` alone is validated by no version of the page it is in, so it is stored with
-//! Release and loaded with Acquire.
+//! pointer or hand out a value (`sync::version_lock`). The initialized content of a page to which a validated pointer
+//! leads is visible: it was written before the release of the latch under which the pointer was published, and the
+//! loaded version is from this release or a later one. Only `left` is not validated by the version of its page, so it
+//! is stored with Release and loaded with Acquire.
 
 use super::latch::Latch;
 use super::piece::Piece;
@@ -31,7 +32,7 @@ use core::marker::PhantomData;
 use core::ops::Range;
 use core::ptr::NonNull;
 
-/// A page's first line.
+/// A page's header, its first cache line.
 #[repr(C, align(64))]
 pub(super) struct Header {
     latch: VersionLock,
@@ -44,7 +45,7 @@ pub(super) struct Header {
     /// The heads of the fences.
     low: AtomicU64,
     high: AtomicU64,
-    /// The arena that the page came from, and in the upper half how many copies it may have; never changes.
+    /// The page's arena, and in the upper half how many copies it may have; never changes.
     pub(super) home: AtomicU64,
 }
 
@@ -54,7 +55,7 @@ const _: () = assert!(size_of::<Header>() == 64);
 #[derive(Clone, Copy)]
 struct PageKind {
     level: usize,
-    /// Words of the heap that nothing uses.
+    /// Unused words in the heap.
     dead: usize,
     /// Bytes of the fences.
     low: usize,
@@ -73,10 +74,10 @@ impl PageKind {
     }
 }
 
-/// A page and a version of it that was seen free.
+/// A page, and a version at which its lock was seen free.
 pub(super) type Seen<'g, F, P> = (Page<'g, F, P>, Version);
 
-/// Which page of a level is looked for.
+/// The page of a level that a descent searches for.
 pub(super) enum Goal<'k, F: SlotForm> {
     /// The one that the key belongs to: `low <= key < high`.
     At(F::Probe<'k>),
@@ -124,10 +125,10 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
         (P::PAGE - size_of::<Header>()) / 8
     };
 
-    /// More entries than this no page has: each takes two words at least.
+    /// The most entries of a page, since each takes at least two words.
     pub(super) const MOST: usize = Self::WORDS / 2;
 
-    /// Where a page's latch is: behind its words, so that pages hold the same whatever their latches.
+    /// The offset of a page's latch: behind its words, so that the room for entries does not depend on the latch.
     const LATCH: usize = P::PAGE.next_multiple_of(align_of::<P::Latch>());
 
     /// A page's memory.
@@ -142,7 +143,7 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
     /// The longest key in bytes.
     pub(super) const LONGEST_KEY: usize = P::PAGE / 4;
 
-    /// Where the addresses of a page's copies are, or the version that a copy is of.
+    /// The offset of the addresses of a page's copies, or in a copy of the source's version.
     pub(super) const COPIES: usize = Self::BLOCK.size().next_multiple_of(align_of::<AtomicPtr<Header>>());
 
     /// The memory of a page that may have copies, and of copies.
@@ -163,12 +164,12 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
         P::FINEST == 0 || level >= P::FINEST
     }
 
-    /// Makes an unlocked page without any content of a block, with a latch or without one, with room for the addresses of
+    /// Makes an unlocked page without content in a block, with or without a latch, with room for the addresses of
     /// `copies`.
     ///
     /// # Safety
     /// `at` is a block of layout [`BLOCK`](Self::BLOCK), [`BARE_BLOCK`](Self::BARE_BLOCK) if it is to have no latch, or
-    /// [`block_with_copies`](Self::block_with_copies), valid during `'g`, and the caller's alone.
+    /// [`block_with_copies`](Self::block_with_copies), is valid during `'g`, and only the caller uses it.
     pub(super) unsafe fn create(at: NonNull<u8>, home: usize, latched: bool, copies: usize) -> Self {
         let header = Header {
             latch: VersionLock::new(),
@@ -227,7 +228,7 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
         unsafe { core::slice::from_raw_parts(self.at.as_ptr().add(1).cast::<AtomicU64>(), Self::WORDS) }
     }
 
-    /// Ends the page's life as one: what remains is a block.
+    /// Destroys the page, and returns its block.
     ///
     /// # Safety
     /// No thread uses the page any more, and `latched` is what it was created with.
@@ -239,14 +240,15 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
         self.at.cast()
     }
 
-    /// Whether a page that is not the root has a latch.
+    /// Returns whether a page that is not the root has a latch.
     #[inline(always)]
     pub(super) fn has_latch(self) -> bool {
-        // No page but the root changes its level.
+        // Only the root changes its level.
         P::FINEST == 0 || Self::is_latched(self.level())
     }
 
-    /// What writers take before the version lock. The page has one: it is the root, or [`has_latch`](Self::has_latch).
+    /// Returns the latch, which writers take before the version lock. The page is the root, or
+    /// [`has_latch`](Self::has_latch).
     #[inline(always)]
     pub(super) fn side_latch(self) -> &'g P::Latch {
         // SAFETY: alive for 'g (`from_address`), and `create` has put it there.
@@ -259,7 +261,7 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
         &self.header().latch
     }
 
-    /// Whether everything read since `seen` may be believed.
+    /// Validates everything that was read since `seen`.
     #[inline(always)]
     pub(super) fn is_still(self, seen: Version) -> bool {
         self.latch().validate(seen)
@@ -300,7 +302,7 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
         NonNull::new(self.header().left.load(Acquire))
     }
 
-    /// Puts another page in the place of a child that has the same lower fence.
+    /// Replaces a child by another page with the same lower fence.
     pub(super) fn set_child(self, slot: usize, child: Self) {
         self.value(slot).store(child.as_word(), Relaxed);
     }
@@ -318,7 +320,7 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
         Fence { head: self.header().low.load(Relaxed), len: kind.low, tail }
     }
 
-    /// Whether what is looked for lies to the right of this page.
+    /// Returns whether the goal is to the right of this page.
     #[inline]
     pub(super) fn is_left_of(self, goal: Goal<'_, F>) -> bool {
         self.right().is_some()
@@ -346,14 +348,14 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
         Some(F::read_fence(self.high_fence()))
     }
 
-    /// Where a key that has the page's prefix is, or belongs.
+    /// Returns the slot of a key that has the page's prefix, or where it would be inserted.
     #[inline]
     pub(super) fn search(self, key: F::Probe<'_>) -> Found {
         let high = self.right().map(|_| self.header().high.load(Relaxed));
         F::search(self.words(), self.shape(), (self.header().low.load(Relaxed), high), key)
     }
 
-    /// The slot of the child that leads to what is looked for.
+    /// Returns the slot of the child that leads to the goal.
     #[inline]
     pub(super) fn child_slot(self, goal: Goal<'_, F>) -> usize {
         match goal {
@@ -367,7 +369,8 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
         }
     }
 
-    /// The child in a slot. A racing writer can make it garbage: it is followed after validation only.
+    /// Returns the child in a slot. A concurrent writer can make the value meaningless, so the caller validates it
+    /// before it follows it.
     #[inline]
     pub(super) fn child(self, slot: usize) -> Option<NonNull<Header>> {
         NonNull::new(core::ptr::with_exposed_provenance_mut(self.value(slot).load(Relaxed) as usize))
@@ -384,7 +387,7 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
         let shape = self.shape();
         let mut slots = slots.start..slots.end.min(shape.len).min(Self::WORDS);
         if slots.start == 0 && slots.end > 0 && self.level() > 0 {
-            // Stored under the prefix alone.
+            // The first entry is stored with the prefix as its key.
             run.push(F::probe(&self.low()), self.value(0).load(Relaxed));
             slots.start = 1;
         }
@@ -393,13 +396,14 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
         }
     }
 
-    // ---- Under the latch, or before anyone else knows the page ----------------------------------------------------
+    // ---- Under the latch, or before another thread can access the page
+    // ----------------------------------------------------
 
     pub(super) fn set_right(self, right: Option<Self>) {
         self.header().right.store(right.map_or(core::ptr::null_mut(), |page| page.at.as_ptr()), Relaxed);
     }
 
-    /// Under the latch of the page that is `left` from now on, or of the one that was.
+    /// Called under the latch of the new left page, or of the previous one.
     pub(super) fn set_left(self, left: Option<Self>) {
         self.header().left.store(left.map_or(core::ptr::null_mut(), |page| page.at.as_ptr()), Release);
     }
@@ -410,7 +414,7 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
 
     // ---- Copies: see `inner.rs` -----------------------------------------------------------------------------------
 
-    /// Makes a copy one of nothing.
+    /// Makes a copy invalid.
     pub(super) fn forget(self) {
         self.header().kind.store(PageKind { level: 0, ..self.kind() }.pack(), Relaxed);
     }
@@ -422,7 +426,7 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
         Piece { run, level: self.level(), low: self.low(), high: self.high() }
     }
 
-    /// Gives the page its content, all of it but the links: a part of a piece that fits ([`Piece::words`]).
+    /// Writes the page's content, except the links: a part of a piece that fits ([`Piece::words`]).
     pub(super) fn fill(self, piece: &Piece<F>, part: Range<usize>) {
         debug_assert!(piece.words(part.clone()) <= Self::WORDS, "a part fits its page");
         debug_assert!(
@@ -497,8 +501,7 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
         Self::WORDS - self.shape().free() - self.kind().dead
     }
 
-    /// Whether the page should become one with its neighbour, or get some of its entries: they take less than a quarter of
-    /// the room that the fences leave.
+    /// Returns whether the page is underfull: its entries take less than a quarter of the room that the fences leave.
     pub(super) fn is_underfull(self) -> bool {
         let fences = self.shape().base;
         4 * (self.used() - fences) < Self::WORDS - fences

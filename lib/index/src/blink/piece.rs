@@ -1,10 +1,10 @@
-//! Entries of a level on their way into pages, and where to cut them.
+//! Entries of a level that are distributed over pages, and the places to cut them.
 
 use super::run::Run as _;
 use super::slots::SlotForm;
 use core::ops::Range;
 
-/// The entries of one level between two fences: what is spread over pages.
+/// The entries of one level between two fences, to be distributed over pages.
 pub(super) struct Piece<F: SlotForm> {
     pub(super) run: F::Run,
     pub(super) level: usize,
@@ -19,8 +19,8 @@ impl<F: SlotForm> Piece<F> {
         Piece { run: F::Run::default(), level, low: F::least(), high: None }
     }
 
-    /// The key at which a part that begins with entry `at` meets the part before: shortened in leaves. (In inner pages it
-    /// is the `low` of a page, and stays what it is.)
+    /// Returns the fence between the part that begins with entry `at` and the previous part. In leaves it is shortened.
+    /// (In inner pages it is the `low` of a page, and must not change.)
     pub(super) fn fence(&self, at: usize) -> F::Probe<'_> {
         let key = self.run.key(at);
         if self.level == 0 { F::separator(self.run.key(at - 1), key) } else { key }
@@ -44,14 +44,14 @@ impl<F: SlotForm> Piece<F> {
         self.fence_words(&part) + entries.sum::<usize>()
     }
 
-    /// Of these, the words of the fences.
+    /// Returns how many of these words the fences take.
     pub(super) fn fence_words(&self, part: &Range<usize>) -> usize {
         let high = self.upper(part).map_or(0, |high| F::fence_words(F::len(high)));
         F::fence_words(F::len(self.lower(part))) + high
     }
 
-    /// The key that an entry of a part is stored under. The first of an inner page is below all that are looked for there,
-    /// and only has to stay that.
+    /// Returns the key under which an entry of a part is stored. The first key of an inner page only has to be at or
+    /// below all keys that are searched for there.
     pub(super) fn stored(&self, at: usize, part: &Range<usize>, prefix: usize) -> F::Probe<'_> {
         if self.level > 0 && at == part.start { F::floor(self.lower(part), prefix) } else { self.run.key(at) }
     }
@@ -71,8 +71,8 @@ impl<F: SlotForm> Piece<F> {
         (part.start + half).clamp(part.start + 1, part.end - 1)
     }
 
-    /// Cuts a part in two, and the parts likewise until each fits in `room` words. Two nearly always do; but with long keys
-    /// the fences that parts get can take much more room than those that the page had. One entry always fits.
+    /// Cuts a part in two, recursively until each part fits in `room` words. Two parts nearly always fit; but with long
+    /// keys the new fences can take much more room than those of the page. A single entry always fits.
     pub(super) fn cut(&self, part: Range<usize>, room: usize, cuts: &mut Vec<usize>) {
         debug_assert!(part.len() > 1, "an entry fits, whatever the fences");
         let middle = self.middle(part.clone());

@@ -1,4 +1,4 @@
-//! What a tree is made of, as type parameters.
+//! Policies: the variants of a tree, as type parameters.
 
 use super::latch::{Latch, VersionOnly};
 use core::marker::PhantomData;
@@ -9,24 +9,24 @@ pub trait Policy: Send + Sync + 'static {
     /// long.
     const PAGE: usize;
 
-    /// What writers take of a page before its version lock.
+    /// The latch of a page, which writers take before its version lock.
     type Latch: Latch;
 
-    /// Whether readers take the latch, too. If not they go by versions.
+    /// Whether readers take the latch, too. Otherwise they validate versions.
     const LATCHED_READS: bool;
 
-    /// The lowest level whose pages have latches. A page below is under the latch of the page above it that is of this level,
-    /// or of the root if that is lower.
+    /// The lowest level whose pages have latches. A page below this level is covered by the latch of its ancestor on
+    /// this level, or by the root's latch if the root is lower.
     const FINEST: usize = 0;
 
-    /// Whether there is a replica on each node, and how it is kept up to date.
+    /// Whether each node has a replica, and how replicas are kept up to date.
     const REPLICAS: Replicas = Replicas::None;
 
-    /// Whether a full page gives entries to a neighbour that has room, before it is split.
+    /// Whether a full page first moves entries to a neighbour that has room, instead of being split.
     const DENSE: bool = false;
 }
 
-/// What there is beside one tree.
+/// The kinds of replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Replicas {
     /// Nothing.
@@ -55,8 +55,8 @@ impl<const BYTES: usize> Policy for Pages<BYTES> {
     const LATCHED_READS: bool = false;
 }
 
-/// Pages of this size in bytes with latches of a kind, which readers take too if the third parameter says so. For comparisons: what is measured
-/// best is [`Standard`].
+/// Pages of this size in bytes with this kind of latch, which readers take, too, if the third parameter is true. This
+/// is for comparisons; [`Standard`] is the best in measurements.
 #[derive(Clone, Copy, Debug)]
 pub struct Latched<const BYTES: usize, L, const READS: bool>(PhantomData<L>);
 
@@ -66,7 +66,7 @@ impl<const BYTES: usize, L: Latch, const READS: bool> Policy for Latched<BYTES, 
     const LATCHED_READS: bool = READS;
 }
 
-/// A policy that is another one but for what it says here.
+/// A policy that differs from another one in the items that it defines.
 pub trait Variation: Send + Sync + 'static {
     /// The other one.
     type Of: Policy;
@@ -110,9 +110,9 @@ impl<P: Policy> Variation for Mirrored<P> {
     const REPLICAS: Replicas = Replicas::Together;
 }
 
-/// The same as another policy, with latches down to a level only: 1 leaves the leaves without, `usize::MAX` has one latch in all,
-/// the root's. A thread takes fewer latches on its way, and shares the lowest with more of the others; large latches take
-/// less memory. Every page still has its version lock, which is what makes reads right.
+/// The same as another policy, with latches only at and above a level: with 1 the leaves have no latches, and with
+/// `usize::MAX` only the root has one. A thread takes fewer latches in a descent, but its lowest latch covers more
+/// pages; and large latches take less memory. Every page still has its version lock, by which reads are validated.
 #[derive(Clone, Copy, Debug)]
 pub struct Granular<P, const LEVEL: usize>(PhantomData<P>);
 
@@ -121,9 +121,9 @@ impl<P: Policy, const LEVEL: usize> Variation for Granular<P, LEVEL> {
     const FINEST: usize = LEVEL;
 }
 
-/// The same as another policy, with a replica of the tree on each node: an update goes into a log and is carried out in the
-/// replica of its own node before it returns. Others follow before they are read, so that all that was returned before a
-/// read is seen by it.
+/// The same as another policy, with a replica of the tree on each node: an update is appended to a log and applied to
+/// the replica of its own node before it returns. Other replicas apply the log before they are read, so that a read
+/// sees all updates that had returned before.
 #[derive(Clone, Copy, Debug)]
 pub struct LogFed<P>(PhantomData<P>);
 
@@ -132,9 +132,9 @@ impl<P: Policy> Variation for LogFed<P> {
     const REPLICAS: Replicas = Replicas::FromLog;
 }
 
-/// The same as another policy, with copies of the inner pages on each node, which are read by versions: of the tree, an operation
-/// takes and reads the leaf only. Copies are made anew when one is found to lead to the wrong leaf. Latches are those of leaves,
-/// so that [`Granular`] does not go with it.
+/// The same as another policy, with copies of the inner pages on each node, which are read by versions: of the tree
+/// itself, an operation reads and latches only the leaf. A copy is renewed when it is found to lead to the wrong leaf.
+/// Only leaves are latched, so the policy does not combine with [`Granular`].
 #[derive(Clone, Copy, Debug)]
 pub struct InnerReplicas<P>(PhantomData<P>);
 
@@ -147,6 +147,6 @@ impl<P: Policy> Variation for InnerReplicas<P> {
     const REPLICAS: Replicas = Replicas::OfInnerPages;
 }
 
-/// What is used unless something else is asked for: for 3 million integers inserted in no order it takes 20.4 bytes a key,
-/// 1.28 times their sorted array, where pages that are split at once take 23.9, and insertion is as fast.
+/// The default policy. 3 million integers that are inserted in random order take 20.4 bytes a key, 1.28 times their
+/// sorted array; if full pages are split at once they take 23.9, and insertion is as fast.
 pub type Standard = Dense<Pages<4096>>;

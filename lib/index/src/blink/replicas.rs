@@ -1,20 +1,20 @@
 //! The trees of a map: one, or a replica on each node, all of them up to date before an update returns, or fed from a log
-//! ([`logged`](super::logged)). What follows is about the first of these two.
+//! ([`logged`](super::logged)). This text is about replicas that are up to date before an update returns.
 //!
-//! Replicas are trees of their own, whose pages need not have the same borders: what they have in common is their entries.
-//! Reads use the reader's node's. An update latches the key's leaf in *every* replica, in order, and only then changes the
-//! first one.
+//! Replicas are separate trees with the same entries; their pages may have different borders. Reads use the replica of
+//! the reader's node. An update latches the key's leaf in *every* replica, in order, and only then changes the first
+//! one.
 //!
 //! # Why this is linearizable
-//! The moment of an update is that at which the first of its leaves is changed. A read that sees the change, in any replica,
-//! ends after that moment. A read that begins later, in any other replica, does not see the state before: the leaf there is
-//! latched, and no version of it is free, until it is changed too. (A read that took its version before the leaf was
-//! latched began before that moment, and may answer as of then.)
+//! An update takes effect when the first of its leaves is changed. A read that sees the change, in any replica, ends
+//! after that moment. A read that begins later, in any other replica, does not see the previous state: the leaf there
+//! is latched, and readers get no version of it, until it is changed, too. (A read that took its version before the
+//! leaf was latched began before that moment, and may return the previous state.)
 //!
 //! # Why it does not deadlock
-//! Who waits for a leaf of one replica with leaves of others latched has latched leaves of earlier replicas only. Splits and
-//! merges, which latch upper levels, happen in one replica at a time, when the update has let go of all leaves: until then
-//! the new page is found by its left neighbour.
+//! A thread that waits for a leaf of one replica holds only leaves of earlier replicas. Splits and merges, which latch
+//! upper levels, run in one replica at a time, after the update has released all leaves; until then the new page is
+//! found by its left neighbour.
 //!
 //! Values are shared by the replicas: a word that is replaced is replaced in all of them, and then retired once.
 
@@ -35,7 +35,7 @@ use archipelago_sync::rcu::Guard;
 pub(super) struct Trees<F: SlotForm, P: Policy> {
     all: Box<[Tree<F, P>]>,
     topology: Topology,
-    /// If there are several trees, and the policy feeds them from a log.
+    /// The log, if the map has several trees and the policy feeds them from a log.
     feed: Option<Feed<F>>,
 }
 
@@ -58,7 +58,7 @@ impl<F: SlotForm, P: Policy> Trees<F, P> {
         if P::REPLICAS == Replicas::FromLog { self.feed.as_ref() } else { None }
     }
 
-    /// To be called before a tree is asked for a key.
+    /// Called before a look-up in a tree.
     #[inline(always)]
     pub(super) fn freshen(&self, tree: &Tree<F, P>, key: F::Probe<'_>, guard: &Guard<'_>) {
         if let Some(feed) = self.feed() {
@@ -66,7 +66,7 @@ impl<F: SlotForm, P: Policy> Trees<F, P> {
         }
     }
 
-    /// To be called before a tree is walked over.
+    /// Called before a walk over a tree.
     #[inline(always)]
     pub(super) fn freshen_all(&self, tree: &Tree<F, P>, guard: &Guard<'_>) {
         if let Some(feed) = self.feed() {
@@ -210,8 +210,8 @@ impl<F: SlotForm, P: Policy> Trees<F, P> {
         self.all.iter().map(|tree| tree.latch_leaf(key, guard)).collect()
     }
 
-    /// The same for a key that may be inserted: where its leaf is full, a neighbour is given some of the entries before, if
-    /// that is the policy.
+    /// As `latch`, for a key that may be inserted: if a leaf is full, some of its entries are first moved to a
+    /// neighbour, if the policy does so.
     fn latch_to_put<'g>(&self, key: F::Probe<'_>, guard: &'g Guard<'_>) -> Vec<Locked<'g, F, P>> {
         let leaves = self.latch(key, guard);
         let is_full = |page: Page<'g, F, P>| !page.has_room_for(key) && !page.search(key).hit;
@@ -225,7 +225,7 @@ impl<F: SlotForm, P: Policy> Trees<F, P> {
         self.latch(key, guard)
     }
 
-    /// Takes a key out that is there.
+    /// Removes a key that is present.
     fn take(&self, leaves: Vec<Locked<'_, F, P>>, key: F::Probe<'_>, guard: &Guard<'_>) {
         let mut underfull = Vec::new();
         for (tree, leaf) in self.all.iter().zip(leaves) {

@@ -1,4 +1,4 @@
-//! Entries that a thread has to itself: what scans read.
+//! Runs: private copies of entries, which scans use.
 
 use crate::structure::Form;
 

@@ -1,18 +1,19 @@
-//! What a page's words mean: the part of its layout that depends on the keys' form.
+//! The layout of a page's words, which depends on the keys' form.
 //!
 //! ```text
 //! | high's tail | low's tail | slot 0, 1, 2 ... ->      free      <- heap |
 //! 0                          base             base+len          floor    end
 //! ```
 //!
-//! Slots are in key order, one word each, so that a search touches few lines; what does not fit the slot lies in the heap.
+//! Slots are in key order, one word each, so that a search touches few cache lines; the rest of an entry is in the
+//! heap.
 //! - [`Word`](crate::Word): the slot is the key; the value of slot `i` is word `i` of the heap, counted from the end.
 //! - [`Bytes`](crate::Bytes): the slot is the *head* (four bytes after the prefix that all keys of the page share), the
-//!   place in the heap, and the length after the prefix. In the heap lie the value and the bytes after the head. Heads are
-//!   compared first, and mostly settle it.
+//!   place in the heap, and the length after the prefix. The heap contains the value and the bytes after the head.
+//!   Heads are compared first, and mostly decide.
 //!
-//! All functions are told words that a writer may be changing at the moment: what they return of a page that is not locked
-//! is worth something only after validation, and they never leave the page's words whatever they read.
+//! All functions read words that a concurrent writer may be changing. A result from a page that is not locked is
+//! meaningful only after validation, and the functions never access words outside the page, whatever they read.
 
 use super::run::Run;
 use crate::structure::Form;
@@ -21,7 +22,7 @@ use archipelago_platform::hint;
 use core::cmp::Ordering;
 use core::ops::Range;
 
-/// Where things are in a page: one word of its header.
+/// The sizes and offsets in a page, in one word of its header.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     /// Entries.
@@ -53,16 +54,16 @@ impl Shape {
     }
 }
 
-/// Where a key is, or belongs.
+/// The position of a key, or where it would be inserted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
     /// The first slot whose key is not less.
     pub slot: usize,
-    /// Whether that slot's key is the one.
+    /// Whether this slot has the key.
     pub hit: bool,
 }
 
-/// A fence key in a page: its first eight bytes (all of it, of a word), its length, and the rest.
+/// A fence key in a page: its first eight bytes (or the whole word), its length, and the rest.
 #[derive(Clone, Copy)]
 pub struct Fence<'a> {
     /// The first bytes, in the header.
@@ -73,7 +74,7 @@ pub struct Fence<'a> {
     pub tail: &'a [AtomicU64],
 }
 
-/// A key form that pages have a layout for.
+/// A key form for which pages have a layout.
 pub trait SlotForm: Form {
     /// A private copy of entries.
     type Run: Run<Self>;
@@ -81,7 +82,8 @@ pub trait SlotForm: Form {
     /// Bytes that all keys of a range share.
     fn prefix(low: Self::Probe<'_>, high: Option<Self::Probe<'_>>) -> usize;
 
-    /// The least key of a range, cut to the prefix: what the first entry of an inner page is stored under.
+    /// Returns the least key of a range, cut to the prefix: the key under which the first entry of an inner page is
+    /// stored.
     fn floor<'a>(low: Self::Probe<'a>, prefix: usize) -> Self::Probe<'a>;
 
     /// A short key `s` with `a < s <= b`.
@@ -90,7 +92,7 @@ pub trait SlotForm: Form {
     /// Length of a key in bytes; 0 for words.
     fn len(key: Self::Probe<'_>) -> usize;
 
-    /// A number that depends on the key alone; its bits need not be mixed.
+    /// Returns a number that depends only on the key; its bits need not be mixed.
     fn hash(key: Self::Probe<'_>) -> u64;
 
     /// The part of a fence that is in the header.
@@ -111,8 +113,8 @@ pub trait SlotForm: Form {
     /// Words that an entry takes under a prefix.
     fn entry_words(key: Self::Probe<'_>, prefix: usize) -> usize;
 
-    /// Looks for a key that has the page's prefix. `heads` are those of the fences, for a guess; the second is `None` on the
-    /// last page.
+    /// Searches for a key that has the page's prefix. `heads` are the heads of the fences, from which the search
+    /// guesses the position; the second is `None` on the last page.
     fn search(words: &[AtomicU64], shape: Shape, heads: (u64, Option<u64>), key: Self::Probe<'_>) -> Found;
 
     /// Where the value of a slot is.
@@ -121,15 +123,15 @@ pub trait SlotForm: Form {
     /// Writes an entry, for which there is room, into a new slot.
     fn put(words: &[AtomicU64], shape: &mut Shape, slot: usize, key: Self::Probe<'_>, value: u64);
 
-    /// Takes an entry out; returns how many words of the heap nothing uses now.
+    /// Removes an entry. Returns how many words of the heap become unused.
     fn take(words: &[AtomicU64], shape: &mut Shape, slot: usize) -> usize;
 
     /// Appends entries of a page whose lower fence is `low`.
     fn collect(words: &[AtomicU64], shape: Shape, low: Fence<'_>, slots: Range<usize>, run: &mut Self::Run);
 }
 
-/// Starts fetching the lines that a search over slots looks at first, all at the same time: else each step of the search
-/// would wait for a line of its own.
+/// Prefetches, all at the same time, the cache lines that a search over slots reads first. Otherwise each step of the
+/// search would wait for a cache line.
 #[inline]
 pub(super) fn prefetch(slots: &[AtomicU64]) {
     if slots.len() > 8 {

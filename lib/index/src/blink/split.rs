@@ -11,7 +11,7 @@ use crate::points;
 use archipelago_platform::hint::point;
 use archipelago_sync::rcu::Guard;
 
-/// A split that the level above is to be told of.
+/// A split whose new page is not yet linked in the level above.
 pub(super) struct Split<'g, F: SlotForm, P: Policy> {
     piece: Piece<F>,
     cuts: Vec<usize>,
@@ -19,7 +19,7 @@ pub(super) struct Split<'g, F: SlotForm, P: Policy> {
 }
 
 impl<F: SlotForm, P: Policy> Tree<F, P> {
-    /// Adds an entry to a page that covers it and does not have it, and unlatches.
+    /// Adds an entry to a page that covers the key and does not have it, and unlatches.
     pub(super) fn insert<'g>(
         &self,
         locked: Locked<'g, F, P>,
@@ -33,7 +33,7 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         }
     }
 
-    /// As [`insert`](Self::insert), but leaves it to the caller to tell the level above of a split.
+    /// As [`insert`](Self::insert), but after a split the caller updates the level above.
     pub(super) fn place<'g>(
         &self,
         locked: Locked<'g, F, P>,
@@ -66,15 +66,15 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         page.collect(slot..len, &mut piece.run);
         let (mut cuts, room) = (Vec::new(), Page::<F, P>::WORDS);
         if piece.high.is_none() && slot == len && piece.words(0..len) <= room {
-            // Keys arrive in ascending order: leave this page full and go on in an empty one.
+            // Keys arrive in ascending order: this page stays full, and the new page gets the new key.
             cuts.push(len);
         } else if slot == 0 && page.left().is_none() && piece.words(1..len + 1) <= room {
-            // In descending order: the page to the right gets all that is here.
+            // In descending order: the page to the right gets all present entries.
             cuts.push(1);
         } else {
             piece.cut(0..len + 1, room, &mut cuts);
         }
-        // They would lead to what goes to the right.
+        // The copies would lead to children that move to the right page.
         page.forget_copies();
         if page == self.root(guard) {
             self.grow(locked, &piece, &cuts, guard);
@@ -86,18 +86,18 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         Some(Split { piece, cuts, parts })
     }
 
-    /// Tells the level above of a split.
+    /// Links the new pages of a split in the level above.
     pub(super) fn tell(&self, split: Split<'_, F, P>, guard: &Guard<'_>) {
         for (part, &cut) in split.parts[1..].iter().zip(&split.cuts) {
             self.link(split.piece.level + 1, split.piece.fence(cut), *part, guard);
         }
     }
 
-    /// Tells the level above of a page that a split has made.
+    /// Links a page that a split has made in the level above.
     fn link(&self, level: usize, key: F::Probe<'_>, child: Page<'_, F, P>, guard: &Guard<'_>) {
         loop {
-            // A page with a left neighbour is no root, so this level exists. It stays while the page is unknown there: a
-            // root collapses onto a page without neighbours only.
+            // A page with a left neighbour is no root, so the level above exists. It is not removed while the page is
+            // not linked there, since a root collapses only onto a page without neighbours.
             let found = self.find(Goal::At(key), level, guard);
             let (parent, hold) = found.expect("a split page has a parent");
             if let Some((locked, _)) = Locked::covering(parent, hold.release(), level, key) {
@@ -108,7 +108,7 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         }
     }
 
-    /// Puts a level under the root, which stays where it is.
+    /// Adds a level under the root, which does not move.
     fn grow(&self, locked: Locked<'_, F, P>, piece: &Piece<F>, cuts: &[usize], guard: &Guard<'_>) {
         let parts = self.spread(piece, cuts, self.create_page(piece.level, guard), guard);
         let mut children = Piece::<F>::new(piece.level + 1);
@@ -120,8 +120,8 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         locked.changed();
     }
 
-    /// Spreads a piece over `first`, a new page or one that this thread has latched, and new pages to its right, one for each
-    /// cut. Returns them all.
+    /// Distributes a piece over `first`, a new page or one that this thread has latched, and over new pages to its
+    /// right, one for each cut. Returns all pages.
     fn spread<'g>(
         &self,
         piece: &Piece<F>,
@@ -143,7 +143,7 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
             page.fill(piece, start..end);
         }
         if let Some(right) = right {
-            // Last: from now on walks to the left come to the new pages.
+            // This store is the last, since it makes the new pages reachable for walks to the left.
             right.set_left(pages.last().copied());
         }
         pages

@@ -1,4 +1,4 @@
-//! A tree's memory: the arenas that its pages come from, one for each node that they may lie on.
+//! A tree's memory: the arenas of its pages, one for each node.
 
 use super::page::Page;
 use super::piece::Piece;
@@ -20,7 +20,8 @@ use core::ptr::NonNull;
 impl<F: SlotForm, P: Policy> Tree<F, P> {
     /// An empty tree. Callers of its methods pass guards of one domain, which is dropped before the tree.
     ///
-    /// Its pages lie on `homes`: each on that of the thread that makes it, if it is one of these.
+    /// Its pages are on the nodes `homes`: each page is on the node of the thread that makes it, if that is one of
+    /// these.
     pub(super) fn new(topology: Topology, homes: Range<usize>) -> Self {
         let nodes = topology.nodes().len();
         let copies = if P::REPLICAS == Replicas::OfInnerPages && homes.len() > 1 { homes.len() } else { 0 };
@@ -54,7 +55,7 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         self.create_page_at(home, level, guard)
     }
 
-    /// The same from an arena.
+    /// As `create_page`, in a given arena.
     pub(super) fn create_page_at<'g>(&self, home: usize, level: usize, _: &'g Guard<'_>) -> Page<'g, F, P> {
         let latched = Page::<F, P>::is_latched(level);
         // SAFETY: a fresh block.
@@ -63,7 +64,7 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
 
     /// A copy of a page for a node.
     pub(super) fn create_copy<'g>(&self, source: Page<'g, F, P>, node: usize) -> Page<'g, F, P> {
-        // SAFETY: a fresh block. Nothing latches a copy but its version lock.
+        // SAFETY: a fresh block. A copy has no latch except its version lock.
         let copy = unsafe { Page::create(self.arenas[node].alloc(), node, false, self.copies()) };
         copy.become_copy_of(source);
         copy
@@ -105,11 +106,11 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         if last == 0 { 0 } else { self.topology.node_of_current().min(last) }
     }
 
-    /// Frees a page that has gone when no reader can be in it.
+    /// Retires a removed page: it is freed when no reader can access it.
     pub(super) fn retire(&self, page: Page<'_, F, P>, guard: &Guard<'_>) {
         unsafe fn reclaim<F: SlotForm, P: Policy>(page: *mut (), tree: *mut ()) {
-            // SAFETY: RCU calls this once, when no reader is left and before the tree is dropped, which does not move. Copies are
-            // reached by way of their source only.
+            // SAFETY: RCU calls this once, when no reader is left and before the tree is dropped, which does not move.
+            // Copies can be reached only through their source.
             unsafe {
                 let tree = &*tree.cast_const().cast::<Tree<F, P>>();
                 let page = Page::<F, P>::from_address(NonNull::new_unchecked(page.cast()));
@@ -120,8 +121,8 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         }
         let tree = core::ptr::from_ref(self).cast_mut().cast();
         self.retired.fetch_add(1, Relaxed);
-        // SAFETY: nothing leads to the page any more, which happened before its latch was let go of; the thread that made it
-        // obsolete retires it, once.
+        // SAFETY: the page was unlinked before its latch was released, and the thread that made it obsolete retires it,
+        // once.
         unsafe { guard.retire_sized(page.address().as_ptr().cast(), P::PAGE, tree, reclaim::<F, P>) }
     }
 
@@ -142,8 +143,8 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         self.arenas.iter().map(BlockArena::blocks_live).sum()
     }
 
-    /// Shows all pages, for a caller that has the tree to itself. One that is latched, by a thread that this process has not
-    /// got, being a child, is passed over with all below it: they leak.
+    /// Calls `each` with all pages, while no other thread uses the tree. In a child process a page may be latched by a
+    /// thread that the process does not have; such a page and all pages below it are skipped, and leak.
     fn each_page(&self, mut each: impl FnMut(Page<'_, F, P>)) {
         // SAFETY: the root lives as long as the tree.
         let mut pages = vec![unsafe { Page::<F, P>::from_address(self.root) }];
@@ -160,7 +161,7 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         }
     }
 
-    /// Shows each value word, for a caller that has the tree to itself.
+    /// Calls `each` with each value word, while no other thread uses the tree.
     pub(super) fn show_words(&self, mut each: impl FnMut(u64)) {
         self.each_page(|page| {
             if page.level() == 0 {

@@ -1,4 +1,4 @@
-//! The B-link tree as a [`Structure`]: what it supplies to the face of all maps.
+//! The B-link tree as a [`Structure`], the interface that maps use.
 
 use super::BLink;
 use super::check;
@@ -38,9 +38,9 @@ impl Default for Config {
     }
 }
 
-/// The trees of a map with what reclaims their memory.
+/// The trees of a map, and the domain that reclaims their memory.
 pub struct Core<F: SlotForm, P: Policy> {
-    // First: what was retired goes back to the trees' arenas.
+    // Dropped first, since retired pages are returned to the trees' arenas.
     domain: Domain,
     trees: Trees<F, P>,
     tally: Tally,
@@ -57,7 +57,7 @@ impl<P: Policy> Kind for BLink<P> {
     const NAME: &'static str = "BLinkTree";
 }
 
-/// What tests see and do of a B-link tree of either form.
+/// Methods for tests of a B-link tree of either form.
 pub trait Hooks {
     fn retries(&self) -> u64;
     fn move_pages(&self);
@@ -86,7 +86,7 @@ impl<F: SlotForm, P: Policy> Owner for Core<F, P> {
     }
 }
 
-/// Starts fetching what the words of a run lead to, if they will be followed.
+/// Prefetches the memory to which the words of a run lead, if they will be followed.
 #[inline]
 fn fetch<F: SlotForm>(run: &F::Run, words: Words) {
     if words == Words::Followed {
@@ -95,7 +95,7 @@ fn fetch<F: SlotForm>(run: &F::Run, words: Words) {
 }
 
 impl<F: SlotForm, P: Policy> Core<F, P> {
-    /// Shows entries run by run, each copied while no latch is held; see [`Structure::scan`].
+    /// Calls `visit` with the entries of one run after another, without a latch held; see [`Structure::scan`].
     fn walk<const DOWN: bool>(
         tree: &Tree<F, P>,
         guard: &Guard<'_>,
@@ -135,15 +135,15 @@ impl<F: SlotForm, P: Policy> Core<F, P> {
         self.trees.all()[0].pages()
     }
 
-    /// Merges and moves pages while there is something to gain, and frees what no reader can be using.
+    /// Merges and moves pages while this frees memory, and frees pages that no reader can be using.
     fn sweep(&self) {
         self.reclaim();
-        // A walk that merges is followed by another as long as that makes much less of the pages, and by one that moves what
-        // the merges have left alone in its block.
+        // Walks that merge are repeated while they reduce the number of pages considerably. Then one walk moves pages
+        // that the merges have left alone in their blocks.
         let mut merge = self.is_due();
         for _ in 0..MOST_WALKS {
             let before = self.pages();
-            // All of them, and not just the first that has something to do.
+            // `filter` visits all trees, rather than only the first that has work.
             if self.trees.all().iter().filter(|tree| tree.sweep(merge, &self.domain)).count() == 0 {
                 return;
             }
@@ -156,7 +156,7 @@ impl<F: SlotForm, P: Policy> Core<F, P> {
     }
 
     fn reclaim(&self) {
-        // An attempt moves the epoch by one; what was retired last is free after three moves.
+        // Each attempt advances the epoch by one, and the last retired pages are freed after three advances.
         (0..4).for_each(|_| self.domain.collect());
     }
 
@@ -280,7 +280,7 @@ impl<F: SlotForm, P: Policy> Structure<F> for Core<F, P> {
         let count = count.min(cuts.len());
         for part in 1..=count {
             let cut = F::probe(&cuts[part * cuts.len() / (count + 1)]);
-            // A fence need not be a key, as the first entry above it is.
+            // A fence may not be a key, but the first entry at or above it is.
             self.ceiling(place, guard, cut, |key, _| {
                 if last.as_ref().is_none_or(|last| F::compare(F::probe(last), key).is_lt()) {
                     last = Some(F::own(key));
@@ -318,7 +318,7 @@ impl<F: SlotForm, P: Policy> Structure<F> for Core<F, P> {
     }
 
     fn spare(&self, _: &Tree<F, P>) -> usize {
-        // What is inserted into one is inserted into all.
+        // An insertion into one tree is an insertion into all.
         let trees = self.trees.all();
         trees.iter().map(Tree::spare).min().unwrap_or(0) * trees.len()
     }
@@ -341,7 +341,7 @@ impl<F: SlotForm, P: Policy> Structure<F> for Core<F, P> {
     fn dismantle(&self, each: impl FnMut(u64)) -> Option<Box<dyn Any + Send>> {
         self.domain.stop_tending();
         if let Some(feed) = self.trees.feed() {
-            // Words that only another replica has yet would be lost.
+            // Words that only another replica has so far would be lost.
             feed.settle(self.trees.all(), &self.domain.pin());
         }
         self.trees.all()[0].show_words(each);

@@ -1,17 +1,17 @@
-//! Pages that come together again after entries have been removed all over a tree.
+//! Sweeping: compacting pages after removals all over a tree.
 //!
-//! Pages lie in blocks of up to 2 MiB, and one page keeps a block: when most pages have been merged away, the few that are left
-//! lie in nearly as many blocks as before. A walk over the levels replaces each page in a block that is mostly free
-//! ([`BlockArena::close_sparse`]) by one elsewhere; and a thorough one merges neighbours that fit well into one page, though
-//! neither is so empty that its removals had asked for that.
+//! Pages are allocated in blocks of up to 2 MiB, and a block is freed only when it has no page. So after most pages
+//! have been merged, the remaining pages occupy nearly as many blocks as before. A walk over the levels moves each page
+//! out of blocks that are mostly free ([`BlockArena::close_sparse`]). A thorough walk also merges neighbours that fit
+//! well into one page, although neither is underfull.
 //!
-//! [`sweep`](Tree::sweep) walks until there is no more to do. Without it, each merge takes the walk under way [`STEPS`]
-//! further, or begins one if half of the memory is free: as long as pages go, walks come to their end, and a merge costs no
-//! more.
+//! [`sweep`](Tree::sweep) repeats walks until nothing is left to do. Without it, each merge advances the current walk
+//! by [`STEPS`] pages, or begins a walk if half of the memory is free. So walks proceed as long as pages are merged, at
+//! a bounded cost for each merge.
 //!
-//! A page is replaced as one is merged: under the latches of its parent, of its left neighbour, and its own. Where latches are
-//! coarse ([`Policy::FINEST`]) the left neighbour of a parent's first child may be under a latch that cannot be taken then:
-//! such trees are not walked over.
+//! A page is replaced as one is merged: under the latches of its parent, of its left neighbour, and its own. With
+//! coarse latches ([`Policy::FINEST`]) the left neighbour of a parent's first child may be covered by a latch that
+//! cannot be taken then, so such trees are not swept.
 
 use super::balance::Why;
 use super::locked::Locked;
@@ -24,33 +24,33 @@ use archipelago_platform::memory::{BlockArena, Sparse};
 use archipelago_sync::rcu::{Domain, Guard};
 use core::ptr::NonNull;
 
-/// Pages looked at by each merge,
+/// How many pages each merge examines,
 const STEPS: usize = 8;
 
-/// and under one guard.
+/// and how many are examined under one guard.
 const BATCH: usize = 64;
 
 impl<F: SlotForm> Spot<F> {
-    /// Leaves first: what is merged there lets inner pages be merged.
+    /// Leaves first, since merges of leaves make merges of inner pages possible.
     fn first() -> Self {
         Spot { level: 0, key: F::least() }
     }
 }
 
 impl<F: SlotForm, P: Policy> Tree<F, P> {
-    /// True if walks know how to latch what they replace.
+    /// Whether sweeps can latch the pages that they replace.
     const IS_SWEPT: bool = P::FINEST == 0;
 
     /// After a merge: see the module's text. The caller holds no latch.
     pub(super) fn sweep_in_passing(&self, guard: &Guard<'_>) {
-        // A thread that finds it held goes on: it may be this one, in a destructor.
+        // If the lock is held, the thread skips the sweep: the holder may be this thread, in a destructor.
         let Ok(mut at) = self.sweeping.try_lock() else { return };
         let begin = || (self.close_sparse(Sparse::Half) > 0).then(Spot::first);
         let Some(from) = at.take().or_else(begin) else { return };
         *at = guard.hold_back(|| self.sweep_some(from, STEPS, false, guard));
     }
 
-    /// Walks once: moves pages, and merges them if `merge` says so. False if there is nothing to do.
+    /// Walks once: moves pages, and with `merge` merges them. Returns `false` if nothing is to be done.
     pub(super) fn sweep(&self, merge: bool, domain: &Domain) -> bool {
         let is_due = self.close_sparse(Sparse::Third) > 0 || merge;
         if is_due {
@@ -84,7 +84,7 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         }
     }
 
-    /// Looks at a number of pages. Returns where to go on.
+    /// Examines a number of pages. Returns where to continue.
     fn sweep_some(&self, from: Spot<F>, pages: usize, merge: bool, guard: &Guard<'_>) -> Option<Spot<F>> {
         let Spot { mut level, mut key } = from;
         for _ in 0..pages {
@@ -100,7 +100,7 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         Some(Spot { level, key })
     }
 
-    /// Where the page after the one that a key belongs to begins.
+    /// Returns the lower fence of the page after that of a key.
     fn high_of(&self, level: usize, key: F::Probe<'_>, guard: &Guard<'_>) -> Option<F::Owned> {
         loop {
             let ((page, seen), _hold) = self.find(Goal::At(key), level, guard)?;
@@ -118,8 +118,8 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
             || page.each_copy().any(|copy: Page<'_, F, P>| closed(copy.home(), copy.address()))
     }
 
-    /// Replaces the child in a slot of a latched parent by another with the same fences, entries and neighbours, if it lies in
-    /// a closed block. Says whether it did.
+    /// Replaces the child in a slot of a latched parent by another with the same fences, entries and neighbours, if it
+    /// is in a closed block. Returns whether it did.
     pub(super) fn move_child<'g>(
         &self,
         parent: Page<'g, F, P>,
@@ -131,7 +131,8 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         if !self.is_closed(child) {
             return false;
         }
-        // Of the same parent or not: nothing but its latch is needed, which is left of the child's.
+        // The left neighbour may have another parent: only its latch is needed, which precedes the child's in the
+        // order.
         let left = match child.left() {
             None => None,
             Some(left) => {
@@ -149,7 +150,7 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         let right: Option<Page<'g, F, P>> = child.right().map(|right| unsafe { Page::from_address(right) });
         new.set_right(right);
         new.set_left(left.as_ref().map(Locked::page));
-        // Before any page is unlatched: what a copy leads to is not retired.
+        // Before any page is unlatched, since pages to which a copy leads must not be retired.
         child.forget_copies();
         parent.set_child(slot, new);
         if let Some(left) = left {

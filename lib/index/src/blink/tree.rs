@@ -1,25 +1,26 @@
 //! The tree over encoded keys and value words: finding a page, and the point operations.
 //!
 //! # Descent
-//! It goes by *version coupling*: the version of the next page (a child, or the right neighbour) is read, and only then the
-//! page that led there validated once more. So at the moment when the next page's version was read, the page before still
-//! led there for this key, and by invariants 2 and 3 of [`page`](super::page) the next page was in the tree and its `low`
-//! was at most the key. Validated in the other order, the next page could lose its lower keys to its left neighbour, or be
-//! merged into it, in between. The thesis's algorithm 5 never compares the version it had of a child with anything, which
-//! is right only as its pages are never freed.
+//! A descent uses *version coupling*: it reads the version of the next page (a child, or the right neighbour), and only
+//! then validates the previous page again. So at the moment when the next page's version was read, the previous page
+//! still led to it for this key, and by invariants 2 and 3 of [`page`](super::page) the next page was in the tree and
+//! its `low` was at most the key. In the other order, the next page could lose its lower keys to its left neighbour, or
+//! be merged into it, in between. The thesis's algorithm 5 never compares a child's version with anything, which is
+//! correct only since its pages are never freed.
 //!
-//! A key that is not below `high` lies to the right: a split has not told the level above yet, or the level above has been
-//! read before it was told.
+//! A key that is not below `high` is in a page to the right: either a split has not updated the level above yet, or the
+//! descent read that level before the update.
 //!
 //! # Latches
-//! One who changes a page latches it at the version seen, or waits for it and looks at the fences again
-//! ([`Locked::covering`]). A thread that holds several took them from upper levels to lower ones, and from left to right on each:
-//! there is no circle to wait in. A split holds one latch at a time: it unlatches its page before it tells the level above.
+//! A thread that changes a page latches it at the version that it has seen, or waits for the latch and checks the
+//! fences again ([`Locked::covering`]). Threads take several latches from upper levels to lower ones, and from left to
+//! right on each level, so they do not wait in a circle. A split holds one latch at a time: it unlatches its page
+//! before it updates the level above.
 //!
-//! A policy may have latches down to a level only ([`Policy::FINEST`]). Then a page below is under the latch of the page of
-//! that level that covers it, or of a root that is lower. A thread takes that one, looks whether its page is as it was on the way
-//! down ([`Hold`] remembers it), and only then the version lock of the page below. Version locks exclude writers and tell readers
-//! as ever: that a latch is taken above changes who waits where, and nothing of what is right.
+//! A policy may have latches only at and above a level ([`Policy::FINEST`]). Then the latch of a page's ancestor on
+//! that level, or of a lower root, covers the page. A thread takes this latch, checks that the ancestor has not changed
+//! since the descent ([`Hold`] remembers it), and only then takes the version lock of the page. Version locks still
+//! exclude writers and validate readers, so coarse latches change where threads wait, but not correctness.
 //!
 //! | operation | latches, in this order |
 //! |---|---|
@@ -32,8 +33,8 @@
 //! | collapse of the root | the root's, its only child's |
 //! | replacing a page by another ([`sweep`](super::sweep)) | the parent's, the left neighbour's, the page's |
 //!
-//! What the original tree has further latches for: *access intent* and *node delete* are RCU's, *parent modification* is the
-//! parent's own latch, and a *link* to the left is written under the latch of the left neighbour.
+//! The original tree has further latches, which this one replaces: *access intent* and *node delete* by RCU, *parent
+//! modification* by the parent's own latch, and the latch for a *link* to the left by the latch of the left neighbour.
 
 use super::locked::{Held, Hold, Locked};
 use super::page::{Goal, Header, Page, Seen};
@@ -55,28 +56,28 @@ use archipelago_sync::rcu::Guard;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 
-/// A tree. Words are whatever the caller makes of them; they are never looked into.
+/// A tree. Value words are opaque to it.
 pub struct Tree<F: SlotForm, P: Policy> {
     /// Never moves, and is never merged away; its level changes.
     pub(super) root: NonNull<Header>,
     pub(super) topology: Topology,
-    /// One per home, in node order; then as many for pages without latches, if there are such pages. The
-    /// tree does not move: retired pages name it by its address.
+    /// One arena per home, in node order; then as many for pages without latches, if the tree has such
+    /// pages. The tree does not move, since retired pages have its address.
     pub(super) arenas: Box<[BlockArena]>,
     /// How many homes there are.
     pub(super) homes: usize,
     /// The first of them.
     pub(super) number: usize,
-    /// See [`retries`](Self::retries). Not on the line of the root, which all walks read.
+    /// See [`retries`](Self::retries). Not in the cache line of the root, which all walks read.
     pub(super) retries: CachePadded<PerThread<CachePadded<AtomicU64>>>,
     /// Pages that wait for readers.
     pub(super) retired: AtomicUsize,
-    /// Where the walk under way goes on: see [`sweep`](super::sweep).
+    /// Where the current sweep continues: see [`sweep`](super::sweep).
     pub(super) sweeping: Mutex<Option<Spot<F>>>,
     pub(super) _types: PhantomData<fn() -> (F, P)>,
 }
 
-/// Where a [`sweep`](super::sweep) goes on: at the page of a level that a key belongs to.
+/// The position of a [`sweep`](super::sweep): the page of a level to which a key belongs.
 pub(super) struct Spot<F: SlotForm> {
     pub(super) level: usize,
     pub(super) key: F::Owned,
@@ -88,7 +89,7 @@ unsafe impl<F: SlotForm, P: Policy> Send for Tree<F, P> {}
 unsafe impl<F: SlotForm, P: Policy> Sync for Tree<F, P> {}
 
 impl<F: SlotForm, P: Policy> Tree<F, P> {
-    /// Of several trees with a home each, which one it is.
+    /// Returns the tree's number among several trees with one home each.
     #[inline]
     pub(super) fn number(&self) -> usize {
         self.number
@@ -103,7 +104,7 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
 
     /// A page of a level. `None` if the tree is not so high.
     ///
-    /// What is read of it is to be validated, that it is the one looked for included.
+    /// The caller validates all reads of the page, including that it is the right one.
     #[inline]
     pub(super) fn find<'g>(&self, goal: Goal<'_, F>, level: usize, guard: &'g Guard<'_>) -> Option<Held<'g, F, P>> {
         'again: loop {
@@ -136,7 +137,7 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         }
     }
 
-    /// From a page to one that it leads to: see the module's text. `None` if it may not be believed.
+    /// Steps from a page to a page to which it leads: see the module's text. Returns `None` if the validation fails.
     #[inline]
     pub(super) fn step<'g>(
         &self,
@@ -149,8 +150,8 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
             return None;
         }
         point(points::ENTERING);
-        // SAFETY: a page that is in the tree led there, so it is not retired, and what is retired from now on is not freed
-        // under the guard.
+        // SAFETY: a page that is in the tree led there, so it is not retired, and pages that are retired from now on
+        // are not freed under the guard.
         let next: Page<'g, F, P> = unsafe { Page::from_address(next?) };
         let (hold, _before) = hold.go_on((page, seen), next);
         let next_seen = next.latch().read_unlocked()?;
@@ -179,7 +180,8 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
             let ((page, seen), _hold) = self.leaf(key, guard);
             let found = page.search(key);
             point(points::FOUND);
-            // Acquire pairs with the AcqRel of the swap that put the word in: what it points to is there.
+            // Acquire pairs with the AcqRel of the swap that stored the word, so the memory to which it leads is
+            // visible.
             let word = found.hit.then(|| page.value(found.slot).load(Acquire));
             if page.is_still(seen) {
                 return word;
@@ -188,20 +190,20 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         }
     }
 
-    /// How often threads began anew as a page had changed under them while they were on their way or read it.
+    /// Returns how often threads had to restart since a page had changed during a descent or a read.
     pub(super) fn retries(&self) -> u64 {
         self.retries.iter().map(|count| count.load(Relaxed)).sum()
     }
 
-    /// Counts a retry. Each thread has a count that it alone writes.
+    /// Counts a retry. Each thread has a count that only it writes.
     #[cold]
     pub(super) fn note_retry(&self) {
         let count = self.retries.get_or(thread::slot().index, || CachePadded::new(AtomicU64::new(0)));
         count.store(count.load(Relaxed) + 1, Relaxed);
     }
 
-    /// Stores a value word; see [`Structure::put`](crate::map::Structure::put). The search begins at the leaf `near`, if there
-    /// is one, and leaves there the one where it ended.
+    /// Stores a value word; see [`Structure::put`](crate::map::Structure::put). The search begins at the leaf `near`,
+    /// if it is given, and stores its last leaf there.
     pub(super) fn put<'g>(
         &self,
         near: &mut Option<Page<'g, F, P>>,
@@ -249,7 +251,7 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         }
     }
 
-    /// Takes a key out, if its word is `expected` (any, if `None`): the word, which is now the caller's.
+    /// Removes a key, if its word is `expected` (any word if `None`). Returns the word, which the caller then owns.
     pub(super) fn remove(&self, key: F::Probe<'_>, expected: Option<u64>, guard: &Guard<'_>) -> Option<u64> {
         loop {
             let ((page, seen), hold) = self.leaf(key, guard);
@@ -274,14 +276,14 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         }
     }
 
-    /// Takes an entry out of a leaf, and unlatches it.
+    /// Removes an entry from a leaf, and unlatches the leaf.
     pub(super) fn take(&self, locked: Locked<'_, F, P>, slot: usize, key: F::Probe<'_>, guard: &Guard<'_>) {
         if self.cut_out(locked, slot, guard) {
             self.shrink(key, guard);
         }
     }
 
-    /// As [`take`](Self::take), but leaves it to the caller to balance the level above, if this returns true.
+    /// As [`take`](Self::take), but if it returns true, the caller balances the level above.
     pub(super) fn cut_out(&self, locked: Locked<'_, F, P>, slot: usize, guard: &Guard<'_>) -> bool {
         let page = locked.page();
         page.remove(slot);
@@ -290,7 +292,7 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         underfull
     }
 
-    /// Looks after a leaf that holds little, which a key belongs to.
+    /// Balances the underfull leaf of a key.
     #[cold]
     pub(super) fn shrink(&self, key: F::Probe<'_>, guard: &Guard<'_>) {
         if self.balance(1, key, guard) {
@@ -298,7 +300,7 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         }
     }
 
-    /// Returns whether a key is there, or its leaf has room for it.
+    /// Returns whether a key is present, or its leaf has room for it.
     pub(super) fn fits(&self, key: F::Probe<'_>, guard: &Guard<'_>) -> bool {
         loop {
             let ((page, seen), _hold) = self.leaf(key, guard);
@@ -319,14 +321,15 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         }
     }
 
-    /// The keys of a level, ascending, that has `count` of them, or else of the leaves. Those of inner pages are fences.
+    /// Returns the keys, ascending, of the highest level that has `count` keys, or of the leaves. Keys of inner pages
+    /// are fences.
     pub(super) fn cuts(&self, count: usize, guard: &Guard<'_>) -> Vec<F::Owned> {
         let mut cuts = Vec::new();
         for level in (0..=self.root(guard).level()).rev() {
             cuts.clear();
             let mut next = Some(F::least());
             while let Some(low) = next.take() {
-                // The tree may have become lower.
+                // The height of the tree may have decreased.
                 let Some(((page, seen), _hold)) = self.find(Goal::At(F::probe(&low)), level, guard) else { break };
                 let piece = page.piece();
                 if page.is_still(seen) {
@@ -344,7 +347,7 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
     }
 }
 
-/// A leaf where an earlier search ended, if the key belongs there.
+/// Returns the last leaf of an earlier search, if the key belongs to it.
 #[inline]
 fn revisit<'g, F: SlotForm, P: Policy>(page: Page<'g, F, P>, key: F::Probe<'_>) -> Option<Held<'g, F, P>> {
     if !page.has_latch() {
@@ -356,7 +359,7 @@ fn revisit<'g, F: SlotForm, P: Policy>(page: Page<'g, F, P>, key: F::Probe<'_>) 
     (page.level() == 0 && page.covers(key)).then_some(((page, seen), hold))
 }
 
-/// Stores a word in place of another; `None` if the page is not as it was seen.
+/// Replaces a word. Returns `None` if the page has changed since it was seen.
 #[inline]
 fn store<F: SlotForm, P: Policy>((page, seen): Seen<'_, F, P>, slot: usize, word: u64, when: When) -> Option<Put> {
     let place = page.value(slot);

@@ -12,7 +12,7 @@ use core::ops::Range;
 /// Words of a cache line.
 const LINE: usize = 8;
 
-/// Slots that a search looks at first. Of 200 keys in no order, one in a hundred is farther from its guess.
+/// The slots that a search reads first. Of 200 random keys, one in a hundred is farther from its guess.
 const WINDOW: usize = 4 * LINE;
 
 /// Entries of integers.
@@ -49,17 +49,19 @@ impl Run<Word> for WordRun {
     }
 }
 
-/// Where a key would be if the page's keys were spread evenly over its range: often not a line off.
+/// Returns the slot that a key would have if the page's keys were uniformly distributed over its range; the error is
+/// often less than a cache line.
 #[inline]
 fn guess(len: usize, (low, high): (u64, Option<u64>), key: u64) -> usize {
-    // Keys that arrive in ascending order go behind all others.
+    // Keys that arrive in ascending order are inserted behind all others.
     let Some(high) = high else { return len };
-    // Halved, they are converted by one instruction. Whatever a racing writer makes of the fences: what comes out is bounded.
+    // Halved differences are converted to floating point by one instruction. The result is within bounds even if a
+    // concurrent writer changes the fences.
     let from_low = |key: u64| (key.wrapping_sub(low) >> 1) as i64 as f64;
     ((from_low(key) / from_low(high) * len as i64 as f64) as i64 as usize).min(len)
 }
 
-/// Starts fetching the slots of a window, and the values about its middle, all at the same time.
+/// Prefetches the slots of a window, and the values around its middle, all at the same time.
 #[inline]
 fn fetch(words: &[AtomicU64], start: usize) {
     let fetch = |word: usize| hint::prefetch_read(words.as_ptr().wrapping_add(word));
@@ -68,11 +70,11 @@ fn fetch(words: &[AtomicU64], start: usize) {
     [value.wrapping_sub(LINE), value, value.wrapping_add(LINE)].into_iter().for_each(fetch);
 }
 
-/// The first of some slots that is not less than `key`.
+/// Returns the first of some slots that is not less than `key`.
 ///
-/// Nearly always it is in a window about the guess, which is searched without a branch that depends on a key: what follows is
-/// then on its way while the slots still come from memory. Where it is not, the steps grow, so that keys that are not spread
-/// evenly cost one for each doubling of the error.
+/// Nearly always this slot is in a window around the guess, which is searched without a branch that depends on a key,
+/// so that the processor can proceed while the slots are still being loaded. Otherwise the search makes growing steps,
+/// so keys that are not uniformly distributed cost one step for each doubling of the error.
 #[inline]
 fn search_about(start: usize, slots: &[AtomicU64], key: u64) -> usize {
     let before = |slot: &AtomicU64| slot.load(Relaxed) < key;

@@ -1,7 +1,8 @@
 //! The operation phase: changes of a chunk at the version at which it was found.
 //!
-//! A version says that nothing has changed since but in place, so what was found is still true as long as that leaves it so. Where
-//! walks are transactions too it only says that nothing has moved: so there each body looks again whether the key is there.
+//! An unchanged version proves that the chunk has changed only in place since the walk, so the walk's result is still
+//! true as far as changes in place preserve it. If walks are transactions, too, the version only proves that no entry
+//! has moved, so each body checks again whether the key is present.
 
 use super::chunk::{Chunk, Part, Slots};
 use super::find::Spot;
@@ -27,11 +28,11 @@ impl<F: ChunkForm> Clone for New<'_, F> {
 
 impl<F: ChunkForm> Copy for New<'_, F> {}
 
-/// Adds a key that was not found to a chunk that is not scattered. False if there is no room.
+/// Adds an absent key to a chunk that is not scattered. The result is `false` if the chunk is full.
 pub(super) struct Insert<'g, 'k, F: ChunkForm, S: Size> {
     pub(super) chunk: &'g Chunk<S>,
     pub(super) new: New<'k, F>,
-    /// The first free slot, if the version says so, and that the key is not there.
+    /// The first free slot, if an unchanged version proves it, and the key's absence.
     pub(super) free: Option<usize>,
 }
 
@@ -71,7 +72,7 @@ impl<F: ChunkForm, S: Size> Change for Insert<'_, '_, F, S> {
     }
 }
 
-/// Adds a key that was not found to a part of a scattered chunk. False if there is no room.
+/// Adds an absent key to a part of a scattered chunk. The result is `false` if the part is full.
 pub(super) struct InsertPart<'g, 'k, F: ChunkForm, S: Size> {
     pub(super) part: &'g Part<S>,
     pub(super) new: New<'k, F>,
@@ -91,7 +92,7 @@ impl<F: ChunkForm, S: Size> Change for InsertPart<'_, '_, F, S> {
     #[inline(always)]
     fn run(self, change: &mut impl Changing) -> Result<bool, Stale> {
         let look = InChange(change);
-        // The part has a version of its own: the chunk's does not say what was added meanwhile.
+        // The part has its own version, and the chunk's version does not change with insertions into parts.
         if is_there::<F, _>(self.part, &look, &self.new) {
             return Err(Stale);
         }
@@ -115,7 +116,8 @@ fn write(change: &mut impl Changing, page: &impl Slots, slot: usize, entry: (u64
     page.write(slot, entry, tag, |_| tags, |word, value| change.set(word, value));
 }
 
-/// Replaces the value of a key that was found; or says what it is, if it is not the one expected. For transactions.
+/// Replaces the value of a key that was found, or returns the present value if it is not the expected one. For
+/// transactions.
 #[derive(Clone, Copy)]
 pub(super) struct Replace<'g, S: Size> {
     pub(super) chunk: &'g Chunk<S>,
@@ -152,7 +154,7 @@ impl<S: Size> Change for Replace<'_, S> {
     }
 }
 
-/// Takes a key out of a quiet chunk, or of a part.
+/// Removes a key from a quiet chunk, or from a part.
 pub(super) struct Remove<'g, 'k, F: ChunkForm, S: Size, P> {
     pub(super) chunk: &'g Chunk<S>,
     /// The chunk itself, or its part.
@@ -170,7 +172,7 @@ impl<F: ChunkForm, S: Size, P> Clone for Remove<'_, '_, F, S, P> {
 
 impl<F: ChunkForm, S: Size, P> Copy for Remove<'_, '_, F, S, P> {}
 
-/// What was taken out.
+/// The removed entry.
 #[derive(Clone, Copy)]
 pub(super) struct Removed {
     pub(super) key: u64,
@@ -199,8 +201,9 @@ impl<F: ChunkForm, S: Size, P: Run> Change for Remove<'_, '_, F, S, P> {
     }
 }
 
-/// Takes an entry that was found out of a scattered chunk's own slots: its slot is gone, and that is all. So it meets no other
-/// removal or insertion but in a line of tags, and what is in order stays so until the parts are emptied.
+/// Removes an entry from a scattered chunk's own slots, by marking its slot as [`GONE`] only. So the change conflicts
+/// with other removals and insertions only in a cache line of tags, and the reserve stays in order until the parts are
+/// emptied.
 #[derive(Clone, Copy)]
 pub(super) struct Mark<'g> {
     pub(super) spot: Spot<'g>,
@@ -211,15 +214,15 @@ pub(super) struct Mark<'g> {
 impl Change for Mark<'_> {
     type Out = Option<Removed>;
 
-    /// It writes a word of tags. A walk saw the entry there, or not; and no version has promised that it stays: what replaces its
-    /// value in a transaction looks at the tag.
+    /// The change writes one word of tags, so a walk sees the entry present or absent. An unchanged version does not
+    /// prove that the entry is still present: a transaction that replaces its value checks the tag.
     const IN_PLACE: bool = true;
 
     #[inline(always)]
     fn run(self, change: &mut impl Changing) -> Result<Option<Removed>, Stale> {
         let Spot { entry, tag: (tags, shift), key, .. } = self.spot;
         let seen = change.get(tags);
-        // Moved it was not, at this version.
+        // At this version the entry has not moved.
         if (seen >> shift) as u8 != self.tag {
             return Ok(None);
         }
@@ -232,7 +235,7 @@ impl Change for Mark<'_> {
     }
 }
 
-/// Takes a key out of a chunk that the caller has locked by hand.
+/// Removes a key from a chunk that the caller has locked explicitly.
 pub(super) fn take_out<F: ChunkForm, S: Size>(chunk: &Chunk<S>, key: F::Probe<'_>, tag: u8) -> Option<Removed> {
     let own = settled(chunk.find::<F>(&Alone, key, tag));
     if let Some(slot) = own.filter(|_| chunk.is_scattered(&Alone)) {
@@ -248,9 +251,9 @@ pub(super) fn take_out<F: ChunkForm, S: Size>(chunk: &Chunk<S>, key: F::Probe<'_
     Remove::<F, _, _> { chunk, page: part, key, tag, expected: None }.run(&mut Alone).ok().flatten()
 }
 
-/// Slots of which the first may be in order.
+/// Slots whose first entries may be in order.
 pub(super) trait Run: Slots {
-    /// How many are.
+    /// Returns the word with the number of entries in order, if the slots have one.
     fn sorted(&self) -> Option<&Word>;
 }
 
@@ -266,14 +269,14 @@ impl<S: Size> Run for Part<S> {
     }
 }
 
-/// Closes the gap at `slot`. Entries that are all in order stay so, as those behind it are shifted; otherwise the last one takes
-/// its place.
+/// Closes the gap at `slot`. If all entries are in order, the later ones are shifted, so that they stay in order;
+/// otherwise the last entry moves into the gap.
 #[inline]
 fn close(change: &mut impl Changing, page: &impl Run, slot: usize) {
     let count = page.count(&InChange(change));
     let last = count - 1;
     let sorted = page.sorted().map_or(0, |word| change.get(word) as usize);
-    // What is in order stays in order: removals in key order (queues, expiry) keep scans cheap.
+    // The entries stay in order, so that after removals in key order (queues, expiry) scans are still cheap.
     let left = if sorted == count {
         shift(change, page, slot, last);
         last
@@ -286,7 +289,7 @@ fn close(change: &mut impl Changing, page: &impl Run, slot: usize) {
     }
 }
 
-/// Lets the last entry take the place of another, or of itself, and clears its slot.
+/// Moves the last entry into `slot`, which may be its own, and clears the last slot.
 #[inline]
 fn move_last(change: &mut impl Changing, page: &impl Slots, slot: usize, last: usize) {
     let look = InChange(change);
@@ -296,8 +299,8 @@ fn move_last(change: &mut impl Changing, page: &impl Slots, slot: usize, last: u
     page.retag(last, 0, |_: &Word| tags, |word, value| change.set(word, value));
 }
 
-/// Shifts what is behind `slot`, up to the last entry, into the place before it. Tags go eight at a time: one by one, each would
-/// wait for the word that the one before has written.
+/// Shifts the entries behind `slot` one place down. Tags are shifted eight at a time, since a shift of single tags
+/// would wait each time for the previous write to the same word.
 #[inline]
 fn shift(change: &mut impl Changing, page: &impl Slots, slot: usize, last: usize) {
     for pair in page.entries()[slot..=last].windows(2) {

@@ -6,27 +6,31 @@
 //!  192  111 x { key, value }                                                                      -> 28 lines
 //! ```
 //!
-//! A *tag* is the fingerprint of a slot's key, a hash byte: a key is there exactly if a slot has its tag and the key. Two bytes
-//! are no tags of keys: zero is a free slot's, [`GONE`] is that of one whose entry was taken out of a scattered chunk. A contended chunk has a [`Scatter`] beside it, four *parts* of two lines each with a lock and tags of their own:
-//! what is inserted goes to the part that the key's tag says, so that insertions seldom meet.
+//! A *tag* is the fingerprint of a slot's key, a hash byte: a key is present exactly if a slot has both its tag and the
+//! key. Two bytes are not tags of keys: zero marks a free slot, and [`GONE`] a slot of a scattered chunk whose entry
+//! was removed. A contended chunk has a [`Scatter`]: four *parts* of two cache lines, each with its own lock and tags.
+//! The key's tag selects the part into which it is inserted, so that insertions seldom conflict.
 //!
 //! # Invariants
-//! 1. Used slots are dense: the first have non-zero tags, the others zero. In each part too, and there and in a quiet chunk none
-//!    is [`GONE`].
-//! 2. The first `sorted` slots (the *reserve*) are in ascending order, but for those that are gone. It grows when keys are appended
-//!    in order and when what came since is sorted into it, and shrinks with removals and splits.
-//! 3. A key is in one slot of one chunk, the one whose range has it: in the chunk's own slots, or in the part of its tag.
+//! 1. Used slots are dense: the first slots have non-zero tags, the others zero, also in each part. In parts and in
+//!    quiet chunks no tag is [`GONE`].
+//! 2. The first `sorted` slots (the *reserve*) are in ascending order, except slots that are [`GONE`]. The reserve
+//!    grows when keys are appended in order and when later entries are sorted into it, and shrinks with removals and
+//!    splits.
+//! 3. A key is in one slot of the chunk whose range contains it: one of the chunk's own slots, or a slot in the part of
+//!    its tag.
 //! 4. `low` never changes; `high` is the next chunk's `low`, and means nothing in the last chunk. Obsolete chunks have
 //!    neither entries nor parts.
-//! 5. At one version, `scatter` and the range stay; in a scattered chunk no key is added to the chunk's own slots, and none is
-//!    moved: one that is taken out leaves its slot gone, with its words as they were. So "not here" stays true of them at that
-//!    version, whatever is added to parts.
+//! 5. While the version does not change, `scatter` and the range do not change. In a scattered chunk no key is added to
+//!    the chunk's own slots or moved in them; a removal marks the slot as [`GONE`] and leaves its words. So at that
+//!    version the absence of a key from the chunk's own slots stays true, whatever is added to parts.
 //! 6. A slot's value may change, by one atomic operation, while the chunk is shared. A part changes while the chunk is shared
 //!    and the part locked; or, as all else, in a change of the whole chunk.
 //!
-//! Versions: see [`region`](archipelago_sync::region). Each change of the whole chunk makes a new one, unless walks are
-//! transactions too, or it writes one word where changes are: it replaces a value, or takes an entry out of a scattered chunk.
-//! In all back ends splits, merges, sorting and the coming and going of the scatter make one: they lock the chunk by hand.
+//! Versions: see [`region`](archipelago_sync::region). Each change of the whole chunk makes a new version, with two
+//! exceptions: if walks are transactions, too; and if changes are transactions and the change writes one word (it
+//! replaces a value, or removes an entry from a scattered chunk). Splits, merges, sorting, and adding or removing the
+//! scatter make a new version in all back ends, since they lock the chunk explicitly.
 
 use super::form::{ChunkForm, GONE};
 use super::heat::Heat;
@@ -41,10 +45,10 @@ use archipelago_sync::version_lock::VersionLock;
 use core::alloc::Layout;
 use core::ptr::NonNull;
 
-/// Set in the last word of tags of a scattered chunk.
+/// A flag in the last word of tags of a scattered chunk.
 const SCATTERED: u64 = 1 << 56;
 
-/// What begins with a line.
+/// The chunk's first cache line.
 #[repr(C, align(64))]
 struct Lines<T>(T);
 
@@ -53,14 +57,14 @@ struct Lines<T>(T);
 pub struct Chunk<S: Size> {
     lock: VersionLock,
     tags: S::Tags,
-    /// Beside the lock: a write that only replaces a value touches no line more.
+    /// In the cache line of the lock, so that a write that only replaces a value touches no further line.
     pub(super) heat: Heat,
     pub(super) sorted: Word,
     low: Word,
     pub(super) high: Word,
     pub(super) next: Link<Chunk<S>>,
     pub(super) scatter: Link<Scatter<S>>,
-    /// The number of the arena that it is from; never changes.
+    /// The number of the chunk's arena; never changes.
     home: Word,
     entries: Lines<S::Entries>,
 }
@@ -93,12 +97,12 @@ unsafe impl<S: Size> Page for Part<S> {
     }
 }
 
-/// What a contended chunk has beside it.
+/// The parts of a contended chunk.
 #[repr(C, align(64))]
 pub struct Scatter<S: Size> {
     /// Never locked: the scatter itself does not change.
     lock: VersionLock,
-    /// Every walk's transaction reads the lock's line, so what changes has a line of its own.
+    /// Every walk's transaction reads the lock's cache line, so variable words have another line.
     _line: [Word; 7],
     pub(super) door: super::door::Door,
     _door: [Word; 7],
@@ -116,7 +120,7 @@ unsafe impl<S: Size> Page for Scatter<S> {
 }
 
 impl<S: Size> Part<S> {
-    /// Forgets its entries, for the one that alone changes its chunk.
+    /// Removes all entries, for the only thread that may change the chunk.
     pub(super) fn empty(&self) {
         self.tags[0].set(0);
     }
@@ -166,7 +170,7 @@ pub(super) trait Slots: Page {
     /// How many slots are used.
     #[inline(always)]
     fn count(&self, look: &impl Look) -> usize {
-        // Behind the last slot it stops, too.
+        // The mask has a bit behind the last slot, for a full page.
         (self.candidates(look, 0) | 1 << self.entries().len()).trailing_zeros() as usize
     }
 
@@ -212,7 +216,8 @@ pub(super) trait Slots: Page {
         set(word, get(word) & !(0xFF << shift) | u64::from(tag) << shift);
     }
 
-    /// Gives a slot another tag, of no key. Its words stay: a look that has seen the tag may still read them.
+    /// Sets a slot's tag to one that no key has. The slot's words stay, since a reader that has seen the old tag may
+    /// still read them.
     #[inline(always)]
     fn retag(&self, slot: usize, tag: u8, get: impl Fn(&Word) -> u64, mut set: impl FnMut(&Word, u64)) {
         let (word, shift) = (&self.tags()[slot / 8], slot % 8 * 8);
@@ -297,7 +302,7 @@ pub(super) struct Gathered {
 }
 
 impl<S: Size> Chunk<S> {
-    /// A chunk with a range and no entries, that no other thread sees yet. It owns both bounds.
+    /// Makes a chunk with a range and no entries, which no other thread can access yet. It owns both bounds.
     pub(super) fn new(memory: &Memory, low: u64, high: u64, next: *mut Self) -> *mut Self {
         Self::new_at(memory, memory.home(), low, high, next)
     }
@@ -328,7 +333,7 @@ impl<S: Size> Chunk<S> {
     /// Frees a chunk, its lower bound, and its scatter; not its entries or its upper bound.
     ///
     /// # Safety
-    /// It is from [`new`](Self::new), of this arena, and no thread uses it now or later.
+    /// The chunk is from [`new`](Self::new), of this arena, and no thread uses it now or later.
     pub(super) unsafe fn free<F: ChunkForm>(chunk: NonNull<Self>, arena: &BlockArena) {
         // SAFETY: the caller's promise; a scatter belongs to its chunk.
         unsafe {
@@ -370,11 +375,11 @@ impl<S: Size> Chunk<S> {
     /// The lower bound.
     #[inline(always)]
     pub(super) fn low<'a, F: ChunkForm>(&'a self) -> F::Probe<'a> {
-        // SAFETY: it never changes, and goes with the chunk.
+        // SAFETY: the bound never changes, and is freed with the chunk.
         unsafe { F::kept(self.low.load()) }
     }
 
-    /// Whether it has parts: unproven.
+    /// Returns whether the chunk has parts; unproven.
     #[inline(always)]
     pub(super) fn is_scattered(&self, look: &impl Look) -> bool {
         look.get(&self.tags()[S::LAST_TAGS]) & SCATTERED != 0
@@ -386,9 +391,10 @@ impl<S: Size> Chunk<S> {
         (look.get(&self.sorted) as usize).min(count)
     }
 
-    // ---- For the one that alone changes it ----------------------------------------------------------------------
+    // ---- For the only thread that may change the page
+    // ----------------------------------------------------------------------
 
-    /// Gives it a scatter without entries, or none.
+    /// Sets the scatter, which has no entries, or removes it.
     pub(super) fn set_scatter(&self, scatter: *mut Scatter<S>) {
         let word = &self.tags()[S::LAST_TAGS];
         word.set(if scatter.is_null() { word.load() & !SCATTERED } else { word.load() | SCATTERED });
@@ -398,7 +404,7 @@ impl<S: Size> Chunk<S> {
 
     /// Its parts.
     pub(super) fn parts(&self) -> &[Part<S>] {
-        // SAFETY: a chunk's scatter goes when the chunk does, or by RCU.
+        // SAFETY: a chunk's scatter is freed with the chunk, or by RCU.
         unsafe { self.scatter.load().as_ref() }.map_or(&[], Scatter::parts)
     }
 
@@ -408,7 +414,7 @@ impl<S: Size> Chunk<S> {
         unsafe { self.scatter.load().as_ref() }.map(|scatter| scatter.part(tag))
     }
 
-    /// Bytes that it has beside itself.
+    /// Returns the bytes that the chunk owns outside itself.
     pub(super) fn outside(&self) -> usize {
         if self.scatter.load().is_null() { 0 } else { Scatter::<S>::bytes() }
     }
@@ -432,11 +438,11 @@ impl<S: Size> Chunk<S> {
         Gathered { pairs, in_order }
     }
 
-    /// The least or the greatest key, of those in parts too. There is one.
+    /// Returns the least or the greatest key, including those in parts. The chunk has an entry.
     pub(super) fn outermost<F: ChunkForm>(&self, end: End) -> u64 {
         let live = self.live(&Alone);
         let reserve = first(self.reserve(&Alone, S::SLOTS));
-        // Of the reserve only its ends can be meant.
+        // In the reserve only the first or last entry can be the outermost.
         let run = live & reserve;
         let ends = (run != 0).then(|| [run.trailing_zeros(), run.ilog2()].map(|slot| slot as usize));
         let own = ends.into_iter().flatten().chain(each_of(live & !reserve)).map(|slot| self.pair(&Alone, slot).0);
@@ -450,8 +456,8 @@ impl<S: Size> Chunk<S> {
         outermost.expect("the chunk is not empty")
     }
 
-    /// Makes `pairs`, which ascend, all that it has: its reserve. What is in its place already is not written: other threads
-    /// keep those lines.
+    /// Makes `pairs`, which ascend, the chunk's only entries, as its reserve. Words that already have the right value
+    /// are not written, so that other threads keep the cache lines.
     pub(super) fn fill<F: ChunkForm>(&self, pairs: &[(u64, u64)]) {
         let stays = |&(slot, pair): &(usize, &(u64, u64))| self.pair(&Alone, slot) == *pair;
         let same = pairs.iter().enumerate().take_while(stays).count();
@@ -508,7 +514,7 @@ impl<S: Size> Chunk<S> {
     }
 }
 
-/// Slots that are looked at from inside.
+/// Checks of slots.
 trait CheckSlots: Slots {
     fn check_slots<F: ChunkForm>(&self, each: impl Fn(u8, F::Probe<'_>)) -> usize {
         let count = self.count(&Alone);
@@ -528,13 +534,13 @@ trait CheckSlots: Slots {
 
 impl<P: Slots> CheckSlots for P {}
 
-/// How the keys of two words that the caller may look at compare.
+/// Compares the keys of two words, which the caller may read.
 fn compare<F: ChunkForm>(a: u64, b: u64) -> core::cmp::Ordering {
     // SAFETY: keys of a page that the caller alone changes, or of a proven copy under its guard.
     unsafe { F::compare(F::kept(a), F::kept(b)) }
 }
 
-/// Entries that are put into a run one by one.
+/// Up to this many entries are inserted into a run one by one.
 const FEW: usize = 16;
 
 /// Sorts entries that the caller may look at, of which the first `run` are in order.
@@ -551,7 +557,7 @@ pub(super) fn sort<F: ChunkForm>(pairs: &mut [(u64, u64)], run: usize) {
     }
 }
 
-/// Merges two runs that lie one behind the other: from the greatest on, so that what is least is where it belongs already.
+/// Merges two adjacent runs, from the greatest entry down, so that the least entries are already in place.
 fn merge<F: ChunkForm>(pairs: &mut [(u64, u64)], run: usize) {
     let right = pairs[run..].to_vec();
     let (mut left, mut right) = (run, &right[..]);

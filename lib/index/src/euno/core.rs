@@ -1,4 +1,4 @@
-//! The operations on one key: find, then change at the version at which it was found.
+//! The operations on one key: a walk finds the key, then a change runs at the version that the walk has seen.
 
 use super::change::{Insert, InsertPart, Mark, New, Remove, Removed, Replace};
 use super::chunk::{Chunk, Scatter, Slots};
@@ -31,12 +31,12 @@ pub struct Core<F: ChunkForm, I: Index<F>> {
     pub(super) config: Config,
     pub(super) tally: Tally,
     pub(super) limits: Limits,
-    /// Where the walk under way goes on: see `sweep`.
+    /// Where the current sweep continues: see `sweep`.
     pub(super) sweeping: Mutex<Option<F::Owned>>,
     pub(super) thin: Thin,
     first: NonNull<Chunk<I::Size>>,
     form: PhantomData<F>,
-    // Behind all that it may call, and before the memory: it frees what was retired.
+    // Dropped after all that reclamation may call, and before the memory, since it frees retired pages.
     pub(super) domain: Domain,
     pub(super) memory: Memory,
 }
@@ -83,7 +83,7 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         core
     }
 
-    /// The first chunk, which never goes.
+    /// Returns the first chunk, which is never removed.
     pub(super) fn first(&self) -> &Chunk<I::Size> {
         // SAFETY: it is freed with the map.
         unsafe { self.first.as_ref() }
@@ -94,7 +94,7 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         self.region.traverse(guard, Find::<F, I> { index: &self.index, key, tag })
     }
 
-    /// The chunk aimed at, as it was at a version.
+    /// Returns the chunk that `aim` selects, and its version.
     pub(super) fn locate<'g>(&'g self, guard: &'g Guard<'_>, aim: Aim<F::Probe<'_>>) -> (&'g Chunk<I::Size>, Version) {
         self.region.traverse(guard, Locate::<F, I> { index: &self.index, aim })
     }
@@ -105,7 +105,7 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         self.find(guard, key, F::slot_tag(key)).spot.map(|spot| spot.value)
     }
 
-    /// Returns whether `key` is there, or its chunk has a free slot for it.
+    /// Returns whether `key` is present, or its chunk has a free slot for it.
     pub(super) fn has_place(&self, guard: &Guard<'_>, key: F::Probe<'_>) -> bool {
         let tag = F::slot_tag(key);
         let Found { chunk, spot, scatter, .. } = self.find(guard, key, tag);
@@ -116,7 +116,7 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         spot.is_some() || free
     }
 
-    /// Stores `word` under `key`. Most often the key is there, and no thread in the way.
+    /// Stores `word` under `key`. This path serves the most frequent case: the key is present, and no thread conflicts.
     #[inline]
     pub(super) fn store(&self, guard: &Guard<'_>, key: F::Probe<'_>, word: u64, when: When) -> Put {
         let tag = F::slot_tag(key);
@@ -130,7 +130,7 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         }
     }
 
-    /// As [`store`](Self::store), whatever is to be done with what was `found`, if it was not refused yet.
+    /// As [`store`](Self::store), for all cases. `found` is the result of a walk, if it was not refused yet.
     #[inline(never)]
     fn store_slowly<'g>(
         &'g self,
@@ -196,9 +196,10 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         point(crate::points::ADDING);
         let added = match scatter {
             None => match chunk.count(&Alone) {
-                // Unproven, and no more than advice.
+                // Unproven, and only a hint.
                 full if full == I::Size::SLOTS => Ok(false),
-                // If versions tell, what is so at this one is so when the chunk changes at it.
+                // If versions change with every insertion, the free slot and the absence still hold when the change
+                // runs at this version.
                 free => {
                     let free = Some(free).filter(|_| self.region.versions_tell());
                     self.region.update(chunk, version, Insert { chunk, new, free })
@@ -216,13 +217,14 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         Err(Stale)
     }
 
-    /// Whether threads wait before a contended chunk: where they would abort each other's transactions.
+    /// Returns whether threads wait before a contended chunk: if changes are transactions, which would abort each
+    /// other.
     #[inline(always)]
     fn door<'g>(&self, scatter: Option<&'g Scatter<I::Size>>) -> Option<&'g Scatter<I::Size>> {
         if self.region.is_transactional() && self.config.doors { scatter } else { None }
     }
 
-    /// Passes a result on, and notes how contended the chunk is.
+    /// Returns the result, and updates the chunk's heat.
     #[inline(always)]
     fn noted<R>(&self, found: &Found<'_, I::Size>, result: Result<R, Stale>) -> Result<R, Stale> {
         if self.config.contention == Contention::Adaptive && !found.chunk.is_scattered(&Alone) {
@@ -235,7 +237,7 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         result
     }
 
-    /// Takes `key` out; if a word is expected, only if that is its word.
+    /// Removes `key`; if a word is expected, only if the key has this word.
     pub(super) fn remove(&self, guard: &Guard<'_>, key: F::Probe<'_>, expected: Option<u64>) -> Option<u64> {
         let (tag, backoff) = (F::slot_tag(key), Backoff::new());
         loop {
@@ -254,7 +256,7 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         }
     }
 
-    /// Takes out an entry that was found.
+    /// Removes an entry that was found.
     #[inline]
     fn take_out(
         &self,
@@ -270,11 +272,11 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
                 let remove = Remove::<F, _, _> { chunk, page: part, key, tag, expected };
                 match self.region.is_transactional() {
                     true => self.region.update_part(chunk, version, part, remove),
-                    // Those who share the chunk may be replacing values there, and look at no tag.
+                    // Threads that share the chunk's lock may be replacing values, and do not check tags.
                     false => self.region.update(chunk, version, remove),
                 }
             }
-            // Unproven, but the version says whether it is true.
+            // Unproven, but the change at the version fails if it is not true.
             None if chunk.is_scattered(&Alone) => self.region.update(chunk, version, Mark { spot, tag, expected }),
             None => {
                 let remove = Remove::<F, _, _> { chunk, page: chunk, key, tag, expected };
@@ -286,8 +288,8 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         }
     }
 
-    /// Takes a key out of a quiet chunk under its lock. A region's change would note each word that it overwrites, in case it does not come
-    /// to its end; this one shifts a chunk's entries, and nothing ends it in between.
+    /// Removes a key from a quiet chunk under its lock. A region's change would log each overwritten word for an undo;
+    /// this one shifts a chunk's entries, and cannot fail or panic halfway.
     #[inline]
     fn take_by_hand(
         chunk: &Chunk<I::Size>,
@@ -302,11 +304,11 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         Ok(removed)
     }
 
-    /// What is left to do after an entry was taken out: its word is the caller's.
+    /// Does what is left to do after the removal of an entry. The caller owns its word.
     pub(super) fn let_go(&self, guard: &Guard<'_>, chunk: &Chunk<I::Size>, key: F::Probe<'_>, removed: Removed) -> u64 {
         self.tally.add(Growth::default().entry_gone(F::kept_bytes(key)));
-        // A full right neighbour says nothing about the left one: ask now and then.
-        // Unproven, and no more than advice.
+        // A full right neighbour says nothing about the left one, so the merge is tried now and
+        // then. Unproven, and only a hint.
         let left = chunk.entries_now();
         if left < Self::UNDERFULL && left.is_multiple_of(4) {
             self.shrink(guard, chunk);

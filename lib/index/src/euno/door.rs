@@ -1,8 +1,9 @@
-//! The door of a contended chunk: one bit per group of keys, by which those that are about to change the same key in a
-//! transaction go one after the other instead of aborting each other.
+//! The door of a contended chunk: one bit per group of keys, which serializes threads that are about to change the
+//! same key in transactions, so that they do not abort each other.
 //!
-//! The bits are advice: nothing is wrong without them. A thread holds one bit, waits for no bit or lock with it, and takes none
-//! in a region; so it cannot wait in a circle, and a split does not wait for it.
+//! The bits are hints, and correctness does not depend on them. A thread holds at most one bit, does not wait for
+//! another bit or a lock while it holds one, and takes no bit in a region. So threads do not wait in a circle, and a
+//! split does not wait for a bit.
 
 use archipelago_platform::atomic::{AtomicU64, Ordering};
 use archipelago_sync::backoff::Backoff;
@@ -18,11 +19,12 @@ pub(super) struct Within<'d> {
 }
 
 impl Door {
-    /// Waits until no other thread is within for such a tag.
+    /// Waits until no other thread is within for this tag's bit.
     pub(super) fn enter(&self, tag: u8) -> Within<'_> {
         let bit = 1 << (tag % 64);
         let backoff = Backoff::new();
-        // Acquire and Release: what the thread before did is seen, so that the transaction meets it in its own cache.
+        // Acquire and Release: the thread sees the previous thread's writes, so the transaction finds them in its own
+        // cache.
         while self.0.fetch_or(bit, Ordering::Acquire) & bit != 0 {
             while self.0.load(Ordering::Relaxed) & bit != 0 {
                 backoff.wait();

@@ -1,4 +1,4 @@
-//! The index phase and all reading, as walks: what is found is proven, together with the version at which it was so.
+//! The index phase and all reads, as walks. A result is proven, and comes with the version at which it was true.
 
 use super::chunk::{Chunk, Scatter, Slots, each_of, first};
 use super::form::{ChunkForm, GONE};
@@ -14,13 +14,13 @@ use core::cell::Cell;
 #[derive(Clone, Copy)]
 pub(super) struct Spot<'g> {
     pub(super) entry: &'g Entry,
-    /// Where its tag is: a word, and how far to shift it.
+    /// The position of its tag: a word, and a shift.
     pub(super) tag: (&'g Word, usize),
     pub(super) key: u64,
     pub(super) value: u64,
 }
 
-/// The chunk whose range has a key, and where in it the key is.
+/// The chunk whose range contains a key, and the key's position in it.
 #[derive(Clone, Copy)]
 pub(super) struct Found<'g, S: Size> {
     pub(super) chunk: &'g Chunk<S>,
@@ -71,7 +71,7 @@ fn spot<'g, F: ChunkForm, P: Slots>(
     }))
 }
 
-/// Looks into the chunk that the walk has entered.
+/// Searches the chunk that the walk has entered.
 #[inline(always)]
 fn look_up<'g, F: ChunkForm, S: Size>(
     walk: &mut impl Walk<'g>,
@@ -92,14 +92,14 @@ fn look_up<'g, F: ChunkForm, S: Size>(
     Ok(Found { scatter: Some(scatter), spot, ..found })
 }
 
-/// Proves what was read of a part, and that its chunk stayed as it was meanwhile.
+/// Proves the reads of a part, and that the chunk has not changed meanwhile.
 #[inline]
 fn go_back<'g, S: Size>(walk: &mut impl Walk<'g>, chunk: &'g Chunk<S>, version: Version) -> Result<(), Again> {
     walk.enter(chunk)?;
     if walk.version() == version { Ok(()) } else { Err(Again) }
 }
 
-/// Just a chunk.
+/// Finds a chunk only.
 pub(super) struct Locate<'g, 'k, F: ChunkForm, I> {
     pub(super) index: &'g I,
     pub(super) aim: Aim<F::Probe<'k>>,
@@ -125,13 +125,13 @@ impl<'g, F: ChunkForm, I: Index<F>> Traverse<'g> for Locate<'g, '_, F, I> {
 pub(super) struct Copying<'g, 'k, 'b, F: ChunkForm, I: Index<F>> {
     pub(super) index: &'g I,
     pub(super) aim: Aim<F::Probe<'k>>,
-    /// The chunk that begins with the key aimed at, as long as it is in the list.
+    /// The chunk that begins at the goal, as long as it is in the list.
     pub(super) near: Option<&'g Chunk<I::Size>>,
-    /// How many chunks to fetch beside it. See [`Index::seek`].
+    /// How many chunks to prefetch in addition. See [`Index::seek`].
     pub(super) ahead: usize,
-    /// With [`Aim::At`]: at most this number from there on, if that can be told.
+    /// With [`Aim::At`]: copy at most this many entries from the goal on, if the order is known.
     pub(super) limit: usize,
-    /// Has room for all that a chunk has.
+    /// The destination, with room for all entries of a chunk.
     pub(super) to: &'b [Cell<(u64, u64)>],
 }
 
@@ -143,12 +143,12 @@ impl<F: ChunkForm, I: Index<F>> Clone for Copying<'_, '_, '_, F, I> {
 
 impl<F: ChunkForm, I: Index<F>> Copy for Copying<'_, '_, '_, F, I> {}
 
-/// What was copied.
+/// The result of a copy.
 #[derive(Clone, Copy)]
 pub(super) struct Copied<'g, S: Size> {
     pub(super) chunk: &'g Chunk<S>,
     pub(super) version: Version,
-    /// This number of entries, of which the first `run` are in order.
+    /// The number of entries, of which the first `run` are in order.
     pub(super) len: usize,
     pub(super) run: usize,
     pub(super) scattered: bool,
@@ -160,7 +160,7 @@ impl<'g, F: ChunkForm, I: Index<F>> Traverse<'g> for Copying<'g, '_, '_, F, I> {
     type Out = Copied<'g, I::Size>;
 
     fn run(self, walk: &mut impl Walk<'g>) -> Result<Self::Out, Again> {
-        // A live chunk's range begins where it always did.
+        // The lower bound of a live chunk never changes.
         let near = self.near.filter(|near| near.lock().look() != Look::Obsolete);
         let chunk = match near {
             Some(near) => walk.enter(near)?,

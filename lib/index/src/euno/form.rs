@@ -1,16 +1,16 @@
-//! Keys as chunks keep them: one word each. A `u64` is that word; a byte string lies in a box, immutable, and the word is its
-//! address.
+//! Keys in chunks, one word each. The word of a `u64` is the key itself; the word of a byte string is the address of an
+//! immutable box with the bytes.
 //!
 //! # Who owns a box
-//! Each word of a key that is in an entry, in a chunk's `low` or `high`, or among an inner node's separators owns a box of
-//! its own. Who takes the word out retires the box.
+//! Each key word in an entry, in a chunk's `low` or `high`, or among an inner node's separators owns a box of its own.
+//! The thread that removes the word retires the box.
 
 use crate::structure::{Bytes, Form, Word};
 use archipelago_platform::memory::taken_by;
 use archipelago_platform::touch;
 use core::alloc::Layout;
 
-/// The tag of a slot whose entry was taken out, of a scattered chunk.
+/// The tag of a slot of a scattered chunk whose entry was removed.
 pub const GONE: u8 = 1;
 
 /// A key form that chunks keep.
@@ -21,7 +21,7 @@ pub trait ChunkForm: Form {
         Self::tag(key).max(GONE + 1)
     }
 
-    /// Whether words lead to keys, so that a word must be proven before the key is looked at.
+    /// Whether words are addresses of keys, so that a word must be proven before its key is read.
     const BOXED: bool;
 
     /// The word of a key.
@@ -39,7 +39,7 @@ pub trait ChunkForm: Form {
     /// `word` is from [`keep`](Self::keep), and no thread uses it from now on.
     unsafe fn discard(word: u64);
 
-    /// Bytes that a key takes beside its word, with what the allocator adds.
+    /// Returns the bytes that a key takes in addition to its word, with the allocator's overhead.
     fn kept_bytes(key: Self::Probe<'_>) -> usize;
 }
 
@@ -65,7 +65,7 @@ impl ChunkForm for Word {
     }
 }
 
-/// The bytes follow their number.
+/// A box has the number of bytes, and then the bytes.
 const HEAD: usize = size_of::<usize>();
 
 fn layout(len: usize) -> Layout {

@@ -1,25 +1,24 @@
-//! How contended a chunk is. A chunk where no thread was in another's way counts nothing; after that its writes are counted, for
-//! a while.
+//! A chunk's contention. A chunk without conflicts counts nothing; after a conflict its writes are counted for a while.
 //!
-//! A refusal is a change that came too late, or a transaction with one that another thread's access has aborted.
+//! A refusal is a change at an outdated version, or a change's transaction that another thread's access has aborted.
 //!
-//! Quiet chunk: [`HOT`] refusals within [`WINDOW`] writes, the first refusal opening the window, and the chunk is scattered. A
-//! scattered chunk is joined again after [`FOLDS`] times that its parts were emptied into it, a thousand insertions or so:
-//! whether they would be in each other's way without parts can only be found out by trying, and if they are, a few refusals
-//! scatter it again. So the two thresholds are far apart, and a chunk does not go to and fro.
+//! Quiet chunk: [`HOT`] refusals within [`WINDOW`] writes, the first refusal opening the window, and the chunk is
+//! scattered. A scattered chunk is joined again after its parts were emptied into it [`FOLDS`] times, about a thousand
+//! insertions. Only a trial can show whether insertions would conflict without parts; if they do, a few refusals
+//! scatter the chunk again. The two thresholds are far apart, so a chunk does not oscillate.
 //!
-//! Counts are advice: they are relaxed, and threads may overwrite each other's.
+//! Counts are hints: accesses are relaxed, and threads may overwrite each other's counts.
 
 use archipelago_platform::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Writes that are looked at together.
+/// The number of writes in a window.
 const WINDOW: u64 = 256;
-/// Refusals among them that make a chunk contended.
+/// The number of refusals within a window that makes a chunk contended.
 const HOT: u64 = 4;
-/// So often the parts of a chunk are emptied before it is joined.
+/// How often the parts of a chunk are emptied before it is joined.
 const FOLDS: u64 = 64;
 
-/// In the upper half refusals (of a scattered chunk: how often it was emptied), in the lower writes.
+/// The upper half counts refusals (in a scattered chunk, how often its parts were emptied), the lower half writes.
 pub(super) struct Heat(AtomicU64);
 
 const ONE: u64 = 1 << 32;
@@ -29,7 +28,7 @@ impl Heat {
         Self(AtomicU64::new(0))
     }
 
-    /// A write of a quiet chunk was done. Whether the chunk is contended now: by transactions that were aborted.
+    /// Notes a write of a quiet chunk. Returns whether the chunk is contended now, by aborted transactions.
     #[inline(always)]
     pub(super) fn write(&self) -> bool {
         let seen = self.0.load(Relaxed);
@@ -40,32 +39,33 @@ impl Heat {
         seen / ONE >= HOT
     }
 
-    /// A transaction that was to write to a quiet chunk was aborted.
+    /// Notes the abort of a transaction that was to write to a quiet chunk.
     #[cold]
     pub(super) fn aborted(&self) {
         self.refused();
     }
 
-    /// A write of a quiet chunk was refused, since another thread was changing it. Whether it is contended now.
+    /// Notes that a write of a quiet chunk was refused, since another thread was changing the chunk. Returns whether
+    /// the chunk is contended now.
     pub(super) fn refused(&self) -> bool {
         let seen = self.0.load(Relaxed) + ONE;
         self.0.store(seen, Relaxed);
         seen / ONE >= HOT
     }
 
-    /// A scattered chunk's parts were emptied into it. Whether it is to be joined.
+    /// Notes that a scattered chunk's parts were emptied into it. Returns whether it should be joined.
     pub(super) fn folded(&self) -> bool {
         let seen = self.0.load(Relaxed) + ONE;
         self.0.store(seen, Relaxed);
         seen / ONE >= FOLDS
     }
 
-    /// Begins anew: the chunk was scattered or joined.
+    /// Resets the counts, after the chunk was scattered or joined.
     pub(super) fn reset(&self) {
         self.0.store(0, Relaxed);
     }
 
-    /// Takes over what another chunk has.
+    /// Copies another chunk's counts.
     pub(super) fn inherit(&self, other: &Heat) {
         self.0.store(other.0.load(Relaxed), Relaxed);
     }

@@ -1,4 +1,4 @@
-//! Pages that a thread has locked by hand, to restructure them.
+//! Pages that a thread has locked explicitly, to restructure them.
 
 use archipelago_sync::backoff::Backoff;
 use archipelago_sync::region::Page;
@@ -7,8 +7,8 @@ use core::ops::Deref;
 
 /// A page locked by this thread. Dropping it unlocks: with a new version if it was changed.
 ///
-/// No thread waits for a chunk's lock while it holds one; inner nodes are locked from the root downwards, towers from the right
-/// to the left, or tried. So there is no deadlock.
+/// No thread waits for a chunk's lock while it holds another chunk's. Inner nodes are locked from the root downwards,
+/// and towers from the right to the left; other locks are only tried. So threads do not deadlock.
 pub(super) struct Held<'g, P: Page> {
     page: &'g P,
     changed: bool,
@@ -20,8 +20,8 @@ impl<'g, P: Page> Held<'g, P> {
         page.lock().try_lock_at(version).then(|| Self { page, changed: false })
     }
 
-    /// Locks the page, unless it gets another version first: waits for walks that could not commit and hold it, and for
-    /// threads that hold it and in the end have not changed it.
+    /// Locks the page, unless it gets another version first. Waits for walks that could not commit and hold the lock,
+    /// and for threads that hold it and do not change the page.
     pub(super) fn wait_at(page: &'g P, version: Version) -> Option<Self> {
         let backoff = Backoff::new();
         while page.lock().read_unlocked() == Some(version) {
@@ -39,12 +39,12 @@ impl<'g, P: Page> Held<'g, P> {
         page.lock().try_lock().then(|| Self { page, changed: false })
     }
 
-    /// Waits for the lock; `None` if the page leaves the structure. The caller holds no lock.
+    /// Waits for the lock. Returns `None` if the page is removed from the structure. The caller holds no lock.
     pub(super) fn wait(page: &'g P) -> Option<Self> {
         page.lock().lock().then(|| Self { page, changed: false })
     }
 
-    /// The page, for as long as the guard.
+    /// Returns the page, which lives as long as the guard.
     pub(super) fn page(&self) -> &'g P {
         self.page
     }

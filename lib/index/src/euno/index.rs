@@ -1,4 +1,5 @@
-//! The seam between the two phases of an operation: an index finds the chunk, the chunk is worked on.
+//! The interface between the two phases of an operation: an index finds the chunk, and then the chunk is read or
+//! changed.
 
 use super::chunk::Chunk;
 use super::form::ChunkForm;
@@ -6,31 +7,32 @@ use super::size::Size;
 use super::waste::Waste;
 use archipelago_sync::region::{Again, Walk};
 
-/// Which chunk is meant.
+/// The goal of a walk: which chunk it searches for.
 #[derive(Clone, Copy)]
 pub enum Aim<P> {
-    /// The one whose range has this key.
+    /// The chunk whose range contains this key.
     At(P),
-    /// The one with the greatest keys below: `low < bound <= high`. The bound is not the least key.
+    /// The chunk with the greatest keys below a bound: `low < bound <= high`. The bound is not the least key.
     Below(P),
     /// The last one.
     Last,
 }
 
-/// An index over a list of chunks, exact at any time: a chunk gets its place while the chunk to its left, from which it was
-/// split, is locked; and loses it while both are, before it becomes obsolete. The list's first chunk always is there.
+/// An index over a list of chunks, which is always exact: a chunk is added while the chunk to its left, from which it
+/// was split, is locked; and it is removed while both are locked, before it becomes obsolete. The list's first chunk is
+/// never removed.
 pub trait Index<F: ChunkForm>: Send + Sync + Sized + 'static {
     /// How large chunks are.
     type Size: Size;
 
-    /// Whether it has a place for each chunk; otherwise walks go on from chunk to chunk.
+    /// Whether the index has an entry for each chunk; otherwise walks also step from chunk to chunk.
     const WHOLE: bool;
 
-    /// An index that leads to one chunk.
+    /// Makes an index with one chunk.
     fn new(first: *mut Chunk<Self::Size>) -> Self;
 
-    /// Walks to a chunk, and enters it. If `ahead` is not 0 it starts fetching all of the chunk and of that number of those that
-    /// follow, as far as it has their addresses.
+    /// Walks to a chunk, and enters it. If `ahead` is not 0, prefetches the whole chunk and the next `ahead` chunks, as
+    /// far as the index has their addresses.
     ///
     /// # Errors
     /// To be passed on.
@@ -44,28 +46,29 @@ pub trait Index<F: ChunkForm>: Send + Sync + Sized + 'static {
     /// Adds a chunk. The caller holds a guard, and the lock of the chunk to its left.
     fn add(&self, chunk: &Chunk<Self::Size>);
 
-    /// Takes a chunk out, if that can be done now. The caller holds a guard, and the locks of this chunk and of the one to its
-    /// left.
+    /// Removes a chunk, if that is possible now. Returns whether it did. The caller holds a guard, and the locks of
+    /// this chunk and of the one to its left.
     fn forget(&self, chunk: &Chunk<Self::Size>, waste: &mut Waste) -> bool;
 
-    /// Puts a chunk in the place of another with the same range. The caller holds a guard, and the locks of the old one and of
-    /// the one to its left.
+    /// Replaces a chunk by another one with the same range. The caller holds a guard, and the locks of the old one and
+    /// of the one to its left.
     fn replace(&self, old: &Chunk<Self::Size>, new: &Chunk<Self::Size>, waste: &mut Waste);
 
-    /// Tidies up after chunks near `key` were taken out. The caller holds a guard, and no lock.
+    /// Compacts the index after chunks near `key` were removed. The caller holds a guard, and no lock.
     fn compact(&self, key: F::Probe<'_>, waste: &mut Waste);
 
-    /// Shows up to `count` keys, ascending, that cut the chunks into about equal parts. The caller holds a guard.
+    /// Calls `show` with up to `count` keys, ascending, that divide the chunks into about equal parts. The caller holds
+    /// a guard.
     fn cut(&self, count: usize, show: impl FnMut(F::Probe<'_>));
 
-    /// Bytes that it takes, without its keys' boxes and what waits for readers.
+    /// Returns the bytes of the index, without its keys' boxes and without garbage.
     fn bytes(&self) -> usize;
 
-    /// Checks the index while no thread uses it, and shows the chunks that have a place in it, in order.
+    /// Checks the index while no thread uses it, and calls `each` with its chunks, in order.
     fn check(&self, each: impl FnMut(*const Chunk<Self::Size>));
 }
 
-/// Shows `count` of some keys, at equal distances.
+/// Calls `show` with `count` of some keys, at equal distances.
 pub(super) fn show_some<F: ChunkForm>(keys: &[u64], count: usize, show: &mut impl FnMut(F::Probe<'_>)) {
     let count = count.min(keys.len());
     for part in 1..=count {

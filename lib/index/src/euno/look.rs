@@ -1,14 +1,14 @@
-//! Reading a page's words, by whatever right the reader has: in a walk, in a change, at a version, or as its owner. Searches
-//! are written once, over these.
+//! Access to a page's words in four contexts: in a walk, in a change, at a version, or as the page's only writer.
+//! Searches are generic over the context.
 
 use super::form::ChunkForm;
 use archipelago_sync::region::{Again, Changing, Link, Page, Walk, Word};
 use archipelago_sync::version_lock::{Version, VersionLock};
 use core::cmp::Ordering;
 
-/// A right to read the present page's words.
+/// A context in which the present page's words can be read.
 pub(super) trait Look {
-    /// Reads one; unproven.
+    /// Reads a word; unproven.
     fn get(&self, word: &Word) -> u64;
 
     /// Proves what was read: see [`Walk::prove`].
@@ -18,7 +18,7 @@ pub(super) trait Look {
 /// In a walk.
 pub(super) struct Walking<'w, 'g, W>(&'w W, core::marker::PhantomData<&'g ()>);
 
-/// The right of a walk.
+/// Makes the context of a walk.
 #[inline(always)]
 pub(super) fn walking<'w, 'g, W: Walk<'g>>(walk: &'w W) -> Walking<'w, 'g, W> {
     Walking(walk, core::marker::PhantomData)
@@ -36,7 +36,7 @@ impl<'g, W: Walk<'g>> Look for Walking<'_, 'g, W> {
     }
 }
 
-/// In a change: what it reads belongs together.
+/// In a change, whose reads are consistent.
 pub(super) struct InChange<'c, C>(pub(super) &'c C);
 
 impl<C: Changing> Look for InChange<'_, C> {
@@ -51,7 +51,7 @@ impl<C: Changing> Look for InChange<'_, C> {
     }
 }
 
-/// As the one that alone changes the page: by its lock, or before others see it.
+/// As the only thread that may change the page: it holds the lock, or no other thread can access the page yet.
 pub(super) struct Alone;
 
 impl Look for Alone {
@@ -66,7 +66,7 @@ impl Look for Alone {
     }
 }
 
-/// A thread that alone changes a page may run a change on it by hand. A new version is the lock's business.
+/// The only thread that may change a page can run a change directly. The lock's release makes the new version.
 impl Changing for Alone {
     #[inline(always)]
     fn get(&self, word: &Word) -> u64 {
@@ -96,7 +96,7 @@ impl Changing for Alone {
     }
 }
 
-/// At a version of a page that changes under its lock only, never in a transaction.
+/// At a version of a page that changes only under its lock, never in a transaction.
 pub(super) struct AtVersion<'g>(pub(super) &'g VersionLock, pub(super) Version);
 
 impl Look for AtVersion<'_> {
@@ -111,13 +111,13 @@ impl Look for AtVersion<'_> {
     }
 }
 
-/// The result of a look by a right that always proves.
+/// Unwraps the result of a read in a context whose proofs never fail.
 #[inline(always)]
 pub(super) fn settled<T>(result: Result<T, Again>) -> T {
     result.unwrap_or_else(|Again| unreachable!("what is read alone needs no proof"))
 }
 
-/// How the key of a word that was read compares with `key`.
+/// Compares the key of a word that was read with `key`.
 #[inline(always)]
 pub(super) fn order<F: ChunkForm>(look: &impl Look, kept: u64, key: F::Probe<'_>) -> Result<Ordering, Again> {
     if F::BOXED {
@@ -127,8 +127,8 @@ pub(super) fn order<F: ChunkForm>(look: &impl Look, kept: u64, key: F::Probe<'_>
     Ok(F::compare(unsafe { F::kept(kept) }, key))
 }
 
-/// How many of the first `count` of some words, which ascend, are before: as `before` says of their order to `key`. There are no
-/// more than `1 << steps`, less one; the others may be anything that can be read.
+/// Returns how many of the first `count` words, which ascend, precede `key` in the sense of `before`. `count` is less
+/// than `1 << steps`; words beyond it may have any value.
 #[inline(always)]
 pub(super) fn rank<'p, F: ChunkForm>(
     look: &impl Look,
@@ -139,7 +139,7 @@ pub(super) fn rank<'p, F: ChunkForm>(
     before: impl Fn(Ordering) -> bool,
 ) -> Result<usize, Again> {
     let mut start = 0;
-    // Always as many steps: neither how many there are nor which half it is can a branch predictor know.
+    // The number of steps is constant, since a branch predictor can predict neither the count nor the direction.
     for step in (0..steps).rev() {
         let end = start + (1 << step);
         if F::BOXED && end > count {

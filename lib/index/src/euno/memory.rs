@@ -1,14 +1,14 @@
-//! Where chunks lie: in blocks of one size, on the NUMA node of the thread that makes them.
+//! The memory of chunks: blocks of one size, on the NUMA node of the thread that makes the chunk.
 //!
-//! So a large map lives in huge pages: a look-up whose address translation is not cached costs two misses instead of one. And
-//! no allocator adds to a chunk.
+//! So a large map is in huge pages, which saves misses of address translation in look-ups, and chunks have no allocator
+//! overhead.
 
 use archipelago_platform::memory::{BlockArena, Sparse};
 use archipelago_platform::topology::{NodeId, Topology};
 use core::alloc::Layout;
 use core::ptr::NonNull;
 
-/// The arenas of a map, one per node. Boxed, so that retired chunks can name theirs by address.
+/// The arenas of a map, one per node. Boxed, since retired chunks have the address of their arena.
 pub(super) struct Memory {
     topology: Topology,
     arenas: Box<[BlockArena]>,
@@ -35,7 +35,8 @@ impl Memory {
         self.arenas[home].alloc()
     }
 
-    /// Closes the sparse blocks of sparse arenas; how many chunks lie in closed ones. See [`BlockArena::close_sparse`].
+    /// Closes the sparse blocks of sparse arenas. Returns how many chunks are in closed blocks. See
+    /// [`BlockArena::close_sparse`].
     pub(super) fn close_sparse(&self, sparse: Sparse) -> usize {
         self.arenas.iter().map(|arena| arena.close_sparse(sparse)).sum()
     }

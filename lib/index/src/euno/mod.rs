@@ -1,25 +1,25 @@
-//! **Eunomia** (Wang et al., PPoPP'17; Zhang et al., TPDS'18): ordered maps that hold up where many threads write to few places.
+//! **Eunomia** (Wang et al., PPoPP'17; Zhang et al., TPDS'18): ordered maps for many threads that write to few places.
 //!
 //! ```text
 //!  index phase       walks down inner levels, which seldom change        -> chunk, version
 //!  operation phase   changes the chunk, if it still has that version
 //! ```
 //!
-//! Each phase is a short [region](archipelago_sync::region): walks go by versions, changes are hardware transactions where those work,
-//! and are done under version locks elsewhere.
-//! Most conflicts are in the second, so it has the means against them, per chunk and only while there are conflicts:
-//! new entries are *scattered* over parts with a lock and lines of their own, and threads that would abort each other wait at a
-//! *door*. [`EunoBTree`] has a B+tree's inner levels as its index, [`EunoSkipList`] towers; chunks are the same.
+//! Each phase is a short [region](archipelago_sync::region): walks validate versions; changes are hardware transactions
+//! where these work, and use version locks elsewhere. Most conflicts occur in the second phase, which has two means
+//! against them, for each chunk and only while conflicts occur: new entries are *scattered* over parts with their own
+//! locks and cache lines, and threads that would abort each other wait at a *door*. The index of [`EunoBTree`] is the
+//! inner levels of a B+tree, that of [`EunoSkipList`] is towers; both have the same chunks.
 //!
 //! | file | what it has |
 //! |---|---|
 //! | `chunk`, `form`, `memory` | the chunk, its parts, keys as words, where chunks lie |
 //! | `look` | reading pages: in walks, in changes, alone |
 //! | `find`, `change` | both phases, as regions |
-//! | `core`, `scan`, `structure` | operations, of which [`Map`] makes what users see |
-//! | `heat`, `door` | whether a chunk is contended, and what is done then |
+//! | `core`, `scan`, `structure` | operations, under the public interface of [`Map`] |
+//! | `heat`, `door` | detection of contended chunks, and waiting before them |
 //! | `reshape`, `held`, `waste` | splits, merges, scattering |
-//! | `index`, `tree`, `towers` | the seam to the index; the B+tree's inner levels; the skip list's towers |
+//! | `index`, `tree`, `towers` | the interface of indexes; the B+tree's inner levels; the skip list's towers |
 //! | `size` | how large pages are: the maps' own, and the paper's |
 //!
 //! What differs from the paper, and why: `docs/mechanisms/eunomia.md`.
@@ -49,7 +49,7 @@ use crate::map::{Map, Session as AnySession};
 use crate::structure::{Bytes, Kind, Structure as _, Word};
 use size::{Narrow, Size as _, Wide};
 
-/// For tests: how many entries make a chunk full.
+/// For tests: the number of entries of a full chunk.
 #[doc(hidden)]
 pub const SLOTS: usize = Wide::SLOTS;
 
@@ -57,23 +57,23 @@ pub const SLOTS: usize = Wide::SLOTS;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Contention {
-    /// Those that are contended, while they are. The default.
+    /// Contended chunks, while they are contended. The default.
     #[default]
     Adaptive,
-    /// All, always.
+    /// All chunks, always.
     Always,
-    /// None.
+    /// No chunks.
     Never,
 }
 
-/// For experiments: what walks are, where transactions work.
+/// For experiments: how walks run where transactions work.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Walks {
-    /// They take no lock and write nothing: what they read was so at the versions of its pages. The default.
+    /// Walks take no lock and write nothing, and validate the versions of pages. The default.
     #[default]
     ByVersions,
-    /// The paper's way.
+    /// Walks are transactions, as in the paper.
     InTransactions,
 }
 
@@ -105,8 +105,8 @@ impl Kind for Tree {
     const NAME: &'static str = "EunoBTree";
 }
 
-/// A concurrent ordered map: a B+tree over chunks that take contended writes. See the [module](self) for how it works, and
-/// [`Map`] for how to use it.
+/// A concurrent ordered map: a B+tree over chunks that tolerate contended writes. See the [module](self) for how it
+/// works, and [`Map`] for how to use it.
 ///
 /// Its operations are the methods of a [`Session`](crate::Session): `map.pin().insert(key, value)`, `map.pin().get(&key)`.
 ///
@@ -135,8 +135,8 @@ impl Kind for Skip {
     const NAME: &'static str = "EunoSkipList";
 }
 
-/// A concurrent ordered map: a skip list over the same chunks as [`EunoBTree`]'s. An inner level is never split or merged, so
-/// maps that grow and shrink all the time change less; a look-up takes more steps.
+/// A concurrent ordered map: a skip list over the same chunks as [`EunoBTree`]'s. Inner levels are never split or
+/// merged, so maps that grow and shrink all the time change less; but a look-up takes more steps.
 ///
 /// Its operations are the methods of a [`Session`](crate::Session): `map.pin().insert(key, value)`, `map.pin().get(&key)`.
 ///
@@ -189,7 +189,7 @@ pub type Range<'m, K, V> = crate::map::Range<'m, Tree, K, V>;
 pub type Builder<K, V> = crate::map::Builder<Tree, K, V>;
 
 impl<K: Key, V: Send + Sync + 'static> EunoBTree<K, V> {
-    /// For tests, while no other thread uses the map: bytes that contention has added to it.
+    /// For tests, while no other thread uses the map: bytes of all scatters.
     #[doc(hidden)]
     pub fn contention_bytes(&self) -> usize {
         self.core().hooks().contention_bytes()
@@ -220,19 +220,19 @@ impl Eunomia for NarrowTree {}
 impl Eunomia for NarrowSkip {}
 
 impl<S: Eunomia, K: Key, V: Send + Sync + 'static> crate::map::Builder<S, K, V> {
-    /// When chunks are scattered. Default: those that are contended, while they are.
+    /// Sets when chunks are scattered. The default is [`Contention::Adaptive`].
     pub fn contention(mut self, contention: Contention) -> Self {
         self.config.contention = contention;
         self
     }
 
-    /// Whether to use hardware transactions where they work. Default: yes.
+    /// Sets whether to use hardware transactions where they work. The default is yes.
     pub fn transactions(mut self, wanted: bool) -> Self {
         self.config.transactions = wanted;
         self
     }
 
-    /// For experiments: what walks are, where transactions work.
+    /// For experiments: how walks run where transactions work.
     #[doc(hidden)]
     pub fn walks(mut self, walks: Walks) -> Self {
         self.config.walks = walks;

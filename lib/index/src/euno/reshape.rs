@@ -1,19 +1,20 @@
-//! What moves entries: emptying parts into their chunk, splits, merges, scattering. All of it under chunks' locks, taken by
-//! hand, so that each makes a new version in every back end.
+//! Operations that move entries: emptying parts into their chunk, splits, merges, scattering. All lock chunks
+//! explicitly, so each makes a new version in every back end.
 //!
 //! | from | to | when |
 //! |---|---|---|
 //! | quiet | scattered | writes are refused too often ([`heat`](super::heat)) |
 //! | scattered | quiet | its parts were emptied often enough |
 //! | scattered, a part full | scattered, parts empty | all entries are sorted into the reserve, if that leaves room |
-//! | full | less full, and another chunk instead of the next, or two | otherwise, if the next chunk's lock is free |
-//! | full | two chunks | otherwise. The new one is to the right; it gets the upper half, or, if keys come in ascending order, what does not fit |
-//! | few entries | gone | the chunk to its left takes them over; readers that are in it find that its version is gone |
+//! | full | less full, and one or two new chunks instead of the next one | otherwise, if the next chunk's lock is free |
+//! | full | two chunks | otherwise. The new one is to the right; it gets the upper half, or, if keys arrive in ascending order, only the entries that do not fit |
+//! | few entries | removed | the chunk to its left takes the entries over; readers in the chunk find it obsolete |
 //!
-//! A split makes the new chunk, shortens the old one, adds the new one to the index, and then unlocks the old one: whoever
-//! comes by the index before that, for a key that has moved, waits at the old chunk, and then finds that the way to it has
-//! changed. A merge locks both chunks, takes the right one out of the index, moves its entries, makes it obsolete, and retires
-//! it. The way into a chunk is proven at the moment of its arrival (`Walk::follow`), so none leads into one that is gone.
+//! A split makes the new chunk, shortens the old one, adds the new one to the index, and then unlocks the old one. A
+//! thread that reaches the old chunk by the index before that, for a key that has moved, waits at the old chunk, and
+//! then finds that its path has changed. A merge locks both chunks, removes the right one from the index, moves its
+//! entries, makes it obsolete, and retires it. A walk proves its path when it enters a chunk (`Walk::follow`), so no
+//! walk enters a removed chunk.
 
 use super::Contention;
 use super::chunk::{Chunk, Gathered, Scatter};
@@ -30,13 +31,13 @@ use archipelago_sync::rcu::Guard;
 use archipelago_sync::version_lock::Version;
 
 impl<F: ChunkForm, I: Index<F>> Core<F, I> {
-    /// A chunk that was emptied of its parts is not split if it has no more entries.
+    /// A chunk with at most this many entries, after its parts were emptied into it, is not split.
     const FILL: usize = I::Size::SLOTS * 3 / 4;
-    /// Two chunks that have more together become three.
+    /// Two chunks with more entries together become three.
     const SPREAD: usize = I::Size::SLOTS * 7 / 4;
-    /// Room that a chunk keeps for keys that come nearly in order.
+    /// Free slots that a chunk keeps for keys that arrive nearly in order.
     const LATE: usize = I::Size::SLOTS / 16;
-    /// Chunks that have no more together are merged.
+    /// Two chunks with at most this many entries together are merged.
     const FIT: usize = I::Size::SLOTS / 2;
 
     /// Makes room for `key` in a chunk that still has this version.
@@ -55,7 +56,7 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
             self.split(chunk, &all, key);
         }
         drop(held);
-        // SAFETY: taken out above.
+        // SAFETY: removed above.
         unsafe { waste.retire::<F>(guard, &self.memory) };
     }
 
@@ -83,10 +84,10 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
                     chunk.fill::<F>(&all);
                 }
             }
-            // SAFETY: under the guard; what follows a chunk that has just gone was in the list when it went.
+            // SAFETY: under the guard; the next chunk of a removed chunk was in the list at the removal.
             at = unsafe { chunk.next.load().as_ref() };
         }
-        // SAFETY: taken out above.
+        // SAFETY: removed above.
         unsafe { waste.retire::<F>(guard, &self.memory) };
     }
 
@@ -105,7 +106,7 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         self.tally.add(Growth { bytes: Scatter::<I::Size>::bytes() as isize, ..Growth::default() });
     }
 
-    /// Takes the scatter of a locked chunk, whose entries have been gathered.
+    /// Removes the scatter of a locked chunk, whose entries have been gathered.
     fn join(&self, chunk: &Chunk<I::Size>, waste: &mut Waste) {
         // SAFETY: null, or the scatter of a chunk that is locked.
         if let Some(scatter) = unsafe { chunk.scatter.load().as_ref() } {
@@ -116,11 +117,12 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         }
     }
 
-    /// Spreads the entries of a locked chunk and of the one after it over these two, if that one has room, or else over three:
-    /// so chunks that fill at the same pace are never all half empty at the same time. Whether it could.
+    /// Distributes the entries of a locked chunk and of the next one over these two, if the next one has room, or else
+    /// over three chunks. So chunks that fill at the same pace are never all half empty at the same time. Returns
+    /// whether it could.
     ///
-    /// The chunk after is replaced, since no chunk's range begins elsewhere than it did. Between its leaving the index and its
-    /// followers' coming there, who looks for its keys waits at the locked chunk.
+    /// The next chunk is replaced, since a chunk's lower bound never changes. After it has been removed from the index,
+    /// and before its successors are added, threads that search for its keys wait at the locked chunk.
     fn spread(&self, chunk: &Chunk<I::Size>, all: &Gathered, key: F::Probe<'_>, waste: &mut Waste) -> bool {
         // SAFETY: a locked chunk's neighbour does not become obsolete, so it is not retired; under the caller's guard.
         let Some(right) = (unsafe { chunk.next.load().as_ref() }) else { return false };
@@ -153,7 +155,7 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         }
         chunk.fill::<F>(first);
         chunk.high.set(high);
-        // SAFETY: a chunk; it goes by RCU when nothing leads to it.
+        // SAFETY: a chunk, which is freed by RCU after it was unlinked.
         unsafe { chunk.next.publish(next) };
         point(crate::points::CHUNK_SPLIT);
         for new in added {
@@ -171,8 +173,8 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         let pairs = &all.pairs;
         // SAFETY: keys of a chunk that is locked.
         let kept = |at: usize| unsafe { F::kept(pairs[at].0) };
-        // Keys that come in ascending order leave this chunk full, and go on in the next: but for some room, if several threads
-        // bring them, of which one may be late.
+        // If keys arrive in ascending order, this chunk stays full and the next one gets the new keys. Some slots stay
+        // free in case several threads insert and one is late.
         let last = pairs.len() - 1;
         let rising = F::compare(kept(last), key).is_lt();
         let middle = match all.in_order {
@@ -182,7 +184,7 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         };
         let separator = match pairs.get(middle) {
             Some(_) => F::keep(kept(middle)),
-            // All that comes from now on, and not just this key and what is above it.
+            // The new chunk's range contains all later keys, not only this key and those above it.
             None => F::just_above(kept(last)).map_or_else(|| F::keep(key), |above| F::keep(F::probe(&above))),
         };
         let right = Chunk::new(&self.memory, separator, chunk.high.load(), chunk.next.load());
@@ -192,15 +194,15 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         self.share_scatter(chunk, right, rising);
         chunk.fill::<F>(&pairs[..middle]);
         chunk.high.set(F::keep(right.low::<F>()));
-        // SAFETY: a chunk; it goes by RCU when nothing leads to it.
+        // SAFETY: a chunk, which is freed by RCU after it was unlinked.
         unsafe { chunk.next.publish(core::ptr::from_ref(right).cast_mut()) };
         point(crate::points::CHUNK_SPLIT);
         self.index.add(right);
         self.tally.add(Growth::default().node(0));
     }
 
-    /// Lets the right half of a split be as contended as the left one was. If keys rise, the right one will be, and the left
-    /// one no longer.
+    /// Makes the right half of a split as contended as the left one was. If keys ascend, the right one will be
+    /// contended, and the left one no longer.
     fn share_scatter(&self, chunk: &Chunk<I::Size>, right: &Chunk<I::Size>, rising: bool) {
         if !chunk.is_scattered(&Alone) {
             return;
@@ -208,7 +210,7 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         if rising && self.config.contention == Contention::Adaptive {
             right.set_scatter(chunk.scatter.load());
             chunk.set_scatter(core::ptr::null_mut());
-            // Its entries were gathered.
+            // The parts' entries were gathered.
             right.parts().iter().for_each(super::chunk::Part::empty);
             right.heat.inherit(&chunk.heat);
             chunk.heat.reset();
@@ -227,7 +229,7 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         if merged {
             self.index.compact(chunk.low::<F>(), &mut waste);
         }
-        // SAFETY: taken out above.
+        // SAFETY: removed above.
         unsafe { waste.retire::<F>(guard, &self.memory) };
         if merged {
             self.sweep_in_passing(guard);
@@ -239,8 +241,9 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
             && Held::wait(chunk).is_some_and(|mut left| self.take_over_next(&mut left, Self::FIT, waste))
     }
 
-    /// Whether a chunk and the next one seem to fit into one. Unproven; but locks that are taken for nothing stop all threads that
-    /// are at the chunk, and keys that come and go in it would have them taken again and again. The caller holds a guard.
+    /// Returns whether a chunk and the next one seem to fit into one; unproven. The check avoids locks for nothing,
+    /// which would stop all threads at the chunk each time that a key is inserted and removed. The caller holds a
+    /// guard.
     fn seems_to_fit(chunk: &Chunk<I::Size>) -> bool {
         // SAFETY: a chunk is retired after it has left the list, and under the guard.
         let next = unsafe { chunk.next.load().as_ref() };
@@ -260,7 +263,8 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         core::ptr::eq(left.next.load(), chunk) && self.take_over_next(&mut left, Self::FIT, waste)
     }
 
-    /// Merges the chunk after a locked one into it, if the two have no more than `most` entries and its lock is free.
+    /// Merges the chunk after a locked one into the locked one, if the two have at most `most` entries and the lock of
+    /// the former is free.
     pub(super) fn take_over_next(&self, left: &mut Held<'_, Chunk<I::Size>>, most: usize, waste: &mut Waste) -> bool {
         // SAFETY: a locked chunk's neighbour does not become obsolete, so it is not retired; under the caller's guard.
         let Some(right) = (unsafe { left.next.load().as_ref() }) else { return false };

@@ -1,7 +1,7 @@
 //! Walks over entries, and the ends of the map.
 //!
-//! A scan copies a chunk, which is proven as a whole, shows the copy, and goes on at the *key* where the chunk's range ended, by
-//! the index: so splits and merges between two chunks neither hide an entry nor show one twice.
+//! A scan copies a chunk, proves the whole copy, shows its entries, and continues, by the index, at the *key* at which
+//! the chunk's range ended. So splits and merges in between neither hide an entry nor show one twice.
 
 use super::change::{Removed, take_out};
 use super::chunk::{Chunk, sort};
@@ -18,9 +18,9 @@ use archipelago_sync::rcu::Guard;
 use core::cell::Cell;
 use core::cmp::Ordering;
 
-/// A scan starts fetching this number of chunks at a time, at most.
+/// The most chunks that a scan prefetches at a time.
 const AHEAD: usize = 4;
-/// A chunk with no more entries that are not in order is left so.
+/// A chunk with at most this many entries outside the reserve is not sorted.
 const LOOSE: usize = 4;
 
 /// Which chunk to copy. See [`Copying`].
@@ -50,8 +50,9 @@ impl Page {
         self.0[..len].partition_point(|pair| before(F::compare(unsafe { F::kept(pair.0) }, key)))
     }
 
-    /// Leaves one of entries with the same key among the first `len`, which ascend: a key that was taken out of its chunk's own slots
-    /// and put into a part meanwhile is in both copies. How many are left.
+    /// Removes duplicates of keys among the first `len` entries, which ascend: a key that was removed from its chunk's
+    /// own slots and inserted into a part during the copy may have been copied twice. Returns how many entries are
+    /// left.
     fn once<F: ChunkForm>(&mut self, len: usize) -> usize {
         let mut left = len.min(1);
         for at in 1..len {
@@ -65,7 +66,7 @@ impl Page {
         left
     }
 
-    /// Starts fetching what the words of some entries lead to, if they will be followed.
+    /// Prefetches the memory to which the words of some entries lead, if they will be followed.
     fn fetch(&self, entries: core::ops::Range<usize>, words: Words) {
         if words == Words::Followed {
             let fetch = |pair: &(u64, u64)| hint::prefetch_read(core::ptr::without_provenance::<u8>(pair.1 as usize));
@@ -75,7 +76,7 @@ impl Page {
 }
 
 impl<F: ChunkForm, I: Index<F>> Core<F, I> {
-    /// Entries of a chunk, about, that is not the first of a scan.
+    /// About the number of entries of a chunk, for all chunks of a scan except the first.
     const SCANNED: usize = I::Size::SLOTS * 2 / 3;
 
     /// Copies a chunk, in order.
@@ -94,7 +95,7 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         if copied.scattered {
             copied.len = page.once::<F>(copied.len);
         }
-        // A few that came since cost each scan less than it costs to sort them in.
+        // A few entries outside the reserve cost each scan less than sorting them costs.
         if copied.run + LOOSE < copied.len && !copied.scattered {
             self.tidy(copied.chunk, copied.version);
         }
@@ -111,13 +112,13 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         mut visit: impl FnMut(F::Probe<'_>, u64) -> bool,
     ) -> usize {
         let (mut page, mut seen) = (Page::new(), 0);
-        // Without a limit the caller ends the scan, maybe soon: so fetch little first.
+        // Without a limit the caller may end the scan soon, so only little is prefetched at first.
         let mut ahead = if limit == usize::MAX { 1 } else { AHEAD };
         let (mut fetched, mut next) = (0, None::<(&Chunk<I::Size>, u64)>);
         while seen < limit {
             // SAFETY: a bound that was proven under this guard.
             let at = next.map_or(from, |(_, high)| unsafe { F::kept(high) });
-            // By the index now and then, which knows the addresses of many chunks.
+            // Every few chunks the scan uses the index, which has the addresses of many chunks to prefetch.
             let near = next.map(|(chunk, _)| chunk).filter(|_| fetched > 0 || !I::WHOLE);
             if near.is_none() {
                 fetched = ahead.min((limit - seen).div_ceil(Self::SCANNED));
@@ -125,7 +126,7 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
             }
             let which = Which { aim: Aim::At(at), near, ahead: fetched };
             let copied = self.copy(guard, which, limit - seen, &mut page);
-            // A chunk that has gone since was taken over by one that begins before.
+            // A chunk that was removed since was merged into one that begins before it.
             let begins_there = near.is_some_and(|near| core::ptr::eq(near, copied.chunk));
             let first = if begins_there { 0 } else { page.rank::<F>(copied.len, at, Ordering::is_lt) };
             page.fetch(first..copied.len.min(first.saturating_add(limit - seen)), words);
@@ -156,7 +157,7 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         let (mut page, mut seen) = (Page::new(), 0);
         let mut before: Option<&Chunk<I::Size>> = None;
         while seen < limit {
-            // SAFETY: a chunk's bound goes when the chunk does, after our guard.
+            // SAFETY: a chunk's bound is freed with the chunk, after this guard.
             let bound = before.map(|chunk| unsafe { F::kept(chunk.low_word()) }).or(bound);
             // Nothing is below the least key.
             if bound.is_some_and(|bound| F::just_below(bound).is_none()) {
@@ -177,9 +178,10 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         seen
     }
 
-    /// Takes the outermost entry out, if there is any: `found` receives it when no lock is held any more.
+    /// Removes the outermost entry, if the map has any. `found` is called with it after all locks are released.
     ///
-    /// Linearizable: the entry is taken while its chunk and all between it and that end of the map are locked, and empty.
+    /// Linearizable: the entry is removed while its chunk, and all chunks between it and that end of the map, which are
+    /// empty, are locked.
     pub(super) fn take_outermost<R>(
         &self,
         guard: &Guard<'_>,
@@ -242,8 +244,8 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
     }
 }
 
-/// What was taken from a locked chunk, if there was anything.
+/// What was removed from a locked chunk, if it had an entry.
 type Taken<'g, S> = Option<(&'g Chunk<S>, Removed)>;
 
-/// Another thread is at it: try again.
+/// Another thread has a lock: try again.
 struct Busy;

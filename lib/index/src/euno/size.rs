@@ -1,4 +1,4 @@
-//! How many entries and separators pages have. Maps have [`Wide`] pages; the paper's are [`Narrow`], for experiments.
+//! The sizes of pages. Maps have [`Wide`] pages; [`Narrow`] pages are the paper's, for experiments.
 
 use archipelago_sync::region::Word;
 
@@ -18,17 +18,17 @@ impl Entry {
     }
 }
 
-/// The arrays that pages consist of. Known at compile time, so that each size has code of its own.
+/// The arrays of which pages consist. The size is a compile-time parameter, so that each size has its own code.
 pub trait Size: Copy + Send + Sync + 'static {
-    /// Of a chunk: a byte for each entry, and one more.
+    /// A chunk's tags: a byte for each entry, and one more.
     type Tags: Array<Word>;
-    /// Of a chunk.
+    /// A chunk's entries.
     type Entries: Array<Entry>;
-    /// Of a part.
+    /// A part's entries.
     type PartEntries: Array<Entry>;
-    /// Of an inner node: two more than separators.
+    /// An inner node's words: two more than separators.
     type Words: Array<Word>;
-    /// Of an inner node: one more than separators.
+    /// An inner node's children: one more than separators.
     type Children<T: Send + Sync>: Array<T>;
 
     /// Entries of a chunk's own.
@@ -37,7 +37,7 @@ pub trait Size: Copy + Send + Sync + 'static {
     const PART_SLOTS: usize = <Self::PartEntries as Array<Entry>>::LEN;
     /// Entries of a scattered chunk.
     const MOST: usize = Self::SLOTS + PARTS * Self::PART_SLOTS;
-    /// The word of tags whose last byte is none.
+    /// The index of the word of tags whose last byte is not a tag.
     const LAST_TAGS: usize = <Self::Tags as Array<Word>>::LEN - 1;
     /// Separators of an inner node.
     const KEYS: usize = <Self::Words as Array<Word>>::LEN - 2;
@@ -48,7 +48,7 @@ pub trait Array<T>: AsRef<[T]> + Send + Sync {
     /// Its length.
     const LEN: usize;
 
-    /// An array of what is made for each place.
+    /// Makes an array, calling `make` for each place.
     fn of(make: impl FnMut(usize) -> T) -> Self;
 }
 
@@ -74,7 +74,7 @@ impl Size for Wide {
     type Tags = [Word; 14];
     type Entries = [Entry; 111];
     type PartEntries = [Entry; 7];
-    /// As many words as a search in six steps tells apart.
+    /// As many words as a search in six steps can distinguish.
     type Words = [Word; 64];
     type Children<T: Send + Sync> = [T; 63];
 }
@@ -91,8 +91,8 @@ impl Size for Narrow {
     type Children<T: Send + Sync> = [T; 17];
 }
 
-/// Whether a chunk's slots have a bit of a mask each and one is left, its tags a byte each and one is left; halves of what a
-/// split has fit into chunks; and copies of a chunk have room.
+/// Returns whether a mask has a bit for each of a chunk's slots and one more, the words of tags have a byte for each
+/// slot and one more, the halves of a split fit into chunks, and the buffers for copies are large enough.
 const fn fits<S: Size>() -> bool {
     let masks = S::SLOTS < 128 && S::SLOTS < 8 * (S::LAST_TAGS + 1);
     let halves = S::MOST.div_ceil(2) <= S::SLOTS;

@@ -1,4 +1,4 @@
-//! Chunks and an index as a [`Structure`]: what they supply to the face of all maps.
+//! Chunks and an index as a [`Structure`], the interface that maps use.
 
 use super::Config;
 use super::chunk::{Chunk, Slots};
@@ -16,7 +16,7 @@ use archipelago_sync::version_lock::Look;
 use core::any::Any;
 use core::ptr::NonNull;
 
-/// What tests see and do of Eunomia's chunks under either index, of either form.
+/// Methods for tests of Eunomia's chunks with either index, of either form.
 pub trait Hooks {
     /// Bytes of scatters, for a caller that has the map to itself.
     fn contention_bytes(&self) -> usize;
@@ -116,7 +116,7 @@ impl<F: ChunkForm, I: Index<F>> Structure<F> for Core<F, I> {
     }
 
     fn split_points(&self, (): (), guard: &Guard<'_>, count: usize, mut show: impl FnMut(F::Probe<'_>)) {
-        // A chunk's lower bound need not be a key, as the first entry above it is.
+        // A chunk's lower bound may not be a key, but the first entry at or above it is.
         self.index.cut(count, |bound| _ = self.ceiling((), guard, bound, |key, _| show(key)));
     }
 
@@ -130,7 +130,7 @@ impl<F: ChunkForm, I: Index<F>> Structure<F> for Core<F, I> {
         let layers = self.index.bytes();
         // Each chunk has two bounds and a separator in boxes of their own, about as long as its keys.
         let bounds = if F::BOXED { 3 * chunks * outside / self.tally.entries().max(1) } else { 0 };
-        // What waits for readers is counted as garbage.
+        // Retired chunks count as garbage.
         let retired = self.memory.chunks().saturating_sub(chunks) * size_of::<Chunk<I::Size>>();
         let bytes = self.memory.bytes().saturating_sub(retired) + layers + outside + bounds;
         Held { bytes, pages: self.memory.chunks(), room: chunks * I::Size::SLOTS, layers }
@@ -160,14 +160,14 @@ impl<F: ChunkForm, I: Index<F>> Structure<F> for Core<F, I> {
         self.domain.stop_tending();
         let mut skip = false;
         self.for_each_chunk(|chunk| {
-            // Locked by a thread that this process has not got, being a child: it may have been moving entries from the
-            // next chunk to this one. They leak.
+            // The chunk is locked by a thread that does not exist in this process, which is a child. The thread may
+            // have been moving entries from the next chunk to this one, so the entries leak.
             let locked = matches!(chunk.lock().look(), Look::Locked);
             if core::mem::replace(&mut skip, locked) || locked {
                 return;
             }
             for (key, word) in chunk.gather::<F>().pairs {
-                // SAFETY: no other thread uses the map, so the entry is ours.
+                // SAFETY: no other thread uses the map, so this thread owns the entry.
                 unsafe { F::discard(key) };
                 each(word);
             }
@@ -207,7 +207,7 @@ impl<F: ChunkForm, I: Index<F>> Structure<F> for Core<F, I> {
 }
 
 impl<F: ChunkForm, I: Index<F>> Core<F, I> {
-    /// Calls `each` with every chunk, for a caller that has the map to itself.
+    /// Calls `each` with every chunk, while no other thread uses the map.
     fn for_each_chunk<'s>(&'s self, mut each: impl FnMut(&'s Chunk<I::Size>)) {
         let mut at = Some(self.first());
         while let Some(chunk) = at {
@@ -222,7 +222,7 @@ impl<F: ChunkForm, I: Index<F>> Drop for Core<F, I> {
     fn drop(&mut self) {
         let mut at = core::ptr::from_ref(self.first()).cast_mut();
         while !at.is_null() {
-            // SAFETY: the map is the caller's alone.
+            // SAFETY: no other thread uses the map.
             let chunk = unsafe { &*at };
             let next = chunk.next.load();
             let ours = matches!(chunk.lock().look(), Look::Free(_));

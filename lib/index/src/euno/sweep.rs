@@ -1,12 +1,14 @@
-//! Chunks that come together again after entries have been removed all over a map.
+//! Sweeping: compacting chunks after removals all over a map.
 //!
-//! Chunks lie in blocks of up to 2 MiB, and one chunk keeps a block: when most chunks have been merged away, the few that are left
-//! lie in nearly as many blocks as before. A walk along the list replaces each chunk in a block that is mostly free
-//! ([`BlockArena::close_sparse`](archipelago_platform::memory::BlockArena::close_sparse)) by one elsewhere; and a thorough one
-//! merges neighbours that fit well into one chunk, though neither is so empty that its removals had asked for that.
+//! Chunks are allocated in blocks of up to 2 MiB, and a block is freed only when it has no chunk. So after most chunks
+//! have been merged, the remaining chunks occupy nearly as many blocks as before. A walk along the list moves each
+//! chunk out of blocks that are mostly free
+//! ([`BlockArena::close_sparse`](archipelago_platform::memory::BlockArena::close_sparse)). A thorough walk also merges
+//! neighbours that fit well into one chunk, although neither is underfull.
 //!
-//! `settle` walks until there is no more to do. Without it, each merge takes the walk under way [`STEPS`] further, or
-//! begins one if half of the memory is free: as long as chunks go, walks come to their end, and a merge costs no more.
+//! `settle` repeats walks until nothing is left to do. Without it, each merge advances the current walk by [`STEPS`]
+//! chunks, or begins a walk if half of the memory is free. So walks proceed as long as chunks are merged, at a bounded
+//! cost for each merge.
 
 use super::chunk::{Chunk, Scatter};
 use super::core::Core;
@@ -23,33 +25,33 @@ use archipelago_sync::backoff::Backoff;
 use archipelago_sync::rcu::Guard;
 use core::ptr::NonNull;
 
-/// Chunks looked at by each merge,
+/// How many chunks each merge examines,
 const STEPS: usize = 8;
 
-/// and under one guard.
+/// and how many are examined under one guard.
 const BATCH: usize = 256;
 
-/// `settle` makes no more walks.
+/// The most walks of one `settle`.
 const MOST_WALKS: usize = 6;
 
 impl<F: ChunkForm, I: Index<F>> Core<F, I> {
-    /// A walk merges chunks that have no more together.
+    /// A walk merges two chunks with at most this many entries together.
     const MOST: usize = I::Size::SLOTS * WELL.0 / WELL.1;
 
     /// After a merge: see the module's text. The caller holds no lock.
     pub(super) fn sweep_in_passing(&self, guard: &Guard<'_>) {
-        // A thread that finds it held goes on: it may be this one, in a destructor.
+        // If the lock is held, the thread skips the sweep: the holder may be this thread, in a destructor.
         let Ok(mut at) = self.sweeping.try_lock() else { return };
         let begin = || (self.memory.close_sparse(Sparse::Half) > 0).then(F::least);
         let Some(from) = at.take().or_else(begin) else { return };
         *at = guard.hold_back(|| self.sweep_some(guard, from, STEPS, false));
     }
 
-    /// Merges and moves chunks while there is something to gain, and frees what no reader can be using.
+    /// Merges and moves chunks while this frees memory, and frees chunks that no reader can be using.
     pub(super) fn sweep(&self) {
         self.reclaim();
-        // A walk that merges is followed by another as long as that makes much less of the chunks, and by one that moves what
-        // the merges have left alone in its block.
+        // Walks that merge are repeated while they reduce the number of chunks considerably. Then one walk moves chunks
+        // that the merges have left alone in their blocks.
         let mut merge = self.is_due();
         for _ in 0..MOST_WALKS {
             if self.memory.close_sparse(Sparse::Third) == 0 && !merge {
@@ -94,11 +96,11 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
     }
 
     fn reclaim(&self) {
-        // An attempt moves the epoch by one; what was retired last is free after three moves.
+        // Each attempt advances the epoch by one, and the last retired chunks are freed after three advances.
         (0..4).for_each(|_| self.domain.collect());
     }
 
-    /// Looks at a number of chunks. Returns where to go on.
+    /// Examines a number of chunks. Returns where to continue.
     fn sweep_some(&self, guard: &Guard<'_>, from: F::Owned, chunks: usize, merge: bool) -> Option<F::Owned> {
         let mut at = from;
         for _ in 0..chunks {
@@ -107,11 +109,12 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         Some(at)
     }
 
-    /// Merges the chunks after that of `key` into it, or moves the next one. Where the next one begins.
+    /// Merges the chunks after that of `key` into it, or moves the next one. Returns where the next one begins.
     fn sweep_after(&self, guard: &Guard<'_>, key: F::Probe<'_>, merge: bool) -> Option<F::Owned> {
         let (mut waste, backoff) = (Waste::default(), Backoff::new());
         if merge {
-            // The first chunk below an inner node is merged into no other: so nodes that have few are merged first.
+            // The first chunk below an inner node is never merged into another chunk, so nodes with few children are
+            // merged first.
             self.index.compact(key, &mut waste);
         }
         let mut left = loop {
@@ -131,9 +134,9 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         next
     }
 
-    /// Replaces the chunk after a locked one by another with the same range and entries, if it lies in a closed block and its
-    /// lock is free. Between the change of the link and that of the index, and after, a thread that comes to the old chunk
-    /// finds it locked, and then gone.
+    /// Replaces the chunk after a locked one by another with the same range and entries, if it is in a closed block and
+    /// its lock is free. From the change of the link on, a thread that reaches the old chunk finds it locked, and then
+    /// obsolete.
     fn move_next(&self, left: &mut Held<'_, Chunk<I::Size>>, waste: &mut Waste) {
         // SAFETY: a locked chunk's neighbour does not become obsolete, so it is not retired; under the caller's guard.
         let Some(right) = (unsafe { left.next.load().as_ref() }) else { return };

@@ -1,16 +1,17 @@
 //! Towers over chunks: the index phase of [`EunoSkipList`](super::EunoSkipList).
 //!
-//! Every other chunk has a tower, of random height. A tower has, for each of its levels, a link to the next tower that is as
-//! high, and that one's key beside the link: so a walk knows without a look at the next tower whether to go there. The lowest
-//! tower on the left leads to its chunk, and from there the walk goes right, chunk by chunk.
+//! Every other chunk has a tower, of random height. A tower has, for each of its levels, a link to the next tower on
+//! that level, and next to the link this tower's key. So a walk decides whether to follow the link without reading the
+//! next tower. The last tower of the walk leads to its chunk, and from there the walk proceeds to the right, chunk by
+//! chunk.
 //!
 //! # Invariants
-//! 1. Each level's towers are in ascending order of keys, and those of a level are among those of the level below.
+//! 1. Each level's towers are in ascending order of keys, and every tower of a level is also on the level below.
 //! 2. A tower's key is its chunk's `low`. The chunk is in the list as long as the tower is in level 0.
-//! 3. Towers change under their locks only, never in transactions, so they may be read at versions in all back ends.
+//! 3. Towers change only under their locks, never in transactions, so they may be read at versions in all back ends.
 //!
-//! A tower comes and goes while the towers before it, on all of its levels, are locked at the versions at which they were found:
-//! from the right to the left. Threads that hold towers wait for towers to the left of them, and for nothing else.
+//! A tower is linked and unlinked while the towers before it, on all of its levels, are locked at the versions at which
+//! they were found, from the right to the left. Threads that hold towers wait only for towers to the left of them.
 
 use super::chunk::Chunk;
 use super::form::ChunkForm;
@@ -28,10 +29,10 @@ use archipelago_sync::version_lock::{Version, VersionLock};
 use core::alloc::Layout;
 use core::marker::PhantomData;
 
-/// Levels. One tower in four goes on to the next.
+/// Levels. One tower in four also has the next level.
 const LEVELS: usize = 10;
 
-/// A link and the key of what it leads to.
+/// A link, and the key of its target.
 struct Next<S: Size> {
     key: Word,
     to: Link<Tower<S>>,
@@ -78,14 +79,14 @@ impl<S: Size> Tower<S> {
         self.levels.load() as usize
     }
 
-    /// Whether what is aimed at is at the next tower of a level, or right of it.
+    /// Returns whether the goal is at or right of the next tower of a level.
     #[inline(always)]
     fn goes_on<F: ChunkForm>(&self, look: &impl Look, level: usize, aim: Aim<F::Probe<'_>>) -> Result<bool, Again> {
         let Next { key, to } = &self.next[level];
         Ok(!to.load().is_null() && reaches::<F>(look, look.get(key), aim)?)
     }
 
-    /// For the one that alone changes it.
+    /// For the only thread that may change the tower.
     fn set(&self, level: usize, key: u64, to: *mut Self) {
         self.next[level].key.set(key);
         // SAFETY: null, or a tower: retired by RCU when no tower leads to it.
@@ -93,7 +94,7 @@ impl<S: Size> Tower<S> {
     }
 }
 
-/// Whether what is aimed at is right of this bound.
+/// Returns whether the goal is right of this bound.
 #[inline(always)]
 fn reaches<F: ChunkForm>(look: &impl Look, bound: u64, aim: Aim<F::Probe<'_>>) -> Result<bool, Again> {
     Ok(match aim {
@@ -106,18 +107,19 @@ fn reaches<F: ChunkForm>(look: &impl Look, bound: u64, aim: Aim<F::Probe<'_>>) -
 /// The towers.
 pub struct Towers<F: ChunkForm, S: Size> {
     head: Box<Tower<S>>,
-    /// What the next height is made of. Not on the line of the head, which all walks read.
+    /// The state of the random generator of heights. Not in the cache line of the head, which all walks read.
     random: CachePadded<AtomicU64>,
-    /// Beside the head.
+    /// The number of towers without the head.
     towers: CachePadded<AtomicUsize>,
     form: PhantomData<F>,
 }
 
-/// On each level the last tower before a key, at a version.
+/// The last tower before a key on each level, at a version.
 type Before<'g, S> = [(&'g Tower<S>, Version); LEVELS];
 
 impl<F: ChunkForm, S: Size> Towers<F, S> {
-    /// A height: 0 for every other chunk, and each level more for one in four of those that have the one below.
+    /// Returns a random height: 0 for every other chunk; of the towers with a level, one in four has the next level,
+    /// too.
     fn height(&self) -> usize {
         let mut bits = self.random.fetch_add(0x9E37_79B9_7F4A_7C15, Relaxed);
         bits = (bits ^ bits >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -126,7 +128,7 @@ impl<F: ChunkForm, S: Size> Towers<F, S> {
         if bits & 1 == 0 { 0 } else { (1 + (bits >> 1).trailing_zeros() as usize / 2).min(LEVELS) }
     }
 
-    /// The towers before `key`, which was each in its level at the version given. The caller holds a guard.
+    /// Returns the towers before `key`. Each was linked in its level at the returned version. The caller holds a guard.
     fn before(&self, key: F::Probe<'_>) -> Result<Before<'_, S>, Again> {
         let mut tower = &*self.head;
         let mut version = tower.lock.read_unlocked().ok_or(Again)?;
@@ -151,11 +153,11 @@ impl<F: ChunkForm, S: Size> Towers<F, S> {
         Ok(before)
     }
 
-    /// Locks what is before a tower on its lowest levels, each tower once.
+    /// Locks the towers before a tower on its levels, each once.
     fn lock<'g>(before: &Before<'g, S>, levels: usize) -> Result<Vec<Held<'g, Tower<S>>>, Again> {
         let mut held: Vec<Held<'g, Tower<S>>> = Vec::with_capacity(levels);
         for &(tower, version) in &before[..levels] {
-            // Going up, each is the same or one farther left.
+            // On each next level the tower is the same or farther left.
             if held.last().is_none_or(|last| !core::ptr::eq(last.page(), tower)) {
                 held.push(Held::wait_at(tower, version).ok_or(Again)?);
             }
@@ -165,7 +167,7 @@ impl<F: ChunkForm, S: Size> Towers<F, S> {
     }
 
     fn try_add(&self, tower: &Tower<S>) -> Result<(), Again> {
-        // SAFETY: a tower's key goes with the tower.
+        // SAFETY: a tower's key is freed with the tower.
         let before = self.before(unsafe { F::kept(tower.low.load()) })?;
         let _held = Self::lock(&before, tower.levels())?;
         for (level, (left, _)) in before.iter().enumerate().take(tower.levels()) {
@@ -228,7 +230,7 @@ impl<F: ChunkForm, S: Size> Index<F> for Towers<F, S> {
                 tower = walk.follow(&tower.next[level].to)?.ok_or(Again)?;
             }
         }
-        // Bounds and the list of chunks change under locks only.
+        // Bounds and the list of chunks change only under locks.
         let mut chunk = walk.pass(&tower.chunk)?.ok_or(Again)?;
         loop {
             let look = walking(walk);
@@ -246,7 +248,7 @@ impl<F: ChunkForm, S: Size> Index<F> for Towers<F, S> {
             return;
         }
         let tower = Tower::new(F::keep(chunk.low::<F>()), levels, core::ptr::from_ref(chunk).cast_mut());
-        // SAFETY: it goes by RCU when no tower leads to it.
+        // SAFETY: the tower is freed by RCU after it was unlinked.
         let tower = unsafe { &*Box::into_raw(tower) };
         let backoff = Backoff::new();
         while self.try_add(tower).is_err() {
@@ -271,7 +273,7 @@ impl<F: ChunkForm, S: Size> Index<F> for Towers<F, S> {
     fn compact(&self, _: F::Probe<'_>, _: &mut Waste) {}
 
     fn cut(&self, count: usize, mut show: impl FnMut(F::Probe<'_>)) {
-        // The highest level that has enough, as far as it holds still.
+        // The highest level with enough towers is used, as far as it does not change meanwhile.
         for level in (0..LEVELS).rev() {
             let (mut keys, mut at) = (Vec::new(), Some(&*self.head));
             while let Some(tower) = at {

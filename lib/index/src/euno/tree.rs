@@ -1,18 +1,20 @@
 //! The inner levels of a B+tree over chunks: the index phase of [`EunoBTree`](super::EunoBTree).
 //!
-//! An inner node has up to 62 separators ([`Size::KEYS`]) and a child more: child `i` is for keys from separator `i - 1` on and below separator
-//! `i`. A separator is the `low` of the first chunk below the child to its right. The root stays where it is: when it is full it
-//! gets two children, and when it has one only it takes that one's place.
+//! An inner node has up to 62 separators ([`Size::KEYS`]) and one child more: child `i` is for keys from separator `i -
+//! 1` up to, and without, separator `i`. A separator is the `low` of the first chunk below the child to its right. The
+//! root does not move: when it is full, its content moves to two new children, and when it has only one child, it takes
+//! over that child's content.
 //!
 //! # Invariants
 //! 1. Each chunk of the list has exactly one link from a node of height 1, and links are in the list's order.
-//! 2. A node other than the root has a child at least; the root has one at least, and two if its height is above 1.
-//! 3. Nodes change under their locks only, never in transactions, so they may be read at versions in all back ends.
+//! 2. Every node has at least one child; the root has at least two if its height is above 1.
+//! 3. Nodes change only under their locks, never in transactions, so they may be read at versions in all back ends.
 //!
 //! # Who locks what
-//! The caller of [`add`](Index::add) and [`forget`](Index::forget) holds the lock of the chunk left of the one concerned. Here the
-//! path is found at versions, and then the nodes that will change are locked at these, from the root downwards: if one has
-//! changed, all is unlocked and looked at again. Threads that hold inner nodes wait for nodes below them, and for nothing else.
+//! The caller of [`add`](Index::add) and [`forget`](Index::forget) holds the lock of the chunk left of the added or
+//! removed one. These methods find the path at versions, and then lock the nodes that will change at these versions,
+//! from the root downwards. If a node has changed, all are unlocked and the path is found again. Threads that hold
+//! inner nodes wait only for nodes below them.
 
 use super::chunk::Chunk;
 use super::form::ChunkForm;
@@ -32,19 +34,19 @@ use core::alloc::Layout;
 use core::cmp::Ordering;
 use core::marker::PhantomData;
 
-/// In the place of a separator: above all, or as good as that.
+/// The value of unused separators, which counts as above all keys.
 const NONE: u64 = u64::MAX;
-/// No tree is higher.
+/// The greatest height of a tree.
 const HEIGHTS: usize = 16;
 
-/// An inner node: 1024 bytes of the wide ones, where addresses have eight.
+/// An inner node: a wide one has 1024 bytes if addresses have eight.
 #[repr(C, align(64))]
 pub struct Inner<S: Size> {
     lock: VersionLock,
-    /// First how many separators there are, in the low half, and the height: 1 if children are chunks. Then separators, and what
-    /// no key is below.
+    /// The first word has the number of separators in its low half, and the height in the other: 1 if the children are
+    /// chunks. Then the separators follow, and [`NONE`].
     words: S::Words,
-    /// To inner nodes; above chunks, to these.
+    /// Links to inner nodes, or in nodes of height 1 to chunks.
     children: S::Children<Link<Inner<S>>>,
 }
 
@@ -80,7 +82,7 @@ impl<S: Size> Inner<S> {
         taken_by(Layout::new::<Self>())
     }
 
-    /// Starts fetching what a search looks at: the lines are then on their way at once.
+    /// Prefetches the cache lines that a search reads, all at the same time.
     #[inline(always)]
     fn fetch(node: *const Self) {
         for line in 0..size_of::<Self>() / 64 {
@@ -88,14 +90,14 @@ impl<S: Size> Inner<S> {
         }
     }
 
-    /// How many separators, and the height; unproven, but within bounds.
+    /// Returns the number of separators and the height; unproven, but within bounds.
     #[inline(always)]
     fn meta(&self, look: &impl Look) -> (usize, usize) {
         let meta = look.get(self.word(0));
         ((meta as u32 as usize).min(S::KEYS), (meta >> 32) as usize)
     }
 
-    /// The place of the child for what is aimed at.
+    /// Returns the place of the child that leads to the goal.
     #[inline(always)]
     fn child<F: ChunkForm>(&self, look: &impl Look, count: usize, aim: Aim<F::Probe<'_>>) -> Result<usize, Again> {
         match aim {
@@ -105,7 +107,7 @@ impl<S: Size> Inner<S> {
         }
     }
 
-    /// How many separators are before: as `before` says of their order to `key`.
+    /// Returns how many separators precede `key` in the sense of `before`.
     #[inline(always)]
     fn rank<F: ChunkForm>(
         &self,
@@ -115,9 +117,10 @@ impl<S: Size> Inner<S> {
         before: impl Fn(Ordering) -> bool,
     ) -> Result<usize, Again> {
         let mut at = 0;
-        // Always as many steps: neither how many separators there are nor which half it is can a branch predictor know.
+        // The number of steps is constant, since a branch predictor can predict neither the number of separators nor
+        // the direction.
         for step in (0..(S::KEYS + 2).next_power_of_two().trailing_zeros()).rev() {
-            // The last word is what no key is below, and those that a node has not got are.
+            // The last word, like all unused separators, is `NONE`.
             let middle = at | 1 << step;
             if F::BOXED && middle > count {
                 continue;
@@ -141,7 +144,8 @@ impl<S: Size> Inner<S> {
     /// The link in a place of a node of height 1.
     #[inline(always)]
     fn to_chunk(&self, at: usize) -> &Link<Chunk<S>> {
-        // SAFETY: a link is an atomic pointer, of the same layout whatever it leads to; in a node of height 1 that is chunks.
+        // SAFETY: a link is an atomic pointer, with the same layout for all targets; in a node of height 1 the targets
+        // are chunks.
         unsafe { &*core::ptr::from_ref(self.link(at)).cast() }
     }
 
@@ -169,11 +173,11 @@ impl<S: Size> Inner<S> {
     }
 
     fn set_child(&self, at: usize, to: *mut Self) {
-        // SAFETY: what nodes link is retired by RCU when no node does any more.
+        // SAFETY: children are retired by RCU after no node links them any more.
         unsafe { self.link(at).publish(to) };
     }
 
-    /// Adds a separator and the child to its right, where there is room.
+    /// Adds a separator and the child to its right. The node has room.
     fn insert<F: ChunkForm>(&self, kept: u64, child: *mut Self) {
         let (count, height) = self.meta(&Alone);
         // SAFETY: the caller owns the separator.
@@ -187,7 +191,7 @@ impl<S: Size> Inner<S> {
         self.set_meta(count + 1, height);
     }
 
-    /// Takes a separator and the child to its right out.
+    /// Removes a separator and the child to its right.
     fn remove(&self, at: usize) -> u64 {
         let (count, height) = self.meta(&Alone);
         let kept = self.key(at).load();
@@ -199,7 +203,7 @@ impl<S: Size> Inner<S> {
         kept
     }
 
-    /// A new node with what is behind separator `at`.
+    /// Makes a node with the entries behind separator `at`.
     fn upper(&self, at: usize) -> Box<Self> {
         let (count, height) = self.meta(&Alone);
         let upper = Self::new(height);
@@ -207,7 +211,8 @@ impl<S: Size> Inner<S> {
         upper
     }
 
-    /// Adds separators of another node and the children on both sides of them, behind `kept`, or as all that there is.
+    /// Appends separators of another node and the children on both sides of them: after the separator `kept`, or as the
+    /// node's only content.
     fn append(&self, kept: Option<u64>, from: &Self, keys: core::ops::Range<usize>) {
         let (mut count, height) = self.meta(&Alone);
         if let Some(kept) = kept {
@@ -223,7 +228,7 @@ impl<S: Size> Inner<S> {
         self.set_meta(count, height);
     }
 
-    /// Splits a full child: the child for `key` afterwards.
+    /// Splits a full child. Returns the child for `key`.
     fn split_child<'a, F: ChunkForm>(&self, child: &'a Self, key: F::Probe<'_>) -> &'a Self {
         // Keys that come in ascending order leave this node full.
         // SAFETY: a separator of a node that we alone change.
@@ -233,12 +238,13 @@ impl<S: Size> Inner<S> {
         let right = Box::into_raw(child.upper(middle));
         child.set_meta(middle, child.height());
         self.insert::<F>(separator, right);
-        // SAFETY: a separator of a node that we alone change; and a node just made, which no thread retires while we do.
+        // SAFETY: a separator of a node that only this thread changes; and a node just made, which no other thread
+        // retires meanwhile.
         let (kept, right) = unsafe { (F::kept(separator), &*right) };
         if F::compare(kept, key).is_le() { right } else { child }
     }
 
-    /// Gives a full root two children that have all it had: the one for `key`.
+    /// Moves the content of a full root to two new children. Returns the child for `key`.
     fn deepen<F: ChunkForm>(&self, key: F::Probe<'_>) -> &Self {
         let (count, height) = self.meta(&Alone);
         let left = Self::new(height);
@@ -268,14 +274,14 @@ impl<'g, S: Size> Step<'g, S> {
 /// The inner levels.
 pub struct Levels<F: ChunkForm, S: Size> {
     root: Box<Inner<S>>,
-    /// Beside the root. Not on its line, which all walks read.
+    /// The number of nodes without the root. Not in the cache line of the root, which all walks read.
     nodes: CachePadded<AtomicUsize>,
     form: PhantomData<F>,
 }
 
 impl<F: ChunkForm, S: Size> Levels<F, S> {
-    /// The nodes from the root down to the one above the chunk for `key`: each was the child of the one before at the version
-    /// given. The caller holds a guard.
+    /// Returns the nodes from the root down to the one above the chunk for `key`. Each was a child of the previous one
+    /// at the returned version. The caller holds a guard.
     fn path(&self, key: F::Probe<'_>) -> Result<Vec<Step<'_, S>>, Again> {
         let mut path: Vec<Step<'_, S>> = Vec::new();
         let mut node = &*self.root;
@@ -303,7 +309,7 @@ impl<F: ChunkForm, S: Size> Levels<F, S> {
     fn try_add(&self, chunk: &Chunk<S>) -> Result<(), Again> {
         let key = chunk.low::<F>();
         let path = self.path(key)?;
-        // Those below are full.
+        // The nodes below this one are full.
         let from = path.iter().rposition(|step| step.count < S::KEYS).unwrap_or(0);
         let mut held = path[from..].iter().map(Step::lock).collect::<Result<Vec<_>, _>>()?;
         held.iter_mut().for_each(Held::change);
@@ -315,7 +321,7 @@ impl<F: ChunkForm, S: Size> Levels<F, S> {
             node = node.split_child::<F>(step.node, key);
         }
         node.insert::<F>(F::keep(key), core::ptr::from_ref(chunk).cast_mut().cast());
-        // One for each that was full, and one more for the root.
+        // A split adds one node for each full node, and one more for the root.
         let full = path[from + 1..].len() + if path[from].count == S::KEYS { 2 } else { 0 };
         self.nodes.fetch_add(full, Relaxed);
         Ok(())
@@ -344,9 +350,10 @@ impl<F: ChunkForm, S: Size> Levels<F, S> {
         Ok(())
     }
 
-    /// Merges a node on the path to `key` that has few separators with a neighbour, the next or the one before, and a root with its
-    /// only child. Whether it did; it tries once. Where keys are removed in ascending order, the next one is full, and the one
-    /// before has one chunk left, which is empty: were it let alone, walks along the list would meet one more with each node.
+    /// Merges a node on the path to `key` that has few separators with its next or previous neighbour, or a root with
+    /// its only child. Tries once, and returns whether it did. If keys are removed in ascending order, the next node is
+    /// full, and the previous one has one empty chunk left. Without a merge with the previous one, walks along the list
+    /// would pass one more empty chunk for each node.
     fn try_compact(&self, key: F::Probe<'_>, waste: &mut Waste) -> Result<bool, Again> {
         let path = self.path(key)?;
         let root = &path[0];
@@ -466,7 +473,7 @@ impl<F: ChunkForm, S: Size> Index<F> for Levels<F, S> {
     }
 
     fn compact(&self, key: F::Probe<'_>, waste: &mut Waste) {
-        // What another thread is changing, that thread or the next to remove something looks after.
+        // Nodes that another thread is changing are compacted by that thread, or after the next removal.
         while let Ok(true) = self.try_compact(key, waste) {}
     }
 
@@ -475,7 +482,8 @@ impl<F: ChunkForm, S: Size> Index<F> for Levels<F, S> {
         loop {
             let (mut keys, mut below, mut deepest) = (Vec::new(), Vec::new(), false);
             for node in level {
-                // A node that has just gone or changes is passed over: the parts are a little less alike.
+                // A node that was just removed or is being changed is skipped, which makes the parts slightly less
+                // equal.
                 let Some(version) = node.lock.read_unlocked() else { continue };
                 let look = AtVersion(&node.lock, version);
                 let (separators, height) = node.meta(&look);
@@ -561,7 +569,7 @@ impl<F: ChunkForm, S: Size> Drop for Levels<F, S> {
                 }
             }
         }
-        // SAFETY: the tree is the caller's alone.
+        // SAFETY: no other thread uses the tree.
         unsafe { free::<F, S>(&self.root) }
     }
 }

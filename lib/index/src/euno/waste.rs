@@ -1,4 +1,4 @@
-//! What a thread has taken out of a structure.
+//! Pages and keys that a thread has removed from a structure.
 
 use super::chunk::Chunk;
 use super::form::ChunkForm;
@@ -9,15 +9,15 @@ use archipelago_sync::rcu::Guard;
 use archipelago_sync::region::Page;
 use core::ptr::NonNull;
 
-/// What was taken out of a structure, to be retired when no lock is held: reclamation may run users' destructors, which may
-/// use the structure.
+/// Pages and keys that were removed from a structure. They are retired when no lock is held, since reclamation may run
+/// users' destructors, which may use the structure.
 #[derive(Default)]
 pub struct Waste(Vec<Out>);
 
 enum Out {
-    /// With what retires a chunk of its size.
+    /// A chunk, and the function that retires chunks of its size.
     Chunk(*mut (), unsafe fn(&Guard<'_>, *mut (), &Memory)),
-    /// With what retires a box of its type.
+    /// A box, and the function that retires boxes of its type.
     Page(*mut (), unsafe fn(&Guard<'_>, *mut ())),
     Key(u64),
 }
@@ -27,7 +27,7 @@ impl Waste {
         self.0.push(Out::Chunk(core::ptr::from_ref(chunk).cast_mut().cast(), retire_chunk::<F, S>));
     }
 
-    /// A page that is a box: of an index, or a scatter.
+    /// Adds a page that is a box: a page of an index, or a scatter.
     pub(super) fn page<P: Page>(&mut self, page: &P) {
         unsafe fn retire<P: Page>(guard: &Guard<'_>, page: *mut ()) {
             // SAFETY: the promise of the caller of `Waste::retire`.
@@ -40,11 +40,11 @@ impl Waste {
         self.0.push(Out::Key(kept));
     }
 
-    /// Retires all of it.
+    /// Retires everything.
     ///
     /// # Safety
-    /// All of it is out of the structure, and the caller's alone to retire; keys are of form `F`. Chunks are of `memory`, which is
-    /// dropped after the guard's domain.
+    /// Everything has been removed from the structure, and only the caller retires it; keys have the form `F`. Chunks
+    /// are from `memory`, which is dropped after the guard's domain.
     pub(super) unsafe fn retire<F: ChunkForm>(self, guard: &Guard<'_>, memory: &Memory) {
         for out in self.0 {
             // SAFETY: passed on; pages other than chunks are boxes.
@@ -80,7 +80,7 @@ pub(super) unsafe fn retire_key<F: ChunkForm>(guard: &Guard<'_>, kept: u64) {
 }
 
 /// # Safety
-/// As for [`Waste::retire`]. Its entries and its upper bound are another chunk's by now.
+/// As for [`Waste::retire`]. Its entries and its upper bound now belong to another chunk.
 unsafe fn retire_chunk<F: ChunkForm, S: Size>(guard: &Guard<'_>, chunk: *mut (), memory: &Memory) {
     unsafe fn free<F: ChunkForm, S: Size>(chunk: *mut (), arena: *mut ()) {
         // SAFETY: RCU calls this once, when no reader is left and before the arenas are dropped.

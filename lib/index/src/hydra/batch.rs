@@ -1,4 +1,4 @@
-//! Many look-ups at a time: each goes a step while the memory that the others need is on its way.
+//! Interleaved look-ups: each makes a step while the memory for the others is being fetched.
 
 use super::page::{Page, Seen};
 use super::shared::{Core, Local};
@@ -9,13 +9,13 @@ use archipelago_platform::hint::point;
 use archipelago_sync::rcu::Guard;
 use archipelago_sync::version_lock::Version;
 
-/// Look-ups in flight at a time in `get_many`: enough to hide a memory access behind the others'.
+/// Look-ups in flight at a time in `get_many`: enough to overlap each memory access with those of the others.
 const BATCH: usize = 32;
 
-/// How far a look-up of a batch has come.
+/// The state of a look-up of a batch.
 struct Stop<'g, F: HydraForm> {
     page: &'g F::Page,
-    /// At this version, once the target is known.
+    /// The target's version, once the target is known.
     version: Option<Version>,
     /// The target's slots that may hold the key.
     candidates: u64,
@@ -56,7 +56,7 @@ impl<F: HydraForm> Core<F> {
         }
     }
 
-    /// Goes on from a jump node that has been prefetched to the target's entry, and starts fetching that.
+    /// Walks from a prefetched jump node to the target, and prefetches the target's entry.
     #[inline]
     fn approach<'g>(&'g self, guard: &'g Guard<'_>, stop: &mut Stop<'g, F>, key: F::Probe<'_>) {
         let (page, version, _) = self.target(guard, stop.page, key);
@@ -67,7 +67,7 @@ impl<F: HydraForm> Core<F> {
         }
     }
 
-    /// Ends what `approach` began; starts over if the page has changed in between.
+    /// Finishes a look-up after `approach`, or repeats it if the page has changed in between.
     #[inline]
     fn arrive(&self, guard: &Guard<'_>, stop: &Stop<'_, F>, key: F::Probe<'_>) -> Option<u64> {
         point(points::CANDIDATES);

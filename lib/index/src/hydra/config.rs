@@ -1,4 +1,4 @@
-//! Configuration of a map: defaults need no reading.
+//! Configuration of a map. The defaults suit most uses.
 
 use archipelago_platform::topology::Topology;
 
@@ -6,14 +6,15 @@ use archipelago_platform::topology::Topology;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SearchLayerKind {
-    /// An immutable sorted structure, merged anew in the background; uses the freedom to be stale. The default.
+    /// An immutable sorted structure, which is rebuilt by merging in the background, since a search layer may be stale.
+    /// The default.
     #[default]
     Snapshot,
     /// The thesis's adaptive radix tree, changed in place.
     Art,
 }
 
-/// Who brings the search layer up to date.
+/// Which threads update the search layer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Maintainers {
@@ -21,8 +22,8 @@ pub enum Maintainers {
     /// hundred pages, asleep when there is nothing to do. The thesis's way, and the default.
     #[default]
     Background,
-    /// Client threads, in passing: the map has no thread. (What was removed last from a map that rests is freed by a thread
-    /// that all such maps of the process, small ones too, have in common. It starts when it is needed first.)
+    /// Client threads, during their operations: the map has no thread. (In an idle map the last removed memory is freed
+    /// by one thread of the process, which all such maps share, and which starts when it is first needed.)
     Clients,
 }
 
@@ -39,13 +40,13 @@ pub struct Config {
 #[derive(Clone, Copy, Debug)]
 pub struct Tuning {
     /// A round of maintenance is due when this share of anchors (in percent) is missing from the search layer.
-    /// The thesis combines every 200 µs whatever happened. Up to 5 % missing anchors cost look-ups nothing
-    /// measurable, and a round costs time in proportion to all anchors.
+    /// The thesis combines every 200 µs, independently of changes. Up to 5 % missing anchors cost look-ups
+    /// nothing measurable, and a round takes time in proportion to all anchors.
     pub stale_percent: usize,
     /// ... but not before this many structure changes.
     pub stale_min: usize,
-    /// Up to this many anchors the thread that finds a round due does it itself, whatever `maintainers` says: it is
-    /// a matter of microseconds, and small maps then never start a thread.
+    /// With at most this many anchors, the thread that finds a round due runs it itself, independently of
+    /// `maintainers`: it takes microseconds, and small maps then never start a thread.
     pub inline_anchors: usize,
 }
 

@@ -1,4 +1,4 @@
-//! What the background threads of a map sleep on; [`maintain::background`](super::maintain) has what they do.
+//! How the background threads of a map sleep and wake; [`maintain::background`](super::maintain) has their work.
 
 use super::stats::MaintenanceStats;
 use archipelago_platform::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::*};
@@ -13,18 +13,18 @@ pub(super) const GARBAGE: u8 = 2;
 
 /// The background threads, once they have been needed.
 pub(super) struct Background {
-    /// `None` inside: the operating system refused a thread, clients do the work.
+    /// `None` inside: the operating system refused to start a thread, so clients do the work.
     pub(super) wake: OnceLock<Option<Arc<Wake>>>,
     pub(super) threads: Mutex<Crew>,
     /// Whether thread 0 knows of garbage: see `maintain/background.rs`.
     pub(super) garbage: AtomicU8,
 }
 
-/// There is garbage that came after the last look, and a look to come; or there is no thread.
+/// Garbage was added after the last look, and another look will follow; or no thread exists.
 pub(super) const NEW: u8 = 0;
-/// There has been none since the last look, and there is a look to come.
+/// No garbage was added since the last look, and another look will follow.
 pub(super) const WATCHED: u8 = 1;
-/// There is no look to come.
+/// No look will follow.
 pub(super) const UNWATCHED: u8 = 2;
 
 /// What background threads sleep on.
@@ -41,7 +41,7 @@ pub(super) struct Sleeper {
     /// What there is to do.
     pub(super) work: AtomicU8,
     pub(super) thread: OnceLock<Thread>,
-    /// Whether the thread is at work, and so may hold something.
+    /// Whether the thread is working, and so may hold a lock.
     pub(super) works: AtomicBool,
     pub(super) roused: AtomicU64,
     pub(super) done: AtomicU64,
@@ -72,7 +72,8 @@ impl Background {
         let Some(wake) = self.wake() else { return };
         let sum = |count: fn(&Sleeper) -> &AtomicU64| wake.sleepers.iter().map(|it| count(it).load(Acquire)).sum();
         stats.threads = wake.sleepers.len();
-        // `done` first (Acquire, with the Release where it is stored): what a thread was roused for before is counted then.
+        // `done` is loaded first (Acquire, which pairs with the Release of its store), so that all work that it counts
+        // is also counted in `roused`.
         stats.done = sum(|sleeper| &sleeper.done);
         stats.roused = sum(|sleeper| &sleeper.roused);
         stats.wakes = sum(|sleeper| &sleeper.wakes);
@@ -93,7 +94,7 @@ impl Wake {
         }
     }
 
-    /// Sleeps until there is work, or the end has come, or the milliseconds have passed.
+    /// Sleeps until work arrives, the thread has to end, or the milliseconds have passed.
     pub(super) fn wait(&self, node: usize, for_ms: Option<u64>) -> Woken {
         let sleeper = &self.sleepers[node];
         let mut slept = false;
@@ -122,12 +123,13 @@ impl Wake {
         }
     }
 
-    /// Whether this is a child process, which has not got the threads.
+    /// Returns whether this is a child process, which does not have the threads.
     pub(super) fn is_lost(&self) -> bool {
         self.process != std::process::id()
     }
 
-    /// Whether no thread was at work when this process was forked. Relaxed: the child has what they had stored by then.
+    /// Whether no thread was at work when this process was forked. Relaxed: the child has the values that they had
+    /// stored before the fork.
     pub(super) fn all_rest(&self) -> bool {
         self.sleepers.iter().all(|sleeper| !sleeper.works.load(Relaxed))
     }

@@ -1,7 +1,7 @@
 //! The search layer: from a key to a jump node (thesis §4.3.2), one replica per NUMA node (§4.3.5).
 //!
-//! Any page at or left of the key is a right answer, so a layer may be arbitrarily stale. What it must never do is
-//! lead to a page right of the key, or to a page whose removal it has been told of and applied.
+//! Any page at or left of the key is a correct answer, so a layer may be arbitrarily stale. But it must never lead
+//! to a page right of the key, or to a page whose removal it has applied.
 //!
 //! Readers call [`Layer::jump`] at any time under a guard of the map's domain; [`Layer::apply`] is called by one
 //! updater at a time.
@@ -19,7 +19,7 @@ use archipelago_platform::touch;
 use archipelago_sync::rcu::Guard;
 use archipelago_sync::version_lock::Look;
 
-/// How many anchors of a tree are asked for, about.
+/// About how many anchors of a tree are returned.
 const ANCHORS: usize = 1 << 12;
 
 /// A replica. (`u8`: the kind comes first, on the line of the snapshot's pointer, which every look-up reads.)
@@ -30,7 +30,7 @@ pub(crate) enum Layer<F: HydraForm> {
 }
 
 impl<F: HydraForm> Layer<F> {
-    /// A replica whose memory is to prefer `node`, whichever thread brings it up to date.
+    /// Makes a replica whose memory prefers `node`, whichever thread updates it.
     pub(super) fn new(kind: SearchLayerKind, head: PagePtr<F>, node: Option<NodeId>) -> Self {
         match kind {
             SearchLayerKind::Snapshot => Self::Snapshot(SnapshotLayer::new(head, node)),
@@ -64,7 +64,7 @@ impl<F: HydraForm> Layer<F> {
         }
     }
 
-    /// Applies a round: inserts first, then removes of anchors that still lead to the page removed.
+    /// Applies a round: first inserts, then removals of anchors that still lead to the removed page.
     pub(super) fn apply(&self, guard: &Guard<'_>, log: &MergedLog<F>) {
         match self {
             Self::Snapshot(layer) => layer.apply(guard, log),
@@ -94,7 +94,7 @@ impl<F: HydraForm> Layer<F> {
         }
     }
 
-    /// At quiescence: that every page a snapshot leads to can be looked at. (The tree has its own check.)
+    /// At quiescence: checks that every page to which a snapshot leads is accessible. (The tree has its own check.)
     pub(super) fn check(&self, _: &Guard<'_>) {
         let Self::Snapshot(layer) = self else { return };
         layer.current().entries().for_each(|page| {
@@ -120,11 +120,11 @@ impl<F: HydraForm> snapshot::Target for PagePtr<F> {
     }
 }
 
-/// A read-mostly layer: an immutable snapshot, merged anew and published at every round.
+/// A read-mostly layer: an immutable snapshot, which every round replaces by a new one.
 ///
 /// The thesis's radix tree changes in place, so it cannot be laid out for reading alone. But a layer may be stale:
-/// look-ups do not care whether an anchor appears at once or a thousand splits later. So this one is rebuilt from
-/// sorted anchors, sequentially, into fresh memory.
+/// look-ups are correct whether an anchor appears at once or a thousand splits later. So this layer is rebuilt
+/// from sorted anchors, sequentially, into fresh memory.
 pub(crate) struct SnapshotLayer<F: HydraForm> {
     current: AtomicPtr<Snapshot<F, PagePtr<F>>>,
 }

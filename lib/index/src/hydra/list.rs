@@ -1,21 +1,22 @@
 //! The data list: finding the target node, point operations, splits and merges (thesis §4.3.2, §4.3.3, §4.3.6).
 //!
 //! Every operation starts at a *jump node*, any page whose `low` is at or below the key, and walks right to the
-//! *target node*, the page whose range holds the key. It is right however stale the jump node is:
+//! *target node*, the page whose range holds the key. The result is correct however stale the jump node is:
 //!
-//! - A page's `low` never rises and a live page's never changes, so a page that once was at or left of a key stays so.
-//! - Splits move keys right: the walk follows (`key >= high` means go to `next`).
-//! - Merges move keys *left*, into the page before, and leave a forward pointer there: an obsolete page sends the walk
-//!   left, to a page whose `low` is lower still.
+//! - A page's `low` never rises and a live page's never changes, so a page that was once at or left of a key stays so.
+//! - Splits move keys right, and the walk follows (if `key >= high`, it goes to `next`).
+//! - Merges move keys *left*, into the page before, and leave a forward pointer there: from an obsolete page the walk
+//!   goes left, to a page whose `low` is even lower.
 //!
 //! The thesis walks both ways over a doubly linked list and restarts from a deleted node's neighbour (its code spins
-//! there for ever). Here there is no `prev` to keep right: the thread that needs the page before one asks the search
-//! layer for a key just below and walks right.
+//! there forever). This list has no `prev`: a thread that needs the previous page asks the search layer for a key
+//! just below, and walks right.
 //!
-//! What a walk goes by, it has read at a version that was seen free, and validated (`sync::version_lock`). An obsolete
-//! page needs no such evidence: it changes no more.
+//! A walk uses only values that it has read at a version that was seen free, and has validated (`sync::version_lock`).
+//! An obsolete page needs no validation, since it does not change any more.
 //!
-//! Locks: one page at a time, except a merge, which holds a page and *tries* the next one. So there is no deadlock.
+//! Locks: a thread holds one page at a time, except in a merge, which holds a page and *tries* the next one. So threads
+//! do not deadlock.
 
 use super::page::{Changed, LOCKED, Page, PageCopy, PageForm, Removed, Seen, Unsorted};
 use super::shared::{Core, Local};
@@ -38,18 +39,18 @@ fn after<F: HydraForm>(page: &F::Page, version: Version) -> Result<Option<&F::Pa
         return Err(Changed);
     }
     // SAFETY: validated, so `next` was this live page's neighbour: not yet retired, and the caller's guard was entered
-    // before any retirement to come.
+    // before any later retirement.
     Ok(unsafe { next.as_ref() })
 }
 
-/// Where a walk ends: the page, the version of it that the walk goes by, and how many steps there were.
+/// The end of a walk: the page, its version that the walk uses, and the number of steps.
 pub(super) type Found<'g, F> = (&'g <F as PageForm>::Page, Version, usize);
 
-/// How far a walk has come.
+/// The state of a walk.
 struct Steps<'g, F: HydraForm> {
     from: &'g F::Page,
     taken: usize,
-    /// What had been retired when it took the first.
+    /// The count of retirements at the first step.
     retirements: u64,
 }
 
@@ -62,10 +63,10 @@ impl<F: HydraForm> Core<F> {
         self.walk(guard, from, key, |page, version| page.is_beyond(key, Seen::At(version)))
     }
 
-    /// Walks right from `from` while `leave(page)`, following forward pointers of obsolete pages. `key` is one that the page
-    /// looked for, or one at the left of it, holds.
+    /// Walks right from `from` while `leave(page)` is true, and follows forward pointers of obsolete pages. `key` is in
+    /// the range of the goal or of a page left of it.
     ///
-    /// Nearly always it takes none: that is straight through.
+    /// Nearly always the walk takes no step, and this case is straight-line code.
     #[inline]
     fn walk<'g>(
         &'g self,
@@ -119,9 +120,10 @@ impl<F: HydraForm> Core<F> {
         }
     }
 
-    /// A walk's next page: `page`, or one nearer to `key`, after a step at which it is worth asking for that.
+    /// Returns a walk's next page: `page`, or a page nearer to `key`, which is searched for after certain numbers of
+    /// steps.
     ///
-    /// At the first step the thread's finger is asked, for keys that come in order; later shortcuts are.
+    /// At the first step the thread's finger is used, for keys that arrive in order; later shortcuts are.
     #[inline]
     fn step_to<'g>(
         &'g self,
@@ -160,7 +162,8 @@ impl<F: HydraForm> Core<F> {
             return page;
         }
         let nearer = F::compare(low, page.low()).is_gt() || {
-            // Where keys went left, a page that ends beyond an obsolete page's range is the one that its entries went to.
+            // If keys were merged to the left, a page that ends beyond an obsolete page's range is the page that has
+            // the entries.
             let taken_over = |version| near.is_beyond(page.low(), Seen::At(version)) == Ok(false);
             matches!(page.lock().look(), Look::Obsolete)
                 && near.lock().read().is_some_and(|version| taken_over(version) && near.lock().validate(version))
@@ -191,8 +194,8 @@ impl<F: HydraForm> Core<F> {
     /// The value word of `key`. The word stays valid under the caller's guard: the fence of `validate` meets the Release
     /// of the thread that stored it.
     ///
-    /// Nearly always the layer leads to the right page and no thread is changing that: straight through, in as few
-    /// instructions as possible: with fewer of them, the processor overlaps more look-ups.
+    /// Nearly always the layer leads to the right page, and no thread is changing it. This case takes as few
+    /// instructions as possible, so that the processor overlaps more look-ups.
     #[inline(always)]
     pub(crate) fn get_in_list(&self, guard: &Guard<'_>, from: &F::Page, key: F::Probe<'_>, tag: u8) -> Option<u64> {
         if let Some(version) = from.lock().read()
@@ -229,10 +232,10 @@ impl<F: HydraForm> Core<F> {
 
     /// Stores `value` under `key`. `from` becomes the page whose range holds the key.
     ///
-    /// A new key is added under the page's lock. The value of one that is there is replaced by an atomic operation while
-    /// the lock is shared, so that threads that update a popular key don't wait for each other. Without even that it
-    /// would be unsound: a split, merge or sort may move the entry between look-up and swap, and the swap would then hit
-    /// another key's slot or a page that is no longer reachable.
+    /// A new key is added under the page's lock. The value of a present key is replaced by an atomic operation while
+    /// the lock is shared, so that threads that update a popular key do not wait for each other. Without the shared
+    /// lock it would be unsound: a split, merge or sort may move the entry between look-up and swap, and the swap would
+    /// then change another key's slot or a page that is no longer reachable.
     #[inline]
     pub(crate) fn put_in_list<'g>(
         &'g self,
@@ -267,7 +270,8 @@ impl<F: HydraForm> Core<F> {
                 backoff.wait();
                 continue;
             }
-            // Free and in range when read, and not changed since: the key belongs here, and isn't.
+            // The page was free and had the key in its range when it was read, and has not changed since: the key
+            // belongs to it, and is absent.
             debug_assert!(F::compare(page.low(), key).is_le());
             debug_assert_eq!(page.is_beyond(key, Seen::Held), Ok(false));
             if page.push(key, tag, value, prepared) {
@@ -278,7 +282,7 @@ impl<F: HydraForm> Core<F> {
         }
     }
 
-    /// What [`put`](Self::put) does about a key that was found at `version`, if that is still true.
+    /// The part of [`put`](Self::put) for a key that was found at `version`, if the version is unchanged.
     #[inline]
     fn replace(&self, page: &F::Page, version: Version, slot: usize, value: u64, when: When) -> Result<Put, Changed> {
         if let When::Absent = when {
@@ -290,7 +294,8 @@ impl<F: HydraForm> Core<F> {
             return Err(Changed);
         }
         let word = page.value_word(slot);
-        // Release: who reads the word sees what it leads to. Acquire: we look at what the old one leads to.
+        // Release: a thread that reads the word sees the memory to which it leads. Acquire: the caller accesses the
+        // memory to which the old word leads.
         let put = match when {
             When::Holds(expected) => match word.compare_exchange(expected, value, AcqRel, Acquire) {
                 Ok(old) => Put::Replaced(old),
@@ -302,7 +307,7 @@ impl<F: HydraForm> Core<F> {
         Ok(put)
     }
 
-    /// Takes `key` out; if a word is expected, only if that is its value word.
+    /// Removes `key`; if a word is expected, only if the key has this value word.
     pub(crate) fn take_in_list(
         &self,
         local: &Local<'_, F>,
@@ -336,7 +341,7 @@ impl<F: HydraForm> Core<F> {
         }
     }
 
-    /// The first entry at or above `from`: nearly always its own, or in the same page, which is not copied then.
+    /// Returns the first entry at or above `from`. Nearly always it is in the page of `from`, which is not copied then.
     #[inline]
     pub(crate) fn ceiling_in_list<R>(
         &self,
@@ -363,7 +368,7 @@ impl<F: HydraForm> Core<F> {
         self.ceiling_farther(local, from, found)
     }
 
-    /// The first entry of the page after one that still has this version, if it is quickly told.
+    /// Returns the first entry of the next page, if the page still has this version and the entry is quickly found.
     #[inline(never)]
     fn first_after(page: &F::Page, version: Version) -> Option<(F::Probe<'static>, u64)> {
         let next = after::<F>(page, version).ok()??;
@@ -411,11 +416,11 @@ impl<F: HydraForm> Core<F> {
         local.jump(key)
     }
 
-    /// Takes the least or the greatest entry out, if there is any: `found` receives its key and what was taken out,
-    /// when no lock is held any more.
+    /// Removes the least or the greatest entry, if the map has any. `found` is called with its key and the removed
+    /// entry after all locks are released.
     ///
-    /// Linearizable: the entry is taken while its page is locked and every page between it and that end of the list is
-    /// seen to have been empty since before the lock; without an entry, all pages were empty at one moment.
+    /// Linearizable: the entry is removed while its page is locked, and every page between it and that end of the list
+    /// has been empty since before the lock. Without an entry, all pages were empty at one moment.
     pub(crate) fn take_end_in_list<R>(
         &self,
         local: &Local<'_, F>,

@@ -15,11 +15,11 @@
 //! the drain had already passed that log, in the next. So once all replicas have applied the round after L's, none
 //! leads to D or to L, and readers that found D before hold guards older than L's retirement.
 //!
-//! A page that is *moved* (`compact.rs`) is one more case of a removed one: its twin is the page that it forwards to, and
-//! its `Remove` is logged before any thread can reach the twin, hence before the twin's own.
+//! A *moved* page (`compact.rs`) is another case of a removed one: it forwards to its twin, and its `Remove` is logged
+//! before any thread can reach the twin, hence before the twin's own.
 //!
-//! Lock order: compacting, then updater, then combiner; none is taken while a page lock is held. No panic leaves what they
-//! guard in pieces (a round that was not applied is applied again), so a poisoned lock is taken as any other: a
+//! Lock order: compacting, then updater, then combiner; none is taken while a page lock is held. No panic leaves their
+//! data inconsistent (a round that was not applied is applied again), so a poisoned lock is taken as any other: a
 //! destructor must not panic because another thread did.
 
 use super::config::Maintainers;
@@ -58,7 +58,7 @@ impl<F: HydraForm> Core<F> {
         (anchors * self.config.tuning.stale_percent / 100).max(self.config.tuning.stale_min)
     }
 
-    /// A round by a client thread, unless another thread is at it.
+    /// Runs a round in a client thread, unless another thread does.
     fn round_in_passing(&self, local: &Local<'_, F>) {
         let Ok(mut combiner) = self.maintenance.combiner.try_lock() else { return };
         self.combine(&mut combiner);
@@ -92,7 +92,7 @@ impl<F: HydraForm> Core<F> {
         self.maintenance.due_at.store(self.due_at(combiner.anchors), Relaxed);
     }
 
-    /// Brings the replica of `node` up to the last round.
+    /// Applies all rounds to the replica of `node`.
     fn update(&self, local: &Local<'_, F>, node: usize) {
         // Destructors of users' values, which may use the map, must not run under the lock.
         local.guard.hold_back(|| self.update_held_back(local, node));
@@ -114,7 +114,7 @@ impl<F: HydraForm> Core<F> {
         drop(busy);
     }
 
-    /// Drops merged logs and shortcuts, and retires pages, that every replica has put behind it.
+    /// Drops merged logs and shortcuts, and retires pages, that no replica needs any more.
     fn reclaim(&self, local: &Local<'_, F>) {
         let slowest = self.maintenance.updaters.iter().map(|updater| updater.applied.load(Acquire)).min().unwrap_or(0);
         let mut ripe = Vec::new();
@@ -142,7 +142,7 @@ impl<F: HydraForm> Core<F> {
         }
     }
 
-    /// Returns whether there is something that only rounds to come take away, though these drain nothing.
+    /// Returns whether further rounds are needed to free something, although they drain nothing.
     fn waits_for_rounds(&self, combiner: &Combiner<F>) -> bool {
         !combiner.delayed.is_empty() || !combiner.removed.is_empty() || self.shortcuts.generations() > 0
     }
@@ -160,10 +160,11 @@ impl<F: HydraForm> Core<F> {
         }
     }
 
-    /// Applies everything that was logged before the call, moves pages together where they lie thinly, and frees what can
-    /// be freed. The caller holds no guard. `node` is the caller's.
+    /// Applies everything that was logged before the call, compacts sparse pages, and frees what can be freed. The
+    /// caller holds no guard. `node` is the caller's.
     pub(crate) fn tidy(&self, node: usize) {
-        // The first may only free what an earlier walk has moved, and what was sparse meanwhile is closed by the second.
+        // The first walk may only free memory that an earlier walk has vacated, and the second closes the chunks that
+        // have become sparse by that.
         for _ in 0..3 {
             self.catch_up(&self.local_at(&self.domain.pin(), node));
             self.reclaim_retired();
@@ -186,7 +187,7 @@ impl<F: HydraForm> Core<F> {
 
     /// Frees what has been retired, as far as other threads' guards allow. The caller holds no guard.
     fn reclaim_retired(&self) {
-        // An attempt moves the epoch by one; what was retired last is free after three moves.
+        // Each attempt advances the epoch by one, and the last retired objects are freed after three advances.
         for _ in 0..4 {
             self.domain.collect();
         }
@@ -200,7 +201,7 @@ impl<F: HydraForm> Core<F> {
     pub(crate) fn maintenance_stats(&self) -> MaintenanceStats {
         let mut stats = MaintenanceStats::default();
         self.maintenance.background.count(&mut stats);
-        // After the threads' counts: if those say that all sleep, the rounds are over.
+        // Loaded after the threads' counts: if these say that all threads sleep, no round is running.
         stats.rounds = self.lock_combiner().round;
         stats.moved = self.maintenance.moved.load(Relaxed);
         stats

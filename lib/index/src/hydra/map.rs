@@ -1,4 +1,4 @@
-//! What only a HydraList has: its settings, and hooks for tests.
+//! The settings of HydraLists, and hooks for tests.
 
 use super::config::{Maintainers, SearchLayerKind};
 use super::stats::MaintenanceStats;
@@ -54,7 +54,7 @@ impl<K: Key, V: Send + Sync + 'static> Builder<K, V> {
         self
     }
 
-    /// Who brings the search layer up to date.
+    /// Which threads update the search layer.
     pub fn maintainers(mut self, maintainers: Maintainers) -> Self {
         self.config.maintainers = maintainers;
         self
@@ -68,7 +68,7 @@ impl<K: Key, V: Send + Sync + 'static> HydraList<K, V> {
         self.core().hooks().maintenance_stats()
     }
 
-    /// For tests: moves every page but the first to another place, as is done when a map has shrunk.
+    /// For tests: moves every page except the first, as compaction does.
     #[doc(hidden)]
     pub fn move_pages(&self) {
         self.core().hooks().move_pages();

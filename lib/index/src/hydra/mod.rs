@@ -18,7 +18,7 @@
 //! | [`upkeep`], [`crew`], [`stats`] | the state of the maintenance, what its threads sleep on | |
 //! | [`maintain`] | rounds, reclamation | `combine`, `update`, `reclaim`, `tidy` |
 //! | `maintain/background.rs`, `maintain/compact.rs` | background threads; moving pages together | `wake_background`, `stop_background`; `compact_if_sparse` |
-//! | [`structure`] | all this as a [`Structure`](crate::map::Structure), of which [`Map`](crate::map::Map) makes what users see | counting, retiring keys |
+//! | [`structure`] | the list as a [`Structure`](crate::map::Structure), under the public interface [`Map`](crate::map::Map) | counting, retiring keys |
 
 mod batch;
 mod config;
@@ -46,7 +46,7 @@ pub use stats::MaintenanceStats;
 use page::PageForm;
 use snapshot::SearchForm;
 
-/// A form of keys that both layers have a layout for. Both forms are.
+/// A form of keys for which both layers have a layout. Both forms implement it.
 pub trait HydraForm: PageForm + SearchForm {}
 
 impl<F: PageForm + SearchForm> HydraForm for F {}

@@ -9,7 +9,7 @@
 //!
 //! 1. A `Remove` is applied **one round after** it was drained, and within a round inserts come first. Its `Insert`
 //!    was logged before (under the same page locks), so it was drained no later than the round after.
-//! 2. A `Remove` names its page and takes away the anchor only if it still leads to that page.
+//! 2. A `Remove` names its page, and removes the anchor only if the anchor still leads to that page.
 //!
 //! Stamps only choose between two pages inserted for the *same* anchor in one round. A wrong choice there would cost
 //! a few hops, never an answer.
@@ -71,11 +71,11 @@ pub(crate) struct Op<F: HydraForm> {
     pub stamp: u64,
 }
 
-/// The number of places with rising keys that a thread can switch between without looking for them anew. A power of two.
+/// The number of places with ascending keys between which a thread can switch without searching again. A power of two.
 const FINGERS: usize = 8;
 
-/// What one thread writes for the whole map: its op log, its fingers, and its shares of the entry count and of the bytes that
-/// keys take outside pages.
+/// A thread's data in a map: its op log, its fingers, and its shares of the entry count and of the bytes that keys take
+/// outside pages.
 pub(crate) struct ThreadCell<F: HydraForm> {
     log: Mutex<Vec<Op<F>>>,
     count: AtomicIsize,
@@ -83,12 +83,13 @@ pub(crate) struct ThreadCell<F: HydraForm> {
     fingers: [Finger<F>; FINGERS],
 }
 
-/// Where a long walk of the thread's ended, the last one of those that began at a page: the page where it ended, and how many
-/// pages had been retired when that was seen live ([`Core::retirements`](super::shared::Core::retirements)).
+/// The end of the thread's last long walk from a page: the page at which it ended, and the number of retired pages when
+/// that page was seen live ([`Core::retirements`](super::shared::Core::retirements)).
 ///
-/// While no page has been retired since, this one has not, and may be looked at: RCU will wait for the guard of the thread that
-/// finds so. For either RCU waits for that guard, or the guard was entered after the page's grace period, and the count that
-/// came before the retirement, by a thread with a guard of its own, happened before it.
+/// If no page has been retired since, neither has this page, and a thread that finds the count unchanged may access it
+/// under its guard. For either RCU waits for this guard before it frees the page, or the guard was entered after the
+/// page's grace period. In the latter case the increment of the count, which precedes the retirement in a thread with
+/// its own guard, happened before the guard was entered, so the count has changed.
 struct Finger<F: HydraForm> {
     page: AtomicPtr<F::Page>,
     retirements: AtomicU64,
@@ -104,8 +105,9 @@ impl<F: HydraForm> ThreadCell<F> {
         }
     }
 
-    /// Where the last long walk from `from` ended, if no page has been retired since; or one from another page that shares its
-    /// finger. Like all below only for the thread that has the cell's slot, so no order is needed.
+    /// Returns where the last long walk from `from`, or from another page with the same finger, ended, if no page has
+    /// been retired since. Only the thread that has the cell's slot calls this and the following methods, so no
+    /// ordering is needed.
     #[inline]
     pub(crate) fn finger(&self, from: &F::Page, retirements: u64) -> Option<NonNull<F::Page>> {
         let finger = self.finger_of(from);
@@ -132,7 +134,7 @@ impl<F: HydraForm> ThreadCell<F> {
     }
 
     pub(crate) fn drain_into(&self, ops: &mut Vec<Op<F>>) {
-        // With its memory: a thread that once logged much does not keep it.
+        // The log is taken with its memory, so a thread that once logged much does not keep the memory.
         let mut log = core::mem::take(&mut *self.lock());
         ops.append(&mut log);
     }
@@ -143,7 +145,7 @@ impl<F: HydraForm> ThreadCell<F> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Op<F>>> {
-        // Only a `push` that finds no memory could panic under the lock, and it leaves the log whole.
+        // Only a `push` whose allocation fails could panic under the lock, and it leaves the log intact.
         self.log.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 

@@ -1,4 +1,4 @@
-//! Splits and merges of the data list's pages (thesis §4.3.3). Where locks are taken and who logs what: see `list`.
+//! Splits and merges of the data list's pages (thesis §4.3.3). For locks and logging see `list`.
 
 use super::oplog::OpKind;
 use super::page::{Fill, Page};
@@ -7,8 +7,8 @@ use super::shortcuts::is_chosen;
 use crate::hydra::HydraForm;
 
 impl<F: HydraForm> Core<F> {
-    /// Splits the locked page to make room for `key`, and unlocks it. `steps` is how far the page was from where the walk to it
-    /// began.
+    /// Splits the locked page to make room for `key`, and unlocks it. `steps` is the number of steps of the walk to the
+    /// page.
     #[cold]
     pub(super) fn split(&self, local: &Local<'_, F>, page: &F::Page, key: F::Probe<'_>, steps: usize) {
         let fresh = self.allocate(local.node);
@@ -38,8 +38,8 @@ impl<F: HydraForm> Core<F> {
             return;
         }
         let merged = self.merge_next(local, page, Fill::Half);
-        // A full right neighbour says nothing about the left one. Asking costs a search, so ask now and then, and
-        // surely when the page runs empty.
+        // A full right neighbour says nothing about the left one. Finding the left one costs a search, so it is
+        // tried only now and then, and always when the page becomes empty.
         let try_left = !merged && page.len().is_multiple_of(4);
         page.lock().unlock();
         if merged || (try_left && self.merge_into_previous(local, page)) {
@@ -68,8 +68,8 @@ impl<F: HydraForm> Core<F> {
         true
     }
 
-    /// Logs that `page` becomes obsolete and forwards to `heir`; hands its shortcut on. The caller has locked `page`, and the
-    /// page before it, so that neither it nor `heir` can become obsolete meanwhile.
+    /// Logs that `page` becomes obsolete and forwards to `heir`, and passes its shortcut to `heir`. The caller has
+    /// locked `page`, and the page before it, so that neither it nor `heir` can become obsolete meanwhile.
     pub(super) fn log_obsolete(&self, local: &Local<'_, F>, page: &F::Page, heir: &F::Page) {
         let stamp = self.log(OpKind::Remove, page.into());
         if self.shortcuts.take(local.guard, page) || is_chosen(stamp) {

@@ -1,8 +1,8 @@
 //! Scans of the data list, both ways (thesis figure 4.12).
 //!
-//! A scan copies one page at a time, validates the copy, and only then shows it. It goes on at the *key* where the
-//! page ended, not at a position, so splits and merges in between neither double nor hide an entry: a key that is in
-//! the map throughout is in the range of exactly one page at any time, and the ranges visited follow one another
+//! A scan copies one page at a time, validates the copy, and only then shows it. It continues at the *key* at which
+//! the page ended, not at a position, so splits and merges in between neither duplicate nor hide an entry: a key that
+//! is in the map throughout is in the range of exactly one page at any time, and the ranges visited follow one another
 //! without gap or overlap. (The thesis restarts the whole scan when any page fails to validate, and reads `next` after
 //! validation, which can show entries twice.)
 //!
@@ -19,11 +19,11 @@ use archipelago_platform::hint;
 use archipelago_sync::version_lock::Version;
 use core::ops::Range;
 
-/// Entries of a page, about, that is not the first of a scan: to tell how many pages the scan will visit.
+/// About the number of entries of a page, to estimate how many pages a scan will visit.
 const FILL: usize = 32;
 
-/// So many pages a scan starts fetching at a time, at most. A walk from link to link would wait for each page before it knew the
-/// next one's address; the search layer has the addresses side by side.
+/// The most pages that a scan prefetches at a time. A walk along links would have to wait for each page to get the next
+/// one's address; the search layer has the addresses side by side.
 const AHEAD: usize = 8;
 
 /// Sorts a page that still has this version. Its values may have changed since it was copied, so it is copied again.
@@ -37,7 +37,7 @@ fn tidy<F: HydraForm>(page: &F::Page, version: Version, copy: &mut <F::Page as P
     }
 }
 
-/// Starts fetching what the words of some entries lead to, if they will be followed.
+/// Prefetches the memory to which the words of some entries lead, if they will be followed.
 #[inline]
 fn fetch<F: HydraForm>(copy: &<F::Page as Page<F>>::Copy, entries: Range<usize>, words: Words) {
     if words == Words::Followed {
@@ -60,7 +60,7 @@ impl<F: HydraForm> Core<F> {
         let mut seen = 0;
         let mut page = local.jump(from);
         F::Page::prefetch_all(page);
-        // Without a limit the caller ends the scan, maybe soon: so fetch little first.
+        // Without a limit the caller may end the scan soon, so only little is prefetched at first.
         let (mut fetched, mut ahead) = (0, if limit == usize::MAX { 1 } else { AHEAD });
         // The bound of the first page is the caller's key; of later ones, the low key of the page itself.
         let mut next_low: Option<&F::Page> = None;

@@ -19,15 +19,15 @@ use archipelago_sync::rcu::{Domain, Guard, Owner};
 use core::alloc::Layout;
 use core::ptr::NonNull;
 
-/// Everything about a map that does not depend on the types of its keys and values.
+/// The part of a map that does not depend on the types of its keys and values.
 ///
 /// Field order is drop order: the domain first (its pending retirements free pages into the arenas), the arenas last.
 pub struct Core<F: HydraForm> {
     pub(super) domain: Domain,
-    /// One per NUMA node, in node order; each has lines of its own, since it is replaced while the others are read.
+    /// One per NUMA node, in node order. Each has its own cache lines, since it is replaced while the others are read.
     pub(super) layers: Box<[CachePadded<Layer<F>>]>,
     pub(super) shortcuts: Shortcuts<F>,
-    /// Pages handed to RCU so far: it is counted before.
+    /// The number of pages retired so far. It is incremented before a retirement.
     retirements: CachePadded<AtomicU64>,
     pub(super) cells: PerThread<CachePadded<ThreadCell<F>>>,
     pub(super) maintenance: Maintenance<F>,
@@ -47,7 +47,7 @@ struct Arenas {
     bounds: AtomicUsize,
 }
 
-/// What an operation knows about where it runs.
+/// An operation's context: its guard and node.
 pub(crate) struct Local<'a, F: HydraForm> {
     pub guard: &'a Guard<'a>,
     pub node: usize,
@@ -102,7 +102,8 @@ impl<F: HydraForm> Core<F> {
         unsafe { self.head.0.as_ref() }
     }
 
-    /// The cell of the slot that this thread has now. Not to be kept: a session may outlive its thread's slot.
+    /// Returns the cell of this thread's present slot. It must not be stored, since a session may outlive its thread's
+    /// slot.
     #[inline]
     pub(crate) fn cell(&self) -> &ThreadCell<F> {
         self.cells.get_or(archipelago_platform::thread::slot().index, || CachePadded::new(ThreadCell::new()))
@@ -144,7 +145,7 @@ impl<F: HydraForm> Core<F> {
         self.arenas.of_nodes[node].alloc().cast()
     }
 
-    /// Gives back a block that never became a page.
+    /// Frees a block that never became a page.
     ///
     /// # Safety
     /// The block is from `allocate`, unused and unknown to others.
@@ -175,10 +176,10 @@ impl<F: HydraForm> Core<F> {
                 arenas.free(NonNull::new_unchecked(page.cast()));
             }
         }
-        // Release, and before the retirement: a guard that RCU does not wait for finds it counted.
+        // Release, and before the retirement: a thread whose guard RCU does not wait for sees the new count.
         self.retirements.fetch_add(1, Release);
         let arenas = (&raw const *self.arenas).cast_mut().cast();
-        // Its memory is the arena's, and counted there, until it is given back.
+        // The page's memory belongs to the arena, which counts it until it is freed.
         // SAFETY: by the caller's promise the page is unreachable for guards entered from now on.
         unsafe { guard.retire(page.0.as_ptr().cast(), arenas, reclaim::<F>) }
     }
@@ -226,7 +227,7 @@ impl<F: HydraForm> Core<F> {
         self.layers.iter().map(|layer| layer.bytes(&guard)).sum::<usize>() + self.shortcuts.bytes(&guard)
     }
 
-    /// Calls `each` with every page of the list, for a caller that has the map to itself.
+    /// Calls `each` with every page of the list, while no other thread uses the map.
     pub(crate) fn for_each_page(&self, mut each: impl FnMut(&F::Page)) {
         let mut page: *const F::Page = self.head.0.as_ptr();
         while !page.is_null() {
@@ -241,7 +242,7 @@ impl<F: HydraForm> Core<F> {
     /// Checks, at quiescence, every invariant of the list, the pages and the search layers.
     pub(crate) fn check_invariants(&self) {
         let mut entries = 0;
-        // A background thread may be at work: it changes pages with this lock held only.
+        // A background thread may be working: it changes pages only with this lock held.
         let _still = self.maintenance.hold_still();
         self.for_each_page(|page| {
             assert!(page.lock().read().is_some(), "live pages are neither locked nor obsolete");

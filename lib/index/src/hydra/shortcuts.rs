@@ -1,25 +1,27 @@
-//! Shortcuts: pages where a walk may go on that finds itself far from its goal.
+//! Shortcuts: pages at which a long walk may continue.
 //!
 //! A search layer lags behind the list, and what is missing from it may all lie in one place: pages that ascending keys append
-//! are all behind the last anchor, and pages that `pop_last` has emptied all forward, one to the other. A walk from the layer's
-//! answer would pass every one of them, and cost in proportion to the map. So one change of the list in [`ONE_IN`], chosen
-//! as by throwing a die, is told here by the thread that makes it, at once; and a walk that has gone [`PATIENCE`] steps asks
-//! here. As in a skip list, the pages in a row that are not told of are few: `ONE_IN` on average, and more than `r` with a
-//! probability of `(1 - 1 / ONE_IN)^r`, however far the layer lags and whether or not it is ever brought up to date.
+//! are all behind the last anchor, and pages that `pop_last` has emptied all forward, one to the other. A walk from the
+//! layer's answer would pass all of them, in time proportional to the map. So the thread that makes a change of the
+//! list adds a shortcut for it at once, with a probability of one in [`ONE_IN`], and a walk uses shortcuts after
+//! [`PATIENCE`] steps. As in a skip list, runs of pages without shortcuts are short: `ONE_IN` on average, and longer
+//! than `r` with a probability of `(1 - 1 / ONE_IN)^r`, however far the layer lags and even if it is never updated.
 //!
-//! **Exact.** A page is told of while it cannot become obsolete, the lock of the page before it or its own being held, and taken
-//! out by the thread that makes it obsolete, under its lock, before that is to be seen. So a page found here under a guard is live
-//! or has become obsolete under the guard. A merge or move hands the page's shortcut on to the page that takes over: the chain
-//! of forward pointers that ends at a page with a shortcut need not be followed.
+//! **Exact.** A shortcut to a page is added while the page cannot become obsolete, since the lock of the previous page
+//! or its own is held. The thread that makes the page obsolete removes the shortcut, under the page's lock, before
+//! other threads can see the page as obsolete. So a page that is found here under a guard is live, or has become
+//! obsolete under the guard. A merge or move passes the shortcut to the page that gets the entries, so walks need not
+//! follow a chain of forward pointers to that page.
 //!
-//! **Two generations.** Once a change has reached every layer, its shortcut is needed no more. New ones go into the `young` tree;
-//! when what was logged before the trees last took turns is in all layers, the `old` one is dropped whole, and the young one is
-//! old. A change is logged before it is told of here, so a tree outlives what its pages are needed for; see `reclaim`. Where
-//! no thread changes the list, rounds that drain nothing go on until both are dropped: `sync` does them, and a map at rest.
+//! **Two generations.** Once a change has reached every layer, its shortcut is no longer needed. New shortcuts are
+//! added to the `young` tree. When all changes that were logged before the last turn are in all layers, the trees take
+//! a turn: the `old` tree is dropped, and the young one becomes old. A change is logged before its shortcut is added,
+//! so a tree is dropped only when its pages are not needed any more; see `reclaim`. If no thread changes the list,
+//! rounds that drain nothing continue until both trees are dropped, in `sync` and in an idle map.
 //!
-//! A thread that takes a page out loads `young` first, then `old`, and turning stores `old` first. So it meets the tree that has
-//! the page, unless that is out of use: were the page in the tree that was young at the first load, or before, this is it, or it
-//! has become old by the second, or was dropped.
+//! A thread that removes a shortcut loads `young` first and then `old`, and a turn stores `old` first. So the thread
+//! finds the tree that has the shortcut, unless the tree was dropped: a tree that was young at or before the first load
+//! is still young, or is old at the second load, or was dropped.
 
 use super::oplog::PagePtr;
 use super::page::Page as _;
@@ -31,28 +33,28 @@ use archipelago_platform::pad::CachePadded;
 use archipelago_sync::rcu::Guard;
 use core::ptr::{NonNull, null_mut};
 
-/// A walk asks for a shortcut at this many steps, and whenever it has gone twice as many. Must be a power of two.
+/// A walk searches for a shortcut after this many steps, and after each doubling of its steps. Must be a power of two.
 pub(super) const PATIENCE: usize = 4;
 
-/// One change of the list in so many gets a shortcut. Must be a power of two.
+/// One change of the list in this many gets a shortcut. Must be a power of two.
 const ONE_IN: u64 = 16;
 
-/// Returns whether the change with this stamp is chosen. (The top bits of a multiplicative hash: stamps that follow one another fall
-/// evenly.)
+/// Returns whether the change with this stamp is chosen. (It uses the top bits of a multiplicative hash, so that the
+/// choice among successive stamps is even.)
 pub(super) fn is_chosen(stamp: u64) -> bool {
     stamp.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (u64::BITS - ONE_IN.ilog2()) == 0
 }
 
 /// See the module's text.
 pub(super) struct Shortcuts<F: HydraForm> {
-    /// Null until there is one.
+    /// Null while there is no tree.
     trees: CachePadded<[AtomicPtr<RawArt<F>>; 2]>,
 }
 
 const YOUNG: usize = 0;
 const OLD: usize = 1;
 
-/// A generation that is in use no more, to be retired.
+/// A generation that is no longer used, to be retired.
 pub(super) struct Dropped<F: HydraForm>(NonNull<RawArt<F>>);
 
 impl<F: HydraForm> Shortcuts<F> {
@@ -68,7 +70,7 @@ impl<F: HydraForm> Shortcuts<F> {
         pages.into_iter().flatten().max_by(|a, b| unsafe { a.anchor().cmp(&b.anchor()) })
     }
 
-    /// Tells of `page`, which cannot become obsolete during the call.
+    /// Adds a shortcut to `page`, which cannot become obsolete during the call.
     #[cold]
     pub(super) fn add(&self, guard: &Guard<'_>, page: &F::Page) {
         let tree = self.tree(YOUNG, guard).unwrap_or_else(|| self.first_tree());
@@ -76,7 +78,7 @@ impl<F: HydraForm> Shortcuts<F> {
         guard.hold_back(|| F::with_bytes(page.low(), |low| tree.insert(low, Self::word(page), guard)));
     }
 
-    /// Takes `page` out, which the caller has locked; whether it was there.
+    /// Removes the shortcut to `page`, which the caller has locked. Returns whether it had one.
     pub(super) fn take(&self, guard: &Guard<'_>, page: &F::Page) -> bool {
         // In this order: see the module's text.
         [YOUNG, OLD].into_iter().fold(false, |taken, which| {
@@ -96,7 +98,8 @@ impl<F: HydraForm> Shortcuts<F> {
 
     /// The number of generations that have a tree, be it empty: rounds go on until none has.
     pub(super) fn generations(&self) -> usize {
-        // Relaxed: nothing is read through the pointers. The tree of a change that is told of meanwhile waits for the next round.
+        // Relaxed: nothing is read through the pointers. A tree whose first shortcut is added meanwhile waits for the
+        // next round.
         self.trees.iter().filter(|tree| !tree.load(Relaxed).is_null()).count()
     }
 

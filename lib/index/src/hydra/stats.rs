@@ -1,4 +1,4 @@
-//! What tests see of the work in the background.
+//! Statistics of background work, for tests.
 
 /// What background work has been done so far, for tests.
 #[doc(hidden)]

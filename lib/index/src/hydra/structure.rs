@@ -1,4 +1,4 @@
-//! HydraList as a [`Structure`]: what it supplies to the face of all maps.
+//! HydraList as a [`Structure`], the interface that maps use.
 
 use super::Hydra;
 use super::config::Config;
@@ -24,7 +24,7 @@ impl Kind for Hydra {
     const NAME: &'static str = "HydraList";
 }
 
-/// What tests see and do of a HydraList of either form.
+/// Methods for tests of a HydraList of either form.
 pub trait Hooks {
     fn maintenance_stats(&self) -> MaintenanceStats;
     fn move_pages(&self);
@@ -74,14 +74,14 @@ impl<F: HydraForm> Core<F> {
         Place { node, layer: &self.layers[node] }
     }
 
-    /// What is left to do after an entry has been taken out: its value is the caller's.
+    /// Does what is left to do after the removal of an entry. The caller owns its value.
     fn let_go(&self, guard: &Guard<'_>, removed: &Removed, key: F::Probe<'_>) -> u64 {
         self.cell().add(-1);
         self.retire_key(guard, removed.key, key);
         removed.value
     }
 
-    /// Retires the box that `probe` lies in, if it lies in one.
+    /// Retires the box that contains `probe`, if the key is boxed.
     fn retire_key(&self, guard: &Guard<'_>, key: *mut (), probe: F::Probe<'_>) {
         unsafe fn reclaim<F: HydraForm>(key: *mut (), _: *mut ()) {
             // SAFETY: RCU calls this once, when no reader is left.
@@ -97,7 +97,7 @@ impl<F: HydraForm> Core<F> {
         self.note_garbage();
     }
 
-    /// Counts what was put in.
+    /// Counts an insertion.
     #[inline]
     fn counted(&self, put: Put, key: F::Probe<'_>) -> Put {
         if let Put::Inserted = put {
@@ -209,7 +209,7 @@ impl<F: HydraForm> Structure<F> for Core<F> {
         let anchors = local.layer.anchors(guard);
         for part in 1..=count.min(anchors.len()) {
             let anchor = anchors[part * anchors.len() / (count.min(anchors.len()) + 1)];
-            // A page's lower bound need not be a key, as the first entry above it is.
+            // A page's lower bound may not be a key, but the first entry at or above it is.
             // SAFETY: a page that a layer leads to is not retired before our guard ends.
             Core::ceiling_in_list(self, &local, unsafe { anchor.anchor() }, |key, _| show(key));
         }
@@ -288,8 +288,8 @@ impl<F: HydraForm> Structure<F> for Core<F> {
         self.domain.stop_tending();
         let mut skip = false;
         self.for_each_page(|page| {
-            // Locked by a thread that this process has not got, being a child: it may have been moving entries from the
-            // next page to this one. They leak.
+            // The page is locked by a thread that does not exist in this process, which is a child. The thread may have
+            // been moving entries from the next page to this one, so the entries leak.
             let locked = matches!(page.lock().look(), Look::Locked);
             if core::mem::replace(&mut skip, locked) || locked {
                 return;

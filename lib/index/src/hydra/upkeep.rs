@@ -1,4 +1,4 @@
-//! The state of a map's maintenance; [`maintain`](super::maintain) has what is done with it.
+//! The state of a map's maintenance; [`maintain`](super::maintain) has the operations on it.
 
 use super::HydraForm;
 use super::crew::Background;
@@ -13,14 +13,14 @@ use std::collections::VecDeque;
 pub(crate) struct Maintenance<F: HydraForm> {
     /// Structure changes since the last round. Below zero for a moment when a change is drained before it is counted.
     pub(super) pending: CachePadded<AtomicIsize>,
-    /// How many make a round due.
+    /// The number of pending changes at which a round is due.
     pub(super) due_at: AtomicUsize,
     pub(super) combiner: Mutex<Combiner<F>>,
     pub(super) updaters: Box<[Updater]>,
     pub(super) background: Background,
-    /// Held by the thread that moves pages together: how many were in closed chunks when it last looked.
+    /// Held by the thread that compacts. The value is the number of pages in closed chunks after its last walk.
     pub(super) compacting: Mutex<usize>,
-    /// What the last walk that merged pages has left.
+    /// The result of the last walk that merged pages.
     pub(super) thin: Thin,
     /// Pages moved so far.
     pub(super) moved: AtomicU64,
@@ -50,13 +50,13 @@ pub(super) struct Updater {
     pub(super) busy: Mutex<()>,
 }
 
-/// Takes a lock, also after a thread has panicked under it: see `maintain.rs`.
+/// Takes a lock, also a poisoned one: see `maintain.rs`.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 impl<F: HydraForm> Maintenance<F> {
-    /// While this is held, no thread moves pages together.
+    /// Prevents compaction while the result is held.
     pub(super) fn hold_still(&self) -> MutexGuard<'_, usize> {
         lock(&self.compacting)
     }

@@ -1,4 +1,4 @@
-//! Configuring a map: every setting has a default that needs no thought.
+//! Configuring a map. The defaults suit most uses.
 
 use super::{Kind, Map};
 use crate::Key;
@@ -19,7 +19,7 @@ impl<S: Kind> Clone for Settings<S> {
     }
 }
 
-/// Configures a [`Map`]. What concerns one structure only is documented there.
+/// Configures a [`Map`]. Settings of a single structure are documented there.
 #[must_use]
 pub struct Builder<S: Kind, K, V> {
     pub(crate) config: S::Config,
@@ -28,8 +28,8 @@ pub struct Builder<S: Kind, K, V> {
 }
 
 impl<S: Kind, K: Key, V: Send + Sync + 'static> Builder<S, K, V> {
-    /// A limit to the memory that waits for readers, in bytes as in [`Garbage::bytes`](crate::Garbage::bytes), and what
-    /// operations that change the map do when it is reached. Default: none.
+    /// Sets a limit on the memory that waits for readers, in bytes as in [`Garbage::bytes`](crate::Garbage::bytes), and
+    /// what operations that change the map do when it is reached. Default: none.
     ///
     /// The memory stays below the limit and, per thread that changes the map, one part in 32 of it and what one operation
     /// removes; and, with [`OnBacklog::Wait`], all that threads remove or replace while they read the map themselves, with a `Ref`
@@ -54,10 +54,10 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Builder<S, K, V> {
         self
     }
 
-    /// A limit to all the memory that the map holds, in bytes as [`Map::bytes`] counts them. Default: none.
+    /// Sets a limit on all memory of the map, in bytes as [`Map::bytes`] counts them. Default: none.
     ///
-    /// At the limit `try_insert`, `try_replace` and `try_extend` refuse and return what was to be stored. Operations without
-    /// `try_` do not look at the limit: they have no way to refuse.
+    /// At the limit `try_insert`, `try_replace` and `try_extend` refuse and return the value that was to be stored.
+    /// Operations without `try_` ignore the limit, since they cannot refuse.
     ///
     /// With `try_` operations alone the map holds at most this and a block of pages (half of the limit, at most 2 MiB); per
     /// thread, an entry, a page, and what removals leave to readers; and where threads compete for the last room in pages, one part in 32 of

@@ -11,20 +11,20 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 /// Entries that are handled in one critical section.
 const BULK: usize = 64;
-/// Entries that are taken from an iterator before they are put in order and inserted: few at first.
+/// The most entries that are taken from an iterator before they are sorted and inserted; the first batches are smaller.
 const MOST_TAKEN: usize = 2048;
 
 impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'m, S, K, V, H> {
-    /// Inserts or replaces every entry; of equal keys the last one stays. Entries are put in order some 2,000 at a time, and
-    /// inserted page by page. In a `HydraList` and a `BLinkTree` a run of ascending keys is searched for once in 64 entries,
-    /// and costs O(1) amortized for each entry beside that: each goes where the last one went, or to a page near it. Other
-    /// entries, and those of other maps, cost what `insert` does.
+    /// Inserts or replaces every entry; of equal keys the last entry stays. Entries are sorted in batches of about
+    /// 2,000, and inserted page by page. In a `HydraList` and a `BLinkTree` a run of ascending keys is searched for
+    /// once in 64 entries, and costs O(1) amortized for each entry beside that: each goes where the last one went, or
+    /// to a page near it. Other entries, and those of other maps, cost what `insert` does.
     ///
     /// `entries` is advanced outside any critical section, up to that many entries ahead of those inserted. If that panics,
     /// the entries it gave before are in the map when the panic goes on.
     ///
     /// # Panics
-    /// When all entries are stored but those whose keys are too long, if there are any. See [`upsert`](Self::upsert).
+    /// If some keys are too long, after all other entries have been stored. See [`upsert`](Self::upsert).
     pub fn extend(&self, entries: impl IntoIterator<Item = (K, V)>) {
         self.insert_many(entries);
     }
@@ -34,7 +34,8 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         let mut entries = entries.into_iter();
         let (mut batch, mut wanted, mut new, mut too_long) = (Vec::new(), BULK, 0, 0);
         loop {
-            // Nothing of ours is left half done by a panic here: a vector that is being extended holds what it was given.
+            // A panic here leaves no inconsistent state: a vector that is being extended has the items that it was
+            // given.
             let taken = catch_unwind(AssertUnwindSafe(|| batch.extend(entries.by_ref().take(wanted))));
             let over = batch.len() < wanted;
             let (added, refused) = self.put_all(&mut batch);
@@ -53,7 +54,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
     /// Inserts or replaces a batch of entries, in the order of their keys, and leaves it empty. How many keys were new, and how
     /// many entries were left out, as their keys are too long.
     ///
-    /// What the keys' type makes of them is asked once, so that their order is one whatever it says.
+    /// Each key is encoded once, so that the order is consistent whatever the key's type does.
     fn put_all(&self, batch: &mut Vec<(K, V)>) -> (usize, usize) {
         let mut keys = <FormOf<K> as Form>::Keys::default();
         batch.iter().for_each(|(key, _)| key.encode(|key| keys.push(key)));
@@ -107,7 +108,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         self.sweep(bounds::<K, Q>(&range), |_, _| Sweep::Remove)
     }
 
-    /// Asks about each entry between two bounds, and removes those that are to be; how many.
+    /// Calls the closure for each entry between two bounds, and removes the entries that it selects. Returns how many.
     fn sweep(
         &self,
         (low, high): (Option<super::walk::OwnedKey<K>>, Option<super::walk::OwnedKey<K>>),
@@ -128,7 +129,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
                     match ask(key, word) {
                         Sweep::Keep => {}
                         Sweep::Remove => unwanted.push((FormOf::<K>::own(key), None)),
-                        // The same word is the same value: our guard keeps its address from being used again.
+                        // The same word is the same value, since the guard prevents the reuse of its address.
                         Sweep::RemoveThis => unwanted.push((FormOf::<K>::own(key), Some(word))),
                     }
                 }
@@ -145,12 +146,12 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
     }
 }
 
-/// What becomes of an entry that [`Session::sweep`] has met.
+/// What [`Session::sweep`] does with an entry.
 enum Sweep {
     Keep,
-    /// Whatever its value.
+    /// Removes the entry with any value.
     Remove,
-    /// If it still has the value seen.
+    /// Removes the entry if it still has the value that was seen.
     RemoveThis,
 }
 

@@ -1,9 +1,10 @@
-//! Atomic operations that decide by what is there.
+//! Atomic operations whose effect depends on the present value.
 //!
-//! All of them are one loop: look at the word of the key, let the caller decide, and store, or take out, *only if the key
-//! still has that word*. So the decision takes effect at a moment at which what it was based on is true: that is where the
-//! operation is linearized. One that changes nothing is linearized where it looked. A boxed value's address is not used
-//! again while our guard is held, so the same word is the same value; of values that live in a word equal ones are alike.
+//! All of them are one loop: load the word of the key, let the caller decide, and store or remove *only if the key
+//! still has this word*. So the decision takes effect at a moment at which its basis is true, and the operation is
+//! linearized at this moment. An operation that changes nothing is linearized at its load. A boxed value's address is
+//! not reused while the guard is held, so the same word is the same value; values that are stored in a word are equal
+//! if their words are.
 
 use super::{FormOf, Hold, Kind, Ref, Session};
 use crate::structure::{Put, Structure, When};
@@ -13,7 +14,7 @@ use archipelago_sync::rcu::Guard;
 use core::borrow::Borrow;
 use core::fmt;
 
-/// What [`Session::compute`] is to do with a key.
+/// What [`Session::compute`] does with a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change<V> {
     /// Leave it as it is.
@@ -24,7 +25,7 @@ pub enum Change<V> {
     Remove,
 }
 
-/// What [`Session::compute`] found and left: the same value twice if it kept what was there.
+/// The values before and after [`Session::compute`], which are the same if it kept the value.
 #[derive(Debug)]
 pub struct Computed<'m, V: Send + Sync + 'static> {
     /// What the key had before.
@@ -33,7 +34,7 @@ pub struct Computed<'m, V: Send + Sync + 'static> {
     pub new: Option<Ref<'m, V>>,
 }
 
-/// The key was there: nothing was inserted.
+/// The key is present, so nothing was inserted.
 pub struct Occupied<'m, V: Send + Sync + 'static> {
     /// The value that it has.
     pub current: Ref<'m, V>,
@@ -43,9 +44,9 @@ pub struct Occupied<'m, V: Send + Sync + 'static> {
 
 /// The key did not have the value expected: nothing was changed.
 pub struct CompareExchangeError<'m, V: Send + Sync + 'static> {
-    /// What it has.
+    /// The key's value.
     pub current: Option<Ref<'m, V>>,
-    /// What it was to get.
+    /// The value that was not stored.
     pub proposed: Option<V>,
 }
 
@@ -81,15 +82,16 @@ impl<V: Send + Sync + 'static> core::error::Error for CompareExchangeError<'_, V
 struct Step {
     old: Option<u64>,
     new: Option<u64>,
-    /// The old word, if it was taken out. (Not told by the two: values without a size have the same word, one after another.)
+    /// The old word, if it was removed. (It does not follow from the two words, since successive values of size zero
+    /// have the same word.)
     taken: Option<u64>,
 }
 
 impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'m, S, K, V, H> {
-    /// Tries to do `change` to a key that has the word `old`: the words before and after, or what it has instead and the
-    /// value that was not stored.
+    /// Tries to apply `change` to a key that has the word `old`. Returns the words before and after, or the key's other
+    /// word and the value that was not stored.
     ///
-    /// The word taken is the caller's to retire.
+    /// The caller retires a removed word.
     fn change(
         &self,
         guard: &Guard<'m>,
@@ -144,9 +146,9 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         }
     }
 
-    /// Decides by the value of a key what becomes of it, atomically: `f` sees what is there, and what it says is done at a
-    /// moment at which that is still there. It runs outside any lock, and again if another thread changed the key
-    /// meanwhile; what it had said is dropped then. If it panics, nothing has been changed.
+    /// Changes a key depending on its value, atomically: `f` sees the present value, and its decision is applied at a
+    /// moment at which the key still has this value. `f` runs outside any lock, and runs again if another thread has
+    /// changed the key meanwhile; its previous decision is dropped then. If it panics, nothing has been changed.
     ///
     /// ```
     /// use archipelago::index::{Change, HydraList};

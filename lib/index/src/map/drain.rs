@@ -13,7 +13,7 @@ use core::ops::RangeBounds;
 /// An iterator that removes entries and yields them by reference, in ascending order. See [`Session::extract_if`].
 ///
 /// It is `Send` if its condition is, and removes an entry just before it yields it: what is left when it is dropped stays
-/// in the map. Between two steps, paused or leaked, it keeps nothing from being freed; its entries do, see [`Entry`].
+/// in the map. A paused or leaked iterator delays no reclamation between two steps; its entries do, see [`Entry`].
 pub struct ExtractIf<'m, S: Kind, K: Key, V: Send + Sync + 'static, F> {
     walk: Walk<'m, S, K, V>,
     batches: Batches,
@@ -36,7 +36,7 @@ where
         Some(Side::new(fetched))
     }
 
-    /// The next entry that was seen, with what keeps its value.
+    /// Returns the next entry that was seen, with the holder that keeps its value.
     fn look(&mut self) -> Option<(Kept<'m, K>, usize)> {
         loop {
             if self.seen.as_ref().is_none_or(|seen| seen.left.is_empty()) {
@@ -46,7 +46,7 @@ where
             if let Some(kept) = seen.keep() {
                 return Some((kept, seen.left.next()?));
             }
-            // Nothing has kept the values of what is left, and some may be gone.
+            // No holder has kept the values of the remaining entries, so some may have been freed.
             self.batches = Batches::FROM_SOME;
             self.seen.take()?.give_back(&mut self.walk, End::First);
         }
@@ -71,7 +71,7 @@ where
                 // SAFETY: the guard beside the batch is older than the retirement.
                 return Ok(changed.unwrap_or_else(|| unsafe { Entry::new(kept, at) }));
             }
-            // Changed since it was seen: it is asked about again as it is now.
+            // The value has changed since it was seen, so the condition is called again with the present value.
             let now = Entry::alone(map, |found| {
                 let word = session.core.get(session.place(), &guard, key);
                 word.map(|word| found.push(key, word)).is_some()

@@ -14,18 +14,18 @@ use core::ops::{ControlFlow, RangeBounds};
 
 /// A double-ended iterator over a range of entries by reference, in key order. See [`Session::entries`].
 ///
-/// It is `Send`, and so are its entries. It holds no lock. What the map lets go of is kept from being freed as long as an
-/// [`Entry`] lives; between two steps, paused or leaked, the iterator itself holds nothing back, but after
-/// [`next_ref`](Self::next_ref), which lends until the next step or [`release`](Self::release). It fetches up to 256 entries
-/// ahead, and fetches them again if some of their values may have been freed meanwhile.
+/// It is `Send`, and so are its entries. It holds no lock. As long as an [`Entry`] lives, memory that is removed from
+/// the map is not freed. A paused or leaked iterator itself delays no reclamation between two steps, except after
+/// [`next_ref`](Self::next_ref), whose result is valid until the next step or [`release`](Self::release). It fetches up
+/// to 256 entries ahead, and fetches them again if some of their values may have been freed meanwhile.
 pub struct Entries<'m, S: Kind, K: Key, V: Send + Sync + 'static> {
     walk: Walk<'m, S, K, V>,
     front: Ahead<'m, K>,
     back: Ahead<'m, K>,
 }
 
-/// What was fetched from one end (the front's in ascending order, the back's in descending), and how many entries are fetched
-/// from there next.
+/// Entries that were fetched from one end (in ascending order from the front, descending from the back), and the size
+/// of the next batch.
 struct Ahead<'m, K: Key> {
     side: Option<Side<'m, K>>,
     batches: Batches,
@@ -50,7 +50,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static> Entries<'m, S, K, V> {
         self.ahead(end).side.as_ref().is_some_and(|side| !side.left.is_empty())
     }
 
-    /// Fetches from one end, of which nothing is left; whether there was something.
+    /// Fetches the next batch from one end, whose previous batch is used up. Returns whether it got any entry.
     fn fetch(&mut self, end: End) -> bool {
         let used = self.ahead(end).side.take();
         if self.walk.is_drained() {
@@ -67,8 +67,8 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static> Entries<'m, S, K, V> {
         self.has_left(end)
     }
 
-    /// The next place from `end`: in what was fetched from there, or else in what is left of the other end's. With what keeps
-    /// its value.
+    /// Returns the next entry from `end`, from this end's batch or else from the rest of the other end's batch, with
+    /// the holder that keeps its value.
     #[inline]
     fn step(&mut self, end: End) -> Option<(End, usize, Kept<'m, K>)> {
         loop {
@@ -83,7 +83,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static> Entries<'m, S, K, V> {
         }
     }
 
-    /// Some of the values that one end's places lead to may be gone: nothing has kept them.
+    /// Fetches an end's remaining entries again, since some of their values may have been freed.
     #[cold]
     fn fetch_again(&mut self, end: End) {
         let ahead = self.ahead(end);
@@ -112,8 +112,8 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static> Entries<'m, S, K, V> {
         Some(unsafe { side.lent.insert(kept).show(at) })
     }
 
-    /// Ends what [`next_ref`](Self::next_ref) and [`next_back_ref`](Self::next_back_ref) have lent: until the next step the
-    /// iterator keeps nothing from being freed.
+    /// Ends the validity of the results of [`next_ref`](Self::next_ref) and [`next_back_ref`](Self::next_back_ref):
+    /// until the next step the iterator delays no reclamation.
     ///
     /// ```
     /// use archipelago::HydraList;
@@ -135,8 +135,9 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static> Entries<'m, S, K, V> {
         }
     }
 
-    /// What [`next`](Iterator::next) would yield, lent until the next call: no reference count changes, so a whole walk costs
-    /// little more than [`Session::scan_range`], and its caller keeps the reins.
+    /// Returns what [`next`](Iterator::next) would yield, by a reference that is valid until the next call. No
+    /// reference count changes, so a whole walk costs little more than [`Session::scan_range`], and the caller controls
+    /// the loop.
     ///
     /// ```
     /// use archipelago::HydraList;
@@ -246,8 +247,8 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         })
     }
 
-    /// Visits the entries whose keys lie in `range`, ascending, until `visit` breaks; what it broke with. Consistency and
-    /// cost are those of [`scan`](Self::scan): nothing is cloned, and nothing allocated for an entry.
+    /// Visits the entries whose keys lie in `range`, ascending, until `visit` breaks. Returns the value of the break.
+    /// Consistency and cost are those of [`scan`](Self::scan): nothing is cloned, and nothing allocated for an entry.
     ///
     /// ```
     /// use archipelago::HydraList;

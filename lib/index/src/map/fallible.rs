@@ -7,7 +7,7 @@ use crate::structure::Form;
 use crate::structure::Structure;
 use crate::{Key, value};
 
-/// What an entry takes in a page, besides a long key and a boxed value.
+/// The bytes of an entry in a page, without a long key and a boxed value.
 const SLOT: usize = 32;
 
 impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'m, S, K, V, H> {
@@ -25,8 +25,8 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
     /// As [`try_upsert`](Self::try_upsert) for every entry, until one is refused; returns how many were stored.
     ///
     /// # Errors
-    /// With the first entry that was refused, if the map is at a limit or the key is too long: those before it are in the map, those after it were
-    /// not asked for.
+    /// With the first entry that was refused, if the map is at a limit or the key is too long: the entries before it
+    /// are in the map, and those after it were not taken from the iterator.
     pub fn try_extend(&self, entries: impl IntoIterator<Item = (K, V)>) -> Result<usize, Refused<(K, V)>> {
         let mut stored = 0;
         for (key, value) in entries {
@@ -67,7 +67,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
 
     #[cold]
     fn find_room(&self, need: Need, key: Option<&K>) -> bool {
-        // What was removed may only wait to be freed.
+        // Removed memory may only wait to be freed.
         self.core.domain().collect();
         if self.may_grow(need) {
             return true;
@@ -75,7 +75,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         if self.core.limits().may_fill(need, self.space()) && key.is_none_or(|key| self.fits(key)) {
             return true;
         }
-        // Or lie thinly.
+        // Or pages may be thin.
         if !self.core.is_thin() || !self.core.limits().may_settle(self.core.domain().stats().epoch) {
             return false;
         }
@@ -83,13 +83,13 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         self.may_grow(need)
     }
 
-    /// Returns whether the key is there, or the page that it belongs to has room for it.
+    /// Returns whether the key is present, or its page has room for it.
     fn fits(&self, key: &K) -> bool {
         let guard = self.enter();
         key.encode(|key| self.core.fits(self.place(), &guard, key))
     }
 
-    /// A thread that is inside a guard is let in at once.
+    /// A thread that is inside a guard does not wait.
     fn without_waiting<R>(&self, store: impl FnOnce() -> R) -> R {
         let _guard = self.enter();
         store()

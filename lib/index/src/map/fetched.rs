@@ -1,8 +1,9 @@
-//! What iterators by reference have fetched: entries copied out of the structure, and the guard that keeps their values.
+//! Batches of iterators by reference: entries that were copied from the structure, and the guard that keeps their
+//! values.
 //!
-//! The guard is entered as long as a value may be looked at: each [`Entry`](super::Entry) holds it, and so does an iterator
-//! that lends. Between two steps an iterator holds nothing back. At the next step it goes on with what it has fetched, if the
-//! guard says that the values are still there, or else fetches what is left again.
+//! The guard is entered as long as a value may be accessed: each [`Entry`](super::Entry) holds it, and so does an
+//! iterator that has returned a reference. Between two steps an iterator delays no reclamation. At the next step it
+//! continues with its batch, if the guard proves that the values are still alive, or else fetches the rest again.
 
 use super::batch::Batch;
 use super::walk::Walk;
@@ -20,18 +21,18 @@ pub(super) struct Fetched<'m, K: Key> {
 }
 
 impl<'m, K: Key> Fetched<'m, K> {
-    /// Nothing yet, in a section of its own.
+    /// Makes an empty batch, in a section of its own.
     pub(super) fn new<S: Kind, V: Send + Sync + 'static>(map: &'m Map<S, K, V>) -> Self {
         Self { batch: Batch::default(), guard: map.core().domain().pin_owned() }
     }
 }
 
-/// A holder of a batch: what it shows is not reclaimed while this lives.
+/// A holder of a batch: the batch's entries are not reclaimed while it lives.
 #[derive(Clone)]
 pub(super) struct Kept<'m, K: Key>(Held<'m, Batch<FormOf<K>>>);
 
 impl<'m, K: Key> Kept<'m, K> {
-    /// The first holder of what was fetched just now.
+    /// Makes the first holder of a batch.
     pub(super) fn new(fetched: Fetched<'m, K>) -> Self {
         Self(fetched.guard.keep(fetched.batch))
     }
@@ -50,12 +51,12 @@ impl<'m, K: Key> Kept<'m, K> {
     }
 }
 
-/// What an iterator has fetched from one end of its range.
+/// An iterator's batch from one end of its range.
 pub(super) struct Side<'m, K: Key> {
     fetched: Keeper<'m, Batch<FormOf<K>>>,
-    /// Places that are left: the one to be yielded next at the start.
+    /// The remaining places; the first is the next to be yielded.
     pub(super) left: Places<usize>,
-    /// The iterator's own, from the moment of fetching or for what it lends.
+    /// The iterator's own holder, since the batch was fetched or for a reference that it has returned.
     pub(super) lent: Option<Kept<'m, K>>,
 }
 
@@ -65,7 +66,7 @@ impl<'m, K: Key> Side<'m, K> {
         Self { left: 0..kept.batch().len(), fetched: Held::keeper(&kept.0), lent: Some(kept) }
     }
 
-    /// Something to fetch into: this one's, if no entry refers to it any more.
+    /// Returns a batch to fetch into: this one, if no entry refers to it any more.
     pub(super) fn again(self) -> Option<Fetched<'m, K>> {
         drop(self.lent);
         let (guard, mut batch) = self.fetched.into_parts()?;
@@ -73,7 +74,7 @@ impl<'m, K: Key> Side<'m, K> {
         Some(Fetched { batch, guard })
     }
 
-    /// Keeps the values, unless some of them may be gone.
+    /// Holds the values, unless some of them may have been freed.
     #[inline]
     pub(super) fn keep(&mut self) -> Option<Kept<'m, K>> {
         self.lent.take().or_else(|| self.fetched.hold().map(Kept))

@@ -1,8 +1,8 @@
-//! The face of every ordered map: [`Map`], written once over the primitives of a [`Structure`].
+//! The interface of all ordered maps: [`Map`], implemented once over the primitives of a [`Structure`].
 //!
 //! | file | what it has |
 //! |---|---|
-//! | [`crate::structure`] | the seam: what a structure supplies |
+//! | [`crate::structure`] | the interface of structures |
 //! | this one, [`traits`], [`builder`] | the map itself |
 //! | [`session`], `write`, [`compute`], [`fallible`] | operations on one key |
 //! | `reference` | references: `Ref`, `Entry` |
@@ -12,15 +12,15 @@
 //!
 //! # Consistency, the same for all maps
 //! Operations on one key are linearizable: each takes effect at one moment of its call. So are `pop_first` and `pop_last`.
-//! Whatever visits several entries (scans, iterators, and all that is made of them) shows keys in order, none twice, misses
-//! none that is there throughout, and shows each value as it was at some moment of the visit; different entries may be of
-//! different moments. Where a snapshot of several entries is wanted, MV-RLU has it (`archipelago::sync::mvrlu`).
+//! Operations that visit several entries (scans, iterators, and all that use them) show keys in order, none twice, miss
+//! none that is present throughout, and show each value as it was at some moment of the visit; different entries may be
+//! from different moments. For an atomic snapshot of several entries use MV-RLU (`archipelago::sync::mvrlu`).
 //!
 //! # Invariants
 //! 1. A word in the structure is a live `V`: in place for values that live in a word, otherwise the address of a box.
-//! 2. What gets a word back from the structure retires it, or owns the map and drops it.
-//! 3. A word is looked at only under a guard that is older than its retirement.
-//! 4. The structure is made by the first use: a map that was only created holds nothing and has no thread.
+//! 2. Code that gets a word back from the structure retires it, or owns the map and drops it.
+//! 3. A word is followed only under a guard that is older than its retirement.
+//! 4. The structure is made at the first use: a map that was only created owns no memory and no thread.
 
 mod batch;
 mod builder;
@@ -71,7 +71,7 @@ pub(crate) type CoreOf<S, K> = <FormOf<K> as Form>::Core<S>;
 ///
 /// Operations go through a *session*: [`pin`](Self::pin) makes one for this thread, in a nanosecond, and
 /// [`pin_owned`](Self::pin_owned) one that a task can take along. `insert`, `get`, `remove`, `range` and the others are methods of
-/// [`Session`], and not of the map. See the [module](self) for what holds for all maps.
+/// [`Session`], and not of the map. The [module](self) lists the guarantees of all maps.
 ///
 /// ```
 /// use archipelago::HydraList;
@@ -94,9 +94,9 @@ pub(crate) type CoreOf<S, K> = <FormOf<K> as Form>::Core<S>;
 /// guard. They need not be `Clone`: methods that return a clone have a sibling that returns a reference ([`Ref`],
 /// [`Entry`]).
 ///
-/// Two maps share nothing. Dropping a map ends its background threads and drops every entry; dropping values that were
-/// removed or replaced earlier may happen any time after no thread can still be reading them, in any thread that uses the
-/// map: a panic of such a drop is reported by the panic hook and goes no further.
+/// Two maps share nothing. Dropping a map ends its background threads and drops every entry; values that were removed
+/// or replaced earlier are dropped at some time after no thread can be reading them, in any thread that uses the map.
+/// The panic hook reports a panic of such a drop, which is not propagated.
 pub struct Map<S: Kind, K: Key, V: Send + Sync + 'static> {
     core: OnceLock<Arc<CoreOf<S, K>>>,
     /// `None`: the defaults.
@@ -107,7 +107,7 @@ pub struct Map<S: Kind, K: Key, V: Send + Sync + 'static> {
 
 impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
     /// The longest key that can be stored, in bytes of its encoding (of a string, its own): `usize::MAX` but for a
-    /// [`BLinkTree`](crate::BLinkTree). Longer ones can be asked for, and are not there.
+    /// [`BLinkTree`](crate::BLinkTree). A look-up of a longer key finds nothing.
     pub const LONGEST_KEY: usize = <CoreOf<S, K> as Structure<FormOf<K>>>::LONGEST_KEY;
 
     /// Whether a key is too long to be stored.
@@ -169,8 +169,8 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
     /// has the same methods; each looks up its thread's place, as a [`pin`](Self::pin) of its own would, which costs a
     /// nanosecond.
     ///
-    /// It holds nothing back. What it returns may: a [`Ref`] belongs to the thread, so a task that must be `Send` cannot
-    /// keep one over an `await`; an [`Entry`] it can.
+    /// The session itself delays no reclamation, but references that it returns do. A [`Ref`] belongs to its thread, so
+    /// a task that must be `Send` cannot keep one over an `await`; it can keep an [`Entry`].
     ///
     /// ```
     /// use archipelago::HydraList;
@@ -203,14 +203,16 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
         self.len() == 0
     }
 
-    /// Waits until background work has caught up with everything done to the map before the call, and frees what was removed
-    /// or replaced as far as no thread reads; it waits for no reader. Never needed for right answers; useful before measuring.
-    /// It does not promise that memory is reclaimed at once: what a reader may still be using goes after that, and so does
-    /// what a background thread is about to free. What a map at rest leaves behind is freed some milliseconds later.
+    /// Waits until background work has caught up with everything done to the map before the call, and frees removed and
+    /// replaced memory as far as no thread reads it; it waits for no reader. Never needed for correctness; useful
+    /// before measuring. It does not guarantee that memory is reclaimed at once: memory that a reader may still be
+    /// using, or that a background thread is about to free, is freed later. Garbage of an idle map is freed some
+    /// milliseconds later.
     ///
-    /// After removals all over a map `sync` also merges pages that have become thin and moves them together, in O(pages): then
-    /// the map takes at most some three times what a fresh one would. A `HydraList` with background threads does so by itself
-    /// when it comes to rest. Without `sync` a `BLinkTree` and Eunomia's maps may keep nearly all the memory that they had.
+    /// After removals all over a map `sync` also merges thin pages and moves pages out of sparse blocks, in O(pages):
+    /// then the map takes at most about three times the memory of a fresh one. A `HydraList` with background threads
+    /// does this by itself when it becomes idle. Without `sync` a `BLinkTree` and Eunomia's maps may keep nearly all
+    /// their memory.
     pub fn sync(&self) {
         if let Some(core) = self.used() {
             core.settle();

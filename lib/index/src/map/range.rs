@@ -12,10 +12,10 @@ use std::collections::VecDeque;
 
 /// What a [`Range`] makes of an entry.
 pub trait Take<K: Key, V: Send + Sync + 'static> {
-    /// What it yields.
+    /// The type of the range's items.
     type Item;
 
-    /// Whether it looks at the value.
+    /// Returns how a scan has to hand out the words of values for this type.
     #[doc(hidden)]
     #[inline]
     fn words() -> Words {
@@ -72,16 +72,16 @@ impl<K: Key, V: Clone + Send + Sync + 'static> Take<K, V> for ValuesOnly {
 
 /// A double-ended iterator over a range of entries, in key order. See [`Session::range`].
 ///
-/// It owns what it needs, and is `Send`. It holds no lock and, between calls, no guard: paused or leaked, it keeps nothing of the
-/// map's from being freed. It fetches some entries ahead, from each end one the first time and up to 256 later, so what it yields
-/// may have changed since.
+/// The iterator owns what it needs, and is `Send`. It holds no lock, and between calls no guard: a paused or leaked iterator
+/// delays no reclamation. It fetches entries ahead: from each end one at first, and up to 256 at once later. So an entry that it
+/// yields may have changed since it was fetched.
 pub struct Range<'m, S: Kind, K: Key, V: Send + Sync + 'static, T: Take<K, V> = Pairs> {
     walk: Walk<'m, S, K, V>,
     front: Ahead<T::Item>,
     back: Ahead<T::Item>,
 }
 
-/// What was fetched from one end, ascending, and how many entries are fetched from there next.
+/// Items that were fetched from one end, ascending, and the sizes of this end's next batches.
 struct Ahead<T> {
     items: VecDeque<T>,
     batches: Batches,
@@ -152,7 +152,7 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static, T: Take<K, V>> DoubleEndedIterat
 
 impl<S: Kind, K: Key, V: Send + Sync + 'static, T: Take<K, V>> FusedIterator for Range<'_, S, K, V, T> {}
 
-/// Drops items at one end of what was fetched, as long as they are `unwanted`.
+/// Pops fetched items at one end as long as they are `unwanted`.
 fn pass_by<T>(
     fetched: &mut VecDeque<T>,
     end: fn(&VecDeque<T>) -> Option<&T>,
@@ -165,8 +165,8 @@ fn pass_by<T>(
 }
 
 impl<S: Kind, K: Key, V: Clone + Send + Sync + 'static> Range<'_, S, K, V> {
-    /// Goes forward to the first entry at or above `key` that is left; never back. What was fetched already and lies
-    /// there is kept.
+    /// Skips the remaining entries below `key`. The iterator never moves back. Entries at or above `key` that it has
+    /// already fetched are kept.
     ///
     /// ```
     /// use archipelago::HydraList;
@@ -193,7 +193,7 @@ impl<S: Kind, K: Key, V: Clone + Send + Sync + 'static> Range<'_, S, K, V> {
         });
     }
 
-    /// Goes back to the last entry at or below `key` that is left, as [`seek`](Self::seek) goes forward.
+    /// Skips the remaining entries above `key` at the back, as [`seek`](Self::seek) does at the front.
     pub fn seek_back<Q>(&mut self, key: &Q)
     where
         K: Borrow<Q>,
@@ -232,11 +232,13 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
 
 impl<'m, S: Kind, K: Key, V: Clone + Send + Sync + 'static, H: Hold<'m, S, K>> Session<'m, S, K, V, H> {
     /// An iterator over clones of the entries whose keys lie in `range`, ascending; `.rev()` descends. A range whose start is
-    /// after its end is empty. Without clones: [`scan_range`](Self::scan_range), [`entries`](Self::entries).
+    /// after its end is empty. [`scan_range`](Self::scan_range) and [`entries`](Self::entries) make no clones.
     ///
-    /// Ordered; never yields a key twice; never misses a key that is in the map from the call to the iterator's end.
+    /// The iterator yields keys in order and none twice, and yields every key that is in the map from the call to the
+    /// iterator's end.
     ///
-    /// Bounds are keys. Borrowed bounds are named one by one, and their type with them:
+    /// Bounds are keys. Bounds of a borrowed type are given as a pair of `Bound`s, with that type as an argument of the
+    /// call:
     ///
     /// ```
     /// use archipelago::index::{HydraList, Parts, by_parts};
@@ -252,7 +254,8 @@ impl<'m, S: Kind, K: Key, V: Clone + Send + Sync + 'static, H: Hold<'m, S, K>> S
     /// assert_eq!(map.pin().range::<dyn Parts<_>, _>((from, to)).count(), 1);
     /// ```
     ///
-    /// `"b".."c"` is a range of `&str`, and a `String` lends a `str`, to this map as to a `BTreeMap`:
+    /// `"b".."c"` does not compile, with this map as with a `BTreeMap`: it is a range of `&str`, and `String`
+    /// implements `Borrow<str>`, not `Borrow<&str>`:
     ///
     /// ```compile_fail,E0277
     /// # let map: archipelago::HydraList<String, u64> = Default::default();
@@ -282,8 +285,9 @@ impl<'m, S: Kind, K, V: Clone + Send + Sync + 'static, H: Hold<'m, S, K>> Sessio
 where
     K: Key<Form = Bytes>,
 {
-    /// An iterator over the entries whose keys begin with `prefix`, ascending; see [`range`](Self::range). For strings and
-    /// byte vectors; of other keys, those whose encoding begins with `prefix`'s.
+    /// An iterator over the entries whose keys begin with `prefix`, ascending; see [`range`](Self::range). A string or
+    /// byte vector is its own encoding; other keys are compared by their encodings: the iterator yields those whose
+    /// encoding begins with the encoding of `prefix`.
     ///
     /// ```
     /// use archipelago::HydraList;
@@ -301,8 +305,9 @@ where
     }
 }
 
-/// From a prefix to below the first string after all that begin with it: the prefix's last byte raised, without those that
-/// cannot be.
+/// Returns the bounds of the strings that begin with a prefix: the prefix itself, and the first string above all that
+/// begin with it. The end is the prefix without trailing `0xFF` bytes, its last byte raised by one; a prefix of `0xFF`
+/// bytes has no end.
 pub(super) fn prefix_bounds<Q: Encode<Form = Bytes> + ?Sized>(prefix: &Q) -> (Option<Vec<u8>>, Option<Vec<u8>>) {
     prefix.encode(|prefix| {
         let end = prefix.iter().rposition(|&byte| byte < 0xFF).map(|last| {

@@ -1,4 +1,5 @@
-//! References to values in a map: a [`Ref`] is this thread's, an [`Entry`] has its key and may go anywhere.
+//! References to values in a map: a [`Ref`] belongs to its thread; an [`Entry`] also has the key, and may be sent to
+//! other threads.
 
 use super::batch::Batch;
 use super::fetched::{Fetched, Kept};
@@ -11,13 +12,14 @@ use core::ops::Deref;
 
 /// A value in a map, by reference.
 ///
-/// It shows the value that the key had when it was looked up, also after others have replaced or removed that: while a
-/// `Ref` exists, *nothing* that the map lets go of is freed, of any key. 100,000 overwrites of 1 kB take 100 MB until it is dropped,
-/// and if it is leaked, until the map is. So it should be short-lived: clone what is to stay. The map's
-/// [`stats`](super::Map::stats) show what waits, and for how many (`garbage.bytes`, `garbage.readers`); a
-/// [`backlog_limit`](super::Builder::backlog_limit) bounds it. Values that live in a word of the map (primitive numbers) are copied in.
+/// It shows the value that the key had when it was looked up, also after other threads have replaced or removed it.
+/// While a `Ref` exists, *no* memory that is removed from the map is freed, of any key: 100,000 overwrites of 1 kB take
+/// 100 MB until the `Ref` is dropped, and if it is leaked, until the map is dropped. So it should be short-lived; clone
+/// values that you keep. The map's [`stats`](super::Map::stats) show the garbage, and how many readers keep it
+/// (`garbage.bytes`, `garbage.readers`); a [`backlog_limit`](super::Builder::backlog_limit) bounds it. Values that live
+/// in a word of the map (primitive numbers) are copied in.
 ///
-/// It belongs to the thread that made it. One that may be sent or kept over an `await` is an [`Entry`].
+/// It belongs to the thread that made it. An [`Entry`] may be sent, and kept over an `await`.
 ///
 /// ```compile_fail,E0277
 /// fn send<T: Send>(_: T) {}
@@ -63,11 +65,11 @@ impl<V: Send + Sync + PartialEq + 'static> PartialEq<V> for Ref<'_, V> {
 
 /// An entry of a map, by reference: its key, and the value that the key had when it was looked up.
 ///
-/// Entries may be sent to other threads and kept over an `await`. Those of one batch of an iterator share what they
-/// need, so none of them is an allocation of its own.
+/// Entries may be sent to other threads and kept over an `await`. Entries of one batch of an iterator share their
+/// memory, so they need no allocations of their own.
 ///
-/// As long as an `Entry` exists, *nothing* that the map lets go of is freed, as with a [`Ref`]; and as long as one that was
-/// leaked is not dropped, which is until the map is.
+/// As long as an `Entry` exists, *no* memory that is removed from the map is freed, as with a [`Ref`]. If an entry is
+/// leaked, this lasts until the map is dropped.
 pub struct Entry<'m, K: Key, V> {
     kept: Kept<'m, K>,
     at: usize,
@@ -83,7 +85,7 @@ impl<'m, K: Key, V: Send + Sync + 'static> Entry<'m, K, V> {
         Self { kept, at, value: PhantomData }
     }
 
-    /// An entry by itself, of what `look` shows under a fresh guard.
+    /// Makes a single entry from what `look` shows under a fresh guard.
     pub(super) fn alone<S: super::Kind>(
         map: &'m Map<S, K, V>,
         look: impl FnOnce(&mut Batch<FormOf<K>>) -> bool,
@@ -93,7 +95,7 @@ impl<'m, K: Key, V: Send + Sync + 'static> Entry<'m, K, V> {
         look(&mut fetched.batch).then(|| unsafe { Self::new(Kept::new(fetched), 0) })
     }
 
-    /// Where it is: what keeps its batch, and its place there.
+    /// Returns the holder of its batch, and its place in the batch.
     pub(super) fn place(&self) -> (&Kept<'m, K>, usize) {
         (&self.kept, self.at)
     }

@@ -11,7 +11,7 @@ use core::fmt;
 /// The place of a thread in a structure.
 pub(crate) type PlaceOf<'s, S, K> = <CoreOf<S, K> as Structure<FormOf<K>>>::Place<'s>;
 
-/// How a session gets into its map.
+/// How a session enters its map.
 pub trait Hold<'m, S: Kind, K: Key>: sealed::Sealed {
     /// Begins a critical section of the calling thread.
     fn enter(&self, core: &'m CoreOf<S, K>) -> Guard<'m>;
@@ -26,13 +26,13 @@ mod sealed {
     impl Sealed for super::Roaming {}
 }
 
-/// A thread's way in, found when the session was made.
+/// A thread's access to the map, found when the session was made.
 pub struct Pinned<'m, S: Kind, K: Key> {
     reader: Reader<'m>,
     place: PlaceOf<'m, S, K>,
 }
 
-/// The way in is looked up by each operation, in whatever thread that runs.
+/// Each operation looks up the access of the thread in which it runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Roaming;
 
@@ -62,16 +62,17 @@ impl<'m, S: Kind, K: Key> Hold<'m, S, K> for Roaming {
 
 /// A session on a [`Map`]: made by [`Map::pin`] for one thread, or by [`Map::pin_owned`] for any.
 ///
-/// It is a handful of references: making one costs a few loads, however many are alive, and forgetting one costs nothing.
-/// It holds no lock and no guard between calls, so keeping one for long delays nothing. One made by `pin` remembers the
-/// NUMA node it was made on; after its thread has moved to another node it stays right, but reads that other node's memory.
+/// It consists of a few references: making one costs a few loads, however many are alive, and forgetting one costs
+/// nothing. It holds no lock and no guard between calls, so keeping one for long delays nothing. One made by `pin`
+/// remembers the NUMA node it was made on; after its thread has moved to another node it stays correct, but reads
+/// the former node's memory.
 ///
 /// Closures that are shown a value (in [`get_with`](Self::get_with), [`scan`](Self::scan), [`update`](Self::update),
-/// [`compute`](Self::compute), [`retain`](Self::retain)) run inside a guard, as clones of values do: nothing that is removed
-/// or replaced meanwhile is freed before they return, so they should be short. References ([`Ref`], [`Entry`]) hold a
-/// guard for as long as they live. [`Map::stats`] shows what waits, and a [`backlog_limit`](super::Builder::backlog_limit)
-/// bounds it. What makes values (in [`get_or_insert_with`](Self::get_or_insert_with), [`extend`](Self::extend)) runs outside
-/// any guard.
+/// [`compute`](Self::compute), [`retain`](Self::retain)) run inside a guard, as clones of values do: memory that is
+/// removed or replaced meanwhile is not freed before they return, so they should be short. References ([`Ref`],
+/// [`Entry`]) hold a guard as long as they live. [`Map::stats`] shows the garbage, and a
+/// [`backlog_limit`](super::Builder::backlog_limit) bounds it. Closures and iterators that make values (in
+/// [`get_or_insert_with`](Self::get_or_insert_with), [`extend`](Self::extend)) run outside any guard.
 ///
 /// All operations on single keys are linearizable. In a `HydraList` they cost one search-layer look-up and, nearly always,
 /// one page: expected O(log n) comparisons in a few cache lines for words, O(key length) for byte strings. In an `Art`, a
@@ -102,8 +103,8 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         self.hold.enter(self.core)
     }
 
-    /// Begins an operation that may remove or replace something: outside of other guards, it waits while too much waits
-    /// for readers.
+    /// Begins an operation that may remove or replace something: outside other guards, it waits while the garbage
+    /// exceeds the limit.
     #[inline]
     pub(super) fn enter_to_store(&self) -> Guard<'m> {
         self.core.limits().backlog.admit(self.core.domain());
@@ -191,7 +192,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         Entry::alone(self.map, |found| {
             let place = self.place();
             let look = |from: crate::Probe<'_, K>| {
-                // Shown from the map, not from the caller: what was stored is what may be decoded.
+                // The key is read from the map and not from the caller, since only stored encodings may be decoded.
                 self.core.ceiling(place, &self.enter(), from, |key, word| {
                     let same = FormOf::<K>::compare(key, from).is_eq();
                     same.then(|| found.push(key, word)).is_some()

@@ -1,11 +1,11 @@
-//! What a map holds.
+//! A map's statistics.
 
 use super::{Kind, Map};
 use crate::backlog::Garbage;
 use crate::structure::{Held, Structure};
 use crate::{Key, value};
 
-/// What a [`Map`] holds at the moment; exact only while no other thread uses it.
+/// Statistics of a [`Map`]; exact only while no other thread uses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
@@ -21,14 +21,14 @@ pub struct Stats {
     pub values: usize,
     /// See [`Map::bytes`].
     pub bytes: usize,
-    /// What waits for readers: as long as a [`Ref`](super::Ref), an [`Entry`](super::Entry) or a reading closure lives, all
-    /// that is removed or replaced. Pages among it count as objects, and under [`bytes`](Self::bytes), but not in
-    /// [`Garbage::bytes`].
+    /// Memory that waits for readers: everything that is removed or replaced while a [`Ref`](super::Ref), an
+    /// [`Entry`](super::Entry) or a reading closure lives. Retired pages count as objects, and in
+    /// [`bytes`](Self::bytes), but not in [`Garbage::bytes`].
     pub garbage: Garbage,
 }
 
 impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
-    /// What the map holds now. O(threads), with a few locks: for reports, not for hot paths.
+    /// Returns the map's statistics. O(threads), with a few locks, so use it for reports only.
     pub fn stats(&self) -> Stats {
         let (held, garbage) = match self.used() {
             Some(core) => (core.held(), Garbage::of(core.domain())),
@@ -40,10 +40,11 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
     }
 
     /// Bytes of memory held: for pages or nodes, search layers and boxed values, and what was removed or replaced and waits
-    /// for readers. What lies in a box of its own (an `Art`'s nodes and leaves, values that are no numbers, keys in
-    /// Eunomia's maps, long ones and the bounds of pages in a `HydraList`) counts as what the global allocator takes for it, which is
-    /// found out by trying, once for each size. Within 10 % of what the operating system says is resident. Not counted: what values own
-    /// elsewhere, and a few words for each thread. O(threads).
+    /// for readers. Objects in boxes of their own (an `Art`'s nodes and leaves, values that are no numbers, keys in
+    /// Eunomia's maps, long ones and the bounds of pages in a `HydraList`) count with the memory that the global
+    /// allocator uses for them, which is measured once for each size. The result is within 10 % of the resident memory
+    /// that the operating system reports. It does not include memory that values own elsewhere, and a few words for
+    /// each thread. O(threads).
     pub fn bytes(&self) -> usize {
         self.stats().bytes
     }

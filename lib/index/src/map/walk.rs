@@ -1,7 +1,7 @@
-//! Where an iterator stands: what is not fetched yet is the range of keys `low..high`.
+//! The state of an iterator: the range of keys `low..high` is not fetched yet.
 //!
-//! Fetching from either end moves that end past what was fetched, so no key can come twice, whatever happens to the map in
-//! between. If something panics while it is being fetched, what has been fetched still comes, and that is the end.
+//! Fetching from one end moves this end past the fetched keys, so no key can be yielded twice, however the map changes
+//! in between. If a fetch panics, the iterator still yields what it had fetched, and then ends.
 
 use super::{End, FormOf, Kind, Map, Structure, Words};
 use crate::structure::Form;
@@ -11,7 +11,7 @@ use core::ops::{Bound, RangeBounds};
 /// A kept key.
 pub(super) type OwnedKey<K> = <FormOf<K> as Form>::Owned;
 
-/// How many entries are fetched at a time from one end: more and more.
+/// The growing number of entries that are fetched at a time from one end.
 pub(super) struct Batches(usize);
 
 impl Batches {
@@ -34,7 +34,7 @@ pub(super) struct Walk<'m, S: Kind, K: Key, V: Send + Sync + 'static> {
     low: OwnedKey<K>,
     /// Exclusive; `None` means +∞.
     high: Option<OwnedKey<K>>,
-    /// There is nothing between these two, or a fetch has panicked.
+    /// Whether no key is left between `low` and `high`, or a fetch has panicked.
     drained: bool,
 }
 
@@ -60,7 +60,7 @@ where
 
 impl<'m, S: Kind, K: Key, V: Send + Sync + 'static> Walk<'m, S, K, V> {
     pub(super) fn new(map: &'m Map<S, K, V>, (low, high): (Option<OwnedKey<K>>, Option<OwnedKey<K>>)) -> Self {
-        // In a map that was never used there is nothing, and nothing shall be made.
+        // A map that was never used is empty, and its structure must not be made.
         let drained = low.is_none() || map.used().is_none();
         Self { map, low: low.unwrap_or_else(FormOf::<K>::least), high, drained }
     }
@@ -163,9 +163,9 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static> Walk<'m, S, K, V> {
         }
     }
 
-    /// Puts back entries that were fetched from one end and not yielded: `next` is the key that was to come next, and `last`
-    /// the one farthest from that end. If nothing else was left to fetch, the other end may have yielded what lay behind
-    /// `last`.
+    /// Returns entries that were fetched from one end and not yielded: `next` is the key that was to be yielded next,
+    /// and `last` the one farthest from that end. If nothing else was left to fetch, the other end may have yielded
+    /// entries behind `last`.
     pub(super) fn rewind(&mut self, end: End, next: crate::Probe<'_, K>, last: crate::Probe<'_, K>) {
         let drained = self.is_drained();
         match end {
@@ -181,14 +181,14 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static> Walk<'m, S, K, V> {
         self.drained = false;
     }
 
-    /// Leaves out what is below `key`.
+    /// Skips keys below `key`.
     pub(super) fn raise(&mut self, key: crate::Probe<'_, K>) {
         if FormOf::<K>::compare(FormOf::<K>::probe(&self.low), key).is_lt() {
             self.low = FormOf::<K>::own(key);
         }
     }
 
-    /// Leaves out what is above `key`.
+    /// Skips keys above `key`.
     pub(super) fn lower(&mut self, key: crate::Probe<'_, K>) {
         let lower = |high: &OwnedKey<K>| FormOf::<K>::compare(FormOf::<K>::probe(high), key).is_le();
         // Without a key above this one there is nothing to leave out.

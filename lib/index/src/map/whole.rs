@@ -17,8 +17,8 @@ const MOVED: usize = 512;
 
 impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
     /// Builds a map from entries in ascending key order, as [`extend`](super::Session::extend) inserts them, with its costs; a
-    /// `HydraList` fills its pages one after the other, to the brim. Entries out of order are inserted all the same, at the cost of
-    /// `insert`; of equal keys the last one stays.
+    /// `HydraList` fills its pages completely, one after the other. Entries out of order are inserted, too, at the cost
+    /// of `insert`; of equal keys the last entry stays.
     pub fn from_sorted(entries: impl IntoIterator<Item = (K, V)>) -> Self {
         let map = Self::new();
         map.pin().extend(entries);
@@ -26,11 +26,11 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
         map
     }
 
-    /// As [`from_sorted`](Self::from_sorted), by up to `threads` threads, each with its share of the entries. Of equal keys
-    /// that are not neighbours any may stay.
+    /// As [`from_sorted`](Self::from_sorted), by up to `threads` threads, each with its share of the entries. Of
+    /// entries with equal keys that are not adjacent, any one may stay.
     ///
     /// # Panics
-    /// With what a key's or a value's code panicked with, in any of the threads.
+    /// If a key's or a value's code panics in any of the threads.
     pub fn from_sorted_parallel(mut entries: Vec<(K, V)>, threads: usize) -> Self {
         let map = Self::new();
         let share = entries.len().div_ceil(threads.max(1)).max(MOVED);
@@ -46,8 +46,8 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
         map
     }
 
-    /// The first of the neighbours that have one key with the entry at a place: they go to one thread, or the last of them
-    /// would not be the last to be inserted.
+    /// Returns the first of the adjacent entries that have the same key as the entry at a place. They are inserted by
+    /// one thread, so that the last of them is inserted last.
     fn first_alike(entries: &[(K, V)], at: usize) -> usize {
         entries[at].0.encode(|key| {
             let alike = |entry: &&(K, V)| entry.0.encode(|other| FormOf::<K>::compare(other, key).is_eq());
@@ -59,15 +59,16 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
     /// [`Session::remove_range`](super::Session::remove_range).)
     ///
     /// # Panics
-    /// With what a value's drop panicked with first; all are dropped by then.
+    /// With the first panic of a value's drop, after all values have been dropped.
     pub fn clear(&mut self) {
         *self = self.like();
     }
 
-    /// Moves all entries of `other`, which is empty then, into this map, which others may be using: of a key in both, the
-    /// value of `other` stays. Entries are moved without being cloned or rebuilt. Each appears at a moment of its own.
+    /// Moves all entries of `other`, which is empty afterwards, into this map, which other threads may be using. For a
+    /// key in both maps, the value of `other` stays. Entries are moved without being cloned or rebuilt, and not
+    /// atomically together.
     pub fn append(&self, other: &mut Self) {
-        // Should anything panic on the way, what is left is leaked: words must not be in two maps.
+        // After a panic the remaining entries are leaked, since words must not be in two maps.
         let other = ManuallyDrop::new(core::mem::replace(other, other.like()));
         let Some(from) = other.used() else { return };
         let mut low = Some(FormOf::<K>::least());
@@ -136,9 +137,9 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
         upper
     }
 
-    /// Up to `parts - 1` keys, ascending, that cut the map into ranges with about as many entries each: the first begins below
-    /// the first key, the next with it, and so on: no two are equal, whatever others do to the map. For work on disjoint ranges
-    /// in several threads. O(parts), or O(nodes) of the upper part of the structure.
+    /// Returns up to `parts - 1` distinct keys, ascending, that divide the map into ranges with about equally many
+    /// entries: the first range is below the first key, the second begins with it, and so on. For work on disjoint
+    /// ranges in several threads. O(parts), or O(nodes) of the upper part of the structure.
     ///
     /// ```
     /// use archipelago::HydraList;
@@ -153,7 +154,8 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
         if let Some(core) = self.used().filter(|_| parts > 1) {
             let guard = core.domain().pin();
             core.split_points(core.place(), &guard, parts - 1, |key| {
-                // Each was looked up at a moment of its own, and where entries have gone, several places have one next key.
+                // The keys were looked up one after the other, and if entries were removed, several places have the
+                // same next key.
                 if last.as_ref().is_none_or(|last| FormOf::<K>::compare(FormOf::<K>::probe(last), key).is_lt()) {
                     last = Some(FormOf::<K>::own(key));
                     // SAFETY: a structure shows what it stores: encodings of Ks.
@@ -165,7 +167,7 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
     }
 }
 
-/// Copies some entries from `from` on, in ascending order; where to go on, if anywhere.
+/// Copies some entries from `from` on, in ascending order. Returns where to continue, if entries are left.
 fn collect<S: Kind, K: Key>(
     core: &super::CoreOf<S, K>,
     from: crate::Probe<'_, K>,
@@ -186,7 +188,8 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Drop for Map<S, K, V> {
         // SAFETY: no other thread uses the map (sessions borrow it), so each word is ours, and shown once.
         let panicked = core.dismantle(|word| unsafe { values.drop_word::<V>(word) });
         drop(values);
-        // A bug of ours, which the panic hook has reported already. During another panic it must not end the process.
+        // Such a panic is a bug of this crate, which the panic hook has reported. During another panic it must not end
+        // the process.
         if let Some(payload) = panicked.filter(|_| !thread::panicking()) {
             std::panic::resume_unwind(payload);
         }

@@ -8,7 +8,7 @@ use archipelago_sync::rcu::Guard;
 use core::borrow::Borrow;
 
 impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'m, S, K, V, H> {
-    /// Turns a value into the word to store under `key`: whatever may insert does it here.
+    /// Turns a value into the word to store under `key`: all methods that may insert call this.
     ///
     /// # Panics
     /// If the key is too long, with nothing changed.
@@ -23,7 +23,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         self.core.put(self.place(), guard, key, word, when)
     }
 
-    /// Retires a value that has been taken out of the map, and shows it to `last` (valid: our guard is older).
+    /// Retires a value that was removed from the map, and calls `last` with it (valid, since the guard is older).
     #[inline]
     pub(super) fn retire<R>(&self, guard: &Guard<'m>, word: u64, last: impl FnOnce(&V) -> R) -> R {
         self.retire_word(guard, word);

@@ -1,5 +1,6 @@
-//! One thread stops in the middle of what a validation protects ([`points`]), and another changes what it was looking at.
-//! Each test is a schedule that random ones hardly ever take, and fails without the validation it is about.
+//! One thread stops inside a section that a validation protects ([`points`]), and another thread changes what the first
+//! one has read. Each test is a schedule that random schedules hardly ever contain. The test fails if the code lacks this
+//! validation.
 
 use archipelago_index::art::WriteSync;
 use archipelago_index::hydra::Maintainers;
@@ -7,7 +8,7 @@ use archipelago_index::{Art, HydraList, Key, points};
 use archipelago_sim::{Config, Fault, Machine, Placement, Point, Schedule, hunt, run_with, world};
 use archipelago_sync::version_lock::VersionLock;
 
-/// How long a thread stops, in virtual nanoseconds: far longer than anything here takes.
+/// How long a thread stops, in virtual nanoseconds: far longer than any operation of these tests.
 const STALL: u64 = 50_000_000;
 
 /// A machine without hardware transactions.
@@ -20,8 +21,8 @@ pub(super) fn stall(thread: usize, (point, nth): (&str, u64)) -> Fault {
     Fault::Stall { thread: Some(thread), at: Point::Named { name: point.into(), nth }, for_ns: STALL }
 }
 
-/// One thread does `slow` on the index and stops at its `nth` passage of `point`; meanwhile another does `quick`. In the
-/// end `check` looks at the index.
+/// One thread does `slow` on the index and stops when it passes `point` for the `nth` time. Meanwhile another thread
+/// does `quick`. In the end `check` looks at the index.
 pub(super) fn stalled_at<I>(
     point: (&str, u64),
     make: impl FnOnce() -> I,
@@ -68,7 +69,8 @@ pub(super) fn two_threads<I>(
     run_with(&machine, &config, 2, make, body, |index| check(&index)).0.assert_done();
 }
 
-/// A map whose search layer knows of the first page only, so that all walks begin there; each value is ten times its key.
+/// A map whose search layer knows the first page only, so that all walks begin at that page. Each value is ten times
+/// its key.
 fn hydralist(keys: impl IntoIterator<Item = u64>) -> HydraList<u64, u64> {
     let map = HydraList::builder().maintainers(Maintainers::Clients).build();
     map.pause_maintenance(true);
@@ -87,13 +89,13 @@ fn remove_all<K: Key, V: Clone + Send + Sync>(map: &HydraList<K, V>, keys: impl 
 
 #[test]
 fn a_look_up_whose_slot_is_given_to_another_key() {
-    // Out of order, so that the last entry takes the place of one that is removed.
+    // The keys are inserted out of order, so that a removal moves the last entry into the removed entry's slot.
     let get = |map: &HydraList<u64, u64>| assert_eq!(map.pin().get(&10), None);
     let point = (points::FOUND, 1);
     stalled_at(point, || hydralist([10, 30, 20]), get, |map| remove_all(map, [10]), HydraList::check_invariants);
 }
 
-/// Key 20 moves from the slot that a look-up has chosen to another, and key 40 takes its place.
+/// Key 20 moves from the slot that a look-up has chosen to another slot, and key 40 takes the chosen slot.
 fn whose_candidate_moves(slow: impl Fn(&HydraList<u64, u64>)) {
     let quick = |map: &HydraList<u64, u64>| {
         remove_all(map, [10]);
@@ -132,7 +134,7 @@ fn an_insertion_if_absent_whose_slot_is_given_to_another_key() {
     let slow = |map: &HydraList<u64, u64>| {
         let session = map.pin();
         let make = || {
-            // After the first look, before the insertion.
+            // The closure runs after the first look-up and before the insertion.
             session.insert(20, 200);
             session.insert(25, 250);
             7
@@ -152,7 +154,7 @@ fn an_insertion_if_absent_whose_slot_is_given_to_another_key() {
     );
 }
 
-/// Makes the first page take over the second, with key 60, so that the third follows it.
+/// Merges the second page, of which only key 60 is left, into the first, so that the third page follows the first.
 fn merge_the_second_page_away(map: &HydraList<u64, u64>) {
     remove_all(map, (0..FULL).filter(|key| *key != 5));
     remove_all(map, (FULL..2 * FULL).filter(|key| *key != 60));
@@ -176,7 +178,7 @@ fn a_load_in_order_whose_next_page_is_merged_away() {
     });
 }
 
-/// Two full pages, the first or the second of them emptied.
+/// Makes two full pages and removes the keys `empty`, which are all keys of one of them.
 fn two_pages(empty: core::ops::Range<u64>) -> HydraList<u64, u64> {
     let map = hydralist(0..2 * FULL);
     remove_all(&map, empty);
@@ -268,7 +270,7 @@ fn a_key_s_address_is_overwritten_with_text() {
 
 #[test]
 fn a_bound_s_address_is_overwritten_with_text() {
-    // The first page ends in a bound too long to be in it, a later one in a short one.
+    // The first page's bound is boxed, since it is too long for the page; a later page's bound is short.
     let long = |n: u64| format!("{}{n:02}", "a".repeat(80));
     let short = |n: u64| format!("b{n:02}");
     let get = |map: &Names| assert_eq!(map.pin().get(&long(0)), Some(0));
@@ -280,10 +282,10 @@ fn a_bound_s_address_is_overwritten_with_text() {
     stalled_at((points::BOXED, 1), make, get, quick, HydraList::check_invariants);
 }
 
-/// One thread may not believe what it has read, since another holds the page's lock; it is told so only when the other
-/// has let go of the lock unchanged, so that the version is the old one again.
+/// One thread's validation fails because another thread holds the page's lock. Before the first thread acts on the
+/// failure, the other thread unlocks the page without a change, so that the version is the old one again.
 fn refused(make: impl Fn() -> Names, slow: impl Fn(&Names), quick: impl Fn(&Names)) {
-    // The second lock that the other thread takes is that of the page in question.
+    // The second lock that the other thread takes is the lock of the page that the first thread reads.
     let faults = [stall(0, (points::BOXED, 1)), stall(1, (VersionLock::HELD, 2)), stall(0, (points::REFUSED, 1))];
     let slow = |map: &Names| {
         slow(map);
@@ -296,7 +298,8 @@ fn refused(make: impl Fn() -> Names, slow: impl Fn(&Names), quick: impl Fn(&Name
     two_threads(NO_TRANSACTIONS, faults.to_vec(), make, slow, quick, HydraList::check_invariants);
 }
 
-/// Two pages: twelve keys, and then so many that the two are not merged, with a boxed one among them.
+/// Makes two pages: one with twelve keys, and one with so many that the two are not merged. The second page contains a
+/// boxed key.
 fn two_pages_of_names() -> Names {
     let map = names((0..48).map(|n| format!("a{n:02}")).chain((0..30).map(|n| format!("b{n:02}"))));
     map.pin().insert("b".repeat(200), 7);
@@ -318,7 +321,8 @@ fn a_removal_that_may_not_believe_is_no_miss() {
 
 #[test]
 fn an_insertion_that_may_not_believe_a_bound_goes_no_further_left() {
-    // The first page ends in a boxed bound. The second loses entries and tries to be merged into it, in vain.
+    // The first page ends in a boxed bound. The second page loses entries, and its merge into the first page is tried
+    // and fails.
     let long = |n: u64| format!("{}{n:02}", "a".repeat(80));
     let make = || {
         let map = names((0..13).map(long));
@@ -329,7 +333,7 @@ fn an_insertion_that_may_not_believe_a_bound_goes_no_further_left() {
     refused(make, insert, |map| remove_all(map, [long(10)]));
 }
 
-/// A page that is being written is stopped between the length of its new bound and the bound.
+/// A thread that writes a page stops between the length of the page's new bound and the bound itself.
 #[test]
 fn bounds_that_are_half_written_are_not_followed() {
     const RUN: u64 = 40;
@@ -364,7 +368,7 @@ fn a_walk_over_a_tree_whose_places_change_hands() {
             assert_eq!(seen, [(1, 1), (7, 7), (9, 9)]);
         };
         let quick = |map: &Art<u64, u64>| {
-            // 9 gets the place that 5 had.
+            // Key 9 gets the slot that key 5 had.
             assert_eq!(map.pin().remove(&5), Some(5));
             map.pin().insert(9, 9);
         };
@@ -372,7 +376,7 @@ fn a_walk_over_a_tree_whose_places_change_hands() {
     }
 }
 
-/// What is between the two entries goes, so that another takes the place that was found.
+/// The entry in front is removed, so that another entry moves into the slot that the look-up has found.
 #[test]
 fn a_first_entry_above_whose_place_is_given_to_another() {
     let slow = |map: &HydraList<u64, u64>| assert_eq!(map.pin().range(20..).next(), Some((30, 300)));
@@ -380,7 +384,7 @@ fn a_first_entry_above_whose_place_is_given_to_another() {
     stalled_at((points::ABOVE, 1), || hydralist([10, 30, 40]), slow, quick, |map| map.check_invariants());
 }
 
-/// The outermost entry is found; then one comes before it, in another node.
+/// A pop has found the outermost entry; then another thread inserts an entry further out, in another node.
 #[test]
 fn a_pop_of_a_tree_that_is_overtaken() {
     for sync in [WriteSync::OptimisticLockCoupling, WriteSync::Rowex] {

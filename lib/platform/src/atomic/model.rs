@@ -1,11 +1,11 @@
-//! The model world's atomics: loom's, but for `load`.
+//! The atomics of loom builds: loom's, except `load`.
 //!
 //! loom follows both orders of two accesses only if one is the last access to the word before the other
 //! (`last_dependent_access` in its `rt/atomic.rs`), and a thread's own load counts as one. So where one thread loads a word and
 //! another loads and then changes it, the change is never tried before the first load, and whole models come down to a single
 //! schedule (tokio-rs/loom issues 166 and 392, open in 0.7.2). Here a load also changes a word that belongs to the loads of its
-//! atomic, relaxed: it orders nothing, but loads of one word depend on each other then, and loom tries both orders. There are
-//! many more schedules then, so [`model`](crate::model) says when.
+//! atomic, relaxed: it orders nothing, but loads of one word depend on each other then, and loom tries both orders.
+//! This makes many more schedules, so [`model`](crate::model) enables it where needed.
 
 use core::fmt;
 use core::ops::Deref;
@@ -22,7 +22,8 @@ impl Loads {
         Self(loomed::AtomicU8::new(0))
     }
 
-    /// No point at which threads are switched: to try another order is to switch before the load that has just been.
+    /// Not a point at which loom switches threads: loom tries the other order by a switch before the load that precedes
+    /// this change.
     fn note(&self) {
         if !crate::model::is_complete() {
             return;
@@ -33,7 +34,7 @@ impl Loads {
     }
 }
 
-/// Goes on in the end, also when the model has become too long and panics.
+/// Restores switching at the end, also when the model has become too long and panics.
 struct Exploring;
 
 impl Drop for Exploring {

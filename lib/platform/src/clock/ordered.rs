@@ -10,7 +10,7 @@ use crate::atomic::{AtomicU64, Ordering};
 use crate::hint;
 use crate::pad::CachePadded;
 
-/// What a clock's stamps are.
+/// The kinds of clocks, by what their stamps are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ClockKind {
     /// Readings of the processor's counter.
@@ -99,7 +99,7 @@ impl OrderedClock {
         match self.source {
             Source::Hardware { uncertainty, .. } => uncertainty,
             Source::Logical(_) => 0,
-            // What a perfect measurement would find. One more, since the guarantee is a strict inequality.
+            // The skew, which a perfect measurement would find. One more, since the guarantee is a strict inequality.
             #[cfg(archipelago_sim)]
             Source::Virtual => archipelago_sim::world::clock_uncertainty_ps() + 1,
         }
@@ -114,7 +114,8 @@ impl OrderedClock {
     pub fn new_after(&self, stamp: u64) -> u64 {
         match &self.source {
             Source::Logical(count) => {
-                // Nearly always true already; a stamp of another clock must not make us count up to it.
+                // Nearly always the counter has already passed the stamp; the counter must not be raised to a stamp of
+                // another clock.
                 if count.load(Ordering::Relaxed) < stamp {
                     count.fetch_max(stamp, Ordering::AcqRel);
                 }
@@ -212,8 +213,8 @@ mod tests {
         assert_eq!((clock.kind(), clock.uncertainty()), (ClockKind::Logical, 0));
     }
 
-    /// Stamps handed from thread to thread through a lock: each new one is after the last, in every thread's eyes, and
-    /// plain readings break the promise of the module by nothing.
+    /// Threads pass stamps through a lock: each new stamp is after the last one, as every thread sees it, and plain
+    /// readings never violate the module's guarantee.
     #[test]
     fn causality_through_a_lock() {
         for clock in [OrderedClock::shared(), &OrderedClock::logical()] {
@@ -238,7 +239,7 @@ mod tests {
         }
     }
 
-    /// Who reads a time above a stamp sees what was stored before the stamp was drawn.
+    /// A thread that reads a time above a stamp sees all stores before the stamp was drawn.
     #[test]
     fn drained_stores_are_seen_by_later_times() {
         let rounds: u64 = if cfg!(miri) { 20 } else { 300_000 };
@@ -253,7 +254,7 @@ mod tests {
                     }
                 });
                 let read = || (clock.now(), stored.load(Ordering::Acquire));
-                // No more than this many, should the writer lose its processor.
+                // The number of readings is bounded, in case the writer is preempted.
                 core::iter::repeat_with(read).take(4_000_000).take_while(|(_, seen)| *seen < rounds).collect::<Vec<_>>()
             });
             for (now, seen) in reads {

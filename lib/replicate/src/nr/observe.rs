@@ -6,17 +6,17 @@ use archipelago_sync::log::{Cursor, Log};
 
 /// Sees every operation, in the order of the log, before any replica applies it and before it is answered.
 ///
-/// Calls come from whichever thread combines, one at a time. A panic poisons the structure: that is how to say that an
-/// operation could not be made durable.
+/// Calls come from whichever thread combines, one at a time. A panic poisons the structure. An observer panics if it
+/// cannot make an operation durable.
 pub trait Observer<W>: Send {
-    /// An operation and its index. Indices rise, with gaps where the log grew or shrank.
+    /// Receives an operation and its index. Indices rise, with gaps where the log grew or shrank.
     fn operation(&mut self, index: u64, operation: &W);
 
-    /// A batch is over: everything below index `end` may be applied and answered when this returns.
+    /// Ends a batch: when this call returns, every operation below index `end` may be applied and answered.
     fn commit(&mut self, end: u64);
 }
 
-/// The observer with its place in the log.
+/// The observer and its cursor in the log.
 pub(super) struct Observed<W> {
     cursor: Cursor<W>,
     observer: Box<dyn Observer<W>>,
@@ -28,14 +28,15 @@ impl<W: Send + Sync> Observed<W> {
         Self { cursor, observer, committed: 0 }
     }
 
-    /// Shows what is filled below `end`. Returns whether that was everything.
+    /// Shows the observer the operations below `end` whose entries are filled. Returns whether all of them were.
     pub(super) fn shown(&mut self, log: &Log<W>, end: u64) -> bool {
         let Self { cursor, observer, .. } = self;
         log.replay(cursor, end, |index, operation| observer.operation(index, operation));
         cursor.index() >= end
     }
 
-    /// Commits what was shown: up to where, if there is anything new.
+    /// Commits the operations that were shown. Returns the index of their end, or `None` if none is new since the last
+    /// commit.
     pub(super) fn commit(&mut self) -> Option<u64> {
         let end = self.cursor.index();
         if mem::replace(&mut self.committed, end) == end {

@@ -1,24 +1,25 @@
 //! A bias towards readers for any reader-writer lock, after BRAVO (Dice and Kogan 2019).
 //!
-//! While the bias is on, a reader does not touch the lock underneath: it counts itself in on a line of its own and looks
-//! whether the bias still is on. A writer takes the lock underneath and, if the bias is on, *revokes* it: switches it off
-//! and waits for the readers that came by it. Reads switch it on again, but only after this many of them went through
-//! the lock underneath that writers are slowed down by a tenth at most.
+//! While the bias is on, a reader does not touch the underlying lock: it increments a counter on a line of its own and
+//! checks that the bias is still on. A writer takes the underlying lock and, if the bias is on, *revokes* the bias: the
+//! writer switches it off and waits for the readers that entered by it. Readers switch the bias on again after a number
+//! of reads through the underlying lock. The number is so high that revocations slow writers down by a tenth at most.
 //!
-//! What differs from the paper: the table of visible readers belongs to the lock instead of the process (no two locks
-//! know of each other; the price is memory, which is allocated when the bias is first switched on); and the bias is
-//! inhibited for a number of reads rather than a time, so no clock is read.
+//! Differences from the paper: the table of visible readers belongs to the lock instead of the process, so locks
+//! share no state, at the price of memory, which is allocated when the bias is first switched on; and the bias is
+//! inhibited for a number of reads instead of a time, so no clock is read.
 //!
 //! # How a reader remembers by which way it came
-//! `lock_api` hands nothing from taking a lock to releasing it. A thread-local row of [`ROW`] entries holds the identity
-//! of every lock that the thread holds by the bias, once per hold; a thread that holds more goes the other way. Identities
-//! are never given to two locks, so an entry that a leaked guard left behind is never taken for another lock's. When a
-//! thread holds one lock by both ways, it does not matter which it leaves first: both keep writers out.
+//! `lock_api` hands nothing from taking a lock to releasing it. A thread-local row of [`ROW`] entries contains the
+//! identity of every lock that the thread holds by the bias, once per hold. A thread whose row is full takes the
+//! underlying lock. No two locks have the same identity, so the entry of a leaked guard is never taken for another
+//! lock's. A thread may hold one lock both by the bias and by the underlying lock; it may release the two in either
+//! order, since both exclude writers.
 //!
 //! # Why reader and writer never miss each other
-//! As argued at [`readers`](super::readers), with the flag `biased` upside down. `biased` is switched on only by who
-//! holds the lock underneath, and every writer that finds it on waits for the counts; so whenever it is off and no writer
-//! is inside, no reader is inside by the bias.
+//! The argument is at [`readers`](super::readers); the flag `biased` has the inverse meaning. Only a holder of the
+//! underlying lock sets `biased`, and every writer that finds it set waits until the counts are zero. So whenever
+//! `biased` is clear and no writer is inside, no reader is inside by the bias.
 
 use core::cell::Cell;
 
@@ -34,8 +35,9 @@ use crate::identity;
 /// Locks that a thread can hold by their biases at once.
 const ROW: usize = 8;
 
-/// Reads through the lock underneath per line that a revocation looks at, before the bias is switched on again. A look
-/// costs about a cache miss, and so does such a read; so at most a tenth of the time goes into revoking. The paper's N.
+/// How many reads go through the underlying lock before the bias is switched on again, for each line that a revocation
+/// checks. The check costs about a cache miss, and so does such a read; so revoking takes at most a tenth of the time.
+/// The paper's N.
 const READS_PER_LOOK: u32 = 9;
 
 #[cfg(not(loom))]
@@ -47,8 +49,8 @@ thread::thread_local! {
     static HELD: [Cell<u64>; ROW] = [const { Cell::new(0) }; ROW];
 }
 
-/// BRAVO-style wrapper: reads scale as if each thread had the lock to itself, writes cost more after reads. `R` underneath
-/// decides about fairness among writers and while the bias is off.
+/// BRAVO-style wrapper: reads scale as if each thread had the lock to itself, writes cost more after reads. The
+/// underlying lock `R` determines the fairness among writers, and among all threads while the bias is off.
 ///
 /// ```
 /// use archipelago::sync::lock::{RawBravo, RawCrwNp, RwLock};
@@ -109,8 +111,8 @@ impl<R: RawRwLock> RawBravo<R> {
         }
         let Some(entry) = HELD.with(|row| row.iter().position(|entry| entry.get() == 0)) else { return false };
         self.readers.arrive(shard(), lines);
-        // `SeqCst` for the argument at `readers`. As an Acquire it pairs with the store in `after_slow_read`: what the last
-        // writer did is seen.
+        // `SeqCst` for the argument at `readers`. As an Acquire it pairs with the store in `after_slow_read`, so that
+        // this reader sees the last writer's stores.
         let entered = self.biased.load(Ordering::SeqCst);
         if entered {
             HELD.with(|row| row[entry].set(self.identity.load(Ordering::Relaxed)));
@@ -127,8 +129,8 @@ impl<R: RawRwLock> RawBravo<R> {
             0 if self.biased.load(Ordering::Relaxed) => {}
             0 => {
                 let fresh = identity::fresh();
-                // Only the first to come sets it. Relaxed: published by `biased`, and the thread that loses reads the
-                // winner's.
+                // Only the first thread sets it. Relaxed: `biased` publishes the identity, and a thread that loses
+                // the race reads the winner's.
                 let _ = self.identity.compare_exchange(0, fresh, Ordering::Relaxed, Ordering::Relaxed);
                 // `SeqCst` for the argument at `readers`. As a Release it pairs with the loads in `try_read_by_bias`.
                 self.biased.store(true, Ordering::SeqCst);
@@ -137,7 +139,7 @@ impl<R: RawRwLock> RawBravo<R> {
         }
     }
 
-    /// Switches the bias off. Called by a writer that holds `under`; says whether it was on, that is, whether readers
+    /// Switches the bias off. Called by a writer that holds `under`. Returns whether the bias was on: then readers
     /// may be inside by it.
     fn revoke(&self) -> bool {
         let biased = self.biased.load(Ordering::Relaxed);
@@ -163,9 +165,9 @@ fn lines() -> usize {
     if cfg!(loom) { 2 } else { Topology::current().cpus().len() }
 }
 
-// SAFETY: a writer holds `under` exclusively, which keeps out the readers that hold it shared; and it has seen every reader
-// gone that came by the bias, see the module's text. Guards stay on their thread, so the row tells each reader truly by
-// which way it came, and the shard is the one it came by.
+// SAFETY: a writer holds `under` exclusively, which excludes the readers that take `under` shared; and it has waited
+// for every reader that entered by the bias, see the module's text. Guards stay on their thread, so the row says
+// correctly by which way each reader entered, and the shard is the one by which it entered.
 unsafe impl<R: RawRwLock> RawRwLock for RawBravo<R> {
     const INIT: Self = initial!(Self::over(R::INIT));
     type GuardMarker = GuardNoSend;
@@ -218,7 +220,7 @@ unsafe impl<R: RawRwLock> RawRwLock for RawBravo<R> {
         }
         if self.revoke() {
             if !self.readers.are_gone(lines) {
-                // The readers inside stay, so the bias must, for the next writer to wait for them.
+                // Readers are still inside, so the bias must stay on: the next writer then waits for them.
                 self.biased.store(true, Ordering::SeqCst);
                 // SAFETY: locked above.
                 unsafe { self.under.unlock_exclusive() };

@@ -1,13 +1,13 @@
 //! The compact NUMA-aware lock (Dice and Kogan 2019): an MCS queue that serves its own node first.
 //!
-//! Who unlocks looks for the first waiter of its own node. The waiters it passes over go to a second queue, in their
-//! order; they come back, ahead of every thread, when the main queue has no thread of this node left, or after
-//! [`MAX_PASSES`] hand-overs within the node. So the lock and what it guards stay on a node for a while, at a size that
-//! does not depend on how many nodes there are.
+//! The thread that unlocks searches for the first waiter of its own node. It moves the waiters before that one to a
+//! second queue, in their order. The second queue is put back at the front of the main queue when the main queue has no
+//! thread of this node left, or after [`MAX_PASSES`] hand-overs within the node. So the lock and the data that it
+//! guards stay on a node for a while. The lock's size does not depend on the number of nodes.
 //!
-//! What differs from the paper: nodes lie on the waiters' stacks (see [`queue`](super::queue)), so the second queue's
-//! ends and the count lie in the lock; the node asked for is the one that the holder is on when it unlocks; and the
-//! second queue comes back after a fixed number of passes rather than by a random draw.
+//! Differences from the paper: queue nodes are on the waiters' stacks (see [`queue`](super::queue)), so the lock
+//! contains the second queue's ends and the count; the preferred NUMA node is the one on which the holder runs when
+//! it unlocks; and the second queue is put back after a fixed number of passes instead of by a random draw.
 //!
 //! Invariants: only the holder touches the second queue and the count (relaxed accesses: the lock itself orders them).
 //! `second_tail` is null exactly if `second_head` is, else `second_tail.next` is null. A waiter is in one queue.
@@ -20,8 +20,8 @@ use lock_api::{GuardSend, RawMutex};
 use super::nodes;
 use super::queue::{Queue, Waiter};
 
-/// Hand-overs within a node before waiters of other nodes must have their turn. The paper's long-run average is 65 536
-/// and the Linux kernel's patch bounds by 10 ms; this keeps the longest wait for other nodes in the tens of µs.
+/// Hand-overs within a node before waiters of other nodes are served. The paper's long-run average is 65 536, and the
+/// Linux kernel's patch has a bound of 10 ms; this value keeps the longest wait of other nodes in the tens of µs.
 const MAX_PASSES: u32 = if cfg!(loom) { 1 } else { 256 };
 
 /// CNA lock: 40 bytes whatever the machine, served by node, bounded bypassing. For heavy contention from several nodes,
@@ -88,8 +88,8 @@ unsafe impl RawMutex for RawCna {
 }
 
 impl RawCna {
-    /// Who is to hold the lock next, for a holder on node `here` that leaves it. Afterwards the main queue begins with it;
-    /// or null: no thread waited, and the lock is free.
+    /// Returns the waiter to which a holder on node `here` hands the lock over; afterwards the main queue begins with
+    /// this waiter. Returns null if no thread waited; then the lock is free.
     ///
     /// # Safety
     /// The caller holds the lock.
@@ -109,7 +109,8 @@ impl RawCna {
         }
     }
 
-    /// Which waiter is next, given the first one of the main queue. Afterwards the main queue begins with it.
+    /// Returns the next waiter, given the first one of the main queue. Afterwards the main queue begins with the next
+    /// waiter.
     ///
     /// # Safety
     /// The caller holds the lock, and `first` is the first waiter.
@@ -137,7 +138,7 @@ impl RawCna {
         self.take_second()
     }
 
-    /// Empties the second queue and returns who was first in it.
+    /// Empties the second queue and returns its first waiter.
     fn take_second(&self) -> *mut Waiter {
         let head = self.second_head.load(Ordering::Relaxed);
         self.second_head.store(ptr::null_mut(), Ordering::Relaxed);
@@ -175,7 +176,7 @@ unsafe fn first_of_node(first: *mut Waiter, node: usize) -> (*mut Waiter, *mut W
         if waiter.node as usize == node {
             break;
         }
-        // Acquire pairs with the Release in `enter`: the next waiter's node is seen as made.
+        // Acquire pairs with the Release in `enter`: this thread sees the next waiter's initialized node.
         (before, at) = (at, waiter.next.load(Ordering::Acquire));
     }
     (before, at)
@@ -185,8 +186,8 @@ unsafe fn first_of_node(first: *mut Waiter, node: usize) -> (*mut Waiter, *mut W
 mod tests {
     use super::*;
 
-    /// In which order waiters of these nodes are served, who came one after the other while a thread of node 0 held the
-    /// lock.
+    /// Returns the order in which waiters of these nodes are served. They arrived one after the other while a thread of
+    /// node 0 held the lock.
     fn served(arrived: &[usize]) -> Vec<usize> {
         let lock = RawCna::new();
         let waiters = lock.queue.fill(arrived);

@@ -1,25 +1,25 @@
 //! Lock cohorting (Dice, Marathe and Shavit 2012): a lock per node, and one lock over them, that stays on a node.
 //!
-//! To hold the lock, a thread holds its node's lock, and its node holds the global one. Who unlocks and finds a waiter on
-//! its own node leaves the global lock to it and gives up the node's lock only; after [`MAX_PASSES`] of these, or
-//! without such a waiter, it gives up the global lock first. So the lock, and what it guards, changes nodes seldom, and
-//! fewer threads than nodes ever wait for the global word.
+//! To hold the lock, a thread holds its node's lock, and its node holds the global one. A thread that unlocks while
+//! another thread of its node waits releases only the node's lock, so that the waiter inherits the global lock. After
+//! [`MAX_PASSES`] such hand-overs, or without such a waiter, it releases the global lock first. So the lock, and the
+//! data that it guards, seldom move between nodes, and fewer threads than nodes wait for the global word.
 //!
 //! A thread that finds the whole lock free takes the global lock and leaves its node's alone (after Chabbi and
 //! Mellor-Crummey's adaptive HMCS, 2016): without contention the lock costs as much as one of its parts. No thread is
 //! bypassed by that, for the parts are not free as long as a thread waits.
 //!
-//! Any two locks do that can be unlocked by another thread than locked them and that know whether another thread waits.
-//! Two pairs are offered:
+//! Any two kinds of locks can be combined if any thread may unlock them and if the holder can see whether another
+//! thread waits. There are two pairs:
 //!
 //! - [`RawCohort`], ticket locks on both floors: C-TKT-TKT of the paper;
 //! - [`RawHmcs`], MCS queues on both floors: the hierarchical MCS lock (Chabbi, Fagan and Mellor-Crummey 2015), on a
-//!   machine whose levels are nodes. What differs from that paper: two levels; the count of passes lies beside the
-//!   node's queue rather than in the waiters' nodes; waiters bring no nodes (see [`queue`](super::queue)).
+//!   machine whose levels are nodes. What differs from that paper: two levels; the count of passes is beside the
+//!   NUMA node's queue instead of in the queue nodes; waiters allocate no queue nodes (see [`queue`](super::queue)).
 //!
-//! Invariants: `inherited` and `passes` of a node are touched only by who holds that node's lock, `holder` only by who
-//! holds the whole lock (relaxed accesses: the locks order them). `inherited` is true only from when a holder leaves the
-//! global lock to a waiter of its node until that waiter takes it.
+//! Invariants: only the holder of a node's lock accesses the node's `inherited` and `passes`, and only the holder of
+//! the whole lock accesses `holder` (relaxed accesses: the locks order them). `inherited` is true only from when a
+//! holder leaves the global lock to a waiter of its node until that waiter takes it.
 
 use archipelago_platform::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use archipelago_platform::pad::CachePadded;
@@ -38,7 +38,8 @@ const MAX_PASSES: u32 = if cfg!(loom) { 1 } else { 64 };
 
 /// A mutex that cohorts are built from: any thread may unlock it, and the holder can see whether another thread waits.
 pub trait Part: RawMutex + Default {
-    /// Whether a thread waits in `lock`. For the holder to ask; it may rely on a yes, and a no may be out of date.
+    /// Returns whether a thread waits in `lock`. Only the holder may call it. `true` is reliable; `false` may be out of
+    /// date.
     fn has_waiters(&self) -> bool;
 }
 
@@ -82,7 +83,7 @@ pub struct Cohort<L> {
 #[derive(Debug, Default)]
 struct Local<L> {
     lock: L,
-    /// The node's next holder finds the global lock already held for it.
+    /// Says that the node's next holder inherits the global lock.
     inherited: AtomicBool,
     passes: AtomicU32,
 }
@@ -107,7 +108,7 @@ impl<L: Part> Cohort<L> {
         Self { global: L::default(), locals: Slots::new(), holder: AtomicUsize::new(0) }
     }
 
-    /// Takes the lock by the node's lock, behind all of the node who do so already.
+    /// Takes the lock by the node's lock, behind all threads of the node that already wait for it.
     #[cold]
     fn lock_by_node(&self) {
         let node = nodes::here();
@@ -183,7 +184,7 @@ impl<L: Part> Part for Cohort<L> {
 }
 
 impl<L: Part> Local<L> {
-    /// For who just locked the node's lock: whether the global lock came with it.
+    /// Returns whether the thread that has just locked the node's lock inherited the global lock.
     fn take_inheritance(&self) -> bool {
         let inherited = self.inherited.load(Ordering::Relaxed);
         if inherited {

@@ -1,21 +1,22 @@
 //! The distributed reader-writer lock of the node-replication paper, section 3.8.
 //!
-//! One padded count per reader slot, and one flag for the writer. A reader looks at the flag, counts itself in on its
-//! own slot's line, and looks at the flag again; the writer sets the flag and waits until the counts are zero, without
-//! touching them. So each side enters with one atomic write, on different cache lines, and readers on different slots
-//! never meet. (Vyukov's lock, from which it comes, has the writer take every slot's lock.)
+//! The lock has one padded count per reader slot, and one flag for the writer. A reader checks the flag, increments
+//! its slot's count, and checks the flag again; the writer sets the flag and waits until all counts are zero, without
+//! writing to them. So each side enters with one atomic write, on different cache lines, and readers on different
+//! slots do not contend. (In Vyukov's lock, from which this one derives, the writer takes every slot's lock.)
 //!
-//! What differs from the paper: a slot holds a count rather than a bit, so that threads may share it when there are more
-//! of them than slots; readers and writers that wait yield the processor; the writer fetches all slots' lines at once;
-//! and writers that find the flag raised wait in a queue (a [`RawShfl`](super::RawShfl)), on a line of their own: on a
-//! virtual machine with 112 threads that made the lock 1.7 times as fast, since the flag's line is the readers'.
+//! What differs from the paper: a slot holds a count rather than a bit, so that several threads can share a slot when
+//! there are more threads than slots; readers and writers that wait yield the processor; the writer prefetches all
+//! slots' lines at once; and writers that find the flag set wait in a queue (a [`RawShfl`](super::RawShfl)) on another
+//! line than the flag's, which the readers read. On a virtual machine with 112 threads the queue made the lock 1.7
+//! times as fast.
 //!
 //! Fairness: writers are preferred. New readers wait as soon as a writer has set the flag, so a writer waits for the
 //! readers inside and no others; readers may starve if writers keep coming.
-//! A writer that finds the flag lowered passes those that queue.
-//! *Upgradable* locks are a writer's that has raised the flag and not yet waited for the readers: it may read meanwhile,
-//! with those that were in before, and no thread comes in any more.
-//! A thread that holds a read lock and takes another one of the same lock may therefore deadlock with a writer between.
+//! A writer that finds the flag clear overtakes the writers in the queue. An *upgradable* lock belongs to a writer
+//! that has set the flag and not yet waited for the readers. It may read beside the readers that were inside before,
+//! and no thread enters any more. A thread that holds a read lock and takes the same lock for reading again may
+//! therefore deadlock with a writer that arrives in between.
 
 use archipelago_platform::atomic::{AtomicBool, Ordering};
 use archipelago_platform::pad::CachePadded;
@@ -27,7 +28,7 @@ use super::readers::Readers;
 use super::shfl::RawShfl;
 use super::wait::wait_until;
 
-/// Distributed reader-writer lock: very cheap reads that scale, dear writes, 256 bytes and 128 per slot.
+/// Distributed reader-writer lock: very cheap reads that scale, expensive writes, 256 bytes and 128 per slot.
 ///
 /// Reading: one atomic addition on the slot's line, one subtraction to leave. Writing: O(slots). Slots are chosen by
 /// [`ThreadSlot`](archipelago_platform::thread::ThreadSlot) index modulo their number, and allocated by the first use.
@@ -84,7 +85,7 @@ impl RawDistributedRwLock {
     #[inline]
     fn slots(&self) -> impl FnOnce() -> usize {
         let slots = self.shared.slots;
-        // The model world walks as few slots as it can.
+        // The model world has as few slots as possible.
         let default = || if cfg!(loom) { 2 } else { Topology::current().cpus().len() };
         move || if slots > 0 { slots } else { default() }
     }
@@ -131,9 +132,9 @@ impl RawDistributedRwLock {
     }
 }
 
-// SAFETY: a writer holds the flag, which one thread at a time can set, and has seen every reader gone that did not see
-// the flag; see `readers`. A reader leaves by the slot by which it came, since guards stay on their thread and a
-// thread's shard never changes.
+// SAFETY: a writer holds the flag, which one thread at a time can set, and has waited for every reader that did not
+// see the flag; see `readers`. A reader decrements the count that it incremented, since guards stay on their thread
+// and a thread's shard never changes.
 unsafe impl RawRwLock for RawDistributedRwLock {
     const INIT: Self = initial!();
     type GuardMarker = GuardNoSend;
@@ -195,7 +196,7 @@ unsafe impl RawRwLock for RawDistributedRwLock {
     }
 }
 
-// SAFETY: the writer counts itself in as a reader before it lets go of the flag, so no other writer comes between.
+// SAFETY: the writer counts itself as a reader before it clears the flag, so no other writer enters in between.
 unsafe impl RawRwLockDowngrade for RawDistributedRwLock {
     unsafe fn downgrade(&self) {
         self.shared.readers.arrive(shard(), self.slots());
@@ -203,8 +204,9 @@ unsafe impl RawRwLockDowngrade for RawDistributedRwLock {
     }
 }
 
-// SAFETY: an upgradable lock is the writer's flag alone, which one thread at a time can set. Readers that came before
-// share the lock with its holder; no other thread comes in. The upgrade waits for those readers, as every writer does.
+// SAFETY: an upgradable lock is the writer's flag alone, which one thread at a time can set. Readers that entered
+// before share the lock with its holder; no other thread enters. The upgrade waits for these readers, as every writer
+// does.
 unsafe impl RawRwLockUpgrade for RawDistributedRwLock {
     #[inline]
     fn lock_upgradable(&self) {

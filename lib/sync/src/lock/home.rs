@@ -1,14 +1,14 @@
-//! Which of a lock's slots the calling thread uses, and that it leaves where it entered.
+//! Chooses the slot of a lock that the calling thread uses, the same at entry and at exit.
 //!
 //! `lock_api` hands nothing from taking a lock to releasing it, so a reader that enters by a slot must find the same
-//! slot again when it leaves. Its [`ThreadSlot`](thread::ThreadSlot) and its node may have changed by then: the first in
-//! the thread's last destructors, the second whenever the scheduler likes. So a thread-local remembers both, without a
-//! destructor, hence readable as long as the thread runs:
+//! slot when it leaves. Its [`ThreadSlot`](thread::ThreadSlot) and its node may have changed by then: the slot in the
+//! thread's last destructors, the node at any time, by the scheduler. So a thread-local variable keeps two values. It
+//! has no destructor, hence it is readable as long as the thread runs:
 //!
 //! - the *shard*, chosen once from the thread's slot and never changed;
-//! - the *node*, asked for anew only while the thread has nowhere entered by its node.
+//! - the *node*, read anew only while the thread holds no lock by its node.
 //!
-//! A guard that is leaked keeps the node as it is for ever, which costs time only.
+//! A leaked guard fixes the thread's node for ever, which costs only time.
 
 use core::cell::Cell;
 
@@ -21,7 +21,7 @@ const UNKNOWN: usize = usize::MAX;
 #[derive(Clone, Copy)]
 struct Home {
     node: usize,
-    /// How often the thread has entered by `node` and not left.
+    /// How many locks the thread holds by `node`.
     entered: usize,
 }
 
@@ -36,8 +36,8 @@ thread::thread_local! {
     static HOME: Cell<Home> = Cell::new(Home { node: 0, entered: 0 });
 }
 
-/// A small number that the calling thread keeps for ever: the index of its thread slot when first asked. Live threads
-/// may share one, but only if one of them is in its last destructors.
+/// Returns a small number that never changes for the calling thread: the index of its thread slot at the first call.
+/// Live threads may share a number, but only if one of them is in its last destructors.
 #[inline]
 pub(super) fn shard() -> usize {
     let shard = SHARD.with(Cell::get);

@@ -1,7 +1,7 @@
 //! The MCS lock (Mellor-Crummey and Scott 1991): a queue in which every thread waits on a word of its own.
 //!
-//! A hand-over touches the lock's line and the next waiter's, however many wait. First come, first served. What differs
-//! from the paper is where nodes live: see [`queue`](super::queue).
+//! A hand-over touches the lock's line and the next waiter's, however many threads wait. First come, first served.
+//! Unlike in the paper, the queue nodes are on the waiters' stacks: see [`queue`](super::queue).
 
 use core::ptr;
 
@@ -10,8 +10,8 @@ use lock_api::{GuardSend, RawMutex};
 use super::cohort::Part;
 use super::queue::Queue;
 
-/// MCS lock: 16 bytes, first come, first served, constant cost per hand-over. For many threads on one node that must be
-/// served in order, each with a core of its own.
+/// MCS lock: 16 bytes, first come, first served, constant cost per hand-over. For many threads on one NUMA node, each
+/// with a core of its own, that must be served in order.
 ///
 /// ```
 /// use archipelago::sync::lock::{Mutex, RawMcs};
@@ -51,7 +51,7 @@ unsafe impl RawMutex for RawMcs {
         // SAFETY: the caller holds the lock, and null is no waiter.
         let first = unsafe { self.queue.first_waiter_or(ptr::null_mut()) };
         if !first.is_null() {
-            // SAFETY: the first waiter, with the others behind it as they came.
+            // SAFETY: the first waiter, with the others behind it in the order of arrival.
             unsafe { self.queue.grant(first) };
         }
     }

@@ -8,7 +8,7 @@ pub(crate) fn count() -> usize {
     if cfg!(loom) { 2 } else { Topology::current().nodes().len() }
 }
 
-/// The node that the calling thread runs on, below [`count`]. May be stale; nothing right or wrong depends on it.
+/// The node that the calling thread runs on, below [`count`]. May be stale; correctness does not depend on it.
 #[cfg(not(loom))]
 #[inline]
 pub(crate) fn here() -> usize {
@@ -20,7 +20,7 @@ archipelago_platform::thread::thread_local! {
     static NODE: core::cell::Cell<usize> = core::cell::Cell::new(0);
 }
 
-/// The node that the model has put the calling thread on: the first, if it says nothing.
+/// Returns the node on which the model has put the calling thread; by default the first.
 #[cfg(loom)]
 pub(crate) fn here() -> usize {
     NODE.with(core::cell::Cell::get)

@@ -1,9 +1,9 @@
 //! The queue of waiters that MCS and CNA share, in the shape known as K42 (Auslander et al. 2003).
 //!
-//! In the MCS lock each thread brings a queue node, which it needs until it unlocks; `lock_api` has no place to keep it.
-//! Here a node is needed only while its thread *waits*, so it lies on the waiter's stack: no pool, no allocation, no
-//! thread-local, and a guard that may travel to another thread. The thread that gets the lock moves what the node knows, its
-//! successor, into the lock itself.
+//! In the MCS lock each thread brings a queue node, which it needs until it unlocks; `lock_api` has no place to keep
+//! the node. Here a node is needed only while its thread *waits*, so it is on the waiter's stack: no pool, no
+//! allocation, no thread-local, and a guard may be sent to another thread. The thread that gets the lock copies the
+//! node's link to its successor into the lock.
 //!
 //! | `tail` | meaning |
 //! |---|---|
@@ -11,15 +11,17 @@
 //! | `HELD` | held, no thread waits |
 //! | a waiter | held (or about to be), and this is the last waiter |
 //!
-//! `first` is the holder's link to the first waiter: null if there is none, or if it has not linked itself in yet.
+//! `first` is the holder's link to the first waiter. It is null if there is no waiter, or if the first waiter has not
+//! linked itself yet.
 //!
 //! # Invariants
 //! - `first` is null when the lock is free, and when a waiter is granted the lock. It is written by the waiter that
 //!   found `HELD` in `tail`, and by the holder.
 //! - A waiter's node is referred to by `tail` and by one link (`first`, or its predecessor's). When the waiter leaves
-//!   [`enter`](Queue::enter), neither refers to it any more: the link was read by the thread that granted it the lock, and
-//!   `tail` it has changed itself, or another thread has and is then waited for until it has linked itself in.
-//! - Granting is the last access to a waiter's node from outside.
+//!   [`enter`](Queue::enter), neither refers to it any more: the thread that granted the lock has read the link, and
+//!   `tail` was changed either by the waiter itself or by its successor. In the second case the waiter waits until the
+//!   successor has linked itself.
+//! - Granting is the last access to a waiter's node by another thread.
 
 use core::ptr;
 
@@ -27,7 +29,7 @@ use archipelago_platform::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use super::wait::wait_until;
 
-/// One waiting thread, on its stack. Aligned to its size: it never lies across two lines, wherever the compiler puts it.
+/// One waiting thread, on its stack. It is aligned to its size, so that it never crosses a line.
 #[derive(Debug)]
 #[repr(align(16))]
 pub(super) struct Waiter {
@@ -67,7 +69,8 @@ impl Queue {
         self.tail.compare_exchange(ptr::null_mut(), HELD, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// Takes the lock, behind all who wait already. `node` is the caller's NUMA node, for who grants the lock.
+    /// Takes the lock, behind all who wait already. `node` is the caller's NUMA node, which the thread that grants the
+    /// lock reads.
     #[cold]
     pub(super) fn enter(&self, node: usize) {
         let waiter = Waiter::new(node);
@@ -88,24 +91,23 @@ impl Queue {
         self.leave(&waiter);
     }
 
-    /// For a waiter that has been granted the lock: moves its link to the next waiter into the lock, and gets its node out
-    /// of `tail`.
+    /// Moves the link of a waiter that was granted the lock into the lock, and removes its node from `tail`.
     pub(super) fn leave(&self, waiter: &Waiter) {
         let me = ptr::from_ref(waiter).cast_mut();
         let next = waiter.next.load(Ordering::Acquire);
         if next.is_null() {
-            // Release: `first` is null, and must be seen so by the waiter that reads `HELD` and sets it.
+            // Release: the waiter that reads `HELD` and sets `first` must see that `first` is null.
             if self.tail.compare_exchange(me, HELD, Ordering::Release, Ordering::Relaxed).is_ok() {
                 return;
             }
             wait_until(|| !waiter.next.load(Ordering::Acquire).is_null());
         }
-        // Relaxed: for the holder alone, who may become another thread only with a happens-before.
+        // Relaxed: only the holder accesses it, and a happens-before edge leads from each holder to the next.
         self.first.store(waiter.next.load(Ordering::Acquire), Ordering::Relaxed);
     }
 
-    /// The first waiter; or null if there is none, and then `tail` has become `instead`: null frees the lock, a waiter
-    /// makes the waiters that end with it the queue.
+    /// Returns the first waiter. If there is none, returns null and sets `tail` to `instead`: null frees the lock, and
+    /// a waiter makes the queue consist of the waiters that end with it.
     ///
     /// # Safety
     /// The caller holds the lock. If `instead` is a waiter, its `next` is null.
@@ -114,7 +116,7 @@ impl Queue {
         // SAFETY: a waiter waits as long as it is in a queue.
         let last = unsafe { instead.as_ref() };
         debug_assert!(last.is_none_or(|last| last.next.load(Ordering::Relaxed).is_null()), "a queue that runs on");
-        // Acquire (here and below) pairs with the Release in `enter`: the waiter's node is seen as made.
+        // Acquire (here and below) pairs with the Release in `enter`: this thread sees the waiter's initialized node.
         let first = self.first.load(Ordering::Acquire);
         if !first.is_null() {
             return first;
@@ -145,14 +147,14 @@ impl Queue {
         !self.tail.load(Ordering::Relaxed).is_null()
     }
 
-    /// Whether a thread waits: for the holder to ask, which may rely on a yes.
+    /// Returns whether a thread waits. Only the holder may call it; `true` is reliable.
     #[inline]
     pub(super) fn has_waiters(&self) -> bool {
         !self.first.load(Ordering::Relaxed).is_null()
     }
 }
 
-/// A queue as threads of these nodes left it that came one after the other while the lock was held.
+/// Returns a queue of threads of these nodes, which arrived one after the other while the lock was held.
 #[cfg(all(test, not(loom)))]
 impl Queue {
     pub(super) fn fill(&self, nodes: &[usize]) -> Vec<Waiter> {

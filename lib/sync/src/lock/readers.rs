@@ -1,8 +1,8 @@
-//! Who is reading: a count that readers keep in pieces, each on its own cache line, and that writers wait for.
+//! The number of active readers, as a count in pieces, each on its own cache line. Writers wait until it is zero.
 //!
-//! It is half of a reader-writer lock; the other half is a flag that says that a writer is there. Reader: count itself
-//! in ([`arrive`](Readers::arrive)), *then* look for a writer, and count itself out again if there is one. Writer: raise
-//! the flag, *then* wait until every piece has been zero once ([`wait_gone`](Readers::wait_gone)).
+//! It is half of a reader-writer lock; the other half is a flag that says that a writer waits or is inside. Reader:
+//! count itself in ([`arrive`](Readers::arrive)), *then* look for a writer, and count itself out again if there is one.
+//! Writer: raise the flag, *then* wait until every piece has been zero once ([`wait_gone`](Readers::wait_gone)).
 //!
 //! # Why reader and writer never miss each other
 //!
@@ -16,8 +16,8 @@
 //! pieces are read-modify-writes, so they all belong to the decrement's release sequence, and everything the reader did
 //! happens before what the writer does next.
 //!
-//! It does no harm that a writer looks at one piece after another: a reader that comes into a piece already looked at
-//! sees the flag and leaves without having read.
+//! A writer may load one piece after another: a reader that increments a piece after the writer's load sees the flag
+//! and leaves without having read.
 
 use archipelago_platform::atomic::{AtomicUsize, Ordering};
 use archipelago_platform::hint::prefetch_read;
@@ -26,7 +26,7 @@ use archipelago_platform::pad::CachePadded;
 use super::slots::Slots;
 use super::wait::wait_until;
 
-/// See the module's text. How many pieces there are is said by each caller through `pieces`, always the same number.
+/// See the module's text. Each caller passes the number of pieces as `pieces`, always the same number.
 #[derive(Debug)]
 pub(super) struct Readers {
     counts: Slots<AtomicUsize>,
@@ -43,15 +43,15 @@ impl Readers {
         Self { counts: Slots::new() }
     }
 
-    /// Counts a reader in, in the piece of `slot` (modulo their number). Look for a writer afterwards, with a `SeqCst`
-    /// load.
+    /// Counts a reader in, in the piece of `slot` (modulo the number of pieces). The caller must afterwards load the
+    /// writer's flag with `SeqCst`.
     #[inline]
     pub(super) fn arrive(&self, slot: usize, pieces: impl FnOnce() -> usize) {
         self.piece(slot, pieces).fetch_add(1, Ordering::SeqCst);
         model_fence();
     }
 
-    /// Counts a reader out, in the piece where it came in.
+    /// Counts a reader out, in the piece in which it was counted in.
     #[inline]
     pub(super) fn depart(&self, slot: usize, pieces: impl FnOnce() -> usize) {
         let before = self.piece(slot, pieces).fetch_sub(1, Ordering::SeqCst);
@@ -62,7 +62,7 @@ impl Readers {
     pub(super) fn wait_gone(&self, pieces: impl FnOnce() -> usize) {
         model_fence();
         let counts = self.counts.get_or_make(pieces);
-        // The readers' lines are on their cores: they travel all at once.
+        // The lines are in the readers' caches; the prefetches overlap the misses.
         counts.iter().for_each(|count| prefetch_read(&raw const **count));
         for count in counts {
             wait_until(|| count.load(Ordering::SeqCst) == 0);

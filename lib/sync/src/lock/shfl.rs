@@ -1,15 +1,15 @@
 //! A compact mutex that shuffles its waiters by node and parks them, after ShflLock (Kashyap et al. 2019).
 //!
 //! The lock proper is one bit, taken by compare-and-exchange; behind it waits a queue, of which only the *first* waiter
-//! tries for the bit. A thread that gets the lock leaves the queue at once, so the holder needs no queue node, and a
-//! thread that comes by while the bit is clear may take it past the queue (*stealing*): the lock is never idle because
-//! the one whose turn it is does not run. That, and parking, is what makes it right when threads outnumber cores.
+//! tries for the bit. A thread that gets the lock leaves the queue at once, so the holder needs no queue node. A thread
+//! that arrives while the bit is clear may take the lock ahead of the queue (*stealing*), so the lock is not idle while
+//! the next waiter is preempted. Stealing and parking make the lock suitable for more threads than cores.
 //!
 //! | bits of `state` | meaning |
 //! |---|---|
 //! | 0 `LOCKED` | held |
 //! | 1 `RESERVED` | no thread but the first waiter may take the lock: stealing is over |
-//! | others | the first waiter, if it sleeps and must be woken by the unlock; null otherwise |
+//! | others | address of the first waiter if it sleeps, so that the unlock wakes it; otherwise null |
 //!
 //! What differs from the paper: only the first waiter shuffles, while it has nothing else to do, so that one thread at
 //! most changes links; the first waiter's address goes into the lock word, so that a sleeper is woken by the unlock and
@@ -17,19 +17,20 @@
 //! queue forms.
 //!
 //! # How long a waiter waits
-//! The first waiter spins, sleeps, is woken by the next unlock, and when it finds the lock stolen it reserves it: then it is
-//! the next holder. So before it goes at most the holder that it found, those that steal while it is being woken, and
-//! one more; and so for each waiter before it in the queue.
+//! The first waiter spins, sleeps, and is woken by the next unlock. If it then finds the lock stolen, it reserves the
+//! lock and becomes the next holder. So the first waiter waits at most for the holder that it found, for the threads
+//! that steal while it is being woken, and for one more holder. The same bound applies to each waiter before it in the
+//! queue.
 //!
-//! No waiter yields. Linux (measured with 6.18) takes a yield for the end of a time slice: a thread that yields sixteen times
-//! before it sleeps is sixteen slices behind the others when it is woken, and all behind it in the queue wait for it. With
-//! 16 threads on two cores that made the longest wait ten times as long (346 ms instead of 40).
+//! No waiter yields. Linux (measured with 6.18) treats a yield as the end of a time slice: a thread that yields sixteen
+//! times before it sleeps is sixteen slices behind the others when it is woken, and all waiters behind it in the queue
+//! wait for it. With 16 threads on two cores, yielding made the longest wait ten times as long (346 ms instead of 40).
 //!
 //! # Invariants
-//! - A waiter's node lies on its stack. From its `swap` of `tail` until its thread has taken the lock it stays. So a
-//!   holder may follow a link to a waiter, and the address in `state`, until it unlocks.
-//! - One waiter at a time is first: it found `tail` null, or its predecessor, holding the lock, told it. Only the first
-//!   puts an address in `state`, or the holder on its behalf while it sleeps, before telling it.
+//! - A waiter's node is on its stack. The node stays valid from the waiter's `swap` of `tail` until the waiter has
+//!   taken the lock. So a holder may dereference links to waiters, and the address in `state`, until it unlocks.
+//! - One waiter at a time is first: it found `tail` null, or its predecessor made it first while holding the lock. Only
+//!   the first waiter stores its address in `state`, or, while it sleeps, the holder stores the address for it.
 //! - Links: a waiter's `next` is set once by the one that comes after it; from then on only the first waiter changes it.
 //!
 //! # No thread sleeps for ever

@@ -1,7 +1,7 @@
 //! A lock's cells, one per cache line, made when first needed.
 //!
-//! A lock must be constructible in a constant, and one that is never contended or never read should stay small; so the
-//! cells (one per reader slot, or one per node) are allocated by the first who asks and freed with the lock.
+//! A lock must be constructible in a constant, and a lock that is never contended or never read should stay small. So
+//! the first access allocates the cells (one per reader slot, or one per node), and dropping the lock frees them.
 //!
 //! Invariants: `cells` goes from null to its final value once, by a compare-and-exchange; it then points at a leaked
 //! boxed slice of `len` cells, and `len` no longer changes.
@@ -53,7 +53,8 @@ impl<T: Default> Slots<T> {
         let len = wanted.max(1).next_power_of_two();
         let fresh: Box<[CachePadded<T>]> = boxed(len, CachePadded::default);
         let fresh = Box::into_raw(fresh).cast::<CachePadded<T>>();
-        // Before the pointer, so that the thread that sees that sees this. Racing makers store the same number.
+        // Stored before the pointer, so that a thread that sees the pointer also sees the length. Racing threads store
+        // the same number.
         self.len.store(len, Ordering::Relaxed);
         match self.cells.compare_exchange(ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire) {
             // SAFETY: just made with this length, and from now on freed with `self` only.

@@ -58,8 +58,8 @@ unsafe impl RawMutex for RawTicket {
         let next = ticket.wrapping_add(1);
         let drawn = self.next.compare_exchange(ticket, next, Ordering::Relaxed, Ordering::Relaxed).is_ok();
         if drawn {
-            // Served at once, unless the tickets went once round since `serving` was read: then the ticket drawn is
-            // honest all the same, and must be waited for.
+            // The ticket is served at once, unless the tickets wrapped around since `serving` was read. Then it is
+            // a valid ticket, and the thread must wait for it.
             self.wait_for(ticket);
         }
         drawn
@@ -73,7 +73,7 @@ unsafe impl RawMutex for RawTicket {
 
     #[inline]
     fn is_locked(&self) -> bool {
-        // In this order: `serving` never overtakes `next`, so a free lock is never taken for a held one by much.
+        // In this order, since `serving` never exceeds `next`: a free lock seldom seems to be held.
         let serving = self.serving.load(Ordering::Relaxed);
         self.next.load(Ordering::Relaxed) != serving
     }

@@ -1,15 +1,15 @@
-//! The one wait loop of the locks that only ever wait for a condition to come true.
+//! The wait loop of all locks whose waiters wait for a condition without parking.
 
 use archipelago_platform::hint;
 
 use crate::backoff::Backoff;
 
-/// Looks in close succession before the looks grow apart: about as long as a hand-over between cores takes. Who waits
-/// for a word that is written once, to hand over to it, disturbs no thread by looking; looking late delays all behind
-/// it.
+/// How often a waiter loads the word without pauses before the pauses grow: about as long as a hand-over between
+/// cores takes. Loads of a word that is written once, at the hand-over, disturb no thread, and a late load delays all
+/// waiters behind.
 const CLOSE_LOOKS: u32 = if cfg!(loom) { 0 } else { 64 };
 
-/// Waits, spinning and then yielding, until `ready` says so.
+/// Waits, spinning and then yielding, until `ready` returns `true`.
 #[inline]
 pub(super) fn wait_until(mut ready: impl FnMut() -> bool) {
     for _ in 0..CLOSE_LOOKS {

@@ -4,7 +4,7 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Abort {
-    /// Another one holds an object, or has changed it since this one's snapshot. Trying again helps.
+    /// Another transaction holds an object, or has changed it since this transaction's snapshot. A retry may succeed.
     Conflict,
     /// The domain's memory cap does not allow another version.
     Full,
@@ -21,7 +21,7 @@ impl core::fmt::Display for Abort {
 
 impl core::error::Error for Abort {}
 
-/// The domain's memory cap left no room for a transaction, however often old versions were collected before.
+/// The domain's memory cap left no room for a transaction, even after repeated collections of old versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 

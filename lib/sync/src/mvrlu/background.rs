@@ -1,4 +1,4 @@
-//! The thread that looks for grace periods where a domain has one: asleep unless it is woken, gone with the domain.
+//! A domain's collecting thread, if it has one: it sleeps until it is woken, and ends with the domain.
 
 use archipelago_platform::sync::{Arc, Condvar, Mutex, MutexGuard};
 use archipelago_platform::thread::{self, Crew};
@@ -25,7 +25,7 @@ impl Bell {
         self.rung.notify_one();
     }
 
-    /// Sleeps until there is work; whether there is, or the thread is to end.
+    /// Sleeps until the thread is woken. Returns `true` if it has work, and `false` if it is to end.
     fn next(&self) -> bool {
         let mut cue = self.cue();
         while !cue.work && !cue.stop {
@@ -43,10 +43,11 @@ pub(super) struct Background {
 }
 
 impl Background {
-    /// A thread that runs `collect` each time it is woken, until that says that the domain is gone.
+    /// Starts a thread that runs `collect` each time it is woken, until `collect` says that the domain has been
+    /// dropped.
     ///
     /// # Panics
-    /// If the system refuses a thread.
+    /// If the operating system refuses to start a thread.
     pub(super) fn start(collect: impl Fn() -> bool + Send + 'static) -> Self {
         let (bell, mut crew) = (Arc::new(Bell::default()), Crew::default());
         let thread = {
@@ -61,7 +62,8 @@ impl Background {
         self.tell(|cue| cue.work = true);
     }
 
-    /// In a child of the process nothing: the thread is not there, and may hold the bell for ever.
+    /// Does nothing in a child process, which does not have the thread, and in which the thread's lock may be held
+    /// forever.
     fn tell(&self, change: impl FnOnce(&mut Cue)) {
         if self.thread.is_here() {
             self.bell.ring(change);
@@ -72,7 +74,7 @@ impl Background {
 impl Drop for Background {
     fn drop(&mut self) {
         self.tell(|cue| cue.stop = true);
-        // It panics only where collecting does, and that was printed.
+        // The thread panics only if collecting does, and the panic hook has reported it.
         let _ = self.thread.join();
     }
 }

@@ -1,22 +1,24 @@
-//! What a scan of all sections says about versions, and the pruning of one object's chain by it.
+//! A scan of all sections, what it says about versions, and the pruning of an object's chain.
 //!
-//! *Who may prune.* One thread at a time per chain: it tries one of a few locks, chosen by the object's address, and leaves
-//! the chain to the thread that has it otherwise. It unlinks what no section chooses, whosever log that is in, and says
-//! so in the copy ([`PRUNED`]); the owner of the log frees it, when the walks have ended that were under way. So each
-//! chain is walked once for all logs.
+//! *Who may prune.* One thread at a time per chain: the thread tries one of a few locks, chosen by the object's
+//! address, and skips the chain if another thread has the lock. It unlinks the copies that no section chooses, also
+//! those in other threads' logs, and marks them as [`PRUNED`]. The owner of a copy's log frees the copy when all walks
+//! have ended that were in progress. So each chain is walked once for all logs.
 //!
-//! *Why the pruner meets no freed copy.* It is in a section at L and in a walk, and goes down to the copy that the oldest
-//! exact section c of its own scan chooses, no further. A copy n on that way is superseded after c.
+//! *Why the pruner meets no freed copy.* The pruner is in a section at L and in a walk, and walks down only to the copy
+//! that the oldest exact section c of its own scan chooses. A copy n on the way is superseded after c.
 //! - Nothing chosen by c was ever pruned: an earlier pruner saw c as a cut, or saw its bound, or c began at its floor or above.
-//!   So the first copy stamped at or before c is the one that c chooses, and it and those above are superseded after c.
-//! - A collector lets n go only at a horizon above c, so after c has ended; it draws a tick d then, and frees n when the horizon
-//!   reaches d. If L >= d, our reading of the clock would have followed the draw, hence the end of c, and c would not have
-//!   been in our scan, which came later. So L < d, and n stays as long as our section.
-//! - Another pruner's copies are out of the chain when we have the lock, and stay while we walk.
+//!   So the first copy that is stamped at or before c is the one that c chooses, and this copy and all copies above it
+//!   are superseded after c.
+//! - A collector detaches n only at a horizon above c, so after c has ended. Then it draws a tick d, and it frees n
+//!   when the horizon reaches d. If L >= d, the pruner would have read the clock after the draw, hence after the end of
+//!   c, and c would not be in the pruner's later scan. So L < d, and n is not freed before the pruner's section ends.
+//! - Copies that another pruner has unlinked are out of the chain when this pruner gets the lock, and are not freed
+//!   during its walk.
 //!
-//! *Why the object is there.* Its version that made us come is not `PRUNED` while we hold the lock, so it is in the chain, and
-//! a mark above it is not the last copy; see rule 5 in `log`. When we take the last copy below the mark out, the mark's log
-//! waits for our walk.
+//! *Why the object is there.* The version for which the pruner came is not `PRUNED` while the pruner holds the lock. So
+//! the version is in the chain, and a mark above it is not the last copy; see rule 5 in `log`. If the pruner unlinks
+//! the last copy below the mark, the mark's log waits for the pruner's walk.
 
 use archipelago_platform::atomic::{AtomicBool, Ordering};
 use archipelago_platform::hint::point;
@@ -29,23 +31,23 @@ use super::points;
 use super::record::Record;
 use super::version::{Copied, Head, PRUNED, follow};
 
-/// All sections at one time.
+/// The sections that a scan has found.
 pub(super) struct Cuts {
     /// The domain's horizon, brought up to date.
     pub(super) horizon: u64,
-    /// The local times of the sections, or bounds of them, rising.
+    /// The local times of the sections, or lower bounds of them, ascending.
     times: Vec<u64>,
-    /// The oldest section whose time is known; the caller's own, if no other.
+    /// The oldest section whose time is known exactly; the caller's own, if no other is.
     oldest: u64,
-    /// Every section that is not among `times` is here or above.
+    /// Every section that is not among `times` has a local time at or above this.
     bound: u64,
     is_exact: bool,
-    /// The walks under way.
+    /// The walks in progress.
     pub(super) walks: Vec<(Arc<Record>, u64)>,
 }
 
 impl Cuts {
-    /// Of a scan that began, by its barrier, after the clock's floor was read.
+    /// Scans the records. The scan's barrier comes after the read of the clock's `floor`.
     pub(super) fn of(records: &Grown<Arc<Record>>, floor: u64) -> Self {
         let (mut times, mut walks) = (Vec::new(), Vec::new());
         let (mut oldest, mut bound) = (u64::MAX, floor);
@@ -64,7 +66,7 @@ impl Cuts {
         Self { horizon, times, oldest, bound, is_exact: bound == floor, walks }
     }
 
-    /// Whether every section's time was known.
+    /// Returns whether every section's time was known exactly.
     pub(super) fn is_exact(&self) -> bool {
         self.is_exact
     }
@@ -73,7 +75,8 @@ impl Cuts {
         self.times.len()
     }
 
-    /// Whether no section, now or later, has a time from `from` on and before `to`, and one is before.
+    /// Returns whether no present or future section has a time at or after `from` and before `to`, and some section has
+    /// a time before `from`.
     pub(super) fn spare(&self, from: u64, to: u64) -> bool {
         let before = |time| self.times.partition_point(|cut| *cut < time);
         self.oldest < from && to <= self.bound && before(from) == before(to)
@@ -92,20 +95,22 @@ impl Pruner {
         Self { busy: core::array::from_fn(|_| AtomicBool::new(false)) }
     }
 
-    /// Prunes the chain of `master`, unless `version`, which is in it or was, has been pruned or another thread is at
-    /// that chain. Whether the version is pruned then.
+    /// Prunes the chain of `master`, unless `version`, which is or was in the chain, has already been pruned, or
+    /// another thread is pruning the chain. Returns whether the version is pruned then.
     ///
     /// # Safety
-    /// The caller is in a section in which it made `cuts`, owns `me`, and has the log that `version` is in, which `cuts` spare.
+    /// The caller is in a section in which it made `cuts`, owns `me`, and has the log of `version`. No section of
+    /// `cuts` chooses the version.
     pub(super) unsafe fn prune(&self, me: &Record, master: NonNull<Head>, version: &Copied, cuts: &Cuts) -> bool {
         let busy = &self.busy[stripe(master)];
-        // Acquire: pairs with the Release below: the chain is as the last pruner has left it, and what it took out says so.
+        // Acquire: pairs with the Release below: the thread sees the chain as the last pruner has left it, and the
+        // marks in the copies that it unlinked.
         if busy.load(Ordering::Relaxed) || busy.swap(true, Ordering::Acquire) {
             return is_pruned(version);
         }
         if !is_pruned(version) {
-            // Without a barrier: who frees what is taken out here has seen that it is out, so it sees the walk. What was
-            // there before is kept by the section and by the lock.
+            // The walk needs no barrier: a thread that frees a copy unlinked here has seen the mark, so it sees the
+            // walk, too. The section and the lock keep copies that were in the chain before.
             // SAFETY: as here, with the lock.
             let unlink = || unsafe { unlink(master, cuts) };
             me.walk(|| (), unlink);
@@ -115,7 +120,7 @@ impl Pruner {
     }
 }
 
-/// Objects are boxes, so their addresses' lowest bits say little.
+/// Objects are boxes, so the lowest bits of their addresses are mostly equal.
 fn stripe(master: NonNull<Head>) -> usize {
     let address = master.addr().get();
     (address >> 4 ^ address >> 10) % STRIPES
@@ -126,12 +131,13 @@ pub(super) fn is_pruned(version: &Copied) -> bool {
     version.superseded.load(Ordering::Acquire) == PRUNED
 }
 
-/// Takes out of a chain what no section chooses.
+/// Unlinks the copies of a chain that no section chooses.
 ///
 /// # Safety
 /// As for [`Pruner::prune`], with the lock, in a walk.
 unsafe fn unlink(master: NonNull<Head>, cuts: &Cuts) {
-    // SAFETY: the object is there, and copies down to the one that `cuts.oldest` chooses; see the top of this file.
+    // SAFETY: the object is alive, and so are the copies down to the one that `cuts.oldest` chooses; see the top of
+    // this file.
     let below = |word: *mut Copied| unsafe { follow(word) };
     // SAFETY: as above.
     let mut above = below(unsafe { master.as_ref() }.newest.load(Ordering::Acquire));
@@ -143,13 +149,14 @@ unsafe fn unlink(master: NonNull<Head>, cuts: &Cuts) {
         }
         if next != first {
             point(points::PRUNING);
-            // Release: as what was there.
+            // Release, as the store of the previous value.
             here.older.store(next, Ordering::Release);
             let mut out = first;
             while out != next {
                 let copy = below(out).expect("a copy that was unlinked");
                 out = copy.older.load(Ordering::Relaxed);
-                // Release: pairs with `is_pruned`. After this the owner may free it when our walk has ended.
+                // Release: pairs with `is_pruned`. After this store the owner may free the copy as soon as this walk
+                // has ended.
                 copy.superseded.store(PRUNED, Ordering::Release);
             }
         }
@@ -157,7 +164,7 @@ unsafe fn unlink(master: NonNull<Head>, cuts: &Cuts) {
     }
 }
 
-/// A copy that is held, or newest, is superseded by nothing, which is above all bounds.
+/// A copy that is held, or the newest, is not superseded; its word is above all times.
 fn is_spared(copy: &Copied, cuts: &Cuts) -> bool {
     let to = copy.superseded.load(Ordering::Acquire);
     cuts.spare(copy.stamp.load(Ordering::Acquire), to)

@@ -1,20 +1,19 @@
 //! How a transaction commits or aborts.
 //!
-//! *Commit*: say in the
-//! leader that all copies are linked; draw the stamp and set it in the leader, which makes the set visible at once; tell
-//! the other copies and what they superseded; unlock. A reader that meets a leader whose set is linked but not stamped
-//! draws and sets the stamp itself, so it never has to guess whether the set was before or after its snapshot (the
-//! paper's readers guess, and see half of it).
+//! *Commit*: mark in the leader that all copies are linked; draw the stamp and store it in the leader, which makes the
+//! whole set visible; store the stamp in the other copies and in the versions that they supersede; unlock. A reader
+//! that meets a leader whose set is linked but not stamped draws and sets the stamp itself, so it always knows whether
+//! the set was before or after its snapshot (the paper's readers guess, and may see half of a set).
 //!
-//! *Abort*: unlink the copies. Readers may have met them, so they go through the log like versions. So does what
-//! [`Tx::lock_const`] links, a copy without a payload that is never visible.
+//! *Abort*: unlink the copies. Readers may have met them, so the log frees them as it frees versions. The same
+//! holds for the copies of [`Tx::lock_const`], which have no payload and are never visible.
 //!
 //! *Serializable* (absent from the paper; after Silo, and TimeStone's selectable isolation): the stamp s is drawn first, in
-//! the state `CHECKING`, and then everything read is looked at: it must be unlocked, or locked by this transaction, and
-//! its newest version must be the one read. A thread that locks one of these objects later draws a later stamp, so the
-//! order of stamps is an order of the transactions (with the hardware clock, since the uncertainty is waited for in
-//! between). A reader that meets `CHECKING`, and is not before s, must not wait, and cannot know; it resets the leader
-//! to `LINKING`, and the writer draws another stamp and checks again.
+//! the state `CHECKING`, and then every object that was read is validated: it must be unlocked, or locked by this
+//! transaction, and its newest version must be the one that was read. A thread that locks one of these objects later
+//! draws a later stamp, so the transactions are serialized in the order of stamps (with the hardware clock, the commit
+//! waits for the uncertainty in between). A reader that meets `CHECKING` and is not before s must not wait, and cannot
+//! know the result. It resets the leader to `LINKING`, and the writer draws another stamp and validates again.
 
 use core::ptr::NonNull;
 
@@ -56,15 +55,16 @@ impl Tx<'_> {
     }
 
     fn leader(&self) -> &Copied {
-        // SAFETY: the first copy of our write set, which is ours until it is handed over.
+        // SAFETY: the first copy of this transaction's write set, which the transaction owns until the log takes it
+        // over.
         unsafe { &*self.leader }
     }
 
-    /// Makes the linked write set visible; at what time.
+    /// Makes the linked write set visible. Returns its stamp.
     #[inline]
     fn stamp(&self) -> u64 {
         let (leader, clock) = (self.leader(), self.handle.horizon().clock());
-        // Release: who sees `LINKED` finds all the set's copies in their chains, and filled.
+        // Release: a thread that sees `LINKED` finds all copies of the set in their chains, and filled.
         leader.stamp.store(LINKED, Ordering::Release);
         point(points::LINKED);
         let stamp = clock.stamp();
@@ -77,16 +77,17 @@ impl Tx<'_> {
     fn stamp_serializable(&mut self) -> Result<u64, Abort> {
         loop {
             let (leader, clock) = (self.leader(), self.handle.horizon().clock());
-            // Release: as `LINKED`. Until the stamp is there, the thread that meets this resets it.
+            // Release: as `LINKED`. Until the stamp is stored, a thread that meets this state resets it.
             leader.stamp.store(CHECKING, Ordering::Release);
             let stamp = clock.stamp();
             let checking = CHECKING | stamp;
             if leader.stamp.compare_exchange(CHECKING, checking, Ordering::AcqRel, Ordering::Relaxed).is_err() {
                 continue;
             }
-            // A thread that locks what we find unlocked draws a later stamp then, on whatever processor.
+            // After this wait, a thread that locks an object which the validation finds unlocked draws a later stamp,
+            // on any processor.
             clock.settle(stamp);
-            // Between our locks and drawn stamp on one side and our looks on the other; with the exchange in `link`.
+            // Orders the locks and the draw of the stamp before the validation. Pairs with the exchange in `link`.
             fence(Ordering::SeqCst);
             if let Some(met) = self.changed_read() {
                 self.leader().stamp.store(ABORTED, Ordering::Release);
@@ -99,35 +100,36 @@ impl Tx<'_> {
         }
     }
 
-    /// What the newest copy says of something read that was changed since, or that another transaction is about to change.
+    /// Returns the word of the newest copy of a read object that was changed since, or that another transaction has
+    /// locked.
     fn changed_read(&self) -> Option<u64> {
         let reads = self.reads.as_ref().expect("a serializable transaction").borrow();
-        // What we have put off to write back is locked by us.
+        // Objects whose write-back this handle has deferred are locked by this handle.
         reads.iter().find_map(|head| self.look(*head).err().filter(|met| !self.is_own_deferred(*met)))
     }
 
-    /// Tells the other copies their stamp, and the versions before them that they are superseded.
+    /// Stores the stamp in the other copies, and in the versions that they supersede.
     #[inline]
     fn publish(&self, stamp: u64) {
         for entry in self.handle.writes.iter().filter(|entry| !matches!(entry.fate, Fate::Stays)) {
             let header = entry.header();
-            // Release: pairs with the loads of readers that do not ask the leader any more.
+            // Release: pairs with the loads of readers that find the stamp here and do not load the leader's.
             header.stamp.store(stamp, Ordering::Release);
-            // SAFETY: superseded by no thread until now, and in its chain, so not freed; not used after this.
+            // SAFETY: not superseded until now, and in its chain, so not freed; not used after this.
             if let Some(older) = unsafe { follow(header.older.load(Ordering::Relaxed)) } {
                 older.superseded.store(stamp, Ordering::Release);
             }
         }
     }
 
-    /// Lets go of all objects, leaving the given word in the copies, which the log takes over. All copies have their stamp by
-    /// now: who locks an object next, and supersedes the leader, draws a stamp above the times of all sections that
-    /// may have seen a copy without one and ask the leader.
+    /// Unlocks all objects by storing the given word in the copies, which the log takes over. All copies already have
+    /// their stamp. A thread that locks an object next, and supersedes the leader, draws a stamp above the times of all
+    /// sections that may have seen a copy without a stamp and may still load the leader.
     #[inline]
     fn release(&mut self, word: impl Fn(Fate) -> u64) {
         let mut writes = core::mem::take(&mut self.handle.writes);
         for Pending { master, copy, shape, fate } in writes.drain(..) {
-            // SAFETY: ours until it is handed over.
+            // SAFETY: the transaction owns the copy until the log takes it over.
             let header = unsafe { copy.as_ref() };
             let retired = match fate {
                 Fate::Changes => None,
@@ -138,7 +140,8 @@ impl Tx<'_> {
                     continue;
                 }
             };
-            // Release: pairs with `look`. With the logical clock the draw of the stamp has published everything already.
+            // Release: pairs with `look`. With the logical clock the draw of the stamp has already published
+            // everything.
             header.superseded.store(word(fate), Ordering::Release);
             self.handle.committed(Version { copy, master, shape, retired });
         }
@@ -155,9 +158,10 @@ impl Tx<'_> {
     }
 }
 
-/// Takes a held copy that is not visible out of its chain; readers may be looking at it.
+/// Unlinks a held copy that is not visible. Readers may be accessing it.
 fn unlink(master: NonNull<Head>, header: &Copied) {
-    // SAFETY: we hold the object, so it is not freed, and no other thread changes the word. Release: as what was there.
+    // SAFETY: this transaction holds the object, so it is not freed, and no other thread changes the word. Release, as
+    // the store of the previous value.
     unsafe { master.as_ref() }.newest.store(header.older.load(Ordering::Relaxed), Ordering::Release);
 }
 
@@ -180,7 +184,7 @@ impl Tx<'_> {
             unlinked.push(Version { copy, master, shape, retired: None });
         }
         for Made { master, free } in made.drain(..) {
-            // SAFETY: never committed; the thread that made it promised not to use the link after an abort.
+            // SAFETY: the object was never committed, and its maker promised not to use the link after an abort.
             let bytes = unsafe { free(master) };
             pool.object_freed(bytes, shared.horizon().budget());
         }

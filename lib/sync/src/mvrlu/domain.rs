@@ -1,4 +1,4 @@
-//! The domain: how one is made, its objects, and what it holds.
+//! The domain: its builder, its objects, and its statistics.
 
 use core::fmt;
 
@@ -16,14 +16,15 @@ use super::shared::Shared;
 use super::version::{Link, Raw, Versioned};
 use crate::clock::ClockKind;
 
-/// Who looks for grace periods.
+/// Which threads collect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Collection {
-    /// The threads that write, when their logs have grown, and those that read, when they meet many copies.
+    /// Threads that write, when their logs have grown, and threads that read, when they meet many copies.
     Cooperative,
-    /// A thread of the domain's own, asleep unless a log has grown; writers collect what it has found to be free.
-    /// A `fork` of the process waits for what it does; the child has no such thread, and writers do its work there.
+    /// A thread of the domain, which sleeps until a log has grown. It advances the horizon, and writers free what
+    /// the horizon allows. A `fork` of the process waits while the thread works. The child does not have the
+    /// thread, so writers do its work there.
     Background,
 }
 
@@ -34,7 +35,7 @@ pub struct Builder {
     collection: Collection,
     memory_cap: usize,
     tuning: Tuning,
-    /// Two versions only (RLU), and how many commits may be put off to be written back together.
+    /// For RLU, which has only two versions: how many commits may be deferred and written back together.
     two_versions: Option<usize>,
 }
 
@@ -44,38 +45,38 @@ impl Builder {
         self
     }
 
-    /// What commits and snapshots are ordered by. [`ClockKind::Logical`] if not set.
+    /// Sets the clock that orders commits and snapshots. The default is [`ClockKind::Logical`].
     #[must_use]
     pub fn clock(mut self, clock: ClockKind) -> Self {
         self.clock = clock;
         self
     }
 
-    /// Who looks for grace periods. [`Collection::Cooperative`] if not set.
+    /// Sets which threads collect. The default is [`Collection::Cooperative`].
     #[must_use]
     pub fn collection(mut self, collection: Collection) -> Self {
         self.collection = collection;
         self
     }
 
-    /// The most bytes that the domain may take: objects, versions, logs, and free blocks of the threads (three low
-    /// watermarks each, or a 64th of the cap). No bound if not set.
-    /// A transaction that would go beyond gets [`Abort::Full`](super::Abort::Full). What cannot be refused
-    /// ([`Domain::alloc`], [`Domain::register`], a log's table) counts, and leaves transactions the less.
+    /// Sets the most bytes that the domain may take for objects, versions, logs, and threads' free blocks (three
+    /// low watermarks each, or a 64th of the cap). The default is no bound. A transaction that would exceed the
+    /// cap gets [`Abort::Full`](super::Abort::Full). Allocations that cannot be refused ([`Domain::alloc`],
+    /// [`Domain::register`], a log's table) count, too, and leave less for transactions.
     #[must_use]
     pub fn memory_cap(mut self, bytes: usize) -> Self {
         self.memory_cap = bytes;
         self
     }
 
-    /// When to collect.
+    /// Sets when to collect.
     #[must_use]
     pub fn tuning(mut self, tuning: Tuning) -> Self {
         self.tuning = tuning;
         self
     }
 
-    /// The domain.
+    /// Builds the domain.
     pub fn build(self) -> Domain {
         let horizon = || Horizon::new(self.clock, self.memory_cap, self.tuning, self.two_versions);
         #[cfg(not(loom))]
@@ -90,10 +91,10 @@ impl Builder {
     }
 }
 
-/// Whether the domain is there.
+/// Collects, if the domain still exists. Returns whether it does.
 #[cfg(not(loom))]
 fn collect_in_background(shared: &Weak<Shared>) -> bool {
-    // A child of the process would wait for ever for a log that this thread has locked.
+    // A child process would wait forever for a log that this thread has locked.
     outside_forks(|| {
         let Some(shared) = shared.upgrade() else { return false };
         shared.uncounted(|| Handle::new(shared.clone()).collect_everybody());
@@ -101,34 +102,35 @@ fn collect_in_background(shared: &Weak<Shared>) -> bool {
     })
 }
 
-/// What a domain holds at the moment; exact only while no thread uses it.
+/// Statistics of a domain; exact only while no thread uses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Versions committed and not freed yet.
+    /// Committed versions that are not freed yet.
     pub versions: usize,
-    /// Bytes in copies and logs, with the free blocks that threads keep for reuse.
+    /// Bytes of copies and logs, including free blocks that threads keep for reuse.
     pub bytes: usize,
-    /// Bytes in objects, but for up to 4 KiB that each handle has not told of. Without what the allocator adds.
+    /// Bytes of objects, without up to 4 KiB that each handle has not yet reported, and without the allocator's
+    /// overhead.
     pub objects: usize,
     /// Handles alive.
     pub handles: usize,
     /// Handles inside a section.
     pub active_sections: usize,
-    /// By how much time the oldest section is behind: commits with the logical clock, ticks with the hardware's.
+    /// How far the oldest section is behind: in commits with the logical clock, in ticks with the hardware clock.
     pub oldest_lag: u64,
 }
 
 /// Objects that are versioned together: snapshots see all of a domain's objects at one moment. Domains share nothing.
 ///
-/// A reference to a shared state; cloning it is cheap.
+/// The value is a reference to shared state; cloning it is cheap.
 #[derive(Clone)]
 pub struct Domain {
     shared: Arc<Shared>,
 }
 
 impl Domain {
-    /// A domain with a logical clock and cooperative collection.
+    /// Makes a domain with a logical clock and cooperative collection.
     ///
     /// ```
     /// use archipelago::sync::mvrlu::Domain;
@@ -139,7 +141,7 @@ impl Domain {
         Self::builder().build()
     }
 
-    /// A domain made to measure.
+    /// Returns a builder of a domain.
     ///
     /// ```
     /// use archipelago::sync::mvrlu::{Collection, Domain};
@@ -158,7 +160,7 @@ impl Domain {
         }
     }
 
-    /// A way in. For one thread at a time; may be sent to another one between sections. O(handles).
+    /// Registers a handle. One thread at a time uses it; it may be sent to another thread between sections. O(handles).
     ///
     /// ```
     /// use archipelago::sync::mvrlu::Domain;
@@ -179,8 +181,8 @@ impl Domain {
         Handle::new(self.shared.clone())
     }
 
-    /// A new object, in the state it has until a commit changes it. It lives until it is retired; objects that never are
-    /// outlive the domain.
+    /// Makes an object with its first value. It lives until it is retired; objects that are never retired outlive the
+    /// domain.
     ///
     /// ```
     /// use archipelago::sync::mvrlu::Domain;
@@ -197,13 +199,13 @@ impl Domain {
         Link::new(value, 0, self.shared.id())
     }
 
-    /// As [`alloc`](Self::alloc), for who knows the object's domain.
+    /// As [`alloc`](Self::alloc), for structures that know the object's domain.
     pub fn alloc_raw<T: Versioned>(&self, value: T) -> Raw<T> {
         self.shared.horizon().budget().objects_changed(Raw::<T>::BYTES as isize);
         Raw::new(value, 0)
     }
 
-    /// The clock in use.
+    /// Returns the clock's kind.
     ///
     /// ```
     /// use archipelago::sync::mvrlu::{ClockKind, Domain};
@@ -214,7 +216,7 @@ impl Domain {
         self.shared.horizon().clock().kind()
     }
 
-    /// What the domain holds now. O(handles); waits for no log, so it may be asked anywhere.
+    /// Returns the domain's statistics. O(handles). Waits for no lock of a log, so it may be called anywhere.
     ///
     /// ```
     /// use archipelago::sync::mvrlu::Domain;
@@ -229,7 +231,7 @@ impl Domain {
     pub fn stats(&self) -> Stats {
         let horizon = self.shared.horizon();
         let now = horizon.clock().begin();
-        // Before the slots, whose list only grows: what is in this one is then in that one.
+        // Read before the slots, whose list only grows: every slot in the first list is also in the second.
         let left = self.shared.left().len();
         let slots = self.shared.slots();
         let sections = || slots.iter().filter_map(|slot| slot.record.section());

@@ -1,5 +1,5 @@
-//! A list that only grows, and that threads read without writing: a lock's word, which each reader of a list under a lock changes,
-//! would pass from socket to socket with every look, and keep new items waiting while threads look all the time.
+//! A list that only grows, and that threads read without a lock. Each reader of a list under a lock would change the
+//! lock's word, which would move between sockets with every read, and permanent readers would delay new items.
 
 use core::mem::MaybeUninit;
 use core::ptr;
@@ -8,24 +8,24 @@ use archipelago_platform::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use archipelago_platform::sync::Mutex;
 use archipelago_platform::{touch, touch_mut};
 
-/// Items in the first part; each part has twice as many as the one before.
+/// Items in the first part. Each part has twice as many as the previous one.
 const FIRST: usize = if cfg!(loom) { 1 } else { 16 };
-/// As many as a list of `u32::MAX` items needs.
+/// As many parts as a list of `u32::MAX` items needs.
 const PARTS: usize = 29;
 
-/// Invariant: items below `len` are there, in parts that are there, and never move.
+/// Invariant: items below `len` are initialized, in allocated parts, and never move.
 pub(super) struct Grown<T> {
     parts: [AtomicPtr<MaybeUninit<T>>; PARTS],
     len: AtomicUsize,
     growing: Mutex<()>,
 }
 
-// SAFETY: items are shared as by a `Vec` behind a reference, and dropped by whoever drops the list.
+// SAFETY: items are shared as those of a `Vec` behind a reference, and dropped by the thread that drops the list.
 unsafe impl<T: Send + Sync> Sync for Grown<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send + Sync> Send for Grown<T> {}
 
-/// Part and place of an item, and how many items the part has.
+/// Returns the part of an item, its place there, and the part's number of items.
 fn place(at: usize) -> (usize, usize, usize) {
     let part = (at / FIRST + 1).ilog2() as usize;
     (part, at - FIRST * ((1 << part) - 1), FIRST << part)
@@ -40,7 +40,7 @@ impl<T> Grown<T> {
         }
     }
 
-    /// Acquire: pairs with [`push`](Self::push), so what is below is there.
+    /// Acquire: pairs with [`push`](Self::push), so items below the result are initialized.
     pub(super) fn len(&self) -> usize {
         self.len.load(Ordering::Acquire)
     }
@@ -50,7 +50,7 @@ impl<T> Grown<T> {
         (at < self.len()).then(|| unsafe { self.there(at) })
     }
 
-    /// The items that are there now.
+    /// Returns the items that the list has now.
     pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
         // SAFETY: below `len`.
         (0..self.len()).map(|at| unsafe { self.there(at) })
@@ -60,17 +60,17 @@ impl<T> Grown<T> {
     /// The item is below `len`, which the caller has read.
     unsafe fn there(&self, at: usize) -> &T {
         let (part, place, _) = place(at);
-        // Relaxed: whoever has read `len` sees the part.
+        // Relaxed: the caller has loaded `len` with Acquire, so it sees the part.
         let item = self.parts[part].load(Ordering::Relaxed).wrapping_add(place);
         touch(item.cast::<T>(), size_of::<T>());
         // SAFETY: by the invariant.
         unsafe { (*item).assume_init_ref() }
     }
 
-    /// Adds an item, which is made of its place while no other is added.
+    /// Adds an item. `make` gets the item's place, and no other item is added while it runs.
     ///
     /// # Panics
-    /// If there are `u32::MAX` items already.
+    /// If the list has `u32::MAX` items.
     pub(super) fn push(&self, make: impl FnOnce(usize) -> T) -> &T {
         let _growing = self.growing.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         // Relaxed: only the lock's holders change it.
@@ -129,7 +129,7 @@ mod tests {
         assert!(place(u32::MAX as usize).0 < PARTS);
     }
 
-    /// Whoever reads sees a beginning of the list, whole, while four threads add to it; and each item is dropped once.
+    /// While four threads add items, readers see an initialized prefix of the list; each item is dropped once.
     #[test]
     fn what_is_there_stays() {
         let (counted, list) = (Arc::new(()), Grown::new());

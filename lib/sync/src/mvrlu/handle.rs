@@ -1,4 +1,4 @@
-//! A thread's handle on a domain: snapshots, updates, and its turn at collecting.
+//! A thread's handle on a domain: snapshots, updates, and collecting.
 
 use core::cell::Cell;
 use core::fmt;
@@ -20,21 +20,22 @@ use super::slot::Slot;
 use super::version::{Copied, Raw, Version, Versioned, is_end, payload};
 use super::writes::{Made, Pending};
 
-/// Bytes committed since its log was last to be had, from which a thread waits for the one that has the log. That one waits
-/// for no section, but may have lost its processor.
+/// If another thread has a handle's log, and the handle has committed this many bytes since it last had the log, it
+/// waits for the other thread. The other thread waits for no section, but may be preempted.
 const FAR: usize = 32 * 1024;
 
-/// How long a transaction pauses after its commit for others to make room, at most: for their sections, which may be long, and
-/// for what they do in this module, which is not.
+/// The longest pause of a transaction after its commit, in which other threads make room: by ending their sections,
+/// which may be long, and their work in this module, which is short.
 const LONGEST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE_WITHIN: Duration = Duration::from_millis(50);
 
-/// How long a thread works, where there are more handles than processors, until it gives its processor away of its own accord,
-/// outside a section. A scheduler that ends a turn ends it in a section, mostly, and then the horizon stands until that thread's
-/// next turn, and all others are in the way of that: far below a scheduler's turn of some milliseconds, far above what it costs.
+/// If handles outnumber processors, a thread yields its processor voluntarily, outside a section, after it has worked
+/// this long. Otherwise the scheduler mostly preempts it inside a section, and the horizon does not move until the
+/// thread runs again, after all others. The time is far shorter than a scheduler's time slice of some milliseconds, and
+/// far longer than a yield costs.
 const TURN: Duration = Duration::from_micros(200);
 
-/// What a handle has done since it was registered.
+/// Counts of a handle since its registration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {
@@ -44,37 +45,37 @@ pub struct Counts {
     pub aborts: u64,
 }
 
-/// A way into a [`Domain`](super::Domain): one section at a time, by construction.
+/// A thread's access to a [`Domain`](super::Domain), with one section at a time, which the borrow checker enforces.
 pub struct Handle {
     pub(super) shared: Arc<Shared>,
     slot: Arc<Slot>,
-    /// The slot's: one step nearer.
+    /// The slot's record, cached to save an indirection.
     pub(super) record: Arc<Record>,
     /// The latest local time.
     last: u64,
     pub(super) pool: Pool,
-    /// Versions committed since the log took over, of which the last are here, if the record has no room for them.
+    /// Versions committed since the log last took over; the last of them are in `overflow`, if the ring has no room.
     fresh: usize,
     fresh_bytes: usize,
     overflow: Vec<Version>,
-    /// The write set under way, kept for its memory.
+    /// The write set of the current transaction, reused for its memory.
     pub(super) writes: Vec<Pending>,
-    /// The objects made in the transaction under way, likewise.
+    /// The objects made in the current transaction, reused likewise.
     pub(super) made: Vec<Made>,
     /// Copies read instead of masters since the last collection.
     copies_read: Cell<u32>,
-    /// Where the horizon was after the last collection that these led to.
+    /// The horizon after the last collection that `copies_read` caused.
     horizon_met: u64,
     pub(super) counts: Counts,
-    /// Copies that were linked and taken out of their chains again without having been visible.
+    /// Copies that were linked and unlinked without having been visible.
     pub(super) unlinked: Vec<Version>,
-    /// The lock word that made the last attempt fail.
+    /// The lock word that caused the last attempt to fail.
     pub(super) met: u64,
-    /// The horizon that a pause did not move.
+    /// The horizon after a pause that did not move it.
     in_vain: u64,
-    /// When this thread last gave its processor away.
+    /// When this thread last yielded its processor.
     turn: Instant,
-    /// Whose log this handle has last looked at in passing. Each begins with its neighbour's.
+    /// The log that this handle last helped to collect. Each handle begins with its neighbour's.
     to_help: usize,
 }
 
@@ -112,7 +113,7 @@ impl Handle {
         self.shared.horizon()
     }
 
-    /// Outside the section: a helper may hold the log and wait for it to end.
+    /// Called outside the section, since a helper may hold the log and wait for the section to end.
     #[inline]
     pub(super) fn hand_in_unlinked(&mut self) {
         if !self.unlinked.is_empty() {
@@ -130,7 +131,7 @@ impl Handle {
         }
     }
 
-    /// With two versions, outside the section: waits for readers and writes back what was committed, or puts that off.
+    /// With two versions, outside the section: waits for readers and writes the commit back, or defers this.
     #[cold]
     pub(super) fn write_back_or_defer(&mut self, stamp: u64) {
         (self.fresh, self.fresh_bytes) = (0, 0);
@@ -138,14 +139,15 @@ impl Handle {
         shared.write_back_or_defer(slot, stamp, overflow, pool);
     }
 
-    /// With two versions: writes back what this handle has put off, which waits for sections before its last commit.
+    /// With two versions: writes back the commits that this handle has deferred. Waits for sections that began before
+    /// the last of them.
     pub(super) fn write_back_own(&mut self) {
         let Self { shared, slot, pool, .. } = self;
         let horizon = shared.horizon();
         slot.log(horizon.budget()).write_back_all(horizon, pool);
     }
 
-    /// What this handle has done so far.
+    /// Returns this handle's counts.
     ///
     /// ```
     /// use archipelago::sync::mvrlu::Domain;
@@ -162,10 +164,10 @@ impl Handle {
         self.counts
     }
 
-    /// Collects all logs, as far as sections allow: so often that without sections elsewhere each object is back to one
-    /// version, all others freed. A log that another thread is collecting at the time is left to that one. O(versions).
+    /// Collects all logs, as far as sections allow, repeatedly: if no other section is open, each object has one
+    /// version afterwards and all others are freed. Logs that another thread is collecting are skipped. O(versions).
     ///
-    /// With [two versions](crate::rlu), writes back what commits have put off.
+    /// With [two versions](crate::rlu), it writes back deferred commits.
     ///
     /// ```
     /// use archipelago::sync::mvrlu::Domain;
@@ -191,7 +193,7 @@ impl Handle {
         }
     }
 
-    /// Outside the section: scans and collects all logs, unless another thread is at it.
+    /// Outside the section: scans and collects all logs, unless another thread is doing so.
     #[cold]
     pub(super) fn collect_everybody(&mut self) {
         self.enter();
@@ -208,7 +210,7 @@ impl Handle {
         self.last
     }
 
-    /// Ends the section; then it is this handle's turn at collecting, if it has met many copies.
+    /// Ends the section, and then collects if this handle has met many copies.
     #[inline]
     pub(super) fn leave(&mut self) {
         self.record.leave();
@@ -217,12 +219,12 @@ impl Handle {
         }
     }
 
-    /// If the horizon stands where it stood the last time, another thread was in a section all along, and has probably
-    /// lost its processor there: gives that thread this one.
+    /// If the horizon has not moved since the last time, another thread was in a section throughout, and has probably
+    /// been preempted in it. Yielding lets that thread run.
     #[cold]
     fn collect_after_reading(&mut self) {
         self.copies_read.set(0);
-        // Out of the chains, and then out of the logs.
+        // The first collection unlinks versions from chains, the next ones free them.
         self.collect_everybody();
         self.collect_everybody();
         let horizon = self.horizon().known();
@@ -232,7 +234,7 @@ impl Handle {
         self.end_turn();
     }
 
-    /// Whether the log has grown to its watermark.
+    /// Hands committed versions to the log. Returns whether the log has grown to its watermark.
     fn hand_in(&mut self) -> bool {
         (self.fresh, self.fresh_bytes) = (0, 0);
         let Self { shared, slot, overflow, .. } = self;
@@ -243,12 +245,13 @@ impl Handle {
         log.wants_scan(horizon.low())
     }
 
-    /// Takes over versions just committed; in the section that committed them.
+    /// Takes over versions that were just committed, inside the section that committed them.
     #[inline]
     pub(super) fn committed(&mut self, version: Version) {
         self.fresh += 1;
         self.fresh_bytes += version.bytes();
-        // What is put there, another thread may append to the log at once; so nothing passes the overflow.
+        // Another thread may append a version from the ring to the log at any time, so while `overflow` is not empty,
+        // new versions are added to `overflow` to keep the order.
         if !self.overflow.is_empty() || !self.horizon().is_multi_version() || !self.slot.put(version) {
             self.overflow.push(version);
         }
@@ -264,7 +267,7 @@ impl Handle {
 
     #[cold]
     fn hand_in_and_collect(&mut self) {
-        // A thread that helps may have the log: then the next commit tries again.
+        // A helping thread may have the log; then the next commit tries again.
         let is_free = self.slot.try_log(self.horizon().budget()).is_some();
         if !is_free && self.fresh_bytes < FAR {
             return;
@@ -275,7 +278,7 @@ impl Handle {
         }
     }
 
-    /// Outside the section: this handle's turn at collecting.
+    /// Outside the section: collects as often as this handle has to.
     fn collect_own(&mut self) {
         if self.horizon().tuning().concurrent {
             let pass = self.pass();
@@ -286,7 +289,7 @@ impl Handle {
         }
     }
 
-    /// Outside the section: collects this handle's log, and another one in turn.
+    /// Outside the section: collects this handle's log, and one other log in rotation.
     fn pass(&mut self) -> Option<Pass> {
         self.enter();
         let Self { shared, slot, record, pool, to_help, .. } = self;
@@ -298,16 +301,16 @@ impl Handle {
         pass
     }
 
-    /// Outside the section: lets others run if it is time.
+    /// Outside the section: yields the processor if it is time to.
     fn end_turn(&mut self) {
-        // A model has no time.
+        // Loom has no clock.
         if !cfg!(loom) && self.horizon().has_more_handles_than_processors() && self.turn.elapsed() >= TURN {
             thread::yield_now();
             self.turn = Instant::now();
         }
     }
 
-    /// Pauses while this handle's log has grown beyond its share because other threads do not run.
+    /// Pauses while this handle's log exceeds its share since other threads are preempted.
     #[inline]
     fn make_room(&mut self, pass: Option<Pass>) {
         let Some(mut pass) = pass else { return };
@@ -322,7 +325,8 @@ impl Handle {
             }
             patience.sleep();
             steps += 1;
-            // Of all that wait one looks; and what waits for walks may go although the horizon stands.
+            // One of all waiting threads advances the horizon. Versions that wait for walks may be freed although the
+            // horizon does not move.
             if self.shared.look_for_all() == pass.horizon && steps % 8 != 0 {
                 continue;
             }
@@ -332,24 +336,24 @@ impl Handle {
         }
     }
 
-    /// The version of an object that a snapshot at `local` sees, for as long as that snapshot's section.
+    /// Returns the version of an object that a snapshot at `local` sees. It is valid as long as the snapshot's section.
     ///
     /// # Safety
-    /// This handle is inside a section at `local`, and `'a` ends before it. The object is of this domain, and not freed
-    /// before the section ends.
+    /// This handle is inside a section at `local`, and `'a` ends before it. The object belongs to this domain, and is
+    /// not freed before the section ends.
     #[inline]
     pub(super) unsafe fn see<'a, T: Versioned>(&self, object: Raw<T>, local: u64) -> &'a T {
         // SAFETY: the caller's promise.
         let master = unsafe { object.master() };
-        // Acquire: pairs with the Release that linked, or wrote back.
+        // Acquire: pairs with the Release of linking or of write-back.
         if !is_end(master.head.newest.load(Ordering::Acquire)) {
             // SAFETY: the caller's promise.
             if let Some(copy) = unsafe { self.walk(&master.head.newest, local) } {
                 // SAFETY: as below.
                 unsafe { copy.as_ref() }.watch.read();
                 touch(payload::<T>(copy).as_ptr(), size_of::<T>());
-                // SAFETY: chosen at `local`, so kept until the section ends; copies of a `T` hold a `T`, whose bytes
-                // were complete before it was stamped.
+                // SAFETY: the copy is chosen at `local`, so it is kept until the section ends; copies of a `T`
+                // contain a `T`, whose bytes were complete before the stamp.
                 return unsafe { payload::<T>(copy).as_ref() };
             }
         }
@@ -360,7 +364,7 @@ impl Handle {
         unsafe { &*master.value.get() }
     }
 
-    /// The newest copy of a chain that is visible at `local`.
+    /// Returns the newest copy of a chain that is visible at `local`.
     ///
     /// # Safety
     /// As for [`see`](Self::see).
@@ -368,7 +372,7 @@ impl Handle {
         self.copies_read.set(self.copies_read.get() + 1);
         let clock = self.horizon().clock();
         self.walking(|| {
-            // Read anew: what was there before the walk began may be pruned.
+            // Loaded again, since a copy that was linked before the walk began may be pruned.
             let mut copy = copy_of(newest.load(Ordering::Acquire));
             while let Some(here) = copy {
                 // SAFETY: reached in a walk at `local`: pruned copies are kept for it, and others above a visible one are
@@ -386,10 +390,10 @@ impl Handle {
         })
     }
 
-    /// Runs `walk` so that copies it meets are not freed before its end, although another thread may prune them.
+    /// Runs `walk`. Copies that it meets are not freed before its end, although another thread may prune them.
     #[inline]
     pub(super) fn walking<R>(&self, walk: impl FnOnce() -> R) -> R {
-        // With two versions nothing is pruned.
+        // With two versions no copy is pruned.
         match self.horizon().is_multi_version() {
             true => self.record.walk(|| self.horizon().reader_barrier(), walk),
             false => walk(),
@@ -397,7 +401,7 @@ impl Handle {
     }
 }
 
-/// The copy that a word of a chain is a pointer to.
+/// Returns the copy to which a word of a chain points, or `None` at the end.
 #[inline]
 fn copy_of(word: *mut Copied) -> Option<NonNull<Copied>> {
     match is_end(word) {
@@ -415,7 +419,8 @@ impl fmt::Debug for Handle {
 impl Drop for Handle {
     fn drop(&mut self) {
         let is_due = self.hand_in();
-        // A thread that registers for each transaction would never have enough of its own to collect.
+        // A thread that registers for each transaction would otherwise never have a log that is long enough to be
+        // collected.
         if is_due && self.horizon().is_multi_version() {
             self.collect_own();
         }
@@ -430,7 +435,7 @@ mod tests {
     use crate::crowd::processors;
     use crate::mvrlu::Domain;
 
-    /// Whether a handle has given its processor away in many updates, beside so many others.
+    /// Returns whether a handle has yielded its processor in many updates, while `others` other handles exist.
     fn gives_way(others: usize) -> bool {
         let domain = Domain::new();
         let _others: Vec<Handle> = (0..others).map(|_| domain.register()).collect();

@@ -1,6 +1,7 @@
-//! The horizon, and what finds it out: no section of a domain, now or later, has a local time below it.
+//! The horizon, and the scan that computes it: no present or future section of a domain has a local time below the
+//! horizon.
 //!
-//! This is the bottom of a domain: its clock, what its handles publish, what memory it may take, and how eager it is.
+//! This is the lowest layer of a domain: its clock, its handles' records, its memory budget, and its settings.
 
 use archipelago_platform::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use archipelago_platform::membarrier;
@@ -15,19 +16,20 @@ use super::record::Record;
 use crate::clock::{Clock, ClockKind};
 use crate::crowd::processors;
 
-/// When the domain collects, and how. The defaults need no reading.
+/// When the domain collects, and how. The defaults suit most uses.
 #[derive(Clone, Copy, Debug)]
 pub struct Tuning {
     /// Bytes of versions in a log at which its thread looks for a grace period: the paper's capacity watermark. 8 KiB
-    /// (the paper: half of a 512 KiB ring), and beside many objects more: an eighth of their bytes, divided by the handles,
-    /// up to 64 KiB. A larger log saves membarriers, a smaller one saves memory, and readers the chains.
+    /// (the paper: half of a 512 KiB ring), and more in a domain with many objects: an eighth of their bytes, divided
+    /// by the handles, up to 64 KiB. A larger log needs fewer membarriers; a smaller log saves memory and keeps chains
+    /// short for readers.
     pub low_watermark: usize,
-    /// How often a handle reads a copy instead of a master before it has every thread's log collected: the paper's
-    /// dereference watermark (there a ratio, 50 % by the text and 33 % by the code). 4096 such reads cost what one
-    /// collection does. `u32::MAX` turns it off.
+    /// How often a handle reads a copy instead of a master before it collects all threads' logs: the paper's
+    /// dereference watermark (in the paper a ratio, 50 % by its text and 33 % by its code). 4096 such reads cost
+    /// as much as one collection. `u32::MAX` turns it off.
     pub dereference_watermark: u32,
-    /// Each thread collects its own log, and one that rests in passing. Off, for measurements of what it gives:
-    /// one thread at a time collects all logs.
+    /// Whether each thread collects its own log, and helps with a log whose owner rests. If it is off, one
+    /// thread at a time collects all logs, for measurements of the difference.
     pub concurrent: bool,
 }
 
@@ -43,27 +45,27 @@ const HIGHEST_LOW: usize = 64 * 1024;
 /// See the text of this file.
 pub(super) struct Horizon {
     clock: Clock,
-    /// No section has a local time below this, now or later. Only grows.
+    /// No present or future section has a local time below this. It only grows.
     known: CachePadded<AtomicU64>,
     settled: CachePadded<Settled>,
-    /// The low watermark, as the objects allow.
+    /// The low watermark, which grows with the objects.
     low: AtomicUsize,
-    /// Handles that there were at a time.
+    /// The number of handles at the last scan.
     handles: AtomicUsize,
     budget: Budget,
     records: Grown<Arc<Record>>,
 }
 
-/// What never changes, apart from what does: every section begins and ends with a look at it.
+/// Constants, in another cache line than variables, since every section loads them at its begin and end.
 struct Settled {
-    /// Readers enter without a fence, and scans pay for it.
+    /// Whether readers enter without a fence, and scans use membarrier.
     membarrier: bool,
     two_versions: Option<usize>,
     tuning: Tuning,
 }
 
 impl Horizon {
-    /// `two_versions`: how many commits may be put off, with two versions only.
+    /// `two_versions`: how many commits may be deferred, for a domain with two versions only.
     pub(super) fn new(clock: ClockKind, memory_cap: usize, tuning: Tuning, two_versions: Option<usize>) -> Self {
         Self {
             clock: Clock::new(clock),
@@ -86,7 +88,7 @@ impl Horizon {
         self.settled.two_versions.is_none()
     }
 
-    /// With two versions: how many commits may be put off.
+    /// With two versions: returns how many commits may be deferred.
     pub(super) fn deferrable(&self) -> usize {
         self.settled.two_versions.unwrap_or(0)
     }
@@ -101,7 +103,7 @@ impl Horizon {
         &self.settled.tuning
     }
 
-    /// The low watermark now.
+    /// Returns the present low watermark.
     #[inline]
     pub(super) fn low(&self) -> usize {
         self.low.load(Ordering::Relaxed)
@@ -112,18 +114,19 @@ impl Horizon {
         &self.budget
     }
 
-    /// As of the last scan.
+    /// Returns whether handles outnumbered processors at the last scan.
     pub(super) fn has_more_handles_than_processors(&self) -> bool {
         self.handles.load(Ordering::Relaxed) > processors()
     }
 
-    /// The reader's half of the barrier that [`scan_barrier`](Self::scan_barrier) is the other half of.
+    /// The reader's half of a barrier; [`scan_barrier`](Self::scan_barrier) is the other half.
     #[inline]
     pub(super) fn reader_barrier(&self) {
         if self.settled.membarrier { membarrier::light() } else { fence(Ordering::SeqCst) }
     }
 
-    /// The same between what a section publishes and its reading of the clock, which a fence does not order.
+    /// As `reader_barrier`, between a section's publication and its read of the hardware clock, which a fence does not
+    /// order.
     #[inline]
     pub(super) fn entry_barrier(&self) {
         if self.settled.membarrier { membarrier::light() } else { self.clock.barrier() }
@@ -133,19 +136,20 @@ impl Horizon {
         if self.settled.membarrier { membarrier::heavy() } else { fence(Ordering::SeqCst) }
     }
 
-    /// A record that scans see from now on. One that a scan misses was added, and its sections are published, before the barrier at
-    /// their entry, which so comes after the scan's: they begin at or above the floor that the scan has read.
+    /// Adds a record, which scans see from now on. If a scan misses the record, then the barrier at the entry of the
+    /// record's sections comes after the scan's barrier, so these sections begin at or above the floor that the scan
+    /// has read.
     pub(super) fn add_record(&self) -> Arc<Record> {
         self.records.push(|at| Arc::new(Record::new(at as u32))).clone()
     }
 
-    /// The horizon as it is known.
+    /// Returns the known horizon.
     pub(super) fn known(&self) -> u64 {
-        // Acquire: pairs with `look`, so that the sections it found ended have ended for us too.
+        // Acquire: pairs with `look`, so that sections whose end `look` has seen have ended for the caller, too.
         self.known.load(Ordering::Acquire)
     }
 
-    /// Finds the horizon out: the earliest time that a section has now or may have later.
+    /// Computes the horizon, the earliest time that a present or future section may have, and returns it.
     pub(super) fn look(&self) -> u64 {
         let floor = self.clock.floor();
         self.scan_barrier();
@@ -153,7 +157,7 @@ impl Horizon {
         self.raise(oldest.map_or(floor, |oldest| oldest.min(floor)))
     }
 
-    /// The same, with all that is known about sections and walks.
+    /// As [`look`](Self::look), and returns all that is known about sections and walks.
     pub(super) fn scan(&self) -> Cuts {
         let floor = self.clock.floor();
         self.scan_barrier();
@@ -171,7 +175,7 @@ impl Horizon {
         self.known.fetch_max(found, Ordering::AcqRel).max(found)
     }
 
-    /// Waits until every section is at or above the stamp, as the caller's is, if it is in one.
+    /// Waits until every section is at or above the stamp. If the caller is in a section, its own section is.
     pub(super) fn wait_for(&self, stamp: u64) -> u64 {
         let mut patience = Patience::new();
         loop {
@@ -184,7 +188,7 @@ impl Horizon {
     }
 }
 
-/// Changes a word that every commit reads: only if it is to be another one.
+/// Stores a word that every commit loads, only if its value changes.
 fn set(word: &AtomicUsize, to: usize) {
     if word.load(Ordering::Relaxed) != to {
         word.store(to, Ordering::Relaxed);

@@ -1,21 +1,25 @@
-//! A handle's log: its committed versions on their way to the master or to the pool. Every thread collects its own.
+//! A handle's log: its committed versions until they are written back or freed. Every thread collects its own log.
 //!
-//! What becomes of a version, with H the domain's horizon (no section, present or future, has a local time below it):
+//! The fate of a version, where H is the domain's horizon (no present or future section has a local time below H):
 //!
-//! 1. superseded at or before H: no thread can choose it, and no reader follows a pointer to it. A pruner may: so the
-//!    clock ticks d, and it is freed when H reaches d; see `chain`.
+//! 1. superseded at or before H: no thread can choose it, and no reader follows a pointer to it. A pruner may, so a
+//!    tick d is drawn from the clock, and the version is freed when H reaches d; see `chain`.
 //! 2. the newest of its object, and stamped at or before H: no thread reads the master. The value is *written back*,
-//!    the chain is cut off the master; freed after a tick likewise, since who still reads it began before.
-//! 3. the mark of a retired object, stamped at or before H: waits for a tick as above, then goes with the master.
+//!    and the chain is cut off the master. The version is freed after a tick, too, since threads that still read it
+//!    began before the tick.
+//! 3. the mark of a retired object, stamped at or before H: it waits for a tick as above, and is then freed together
+//!    with the master.
 //! 4. superseded, and no section's local time lies between its stamp and its successor's: no thread will ever choose
 //!    it. It is *pruned* from the middle of its chain, and freed when every thread that was walking a chain has
-//!    finished. This is what keeps memory in bounds under a reader that is stuck, where H stands still.
-//! 5. the mark of an object of which no section's local time lies between the object's birth and the mark's stamp, when no
-//!    version is below it any more: sections from before the birth have no link to the object, and those after the mark
-//!    find none. Goes with the master when all walks have ended. Under a stuck reader objects come and go without end.
+//!    finished. This bounds memory while a stuck reader stops H.
+//! 5. the mark of an object of which no section's local time lies between the object's birth and the mark's stamp, when
+//!    no version is below it any more: sections from before the birth have no link to the object, and sections after
+//!    the mark find none. The mark is freed together with the master when all walks have ended. So memory stays bounded
+//!    if objects are made and retired while a reader is stuck.
 //!
-//! The collector is inside a section while it works on a log (see [`collect`](Log::collect)): that is the paper's
-//! reclamation barrier. Nothing here waits for another thread: what is locked is left for the next pass.
+//! The collector is inside a section while it works on a log (see [`collect`](Log::collect)): this corresponds to
+//! the paper's reclamation barrier. The code never waits for another thread: locked chains and logs are left for
+//! the next pass.
 
 use core::ptr;
 use std::collections::VecDeque;
@@ -32,61 +36,63 @@ use super::pool::{Budget, Pool};
 use super::record::Record;
 use super::version::{GONE, HELD, NEVER, PRUNED, Version, birth, end, is_end};
 
-/// This many more detached versions, in a log whose owner commits nothing, and it looks for a grace period.
+/// If the owner of a log commits nothing, and the log gets this many more detached versions, the owner scans.
 const MANY_DETACHED: usize = 128;
 
-/// Entries of a log that no thread uses are worth giving back from here on.
+/// From this many entries on, the unused table of a log is shrunk.
 const ROOM: usize = 64;
 
-/// By how many entries a short table grows; a long one grows by a quarter. Doubled, a table would take as much memory as
-/// the copies that it names.
+/// By how many entries a short table grows; a long one grows by a quarter. A doubled table would take as much memory as
+/// the copies to which its entries point.
 const STEP: usize = 64;
 
-/// What came of an attempt to prune.
+/// The result of an attempt to prune.
 #[derive(PartialEq, Eq)]
 enum Attempt {
     Needed,
-    /// Another thread is at the chain.
+    /// Another thread is pruning the chain.
     Busy,
     Out,
 }
 
-/// Versions out of their chains, and the walks that may still be among them: those of a scan that began after they were out.
+/// Unlinked versions, and the walks that may still access them, from a scan that began after the unlinking.
 struct Pruned {
     versions: Vec<Version>,
     walks: Option<Vec<(Arc<Record>, u64)>>,
 }
 
 pub(super) struct Log {
-    /// Not looked at yet, by rising stamp.
+    /// Versions that no pass has examined yet, by rising stamp.
     committed: VecDeque<Version>,
-    /// Stamped at or before the horizon, and still needed.
+    /// Versions that are stamped at or before the horizon, and still needed.
     waiting: VecDeque<Version>,
-    /// Out of use for the thread that begins at or after the tick; and how many of each tick.
+    /// Versions that sections which begin at or after their tick cannot access. `ticks` has the number of versions of
+    /// each tick.
     detached: VecDeque<Version>,
     ticks: VecDeque<(u64, usize)>,
     pruned: Vec<Pruned>,
     /// With two versions: the latest stamp in `committed`, and the number of commits there.
     deferred: (u64, usize),
-    /// Bytes of copies in `committed` and `waiting`; in the others; in those that could not be pruned for another thread.
+    /// Bytes of copies in `committed` and `waiting`; in the others; in those that could not be pruned since another
+    /// thread was pruning their chain.
     bytes: usize,
     gone: usize,
     busy: usize,
-    /// At how many bytes to look for a new horizon, and to prune.
+    /// The number of bytes at which the next scan and pruning is due.
     scan_at: usize,
     prune_at: usize,
     is_wanted: bool,
-    /// At how many detached versions to look for a grace period although nothing is committed.
+    /// The number of detached versions at which a scan is due although nothing is committed.
     detached_at: usize,
     /// The horizon of the latest collection.
     collected_to: u64,
-    /// What other threads have to their credit here, in versions looked at.
+    /// The credit of helping threads since their last pass over this log, in versions to examine.
     credit: usize,
-    /// Bytes of this log's own tables that the domain knows of.
+    /// Bytes of this log's tables that the domain's budget includes.
     pub(super) accounted: usize,
 }
 
-// SAFETY: the versions in a log are the log's alone to free, and copies and masters may be used from any thread.
+// SAFETY: only the log frees its versions, and any thread may use copies and masters.
 unsafe impl Send for Log {}
 
 impl Log {
@@ -111,26 +117,26 @@ impl Log {
         }
     }
 
-    /// Takes over what a handle has committed.
+    /// Adds a version that a handle has committed.
     pub(super) fn append(&mut self, version: Version) {
         self.bytes += version.bytes();
         push(&mut self.committed, version);
     }
 
-    /// Versions held, in whatever state.
+    /// Returns the number of versions, in all states.
     pub(super) fn len(&self) -> usize {
         let pruned: usize = self.pruned.iter().map(|pruned| pruned.versions.len()).sum();
         self.committed.len() + self.waiting.len() + self.detached.len() + pruned
     }
 
-    /// Bytes of its own tables.
+    /// Returns the bytes of the log's tables.
     pub(super) fn tables(&self) -> usize {
         let pruned: usize = self.pruned.iter().map(|pruned| pruned.versions.capacity()).sum();
         let versions = self.committed.capacity() + self.waiting.capacity() + self.detached.capacity() + pruned;
         versions * size_of::<Version>() + self.ticks.capacity() * size_of::<(u64, usize)>()
     }
 
-    /// Gives back what the tables have grown by and do not use, but for `room`.
+    /// Shrinks the tables to their used entries, and `room` more.
     pub(super) fn trim(&mut self, room: usize) {
         for table in [&mut self.committed, &mut self.waiting, &mut self.detached] {
             if table.capacity() > 2 * table.len() + room {
@@ -143,17 +149,17 @@ impl Log {
         self.is_wanted || self.bytes >= self.scan_at.max(low)
     }
 
-    /// Whether no other thread's scan is waited for any longer.
+    /// Returns whether this thread must scan itself, rather than wait for another thread's scan.
     pub(super) fn must_scan(&self, low: usize) -> bool {
         self.is_wanted || self.bytes >= self.scan_at + low
     }
 
-    /// The next pass scans and prunes, however short the log.
+    /// Makes the next pass scan and prune, however short the log is.
     pub(super) fn want_scan(&mut self) {
         (self.is_wanted, self.prune_at) = (true, 0);
     }
 
-    /// After a scan and what followed from it: the next one is due when the log has grown by `low` bytes.
+    /// Notes a scan and its pass: the next scan is due when the log has grown by `low` bytes.
     pub(super) fn scanned(&mut self, low: usize) {
         self.scan_at = self.bytes + low;
         self.is_wanted = false;
@@ -168,15 +174,16 @@ impl Log {
         self.bytes
     }
 
-    /// Bytes of copies, in whatever state; and of those that only wait for threads inside this module: for a walk, at a
-    /// chain, or where a section's time was not known.
+    /// Returns the bytes of all copies, and the bytes of those that wait only for threads inside this module: for a
+    /// walk, for a lock of a chain, or since a section's time was not known exactly.
     pub(super) fn pressure(&self, cuts: &Cuts) -> (usize, usize) {
         let pruned = self.pruned.iter().flat_map(|pruned| &pruned.versions).map(Version::bytes).sum::<usize>();
         let unknown = if cuts.is_exact() { self.busy } else { self.bytes };
         (self.bytes + self.gone, unknown + pruned)
     }
 
-    /// Whether a thread that comes by should collect this log: a look at each version for each that it owes.
+    /// Adds the credit of a helping thread. Returns whether the thread should collect this log: once its credit covers
+    /// an examination of each version.
     pub(super) fn takes_help(&mut self, looks: usize) -> bool {
         self.credit += looks;
         let is_due = self.credit >= self.len();
@@ -190,16 +197,17 @@ impl Log {
         self.collected_to
     }
 
-    /// Frees and writes back what the horizon allows, where it is known to be `to`.
+    /// Frees and writes back the versions that the horizon `to` allows.
     ///
     /// # Safety
     /// The caller is inside a section of the domain whose log and whose `horizon` this is.
     ///
-    /// *Why the section.* Write-back looks whether a copy is the newest and then writes the master. Should a newer
-    /// version c be committed meanwhile, c's own write-back must not begin before ours has ended. We missed c's link, so
-    /// c's stamp is above our local time, and the horizon does not reach it while we are in our section. In the same
-    /// way, a master whose mark we missed (we have read "not superseded") is not freed: its tick is above our time, and
-    /// a pruner of the mark has our section, which is between the object's birth and the mark, among its cuts.
+    /// *Why the section is needed.* Write-back checks that a copy is the newest, and then writes the master. If a newer
+    /// version c is committed meanwhile, c's write-back must not begin before this one has ended. This thread has
+    /// missed c's link, so c's stamp is above this section's local time, and the horizon does not reach the stamp while
+    /// the section lasts. Likewise, a master whose mark this thread has missed (since it has loaded "not superseded")
+    /// is not freed: its tick is above this section's time, and the cuts of a pruner of the mark include this section,
+    /// which is between the object's birth and the mark.
     pub(super) unsafe fn collect(&mut self, horizon: &Horizon, to: u64, pool: &mut Pool) {
         self.collected_to = to;
         pool.beside(self.bytes + self.gone, horizon.low());
@@ -213,7 +221,7 @@ impl Log {
         while let Some(version) =
             self.committed.front().inspect(|version| touch(*version, size_of::<Version>())).copied()
         {
-            // SAFETY: still in the log. Relaxed: the committer put it there after it knew the stamp.
+            // SAFETY: still in the log. Relaxed: the committer added it after the stamp was set.
             if unsafe { version.copy() }.stamp.load(Ordering::Relaxed) > to {
                 break;
             }
@@ -232,14 +240,15 @@ impl Log {
         }
     }
 
-    /// Looks at a version stamped at or before the horizon; whether it must stay. If not, it is detached, without a tick yet.
+    /// Examines a version that is stamped at or before the horizon. Returns whether it must stay. If not, it is
+    /// detached, and gets its tick later.
     ///
     /// # Safety
     /// As for [`collect`](Self::collect).
     unsafe fn stays(&mut self, version: Version, horizon: u64) -> bool {
         // SAFETY: in the log, so not freed.
         let superseded = unsafe { version.copy() }.superseded.load(Ordering::Acquire);
-        // SAFETY: rule 2; not superseded, so the master is there (see `collect`).
+        // SAFETY: rule 2; not superseded, so the master is alive (see `collect`).
         let is_out =
             superseded <= horizon || version.retired.is_some() || superseded == NEVER && unsafe { write_back(version) };
         if is_out {
@@ -250,9 +259,10 @@ impl Log {
         !is_out
     }
 
-    /// The detached versions from `first` on are out of use from a tick on.
+    /// Sets the tick of the detached versions from `first` on.
     fn set_aside(&mut self, tick: u64, first: usize) {
-        // Ticks rise, but this log's collector may have drawn a later one already; a little later is as good.
+        // Ticks must ascend in the list, but another collector of this log may already have added a later one. A later
+        // tick is safe.
         let tick = self.ticks.back().map_or(tick, |(last, _)| tick.max(*last));
         self.ticks.push_back((tick, self.detached.len() - first));
     }
@@ -263,26 +273,27 @@ impl Log {
             announce(&self.detached, count);
             for version in self.detached.drain(..count) {
                 self.gone -= version.bytes();
-                // SAFETY: every section that was alive at the tick has ended, so no thread has a reference any more.
+                // SAFETY: every section that was open at the tick has ended, so no thread has a reference any more.
                 unsafe { free(version, pool, budget) };
             }
         }
     }
 
-    /// With two versions: notes that a commit with this stamp was added; how many are now.
+    /// With two versions: notes that a commit with this stamp was added. Returns the number of deferred commits.
     pub(super) fn note_deferred(&mut self, stamp: u64) -> usize {
         self.deferred.0 = self.deferred.0.max(stamp);
         self.deferred.1 += 1;
         self.deferred.1
     }
 
-    /// With two versions: the stamp that all sections must have reached before what was put off is written back.
+    /// With two versions: returns the stamp that all sections must have reached before deferred commits are written
+    /// back.
     pub(super) fn deferred_to(&self) -> u64 {
         self.deferred.0
     }
 
-    /// With two versions, in which objects stay locked until they are written back: waits for the readers of what was
-    /// committed before, writes back, unlocks. The copies go when those who read them have ended.
+    /// With two versions, in which objects stay locked until they are written back: waits for readers that began
+    /// before the commits, writes back, and unlocks. The copies are freed when their readers have ended.
     pub(super) fn write_back_all(&mut self, horizon: &Horizon, pool: &mut Pool) {
         if self.committed.is_empty() {
             return;
@@ -296,8 +307,8 @@ impl Log {
                 // SAFETY: in the log.
                 unsafe { version.copy() }.superseded.store(GONE, Ordering::Release);
             } else {
-                // SAFETY: every section is at or above the stamp; the object is locked by us, so no other thread writes
-                // it.
+                // SAFETY: every section is at or above the stamp; this thread holds the object's lock, so no other
+                // thread writes it.
                 let unlocked = unsafe { write_back(*version) };
                 debug_assert!(unlocked, "the holder's copy is the newest");
             }
@@ -311,8 +322,7 @@ impl Log {
         self.trim(ROOM);
     }
 
-    /// Takes versions that no thread will choose out of the middle of their chains, and marks of objects that no thread
-    /// can see.
+    /// Prunes versions in the middle of chains that no thread will choose, and marks of objects that no thread can see.
     ///
     /// # Safety
     /// The caller is in a section, in which it made `cuts`, and owns `me`.
@@ -332,7 +342,7 @@ impl Log {
         };
         announce(&self.waiting, self.waiting.len());
         announce(&self.committed, self.committed.len());
-        // By rising stamp, nearly: so what is below a mark goes before it.
+        // The order is nearly that of rising stamps, so versions below a mark are pruned before the mark.
         self.waiting.retain(&mut keep);
         self.committed.retain(&mut keep);
         let bytes = versions.iter().map(Version::bytes).sum::<usize>();
@@ -346,14 +356,14 @@ impl Log {
         }
     }
 
-    /// Tells what was pruned before which walks are under way now.
+    /// Stores the walks that are now in progress in the versions that were pruned before.
     pub(super) fn note_walks(&mut self, cuts: &Cuts) {
         for pruned in &mut self.pruned {
             pruned.walks.get_or_insert_with(|| cuts.walks.clone());
         }
     }
 
-    /// Frees pruned versions that no walk can be at any more.
+    /// Frees pruned versions that no walk can access any more.
     fn free_pruned(&mut self, pool: &mut Pool, budget: &Budget) {
         let gone = &mut self.gone;
         self.pruned.retain_mut(|pruned| {
@@ -362,8 +372,8 @@ impl Log {
             if walks.is_empty() {
                 for version in pruned.versions.drain(..) {
                     *gone -= version.bytes();
-                    // SAFETY: out of its chain, chosen by no thread, and all walks that may have met it have ended. A
-                    // mark's object is seen by no section, and no log has another version of it.
+                    // SAFETY: the version is unlinked, no thread chooses it, and all walks that may have met it have
+                    // ended. No section sees a mark's object, and no log has another version of it.
                     unsafe { free(version, pool, budget) };
                 }
             }
@@ -397,8 +407,8 @@ impl Log {
         *self = Self { accounted: self.accounted, ..Self::new() };
     }
 
-    /// Takes versions that were linked and never committed: out of their chains, but another thread may be looking at
-    /// them. Whether enough have come together that they should be collected.
+    /// Adds versions that were linked and never committed. They are unlinked, but other threads may be accessing
+    /// them. Returns whether the log has enough of them for a collection.
     pub(super) fn detach(&mut self, tick: u64, unlinked: &mut Vec<Version>) -> bool {
         let first = self.detached.len();
         self.gone += unlinked.iter().map(Version::bytes).sum::<usize>();
@@ -413,16 +423,16 @@ impl Log {
     }
 }
 
-/// Whether a version is out of its chain and chosen by no thread, after an attempt to make it so; rules 4 and 5.
+/// Tries to prune a version by rules 4 and 5. Returns whether it is unlinked and no thread chooses it.
 ///
 /// # Safety
-/// As for [`Log::prune`], whose log this is in.
+/// As for [`Log::prune`]. The version is in that log.
 unsafe fn prune(version: &Version, pruner: &Pruner, me: &Record, cuts: &Cuts) -> Attempt {
     // SAFETY: in the log.
     let copy = unsafe { version.copy() };
     let stamp = copy.stamp.load(Ordering::Relaxed);
     if version.retired.is_some() {
-        // Acquire: pairs with the pruner that took the last version out, whose walk is waited for.
+        // Acquire: pairs with the pruner that unlinked the last version, so that the log waits for this pruner's walk.
         let older = copy.older.load(Ordering::Acquire);
         return match is_end(older) && cuts.spare(birth(older), stamp) {
             true => Attempt::Out,
@@ -432,7 +442,7 @@ unsafe fn prune(version: &Version, pruner: &Pruner, me: &Record, cuts: &Cuts) ->
     if is_pruned(copy) {
         return Attempt::Out;
     }
-    // Acquire: who took it out says so after that.
+    // Acquire: the pruner stores the mark after the unlinking.
     if !cuts.spare(stamp, copy.superseded.load(Ordering::Acquire)) {
         return Attempt::Needed;
     }
@@ -443,7 +453,7 @@ unsafe fn prune(version: &Version, pruner: &Pruner, me: &Record, cuts: &Cuts) ->
     }
 }
 
-/// Room for this many more.
+/// Makes room for this many more entries.
 fn make_room(table: &mut VecDeque<Version>, more: usize) {
     if table.len() + more > table.capacity() {
         table.reserve_exact(more.max(STEP).max(table.len() / 4));
@@ -457,7 +467,7 @@ fn push(list: &mut VecDeque<Version>, version: Version) {
     list.back().into_iter().for_each(|place| touch_mut(place, size_of::<Version>()));
 }
 
-/// Says that the first `count` versions of a list are about to be used, and moved.
+/// Announces to the virtual machine that the first `count` versions of a list are about to be used and moved.
 fn announce(list: &VecDeque<Version>, count: usize) {
     let (front, back) = list.as_slices();
     let front = &front[..count.min(front.len())];
@@ -466,10 +476,10 @@ fn announce(list: &VecDeque<Version>, count: usize) {
     touch_mut(back.as_ptr(), size_of_val(back));
 }
 
-/// Frees a version, with the object if it is the mark of a retired one.
+/// Frees a version, and the object if the version is the mark of a retired one.
 ///
 /// # Safety
-/// No thread uses it any more, nor the object if it is a mark.
+/// No thread uses the version any more, nor, if it is a mark, the object.
 unsafe fn free(version: Version, pool: &mut Pool, budget: &Budget) {
     if let Some(free_object) = version.retired {
         // SAFETY: the caller's promise.
@@ -493,11 +503,11 @@ unsafe fn free_copy(version: Version, pool: &mut Pool, budget: &Budget) {
     }
 }
 
-/// Rule 2: writes the newest version back and cuts the chain off; `false` if it is not the newest (any more).
+/// Rule 2: writes the newest version back and cuts the chain off. Returns `false` if the version is not the newest.
 ///
 /// # Safety
-/// Every section is at or above the version's stamp, so no thread reads the master's value while the chain is there;
-/// and the caller's own section, if others are at work, keeps other write-backs of this object away.
+/// Every section is at or above the version's stamp, so no thread reads the master's value while the chain exists.
+/// If other threads may write back, the caller is in a section, which excludes other write-backs of this object.
 unsafe fn write_back(version: Version) -> bool {
     // SAFETY: the object is not freed, see `Log::collect`.
     let newest = &unsafe { version.master.as_ref() }.newest;
@@ -507,16 +517,16 @@ unsafe fn write_back(version: Version) -> bool {
     }
     point(points::WRITING_BACK);
     let shape = version.shape;
-    // SAFETY: the log has not freed the copy, nor the object.
+    // SAFETY: the log has freed neither the copy nor the object.
     let (from, to) = unsafe { (&version.copy.as_ref().watch, &version.master.as_ref().watch) };
     from.read();
     to.write();
     let (from, to) = shape.values(version.copy, version.master);
     touch(from, shape.size as usize);
     touch_mut(to, shape.size as usize);
-    // SAFETY: both are `size` bytes of one type, in bounds, and apart; the caller's promise keeps readers of the master
-    // away, and the payload does not change.
+    // SAFETY: both are `size` bytes of one type, in bounds, and do not overlap; by the caller's promise no thread reads
+    // the master, and the payload does not change.
     unsafe { ptr::copy_nonoverlapping(from, to, shape.size as usize) };
-    // Release: who finds no chain finds the value.
+    // Release: a thread that finds no chain sees the value.
     newest.compare_exchange(copy, end(0), Ordering::AcqRel, Ordering::Relaxed).is_ok()
 }

@@ -1,8 +1,9 @@
-//! How this module waits for a thread that may have lost its processor: it spins, yields a few times, and then sleeps.
+//! Waiting for a thread that may be preempted: spins, yields a few times, and then sleeps.
 //!
-//! To yield again and again does not help that thread: a scheduler that is fair lets it run when the others have had as much of
-//! the processor as it had, and they spend that on yielding; and one that takes the rest of a slice for each yield keeps who
-//! yielded a hundred times away for seconds. Who sleeps leaves the processor to those that can go on.
+//! Repeated yields do not help the preempted thread. A fair scheduler runs it only when the other threads have used as
+//! much processor time as it has, and they spend this time on yields. A scheduler that charges the rest of the time
+//! slice for each yield keeps a thread that has yielded a hundred times from running for seconds. A sleeping thread
+//! leaves the processor to threads that can proceed.
 
 use archipelago_platform::thread;
 use archipelago_platform::time::Duration;
@@ -28,7 +29,7 @@ impl Patience {
         Self { backoff: Backoff::new(), yields: 0, next: FIRST, slept: Duration::ZERO }
     }
 
-    /// One step, mostly longer than the last.
+    /// Waits one step, which is mostly longer than the previous one.
     pub(super) fn wait(&mut self) {
         if !self.backoff.is_yielding() || self.yields < YIELDS {
             self.yields += u32::from(self.backoff.is_yielding());
@@ -38,9 +39,9 @@ impl Patience {
         }
     }
 
-    /// A step that sleeps.
+    /// Waits one step, by sleeping.
     pub(super) fn sleep(&mut self) {
-        // The model has no time.
+        // Loom has no clock.
         #[cfg(loom)]
         thread::yield_now();
         #[cfg(not(loom))]
@@ -49,7 +50,7 @@ impl Patience {
         self.next = (2 * self.next).min(LONGEST);
     }
 
-    /// How long it has slept by intention.
+    /// Returns the sum of the requested sleeps.
     pub(super) fn slept(&self) -> Duration {
         self.slept
     }

@@ -1,7 +1,9 @@
-//! Memory for copies: blocks by size, kept for reuse by the thread that collects, and a count of what all threads hold.
+//! Memory for copies: free blocks by size, which the collecting thread keeps for reuse, and a count of all threads'
+//! memory.
 //!
-//! A log in the paper is a ring of fixed size, which overflows, blocks, and is pinned as a whole by one version that is
-//! still needed. Here every copy is a block, so the log grows as long as memory is allowed, and frees copies in any order.
+//! A log in the paper is a ring of fixed size. It can overflow and block, and one version that is still needed pins the
+//! whole ring. Here every copy is a block, so the log grows as far as the memory cap allows, and frees copies in any
+//! order.
 
 use core::alloc::Layout;
 use core::ptr::NonNull;
@@ -11,23 +13,24 @@ use archipelago_platform::atomic::{AtomicIsize, AtomicUsize, Ordering};
 
 use super::version::Copied;
 
-/// Blocks of up to this many lines are kept; larger ones come from and go to the system.
+/// Blocks of up to this many cache lines are kept for reuse; larger ones are allocated from and returned to the system.
 const CLASSES: usize = 16;
 const LINE: usize = 64;
-/// Bytes of free blocks that one pool keeps: this many low watermarks, less what is in the log; beside a long log no
-/// less than this; and at most this part of the cap.
+/// Bytes of free blocks that one pool keeps: `KEEP_LOWS` low watermarks less the log's bytes, but at least
+/// `KEEP_BESIDE_LONG_LOG`, and at most one in `KEEP_PART` of the cap.
 const KEEP_LOWS: usize = 3;
 const KEEP_BESIDE_LONG_LOG: usize = 4 * 1024;
 const KEEP_PART: usize = 64;
-/// Bytes of blocks that a pool gets at once, at most; and at most this part of the cap. One by one, hundreds of threads
-/// that have nothing to reuse yet wait for each other at the budget's word, and copies come to lie between masters.
+/// The most bytes of blocks that a pool allocates at once, but at most one in `BATCH_PART` of the cap. If blocks were
+/// allocated one by one, hundreds of threads without free blocks would contend for the budget's word, and copies would
+/// be placed between masters.
 const BATCH: usize = 4096;
 const BATCH_PART: usize = 1024;
 
-/// Bytes of objects that a pool has seen made or freed, and not told the budget.
+/// The most bytes of made and freed objects that a pool does not report to the budget.
 const UNTOLD: isize = 4096;
 
-/// Bytes in copies, free blocks and logs, of all threads of a domain, and in objects; and the most there may be of all.
+/// Bytes in copies, free blocks and logs, of all threads of a domain, and in objects; and the cap on their sum.
 pub(super) struct Budget {
     held: AtomicUsize,
     objects: AtomicIsize,
@@ -43,7 +46,7 @@ impl Budget {
         self.held.load(Ordering::Relaxed)
     }
 
-    /// Bytes in objects, but for up to 4 KiB that each handle has not told of.
+    /// Returns the bytes of objects, without up to 4 KiB that each handle has not yet reported.
     pub(super) fn objects(&self) -> usize {
         self.objects.load(Ordering::Relaxed).max(0) as usize
     }
@@ -73,7 +76,7 @@ impl Budget {
         self.held.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Something that cannot be refused has this many bytes now.
+    /// Updates the bytes of something that cannot be refused.
     pub(super) fn changed(&self, before: usize, now: usize) {
         if now > before {
             self.held.fetch_add(now - before, Ordering::Relaxed);
@@ -91,20 +94,20 @@ impl Budget {
 pub(super) struct Pool {
     free: [Vec<NonNull<Copied>>; CLASSES],
     kept: usize,
-    /// Bytes of free blocks to keep, beside the log that was collected last.
+    /// The bytes of free blocks to keep, given the length of the log that was collected last.
     keep: usize,
-    /// Bytes of objects made, less those freed, that the budget does not know of.
+    /// The bytes of objects made, less those freed, that are not yet reported to the budget.
     objects: isize,
 }
 
-// SAFETY: free blocks belong to the pool alone.
+// SAFETY: only the pool uses its free blocks.
 unsafe impl Send for Pool {}
 
 fn class_of(layout: Layout) -> Option<usize> {
     (layout.align() == LINE && layout.size() <= CLASSES * LINE).then(|| layout.size() / LINE - 1)
 }
 
-/// A block of the system's.
+/// Allocates a block from the system.
 fn fresh(layout: Layout) -> NonNull<Copied> {
     // SAFETY: a copy has a header, so the size is not 0.
     let block = unsafe { alloc(layout) };
@@ -116,7 +119,7 @@ impl Pool {
         Self { free: [const { Vec::new() }; CLASSES], kept: 0, keep: KEEP_BESIDE_LONG_LOG, objects: 0 }
     }
 
-    /// A block, uninitialised; `None` if the domain's budget does not allow it.
+    /// Returns an uninitialized block, or `None` if the domain's budget does not allow it.
     #[inline]
     pub(super) fn get(&mut self, layout: Layout, budget: &Budget) -> Option<NonNull<Copied>> {
         match class_of(layout) {
@@ -129,7 +132,7 @@ impl Pool {
         }
     }
 
-    /// Gets some blocks of a class; one if the budget has not more; whether there is one.
+    /// Allocates a batch of blocks of a class, or only one if the budget allows no more. Returns whether it got one.
     #[cold]
     fn refill(&mut self, class: usize, layout: Layout, budget: &Budget) -> bool {
         let many = (budget.batch() / layout.size()).max(1);
@@ -139,7 +142,7 @@ impl Pool {
         true
     }
 
-    /// Notes a new object; whether the cap allows it.
+    /// Counts a new object. Returns whether the cap allows it.
     #[inline]
     pub(super) fn object_made(&mut self, bytes: usize, budget: &Budget) -> bool {
         self.objects += bytes as isize;
@@ -158,14 +161,14 @@ impl Pool {
         }
     }
 
-    /// Tells the budget of objects made and freed.
+    /// Reports made and freed objects to the budget.
     pub(super) fn tell(&mut self, budget: &Budget) {
         if self.objects != 0 {
             budget.objects_changed(core::mem::take(&mut self.objects));
         }
     }
 
-    /// Says how long the log is whose blocks come next.
+    /// Sets the length of the log whose blocks are freed next.
     pub(super) fn beside(&mut self, log_bytes: usize, low: usize) {
         self.keep = (KEEP_LOWS * low).saturating_sub(log_bytes).max(KEEP_BESIDE_LONG_LOG);
     }
@@ -173,7 +176,7 @@ impl Pool {
     /// Takes a block back.
     ///
     /// # Safety
-    /// It came from a pool of this domain with this layout, and no thread uses it any more.
+    /// The block came from a pool of this domain with this layout, and no thread uses it any more.
     pub(super) unsafe fn put(&mut self, block: NonNull<Copied>, layout: Layout, budget: &Budget) {
         match class_of(layout) {
             Some(class) if self.kept + layout.size() <= budget.keep(self.keep) => {
@@ -188,7 +191,7 @@ impl Pool {
         }
     }
 
-    /// Gives all free blocks back to the system.
+    /// Returns all free blocks to the system.
     pub(super) fn empty(&mut self, budget: &Budget) {
         for (class, blocks) in self.free.iter_mut().enumerate() {
             let layout = Layout::from_size_align((class + 1) * LINE, LINE).expect("a few lines");

@@ -1,4 +1,4 @@
-//! What a handle publishes: where its section stands in time, and whether it walks a chain.
+//! A handle's record: the local time of its section, and whether it is walking a chain.
 
 use archipelago_platform::atomic::{AtomicU64, Ordering};
 use archipelago_platform::hint::point;
@@ -9,24 +9,24 @@ use crate::clock::{Clock, ClockKind};
 
 /// Not in a section.
 const IDLE: u64 = u64::MAX;
-/// In a section whose local time is not known yet, but is not below what the word says.
+/// The flag of a section whose exact local time is not yet published; the word has a lower bound of it.
 const INEXACT: u64 = 1;
 
-/// Written by the handle that has it; read by collectors.
+/// Written by the record's handle, and read by collectors.
 struct Published {
     /// `local time << 1 | INEXACT`, or `IDLE`.
     local: AtomicU64,
-    /// Odd while the owner walks a chain; grows.
+    /// The number of the walk, which only grows; odd while the owner walks a chain.
     walk: AtomicU64,
 }
 
 pub(super) struct Record {
     published: CachePadded<Published>,
-    /// The number that lock words name the owner by.
+    /// The owner's number in lock words.
     pub(super) owner: u32,
 }
 
-/// A section as a collector sees it.
+/// What a collector knows of a section.
 pub(super) struct Section {
     pub(super) local: u64,
     pub(super) is_exact: bool,
@@ -38,14 +38,15 @@ impl Record {
         Self { published: CachePadded::new(published), owner }
     }
 
-    /// Owner only: begins a section and answers its local time. `last` is not above any earlier answer.
+    /// Owner only: begins a section and returns its local time. `last` is a lower bound of the present time: the result
+    /// of an earlier call.
     ///
-    /// A collector's scan either sees what is published first, or comes before `barrier`; then the second reading of the
-    /// clock is not below the floor that the collector read before its scan. Release on every store: the thread that
-    /// sees it has seen the end of all earlier sections.
+    /// A collector's scan either sees the first publication, or precedes `barrier`. In the latter case the second read
+    /// of the clock is not below the floor that the collector read before its scan. Release on every store: a thread
+    /// that sees the store also sees the end of all earlier sections.
     #[inline]
     pub(super) fn enter(&self, clock: &Clock, last: u64, barrier: impl FnOnce()) -> u64 {
-        // A second reading of the hardware clock would cost more than an old bound does.
+        // A second read of the hardware clock would cost more than an older bound does.
         let bound = if clock.kind() == ClockKind::Logical { clock.begin() } else { last };
         self.published.local.store(bound << 1 | INEXACT, Ordering::Release);
         barrier();
@@ -61,13 +62,14 @@ impl Record {
         self.published.local.store(IDLE, Ordering::Release);
     }
 
-    /// The section that the owner is in. Acquire: its earlier sections have ended.
+    /// Returns the section that the owner is in. Acquire: its earlier sections have ended.
     pub(super) fn section(&self) -> Option<Section> {
         let word = self.published.local.load(Ordering::Acquire);
         (word != IDLE).then_some(Section { local: word >> 1, is_exact: word & INEXACT == 0 })
     }
 
-    /// Owner only: walks a chain between a `barrier` and the end, so that what a pruner unlinks is kept meanwhile.
+    /// Owner only: runs a walk of a chain. `barrier` runs before the walk, so that a pruner that unlinks copies sees
+    /// the walk and waits for it before it frees them.
     #[inline]
     pub(super) fn walk<R>(&self, barrier: impl FnOnce(), walk: impl FnOnce() -> R) -> R {
         let count = self.published.walk.load(Ordering::Relaxed);
@@ -78,7 +80,7 @@ impl Record {
         result
     }
 
-    /// The number of the walk that the owner is on. Acquire: earlier walks have ended.
+    /// Returns the number of the walk that the owner is making. Acquire: earlier walks have ended.
     pub(super) fn walk_in_progress(&self) -> Option<u64> {
         let count = self.published.walk.load(Ordering::Acquire);
         (count % 2 == 1).then_some(count)

@@ -1,8 +1,8 @@
-//! The versions that a handle has committed and its log does not have yet. The owner puts them in without a lock; who has
-//! the log's lock takes them out: so what an idle handle has committed last is collected like everything else.
+//! A ring of versions that a handle has committed and its log does not have yet. The owner adds them without a lock,
+//! and the holder of the log's lock removes them. So the last commits of an idle handle are collected, too.
 //!
-//! `put - taken` versions lie in the slots from `taken` on, at most [`FRESH`]. Only the owner stores `put`, only the holder
-//! of the lock stores `taken`.
+//! `put - taken` versions, at most [`FRESH`], are in the slots from `taken` on. Only the owner stores `put`, and only
+//! the holder of the lock stores `taken`.
 
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
@@ -13,7 +13,7 @@ use archipelago_platform::{touch, touch_mut};
 use super::version::Version;
 use crate::watch::Watch;
 
-/// Versions that wait for their log, at most.
+/// The most versions in the ring.
 pub(super) const FRESH: usize = if cfg!(loom) { 2 } else { 64 };
 
 struct Slot {
@@ -27,8 +27,8 @@ pub(super) struct Ring {
     slots: [Slot; FRESH],
 }
 
-// SAFETY: a slot is written by the owner only while it is not between `taken` and `put`, and read by the holder of the
-// log's lock only while it is; the versions in it may be used from any thread.
+// SAFETY: the owner writes a slot only while it is not between `taken` and `put`, and the holder of the log's lock
+// reads it only while it is; any thread may use the versions in it.
 unsafe impl Send for Ring {}
 // SAFETY: as above.
 unsafe impl Sync for Ring {}
@@ -39,7 +39,7 @@ impl Ring {
         Self { taken: AtomicUsize::new(0), put: AtomicUsize::new(0), slots: core::array::from_fn(slot) }
     }
 
-    /// Owner only: puts a version in, unless the ring is full.
+    /// Owner only: adds a version, unless the ring is full. Returns whether it did.
     #[inline]
     pub(super) fn put(&self, version: Version) -> bool {
         let put = self.put.load(Ordering::Relaxed);
@@ -57,7 +57,7 @@ impl Ring {
         true
     }
 
-    /// With the log's lock: takes all versions out, the oldest first.
+    /// With the log's lock: removes all versions, the oldest first.
     pub(super) fn take(&self, mut to: impl FnMut(Version)) {
         let mut taken = self.taken.load(Ordering::Relaxed);
         // Acquire: pairs with `put`.
@@ -74,14 +74,14 @@ impl Ring {
         self.taken.store(taken, Ordering::Release);
     }
 
-    /// Versions that wait, about.
+    /// Returns about how many versions the ring has.
     pub(super) fn len(&self) -> usize {
-        // `taken` first: it never passes `put`.
+        // `taken` is loaded first, since it never passes `put`.
         let taken = self.taken.load(Ordering::Acquire);
         self.put.load(Ordering::Acquire).wrapping_sub(taken).min(FRESH)
     }
 
-    /// How many were ever put in: whether the owner is at work.
+    /// Returns how many versions were ever added, which shows whether the owner still commits.
     pub(super) fn total(&self) -> usize {
         self.put.load(Ordering::Relaxed)
     }

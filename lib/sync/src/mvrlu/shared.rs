@@ -1,4 +1,4 @@
-//! What handles share: their slots, and who collects whose log.
+//! The state that handles share: their slots, and the distribution of collecting.
 
 use archipelago_platform::atomic::{AtomicUsize, Ordering};
 use archipelago_platform::sync::{Arc, Mutex, MutexGuard};
@@ -14,7 +14,7 @@ use super::slot::{LogGuard, Slot};
 use super::version::{Version, owner_of};
 use crate::crowd::processors;
 
-/// The model world has no background collection.
+/// Loom builds have no background collection.
 #[cfg(loom)]
 pub(super) struct Background;
 
@@ -23,38 +23,38 @@ impl Background {
     fn wake(&self) {}
 }
 
-/// Bytes of copies that every thread may have without pausing, however small the watermark.
+/// Bytes of copies that every thread may have without a pause, even if the watermark is smaller.
 const SMALLEST_SHARE: usize = 16 * 1024;
 
-/// Versions that a thread looks at in another's log for each time it comes by.
+/// The credit, in versions to examine, that a helping thread adds to another log.
 const LOOKS: usize = 128;
 
 pub(super) struct Shared {
     horizon: Horizon,
-    /// As many as the horizon has records, and in their order.
+    /// One slot for each record of the horizon, in the same order.
     slots: Grown<Arc<Slot>>,
-    /// Those that no handle has.
+    /// The slots that no handle has.
     left: Mutex<Vec<Arc<Slot>>>,
-    /// Handles of the domain's own thread.
+    /// The number of handles of the domain's own thread.
     own_handles: AtomicUsize,
     pruner: Pruner,
-    /// Held by who collects every thread's log because of what it has read.
+    /// Held by a thread that collects all logs because it has met many copies.
     alone: Mutex<()>,
-    /// Held by one that scans because its log has grown.
+    /// Held by a thread that scans because its log has grown.
     scanning: Mutex<()>,
     background: Option<Background>,
 }
 
-// SAFETY: `Shared` is made of `Send` and `Sync` parts; logs' raw pointers are theirs alone, see there.
+// SAFETY: `Shared` consists of `Send` and `Sync` parts, except logs' raw pointers, for which see `Log`.
 unsafe impl Send for Shared {}
 // SAFETY: as above.
 unsafe impl Sync for Shared {}
 
-/// What a scan and a collection of one log found.
+/// The result of a scan and a collection of one log.
 pub(super) struct Pass {
     pub(super) horizon: u64,
     sections: usize,
-    /// Bytes of copies in the log after it; and of those that wait for threads inside this module only.
+    /// Bytes of copies in the log afterwards, and of those that wait only for threads inside this module.
     bytes: usize,
     held_up: usize,
 }
@@ -78,13 +78,13 @@ impl Shared {
         &self.horizon
     }
 
-    /// What objects name their domain by.
+    /// Returns the address by which objects identify their domain.
     #[inline]
     pub(super) fn id(&self) -> *const () {
         core::ptr::from_ref(self).cast()
     }
 
-    /// Runs something with a handle of the domain's own, which is not counted.
+    /// Runs `work` with a handle of the domain's own thread, which statistics do not count.
     #[cfg(not(loom))]
     pub(super) fn uncounted(&self, run: impl FnOnce()) {
         self.own_handles.fetch_add(1, Ordering::AcqRel);
@@ -92,7 +92,7 @@ impl Shared {
         self.own_handles.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Handles alive; their slots' number is `slots`, read after those that were left.
+    /// Returns the number of live handles. `slots` is the number of slots, which was read after `left`.
     pub(super) fn handles(&self, left: usize, slots: usize) -> usize {
         (slots - left).saturating_sub(self.own_handles.load(Ordering::Acquire))
     }
@@ -101,7 +101,7 @@ impl Shared {
         &self.slots
     }
 
-    /// A slot for a new handle: one that another has left, or a new one.
+    /// Returns a slot for a new handle: one that another handle has left, or a new one.
     pub(super) fn take_slot(&self) -> Arc<Slot> {
         if let Some(slot) = self.left().pop() {
             return slot;
@@ -112,19 +112,19 @@ impl Shared {
 
     const BYTES_PER_SLOT: usize = size_of::<Record>() + size_of::<Slot>();
 
-    /// Takes a slot back, with its log as it is, for the next handle.
+    /// Takes a slot back, with its log, for the next handle.
     pub(super) fn leave_slot(&self, slot: Arc<Slot>) {
         slot.record.leave();
         self.left().push(slot);
     }
 
-    /// The lock orders the handles that have a slot one after the other.
+    /// The lock orders successive handles of a slot.
     pub(super) fn left(&self) -> MutexGuard<'_, Vec<Arc<Slot>>> {
         self.left.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Collects the log of `of`: as far as the horizon is known, or scans first if the log has grown to its watermark, and
-    /// prunes what a scan leaves. What a scan found, if there was one.
+    /// Collects the log of `of` up to the known horizon. If the log has grown to its watermark, scans first, and then
+    /// prunes the rest. Returns the result of the scan, if it scanned.
     ///
     /// # Safety
     /// The caller is inside a section of this domain, and owns `me`.
@@ -139,14 +139,14 @@ impl Shared {
         if is_due && let Some(background) = &self.background {
             background.wake();
         }
-        // Where a thread collects in the background, it may be late.
+        // A background thread may be late, so a writer waits for a longer log before it scans itself.
         if !is_due || self.background.is_some() && log.bytes() < 2 * low {
             // SAFETY: the caller's promise.
             unsafe { self.collect_to_known(&mut log, pool) };
             return None;
         }
-        // What another thread has found may be enough, or will be at the next turn if it is looking now: hundreds that write, and scan
-        // at once, meet at each record.
+        // The horizon that another thread has found may suffice, or, if another thread is scanning now, may suffice the
+        // next time. If hundreds of writers scanned at the same time, they would contend for each record.
         // SAFETY: the caller's promise.
         unsafe { self.collect_to_known(&mut log, pool) };
         let alone = self.scanning.try_lock();
@@ -172,12 +172,12 @@ impl Shared {
         }
     }
 
-    /// For one of those that wait for the horizon to move: looks for it, unless another one does.
+    /// Called by a thread that waits for the horizon to move: scans, unless another waiting thread does.
     pub(super) fn look_for_all(&self) -> u64 {
         self.alone.try_lock().map_or_else(|_| self.horizon.known(), |_alone| self.horizon.look())
     }
 
-    /// Brings a log up to a scan.
+    /// Collects and prunes a log by the result of a scan.
     ///
     /// # Safety
     /// The caller is in a section in which it made `cuts`, and owns `me`.
@@ -200,10 +200,12 @@ impl Shared {
         pool.tell(self.horizon.budget());
     }
 
-    /// Whether a thread should pause after a pass that found this, having waited in vain for the horizon `in_vain`.
+    /// Returns whether a thread should pause after this pass. It has already paused without success at the horizon
+    /// `in_vain`.
     ///
-    /// What waits for threads in this module goes when those run. What is needed goes when sections end, which is as soon as
-    /// their threads run, if there are more sections than processors; if not, readers may be long, and are not waited for.
+    /// Versions that wait for threads inside this module are freed as soon as these threads run. Versions that sections
+    /// need are freed when the sections end. If sections outnumber processors, the sections end as soon as their
+    /// threads run; otherwise they may be long readers, for which no thread pauses.
     pub(super) fn is_crowded(&self, pass: &Pass, in_vain: u64) -> bool {
         let share = (2 * self.horizon.low()).max(SMALLEST_SHARE);
         !cfg!(loom)
@@ -211,7 +213,7 @@ impl Shared {
             && (pass.held_up >= share / 2 || pass.sections > processors() && pass.horizon != in_vain)
     }
 
-    /// With two versions: adds a commit to the log of `slot`, and writes the log back if it holds enough.
+    /// With two versions: adds a commit to the log of `slot`, and writes the log back if it has enough commits.
     pub(super) fn write_back_or_defer(&self, slot: &Slot, stamp: u64, fresh: &mut Vec<Version>, pool: &mut Pool) {
         let mut log = slot.log(self.horizon.budget());
         fresh.drain(..).for_each(|version| log.append(version));
@@ -221,7 +223,7 @@ impl Shared {
         }
     }
 
-    /// With two versions: writes back what the holder of an object has put off. Outside any section of the caller's.
+    /// With two versions: writes back the deferred commits of an object's holder. The caller is in no section.
     pub(super) fn write_back_of_holder(&self, word: u64, pool: &mut Pool) {
         let Some(slot) = owner_of(word).and_then(|owner| self.slots.get(owner)) else { return };
         if let Some(mut log) = slot.try_log(self.horizon.budget()) {
@@ -229,7 +231,7 @@ impl Shared {
         }
     }
 
-    /// With two versions: writes back what `slot` has put off, as far as that waits for no section.
+    /// With two versions: writes back the deferred commits of `slot`, if this does not wait for a section.
     fn write_back_if_due(&self, slot: &Slot, pool: &mut Pool) {
         if let Some(mut log) = slot.try_log(self.horizon.budget()) {
             let horizon = self.horizon.look();
@@ -240,13 +242,13 @@ impl Shared {
         }
     }
 
-    /// Collects one other log, the next one in the caller's `turn`, if its owner rests: so those of threads that have ended or write no more are collected
-    /// too. A log that is long is looked at seldom.
+    /// Collects one other log, the next one in the caller's rotation `turn`, if its owner rests. So logs of threads
+    /// that have ended or no longer write are collected, too. A long log is collected less often.
     ///
     /// # Safety
     /// As for [`collect`](Self::collect).
     pub(super) unsafe fn help_one(&self, turn: &mut usize, me: &Record, pool: &mut Pool) {
-        // With two versions a log's committed versions stay where write-back finds them: see `write_back_if_due`.
+        // With two versions a log's committed versions stay in the log for write-back: see `write_back_if_due`.
         if !self.horizon.is_multi_version() {
             return;
         }
@@ -269,7 +271,7 @@ impl Shared {
         }
     }
 
-    /// Scans once and collects all logs that no thread is collecting, unless another thread is at it.
+    /// Scans once and collects all logs that no thread is collecting, unless another thread is doing so.
     ///
     /// # Safety
     /// As for [`collect`](Self::collect).

@@ -1,4 +1,4 @@
-//! What a domain keeps per handle: its record, what it has committed, and its log.
+//! A domain's state for each handle: its record, its latest commits, and its log.
 
 use core::ops::{Deref, DerefMut};
 
@@ -15,17 +15,17 @@ use super::version::Version;
 
 pub(super) struct Slot {
     pub(super) record: Arc<Record>,
-    /// What the owner has committed, on its way to the log.
+    /// The owner's commits that the log does not have yet.
     fresh: Ring,
-    /// What [`Ring::total`] was when another thread last came by.
+    /// The value of [`Ring::total`] when another thread last checked it.
     visited: AtomicUsize,
-    /// Versions in the log, as its last user left it.
+    /// The number of versions in the log after its last use.
     versions: AtomicUsize,
-    /// Apart from its lock, at which others look in passing.
+    /// In another cache line than its lock, which other threads try.
     log: Mutex<CachePadded<Log>>,
 }
 
-/// The log's lock; tells what has changed when it is let go of.
+/// The log's lock. Its drop updates the slot's counts.
 pub(super) struct LogGuard<'r> {
     log: MutexGuard<'r, CachePadded<Log>>,
     slot: &'r Slot,
@@ -47,7 +47,7 @@ impl DerefMut for LogGuard<'_> {
 }
 
 impl LogGuard<'_> {
-    /// Takes over what the owner has committed.
+    /// Moves the owner's commits from the ring to the log.
     pub(super) fn take_fresh(&mut self) {
         let log = &mut **self.log;
         self.slot.fresh.take(|version| log.append(version));
@@ -69,18 +69,18 @@ impl Slot {
         Self { record, fresh: Ring::new(), visited, versions, log: Mutex::new(CachePadded::new(Log::new())) }
     }
 
-    /// Owner only: says that a version was committed, unless too many wait for the log.
+    /// Owner only: adds a committed version to the ring, unless it is full.
     #[inline]
     pub(super) fn put(&self, version: Version) -> bool {
         self.fresh.put(version)
     }
 
-    /// Versions committed and not freed, about.
+    /// Returns about how many committed versions are not freed.
     pub(super) fn versions(&self) -> usize {
         self.versions.load(Ordering::Relaxed) + self.fresh.len()
     }
 
-    /// Whether the owner has committed nothing since the last call.
+    /// Returns whether the owner has committed nothing since the last call.
     pub(super) fn is_resting(&self) -> bool {
         let total = self.fresh.total();
         let rests = self.visited.load(Ordering::Relaxed) == total;
@@ -89,7 +89,7 @@ impl Slot {
     }
 
     pub(super) fn log<'r>(&'r self, budget: &'r Budget) -> LogGuard<'r> {
-        // Foreign code never runs under this lock; a poisoned one would mean that a Vec failed to grow.
+        // Foreign code never runs under this lock; a poisoned one would mean that the growth of a `Vec` failed.
         let log = self.log.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         Self::guard(log, self, budget)
     }

@@ -1,10 +1,11 @@
-//! Reading: all objects as they are at one moment.
+//! Reading: snapshots of all objects as of one moment.
 
 use super::handle::Handle;
 use super::version::{Link, Raw, Versioned};
 
 impl Handle {
-    /// Begins a read-only section: all objects of the domain as they are at this moment. Never waits, is never aborted.
+    /// Begins a read-only section, which sees all objects of the domain as of this moment. Never waits, is never
+    /// aborted.
     ///
     /// ```
     /// use archipelago::sync::mvrlu::Domain;
@@ -27,21 +28,22 @@ impl Handle {
     }
 }
 
-/// All objects of a domain as they were when it was taken. What it gives lives as long as it does.
+/// All objects of a domain as they were when the snapshot was taken. References that it returns are valid as long as it
+/// lives.
 ///
-/// A snapshot that lives long keeps one version of each object that is changed meanwhile, and no more.
-/// A forgotten one (`mem::forget`) does so until the handle is used again or dropped.
+/// A long-lived snapshot keeps one version of each object that is changed meanwhile, and no more. A
+/// forgotten snapshot (`mem::forget`) does so until the handle is used again or dropped.
 pub struct Snapshot<'h> {
     handle: &'h mut Handle,
     local: u64,
 }
 
 impl Snapshot<'_> {
-    /// The object, as it was when the snapshot was taken. A load more than a pointer's where the object has no versions
-    /// beside its master.
+    /// Returns the object as it was when the snapshot was taken. If the object has only its master, this costs one load
+    /// more than following a pointer.
     ///
     /// # Panics
-    /// If the link is of another domain.
+    /// If the link belongs to another domain.
     ///
     /// ```
     /// use archipelago::sync::mvrlu::Domain;
@@ -58,7 +60,8 @@ impl Snapshot<'_> {
     /// ```
     #[inline]
     pub fn get<T: Versioned>(&self, link: Link<T>) -> &T {
-        // SAFETY: links are to objects that are not freed while a thread may follow them: what retires or aborts promises.
+        // SAFETY: an object is not freed while a thread may follow a link to it, by the promises of retiring and
+        // aborting code.
         let object = unsafe { link.raw(self.handle.shared.id()) };
         // SAFETY: as above; just checked.
         unsafe { self.get_raw(object) }
@@ -74,7 +77,8 @@ impl Snapshot<'_> {
         unsafe { self.handle.see(object, self.local) }
     }
 
-    /// The time of the snapshot, by the domain's clock: it sees commits stamped at or before it. For tests and logs.
+    /// Returns the snapshot's time by the domain's clock: the snapshot sees commits that are stamped at or before it.
+    /// For tests and logs.
     ///
     /// ```
     /// use archipelago::sync::mvrlu::Domain;

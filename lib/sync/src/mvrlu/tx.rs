@@ -1,8 +1,8 @@
-//! A transaction under way: what it sees, and what it locks.
+//! Running transactions: their reads and locks.
 //!
-//! *Lock* (`try_lock` in the paper): look that no thread holds the object and that its newest version is not newer than
-//! the snapshot (write-latest-only), and link a copy above it, held and without a stamp; then fill it. How it ends:
-//! `commit`.
+//! *Lock* (`try_lock` in the paper): check that no thread holds the object and that its newest version is not newer
+//! than the snapshot (write-latest-only), link a copy above this version, which is held and has no stamp, and then fill
+//! the copy. `commit` describes how the transaction ends.
 
 use core::cell::RefCell;
 use core::ptr::{self, NonNull};
@@ -20,15 +20,15 @@ use super::version::{
 };
 use super::writes::{Fate, Found, Made, Pending, Shapes};
 
-/// A transaction under way: see [`Handle::update`].
+/// A running transaction: see [`Handle::update`].
 pub struct Tx<'h> {
     pub(super) handle: &'h mut Handle,
     local: u64,
-    /// The first copy of the write set that is to be visible.
+    /// The first copy of the write set that a commit makes visible.
     pub(super) leader: *const Copied,
-    /// Serializable: what was read.
+    /// In serializable transactions, the objects that were read.
     pub(super) reads: Option<RefCell<Vec<NonNull<Head>>>>,
-    /// An object was made that the memory cap has no room for.
+    /// Whether an object was made that exceeds the memory cap.
     pub(super) is_full: bool,
     pub(super) committed: bool,
 }
@@ -42,10 +42,10 @@ impl<'h> Tx<'h> {
         Self { handle, local, leader: ptr::null(), reads, is_full: false, committed: false }
     }
 
-    /// The object as this transaction sees it: with its own changes, otherwise as in its snapshot.
+    /// Returns the object as this transaction sees it: with its own changes, and otherwise as of its snapshot.
     ///
     /// # Panics
-    /// If the link is of another domain.
+    /// If the link belongs to another domain.
     ///
     /// ```
     /// use archipelago::sync::mvrlu::Domain;
@@ -67,10 +67,11 @@ impl<'h> Tx<'h> {
         unsafe { self.get_raw(self.raw(link)) }
     }
 
-    /// The object as it was at the snapshot, without this transaction's own changes, for as long as the transaction.
+    /// Returns the object as of the snapshot, without this transaction's own changes. The reference is valid as long as
+    /// the transaction.
     ///
     /// # Panics
-    /// If the link is of another domain.
+    /// If the link belongs to another domain.
     ///
     /// ```
     /// use archipelago::sync::mvrlu::Domain;
@@ -92,20 +93,20 @@ impl<'h> Tx<'h> {
         unsafe { self.handle.see(self.raw(link), self.local) }
     }
 
-    /// The time of the snapshot, as [`Snapshot::time`](super::Snapshot::time).
+    /// Returns the snapshot's time, as [`Snapshot::time`](super::Snapshot::time).
     pub fn time(&self) -> u64 {
         self.local
     }
 
-    /// Locks the object and gives a copy of it to change, which becomes the object's newest version with the commit.
-    /// Locking again gives the same copy. Never waits.
+    /// Locks the object and returns a copy of it to change, which the commit makes the object's newest version.
+    /// Locking again returns the same copy. Never waits.
     ///
     /// # Errors
     /// [`Abort::Conflict`] if another transaction holds the object or has changed it since the snapshot; [`Abort::Full`]
-    /// if the memory cap is reached. The transaction should then end; `?` does that.
+    /// if the memory cap is reached. The transaction should then end: pass the error on by `?`.
     ///
     /// # Panics
-    /// If the link is of another domain, or this transaction has retired the object.
+    /// If the link belongs to another domain, or this transaction has retired the object.
     ///
     /// ```
     /// use archipelago::sync::mvrlu::Domain;
@@ -131,7 +132,7 @@ impl<'h> Tx<'h> {
     /// [`Abort::Conflict`] as for [`lock`](Self::lock).
     ///
     /// # Panics
-    /// If the link is of another domain.
+    /// If the link belongs to another domain.
     ///
     /// ```
     /// use archipelago::sync::mvrlu::Domain;
@@ -158,11 +159,11 @@ impl<'h> Tx<'h> {
         Ok(())
     }
 
-    /// A new object. Others see it when they see a link to it that this transaction has committed. If the memory cap has no
-    /// room for it, the transaction ends with [`Abort::Full`].
+    /// Makes an object. Other threads see it once they see a link to it that this transaction has committed. If it
+    /// exceeds the memory cap, the transaction ends with [`Abort::Full`].
     ///
     /// # Safety
-    /// If this attempt is aborted, the object is freed with it: the link is not used then.
+    /// If this attempt is aborted, the object is freed, and the caller does not use the link any more.
     ///
     /// ```
     /// use archipelago::sync::mvrlu::{Domain, Link};
@@ -194,19 +195,20 @@ impl<'h> Tx<'h> {
         link
     }
 
-    /// Locks the object and, with the commit, gives it up: it is freed when every section from before the commit has ended.
+    /// Locks the object, and retires it with the commit: it is freed when every section from before the commit has
+    /// ended.
     ///
     /// # Errors
     /// As [`lock`](Self::lock).
     ///
     /// # Panics
-    /// If the link is of another domain.
+    /// If the link belongs to another domain.
     ///
     /// # Safety
-    /// When this transaction has committed, sections that begin later find no link to the object, and do not use one that
-    /// was kept from before. Neither do sections that began before the commit that made the object (by [`alloc`](Self::alloc);
-    /// one of [`Domain::alloc`](super::Domain::alloc)'s was always there). It was not retired before, and not made by this
-    /// transaction.
+    /// After the commit, sections that begin later find no link to the object, and do not use a link that was kept from
+    /// before. Neither do sections that began before the commit of the transaction that made the object by
+    /// [`alloc`](Self::alloc) (an object of [`Domain::alloc`](super::Domain::alloc) counts as made before all
+    /// sections). The object was not retired before, and was not made by this transaction.
     ///
     /// ```
     /// use archipelago::sync::mvrlu::{Domain, Link};
@@ -228,21 +230,22 @@ impl<'h> Tx<'h> {
         self.give_up(self.raw(link), Link::<T>::FREE)
     }
 
-    /// The object behind a link.
+    /// Returns the object of a link.
     #[inline]
     fn raw<T: Versioned>(&self, link: Link<T>) -> Raw<T> {
-        // SAFETY: links are to objects that are not freed while a thread may follow them: what retires or aborts promises.
+        // SAFETY: an object is not freed while a thread may follow a link to it, by the promises of retiring and
+        // aborting code.
         unsafe { link.raw(self.handle.shared.id()) }
     }
 }
 
-/// The same for objects whose domain is known. The safety of all of it: the object is of this transaction's domain, and
-/// not freed before the transaction's section ends.
+/// The same methods for objects whose domain is known. All of them require that the object belongs to this
+/// transaction's domain, and is not freed before the transaction's section ends.
 impl Tx<'_> {
     /// As [`get`](Self::get).
     ///
     /// # Safety
-    /// The object is of this domain, and not freed before this transaction ends.
+    /// The object belongs to this domain, and is not freed before this transaction ends.
     #[inline]
     pub unsafe fn get_raw<T: Versioned>(&self, object: Raw<T>) -> &T {
         if !self.handle.writes.is_empty()
@@ -260,7 +263,7 @@ impl Tx<'_> {
         unsafe { self.handle.see(object, self.local) }
     }
 
-    /// Not inlined, for searches are many steps, mostly before the first lock.
+    /// Not inlined, since searches take many steps, mostly before the first lock.
     #[inline(never)]
     fn own_copy(&self, head: NonNull<Head>) -> Option<NonNull<Copied>> {
         let Ok(Found::Own(index)) = self.look(head) else { return None };
@@ -276,7 +279,7 @@ impl Tx<'_> {
     /// As [`lock`](Self::lock).
     ///
     /// # Safety
-    /// The object is of this domain, and not freed before this transaction ends.
+    /// The object belongs to this domain, and is not freed before this transaction ends.
     #[inline]
     pub unsafe fn lock_raw<T: Versioned>(&mut self, object: Raw<T>) -> Result<&mut T, Abort> {
         let copy = match self.find(object.head())? {
@@ -320,7 +323,8 @@ impl Tx<'_> {
     /// As [`retire`](Self::retire).
     ///
     /// # Safety
-    /// As there; and the object is of this domain, and not freed before this transaction ends.
+    /// As for [`retire`](Self::retire); and the object belongs to this domain, and is not freed before this transaction
+    /// ends.
     #[inline]
     pub unsafe fn retire_raw<T: Versioned>(&mut self, object: Raw<T>) -> Result<(), Abort> {
         self.give_up(object, Raw::<T>::FREE)
@@ -345,8 +349,9 @@ impl Tx<'_> {
         self.look(head).or_else(|met| self.find_after(head, met))
     }
 
-    /// With two versions, what keeps the object may be a commit of our own that was put off: that is written back here. It
-    /// waits for sections before that commit's stamp, so before ours: not for ours, and never in a circle.
+    /// With two versions, a deferred commit of this handle may hold the object; it is written back here. The write-back
+    /// waits for sections that began before the commit's stamp, so before this section. Hence it does not wait for this
+    /// section, and threads do not wait in a circle.
     #[cold]
     fn find_after(&mut self, head: NonNull<Head>, met: u64) -> Result<Found, Abort> {
         let mut last = met;
@@ -365,22 +370,23 @@ impl Tx<'_> {
         word & DEFERRED != 0 && owner_of(word) == Some(self.handle.record.owner as usize)
     }
 
-    /// Whether the object is ours, or may be. If not: what its newest copy said, which may be a lock word.
+    /// Returns whether this transaction has locked the object, or may lock it. Otherwise returns the word of its newest
+    /// copy, which may be a lock word.
     ///
-    /// "May be" means that its newest version is the one that our snapshot sees, so our section keeps it.
+    /// It may lock the object if the newest version is the one that its snapshot sees, which the section keeps alive.
     #[inline]
     pub(super) fn look(&self, head: NonNull<Head>) -> Result<Found, u64> {
-        // SAFETY: not freed in our section, as all callers are promised.
+        // SAFETY: not freed during this section, as all callers promise.
         let head = unsafe { head.as_ref() };
         // Acquire: pairs with a commit, and with the write-back that cut the chain off.
         let unversioned = head.newest.load(Ordering::Acquire);
         if is_end(unversioned) {
             return Ok(Found::Free(unversioned));
         }
-        // A walk, because what is newest may be superseded and pruned while we look.
+        // A walk, because the newest copy may be superseded and pruned during the access.
         self.handle.walking(|| {
             let newest = head.newest.load(Ordering::Acquire);
-            // SAFETY: newest during a walk: not freed before it ends.
+            // SAFETY: the copy was the newest during the walk, so it is not freed before the walk ends.
             let Some(header) = (unsafe { follow(newest) }) else { return Ok(Found::Free(newest)) };
             // Acquire: pairs with the unlock, before which the stamp was set.
             let word = header.superseded.load(Ordering::Acquire);
@@ -391,7 +397,7 @@ impl Tx<'_> {
             if word != NEVER || stamp > self.local {
                 return Err(word);
             }
-            // The caller is given the value to change, so it sees it.
+            // The caller gets the value to change, so its clock must observe the stamp.
             self.handle.horizon().clock().observe(stamp, self.local);
             Ok(Found::Free(newest))
         })
@@ -410,8 +416,8 @@ impl Tx<'_> {
         // SAFETY: not freed in our section.
         let head = unsafe { master.as_ref() };
         point(points::LINKING);
-        // SeqCst for the check of serializable transactions: of two that lock each other's reads one must see the other's
-        // lock. Release, with it: who meets the copy finds its header.
+        // SeqCst for the validation of serializable transactions: if two transactions lock each other's reads, one must
+        // see the other's lock. It includes Release: a thread that meets the copy sees its header.
         while let Err(now) = head.newest.compare_exchange(newest, copy.as_ptr(), Ordering::SeqCst, Ordering::Acquire) {
             let Handle { pool, shared, .. } = &mut *self.handle;
             if !is_end(now) {
@@ -422,8 +428,9 @@ impl Tx<'_> {
                 }
                 return Err(Abort::Conflict);
             }
-            // A collector has written back what was newest and cut it off: it must not be linked to, for it will be
-            // freed. No thread can have committed since (and been written back), for that would be above our time.
+            // A collector has written back the newest copy and cut it off. The new copy must not link to it, since
+            // it will be freed. No later commit can have been written back meanwhile, since its stamp would be
+            // above this section's time.
             newest = now;
             // SAFETY: ours.
             unsafe { copy.as_ref() }.older.store(newest, Ordering::Relaxed);
@@ -433,14 +440,14 @@ impl Tx<'_> {
         Ok(copy)
     }
 
-    /// Puts another copy in the place of entry `index`, which only locks.
+    /// Replaces the copy of entry `index`, which only locks the object, by one with a payload.
     #[cold]
     fn replace(&mut self, index: usize, shape: &'static Shape, fate: Fate) -> Result<NonNull<Copied>, Abort> {
         let Pending { master, copy: placeholder, .. } = self.handle.writes[index];
         let older = self.handle.writes[index].header().older.load(Ordering::Relaxed);
         let copy = self.new_copy(index, older, shape, fate)?;
-        // SAFETY: not freed in our section. We hold the object, so no other thread changes the word. Release: as in
-        // `link`.
+        // SAFETY: not freed during this section. This transaction holds the object, so no other thread changes the
+        // word. Release: as in `link`.
         unsafe { master.as_ref() }.newest.store(copy.as_ptr(), Ordering::Release);
         self.adopt(copy, fate);
         let before = core::mem::replace(&mut self.handle.writes[index], Pending { master, copy, shape, fate });
@@ -448,7 +455,7 @@ impl Tx<'_> {
         Ok(copy)
     }
 
-    /// A block with the header for entry `index`.
+    /// Makes a block with the header for entry `index`.
     #[inline]
     fn new_copy(
         &mut self,
@@ -474,10 +481,11 @@ impl Tx<'_> {
     }
 }
 
-/// Copies the version below a copy just linked to its payload.
+/// Fills the payload of a copy that was just linked with the version below it.
 #[inline]
 fn fill<T: Versioned>(copy: NonNull<Copied>, object: Raw<T>) {
-    // SAFETY: the caller's own pending copy; neither it, nor what is below, nor the object is freed in the caller's section.
+    // SAFETY: the caller's own pending copy; neither this copy, nor the version below, nor the object is freed during
+    // the caller's section.
     let (header, master) = unsafe { (copy.as_ref(), object.master()) };
     let word = header.older.load(Ordering::Relaxed);
     let older = NonNull::new(word).filter(|_| !is_end(word));
@@ -486,7 +494,8 @@ fn fill<T: Versioned>(copy: NonNull<Copied>, object: Raw<T>) {
     header.watch.write();
     let from = older.map_or(master.value.get(), |older| payload::<T>(older).as_ptr());
     touch(from, size_of::<T>());
-    // SAFETY: the newest version below, which is the one that the caller's snapshot sees (see `look`), so kept and unchanged
-    // for its section: a master is not written back to while nothing committed is above it. The copy is the caller's.
+    // SAFETY: the newest version below, which is the one that the caller's snapshot sees (see `look`), so it is kept
+    // and unchanged during the section: a master is not written while no committed copy is above it. The copy is the
+    // caller's.
     unsafe { ptr::copy_nonoverlapping(from, payload::<T>(copy).as_ptr(), 1) };
 }

@@ -1,25 +1,26 @@
-//! Writing: transactions, tried until they commit.
+//! Writing: transactions that are repeated until they commit.
 
 use super::abort::{Abort, Full};
 use super::handle::Handle;
 use super::patience::Patience;
 use super::tx::Tx;
 
-/// Attempts at a transaction that found the domain's memory full, with a collection before each, until it fails.
+/// How many attempts of a transaction may find the domain's memory full, each after a collection, before the
+/// transaction fails.
 const FULL_ATTEMPTS: usize = 8;
 
 impl Handle {
-    /// Runs `body` as a transaction until it commits, with pauses between attempts that were aborted by conflict; with
-    /// the body's result. Other writers can make it try again, readers cannot. Snapshot isolation; see
+    /// Runs `body` as a transaction until it commits, with pauses after attempts that a conflict aborted. Returns the
+    /// body's result. Other writers can cause retries, readers cannot. Snapshot isolation; see
     /// [`update_serializable`](Self::update_serializable).
     ///
-    /// To give up, let the body return `Ok` with a value that says so before it locks anything.
+    /// To give up, the body returns `Ok` with a value of its choice before it locks anything.
     ///
     /// # Errors
-    /// [`Full`], if the domain has a memory cap and versions take it up.
+    /// [`Full`], if versions use up the domain's memory cap.
     ///
     /// # Panics
-    /// With what `body` panicked with. The transaction is aborted then.
+    /// If `body` panics. The transaction is aborted then.
     ///
     /// ```
     /// use archipelago::sync::mvrlu::Domain;
@@ -46,8 +47,8 @@ impl Handle {
     }
 
     /// As [`update`](Self::update), and serializable among all transactions that commit this way: an attempt is aborted
-    /// if anything that the body read by [`Tx::get`] was changed before the commit. What is read through
-    /// [`Tx::snapshot`] is not watched.
+    /// if anything that the body read by [`Tx::get`] was changed before the commit. Objects that are read by
+    /// [`Tx::snapshot`] are not validated.
     ///
     /// # Errors
     /// As [`update`](Self::update).
@@ -77,7 +78,7 @@ impl Handle {
     /// One attempt at [`update`](Self::update).
     ///
     /// # Errors
-    /// What the body returned, or [`Abort::Conflict`].
+    /// The body's error, or [`Abort::Conflict`].
     ///
     /// ```
     /// use archipelago::sync::mvrlu::{Abort, Domain};
@@ -132,7 +133,7 @@ impl Handle {
         }
     }
 
-    /// With two versions, who holds the object met may have deferred its write-back.
+    /// With two versions, the holder of the object may have deferred its write-back.
     #[inline]
     fn help_holder(&mut self) {
         if !self.horizon().is_multi_version() {

@@ -1,14 +1,15 @@
-//! Objects and their versions, as they lie in memory.
+//! The memory layout of objects and their versions.
 //!
 //! A *master* is a box: one word, its head, then the value. A *copy* is a block of the [pool](super::pool): a header of 32
-//! bytes, then the payload. The chain goes from the master's `newest` through `older` to ever older copies; past the last
-//! one comes the master's own value: a chain, and a master without one, ends in a word that is no pointer and says since
-//! when, at the latest, there has been nothing to see of the object before: its [`birth`].
+//! bytes, then the payload. The chain goes from the master's `newest` through `older` to ever older copies; after the
+//! last copy follows the master's own value. A chain, or the `newest` of a master without one, ends in a word that is
+//! not a pointer. This word contains the object's [`birth`]: no section with an earlier time sees the object, or looks
+//! for a version before the master's.
 //!
-//! There is no lock word: an object is locked by linking a copy that has no stamp yet, and says in `superseded` who holds
-//! it. So an object costs its reader one word, odd unless there are versions, and its writer one exchange.
+//! There is no lock word: linking a copy that has no stamp yet locks an object, and the copy's `superseded` names the
+//! holder. So a reader loads one word of an object, which is odd unless it has copies, and a writer makes one exchange.
 //!
-//! | word | of | goes from | written by |
+//! | word | of | changes from | written by |
 //! |---|---|---|---|
 //! | `newest` | master | an [`end`] or a copy to a newer copy, held | the thread that locks |
 //! | | | a held copy to the one below | its holder, aborting |
@@ -32,15 +33,16 @@ use archipelago_platform::atomic::{AtomicPtr, AtomicU64, Ordering};
 use crate::clock::Clock;
 use crate::watch::Watch;
 
-/// What versioned objects are made of: plain data that may be copied bit by bit and shared between threads: numbers,
-/// arrays, [`Link`]s, and structs of these. (A `Copy` type has no interior mutability and no destructor.) A `String` or a `Vec` is
-/// none of it: keep such things in a table of your own, in which nothing moves, and have the object hold a number of it or a `Link`.
+/// A type of versioned objects: plain data that may be copied bit by bit and shared between threads, such as numbers,
+/// arrays, [`Link`]s, and structs of these. (A `Copy` type has no interior mutability and no destructor.) A `String` or
+/// a `Vec` is not: keep such values in a table of your own whose entries do not move, and store an entry's number or a
+/// `Link` in the object.
 ///
 /// ```compile_fail,E0277
 /// let domain = archipelago::sync::mvrlu::Domain::new();
 /// domain.alloc(String::from("not `Copy`"));
 /// ```
-// All in the message: of the bound behind this one, `Copy`, the compiler shows its own label and notes.
+// The message contains everything, since for the supertrait `Copy` the compiler shows its own label and notes.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be a versioned object: these are `Copy + Send + Sync + 'static`; keep strings and vectors in a table and link to them"
 )]
@@ -53,43 +55,44 @@ pub(super) const UNSET: u64 = u64::MAX;
 pub(super) const LINKING: u64 = u64::MAX - 1;
 /// Leader: all copies are in their chains; the thread that meets this draws the stamp.
 pub(super) const LINKED: u64 = u64::MAX - 2;
-/// Leader: the reads did not hold; never visible.
+/// Leader: the validation of reads failed; the set is never visible.
 pub(super) const ABORTED: u64 = u64::MAX - 3;
-/// Leader, together with a stamp: that is drawn, and holds if what the transaction read is still so. A thread that
-/// meets this, and would see the set then, makes it [`LINKING`]. Without a stamp, 0: it is being drawn.
+/// A flag in the leader's word, together with a stamp that is drawn and becomes final if the validation of reads
+/// succeeds. A thread that meets this state, and would see the set with this stamp, resets the word to
+/// [`LINKING`]. The stamp is 0 while it is being drawn.
 pub(super) const CHECKING: u64 = 1 << 63;
-/// Not superseded, and not held.
+/// The copy is neither superseded nor held.
 pub(super) const NEVER: u64 = u64::MAX;
-/// The mark of an object that was retired: held for ever.
+/// The copy is the mark of a retired object, which is held forever.
 pub(super) const GONE: u64 = u64::MAX - 1;
-/// Superseded, and taken out of its chain.
+/// The copy is superseded, and unlinked from its chain.
 pub(super) const PRUNED: u64 = u64::MAX - 2;
-/// In every word of `superseded` that is not a time.
+/// A bit that is set in every word of `superseded` that is not a time.
 pub(super) const HELD: u64 = 1 << 63;
 
 /// The end of a chain: no section below `birth` has a link to the object, or looks for an older version of it.
 #[inline]
 pub(super) fn end(birth: u64) -> *mut Copied {
-    // Where addresses are shorter than times, all objects have always been there.
+    // If addresses are shorter than times, all objects count as made before all sections.
     let birth = if usize::BITS < u64::BITS { 0 } else { birth };
     ptr::without_provenance_mut((birth << 1 | 1) as usize)
 }
 
-/// Whether a word of `newest` or `older` is no copy.
+/// Returns whether a word of `newest` or `older` does not point to a copy.
 #[inline]
 pub(super) fn is_end(word: *mut Copied) -> bool {
     word.addr() & 1 == 1
 }
 
-/// What an end says.
+/// Returns the birth in an end word.
 pub(super) fn birth(end: *mut Copied) -> u64 {
     end.addr() as u64 >> 1
 }
 
-/// The copy that a word of `newest` or `older` is a pointer to.
+/// Returns the copy to which a word of `newest` or `older` points, or `None` at the end.
 ///
 /// # Safety
-/// It is not freed as long as the caller uses it.
+/// The copy is not freed as long as the caller uses it.
 #[inline]
 pub(super) unsafe fn follow<'a>(word: *mut Copied) -> Option<&'a Copied> {
     // SAFETY: not an end, so a copy; the caller's promise.
@@ -98,31 +101,31 @@ pub(super) unsafe fn follow<'a>(word: *mut Copied) -> Option<&'a Copied> {
     Some(copy)
 }
 
-/// The head of an object, whatever its type.
+/// The head of an object, independent of the object's type.
 pub(super) struct Head {
     pub(super) newest: AtomicPtr<Copied>,
-    /// Of the master's value.
+    /// Watches the master's value.
     pub(super) watch: Watch,
 }
 
-/// The lock word of entry `index` in the write set of record `owner`.
+/// Returns the lock word of entry `index` in the write set of record `owner`.
 #[inline]
 pub(super) fn lock_word(owner: u32, index: usize) -> u64 {
     debug_assert!(owner < 1 << 30 && (index as u64) < DEFERRED);
     HELD | u64::from(owner) << 32 | index as u64
 }
 
-/// With two versions: the holder's transaction is over, but its change is not written back.
+/// With two versions: the holder's transaction has ended, but its change is not yet written back.
 pub(super) const DEFERRED: u64 = 1 << 31;
 
-/// The entry that a lock word names, if a transaction of `owner`'s that is under way holds it.
+/// Returns the entry that a lock word names, if a running transaction of `owner` holds the object.
 #[inline]
 pub(super) fn own_index(word: u64, owner: u32) -> Option<usize> {
     let index = word ^ lock_word(owner, 0);
     (index < DEFERRED).then_some(index as usize)
 }
 
-/// Whom a lock word names, if it is one.
+/// Returns the owner that a word names, if it is a lock word.
 pub(super) fn owner_of(word: u64) -> Option<usize> {
     (word & HELD != 0 && word < PRUNED).then_some((word >> 32 & 0x3FFF_FFFF) as usize)
 }
@@ -137,19 +140,19 @@ pub(super) struct Master<T> {
 #[repr(C)]
 pub(super) struct Copied {
     pub(super) stamp: AtomicU64,
-    /// The copy whose stamp counts until this one's own is set. Null in a leader, and in what only locks, which is a
-    /// leader that never gets a stamp. Written before the copy is linked.
+    /// The copy whose stamp counts until this copy's own is set. Null in a leader, and in a copy that only locks,
+    /// which counts as a leader that never gets a stamp. Written before the copy is linked.
     pub(super) leader: *const Copied,
     pub(super) older: AtomicPtr<Copied>,
     pub(super) superseded: AtomicU64,
-    /// Of the payload.
+    /// Watches the payload.
     pub(super) watch: Watch,
-    /// Of the header: read where a chain is followed, gone when the copy is freed.
+    /// Watches the header, which walks of the chain read, and which ends when the copy is freed.
     pub(super) header: Watch,
 }
 
 impl Copied {
-    /// A copy above `older`, held by whom `word` names.
+    /// Makes the header of a copy above `older`, held by the owner that `word` names.
     #[inline]
     pub(super) fn new(leader: *const Copied, older: *mut Copied, word: u64) -> Self {
         Self {
@@ -162,7 +165,8 @@ impl Copied {
         }
     }
 
-    /// Whether a snapshot at `local` sees this copy. Decides the stamp if it is undecided and might matter.
+    /// Returns whether a snapshot at `local` sees this copy. Sets the stamp if it is not set and the snapshot might see
+    /// the copy.
     ///
     /// # Safety
     /// The caller is inside a section at `local` and read the copy from its chain there.
@@ -171,9 +175,8 @@ impl Copied {
         // Acquire: pairs with the Release that set the stamp, so that the payload and the set's other links are seen.
         let mut stamp = self.stamp.load(Ordering::Acquire);
         if stamp >= CHECKING {
-            // SAFETY: the stamp is set before the set's objects are unlocked, so before the leader can be superseded, and
-            // the thread that was to collect the leader after that would have to wait for the caller's section; see
-            // `super`.
+            // SAFETY: the stamp is set before the set's objects are unlocked, so before the leader can be superseded,
+            // and a thread that collects the leader after that has to wait for the caller's section; see `super`.
             stamp = unsafe { self.leader.as_ref() }.unwrap_or(self).decide(local, clock);
         }
         let is_visible = stamp <= local;
@@ -183,18 +186,18 @@ impl Copied {
         is_visible
     }
 
-    /// The leader's stamp, or something above all times if the set is not to be visible to a snapshot at `local`.
+    /// Returns the leader's stamp, or a value above all times if the set is never visible to a snapshot at `local`.
     #[cold]
     fn decide(&self, local: u64, clock: &Clock) -> u64 {
         let mut state = self.stamp.load(Ordering::Acquire);
         loop {
             let next = match state {
-                // The stamp is yet to be drawn, so it will be above the caller's time. And it is not drawn yet for
-                // the copies that the caller has missed.
+                // The stamp will be drawn later, so it will be above the caller's time. The caller may have missed
+                // copies of the set, but then the stamp was not drawn before.
                 LINKING | ABORTED => return state,
                 LINKED => clock.stamp(),
                 time if time < CHECKING => return time,
-                // It holds, or a later one does.
+                // This stamp becomes final, or a later one does.
                 checked if checked - CHECKING > local => return checked,
                 _ => LINKING,
             };
@@ -206,26 +209,26 @@ impl Copied {
     }
 }
 
-/// What the collector must know of an object's type.
+/// An object's type, as far as the collector has to know it.
 #[derive(Clone, Copy)]
 pub(super) struct Shape {
     /// Of the value.
     pub(super) size: u32,
-    /// Where the value lies in the master.
+    /// The offset of the value in the master.
     pub(super) in_master: u32,
-    /// Where the payload lies in the copy.
+    /// The offset of the payload in the copy.
     pub(super) in_copy: u32,
     /// The layout of a copy.
     pub(super) copy: Layout,
 }
 
-/// How to free an object; answers with its bytes.
+/// Frees an object. Returns its bytes.
 ///
 /// # Safety
-/// To be called with the object it was given for, when no thread uses that any more.
+/// The argument is an object of the type for which the function was made, and no thread uses the object any more.
 pub(super) type Free = unsafe fn(NonNull<Head>) -> usize;
 
-/// Copies begin on a cache line of their own.
+/// Copies are aligned to cache lines.
 const LINE: usize = 64;
 
 impl Shape {
@@ -243,14 +246,14 @@ impl Shape {
         }
     }
 
-    /// The payload of a copy, and the value of its master.
+    /// Returns the addresses of a copy's payload and of its master's value.
     pub(super) fn values(self, copy: NonNull<Copied>, master: NonNull<Head>) -> (*const u8, *mut u8) {
         let from = copy.as_ptr().wrapping_byte_add(self.in_copy as usize);
         let to = master.as_ptr().wrapping_byte_add(self.in_master as usize);
         (from.cast(), to.cast())
     }
 
-    /// The same without room for a payload: for versions that no thread reads.
+    /// Returns the shape without room for a payload, for versions that no thread reads.
     pub(super) const fn without_payload(self) -> Self {
         let Ok(copy) = Layout::from_size_align(size_of::<Copied>().next_multiple_of(LINE), LINE) else {
             unreachable!()
@@ -259,8 +262,8 @@ impl Shape {
     }
 }
 
-/// A [`Link`] without its domain, for structures whose objects are all of one domain: the object has no word for it, and
-/// no step checks it. In return, following one is `unsafe`.
+/// A [`Link`] without its domain, for structures whose objects are all of one domain: the object does not store its
+/// domain, and no access checks it. So following such a link is `unsafe`.
 #[derive(Debug)]
 pub struct Raw<T>(NonNull<Master<T>>);
 
@@ -291,13 +294,13 @@ impl<T: Versioned> Raw<T> {
     /// Bytes of an object.
     pub(super) const BYTES: usize = size_of::<Master<T>>();
 
-    /// A new object that no other thread knows, and that no section below `birth` will see.
+    /// Makes an object that no other thread can access, and that no section below `birth` will see.
     pub(super) fn new(value: T, birth: u64) -> Self {
         let master = Box::new(Master::new(value, birth));
         Self(NonNull::from(Box::leak(master)))
     }
 
-    /// Of objects from [`new`](Self::new).
+    /// Frees objects from [`new`](Self::new).
     pub(super) const FREE: Free = {
         /// # Safety
         /// As [`Free`].
@@ -318,7 +321,7 @@ impl<T: Versioned> Raw<T> {
     /// The object is not freed yet.
     #[inline]
     pub(super) unsafe fn master<'a>(self) -> &'a Master<T> {
-        // SAFETY: the caller's promise; all that changes in a master is in cells.
+        // SAFETY: the caller's promise; all variable parts of a master are in cells.
         unsafe { self.0.as_ref() }
     }
 }
@@ -329,22 +332,22 @@ impl<T> Master<T> {
     }
 }
 
-/// An object, and which domain it is of (never followed).
+/// An object, and the address of its domain, which is never dereferenced.
 #[repr(C)]
 struct Object<T> {
     domain: *const (),
     master: Master<T>,
 }
 
-/// A reference to an object of a [`Domain`](super::Domain): copyable, storable in other objects, never dangling by safe
-/// means. What it refers to depends on the snapshot that follows it.
+/// A reference to an object of a [`Domain`](super::Domain): it can be copied and stored in other objects, and never
+/// dangles in safe code. The version that it leads to depends on the snapshot that follows it.
 pub struct Link<T> {
     object: NonNull<Object<T>>,
     owns: PhantomData<T>,
 }
 
-// SAFETY: a link by itself gives access to nothing; snapshots and transactions give `&T` and copies of `T` by it, to
-// whatever thread they are in.
+// SAFETY: a link alone gives no access; snapshots and transactions of any thread use it to return `&T` and copies of
+// `T`.
 unsafe impl<T: Send + Sync> Send for Link<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send + Sync> Sync for Link<T> {}
@@ -377,13 +380,13 @@ impl<T: Versioned> Link<T> {
     /// Bytes of an object.
     pub(super) const BYTES: usize = size_of::<Object<T>>();
 
-    /// A new object that no other thread knows, and that no section below `birth` will see.
+    /// Makes an object that no other thread can access, and that no section below `birth` will see.
     pub(super) fn new(value: T, birth: u64, domain: *const ()) -> Self {
         let object = Box::new(Object { domain, master: Master::new(value, birth) });
         Self { object: NonNull::from(Box::leak(object)), owns: PhantomData }
     }
 
-    /// Of objects from [`new`](Self::new).
+    /// Frees objects from [`new`](Self::new).
     pub(super) const FREE: Free = {
         /// # Safety
         /// As [`Free`].
@@ -398,37 +401,37 @@ impl<T: Versioned> Link<T> {
         free::<T>
     };
 
-    /// The object without its domain.
+    /// Returns the object without its domain.
     ///
     /// # Safety
     /// The object is not freed yet.
     ///
     /// # Panics
-    /// If it is of another domain than this.
+    /// If the link belongs to another domain.
     #[inline]
     pub(super) unsafe fn raw(self, domain: *const ()) -> Raw<T> {
         let object = self.object.as_ptr();
-        // SAFETY: the caller's promise; a pointer into the object, made of one to the whole.
+        // SAFETY: the caller's promise; the pointer into the object is derived from a pointer to the whole object.
         let (of, master) = unsafe { ((*object).domain, NonNull::new_unchecked(&raw mut (*object).master)) };
         assert!(ptr::eq(of, domain), "a link of another domain");
         Raw(master)
     }
 }
 
-/// The payload of a copy of a `T`.
+/// Returns the payload of a copy of a `T`.
 #[inline]
 pub(super) fn payload<T>(copy: NonNull<Copied>) -> NonNull<T> {
     // SAFETY: copies of a `T` are blocks of `Shape::of::<T>().copy`, in which `in_copy` is in bounds.
     unsafe { copy.byte_add(const { Shape::of::<T>().in_copy as usize }).cast() }
 }
 
-/// A committed version, on its way to the master or to the pool.
+/// A committed version, until it is written back or freed.
 #[derive(Clone, Copy)]
 pub(super) struct Version {
     pub(super) copy: NonNull<Copied>,
     pub(super) master: NonNull<Head>,
     pub(super) shape: &'static Shape,
-    /// How to free the object, in the mark of a retired one, which is its last version.
+    /// The function that frees the object, if this version is the mark of a retired object, which is its last version.
     pub(super) retired: Option<Free>,
 }
 
@@ -438,7 +441,7 @@ impl Version {
     }
 
     /// # Safety
-    /// The copy is not freed: as the log that holds this version has not freed it.
+    /// The copy is not freed, since the log that has this version has not freed it.
     pub(super) unsafe fn copy<'a>(self) -> &'a Copied {
         // SAFETY: the caller's promise.
         unsafe { self.copy.as_ref() }

@@ -1,4 +1,4 @@
-//! What a transaction holds: its write set, and the objects that it made.
+//! A transaction's write set, and the objects that it made.
 
 use core::ptr::NonNull;
 
@@ -14,25 +14,25 @@ pub(super) struct Pending {
 
 impl Pending {
     pub(super) fn header(&self) -> &Copied {
-        // SAFETY: a write set's copies are its transaction's until they are handed over.
+        // SAFETY: a transaction owns the copies of its write set until the log takes them over.
         unsafe { self.copy.as_ref() }
     }
 }
 
-/// What is to become of an object that a transaction holds.
+/// What the commit does with an object that the transaction holds.
 #[derive(Clone, Copy)]
 pub(super) enum Fate {
-    /// Nothing: its copy is never visible.
+    /// The object does not change: its copy is never visible.
     Stays,
     Changes,
     Goes(Free),
 }
 
-/// What a transaction finds that wants an object.
+/// What a transaction that wants to lock an object finds.
 pub(super) enum Found {
-    /// It is in the write set, there.
+    /// The object is at this place in the write set.
     Own(usize),
-    /// A copy may be linked above this one, or as the first.
+    /// The object is free: a copy may be linked above this one, or as the first.
     Free(*mut Copied),
 }
 

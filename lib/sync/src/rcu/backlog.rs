@@ -1,4 +1,4 @@
-//! How many sealed objects a domain holds back, and who is told when they are too many.
+//! The count of sealed objects that wait in a domain, and the report when they exceed a limit.
 
 use archipelago_platform::atomic::{AtomicUsize, Ordering};
 use archipelago_platform::thread;
@@ -8,11 +8,11 @@ use super::garbage::Size;
 
 type Report = Box<dyn Fn(Stats) + Send + Sync>;
 
-/// The count of sealed objects and their bytes (kept per bag, so it is off every hot path), and the former's limit. All
-/// Relaxed: it is advice.
+/// The count of sealed objects and of their bytes, and the limit on the objects. It is updated once per bag, so no hot
+/// path writes it. All accesses are Relaxed, since the counts are only hints.
 ///
-/// On a line of its own: it changes with every bag that is sealed, and each reader that enters looks at the domain's fields beside
-/// it. (One line, and not two as `CachePadded` takes: a domain has 512 bytes at most.)
+/// It has a cache line of its own, since it changes with every sealed bag, and each reader that enters loads the
+/// neighbouring fields of the domain. (One line, and not two as `CachePadded` takes: a domain has 512 bytes at most.)
 #[repr(align(64))]
 pub(super) struct Backlog {
     sealed: AtomicUsize,
@@ -38,7 +38,7 @@ impl Backlog {
         self.sealed.fetch_add(objects, Ordering::Relaxed);
     }
 
-    /// Bytes of what is sealed.
+    /// Returns the bytes of sealed objects.
     #[inline]
     pub(super) fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
@@ -56,7 +56,7 @@ impl Backlog {
         self.sealed.load(Ordering::Relaxed) > self.limit
     }
 
-    /// Reports if it is time to, and lets other threads run.
+    /// Calls the report if the count has reached `next`, and yields the processor.
     #[cold]
     pub(super) fn press(&self, stats: impl FnOnce() -> Stats) {
         let (sealed, next) = (self.sealed.load(Ordering::Relaxed), self.next.load(Ordering::Relaxed));

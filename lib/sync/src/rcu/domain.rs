@@ -1,4 +1,4 @@
-//! The domain: the epoch, when it advances, and who reclaims what.
+//! The domain: the epoch, its advances, and reclamation.
 
 use core::fmt;
 
@@ -19,20 +19,20 @@ use super::records::Records;
 use super::rest::{Owner, Rest};
 use crate::backoff::Backoff;
 
-/// Objects per bag. With fences an advance costs a walk over the records; membarrier interrupts the other running
-/// threads too, 3 to 10 us in all, which a larger bag spreads to some ten nanoseconds per object.
+/// Objects per bag. With fences an advance costs a walk over the records. A membarrier also interrupts the other
+/// running threads, which costs 3 to 10 us in all; a larger bag reduces this to some ten nanoseconds per object.
 const EPOCH_BAG: usize = 64;
 const MEMBARRIER_BAG: usize = 256;
 
-/// Bytes per bag, where retirers tell the sizes of their objects: large ones are not held back by the hundred. As an
-/// object of a kilobyte takes some hundred nanoseconds to make, what an advance costs is small beside it.
+/// Bytes per bag, if callers give the sizes of retired objects, so that hundreds of large objects do not wait.
+/// Making an object of a kilobyte takes some hundred nanoseconds, so the cost of an advance is small in comparison.
 const BAG_BYTES: usize = 256 << 10;
 
-/// A thread that has not sealed a bag for this many epochs is idle or finished: others reclaim for it, and they look
-/// for such threads whenever the epoch is a multiple of this.
+/// A thread that has not sealed a bag for this many epochs is idle or finished: other threads reclaim for it. They
+/// search for such threads whenever the epoch is a multiple of this number.
 const IDLE_EPOCHS: u64 = 8;
 
-/// How readers and collectors are ordered. The guarantees are the same.
+/// How readers and collectors are ordered. Both flavours give the same guarantees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Flavour {
@@ -43,23 +43,23 @@ pub enum Flavour {
     Membarrier,
 }
 
-/// What a [`Domain`] holds at the moment; exact only while no thread uses it.
+/// Statistics of a [`Domain`]; exact only while no thread uses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
     /// Objects retired and not yet handed to their reclaim functions.
     pub pending: usize,
-    /// The memory that these take, in bytes, as far as their retirers said.
+    /// The memory of these objects, in bytes, as far as the calls that retired them gave sizes.
     pub pending_bytes: usize,
-    /// The epoch: grows by one per advance, from 0.
+    /// The epoch, which begins at 0 and grows by one per advance.
     pub epoch: u64,
     /// Threads inside a guard.
     pub active_readers: usize,
-    /// By how many epochs the longest guard is behind. Any lag stops the epoch, so this stays at 1 (or a few, for a
-    /// thread that was preempted while it entered) for as long as a reader is stuck.
+    /// How many epochs the oldest guard is behind. Any lag stops the epoch, so while a reader is stuck the value
+    /// stays at 1 (or a few, for a thread that was preempted while it entered).
     pub oldest_reader_lag: u64,
-    /// Attempts to advance the epoch that a reader has stopped since it last advanced. Growing together with `pending`,
-    /// it means that some thread does not leave its guard.
+    /// Failed attempts to advance the epoch since its last advance; each failed because of a reader. If this value and
+    /// `pending` both grow, some thread does not leave its guard.
     pub refused_advances: u64,
 }
 
@@ -92,7 +92,8 @@ pub struct Domain {
     rest: Option<Arc<Rest>>,
 }
 
-/// The words that change when the epoch advances, on a line of their own: readers look at the fields beside it often.
+/// The words that change when the epoch advances, in a cache line of their own, since readers often load the
+/// neighbouring fields.
 struct Clock {
     /// The word of the present epoch's [`Entry`].
     entry: AtomicU64,
@@ -101,7 +102,7 @@ struct Clock {
 }
 
 impl Domain {
-    /// A domain of the flavour with the cheapest readers that this machine has.
+    /// Makes a domain of the flavour with the cheapest readers that this machine supports.
     ///
     /// ```
     /// use archipelago::sync::rcu::Domain;
@@ -112,7 +113,7 @@ impl Domain {
         Self::with_flavour(Flavour::Membarrier)
     }
 
-    /// A domain of this flavour; of [`Flavour::Epoch`] where the machine has no membarrier.
+    /// Makes a domain of this flavour, or of [`Flavour::Epoch`] if the machine has no membarrier.
     ///
     /// ```
     /// use archipelago::sync::rcu::{Domain, Flavour};
@@ -138,8 +139,8 @@ impl Domain {
         }
     }
 
-    /// The same domain with bags of `items` objects (64 if not set, 256 with membarrier; 0 counts as 1): each reader, and
-    /// each thread that pins, reclaims in batches of that many and holds about four batches back.
+    /// Sets the number of objects of a bag. The default is 64, and 256 with membarrier; 0 counts as 1. Each reader, and
+    /// each thread that pins, reclaims in batches of this size, and about four of its batches wait.
     ///
     /// ```
     /// use archipelago::sync::rcu::Domain;
@@ -156,8 +157,8 @@ impl Domain {
         self
     }
 
-    /// The same domain with bags that are full as well when their objects take `bytes` (256 KiB if not set), counting
-    /// those whose sizes were told ([`Guard::retire_sized`], [`Guard::retire_box`]).
+    /// Sets the number of bytes at which a bag is full, too. The default is 256 KiB. Only objects with a known size
+    /// count ([`Guard::retire_sized`], [`Guard::retire_box`]).
     ///
     /// ```
     /// use archipelago::sync::rcu::Domain;
@@ -171,10 +172,11 @@ impl Domain {
         self
     }
 
-    /// The same domain with a limit to its garbage: when more than `objects` sealed objects wait for their grace period
-    /// (a reader is stuck, or has been preempted), `report` is called with the state of things, again each time that
-    /// their number has doubled, and each thread that fills a bag gives the processor away once, so that readers may
-    /// catch up. Nothing is dropped and no thread blocks: RCU cannot reclaim under a stuck reader, it can only say so.
+    /// Sets a limit above which garbage is reported. When more than `objects` sealed objects wait for their grace
+    /// period (since a reader is stuck or was preempted), `report` is called with the statistics, and again each time
+    /// that the number has doubled. Each thread that fills a bag then yields the processor once, so that readers may
+    /// end. No object is dropped and no thread blocks: RCU cannot reclaim while a reader is stuck, and can only report
+    /// it.
     ///
     /// `report` runs in a thread that retires, inside its guard: it must not call [`synchronize`](Self::synchronize).
     ///
@@ -200,11 +202,11 @@ impl Domain {
         self
     }
 
-    /// The same domain, of a structure that has no thread of its own to reclaim when nothing is done with it any more: a
-    /// thread of the process, one for all such domains, reclaims what is left, some milliseconds later, and looks again a
-    /// bounded number of times if readers are in the way. It runs reclaim functions, whose panics end there. `owner` is what
-    /// the domain lies in; it is upgraded for the time of a look only, and before it is changed or dropped
-    /// [`stop_tending`](Self::stop_tending) must be called.
+    /// Registers the domain for reclamation by a thread of the process, for a structure that has no thread of its own
+    /// to reclaim when it becomes idle. This thread serves all such domains. It reclaims the rest some milliseconds
+    /// later, and tries again a bounded number of times if readers prevent that. It runs reclaim functions and catches
+    /// their panics. `owner` contains the domain. It is upgraded only for the time of a try, and
+    /// [`stop_tending`](Self::stop_tending) must be called before the owner is changed or dropped.
     #[cfg(not(loom))]
     #[must_use]
     pub fn tended_by(mut self, owner: Weak<dyn Owner>) -> Self {
@@ -212,8 +214,8 @@ impl Domain {
         self
     }
 
-    /// Ends what [`tended_by`](Self::tended_by) began: when this returns, the process's thread has no reference to the owner,
-    /// unless it is what called.
+    /// Ends the registration by [`tended_by`](Self::tended_by). When the call returns, the process's thread has no
+    /// reference to the owner, unless this thread itself is the caller.
     #[cfg(not(loom))]
     pub fn stop_tending(&self) {
         if let Some(rest) = &self.rest {
@@ -222,7 +224,7 @@ impl Domain {
         }
     }
 
-    /// The same, without waiting: for a structure that has got a thread of its own.
+    /// As `stop_tending`, but does not wait: for a structure that now has a thread of its own.
     #[cfg(not(loom))]
     pub fn leave_alone(&self) {
         if let Some(rest) = &self.rest {
@@ -230,7 +232,7 @@ impl Domain {
         }
     }
 
-    /// Something was retired into an empty bag.
+    /// Notes that an object was retired into an empty bag.
     #[inline]
     pub(super) fn note_garbage(&self) {
         #[cfg(not(loom))]
@@ -239,7 +241,7 @@ impl Domain {
         }
     }
 
-    /// The flavour in use.
+    /// Returns the flavour.
     ///
     /// ```
     /// use archipelago::platform::membarrier;
@@ -252,8 +254,8 @@ impl Domain {
         self.flavour
     }
 
-    /// A way in for this thread, cheaper to enter by than [`pin`](Self::pin). Costs a few loads, contains no locked
-    /// instruction and no fence, and leaves nothing behind.
+    /// Returns a reader for this thread, with which entering is cheaper than by [`pin`](Self::pin). Costs a few
+    /// loads, without an atomic read-modify-write or a fence, and allocates nothing.
     ///
     /// ```
     /// use archipelago::sync::rcu::Domain;
@@ -270,8 +272,9 @@ impl Domain {
         Reader::new(self)
     }
 
-    /// A reader of the `qsbr` flavour: inside a guard at all times, and free of cost there, for threads that call
-    /// [`QuiescentReader::quiescent`] often. Works in a domain of any flavour, beside other readers.
+    /// Returns a reader of the `qsbr` flavour. It is always inside a guard, so that reading has no cost, and
+    /// suits threads that call [`QuiescentReader::quiescent`] often. It works in a domain of any flavour,
+    /// together with other readers.
     ///
     /// ```
     /// use archipelago::sync::rcu::Domain;
@@ -288,8 +291,8 @@ impl Domain {
         QuiescentReader::new(self)
     }
 
-    /// Begins a critical section that belongs to no thread: it may be sent, shared and ended anywhere. Costs some ten
-    /// nanoseconds and a lock that all such guards of the domain share, while they begin and end.
+    /// Begins a critical section that belongs to no thread: its guard may be sent, shared, and dropped by any thread.
+    /// Beginning and ending take some ten nanoseconds and a lock that all such guards of the domain share.
     ///
     /// ```
     /// use archipelago::sync::rcu::Domain;
@@ -303,7 +306,7 @@ impl Domain {
         OwnedGuard::new(self)
     }
 
-    /// Begins a critical section of this thread, without a [`Reader`] at hand.
+    /// Begins a critical section of this thread, without a [`Reader`].
     ///
     /// ```
     /// use archipelago::sync::rcu::Domain;
@@ -317,10 +320,11 @@ impl Domain {
         Guard::begin(self, self.records.own())
     }
 
-    /// Waits until every guard that is alive now has ended. What this thread unlinked before the call is then its own.
+    /// Waits until every guard that is alive now has ended. Then no other thread can reach objects that this thread
+    /// unlinked before the call.
     ///
     /// # Panics
-    /// If the calling thread is inside a guard of this domain: it would wait for itself.
+    /// If the calling thread is inside a guard of this domain, since it would wait for itself.
     ///
     /// ```
     /// use archipelago::platform::atomic::{AtomicPtr, Ordering};
@@ -339,7 +343,7 @@ impl Domain {
             !self.records.of_this_thread().any(Record::is_active_here),
             "synchronize() inside a guard of the same domain would wait for itself: drop the guard first"
         );
-        // As if this thread had retired something right now, inside a guard.
+        // The epoch at which an object would be ripe that this thread retired now, inside a guard.
         let ripe = self.epoch_in(&self.pin()) + GRACE;
         let backoff = Backoff::new();
         loop {
@@ -353,13 +357,14 @@ impl Domain {
         }
     }
 
-    /// Reclaims what can be: seals every thread's bag, finished threads' too, tries to advance the epoch, and runs what
-    /// is ripe. Without guards alive, this reclaims everything retired before. Never waits for a reader.
+    /// Reclaims what can be reclaimed: seals every thread's bag, also finished threads', tries to advance the epoch,
+    /// and runs the reclaim functions of ripe bags. If no guard is alive, it reclaims everything that was retired
+    /// before. Never waits for a reader.
     ///
-    /// Inside a reclaim function it seals only, and the caller of that function goes on reclaiming.
+    /// Within a reclaim function the call only seals, and the caller of that function continues to reclaim.
     ///
     /// # Panics
-    /// With the first panic of a reclaim function, after all the ripe ones have run.
+    /// With the first panic of a reclaim function, after all ripe bags have been reclaimed.
     ///
     /// ```
     /// use archipelago::sync::rcu::Domain;
@@ -395,7 +400,7 @@ impl Domain {
         panic.resume();
     }
 
-    /// Reclaims everything, at once: no thread can be reading. Dropping the domain does the same.
+    /// Reclaims everything at once, since no thread can be reading. Dropping the domain does the same.
     ///
     /// # Panics
     /// With the first panic of a reclaim function, after all have run.
@@ -424,7 +429,7 @@ impl Domain {
         panic
     }
 
-    /// What the domain holds now. Takes every record's lock in turn: for reports, not for hot paths.
+    /// Returns the domain's statistics. Takes every record's lock in turn, so use it for reports only.
     ///
     /// ```
     /// use archipelago::sync::rcu::Domain;
@@ -449,8 +454,8 @@ impl Domain {
         }
     }
 
-    /// Bytes of what waits in sealed bags, as far as retirers told sizes. One load: exact but for what each thread has in
-    /// its open bag, and for what others do meanwhile.
+    /// Returns the bytes of objects in sealed bags, as far as their sizes are known. Costs one load. The result does
+    /// not include threads' open bags and concurrent changes.
     ///
     /// ```
     /// use archipelago::sync::rcu::Domain;
@@ -462,9 +467,9 @@ impl Domain {
         self.backlog.bytes()
     }
 
-    /// Whether this thread may wait for others' guards to end: it is inside no guard of this domain (quiescent readers
-    /// aside) and in no reclaim function, for which those others might wait in turn. An [`OwnedGuard`] counts as inside
-    /// for the thread that began or last renewed it. O(threads).
+    /// Returns whether this thread may wait until other threads' guards end: it is inside no guard of this domain
+    /// (except quiescent readers) and in no reclaim function, so that no other thread can wait for it in turn. An
+    /// [`OwnedGuard`] counts as a guard of the thread that began or last renewed it. O(threads).
     ///
     /// ```
     /// use archipelago::sync::rcu::Domain;
@@ -489,19 +494,20 @@ impl Domain {
         self.bag_limit
     }
 
-    /// The epoch. Acquire, see the proof in the parent module.
+    /// Returns the epoch. Acquire: see the proof in the parent module.
     #[inline]
     pub(super) fn epoch(&self) -> u64 {
         self.entry().epoch()
     }
 
-    /// What a reader that enters publishes: the epoch. Acquire, as above.
+    /// Returns the entry that a reader publishes when it enters, which contains the epoch. Acquire, as above.
     #[inline]
     pub(super) fn entry(&self) -> Entry {
         Entry::from_word(self.clock.entry.load(Ordering::Acquire))
     }
 
-    /// An epoch to seal with: the proof needs it to be read inside a guard, after all of the bag was retired.
+    /// Returns an epoch to seal a bag with. The proof requires that it is read inside a guard, after all objects of the
+    /// bag were retired.
     fn epoch_in(&self, _inside: &Guard<'_>) -> u64 {
         self.epoch()
     }
@@ -527,11 +533,12 @@ impl Domain {
         self.records.iter().all(|record| record.active_epoch().is_none_or(|at| at == epoch))
     }
 
-    /// Advances the epoch if no reader is behind; returns the epoch after the attempt.
+    /// Advances the epoch if no reader is behind. Returns the epoch after the attempt.
     pub(super) fn try_advance(&self) -> u64 {
         let entry = self.entry();
         let epoch = entry.epoch();
-        // A reader that is visibly behind saves the dear barrier; only the look after the barrier counts.
+        // If a reader is visibly behind, the expensive barrier is skipped. Only the check after the barrier proves that
+        // no reader is behind.
         let hopeless = self.flavour == Flavour::Membarrier && !self.readers_are_at(epoch);
         if hopeless || {
             self.collector_barrier();
@@ -548,7 +555,8 @@ impl Domain {
         }
     }
 
-    /// The owner's turn, when its bag is full: seals it, sees to it that the epoch moves, reclaims its own ripe bags.
+    /// Called by the owner of a full bag: seals the bag, tries to advance the epoch, and reclaims the owner's ripe
+    /// bags.
     #[cold]
     pub(super) fn seal_and_reclaim(&self, guard: &Guard<'_>) {
         let epoch = self.epoch_in(guard);
@@ -560,7 +568,8 @@ impl Domain {
             self.backlog.press(|| self.stats());
         }
         let Some(_reclaiming) = me.begin_reclaiming() else { return };
-        // If others have moved the epoch since this thread's last turn, they have paid the barrier for it too.
+        // If other threads have advanced the epoch since this thread's last call, this thread does not need a barrier
+        // of its own.
         let now = if before == epoch { self.try_advance() } else { epoch };
         let mut panic = FirstPanic::default();
         if now != epoch {
@@ -573,7 +582,7 @@ impl Domain {
         panic.resume();
     }
 
-    /// Reclaims for threads that have finished or retire nothing any more. `epoch` was read inside a guard.
+    /// Reclaims for threads that have finished or no longer retire anything. `epoch` was read inside a guard.
     fn reclaim_for_the_idle(&self, epoch: u64, panic: &mut FirstPanic) {
         for record in self.records.iter() {
             let idle = |garbage: &Garbage| garbage.last_visit() + IDLE_EPOCHS <= epoch;
@@ -590,10 +599,10 @@ impl Domain {
         self.backlog.add(sealed);
     }
 
-    /// Runs the record's bags that are ripe at `epoch`, an epoch that was reached.
+    /// Reclaims the record's bags that are ripe at `epoch`, which the domain has reached.
     pub(super) fn reclaim_ripe(&self, record: &Record, epoch: u64, panic: &mut FirstPanic) {
         loop {
-            // Its own statement, so that the lock is released before reclaim functions run.
+            // A separate statement releases the lock before reclaim functions run.
             let ripe = record.garbage().take_ripe(epoch);
             let Some(mut bag) = ripe else { return };
             self.backlog.subtract(bag.size());
@@ -604,7 +613,7 @@ impl Domain {
     }
 }
 
-/// With what [`stats`](Self::stats) has, so it takes every record's lock in turn.
+/// Prints the result of [`stats`](Self::stats), so it takes every record's lock in turn.
 impl fmt::Debug for Domain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Domain").field("flavour", &self.flavour).field("stats", &self.stats()).finish_non_exhaustive()

@@ -9,10 +9,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 /// A bag sealed with epoch e is ripe when the epoch is e + 3; the parent module proves it.
 pub(super) const GRACE: u64 = 3;
 
-/// How many emptied bags a record keeps for reuse: as many as are ripening at once in the steady state.
+/// How many emptied bags a record keeps for reuse: as many as wait at the same time in the steady state.
 const SPARES: usize = 4;
 
-/// One retired object and how to get rid of it.
+/// One retired object and its reclaim function.
 pub(super) struct Retired {
     pub(super) object: *mut (),
     pub(super) context: *mut (),
@@ -25,7 +25,7 @@ unsafe impl Send for Retired {}
 /// Retired objects that no thread can reach once the epoch is `sealed + GRACE`.
 pub(super) struct Bag {
     sealed: u64,
-    /// Memory that the objects take, as far as their retirers said.
+    /// The memory of the objects, as far as their sizes are known.
     bytes: usize,
     items: Vec<Retired>,
 }
@@ -36,7 +36,7 @@ impl Bag {
     }
 }
 
-/// How much garbage: this many objects, which take this many bytes as far as their retirers said.
+/// An amount of garbage: the number of objects, and their bytes as far as their sizes are known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Size {
     pub(super) objects: usize,
@@ -44,7 +44,7 @@ pub(super) struct Size {
 }
 
 impl Size {
-    /// Whether it is as much as `limit` in either respect.
+    /// Returns whether the objects or the bytes reach those of `limit`.
     #[inline]
     pub(super) fn reaches(self, limit: Self) -> bool {
         self.objects >= limit.objects || self.bytes >= limit.bytes
@@ -58,7 +58,7 @@ impl Sum for Size {
     }
 }
 
-/// What one record's owners have retired and not yet reclaimed.
+/// The objects that a record's owners have retired and that are not yet reclaimed.
 #[derive(Default)]
 pub(super) struct Garbage {
     open: Vec<Retired>,
@@ -66,12 +66,12 @@ pub(super) struct Garbage {
     /// By rising epoch.
     sealed: VecDeque<Bag>,
     spare: Vec<Vec<Retired>>,
-    /// The epoch after the owner last sealed or looked.
+    /// The epoch after the owner's last visit.
     last_seen: u64,
 }
 
 impl Garbage {
-    /// Adds to the open bag and says how much it holds now.
+    /// Adds an object to the open bag. Returns the bag's amount.
     #[inline]
     pub(super) fn push(&mut self, item: Retired, bytes: usize) -> Size {
         self.open.push(item);
@@ -84,8 +84,8 @@ impl Garbage {
         Size { objects: self.open.len(), bytes: self.open_bytes }
     }
 
-    /// Seals the open bag and says how much it holds. `epoch` was read by the caller inside a guard, after everything in
-    /// the bag was retired.
+    /// Seals the open bag. Returns its amount. `epoch` was read by the caller inside a guard, after everything in the
+    /// bag was retired.
     pub(super) fn seal(&mut self, epoch: u64) -> Size {
         let size = self.open();
         if size.objects == 0 {
@@ -93,7 +93,8 @@ impl Garbage {
         }
         self.open_bytes = 0;
         let items = mem::replace(&mut self.open, self.spare.pop().unwrap_or_default());
-        // Two sealers may come here in the opposite order of their reads; later is safe, and keeps the order.
+        // Two threads may seal in the opposite order of their loads of the epoch. The later epoch is safe for both, and
+        // keeps the list in order.
         let sealed = self.sealed.back().map_or(epoch, |last| last.sealed.max(epoch));
         self.sealed.push_back(Bag { sealed, bytes: size.bytes, items });
         size
@@ -112,12 +113,12 @@ impl Garbage {
         }
     }
 
-    /// Remembers that the owner was here at `epoch`, and returns when it was here before.
+    /// Notes a visit of the owner at `epoch`. Returns the epoch of the previous visit.
     pub(super) fn visit(&mut self, epoch: u64) -> u64 {
         mem::replace(&mut self.last_seen, epoch)
     }
 
-    /// The epoch at the owner's last visit.
+    /// Returns the epoch of the owner's last visit.
     pub(super) fn last_visit(&self) -> u64 {
         self.last_seen
     }
@@ -128,13 +129,13 @@ impl Garbage {
         self.sealed.len()
     }
 
-    /// What is retired and not taken.
+    /// Returns the amount that is retired and not yet taken.
     pub(super) fn pending(&self) -> Size {
         self.sealed.iter().map(Bag::size).chain([self.open()]).sum()
     }
 }
 
-/// The first panic of a series of reclaim functions; the rest of the series runs all the same.
+/// The first panic of a series of reclaim functions. The rest of the series runs nevertheless.
 #[derive(Default)]
 pub(super) struct FirstPanic(Option<Box<dyn Any + Send>>);
 
@@ -160,7 +161,7 @@ impl FirstPanic {
         }
     }
 
-    /// Goes on with the first panic, if there was one.
+    /// Resumes the first panic, if a function panicked.
     pub(super) fn resume(self) {
         if let Some(payload) = self.0 {
             resume_unwind(payload);
@@ -168,7 +169,8 @@ impl FirstPanic {
     }
 }
 
-/// A payload's own drop may panic too, which must not stop the series; what that panic carries is leaked.
+/// Drops a panic's payload. The payload's own drop may panic too, which must not stop the series; the second panic's
+/// payload is leaked.
 pub(super) fn drop_quietly(payload: Box<dyn Any + Send>) {
     if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
         mem::forget(another);

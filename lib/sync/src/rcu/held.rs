@@ -1,29 +1,33 @@
-//! What was read in a critical section that pauses and goes on.
+//! Values that were read in a critical section which can pause and continue.
 //!
-//! The section lasts as long as one of those that use what was read: the *holders*. Beside them a *keeper* may keep what was
-//! read, and the record, while there is no holder, so that the section can go on cheaply. Between a holder's end and the
-//! next one an object that was read may have been reclaimed; whether it may, the epoch tells:
+//! *Holders* use a value that was read in the section, and the section lasts as long as there is a holder. In addition
+//! a *keeper* may keep the value and the record while there is no holder, so that the section can continue cheaply.
+//! While there is no holder, objects to which the value leads may be reclaimed. The epoch says whether they may have
+//! been:
 //!
-//! *A section that was published at epoch r, ended, and is published again, goes on if the epoch is still r after the barrier.*
-//! By (2) of the parent module's proof an object X that was seen in the section was sealed with an e of r-1 at least, so X is
-//! reclaimed after the epoch has become e+3, which is r+2 at least. Let A be an attempt to advance from r+1. If B_A came before
-//! the barrier of the new publication, the load of the epoch behind that barrier would see r+1 or more. So B_A comes after it,
-//! A sees the publication at r, and is refused. So the epoch does not become r+2 before this section ends: X is not reclaimed.
+//! *A section that was published at epoch r, ended, and is published again, continues if the epoch is still r after the
+//! barrier.* By (2) of the parent module's proof an object X that was seen in the section was sealed with an e of r-1
+//! at least, so X is reclaimed after the epoch has become e+3, which is r+2 at least. Let A be an attempt to advance
+//! from r+1. If B_A came before the barrier of the new publication, the load of the epoch behind this barrier would see
+//! r+1 or more. So B_A comes after the barrier, A sees the publication at r, and its advance fails. So the epoch does
+//! not become r+2 before this section ends: X is not reclaimed.
 //!
 //! # One word
-//! One atomic word counts the holders, so that a holder that comes and goes costs two atomic operations, as a clone of an
-//! `Arc` does, which it takes the place of. The record is inside the section exactly while there are holders, but for two
-//! moments, when the first comes and when the last leaves: [`BUSY`] then keeps all other threads off the word. The thread that
-//! set it, or that is the only one to have anything, is the record's owner. Orderings, each named at its place:
+//! One atomic word counts the holders, so that making and dropping a holder costs two atomic operations, as for a clone
+//! of an `Arc`, which a holder replaces. The record is inside the section exactly while there are holders, except while
+//! the first holder enters and while the last one leaves. During both, [`BUSY`] excludes all other threads from the
+//! word. The record's owner is the thread that set `BUSY`, or the only thread that has a holder or the keeper.
+//! Orderings, each named at its place:
 //!
-//! - *In.* The first holder's store of the word (Release) comes after its publication and barrier, or after its leave if it may
-//!   not go on. Later holders are made by holders, or by the keeper with an Acquire of the word: so their reads follow B_R, and
-//!   the record is theirs as the thread before has left it.
-//! - *Out.* Holders leave with Release, the last one looks with Acquire, then leaves the section (a Release, as the parent's
-//!   proof asks): all holders' reads happen before the leave. It puts [`BUSY`] away with Release, for the record's next owner.
-//! - *The end.* Whichever of the keeper and the last holder comes second frees the box. The keeper's part in the word is taken
-//!   away with Release and Acquire, so what the one did with the box happens before the other frees it. With a keeper there,
-//!   the last holder's store is its last access: the keeper may free the box from then on.
+//! - *In.* The first holder's store of the word (Release) follows its publication and barrier, or its leave if the
+//!   section cannot continue. Later holders are made by holders, or by the keeper with an Acquire of the word. So their
+//!   reads follow B_R, and they see the record as the previous owner left it.
+//! - *Out.* Holders leave with Release. The last one loads the word with Acquire and then leaves the section (a
+//!   Release, as the parent's proof requires). So all holders' reads happen before the leave. It clears [`BUSY`] with
+//!   Release, for the record's next owner.
+//! - *The end.* Of the keeper and the last holder, the one that ends second frees the box. [`KEPT`] is cleared with
+//!   Release and Acquire, so all accesses of the first happen before the second frees the box. While the keeper exists,
+//!   the last holder's store is its last access, since the keeper may free the box from then on.
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -35,25 +39,26 @@ use archipelago_platform::atomic::{AtomicUsize, Ordering::*};
 use super::owned::{OwnedGuard, Section};
 use crate::backoff::Backoff;
 
-/// The first holder comes, or the last one leaves: no other thread changes the word.
+/// The first holder is entering, or the last one is leaving: no other thread may change the word.
 const BUSY: usize = 1;
-/// There is a keeper.
+/// The keeper exists.
 const KEPT: usize = 2;
-/// There is no holder, and never will be: the section could not go on. The record has a later epoch since, which says nothing
-/// about what was read.
+/// No holder exists, and none will be made, since the section could not continue. The record has got a later epoch
+/// meanwhile, which does not protect the value.
 const OVER: usize = 4;
 /// A holder.
 const ONE: usize = 8;
 
 struct Inner<'d, T> {
-    /// Holders, and the bits above.
+    /// The number of holders, and the bits above.
     word: AtomicUsize,
     section: Section<'d>,
     what: T,
 }
 
-/// A holder of something that was read in a critical section of its own: the section lasts while there is one.
-/// [`OwnedGuard::keep`] makes the first. It is `Send` if what it holds is `Send` and `Sync`, and ends anywhere.
+/// A holder of a value that was read in a critical section of its own. The section lasts as long as a holder
+/// exists. [`OwnedGuard::keep`] makes the first. It is `Send` if the value is `Send` and `Sync`, and any
+/// thread may drop it.
 ///
 /// ```
 /// use archipelago::sync::rcu::{Domain, Held};
@@ -74,7 +79,7 @@ pub struct Held<'d, T> {
     owns: PhantomData<Inner<'d, T>>,
 }
 
-/// Keeps what was read in a critical section, and not the section. See [`Held`].
+/// Keeps a value that was read in a critical section, without the section. See [`Held`].
 pub struct Keeper<'d, T> {
     inner: NonNull<Inner<'d, T>>,
     owns: PhantomData<Inner<'d, T>>,
@@ -91,44 +96,45 @@ unsafe impl<T: Send + Sync> Send for Keeper<'_, T> {}
 unsafe impl<T: Send + Sync> Sync for Keeper<'_, T> {}
 
 impl<'d, T> Held<'d, T> {
-    /// Of a section that has been entered.
+    /// Makes the first holder of a section that has been entered.
     pub(super) fn new(section: Section<'d>, what: T) -> Self {
         let inner = Box::new(Inner { word: AtomicUsize::new(ONE), section, what });
         Self { inner: NonNull::from(Box::leak(inner)), owns: PhantomData }
     }
 
     fn inner(&self) -> &Inner<'d, T> {
-        // SAFETY: it is freed by the last holder, or later.
+        // SAFETY: the box is freed by the last holder, or later.
         unsafe { self.inner.as_ref() }
     }
 
-    /// The keeper of what this holds.
+    /// Makes the keeper of this holder's value.
     ///
     /// # Panics
-    /// If it has one already.
+    /// If the value already has a keeper.
     pub fn keeper(this: &Self) -> Keeper<'d, T> {
-        // Relaxed: whatever thread gets the keeper has it from this one.
+        // Relaxed: any thread that gets the keeper gets it from this thread.
         let before = this.inner().word.fetch_or(KEPT, Relaxed);
         assert!(before & KEPT == 0, "what is held has one keeper");
         Keeper { inner: this.inner, owns: PhantomData }
     }
 
-    /// A holder leaves.
+    /// Ends a holder.
     ///
     /// # Safety
     /// Called once for each holder, of an `inner` that is not freed.
     #[inline]
     unsafe fn let_go(inner: NonNull<Inner<'d, T>>) {
-        // SAFETY: it lives as long as this holder is counted: neither is used behind the last change of the word.
+        // SAFETY: the box lives as long as this holder is counted: word and section are not used after the last change
+        // of the word.
         let (word, section) = unsafe { (&(*inner.as_ptr()).word, &(*inner.as_ptr()).section) };
         let mut seen = word.load(Acquire);
         loop {
-            // A holder keeps others from making the word busy.
+            // While a holder exists, no other thread sets `BUSY`.
             debug_assert!(seen >= ONE && seen & BUSY == 0);
             if seen == ONE {
-                // No other thread has anything. Acquire (above): what the others did happens before.
+                // No other thread has a holder or the keeper. Acquire (above): all that they did happens before.
                 section.leave();
-                // SAFETY: from a box; nothing else leads there.
+                // SAFETY: the pointer is from a box, and no other pointer to the box is used any more.
                 return drop(unsafe { Box::from_raw(inner.as_ptr()) });
             }
             let (next, is_last) = if seen == ONE | KEPT { (KEPT | BUSY, true) } else { (seen - ONE, false) };
@@ -147,16 +153,17 @@ impl<'d, T> Held<'d, T> {
 
 impl<'d, T> Keeper<'d, T> {
     fn inner(&self) -> &Inner<'d, T> {
-        // SAFETY: it is not freed while it is kept.
+        // SAFETY: the box is not freed while its keeper exists.
         unsafe { self.inner.as_ref() }
     }
 
-    /// What is kept. What it leads to may have been reclaimed, unless there is a holder.
+    /// Returns the value. Objects to which it leads may have been reclaimed, unless a holder exists.
     pub fn what(&self) -> &T {
         &self.inner().what
     }
 
-    /// A holder; `None`, then and for ever, if there was none and what was read may have been reclaimed since. Never waits for readers. O(1).
+    /// Makes a holder. Returns `None` if no holder existed and the objects may have been reclaimed since; all later
+    /// calls return `None`, too. Never waits for readers. O(1).
     #[inline]
     pub fn hold(&self) -> Option<Held<'d, T>> {
         let Inner { word, section, .. } = self.inner();
@@ -168,7 +175,8 @@ impl<'d, T> Keeper<'d, T> {
             }
             let is_first = seen == KEPT;
             let next = if is_first { KEPT | BUSY } else { seen + ONE };
-            // Acquire: the record is ours behind who had it before, or our reads follow the first holder's barrier (*In*).
+            // Acquire: either this thread becomes the record's owner after the previous one, or its reads follow the
+            // first holder's barrier (*In*).
             match word.compare_exchange_weak(seen, next, Acquire, Relaxed) {
                 Err(now) if now & BUSY == 0 => seen = now,
                 Err(_) => seen = Self::settled(word),
@@ -182,21 +190,21 @@ impl<'d, T> Keeper<'d, T> {
         }
     }
 
-    /// A guard of a new section, and what was kept; `None`, and this keeper is gone, if there are holders.
+    /// Returns a guard of a new section and the value; `None` if holders exist. In either case the keeper ends.
     pub fn into_parts(self) -> Option<(OwnedGuard<'d>, T)> {
         let inner = core::mem::ManuallyDrop::new(self).inner;
-        // SAFETY: once, for this keeper.
+        // SAFETY: called once for this keeper.
         let inner = unsafe { Self::end(inner) }?;
         let Inner { section, what, .. } = *inner;
         Some((section.into_guard(), what))
     }
 
-    /// The word when no thread is busy with it.
+    /// Waits until the word is not `BUSY`, and returns it.
     #[inline]
     fn settled(word: &AtomicUsize) -> usize {
         let backoff = Backoff::new();
         loop {
-            // Relaxed: what changes the word next acquires.
+            // Relaxed: the following change of the word is an Acquire.
             let seen = word.load(Relaxed);
             if seen & BUSY == 0 {
                 return seen;
@@ -205,18 +213,18 @@ impl<'d, T> Keeper<'d, T> {
         }
     }
 
-    /// The keeper goes: the box if there is no holder, which else frees it.
+    /// Ends the keeper. Returns the box if no holder exists; otherwise the last holder frees the box.
     ///
     /// # Safety
     /// Called once for the keeper.
     unsafe fn end(inner: NonNull<Inner<'d, T>>) -> Option<Box<Inner<'d, T>>> {
-        // SAFETY: kept until the word says otherwise.
+        // SAFETY: the box is not freed while `KEPT` is set.
         let word = unsafe { &(*inner.as_ptr()).word };
         loop {
             let seen = Self::settled(word);
             // Release and Acquire: *The end* in the module's text.
             if word.compare_exchange_weak(seen, seen - KEPT, AcqRel, Relaxed).is_ok() {
-                // SAFETY: from a box; nothing else leads there.
+                // SAFETY: the pointer is from a box, and no other pointer to the box is used any more.
                 return (seen & !OVER == KEPT).then(|| unsafe { Box::from_raw(inner.as_ptr()) });
             }
         }
@@ -234,10 +242,10 @@ impl<T> Deref for Held<'_, T> {
 
 impl<T> Clone for Held<'_, T> {
     fn clone(&self) -> Self {
-        // Relaxed: whatever thread gets the clone has it from this one, which is inside.
+        // Relaxed: any thread that gets the clone gets it from this thread, which is inside the section.
         let before = self.inner().word.fetch_add(ONE, Relaxed);
         if before > isize::MAX as usize {
-            // As an `Arc` does: so many can only have been forgotten.
+            // As in `Arc`: so many holders exist only if most of them were forgotten.
             std::process::abort();
         }
         Self { inner: self.inner, owns: PhantomData }
@@ -247,14 +255,14 @@ impl<T> Clone for Held<'_, T> {
 impl<T> Drop for Held<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: once, for this holder.
+        // SAFETY: called once for this holder.
         unsafe { Self::let_go(self.inner) }
     }
 }
 
 impl<T> Drop for Keeper<'_, T> {
     fn drop(&mut self) {
-        // SAFETY: once, for this keeper. No holder is left: the section has ended.
+        // SAFETY: called once for this keeper. No holder is left: the section has ended.
         drop(unsafe { Self::end(self.inner) });
     }
 }

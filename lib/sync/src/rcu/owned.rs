@@ -1,12 +1,12 @@
 //! A critical section that belongs to no thread.
 //!
-//! An ordinary [`Guard`](super::Guard) writes the record of its thread's slot, so it must end where it began. This one has
-//! a record to itself, by claim: one thread at a time has the value, so one thread at a time writes the record, and handing
-//! the value over orders their writes. The parent module's proof speaks of a reader R that publishes and then reads. A thread
-//! that reads elsewhere has been given the guard, or a reference to it, after the publication and its barrier: those
-//! reads follow B_R in the happens-before order just as R's own do.
+//! An ordinary [`Guard`](super::Guard) writes the record of its thread's slot, so it must end in the thread in which it
+//! began. An owned guard has claimed a record of its own. One thread at a time has the guard, so one thread at a time
+//! writes the record, and sending the guard orders their writes. The parent module's proof has a reader R that
+//! publishes and then reads. Another thread that reads has received the guard, or a reference to it, after the
+//! publication and its barrier, so its reads follow B_R in the happens-before order as R's own reads do.
 //!
-//! A section that pauses and goes on, and what was read in it, is a [`Held`](super::Held).
+//! A [`Held`](super::Held) is a value that was read in a section which can pause and continue.
 
 use super::domain::Domain;
 use super::held::Held;
@@ -23,7 +23,7 @@ use super::records::Claim;
 /// assert_eq!(domain.stats().active_readers, 0);
 /// ```
 pub struct OwnedGuard<'d> {
-    /// Inside.
+    /// A section that has been entered.
     section: Section<'d>,
 }
 
@@ -32,7 +32,7 @@ impl<'d> OwnedGuard<'d> {
         Section { domain, claim: domain.records().claim(true) }.into_guard()
     }
 
-    /// Ends this critical section and begins another: what was read before must not be used any more.
+    /// Ends this critical section and begins another. References that were read before must not be used any more.
     ///
     /// ```
     /// use archipelago::sync::rcu::Domain;
@@ -49,17 +49,17 @@ impl<'d> OwnedGuard<'d> {
         self.section.enter();
     }
 
-    /// Puts what was read in this section beside it, with one holder. See [`Held`].
+    /// Moves the section, and a value that was read in it, into a first holder. See [`Held`].
     pub fn keep<T>(self, what: T) -> Held<'d, T> {
         let guard = core::mem::ManuallyDrop::new(self);
-        // SAFETY: read once: the guard is neither used nor dropped any more.
+        // SAFETY: moved once, since the guard is neither used nor dropped any more.
         Held::new(unsafe { core::ptr::read(&raw const guard.section) }, what)
     }
 }
 
 impl Drop for OwnedGuard<'_> {
     fn drop(&mut self) {
-        // The claim is given back after this.
+        // Dropping the field returns the claim after this.
         self.section.leave();
     }
 }
@@ -71,7 +71,7 @@ pub(super) struct Section<'d> {
 }
 
 impl<'d> Section<'d> {
-    /// A guard of a new section, where there is none.
+    /// Begins a new section, and returns its guard. The section is not entered before.
     pub(super) fn into_guard(self) -> OwnedGuard<'d> {
         self.enter();
         OwnedGuard { section: self }
@@ -87,8 +87,8 @@ impl<'d> Section<'d> {
         self.claim.record().leave();
     }
 
-    /// Enters again and returns true, unless what was read before may have been reclaimed. For the argument in `held` the epoch is
-    /// loaded once more, behind the barrier of the new publication.
+    /// Enters again and returns true, unless objects that were read before may have been reclaimed. The argument in
+    /// `held` requires another load of the epoch, behind the barrier of the new publication.
     #[inline]
     pub(super) fn go_on(&self) -> bool {
         let record = self.claim.record();

@@ -1,22 +1,22 @@
-//! The `qsbr` flavour of reading: inside a critical section at all times, except where the thread says otherwise.
+//! The `qsbr` flavour of reading: always inside a critical section, except at points that the thread announces.
 //!
 //! Quiescent-state-based reclamation as liburcu's `qsbr`, on the same domains and beside ordinary guards: a quiescent
-//! reader is one long guard that is renewed by hand. A renewal when the epoch has not moved is one load, since no
-//! thread waits for it; otherwise it is one store of the new epoch r (Release: an advance that sees it sees that the
-//! reads before have ended). That needs no barrier. Until the store is seen, the reader looks active at an older epoch,
-//! and no advance succeeds from one, since the epoch was r already when the reader loaded it. So where the parent
-//! module's proof says that an advance from e+2 has seen the publication of r <= e+1 or something newer, here it has,
-//! or was refused.
+//! reader is one long guard that the thread renews explicitly. If the epoch has not changed, a renewal is one load,
+//! since no thread waits for it. Otherwise it is one store of the new epoch r (Release: an advance that sees the store
+//! also sees that the earlier reads have ended). The store needs no barrier. Until other threads see it, the reader
+//! appears active at an older epoch. No advance from an older epoch can succeed any more, since the epoch was already r
+//! when the reader loaded it. So where the parent module's proof says that an advance from e+2 has seen the publication
+//! of r <= e+1 or something newer, either this holds here too, or the advance failed.
 //!
-//! The borrow checker sees to it that no reference survives a quiescent state: they borrow the reader, and
-//! [`quiescent`](QuiescentReader::quiescent) wants it whole.
+//! The borrow checker ensures that no reference survives a quiescent state: references borrow the reader,
+//! and [`quiescent`](QuiescentReader::quiescent) borrows it exclusively.
 
 use super::domain::Domain;
 use super::reader::Guard;
 use super::record::Entry;
 use super::records::Claim;
 
-/// A reader that is always inside a guard and says when it holds no reference. See [`Domain::quiescent_reader`].
+/// A reader that is always inside a guard, and announces when it holds no reference. See [`Domain::quiescent_reader`].
 ///
 /// ```
 /// use archipelago::sync::rcu::Domain;
@@ -31,22 +31,22 @@ use super::records::Claim;
 /// ```
 pub struct QuiescentReader<'d> {
     guard: Guard<'d>,
-    /// The epoch that the guard published, or an older one.
+    /// The entry that the guard published, or an older one.
     published: Entry,
-    /// Given back after the guard has ended (field order). The record is the reader's alone: a guard of the thread's
-    /// other record must not stop it from renewing, nor be cut short by it.
+    /// Returned after the guard has ended (by the order of fields). Only this reader uses the record: a guard of the
+    /// thread's other record must neither prevent a renewal nor be ended by it.
     _claim: Claim<'d>,
 }
 
 impl<'d> QuiescentReader<'d> {
     pub(super) fn new(domain: &'d Domain) -> Self {
         let claim = domain.records().claim(false);
-        // An older epoch than the guard's own costs one needless renewal at most.
+        // If this epoch is older than the guard's own, it costs at most one unnecessary renewal.
         let published = domain.entry();
         Self { guard: Guard::begin(domain, claim.record()), published, _claim: claim }
     }
 
-    /// The guard this thread is in: it protects until the next quiescent state. No cost at all.
+    /// Returns the guard that this thread is in. It protects reads until the next quiescent state, and costs nothing.
     ///
     /// ```
     /// use archipelago::sync::rcu::Domain;
@@ -60,8 +60,8 @@ impl<'d> QuiescentReader<'d> {
         &self.guard
     }
 
-    /// Says that this thread holds no reference into the structure. To be called often (between operations): as long as
-    /// a quiescent reader is silent, nothing is reclaimed in the domain.
+    /// Announces that this thread holds no reference into the structure. Call it often (between operations): until the
+    /// next call nothing is reclaimed in the domain.
     ///
     /// ```
     /// use archipelago::sync::rcu::Domain;
@@ -88,7 +88,7 @@ impl<'d> QuiescentReader<'d> {
         self.guard.record().renew(self.published);
     }
 
-    /// Runs `work` outside any guard: for waiting, sleeping, and [`Domain::synchronize`].
+    /// Runs `work` outside the guard, so that it may wait, sleep, or call [`Domain::synchronize`].
     ///
     /// ```
     /// use archipelago::sync::rcu::Domain;

@@ -1,4 +1,4 @@
-//! The read side: a thread's way into a domain, the critical section, and retiring from inside it.
+//! The read side: readers, guards of critical sections, and retiring inside them.
 
 use core::marker::PhantomData;
 
@@ -6,13 +6,14 @@ use super::domain::Domain;
 use super::garbage::Retired;
 use super::record::Record;
 
-/// A thread's way into a [`Domain`], which knows the record of the thread's slot: [`enter`](Self::enter) costs a store.
+/// A thread's access to a [`Domain`]. It has a reference to the record of the thread's slot, so that
+/// [`enter`](Self::enter) costs a store.
 ///
-/// It keeps nothing from being reclaimed, owns nothing, and may be forgotten; its guards may outlive it, and it may stay
-/// in scope after its domain.
+/// A reader does not delay reclamation, owns nothing, and may be forgotten. Its guards may outlive it, and it may stay
+/// in scope longer than its domain.
 pub struct Reader<'d> {
     domain: &'d Domain,
-    /// Of the slot that the thread had when this was made, or of one that it had before.
+    /// The record of the slot that the thread had when this reader was made, or of an earlier slot.
     record: &'d Record,
     /// The record belongs to this thread.
     not_send: PhantomData<*mut ()>,
@@ -24,11 +25,12 @@ impl<'d> Reader<'d> {
         Self { domain, record: domain.records().recent(), not_send: PhantomData }
     }
 
-    /// Begins a critical section: nothing retired from now on is reclaimed while the guard lives. Guards nest; inner
-    /// ones are as good as the outermost. Never waits. About a nanosecond with its end ([`Flavour::Membarrier`]).
+    /// Begins a critical section: no object that is retired from now on is reclaimed while the guard lives. Guards
+    /// nest; inner ones protect as the outermost does. Never waits. About a nanosecond with its end
+    /// ([`Flavour::Membarrier`]).
     ///
-    /// All guards of one thread in one domain are one critical section for as long as any of them lives: guards that
-    /// overlap for ever hold up reclamation for ever.
+    /// All guards of one thread in one domain form one critical section, which lasts as long as any of them lives.
+    /// So if a thread's guards always overlap, nothing is ever reclaimed.
     ///
     /// [`Flavour::Membarrier`]: super::Flavour::Membarrier
     ///
@@ -47,8 +49,9 @@ impl<'d> Reader<'d> {
         if self.is_mine() { Guard::begin(self.domain, self.record) } else { Self::enter_late(self.domain) }
     }
 
-    /// Whether the calling thread still has the slot that it had when it made this reader. It has not in code that runs
-    /// so late in the thread's end that the slot was given back; state of that slot may be another thread's then.
+    /// Returns whether the calling thread still has the slot that it had when it made this reader. Code that runs very
+    /// late in a thread's end may find that the thread has returned its slot; then another thread may own the slot's
+    /// state.
     ///
     /// ```
     /// use archipelago::sync::rcu::Domain;
@@ -72,22 +75,24 @@ impl<'d> Reader<'d> {
         self.record
     }
 
-    /// In the model world all threads run.
+    /// Under loom all threads run.
     #[cfg(loom)]
     pub fn give_way(&self) {}
 
-    /// Not a method: a reader whose address is taken would have to lie in memory.
+    /// Not a method, since the address of a reader that is in registers would have to be taken.
     #[cold]
     fn enter_late(domain: &'d Domain) -> Guard<'d> {
         domain.pin()
     }
 }
 
-/// A critical section of one thread on one [`Domain`]: what was reachable since it began is not reclaimed before it ends.
+/// A critical section of one thread on one [`Domain`]: objects that were reachable since it began are not reclaimed
+/// before it ends.
 ///
-/// A forgotten guard (`mem::forget`) holds up the domain's reclamation for good, visibly in [`Stats`](super::Stats), and does
-/// no other harm. So does one that is dropped after its thread gave its slot back. On Unix no destructor of a thread-local
-/// runs that late; elsewhere that of a thread-local may which was first used before the thread first used a domain.
+/// A forgotten guard (`mem::forget`) stops the domain's reclamation forever, which [`Stats`](super::Stats) show, and
+/// does no other harm. The same holds for a guard that is dropped after its thread has returned its slot. On Unix no
+/// destructor of a thread-local runs that late. On other systems the destructor of a thread-local may, if the thread
+/// first used it before it first used a domain.
 pub struct Guard<'d> {
     domain: &'d Domain,
     record: &'d Record,
@@ -96,7 +101,7 @@ pub struct Guard<'d> {
 }
 
 impl<'d> Guard<'d> {
-    /// Enters by `record`, which is this thread's.
+    /// Enters by `record`, which this thread owns.
     #[inline]
     pub(super) fn begin(domain: &'d Domain, record: &'d Record) -> Self {
         archipelago_platform::htm::refuse_in_regions("entering an RCU section");
@@ -104,7 +109,7 @@ impl<'d> Guard<'d> {
         Self { domain, record, not_send: PhantomData }
     }
 
-    /// The domain this guard is on.
+    /// Returns the guard's domain.
     ///
     /// ```
     /// use archipelago::sync::rcu::Domain;
@@ -122,9 +127,9 @@ impl<'d> Guard<'d> {
         self.record
     }
 
-    /// Runs `work`; until it returns, retiring in this thread runs no reclaim functions of this domain: what is retired
-    /// waits for a turn after that. For code that retires while it holds locks which a reclaim function (the destructor of
-    /// a user's value, perhaps) might ask for, or which its panic would poison.
+    /// Runs `work`. Until it returns, retiring in this thread runs no reclaim functions of this domain; retired objects
+    /// wait until later. This is for code that retires while it holds locks which a reclaim function (perhaps the
+    /// destructor of a user's value) might take, or which its panic would poison.
     ///
     /// ```
     /// use archipelago::sync::rcu::Domain;
@@ -141,17 +146,17 @@ impl<'d> Guard<'d> {
         if !self.record.is_mine() {
             return self.domain.pin().hold_back(work);
         }
-        // `None` if reclamation is held back, or running, already.
+        // `None` if reclamation is already held back or running.
         let _reclaiming = self.record.begin_reclaiming();
         work()
     }
 
-    /// Hands `object` over: `reclaim(object, context)` runs once, in any thread, after every guard that may have seen
-    /// the object has ended; at the latest when the domain is dropped. Allocates only as bags grow, which ends soon.
-    /// Every time a bag fills up, ripe objects of this thread are reclaimed here, with no lock held.
+    /// Retires `object`: `reclaim(object, context)` runs once, in any thread, after every guard that may have seen
+    /// the object has ended, at the latest when the domain is dropped. Allocates only while bags grow to their size.
+    /// Whenever a bag is full, the call reclaims ripe objects of this thread, with no lock held.
     ///
     /// # Panics
-    /// With what a reclaim function panicked with. The others of its batch have run by then; none is lost.
+    /// With the panic of a reclaim function. The other functions of its batch have run by then.
     ///
     /// # Safety
     /// - Guards entered from now on cannot reach the object through the structure: it is unlinked, and the unlink
@@ -179,8 +184,8 @@ impl<'d> Guard<'d> {
         unsafe { self.retire_sized(object, 0, context, reclaim) }
     }
 
-    /// As [`retire`](Self::retire), for an object that takes `bytes` of memory: they count in
-    /// [`Stats::pending_bytes`](super::Stats::pending_bytes), and a bag of many is full earlier.
+    /// As [`retire`](Self::retire), for an object that takes `bytes` of memory: the bytes count in
+    /// [`Stats::pending_bytes`](super::Stats::pending_bytes), and large objects fill a bag earlier.
     ///
     /// # Panics
     /// As [`retire`](Self::retire).
@@ -210,7 +215,7 @@ impl<'d> Guard<'d> {
         reclaim: unsafe fn(*mut (), *mut ()),
     ) {
         if !self.record.is_mine() {
-            // SAFETY: the same promise. (Late in the thread's end: another record, in a guard of its own.)
+            // SAFETY: the same promise. (Late in the thread's end, `pin` uses another record.)
             return unsafe { self.domain.pin().retire_sized(object, bytes, context, reclaim) };
         }
         let held = self.record.garbage().push(Retired { object, context, reclaim }, bytes);
@@ -222,8 +227,8 @@ impl<'d> Guard<'d> {
         }
     }
 
-    /// Retires a box: it is dropped once every guard that may have seen it has ended. See [`retire`](Self::retire). It
-    /// counts as `size_of::<T>()` bytes.
+    /// Retires a box, which is dropped after every guard that may have seen it has ended. See
+    /// [`retire`](Self::retire). It counts as `size_of::<T>()` bytes.
     ///
     /// # Panics
     /// As [`retire`](Self::retire).
@@ -249,7 +254,7 @@ impl<'d> Guard<'d> {
         unsafe { self.retire_box_sized(object, size_of::<T>()) }
     }
 
-    /// As [`retire_box`](Self::retire_box), for one that takes `bytes` of memory with what it owns.
+    /// As [`retire_box`](Self::retire_box), for a box that takes `bytes` of memory, including the memory that it owns.
     ///
     /// # Panics
     /// As [`retire`](Self::retire).
@@ -283,7 +288,7 @@ impl<'d> Guard<'d> {
 impl Drop for Guard<'_> {
     #[inline]
     fn drop(&mut self) {
-        // Without the slot the record is another thread's to write, so the guard stays counted.
+        // After the thread has returned the slot, another thread may own the record, so the guard stays counted.
         if self.record.is_mine() {
             self.record.leave();
         }

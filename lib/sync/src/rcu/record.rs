@@ -12,19 +12,20 @@ use super::garbage::Garbage;
 const NESTING_BITS: u32 = 16;
 const NESTING: u64 = (1 << NESTING_BITS) - 1;
 
-/// Set while more guards are alive than the low bits count: the others are counted beside them, [`SPILL`] at a time.
-/// With this bit set the low bits are never all zero, so they still say whether a guard is alive.
+/// Set while more guards are alive than the low bits can count: the field `spilled` counts the others, [`SPILL`] at
+/// a time. While this bit is set the low bits are never all zero, so they still say whether a guard is alive.
 const SPILLED: u64 = 1 << NESTING_BITS;
 const SPILL: u64 = 1 << (NESTING_BITS - 1);
 const EPOCH_SHIFT: u32 = NESTING_BITS + 1;
 
-/// The state that a reader publishes when it enters in some epoch: one guard. The domain keeps the present one ready.
+/// The state that a reader publishes when it enters in some epoch: one guard. The domain stores the entry of the
+/// present epoch.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Entry(u64);
 
 impl Entry {
     pub(super) const FIRST: Self = Self(1);
-    /// What one epoch adds.
+    /// The difference between the entries of successive epochs.
     const STEP: u64 = 1 << EPOCH_SHIFT;
 
     pub(super) fn from_word(word: u64) -> Self {
@@ -44,7 +45,7 @@ impl Entry {
     }
 }
 
-/// In place of a slot's index: the record is owned by claim. No thread has a slot of this index.
+/// Stands for a slot's index in a record that is owned by claim. No thread has a slot of this index.
 const CLAIMED: usize = usize::MAX - 1;
 
 /// One record. Only its owner writes `state`, `spilled` and `reclaiming`: the thread that has the slot it was made for, or
@@ -54,17 +55,17 @@ pub(super) struct Record {
     slot: usize,
     /// `epoch << EPOCH_SHIFT | spilled | nested guards`; without guards the epoch is that of the last one.
     state: AtomicU64,
-    /// Guards that `state` has no room for.
+    /// Guards for which `state` has no room.
     spilled: AtomicU64,
-    /// For records owned by claim: the [`token`] of the thread that has it or had it last.
+    /// For records owned by claim: the [`token`] of the thread that has the claim or had it last.
     owner: AtomicUsize,
-    /// For records owned by claim: the claim is an [`OwnedGuard`](super::OwnedGuard)'s.
+    /// For records owned by claim: whether an [`OwnedGuard`](super::OwnedGuard) has the claim.
     roams: AtomicBool,
-    /// The owner is running reclaim functions; more of them must wait, or they would nest without bound.
+    /// Whether the owner is running reclaim functions. Others must wait then, since they would nest without bound.
     reclaiming: AtomicBool,
-    /// The owner has filled a bag since it last gave way.
+    /// Whether the owner has filled a bag since it last yielded.
     filled: AtomicBool,
-    /// The epoch that the owner has waited for in vain.
+    /// The epoch whose advance the owner has awaited without success.
     #[cfg_attr(loom, allow(dead_code, reason = "in the model world all threads run"))]
     waited_at: AtomicU64,
     garbage: Mutex<Garbage>,
@@ -79,7 +80,7 @@ thread_local! {
     static MARK: Cell<u8> = Cell::new(0);
 }
 
-/// A number that no other living thread has: the address of a thread-local without a destructor.
+/// Returns a number that no other living thread has: the address of a thread-local without a destructor.
 fn token() -> usize {
     MARK.with(|mark| core::ptr::from_ref(mark).addr())
 }
@@ -94,12 +95,12 @@ impl Record {
         Self { slot, state, spilled, owner, roams, reclaiming, filled, waited_at, garbage }
     }
 
-    /// The record that the thread with this slot owns.
+    /// Makes a record that the thread with this slot owns.
     pub(super) fn of_slot(slot: usize) -> Self {
         Self::new(slot, 0)
     }
 
-    /// A record that the calling thread claims from the start.
+    /// Makes a record that the calling thread has claimed.
     pub(super) fn claimed() -> Self {
         Self::new(CLAIMED, token())
     }
@@ -109,45 +110,45 @@ impl Record {
         self.owner.store(token(), Ordering::Relaxed);
     }
 
-    /// Whether the calling thread may write the record: it may if the record is owned by claim (claims don't leave their
-    /// thread), or of the slot that the thread has. It may not in code that runs so late in a thread's end that the
-    /// thread has given its slot back.
+    /// Returns whether the calling thread may write the record. It may if the record is owned by claim (claims do not
+    /// leave their thread), or belongs to the thread's slot. Code that runs so late in a thread's end that the thread
+    /// has returned its slot may not.
     #[inline(always)]
     pub(super) fn is_mine(&self) -> bool {
         thread::has_slot(self.slot) || self.is_claimed()
     }
 
-    /// Away from the way of those who look things up, whose records are slots'.
+    /// Out of line, since readers of look-ups use records of slots.
     #[cold]
     fn is_claimed(&self) -> bool {
         self.slot == CLAIMED
     }
 
-    /// Whether the calling thread is inside a guard of this record.
+    /// Returns whether the calling thread is inside a guard of this record.
     pub(super) fn is_active_here(&self) -> bool {
         let by_claim = self.slot == CLAIMED;
         let mine = if by_claim { self.owner.load(Ordering::Relaxed) == token() } else { thread::has_slot(self.slot) };
         mine && self.state.load(Ordering::Relaxed) & NESTING != 0
     }
 
-    /// Whether a guard of this record is alive that the calling thread has claimed last, and that no quiescent reader
-    /// renews.
+    /// Returns whether a guard of this record is alive, the calling thread was the last to claim it, and it is not a
+    /// quiescent reader's.
     pub(super) fn is_owned_here(&self) -> bool {
         self.slot == CLAIMED && self.roams.load(Ordering::Relaxed) && self.is_active_here()
     }
 
-    /// Holder of a new claim only: whether the claim is an owned guard's, not a quiescent reader's.
+    /// Holder of a new claim only: sets whether the claim belongs to an owned guard, rather than to a quiescent reader.
     pub(super) fn set_roaming(&self, roams: bool) {
         self.roams.store(roams, Ordering::Relaxed);
     }
 
-    /// Owner only: whether a guard of this record is alive or its reclaim functions are running.
+    /// Owner only: returns whether a guard of this record is alive or its reclaim functions are running.
     pub(super) fn is_busy(&self) -> bool {
         self.state.load(Ordering::Relaxed) & NESTING != 0 || self.reclaiming.load(Ordering::Relaxed)
     }
 
-    /// Whether the owner has filled a bag since it last gave way; see [`turn`](super::turn). Relaxed, as the next ones: the
-    /// owner's, and advice.
+    /// Returns whether the owner has filled a bag since it last yielded; see [`turn`](super::turn). Relaxed, as in the
+    /// next methods: only the owner uses the values, as hints.
     #[cfg(not(loom))]
     #[inline]
     pub(super) fn has_filled_a_bag(&self) -> bool {
@@ -170,7 +171,8 @@ impl Record {
 
     /// Owner only: counts one more guard; the outermost publishes `epoch()` and then needs its barrier.
     ///
-    /// Release on every store: the thread that sees it has seen all earlier critical sections of this record leave.
+    /// Every store is a Release: a thread that sees it also sees that all earlier critical sections of this record have
+    /// ended.
     #[inline]
     pub(super) fn enter(&self, entry: impl FnOnce() -> Entry, barrier: impl FnOnce()) {
         let state = self.state.load(Ordering::Relaxed);
@@ -191,7 +193,8 @@ impl Record {
         self.state.store(state + 1, Ordering::Release);
     }
 
-    /// What to publish instead of `state`, which says that guards are spilled: if it counts none, some of those.
+    /// Returns what to publish instead of `state` while guards are spilled. If `state` counts no guard, some spilled
+    /// ones are moved back into it.
     #[cold]
     fn refill(&self, state: u64) -> u64 {
         if state & NESTING != 0 {
@@ -203,7 +206,7 @@ impl Record {
         if left == 0 { state & !SPILLED } else { state }
     }
 
-    /// Owner only, inside exactly one guard: leaves it and enters another at `entry`'s epoch.
+    /// Owner only, inside exactly one guard: leaves the guard and enters another one at the epoch of `entry`.
     pub(super) fn renew(&self, entry: Entry) {
         debug_assert_eq!(self.state.load(Ordering::Relaxed) & NESTING, 1);
         self.state.store(entry.0, Ordering::Release);
@@ -218,26 +221,27 @@ impl Record {
         self.state.store(left, Ordering::Release);
     }
 
-    /// The epoch that the owner is reading at, if it is. Acquire, see the proof in the parent module.
+    /// Returns the epoch at which the owner is reading, if it is. Acquire: see the proof in the parent module.
     pub(super) fn active_epoch(&self) -> Option<u64> {
         let state = self.state.load(Ordering::Acquire);
         (state & NESTING != 0).then_some(Entry(state).epoch())
     }
 
-    /// Owner only: the epoch that was published last, also after the guards have ended.
+    /// Owner only: returns the last published epoch, also after the guards have ended.
     pub(super) fn last_epoch(&self) -> u64 {
         Entry(self.state.load(Ordering::Relaxed)).epoch()
     }
 
-    /// The garbage of this slot. Held for a few instructions only, and never while foreign code runs.
+    /// Locks the record's garbage. The lock is held for a few instructions only, and never while foreign code runs.
     pub(super) fn garbage(&self) -> MutexGuard<'_, Garbage> {
-        // A poisoned lock would mean that a Vec's growth panicked half-way, which leaves the Vec intact.
+        // A poisoned lock would mean that the growth of a `Vec` panicked, which leaves the `Vec` intact.
         self.garbage.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Owner only: marks that reclaim functions run until the result is dropped; `None` if they were running already.
+    /// Owner only: marks that reclaim functions run until the result is dropped. Returns `None` if they were already
+    /// running.
     pub(super) fn begin_reclaiming(&self) -> Option<Reclaiming<'_>> {
-        // Relaxed: one thread at a time, see the type.
+        // Relaxed: only one thread at a time is the owner, see the type.
         if self.reclaiming.load(Ordering::Relaxed) {
             return None;
         }
@@ -246,7 +250,7 @@ impl Record {
     }
 }
 
-/// Reclaim functions of one record's owner are running.
+/// Marks that reclaim functions of a record's owner are running.
 pub(super) struct Reclaiming<'r>(&'r Record);
 
 impl Drop for Reclaiming<'_> {

@@ -1,11 +1,11 @@
-//! All records of a domain: for each thread slot one that is the slot's own, and those that quiescent readers claim.
+//! All records of a domain: one for each thread slot, and those that quiescent readers and owned guards claim.
 //!
-//! Guards use the slot's own record, and ask whether the thread still has the slot when they begin and end: one
-//! thread-local read. So a reader or a structure's session is a pair of references: it costs nothing to make, whatever
-//! number of them is alive, and nothing to forget.
+//! Guards use the record of the slot. When they begin and end they check whether the thread still has the slot, which
+//! costs one thread-local read. So a reader or a structure's session is a pair of references, which costs nothing to
+//! make or to forget, however many are alive.
 //!
-//! A claimed record is its claimer's alone. Claims cost constant time: given-back records lie in a list. Records stay in
-//! the chain for as long as the domain lives; it grows to the largest number of claims there ever were at a time.
+//! Only the claim's holder uses a claimed record. A claim takes constant time, since returned records are in a list.
+//! Records stay in the chain as long as the domain lives; the chain grows to the largest number of simultaneous claims.
 
 use core::iter;
 use core::ptr::{self, NonNull};
@@ -24,18 +24,18 @@ struct Node {
     older: *mut Node,
 }
 
-/// A node that no claim has.
+/// An unclaimed node.
 struct Free(NonNull<Node>);
 
 // SAFETY: a pointer to a node, which is `Sync` but for `older`, which is not written once it is shared.
 unsafe impl Send for Free {}
 
 pub(super) struct Records {
-    /// No other domain of the process has had it.
+    /// Unique among all domains that the process has ever had.
     #[cfg(not(any(loom, archipelago_sim)))]
     id: u64,
     slots: PerThread<CachePadded<Record>>,
-    /// The newest node of the chain. Goes from one node to a newer one, whose `older` is the former.
+    /// The newest node of the chain. It changes only to a newer node whose `older` is the previous value.
     claimable: AtomicPtr<Node>,
     free: Mutex<Vec<Free>>,
 }
@@ -52,8 +52,8 @@ impl Records {
         }
     }
 
-    /// What [`own`](Self::own) returned in this thread before, if that is quick to know. It may be of a slot that the
-    /// thread has given back since: [`Record::is_mine`] tells.
+    /// Returns an earlier result of [`own`](Self::own) in this thread, if it is cached. The record may belong to a
+    /// slot that the thread has returned since, which [`Record::is_mine`] detects.
     #[inline(always)]
     pub(super) fn recent(&self) -> &Record {
         #[cfg(not(any(loom, archipelago_sim)))]
@@ -62,16 +62,17 @@ impl Records {
         self.own()
     }
 
-    /// The record of the calling thread's slot.
+    /// Returns the record of the calling thread's slot.
     #[inline]
     pub(super) fn own(&self) -> &Record {
         let index = thread::slot().index;
         self.slots.get_or(index, || CachePadded::new(Record::of_slot(index)))
     }
 
-    /// A record that the holder has to itself as long as it keeps the claim; for an owned guard if `roams`.
+    /// Claims a record, which only the holder uses as long as it keeps the claim. `roams` says that the claim is for an
+    /// owned guard.
     pub(super) fn claim(&self, roams: bool) -> Claim<'_> {
-        // Its own statement, so that the lock is released. It orders the last owner's critical sections before this one's.
+        // A separate statement releases the lock. The lock orders the last owner's critical sections before this one's.
         let free = self.free().pop();
         let node = free.map_or_else(|| self.push(Record::claimed()), |Free(node)| node);
         let claim = Claim { records: self, node };
@@ -85,13 +86,13 @@ impl Records {
         self.free.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// All records. One that is made meanwhile may or may not be met.
+    /// Returns all records. The iterator may miss records that are made meanwhile.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Record> {
         self.slots.iter().map(|own| &**own).chain(self.claimable())
     }
 
-    /// The records that the calling thread may be active in: its slot's, and those that can be claimed. It leaves alone the lines
-    /// that other threads write whenever they enter.
+    /// Returns the records in which the calling thread may be active: its slot's, and those that can be claimed. The
+    /// iterator does not touch cache lines that other threads write whenever they enter.
     pub(super) fn of_this_thread(&self) -> impl Iterator<Item = &Record> {
         iter::once(self.own()).chain(self.claimable())
     }
@@ -122,8 +123,8 @@ impl Records {
     }
 }
 
-/// For each thread, the records of the domains that it used last: making a session is a few instructions, which leaves the
-/// processor's window to the look-ups before and after it.
+/// For each thread, the records of the domains that it used last. So making a session takes a few instructions, and the
+/// processor can overlap the look-ups before and after it.
 #[cfg(not(any(loom, archipelago_sim)))]
 mod recent {
     use core::cell::Cell;
@@ -136,10 +137,10 @@ mod recent {
 
     const PLACES: usize = 8;
 
-    /// The id of a domain, and this thread's record in it.
+    /// The id of a domain, and this thread's record in the domain.
     type Recent = Cell<(u64, *const Record)>;
 
-    /// Ids are so far apart that their low bits are where a place lies among the places, in bytes.
+    /// Ids are multiples of an entry's size, so that an id's low bits are the byte offset of its entry in the cache.
     const STEP: u64 = size_of::<Recent>() as u64;
 
     thread_local! {
@@ -162,8 +163,8 @@ mod recent {
     #[inline(always)]
     pub(super) fn find(records: &Records) -> &Record {
         let (id, record) = RECENT.with(|recent| place(recent, records.id).get());
-        // SAFETY: a pair with this id was made below from these records, as no others have the id; they live as long as
-        // their domain.
+        // SAFETY: an entry with this id was made below from these records, since no other records have the id; records
+        // live as long as their domain.
         if id == records.id { unsafe { &*record } } else { find_anew(records) }
     }
 
@@ -179,13 +180,13 @@ impl Drop for Records {
     fn drop(&mut self) {
         let mut node = self.claimable.load(Ordering::Relaxed);
         while !node.is_null() {
-            // SAFETY: from a box, in the chain once; claims borrow the records, so there are none.
+            // SAFETY: the node is from a box, and once in the chain; claims borrow the records, so none exists.
             node = unsafe { Box::from_raw(node) }.older;
         }
     }
 }
 
-/// A record of one thread, until this is dropped. Its guards end before.
+/// A claimed record, until this value is dropped. Its guards end before.
 pub(super) struct Claim<'d> {
     records: &'d Records,
     node: NonNull<Node>,
@@ -199,16 +200,16 @@ impl<'d> Claim<'d> {
 }
 
 impl Claim<'_> {
-    /// Notes that the calling thread has the claim now.
+    /// Notes that the calling thread now has the claim.
     pub(super) fn touch(&self) {
         self.record().change_owner();
     }
 }
 
-// SAFETY: a claimed record has one owner at a time, and the thread that has the claim is the owner. Its fields are
-// atomics, and what hands the claim to another thread orders that thread's writes after the former's.
+// SAFETY: a claimed record has one owner at a time, and the thread that has the claim is the owner. The record's
+// fields are atomics, and sending the claim to another thread orders the receiver's writes after the sender's.
 unsafe impl Send for Claim<'_> {}
-// SAFETY: a shared claim gives nothing but a shared record, which is `Sync`.
+// SAFETY: a shared claim gives only a shared record, which is `Sync`.
 unsafe impl Sync for Claim<'_> {}
 
 impl Drop for Claim<'_> {

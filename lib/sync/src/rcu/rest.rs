@@ -1,29 +1,32 @@
-//! What a domain holds when its structure comes to rest, and the thread that sees to it.
+//! Garbage of idle structures, and the process's thread that reclaims it.
 //!
-//! Retiring drives the epoch, so the memory of the last things retired would wait for the next ones: for ever, in a
-//! structure that nothing is done with any more, and with it a destructor, and all that the object owns (the last
-//! reference to the structure itself, perhaps, which no other thread can know of). A structure that has no thread of its
-//! own for this asks for it ([`Domain::tended_by`]). The process then has one thread for all of them. It is started by the
-//! first garbage, and sleeps while all the domains that it knows are clean.
+//! Retiring advances the epoch, so the last retired objects wait for later ones. In an idle structure they would wait
+//! forever, and so would their destructors and all that the objects own (perhaps the last reference to the structure
+//! itself, of which no other thread can know). A structure that has no thread of its own to reclaim them registers with
+//! [`Domain::tended_by`]. The process has one thread for all registered domains. The first garbage starts this thread,
+//! and it sleeps while all domains that it knows have no garbage.
 //!
-//! **Looks are few.** [`Rest::word`] is [`NEW`] nearly always while the structure is in use: a thread that retires the first
-//! object of a bag reads that and does no more. Each look makes it [`WATCHED`], and frees what can be freed. If it is `NEW`
-//! again by the next look, the structure is in use. If not, and nothing is left, it is made [`UNWATCHED`] and forgotten
-//! until a thread that retires something says so. What readers hold is looked at [`LOOKS`] times, each time twice as far
-//! away, up to [`LONGEST`].
+//! **Looks are few.** [`Rest::word`] is nearly always [`NEW`] while the structure is in use: a thread that retires the
+//! first object of a bag only loads the word. A *look* is a visit of the process's thread to a domain: it sets the word
+//! to [`WATCHED`], and frees what can be freed. If the word is `NEW` again at the next look, the structure is in use.
+//! If not, and no garbage is left, the word becomes [`UNWATCHED`], and the thread forgets the domain until a thread
+//! that retires an object wakes it. If readers keep garbage, at most [`LOOKS`] looks follow, each after twice the time,
+//! up to [`LONGEST`].
 //!
-//! No garbage is overlooked. A look makes the word `WATCHED`, then locks and seals every bag. Take the first object of a
-//! bag, and what was put beside it. If the look's lock comes after an object was put in, the look has it. If not, the bag was
-//! sealed in between or is a new one, whose first object came after the look's lock as well: its thread, which reads the word
-//! after that, finds `WATCHED` or later. So it makes that `NEW`, which the next look sees, or rouses the thread.
+//! No garbage is overlooked. A look makes the word `WATCHED`, then locks and seals every bag. If an object was added
+//! before the look locked its bag, the look finds it. If not, the bag's first object was also added after the look's
+//! lock, since the look seals all bags. The thread that added the first object loads the word afterwards, so it finds
+//! `WATCHED` or a later state. It sets the word to `NEW`, which the next look sees, or wakes the thread.
 //!
-//! **The end.** The thread has the structure's owner only while it looks, under a lock; who drops the owner ends that
-//! ([`Domain::stop_tending`]), and waits for a look under way, unless it is this thread itself that drops it (an object that
-//! owned the structure was reclaimed): then the look goes on, and the domain goes with it.
+//! **The end.** The thread has a reference to the structure's owner only during a look, under a lock. Before the owner
+//! is dropped, [`Domain::stop_tending`] ends the looks and waits for one that is running. If the process's thread
+//! itself drops the owner (since it reclaimed an object that owned the structure), it does not wait: the look
+//! continues, and the domain is dropped at its end.
 //!
-//! **After `fork`** the child has no such thread. It starts one of its own when it needs it, for domains that were clean
-//! at that moment; and it waits for no look of its parent's. No fork falls into a look ([`outside_forks`]): a bag's lock that the
-//! thread held would be held in the child for ever, and the objects that it had taken out of a bag would be lost there.
+//! **After `fork`** the child has no such thread. The child starts a thread of its own when it needs one, for domains
+//! that had no garbage at the fork, and does not wait for looks of its parent. No fork happens during a look
+//! ([`outside_forks`]): otherwise a bag's lock that the thread held would be held in the child forever, and objects
+//! that it had taken from a bag would be lost there.
 
 use archipelago_platform::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, Ordering};
 use archipelago_platform::fork::outside_forks;
@@ -38,25 +41,26 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use super::domain::Domain;
 use super::garbage::drop_quietly;
 
-/// When the first look comes after the first garbage,
+/// The time from the first garbage to the first look,
 const FIRST: Duration = Duration::from_millis(1);
 
-/// how far apart looks are at most,
+/// the longest time between two looks,
 const LONGEST: Duration = Duration::from_millis(1024);
 
-/// and how many of them leave garbage although nothing is retired, at most: all in all some seconds.
+/// and the largest number of successive looks that leave garbage although nothing is retired; in all these take some
+/// seconds.
 const LOOKS: u32 = 14;
 
-/// There is garbage that came after the last look, and a look to come; or there are none any more.
+/// Objects were retired after the last look, and another look will follow; or looks have ended forever.
 const NEW: u8 = 0;
-/// There has been none since the last look, and there is a look to come.
+/// No object was retired into an empty bag since the last look, and another look will follow.
 const WATCHED: u8 = 1;
-/// There is no look to come.
+/// No look will follow.
 const UNWATCHED: u8 = 2;
 
-/// What keeps a [`Domain`] where it is: the structure that the domain is of, or whatever it lies in.
+/// The structure, or other object, that contains a [`Domain`] and does not move it.
 pub trait Owner: Send + Sync + 'static {
-    /// The domain.
+    /// Returns the domain.
     fn domain(&self) -> &Domain;
 }
 
@@ -66,14 +70,14 @@ impl Owner for Domain {
     }
 }
 
-/// A domain that the thread looks after.
+/// A domain that is registered with the thread.
 pub(super) struct Rest {
     owner: Weak<dyn Owner>,
     word: AtomicU8,
     is_over: AtomicBool,
     /// Held while the thread looks.
     looking: Mutex<()>,
-    /// The process whose thread has been told.
+    /// The process whose thread knows the domain.
     process: AtomicU32,
 }
 
@@ -88,10 +92,10 @@ impl Rest {
         })
     }
 
-    /// Something was retired, just now, into an empty bag.
+    /// Notes that an object has just been retired into an empty bag.
     #[inline]
     pub(super) fn note(self: &Arc<Self>) {
-        // Relaxed: the bag's lock orders it, see the module's text.
+        // Relaxed: the bag's lock orders the load, see the module's text.
         if self.word.load(Ordering::Relaxed) != NEW {
             self.tell();
         }
@@ -109,13 +113,13 @@ impl Rest {
         }
     }
 
-    /// No look begins from now on.
+    /// Prevents all further looks.
     pub(super) fn end(&self) {
         self.is_over.store(true, Ordering::Relaxed);
         self.word.store(NEW, Ordering::Relaxed);
     }
 
-    /// Waits for a look under way, unless that is what called.
+    /// Waits for a running look to end, unless the caller is that look.
     pub(super) fn wait(&self) {
         let process = self.process.load(Ordering::Relaxed);
         if process != 0 && process == std::process::id() && !Tender::is_this_thread() {
@@ -127,11 +131,14 @@ impl Rest {
         self.is_over.load(Ordering::Relaxed)
     }
 
-    /// Frees what can be freed; whether it was used since the last look, or has something left, or `None` if it ends here.
+    /// Frees what can be freed. Returns how many successive looks have left garbage although nothing was retired, or
+    /// `None` if no look is to follow.
     fn look(&self, in_vain: u32) -> Option<u32> {
-        // The owner goes before the lock is let go of: who has waited for that has it to itself.
+        // The reference to the owner is dropped before the lock is released, so a thread that has waited for the lock
+        // has the owner to itself.
         let _looking = lock(&self.looking);
-        // Ended before the lock was taken, by a thread that waits for the lock or has waited: or not ended.
+        // If the domain was ended before the lock was taken, the thread that ended it waits for the lock or has waited
+        // for it.
         let owner = if self.is_over() { None } else { self.owner.upgrade() }?;
         let is_used = self.word.swap(WATCHED, Ordering::Relaxed) == NEW;
         reclaim(owner.domain());
@@ -139,16 +146,16 @@ impl Rest {
             return Some(0);
         }
         let is_last = in_vain + 1 >= LOOKS || owner.domain().stats().pending == 0;
-        // If there has been something new meanwhile, the next look will see it.
+        // If an object was retired meanwhile, the next look will see it.
         let unwatch = || self.word.compare_exchange(WATCHED, UNWATCHED, Ordering::Relaxed, Ordering::Relaxed).is_ok();
         if is_last && unwatch() { None } else { Some(in_vain + 1) }
     }
 }
 
-/// Also what the reclaim functions have retired, if that has an end.
+/// Repeats, a bounded number of times, to reclaim also what reclaim functions have retired.
 fn reclaim(domain: &Domain) {
     for _ in 0..4 {
-        // The panic hook has reported it; the thread is all users'.
+        // The panic hook has reported the panic. The thread serves all structures, so it continues.
         if let Err(payload) = catch_unwind(AssertUnwindSafe(|| domain.collect())) {
             drop_quietly(payload);
         }
@@ -158,7 +165,7 @@ fn reclaim(domain: &Domain) {
     }
 }
 
-/// The thread, as others see it.
+/// The interface of the thread for other threads.
 struct Tender {
     process: u32,
     told: Mutex<Vec<Arc<Rest>>>,
@@ -169,7 +176,7 @@ struct Tender {
 static TENDER: AtomicPtr<Tender> = AtomicPtr::new(ptr::null_mut());
 
 impl Tender {
-    /// The latest, of whatever process.
+    /// Returns the latest one, which may belong to a parent process.
     fn latest() -> Option<&'static Self> {
         // SAFETY: null, or leaked. Acquire: pairs with the Release in `start`.
         unsafe { TENDER.load(Ordering::Acquire).as_ref() }
@@ -179,7 +186,7 @@ impl Tender {
         Self::latest().is_some_and(|tender| tender.thread.get() == Some(&thread::current().id()))
     }
 
-    /// `None` if the operating system refuses a thread.
+    /// Returns this process's thread, or `None` if the operating system refuses to start one.
     fn of_this_process() -> Option<&'static Self> {
         let latest = Self::latest();
         latest.filter(|tender| tender.process == std::process::id()).or_else(|| Self::start(latest))
@@ -189,7 +196,7 @@ impl Tender {
     fn start(latest: Option<&'static Self>) -> Option<&'static Self> {
         let (told, thread) = (Mutex::new(Vec::new()), OnceLock::new());
         let tender = Box::new(Self { process: std::process::id(), told, bell: Condvar::new(), thread });
-        // Leaked, once in a process: the thread has no end, and nor have its parent's words in a child.
+        // Leaked, once in a process: the thread never ends, and in a child process the parent's state is never used up.
         let (tender, old) =
             (Box::into_raw(tender), latest.map_or(ptr::null_mut(), |old| ptr::from_ref(old).cast_mut()));
         if TENDER.compare_exchange(old, tender, Ordering::AcqRel, Ordering::Acquire).is_err() {
@@ -201,7 +208,7 @@ impl Tender {
         let tender = unsafe { &*tender };
         let thread = thread::Builder::new().name("archipelago-rcu".to_owned()).spawn(|| tender.live());
         if thread.is_err() {
-            // Domains that have told it stay `NEW`, which is as without it; the next one tries again.
+            // Domains that are registered stay `NEW`, as without the thread; the next one tries to start it again.
             let _ = TENDER.compare_exchange(
                 ptr::from_ref(tender).cast_mut(),
                 ptr::null_mut(),
@@ -231,7 +238,7 @@ impl Tender {
         }
     }
 
-    /// Sleeps until there is something new, or something is due.
+    /// Sleeps until a domain is added or a look is due.
     fn wait(&self, due: Option<Instant>) -> Vec<Arc<Rest>> {
         let mut told = lock(&self.told);
         while told.is_empty() {
@@ -246,17 +253,17 @@ impl Tender {
     }
 }
 
-/// A look to come.
+/// A scheduled look.
 struct Look {
     rest: Arc<Rest>,
     delay: Duration,
-    /// How many have left garbage although nothing was retired.
+    /// How many successive looks have left garbage although nothing was retired.
     in_vain: u32,
 }
 
 impl Look {
     fn next(mut self) -> Option<Self> {
-        // The owner is foreign code, too, and its drop: one that panics is not looked at any more.
+        // The owner and its drop are foreign code, too: an owner that panics gets no further looks.
         let looked = catch_unwind(AssertUnwindSafe(|| self.rest.look(self.in_vain)));
         self.in_vain = looked.unwrap_or_else(|payload| {
             drop_quietly(payload);
@@ -267,7 +274,8 @@ impl Look {
     }
 }
 
-/// Foreign code never runs under the list's lock, and what it does under the other is no matter of that one's.
+/// Locks a mutex. A poisoned one is sound: foreign code never runs under the list's lock, and the lock `looking`
+/// protects no data.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }

@@ -1,13 +1,13 @@
-//! What threads that retire do where threads outnumber processors.
+//! Yielding by threads that retire, if threads outnumber processors.
 //!
-//! A thread that is preempted inside a critical section holds the epoch until its next turn, and all others fill bags
-//! meanwhile: megabytes each, with dozens of threads. A scheduler that ends a turn does so in a section, mostly. So a thread
-//! that has filled a bag gives its processor away of its own accord, *between* its sections: most turns end there then. And
-//! one that has many bags which do not ripen sleeps there for a while, for the thread that holds the epoch runs the
-//! sooner: 10 ms at most, once for each epoch, since the one that holds it may as well be a reader that takes its time.
+//! A thread that is preempted inside a critical section stops the epoch until it runs again, and meanwhile all other
+//! threads fill bags: megabytes each, with dozens of threads. Most preemptions hit a thread inside a section. So a
+//! thread that has filled a bag yields its processor voluntarily *between* its sections, and most time slices end
+//! there. A thread with many bags that do not ripen also sleeps there for a while, so that the preempted thread runs
+//! sooner: 10 ms at most, and once for each epoch, since the epoch may also wait for a long reader.
 //!
-//! All of that only where more threads have used the domain at a time than there are processors, and where the structure says
-//! that a thread is between its sections ([`Reader::give_way`]).
+//! This happens only if more threads than processors have used the domain at the same time, and only where the
+//! structure says that a thread is between its sections ([`Reader::give_way`]).
 
 use archipelago_platform::thread;
 use archipelago_platform::time::Duration;
@@ -18,21 +18,21 @@ use super::reader::Reader;
 use super::record::Record;
 use crate::crowd::processors;
 
-/// Bags on their way to ripeness that are no reason to wait: three or four are on their way always.
+/// The number of unripe bags that is no reason to wait: three or four bags are always unripe.
 const FEW: usize = 5;
 
-/// How long the first sleep and the longest are, and all for one epoch.
+/// The lengths of the first sleep and of the longest, and the sum of all sleeps for one epoch.
 const FIRST: Duration = Duration::from_micros(100);
 const LONGEST: Duration = Duration::from_millis(1);
 const IN_ALL: Duration = Duration::from_millis(10);
 
 impl Reader<'_> {
-    /// For structures whose operations retire, outside any guard, before such an operation: gives the processor away now and
-    /// then where threads outnumber processors, and waits a little, never for long, while much of what this thread has
-    /// retired waits for a thread that does not run. Otherwise a load and a branch.
+    /// Structures whose operations retire call it before such an operation, outside any guard. If threads outnumber
+    /// processors, the call sometimes yields the processor, and waits for a short, bounded time while much of this
+    /// thread's garbage waits for a preempted thread. Otherwise it costs a load and a branch.
     ///
     /// # Panics
-    /// With what a reclaim function panicked with.
+    /// If a reclaim function panics.
     ///
     /// ```
     /// use archipelago::sync::rcu::Domain;
@@ -78,7 +78,7 @@ impl Domain {
         }
     }
 
-    /// Outside any guard, by the owner.
+    /// Called by the owner, outside any guard.
     fn reclaim_own(&self, me: &Record) {
         let Some(_reclaiming) = me.begin_reclaiming() else { return };
         let mut panic = FirstPanic::default();

@@ -1,4 +1,4 @@
-//! Regions with their pages locked: all changes without RTM, and with it what transactions could not do.
+//! Regions with their pages locked: all changes without RTM, and with RTM those whose transactions did not commit.
 
 use core::ptr;
 
@@ -14,13 +14,14 @@ use super::{
 use crate::backoff::Backoff;
 use crate::version_lock::{Look, Version, VersionLock};
 
-/// A change under locks. It unlocks when the body is over, however it ends.
+/// A change under locks. Dropping it unlocks, also if the body fails or panics.
 ///
-/// Invariant: `undo` has the places in the scope's pages that the body has written, and no other: those stay where they are as long
-/// as the scope does, whereas a body's own words end with it, and what else it writes no other thread knows.
+/// Invariant: `undo` has exactly those places in the scope's pages that the body has written. These places outlive the
+/// change, since the scope borrows the pages. Words of the body itself may not, and no other thread knows pages outside
+/// the scope that it writes.
 struct Locked<S: Scope> {
     scope: S,
-    /// Whether each page gets a new version when it is unlocked. Otherwise it does if the body says so.
+    /// Whether each page gets a new version when it is unlocked. Otherwise it gets one only if the body asks for it.
     tells: bool,
     undo: Undo,
     done: bool,
@@ -51,7 +52,7 @@ impl<S: Scope> Changing for Locked<S> {
         if self.scope.has(ptr::from_ref(link).addr()) {
             self.undo.link(link);
         }
-        // Release: pairs with the Acquire of `Link::load`, for RCU readers, whom no lock concerns.
+        // Release: pairs with the Acquire of `Link::load`, for RCU readers, which do not use the lock.
         link.0.store(to, Ordering::Release);
     }
 
@@ -78,12 +79,13 @@ impl<S: Scope> Drop for Locked<S> {
 }
 
 impl<S: Scope> Locked<S> {
-    /// Takes back what the body has done; whether it was anything. Optimistic walks may have seen it, so it is told as a change.
+    /// Undoes the body's writes. Returns whether it had any: optimistic walks may have seen them, so they count as a
+    /// change.
     #[cold]
     fn undo(&mut self) -> bool {
         self.scope.each_held(VersionLock::keep_held);
-        // SAFETY: the places are in pages that are locked (the invariant), and that are borrowed as long as the scope is; words and
-        // links in a page stay such (`Page`).
+        // SAFETY: the places are in pages that are locked (the invariant) and borrowed as long as the scope lives;
+        // words and links in a page keep their type (`Page`).
         unsafe { self.undo.put_back() }
     }
 }
@@ -98,7 +100,8 @@ pub(super) fn update<S: Scope, T: Change>(scope: S, change: T, tells: bool) -> R
     result
 }
 
-/// Walks with each page locked while it is read, or validated if its versions tell all: see the argument in the parent module.
+/// A walk that locks each page while it reads it, or validates it if its version changes with every change: see the
+/// argument in the parent module.
 struct Holding<'g> {
     at: Option<(&'g VersionLock, Version)>,
     /// Whether the present page is locked.
@@ -110,7 +113,7 @@ struct Holding<'g> {
 
 impl<'g> Walk<'g> for Holding<'g> {
     fn enter<P: Page>(&mut self, page: &'g P) -> Result<&'g P, Again> {
-        // No link of the page that is left leads here, so it is not needed any more.
+        // No link of the left page leads to this page, so its lock is not needed any more.
         if self.holds {
             self.leave();
         }
@@ -132,13 +135,13 @@ impl<'g> Walk<'g> for Holding<'g> {
     fn pass<P: Page>(&mut self, link: &Link<P>) -> Result<Option<&'g P>, Again> {
         let to = link.load();
         self.check()?;
-        // SAFETY: the link was read from a page that is locked, or as it was at one moment, in the guard that `'g` stands for.
+        // SAFETY: the link was read from a locked page, or was validated, within the guard whose lifetime is `'g`.
         unsafe { to.as_ref() }.map(|page| self.go(page)).transpose()
     }
 
     fn stay(&mut self) -> Result<(), Again> {
         let (lock, version) = self.at.expect("a page was entered");
-        // With no lock held it waits, for those that share the page, too.
+        // Waits, with no lock held, also until no thread shares the page's lock.
         while !self.holds {
             self.holds = self.quiet.suspended(|| lock.try_lock_at(version));
             if !self.holds && self.quiet.suspended(|| lock.read_unlocked()) != Some(version) {
@@ -162,18 +165,20 @@ impl<'g> Walk<'g> for Holding<'g> {
 }
 
 impl<'g> Holding<'g> {
-    /// Locks the present page, if it must be.
+    /// Locks the present page, if the walk requires it.
     fn settle<P: Page>(&mut self) -> Result<(), Again> {
         if P::UNDER_LOCK_ONLY { Ok(()) } else { self.stay() }
     }
 
     /// Goes to a page, at a version, and leaves the present one.
     fn go<P: Page>(&mut self, page: &'g P) -> Result<&'g P, Again> {
-        // The version while the page that leads here is locked, or is as it was; its lock when that one is free again.
+        // The version is loaded while the previous page is locked or validated. This page's lock is taken after the
+        // previous page is unlocked.
         let version = match page.lock().look() {
             Look::Free(version) => version,
             _ if self.holds => {
-                // The thread that holds it may want the page that was held here: not to come back before that is over.
+                // The lock's holder may wait for the page that this walk holds, so the walk releases it and repeats
+                // only after the holder has unlocked.
                 self.leave();
                 self.quiet.suspended(|| page.lock().read_unlocked());
                 return Err(Again);
@@ -193,7 +198,7 @@ impl<'g> Holding<'g> {
         }
     }
 
-    /// Whether all that was read of the present page belongs together.
+    /// Checks that the values read from the present page are consistent.
     fn check(&self) -> Result<(), Again> {
         if self.holds || self.at.is_none_or(|(lock, version)| lock.validate(version)) { Ok(()) } else { Err(Again) }
     }
@@ -221,15 +226,16 @@ pub(super) fn traverse<'g, T: Traverse<'g>>(body: T) -> Result<T::Out, Retired> 
     }
 }
 
-/// The lock, if its page is gone.
+/// Returns the lock, if its page is retired; null otherwise.
 pub(super) fn retired(lock: &VersionLock) -> *const VersionLock {
     if lock.look() == Look::Obsolete { lock } else { ptr::null() }
 }
 
-/// After a run that could not enter a page of this lock because it is gone (or null), and one before it.
+/// Compares a failed run with the previous one. Each pointer is the lock of a retired page that the run could not
+/// enter, or null.
 ///
 /// # Errors
-/// If both met the same page: what makes a body enter another one has not changed.
+/// [`Retired`], if both runs met the same page: then the body will enter the same page again.
 pub(super) fn same_again(before: &mut *const VersionLock, met: *const VersionLock) -> Result<(), Retired> {
     let before = core::mem::replace(before, met);
     if met.is_null() || met != before { Ok(()) } else { Err(Retired) }

@@ -1,12 +1,13 @@
-//! NOrec (Dalessandro, Spear and Scott 2010): a software transactional memory of one sequence lock, whose readers validate
-//! by value. It runs the same bodies. For tests, and as a rival: every commit writes one word that all read.
+//! NOrec (Dalessandro, Spear and Scott 2010): a software transactional memory of one sequence lock, whose readers
+//! validate by value. It runs the same bodies, for tests and as a rival: every commit writes one word that all
+//! transactions read.
 //!
 //! # Invariants
 //! - `seq` is odd while a commit writes; memory changes at no other time.
-//! - What a transaction has accessed stays until its end, since it is looked at again: the callers' promise. Types don't tell,
-//!   as a body can make words and pages of its own, and access these.
-//! - All that a transaction has read was there together while `seq` was `snapshot`: a read that finds otherwise does not
-//!   return, it leaves the body by unwinding. (Bodies own nothing that would be dropped.)
+//! - Everything that a transaction has accessed stays alive until its end, since it is validated again. Callers promise
+//!   this: the types cannot, since a body can make words and pages of its own, and access these.
+//! - All values that a transaction has read were current at the same time, while `seq` was `snapshot`. A read that
+//!   would violate this does not return, but leaves the body by unwinding. (Bodies own nothing that would be dropped.)
 
 use core::cell::{Cell, RefCell};
 use core::ptr;
@@ -21,13 +22,13 @@ use crate::backoff::Backoff;
 use crate::rcu::Guard;
 use crate::version_lock::{Look, Version, VersionLock};
 
-/// Runs regions by NOrec. Pages that it is used for are used by nothing else.
+/// Runs regions by NOrec. Its pages must not be used with another back end.
 #[derive(Debug, Default)]
 pub struct Norec {
     seq: AtomicU64,
 }
 
-/// What a transaction accesses, as long as it runs.
+/// A place that a transaction accesses, while the transaction runs.
 #[derive(Clone, Copy, PartialEq)]
 enum Place {
     Word(*const AtomicU64),
@@ -45,7 +46,7 @@ impl Place {
     }
 
     /// # Safety
-    /// It still is there.
+    /// The place is still alive.
     unsafe fn load(self) -> Value {
         // SAFETY: the caller's promise. An `AtomicPtr` is laid out alike for all types of some size.
         unsafe {
@@ -58,7 +59,7 @@ impl Place {
     }
 }
 
-/// What is at a place.
+/// The content of a place.
 #[derive(Clone, Copy, PartialEq)]
 enum Value {
     Word(u64),
@@ -72,7 +73,7 @@ enum Write {
     Retire(*const VersionLock),
 }
 
-/// What leaves a body whose reads no longer belong together.
+/// The payload of the unwinding that leaves a body whose reads are inconsistent.
 struct Doomed;
 
 struct Transaction<'n> {
@@ -81,7 +82,7 @@ struct Transaction<'n> {
     reads: RefCell<Vec<(Place, Value)>>,
     writes: Vec<Write>,
     version: Option<Version>,
-    /// The locks of the pages that it may retire.
+    /// The locks of the pages that the change may retire.
     listed: Vec<*const VersionLock>,
     /// The lock of a retired page that the walk could not enter.
     retired: *const VersionLock,
@@ -104,7 +105,8 @@ impl<'n> Transaction<'n> {
         // SAFETY: a part of a page that the body has a reference to.
         let value = unsafe { place.load() };
         self.reads.borrow_mut().push((place, value));
-        // Pairs with the Release fence of a commit: who reads what it wrote sees `seq` odd, or later.
+        // Pairs with the Release fence of a commit: a thread that reads one of its writes sees `seq` odd, or a later
+        // value.
         fence(Ordering::Acquire);
         if self.norec.seq.load(Ordering::Relaxed) != self.snapshot.get() && !self.validate() {
             resume_unwind(Box::new(Doomed));
@@ -133,7 +135,7 @@ impl<'n> Transaction<'n> {
         Ok(page)
     }
 
-    /// Whether all reads still have their values; then they have them together, at the new snapshot.
+    /// Returns whether all reads still have their values; if so, they are consistent at the new snapshot.
     fn validate(&self) -> bool {
         loop {
             let seq = self.norec.even();
@@ -147,7 +149,7 @@ impl<'n> Transaction<'n> {
         }
     }
 
-    /// Whether it happened.
+    /// Commits. Returns whether it succeeded.
     fn commit(self) -> bool {
         if self.writes.is_empty() {
             return true;
@@ -169,7 +171,7 @@ impl<'n> Transaction<'n> {
 
 impl Write {
     /// # Safety
-    /// What it writes to still is there, and nothing else changes it meanwhile.
+    /// The write's place is still alive, and no other thread changes it meanwhile.
     unsafe fn happen(&self) {
         // SAFETY: the caller's promise.
         unsafe {
@@ -195,7 +197,7 @@ impl<'g> Walk<'g> for Transaction<'_> {
 
     fn follow<P: Page>(&mut self, link: &Link<P>) -> Result<Option<&'g P>, Again> {
         let to = Transaction::link(self, link);
-        // SAFETY: the link was there together with all that led to it, in the guard that `'g` stands for.
+        // SAFETY: the link was current together with all links that led to it, within the guard whose lifetime is `'g`.
         unsafe { to.as_ref() }.map(|page| self.go(page)).transpose()
     }
 
@@ -208,7 +210,7 @@ impl<'g> Walk<'g> for Transaction<'_> {
     }
 
     fn prove(&self) -> Result<(), Again> {
-        // Each read was validated with all that came before it.
+        // Each read was validated together with all earlier reads.
         Ok(())
     }
 }
@@ -243,7 +245,7 @@ impl Changing for Transaction<'_> {
     }
 }
 
-/// Runs a transaction; `None` if it found that its reads don't belong together.
+/// Runs a transaction. Returns `None` if its reads are inconsistent.
 fn attempt<R>(transaction: impl FnOnce() -> Option<R>) -> Option<R> {
     match catch_unwind(AssertUnwindSafe(transaction)) {
         Ok(result) => result,
@@ -270,7 +272,7 @@ impl Norec {
     /// As [`Region::try_traverse`](super::Region::try_traverse).
     ///
     /// # Safety
-    /// All words, links and pages that `body` accesses were there before, and are there until this has returned.
+    /// All words, links and pages that `body` accesses exist before the call, and until it has returned.
     pub unsafe fn try_traverse<'g, T: Traverse<'g>>(&self, _guard: &'g Guard<'_>, body: T) -> Result<T::Out, Retired> {
         let (backoff, mut met) = (Backoff::new(), ptr::null());
         loop {

@@ -1,7 +1,8 @@
 //! Regions as transactions: see the argument in the parent module.
 //!
-//! Aborts because a lock was held are taken from no budget: the thread waits until it is free, so that one fallback does not
-//! draw others after it. But only so often: then it goes the other way itself.
+//! An abort because a lock was held does not count against the budget of attempts: the thread waits until the lock is
+//! free, so that one fallback does not cause others. After [`PATIENCE`] such waits the thread itself falls back to
+//! locks.
 
 use archipelago_platform::atomic::Ordering;
 use archipelago_platform::htm::{Abort, HELD, Htm, Inside, Retry, Site, quiet};
@@ -13,19 +14,19 @@ use super::{
 use crate::backoff::Backoff;
 use crate::version_lock::{Look, Version};
 
-/// Where walks are counted.
+/// The site that counts walks.
 pub static WALKS: Site = Site::new("region: walk");
-/// Where changes are counted.
+/// The site that counts changes.
 pub static CHANGES: Site = Site::new("region: change");
 
-/// The code of a body that wants to begin again.
+/// The abort code of a body that has to be repeated.
 const AGAIN: u8 = 0xfd;
-/// The code of a body that found its pages to be others than expected.
+/// The abort code of a body that found its pages different from what it expected.
 const STALE: u8 = 0xfc;
-/// The code of a walk that would enter a page that is gone.
+/// The abort code of a walk that would enter a retired page.
 const GONE: u8 = 0xfb;
 
-/// How often a region that finds locks held begins again before it locks by itself.
+/// How often a region that finds locks held is repeated before it locks its pages.
 const PATIENCE: u32 = 64;
 
 /// A walk in a transaction.
@@ -48,8 +49,8 @@ impl<'g> Walk<'g> for Walking {
 
     #[inline(always)]
     fn follow<P: Page>(&mut self, link: &Link<P>) -> Result<Option<&'g P>, Again> {
-        // SAFETY: the link is of a page whose lock was read as free in this transaction, which goes on only as long as
-        // nobody has changed either; in the guard that `'g` stands for.
+        // SAFETY: the link belongs to a page whose lock this transaction has read as free, and the transaction
+        // continues only while no thread has changed lock or link; within the guard whose lifetime is `'g`.
         let Some(page) = (unsafe { link.load().as_ref() }) else { return Ok(None) };
         // The subscription.
         let Look::Free(version) = page.lock().look() else { self.inside.abort::<HELD>() };
@@ -94,7 +95,7 @@ impl<S: Scope> Changing for Writing<S> {
 
     #[inline(always)]
     unsafe fn set_link<P>(&mut self, link: &Link<P>, to: *mut P) {
-        // Release, for the compiler: what is there was written before the transaction.
+        // Release, for the compiler: the target was written before the transaction.
         link.0.store(to, Ordering::Release);
     }
 
@@ -105,7 +106,7 @@ impl<S: Scope> Changing for Writing<S> {
 
     #[inline(always)]
     fn retire(&mut self, page: &impl Page) {
-        // These abort it: then the panics come where the body runs under locks, or the change is refused as too late.
+        // A panic aborts the transaction. Then the body runs under locks, and panics there or is refused as stale.
         assert!(scope::holds(self.0, page.lock()), "{NOT_LISTED}");
         assert!(page.lock().retire_in_transaction(), "{RETIRED_TWICE}");
     }
@@ -135,12 +136,12 @@ fn traverse_again<'g, T: Traverse<'g>>(htm: Htm, body: T, mut why: Abort) -> Res
     let (mut retry, mut waits, backoff) = (Retry::default(), 0, Backoff::new());
     loop {
         let again = match why.code() {
-            // Which page it was the other way finds out.
+            // The run under locks determines which page it was.
             Some(GONE) => {
                 WALKS.note_abort(why);
                 false
             }
-            // Which lock it was the transaction has taken with it.
+            // The aborted transaction cannot say which lock it was.
             Some(_) if waits < PATIENCE => {
                 WALKS.note_abort(why);
                 waits += 1;
@@ -159,7 +160,7 @@ fn traverse_again<'g, T: Traverse<'g>>(htm: Htm, body: T, mut why: Abort) -> Res
     }
 }
 
-/// With `tells` its pages get new versions: see [`Region::walking_by_versions`](super::Region::walking_by_versions).
+/// With `tells` the pages get new versions: see [`Region::walking_by_versions`](super::Region::walking_by_versions).
 #[inline]
 pub(super) fn update<S: Scope, T: Change>(htm: Htm, scope: S, change: T, tells: bool) -> Result<T::Out, Stale> {
     match attempt(htm, scope, change, tells) {

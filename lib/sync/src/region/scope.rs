@@ -1,10 +1,10 @@
-//! The pages that a change is about: one at a version, a part of one, or several.
+//! The scope of a change: one page at a version, a part of a page, or several pages.
 
 use super::{Page, Stale};
 use crate::backoff::Backoff;
 use crate::version_lock::{Look, Version, VersionLock};
 
-/// How trying to lock a scope ended.
+/// The result of an attempt to lock a scope.
 pub(super) enum Tried {
     Locked,
     /// Another thread holds a lock.
@@ -13,31 +13,31 @@ pub(super) enum Tried {
 
 /// Pages, by their locks.
 pub(super) trait Scope: Copy {
-    /// Runs over the locks that are held while it is locked.
+    /// Calls `each` with every lock that is held while the scope is locked.
     fn each_held(self, each: impl FnMut(&VersionLock));
 
-    /// Returns whether an address is in one of the pages that no other thread changes while it is locked.
+    /// Returns whether an address is in one of the pages that no other thread changes while the scope is locked.
     fn has(self, address: usize) -> bool;
 
-    /// Whether all locks are free, at the version asked for.
+    /// Returns whether all locks are free, at the requested version.
     fn is_free(self) -> bool;
 
     /// Waits while a lock is held.
     ///
     /// # Errors
-    /// If a page is gone or has another version.
+    /// If a page is retired or has another version.
     fn wait_free(self) -> Result<(), Stale>;
 
-    /// Locks all of them, or none. Does not wait.
+    /// Locks all pages, or none. Does not wait.
     ///
     /// # Errors
     /// As [`wait_free`](Self::wait_free).
     fn try_lock(self) -> Result<Tried, Stale>;
 
-    /// Unlocks all, with new versions or the old ones; what was retired is obsolete from then on.
+    /// Unlocks all pages, with new versions or the old ones. Retired pages are obsolete from then on.
     fn unlock(self, changed: bool);
 
-    /// In a transaction: gives what would be locked new versions.
+    /// In a transaction: gives new versions to the pages that would be locked.
     fn bump_in_transaction(self);
 }
 
@@ -88,7 +88,7 @@ impl<P: Page> Scope for At<'_, P> {
 
     #[inline(always)]
     fn is_free(self) -> bool {
-        // As a thread that locks waits for sharers, a transaction finds none.
+        // A thread that locks waits until no thread shares the lock; a transaction requires that no thread does.
         self.lock.is_at(self.version) && !self.lock.is_shared()
     }
 
@@ -112,7 +112,7 @@ impl<P: Page> Scope for At<'_, P> {
     }
 }
 
-/// A part of a page, while the page stays at a version: shared, as far as locks go.
+/// A part of a page, while the page stays at a version. The page's lock is shared.
 pub(super) struct Part<'p, Q> {
     page: &'p VersionLock,
     version: Version,
@@ -148,7 +148,7 @@ impl<Q: Page> Scope for Part<'_, Q> {
 
     #[inline(always)]
     fn is_free(self) -> bool {
-        // Sharers of the page are at other parts, or hold this one's lock.
+        // Threads that share the page's lock change other parts, or hold this part's lock.
         self.page.is_at(self.version) && self.part.read().is_some()
     }
 
@@ -165,7 +165,7 @@ impl<Q: Page> Scope for Part<'_, Q> {
         if self.part.try_lock() {
             return Ok(Tried::Locked);
         }
-        // Waiting is for those that keep no thread from the page's lock.
+        // A thread must not wait while it shares the page's lock.
         self.page.unshare();
         if self.part.look() == Look::Obsolete { Err(Stale) } else { Ok(Tried::Busy) }
     }
@@ -173,7 +173,7 @@ impl<Q: Page> Scope for Part<'_, Q> {
     #[inline]
     fn unlock(self, changed: bool) {
         unlock(self.part, changed);
-        // Release: the part's words are seen by the thread that locks the page next.
+        // Release: the thread that locks the page next sees the part's words.
         self.page.unshare();
     }
 
@@ -188,7 +188,7 @@ fn still(lock: &VersionLock, version: Version) -> Result<(), Stale> {
     if lock.read_unlocked() == Some(version) { Ok(()) } else { Err(Stale) }
 }
 
-/// What a lock that could not be had at a version says.
+/// Returns why a lock could not be taken at a version.
 fn busy(lock: &VersionLock, version: Version) -> Result<Tried, Stale> {
     match lock.look() {
         Look::Locked => Ok(Tried::Busy),
@@ -233,7 +233,7 @@ impl<P: Page> Scope for All<'_, P> {
             if !page.lock().try_lock() {
                 let held = &self.0[..taken];
                 held.iter().for_each(|page| page.lock().unlock_unchanged());
-                // The change would wait for itself for ever.
+                // The change would wait for itself forever.
                 let twice = held.iter().any(|held| core::ptr::eq(held.lock(), page.lock()));
                 assert!(!twice, "a page is listed twice in a change");
                 return if page.lock().look() == Look::Obsolete { Err(Stale) } else { Ok(Tried::Busy) };
@@ -257,10 +257,10 @@ fn unlock(lock: &VersionLock, changed: bool) {
     if changed { lock.unlock() } else { lock.unlock_unchanged() }
 }
 
-/// Locks, however long it takes.
+/// Waits for the lock, and takes it.
 ///
-/// Between two tries it only looks: a thread that comes to share adds itself before it sees that the lock is held, and enough
-/// of these would keep the holder waiting for sharers for ever.
+/// Between two tries the thread only loads the lock word. A thread that wants to share the lock first adds itself to
+/// the word and then sees that the lock is held; enough of such tries would make the holder wait for sharers forever.
 ///
 /// # Errors
 /// As [`Scope::try_lock`].

@@ -1,4 +1,4 @@
-//! What a change under locks has overwritten, to be put back if it does not come to its end.
+//! The undo log of a change under locks, for changes that fail or panic.
 
 use core::mem::MaybeUninit;
 use core::ptr;
@@ -7,10 +7,10 @@ use archipelago_platform::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use super::{Link, Word};
 
-/// Entries without an allocation: of nearly all changes.
+/// Entries without an allocation, which suffice for nearly all changes.
 const FEW: usize = 8;
 
-/// A place, and what was there.
+/// A place and its old value.
 #[derive(Clone, Copy)]
 enum Old {
     Word(*const AtomicU64, u64),
@@ -30,13 +30,13 @@ impl Undo {
         Self { len: 0, few: [MaybeUninit::uninit(); FEW], more: Vec::new() }
     }
 
-    /// Notes what a word is.
+    /// Notes a word's value.
     #[inline(always)]
     pub(super) fn word(&mut self, Word(word): &Word) {
         self.note(Old::Word(word, word.load(Ordering::Relaxed)));
     }
 
-    /// Notes where a link leads.
+    /// Notes a link's target.
     #[inline(always)]
     pub(super) fn link<P>(&mut self, Link(link): &Link<P>) {
         self.note(Old::Link(ptr::from_ref(link).cast(), link.load(Ordering::Relaxed).cast()));
@@ -53,10 +53,10 @@ impl Undo {
         }
     }
 
-    /// Puts everything back, the newest first; whether it was anything.
+    /// Restores all old values, the newest first. Returns whether the log had any.
     ///
     /// # Safety
-    /// All that was noted still is there, as a word or link, and no other thread changes it meanwhile.
+    /// All noted places still exist, as words or links, and no other thread changes them meanwhile.
     #[cold]
     pub(super) unsafe fn put_back(&mut self) -> bool {
         // SAFETY: written, up to `len`.
@@ -67,7 +67,7 @@ impl Undo {
             unsafe {
                 match old {
                     Old::Word(word, value) => (*word).store(value, Ordering::Relaxed),
-                    // Release: as the store that it takes back, for RCU readers.
+                    // Release, as the store that it undoes, for RCU readers.
                     Old::Link(link, to) => (*link).store(to, Ordering::Release),
                 }
             }

@@ -1,4 +1,4 @@
-//! Walking by optimistic lock coupling: see the argument in the parent module.
+//! Walks by optimistic lock coupling: see the argument in the parent module.
 
 use core::ptr;
 
@@ -10,7 +10,7 @@ use super::{Again, Link, Page, Retired, Traverse, Walk, Word, locked};
 use crate::backoff::Backoff;
 use crate::version_lock::{Version, VersionLock};
 
-/// Passed between reading a link and validating it.
+/// A named point between the read of a link and its validation.
 pub(crate) const FOLLOWING: &str = "region: a link was read";
 
 /// The present page's lock, and its version when it was entered.
@@ -24,16 +24,17 @@ struct Optimistic<'g> {
 impl<'g> Optimistic<'g> {
     #[inline]
     fn go<P: Page>(&mut self, page: &'g P) -> Result<&'g P, Again> {
-        // A walk that waited here would read the lock's line again and again, to which its holder is writing; and would mostly have to begin
-        // again all the same, since a page that was split has changed those that lead to it.
+        // A walk that waited here would repeatedly read the cache line of the lock, which the holder writes. After the
+        // wait it would mostly have to be repeated anyway, since a split also changes the pages that lead to the split
+        // page.
         let version = page.lock().read().ok_or(Again)?;
-        // Of the page that is left, if any: then this one was linked at its version.
+        // Validates the left page, if any, which proves that this page was linked at its version.
         self.check()?;
         self.at = Some((page.lock(), version));
         Ok(page)
     }
 
-    /// Whether all that was read since the present page was entered belongs together.
+    /// Checks that all values that were read since the present page was entered are consistent.
     #[inline]
     fn check(&self) -> Result<(), Again> {
         if self.at.is_none_or(|(lock, version)| lock.validate(version)) { Ok(()) } else { Err(Again) }
@@ -55,7 +56,7 @@ impl<'g> Walk<'g> for Optimistic<'g> {
         let to = link.load();
         point(FOLLOWING);
         self.check()?;
-        // SAFETY: the link was read from a page as it was at one moment within the guard that `'g` stands for.
+        // SAFETY: the link was validated, within the guard whose lifetime is `'g`.
         unsafe { to.as_ref() }.map(|page| self.go(page)).transpose()
     }
 
@@ -93,7 +94,7 @@ fn again<'g, T: Traverse<'g>>(body: T, mut met: *const VersionLock) -> Result<T:
 }
 
 /// # Errors
-/// The lock of the retired page that the walk could not enter, or null.
+/// Returns the lock of the retired page that the walk could not enter, or null.
 #[inline]
 fn attempt<'g, T: Traverse<'g>>(body: T) -> Result<T::Out, *const VersionLock> {
     let mut walk = Optimistic { at: None, retired: ptr::null(), _quiet: quiet() };

@@ -1,12 +1,14 @@
-//! Checkpoints: all rows of a snapshot, so that the log before it can go.
+//! Checkpoints: all rows of a snapshot, so that the log before the snapshot can be removed.
 //!
-//! Files, beside those of the journal: `tables`, the names of the tables by number; `checkpoint`, which one counts: its epoch and its
-//! numbers of parts by table; `rows-TABLE-EPOCH-PART`, the rows. All are checkpoint files of the journal: whole, or not there.
+//! Files, beside those of the journal: `tables`, the names of the tables by number; `checkpoint`, the epoch of the
+//! valid checkpoint and the number of its parts for each table; `rows-TABLE-EPOCH-PART`, the rows. All are checkpoint
+//! files of the journal, which are either complete or absent.
 //!
-//! The order: where the logs end; a snapshot, of an epoch `s` that all records before these ends have at most; the parts; `s` is made
-//! durable in the log; `checkpoint`; the log is retired up to the ends; older parts are removed. A crash between leaves the older
-//! checkpoint and its log, or the newer one and perhaps more log than it needs: recovery skips what it has, epochs up to `s`.
-//! Because `s` is durable in the log first, epochs of a later life are above `s`.
+//! The steps, in order: note the ends of the logs; open a snapshot of an epoch `s`, so that no record before these ends
+//! has an epoch above `s`; write the parts; make `s` durable in the log; write `checkpoint`; retire the log up to the
+//! ends; remove older parts. A crash between two steps leaves either the older checkpoint and its log, or the newer one
+//! and perhaps more log than it needs: recovery skips records with epochs up to `s`. Since `s` is durable in the log
+//! before `checkpoint` is written, epochs after the next opening are above `s`.
 
 use std::path::{Path, PathBuf};
 
@@ -23,15 +25,15 @@ use crate::shared::Shared;
 use crate::snapshot::Snapshot;
 use crate::tree::Home;
 
-/// Bytes of rows after which another part begins: what one thread reads at a recovery.
+/// Bytes of rows after which another part begins. One thread reads one part at a recovery.
 const PART: usize = 32 << 20;
 
-/// What a recovery begins with.
+/// The content of the file `checkpoint`, with which a recovery begins.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Latest {
-    /// 0 if there is none.
+    /// The checkpoint's epoch; 0 without a checkpoint.
     pub(crate) epoch: u64,
-    /// By table, how many parts there are.
+    /// The number of parts, by table.
     parts: Vec<u32>,
 }
 
@@ -49,7 +51,7 @@ fn part_path(directory: &Path, table: usize, epoch: u64, part: u32) -> PathBuf {
     directory.join(format!("rows-{table}-{epoch:016x}-{part}"))
 }
 
-/// The names of the tables that the directory has.
+/// Returns the names of the tables in the directory.
 pub(crate) fn read_names(disk: &dyn Disk, directory: &Path) -> Result<Vec<String>, journal::Error> {
     let mut names = Vec::new();
     read_checkpoint(disk, &directory.join("tables"), |name| names.push(String::from_utf8_lossy(name).into_owned()))?;
@@ -82,7 +84,7 @@ impl Latest {
         write_checkpoint(disk, &directory.join("checkpoint"), &record)
     }
 
-    /// Reads all parts, several at the same time.
+    /// Reads all parts, several at a time.
     pub(crate) fn load<S: Scheme>(
         &self,
         disk: &dyn Disk,
@@ -144,7 +146,7 @@ impl Latest {
 }
 
 impl<S: Scheme> Checkpoints<S> {
-    /// Writes a checkpoint; returns its rows.
+    /// Writes a checkpoint. Returns the number of its rows.
     pub(crate) fn make(&mut self, shared: &Shared<S>, log: &Log<S>) -> Result<u64, Failure> {
         let ends: Vec<Position> = (0..log.lanes).map(|lane| log.journal.end(lane)).collect();
         let snapshot = Snapshot::open(shared);
@@ -215,7 +217,7 @@ impl Parts<'_> {
     }
 }
 
-/// What a database that is opened takes for the length of parts.
+/// Returns the default length of parts.
 pub(crate) const fn usual_part() -> usize {
     PART
 }

@@ -4,7 +4,7 @@ use core::fmt;
 
 use archipelago_journal as journal;
 
-/// Why a database could not be opened, or is not durable. The text of each says what to do.
+/// Why a database could not be opened, or is not durable. The text of each failure says what to do.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Failure {
@@ -15,12 +15,13 @@ pub enum Failure {
         /// Its name.
         table: String,
     },
-    /// A row or key is not what its type reads: it was written by another type.
+    /// A row's or key's bytes cannot be read as its type: another type has written them.
     Unreadable {
         /// The table's name.
         table: String,
     },
-    /// Two rows have the same key of a unique index: the index was not there, or was another, when they were written.
+    /// Two rows have the same key of a unique index: when the rows were written, the index did not exist or had other
+    /// keys.
     Taken {
         /// The table's name.
         table: String,

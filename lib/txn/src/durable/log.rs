@@ -2,20 +2,23 @@
 //!
 //! # Why a recovered database is one that was
 //! 1. *A transaction is whole.* Its entries are one record of the journal, which has a checksum.
-//! 2. *An epoch is whole.* A commit's epoch is the clock's, loaded with all latched; the record is appended with it. Epoch `e` is
-//!    closed in the journal after [`Shared::seal`] has moved the clock beyond `e` and has waited for all commits that may have
-//!    loaded `e` or less. The journal counts an epoch when its closing marks are durable in all lanes, and with it all before.
+//! 2. *An epoch is whole.* A commit loads its epoch from the clock while all its records are latched, and appends its
+//!    log record with this epoch. Epoch `e` is closed in the journal after [`Shared::seal`] has moved the clock beyond
+//!    `e` and has waited for all commits that may have loaded `e` or less. For the journal an epoch is durable when the
+//!    marks that close this epoch and all earlier ones are durable in all lanes.
 //! 3. *Epochs respect the order of serialization.* If C1 comes before C2 (C2 has read or overwritten what C1 wrote, or overwritten
-//!    what C1 read) then `e1 <= e2`: claim 3 of `epochs.rs`. So what is recovered, all commits up to an epoch, has with each
-//!    transaction all those that come before it. A transaction that has read from another is never there without it.
-//! 4. *Within an epoch and key*, entries are ordered by serials (`codec.rs`), whichever lane they are in. From one epoch to a later one,
-//!    the later one wins: 3.
-//! 5. *Failure.* The record is appended before anything is installed. If the journal refuses it, the transaction is rolled back;
-//!    nothing that fails comes after.
+//!    what C1 read) then `e1 <= e2`: claim 3 of `epochs.rs`. A recovery restores all commits up to an epoch, so with
+//!    each transaction it restores all that precede it. A transaction that has read from another is never restored
+//!    without the other.
+//! 4. *Within an epoch and key*, entries are ordered by serials (`codec.rs`), whichever lane they are in. Between
+//!    epochs the entry of the later epoch wins, by 3.
+//! 5. *Failure.* The record is appended before anything is installed. If the journal refuses it, the transaction is
+//!    rolled back; no later step can fail.
 //!
 //! # Groups
-//! Those that wait for an epoch take turns: one seals the epoch, closes it and waits for the disk; those that committed
-//! meanwhile wait for the turn to end, and one of them takes the next for all. No thread is in between.
+//! Threads that wait for an epoch take turns. The thread that has the turn seals the epoch, closes it and waits for the
+//! disk. Threads that commit meanwhile wait for the turn's end, and one of them takes the next turn for all. No further
+//! thread takes part.
 
 use archipelago_journal::{self as journal, Journal};
 use archipelago_platform::atomic::{AtomicU64, Ordering};
@@ -35,7 +38,7 @@ pub(crate) struct Log<S: Scheme> {
     pub(crate) lanes: u32,
     acknowledge: Acknowledge,
     pub(crate) recovered: Recovered,
-    /// No commit that was logged has a later epoch.
+    /// The last epoch of a logged commit.
     appended: CachePadded<AtomicU64>,
     /// All commits up to this epoch are durable.
     durable: CachePadded<AtomicU64>,
@@ -43,17 +46,17 @@ pub(crate) struct Log<S: Scheme> {
     turn: Mutex<()>,
     pub(crate) checkpoints: Mutex<Checkpoints<S>>,
     flusher: Mutex<Option<Flusher>>,
-    /// Of tests that determine all: the next lane, whichever the thread.
+    /// In deterministic tests, the next lane, chosen independently of the thread.
     next_lane: Option<AtomicU64>,
 }
 
-/// Locks. No code of users runs under the locks of this file.
+/// Locks a mutex. No users' code runs under the locks of this file, so a poisoned one is sound.
 pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 impl<S: Scheme> Log<S> {
-    /// A log in which all epochs before `next` are closed.
+    /// Makes a log in which all epochs before `next` are closed.
     pub(crate) fn new(
         (journal, lanes): (Journal, u32),
         next: u64,
@@ -76,7 +79,8 @@ impl<S: Scheme> Log<S> {
         }
     }
 
-    /// Appends what a commit of an epoch has to say; the epoch cannot be closed meanwhile. Blocks while the queue is full.
+    /// Appends the record of a commit in `epoch`. The epoch cannot be closed during the call. Blocks while the queue is
+    /// full.
     pub(crate) fn append(&self, epoch: u64, record: &[u8]) -> Result<(), Error> {
         let thread = thread::slot().index as u64;
         let lane = self.next_lane.as_ref().map_or(thread, |next| next.fetch_add(1, Ordering::Relaxed));
@@ -86,14 +90,15 @@ impl<S: Scheme> Log<S> {
             Err(journal::Error::TooLong { .. }) => return Err(Error::TooLarge),
             Err(_) => return Err(Error::Refused),
         }
-        // Release: with the Acquire in `reach`. Most commits find their epoch there.
+        // Release: pairs with the Acquire in `reach`. Most commits find their epoch in the word already, and only load
+        // it.
         if self.appended.load(Ordering::Relaxed) < epoch {
             self.appended.fetch_max(epoch, Ordering::Release);
         }
         Ok(())
     }
 
-    /// Waits for an epoch, if transactions are to.
+    /// Waits until an epoch is durable, if the database acknowledges only durable commits.
     pub(crate) fn acknowledge(&self, shared: &Shared<S>, epoch: u64) -> Result<(), Error> {
         match self.acknowledge {
             Acknowledge::Durable => self.reach(shared, epoch).map_err(|_| Error::NotDurable),
@@ -133,21 +138,21 @@ impl<S: Scheme> Log<S> {
         self.reach(shared, u64::MAX)
     }
 
-    /// The database's handle goes.
+    /// Ends the log, when the database's handle is dropped.
     pub(crate) fn end(&self, shared: &Shared<S>) {
         drop(locked(&self.flusher).take());
-        // What cannot be made durable was not acknowledged as such.
+        // An error is ignored: commits that are not durable were not acknowledged as durable.
         let _ = self.flush(shared);
     }
 
-    /// Starts the thread that makes durable what transactions do not wait for.
+    /// Starts the thread that makes commits durable for which transactions do not wait.
     pub(crate) fn flush_every(&self, shared: &Arc<Shared<S>>, every: Duration) -> std::io::Result<()> {
         *locked(&self.flusher) = Some(Flusher::start(Arc::downgrade(shared), every)?);
         Ok(())
     }
 }
 
-/// A thread that flushes now and then; stopped by drop.
+/// A thread that flushes the log at intervals. Dropping the value stops it.
 struct Flusher {
     stop: Arc<(Mutex<bool>, Condvar)>,
     thread: Option<JoinHandle<()>>,
@@ -163,7 +168,7 @@ impl Flusher {
                 stopped = told.1.wait_timeout(stopped, every).unwrap_or_else(|poisoned| poisoned.into_inner()).0;
                 let Some(shared) = shared.upgrade() else { return };
                 if let (false, Some(log)) = (*stopped, shared.log()) {
-                    // A failure is told to those that commit next, and by `Database::flush`.
+                    // Later commits and `Database::flush` report a failure.
                     let _ = log.flush(&shared);
                 }
             }
@@ -177,7 +182,7 @@ impl Drop for Flusher {
     fn drop(&mut self) {
         *locked(&self.stop.0) = true;
         self.stop.1.notify_all();
-        // A panic of its own has been reported; nothing was acknowledged by it.
+        // The panic hook has reported a panic of the thread, and the thread acknowledges nothing.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }

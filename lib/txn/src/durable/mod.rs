@@ -1,4 +1,4 @@
-//! Databases on a disk: opening, and what their handles can do more.
+//! Databases on a disk: opening one, and the methods that only they need.
 
 mod checkpoint;
 mod failure;
@@ -18,8 +18,8 @@ use crate::database::Database;
 use crate::scheme::Scheme;
 
 impl<S: Scheme> Database<S> {
-    /// Begins to open a database that survives the process: in a directory, which is made if it is not there (its parent has to be).
-    /// One process at a time.
+    /// Begins to open a database that survives the process. It is in a directory, which is made if it does not exist;
+    /// the parent must exist. Only one process at a time can open it.
     ///
     /// ```
     /// use archipelago_txn::{Database, Error, Row, Silo, on};
@@ -60,34 +60,35 @@ impl<S: Scheme> Database<S> {
         Opening::new(directory.as_ref())
     }
 
-    /// Waits until all that was committed before the call is durable. In a database in memory there is nothing to wait for.
+    /// Waits until all commits before the call are durable. In a database in memory the call does nothing.
     ///
     /// # Errors
-    /// [`Failure::Log`]: after a failed write or sync always; after a full disk the call may be repeated.
+    /// [`Failure::Log`]. After a failed write or sync all later calls fail too; after a full disk the call may be
+    /// repeated.
     pub fn flush(&self) -> Result<(), Failure> {
         Ok(self.shared.log().map_or(Ok(()), |log| log.flush(&self.shared))?)
     }
 
-    /// Writes all rows to the disk, as a snapshot has them, and removes the log up to it; returns how many rows these are. Beside
-    /// transactions, which it does not stop; each row that they replace meanwhile keeps one version more.
+    /// Writes all rows of a snapshot to the disk, and removes the log up to the snapshot. Returns the number of rows.
+    /// Transactions continue meanwhile; each row that they replace keeps one version more.
     ///
     /// # Errors
-    /// [`Failure::Log`]: the checkpoint and log that were there count. [`Failure::Volatile`].
+    /// [`Failure::Log`]: the previous checkpoint and the log stay valid. [`Failure::Volatile`].
     ///
     /// # Panics
-    /// With what the rows' own methods panic with.
+    /// If a row's own methods panic.
     pub fn checkpoint(&self) -> Result<u64, Failure> {
         let log = self.shared.log().ok_or(Failure::Volatile)?;
         log::locked(&log.checkpoints).make(&self.shared, log)
     }
 
-    /// What was found when the database was opened; nothing, for a database in memory.
+    /// Returns what the opening found on the disk; `None` for a database in memory.
     pub fn recovered(&self) -> Option<&Recovered> {
         self.shared.log().map(|log| &log.recovered)
     }
 
-    /// Makes all durable that was committed, and lets the directory go when the last [`Table`](crate::Table) handle has been dropped
-    /// too. Dropping the database does the same and tells no errors.
+    /// Makes all commits durable. The directory is unlocked when the last [`Table`](crate::Table) handle has been
+    /// dropped too. Dropping the database does the same, but reports no errors.
     ///
     /// # Errors
     /// As [`flush`](Self::flush).

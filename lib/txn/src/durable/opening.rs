@@ -1,4 +1,4 @@
-//! How a database on a disk is opened.
+//! Opening a database on a disk.
 
 use std::path::{Path, PathBuf};
 
@@ -19,31 +19,31 @@ use crate::scheme::Scheme;
 use crate::shared::Shared;
 use crate::table::{Row, Table};
 
-/// When a transaction that has written to tables on a disk is over.
+/// When a transaction that has written to tables on a disk returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Acknowledge {
-    /// When it is durable; those that commit at the same time share a sync. A transaction that only reads waits for those from which
-    /// it has read. The default.
+    /// When it is durable. Transactions that commit at the same time share a sync. A transaction that only reads waits
+    /// until those from which it has read are durable. This is the default.
     Durable,
-    /// When it is committed in memory: a crash may lose the last transactions, and with each those that come after it.
-    /// [`Database::flush`] waits for what is committed.
+    /// When it is committed in memory: a crash may lose the last transactions in the order of serialization.
+    /// [`Database::flush`] waits until all commits are durable.
     Committed {
-        /// A thread of the database makes durable what was committed, after each such time.
+        /// The interval at which a thread of the database makes commits durable.
         every: Duration,
     },
 }
 
-/// What was found in the directory.
+/// What the opening found in the directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Recovered {
-    /// Rows that there are now, in all tables.
+    /// Rows in all tables after the recovery.
     pub rows: u64,
     /// Transactions of the log that were read, checkpointed ones among them.
     pub transactions: u64,
-    /// Transactions of the log that had not become durable everywhere: none of them was acknowledged as durable.
+    /// Transactions of the log that were not durable in all lanes. None of them was acknowledged as durable.
     pub discarded: u64,
-    /// Torn tails of log files that were cut, as a crash leaves them.
+    /// Torn tails of log files, which a crash had left and the opening has cut off.
     pub cuts: Vec<Cut>,
 }
 
@@ -80,12 +80,12 @@ impl<S: Scheme> Opening<S> {
         }
     }
 
-    /// Declares a table that is on the disk: its rows, if there are any, are there once the database is
-    /// [started](Self::start). The name is what rows are found by, and never changes; the types of row and key may change
-    /// only so that they read what they wrote ([`Persist`]). Indexes are built anew, so they may change.
+    /// Declares a table that is on the disk. [`start`](Self::start) recovers its rows. The name identifies the table on
+    /// the disk and must never change. The types of row and key may change only so that they still read what they wrote
+    /// ([`Persist`]). Indexes are rebuilt, so they may change.
     ///
     /// # Panics
-    /// If there is a table with this name.
+    /// If a table with this name has been declared.
     pub fn table<R: Row + Persist>(&mut self, name: &str) -> Table<R, S>
     where
         R::Key: Persist,
@@ -97,55 +97,54 @@ impl<S: Scheme> Opening<S> {
         table
     }
 
-    /// When a transaction is over: [`Acknowledge::Durable`], unless this is called.
+    /// Sets when a transaction returns. The default is [`Acknowledge::Durable`].
     pub fn acknowledge(self, acknowledge: Acknowledge) -> Self {
         Self { acknowledge, ..self }
     }
 
-    /// How many log files are written side by side: 1, unless this is called. It cannot be changed later. Threads that commit
-    /// share a log file's lock for the time of a copy; a group's syncs run at the same time.
+    /// Sets how many log files are written in parallel. The default is 1. The number cannot be changed later. Threads
+    /// that commit share a log file's lock for the time of a copy; a group's syncs run at the same time.
     pub fn lanes(mut self, lanes: usize) -> Self {
         self.options.lanes = lanes;
         self
     }
 
-    /// How many bytes rows may take, as in [`Database::limited`]. What is on the disk is recovered in any case.
+    /// Sets the limit on memory in bytes, as in [`Database::limited`]. The recovery ignores it.
     pub fn limit(self, bytes: usize) -> Self {
         self.shared.home().memory.set_limit(bytes);
         self
     }
 
-    /// The most bytes of each log file that wait in memory to be written, and so of one transaction: 64 MiB, unless this is
-    /// called; 4 KiB to 1 GiB. Memory is taken as it is needed.
+    /// Sets how many bytes of each log file may wait in memory to be written, which also bounds a transaction's size.
+    /// The default is 64 MiB; 4 KiB to 1 GiB are allowed. Memory is allocated as needed.
     pub fn queue(mut self, bytes: usize) -> Self {
         self.options.queue = bytes;
         self
     }
 
-    /// The length in bytes from which on a log file is followed by another: 64 MiB, unless this is called. After a checkpoint
-    /// only whole files are removed.
+    /// Sets the length in bytes at which the next log file begins. The default is 64 MiB. A checkpoint removes only
+    /// whole files.
     pub fn segment(mut self, bytes: u64) -> Self {
         self.options.segment = bytes;
         self
     }
 
-    /// Takes another disk than the operating system's: for tests, [`archipelago_journal::Simulated`].
+    /// Sets the disk. The default is the operating system's; tests use [`archipelago_journal::Simulated`].
     pub fn disk(self, disk: Arc<dyn Disk>) -> Self {
         Self { disk, ..self }
     }
 
-    /// Without threads, so that tests see each call of the disk in an order that they determine; parts of checkpoints of this
-    /// length.
+    /// Uses no threads, so that tests determine the order of the disk's calls, and sets the length of checkpoints'
+    /// parts.
     #[doc(hidden)]
     pub fn in_order(self, part: usize) -> Self {
         Self { background: Some(false), part, ..self }
     }
 
-    /// Reads what the directory has, several files at the same time, and starts the database. The parent of the directory
-    /// must be there.
+    /// Reads the directory, several files at a time, and starts the database. The directory's parent must exist.
     ///
     /// # Errors
-    /// [`Failure`]: nothing that was acknowledged is lost by an attempt.
+    /// [`Failure`]. A failed attempt loses no acknowledged commit.
     ///
     /// # Panics
     /// With what the rows' own methods panic with.
@@ -160,7 +159,7 @@ impl<S: Scheme> Opening<S> {
         latest.load(disk, directory, &catalogue, home)?;
         let (journal, recovery) = self.replay(&catalogue, &latest)?;
         latest.remove_others(disk, directory)?;
-        // Before any record refers to them.
+        // The names are written before any record refers to them.
         if new > 0 {
             checkpoint::write_names(self.disk.clone(), directory, &catalogue.names)?;
         }
@@ -173,7 +172,7 @@ impl<S: Scheme> Opening<S> {
         self.begin(journal, recovery.next_epoch, recovered, (latest, catalogue))
     }
 
-    /// Held while the directory is looked at, before the journal has it.
+    /// Locks the directory until the journal locks it.
     fn lock(&self) -> Result<Box<dyn DiskLock>, Failure> {
         let path = self.directory.join("opening");
         self.disk.lock(&path).map_err(|cause| {
@@ -186,7 +185,7 @@ impl<S: Scheme> Opening<S> {
 
     /// Applies the log.
     fn replay(&self, catalogue: &Catalogue<S>, latest: &Latest) -> Result<(Journal, journal::Recovery), Failure> {
-        // A thread a log file, if they are several; those that wait do the work otherwise.
+        // Several log files have a thread each; otherwise the threads that wait for durability write.
         let background = self.background.unwrap_or(self.options.lanes > 1);
         let options = Options { background, ..self.options.clone() };
         let home = self.shared.home();
@@ -233,7 +232,7 @@ impl<S: Scheme> Opening<S> {
     }
 }
 
-/// Completes the tables, each with a thread of its own; returns how many rows there are.
+/// Completes the tables, each in a thread of its own. Returns the number of rows.
 fn finish<S: Scheme>(tables: &[(String, Arc<dyn Stored<S>>)], shared: &Shared<S>) -> Result<u64, Failure> {
     let home = shared.home();
     let finished: Vec<_> = thread::scope(|scope| {

@@ -1,9 +1,10 @@
-//! How rows and keys become bytes.
+//! The encoding of rows and keys as bytes.
 
 use serde::{Serialize, de::DeserializeOwned};
 
-/// A row or key that can be written to a disk and read back. What is serde's `Serialize` and `Deserialize` is, in
-/// [postcard](https://postcard.jamesmunns.com/wire-format)'s format: no names, so a field more or less is another format.
+/// A row or key that can be written to a disk and read back. Types that implement serde's `Serialize` and `Deserialize`
+/// implement it, in [postcard](https://postcard.jamesmunns.com/wire-format)'s format. This format has no field names,
+/// so adding or removing a field changes it.
 ///
 /// ```
 /// use archipelago_txn::Persist;
@@ -21,17 +22,17 @@ use serde::{Serialize, de::DeserializeOwned};
 /// }
 /// ```
 pub trait Persist: Sized {
-    /// Appends what [`load`](Self::load) makes the same value of. Code that changes what is there already makes the commit panic, and
-    /// rolls the transaction back.
+    /// Appends bytes from which [`load`](Self::load) makes an equal value. If the code changes bytes before these, the
+    /// commit panics and the transaction is rolled back.
     fn save(&self, to: &mut Vec<u8>);
 
-    /// The value, or nothing if the bytes are none: they were written by another type.
+    /// Returns the value, or `None` if the bytes encode none, since another type has written them.
     fn load(from: &[u8]) -> Option<Self>;
 }
 
 impl<T: Serialize + DeserializeOwned> Persist for T {
     /// # Panics
-    /// With the type's own error.
+    /// If the type's own serialization fails.
     fn save(&self, to: &mut Vec<u8>) {
         match postcard::to_extend(self, core::mem::take(to)) {
             Ok(all) => *to = all,

@@ -1,4 +1,4 @@
-//! A table as logs and checkpoints see it.
+//! A table's interface for logs and checkpoints.
 
 use std::path::PathBuf;
 
@@ -17,15 +17,15 @@ use crate::tree::{Home, Tree};
 
 /// A table without the type of its rows.
 pub(crate) trait Stored<S: Scheme>: Send + Sync {
-    /// Says under which number it is logged.
+    /// Sets the number under which the table is logged.
     fn number(&self, table: u32);
 
-    /// Puts back a row, or that there is none, of a commit with this epoch and serial. Several threads may, in any order.
-    /// Returns whether the bytes could be read.
+    /// Restores a row, or its removal, of a commit with this epoch and serial. Several threads may call it, in any
+    /// order. Returns whether the bytes could be read.
     fn apply(&self, home: &Home<S>, stamp: (u64, u64), removed: bool, body: &[u8]) -> bool;
 
-    /// Takes out what was removed, and fills the secondary indexes; returns the rows. Fails with the name of a unique index that two
-    /// rows clash in.
+    /// Unlinks removed rows, and fills the secondary indexes. Returns the number of rows, or the name of a unique index
+    /// in which two rows have the same key.
     fn finish(&self, home: &Home<S>) -> Result<u64, &'static str>;
 
     /// Calls `each` with the bytes of all rows of a snapshot.
@@ -36,7 +36,7 @@ pub(crate) trait Stored<S: Scheme>: Send + Sync {
     ) -> Result<u64, journal::Error>;
 }
 
-/// Rows between two looks at the memory that waits.
+/// Rows between two checks of the memory that waits to be freed.
 const BATCH: usize = 256;
 
 impl<R: Row + Persist, S: Scheme> Stored<S> for Core<R, S>
@@ -68,7 +68,7 @@ where
             let Some(last) = found.last() else { return Ok(rows) };
             from = Bound::Excluded(last.key().clone());
             for keyed in found {
-                // SAFETY: a version of this index, and there are no transactions.
+                // SAFETY: a version of this index, and no transaction runs.
                 match unsafe { crate::sight::payload::<R, S>(keyed.record().head().version()) } {
                     Some(row) => {
                         let taken = self.indexes.iter().find(|index| !index.restore(row, Link(keyed)));
@@ -104,17 +104,18 @@ where
     }
 }
 
-/// The tables of a database, by their numbers: names, and those that are declared.
+/// The tables of a database, by number: the names of all, and the tables that are declared.
 pub(crate) struct Catalogue<S: Scheme> {
     pub(crate) names: Vec<String>,
     pub(crate) tables: Vec<Option<Arc<dyn Stored<S>>>>,
-    /// Where the names are, and how many were there.
+    /// The path of the file of names, and how many names it had.
     path: PathBuf,
     known: usize,
 }
 
 impl<S: Scheme> Catalogue<S> {
-    /// The catalogue with these names, in which the tables that are declared have their numbers; returns how many are new.
+    /// Makes a catalogue of these names, adds the names of declared tables that are new, and numbers the declared
+    /// tables. Returns how many names are new, too.
     pub(crate) fn new(path: PathBuf, names: Vec<String>, declared: &[(String, Arc<dyn Stored<S>>)]) -> (Self, usize) {
         let (tables, known) = (names.iter().map(|_| None).collect(), names.len());
         let mut this = Self { tables, names, path, known };

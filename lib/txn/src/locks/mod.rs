@@ -1,23 +1,24 @@
-//! The words of rows' locks. They know nothing of rows and transactions, so loom can try them.
+//! The words of rows' locks. They do not depend on rows and transactions, so loom can check them.
 //!
-//! *Orderings.* A lock is released by a read-modify-write with Release, and taken by one with Acquire: who takes it sees all
-//! that its last holders did before they released it, their loads of the clock included (claim 3 of `epochs.rs`). Readers that
-//! release one after another are one release sequence, so that the writer after them sees all of them.
+//! *Orderings.* A lock is released by a read-modify-write with Release, and taken by one with Acquire: the new holder
+//! sees all that previous holders did before they released it, their loads of the clock included (claim 3 of
+//! `epochs.rs`). Releases by several readers form one release sequence, so that the next writer synchronizes with all
+//! of them.
 
 #[cfg(all(test, loom))]
 mod model;
 pub(crate) mod no_wait;
 pub(crate) mod wait_die;
 
-/// Another transaction is in the way: this one begins anew.
+/// The transaction conflicts with another one and has to be retried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Conflict;
 
-/// What a transaction does with a record.
+/// The mode in which a transaction uses a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mode {
-    /// It reads it.
+    /// The transaction reads the record.
     Share,
-    /// It writes it, too.
+    /// The transaction writes the record, and may read it.
     Exclude,
 }

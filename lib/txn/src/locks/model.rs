@@ -1,4 +1,4 @@
-//! A row's lock under the weak memory model: exclusion, its orderings, and that it is free in the end.
+//! Loom models of a row's lock: exclusion, orderings, and that the lock is free in the end.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test --profile model --target-dir target/loom -p archipelago-txn --lib`
 
@@ -11,13 +11,13 @@ use super::Mode;
 
 /// A lock, as transactions use it.
 pub(crate) trait Locks: Default + Send + Sync + 'static {
-    /// Asks for it; returns whether it was had, or the transaction is to give up.
+    /// Requests the lock. Returns whether it was granted; otherwise the transaction has to give up.
     fn take(&self, mode: Mode, held: Option<Mode>, arrival: u64) -> bool;
     fn release(&self, held: Mode, arrival: u64);
     fn is_free(&self) -> bool;
 }
 
-/// A row, whose accesses loom sees, with its lock.
+/// A row, whose accesses loom checks, with its lock.
 struct Row<L> {
     lock: L,
     value: RaceCell<u64>,
@@ -37,7 +37,7 @@ impl<L: Locks> Row<L> {
         self.value.with_mut(|value| unsafe { *value += 1 })
     }
 
-    /// A transaction that adds one, having read the row as a reader or not; returns whether it has.
+    /// A transaction that adds one, perhaps after it has locked the row as a reader. Returns whether it has added one.
     fn transact(&self, reads_first: bool, arrival: u64) -> bool {
         let mut held = None;
         let mut before = None;
@@ -59,7 +59,7 @@ impl<L: Locks> Row<L> {
         writes
     }
 
-    /// A transaction that reads twice; returns whether it got the lock.
+    /// A transaction that reads twice. Returns whether it got the lock.
     fn look(&self, arrival: u64) -> bool {
         let takes = self.lock.take(Mode::Share, None, arrival);
         if takes {
@@ -70,7 +70,8 @@ impl<L: Locks> Row<L> {
     }
 }
 
-/// Transactions beside each other, each once; in the end the row counts those that wrote, and the lock is free.
+/// Runs transactions concurrently, each once. In the end the row has the number of transactions that wrote, and the
+/// lock is free.
 pub(crate) fn beside<L: Locks>(others: &'static [fn(&Beside<L>, u64) -> bool]) {
     model(3, move || {
         let row = Arc::new(Row { lock: L::default(), value: RaceCell::new(0) });
@@ -86,7 +87,7 @@ pub(crate) fn beside<L: Locks>(others: &'static [fn(&Beside<L>, u64) -> bool]) {
     });
 }
 
-/// The row, as one transaction has it.
+/// One transaction's access to the row.
 pub(crate) struct Beside<L>(Arc<Row<L>>);
 
 impl<L: Locks> Beside<L> {
@@ -98,7 +99,7 @@ impl<L: Locks> Beside<L> {
         self.0.transact(true, arrival)
     }
 
-    /// Returns false: nothing is written.
+    /// Returns `false`, since nothing is written.
     pub(crate) fn reads(&self, arrival: u64) -> bool {
         self.0.look(arrival);
         false

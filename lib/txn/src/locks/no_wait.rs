@@ -1,4 +1,4 @@
-//! A lock that nobody waits for: the word of a row, of many readers or one writer.
+//! A readers-writer lock for which no transaction waits, in one word.
 
 use archipelago_platform::atomic::{AtomicU32, Ordering};
 
@@ -7,28 +7,29 @@ use super::{Conflict, Mode};
 /// The lock has a writer. Otherwise the word counts readers.
 const WRITER: u32 = 1 << 31;
 
-/// The word once the lock is had, by one that has it in the mode `held`.
+/// Returns the word after a grant to a transaction that has the lock in the mode `held`, or `None` if the lock is not
+/// free for it.
 fn granted(word: u32, mode: Mode, held: Option<Mode>) -> Option<u32> {
     match mode {
-        // One reader for each thread: there are less than 2³¹.
+        // The count cannot overflow: each thread is at most one reader, and a process has less than 2³¹ threads.
         Mode::Share => (word & WRITER == 0).then(|| word + 1),
         Mode::Exclude => (word == u32::from(held.is_some())).then_some(WRITER),
     }
 }
 
-/// A record's lock: the word.
+/// A record's lock.
 #[derive(Default)]
 pub struct Lock(AtomicU32);
 
 impl Lock {
-    /// Takes it, or fails at once; `held` is what the transaction has of it already.
+    /// Takes the lock, or fails at once. `held` is the mode in which the transaction already has it.
     pub(crate) fn take(&self, mode: Mode, held: Option<Mode>) -> Result<(), Conflict> {
         let next = |word| granted(word, mode, held);
         // Acquire: see `locks`.
         self.0.fetch_update(Ordering::Acquire, Ordering::Relaxed, next).map(drop).map_err(|_| Conflict)
     }
 
-    /// Gives back what is held.
+    /// Releases the lock.
     pub(crate) fn release(&self, held: Mode) {
         let mine = if held == Mode::Share { 1 } else { WRITER };
         self.0.fetch_sub(mine, Ordering::Release);
@@ -38,7 +39,7 @@ impl Lock {
         self.0.load(Ordering::Acquire) == 0
     }
 
-    /// Returns whether one that holds nothing would have it now.
+    /// Returns whether a transaction that does not hold the lock would be granted it now.
     pub(crate) fn is_to_be_had(&self, mode: Mode) -> bool {
         granted(self.0.load(Ordering::Relaxed), mode, None).is_some()
     }

@@ -1,15 +1,18 @@
-//! A lock that older transactions wait for, and at which younger ones give up (they die).
+//! A lock for which older transactions wait, and at which younger transactions give up (they die).
 //!
-//! One word: a bit for a writer, a bit that *closes* the readers, their number, and the arrival of the writer or of the oldest
-//! reader since there were none. Beside it stands the oldest one that waits.
+//! One word: a bit for a writer, a bit that *closes* the readers, their number, and the arrival number of the writer,
+//! or of the oldest reader since the lock had none. A second word has the arrival number of the oldest waiting
+//! transaction.
 //!
-//! *No deadlock*: a transaction waits only if it is older than all that hold the lock. The word's arrival is the oldest of the
-//! holders, or of one that has let go: who is older than that is older than all of them.
+//! *No deadlock*: a transaction waits only if it is older than all that hold the lock. The word's arrival number is the
+//! least among the holders and perhaps some that have released the lock. A transaction with a lower number is older
+//! than all holders.
 //!
-//! *No starvation*: who finds readers in the way closes them, whether it waits or dies: none joins any more, so they end. Among
-//! readers that came after a transaction became the oldest of all no arrival is older than its own; so of each record the oldest
-//! transaction dies only while the readers last that it has met there. Who takes a lock that is free, or joins readers, dies
-//! if an older one waits; so nothing overtakes the oldest one that waits.
+//! *No starvation*: a transaction that conflicts with readers closes them, whether it then waits or dies. No reader
+//! joins closed readers, so they end. Once a transaction is the oldest of all, no reader that arrives later has a lower
+//! number. So at each record the oldest transaction dies only as long as the readers last that it has met there. A
+//! transaction that requests a free lock, or wants to join readers, dies if an older transaction waits. So no
+//! transaction overtakes the oldest waiting one.
 
 use archipelago_platform::atomic::{AtomicU64, Ordering};
 use archipelago_sync::backoff::Backoff;
@@ -19,7 +22,8 @@ use super::{Conflict, Mode};
 /// A record's lock.
 pub struct Lock {
     word: AtomicU64,
-    /// The oldest that waits; [`NONE`] if none does. A hint about who is next: the word alone excludes.
+    /// The arrival number of the oldest waiting transaction; [`NONE`] if none waits. It is a hint at the next holder;
+    /// exclusion depends on the word alone.
     waiting: AtomicU64,
 }
 
@@ -27,8 +31,8 @@ const WRITER: u64 = 1 << 63;
 const CLOSED: u64 = 1 << 62;
 const READER: u64 = 1 << ARRIVAL_BITS;
 const READERS: u64 = CLOSED - READER;
-/// Numbers of arrival that a word has room for. When they begin anew those that arrived just before seem young until they end: less
-/// fair for a moment, once in 2⁴⁸ transactions.
+/// Bits of an arrival number in the word. When the numbers wrap around, once in 2⁴⁸ transactions, transactions with the
+/// last numbers seem young until they end: for that time the lock is less fair.
 const ARRIVAL_BITS: u32 = 48;
 const ARRIVAL: u64 = READER - 1;
 const NONE: u64 = u64::MAX;
@@ -39,7 +43,7 @@ impl Default for Lock {
     }
 }
 
-/// What a transaction that asks for a lock is told, with the word as it then becomes.
+/// The answer to a transaction's request, with the word's new value.
 #[derive(Debug, PartialEq)]
 enum Answer {
     Granted(u64),
@@ -47,7 +51,7 @@ enum Answer {
     Die(u64),
 }
 
-/// Answers a transaction that arrived as number `me` and `has` the lock as a reader, or not at all.
+/// Answers the transaction with the arrival number `me`, which `has` the lock as a reader or not at all.
 fn ask(word: u64, mode: Mode, has: bool, me: u64) -> Answer {
     let oldest = word & ARRIVAL;
     let in_the_way = |word| if me <= oldest { Answer::Wait(word) } else { Answer::Die(word) };
@@ -55,7 +59,7 @@ fn ask(word: u64, mode: Mode, has: bool, me: u64) -> Answer {
         Mode::Share if word == 0 => Answer::Granted(READER | me),
         Mode::Exclude if word == 0 || (has && word & READERS == READER) => Answer::Granted(WRITER | me),
         Mode::Exclude if word & WRITER == 0 => in_the_way(word | CLOSED),
-        // As many as can be counted.
+        // The count of readers must not overflow.
         Mode::Share if word & (WRITER | CLOSED) == 0 && word & READERS != READERS => {
             Answer::Granted(((word & !ARRIVAL) + READER) | oldest.min(me))
         }
@@ -63,13 +67,13 @@ fn ask(word: u64, mode: Mode, has: bool, me: u64) -> Answer {
     }
 }
 
-/// The word after a reader has let go: the last one opens it.
+/// Returns the word after a reader has released the lock. The last reader also removes the closing.
 fn left(word: u64) -> u64 {
     if word & READERS == READER { 0 } else { word - READER }
 }
 
 impl Lock {
-    /// Asks once. Acquire where it is granted: see `locks`.
+    /// Requests the lock once. A grant is an Acquire: see `locks`.
     fn ask(&self, mode: Mode, has: bool, me: u64) -> Answer {
         let mut word = self.word.load(Ordering::Relaxed);
         loop {
@@ -88,7 +92,8 @@ impl Lock {
         }
     }
 
-    /// Takes it, or fails: waits for those that are younger only. `held` is what the transaction has of it already.
+    /// Takes the lock, or fails. It waits for younger transactions only. `held` is the mode in which the transaction
+    /// already has the lock.
     pub(crate) fn take(&self, mode: Mode, held: Option<Mode>, arrival: u64) -> Result<(), Conflict> {
         let (me, has) = (arrival & ARRIVAL, held.is_some());
         let backoff = Backoff::new();
@@ -97,7 +102,7 @@ impl Lock {
             match self.ask(mode, has, me) {
                 Answer::Granted(_) => break Ok(()),
                 Answer::Die(_) => break Err(Conflict),
-                // One that is older waits already, and gets it first.
+                // An older transaction already waits and has precedence.
                 Answer::Wait(_) if !has && self.waiting.fetch_min(me, Ordering::Relaxed) < me => break Err(Conflict),
                 Answer::Wait(_) => waited = true,
             }
@@ -110,7 +115,7 @@ impl Lock {
     }
 
     fn stop_waiting(&self, me: u64) {
-        // It fails if an older one waits, or nothing was noted.
+        // The exchange fails if an older transaction waits, or `waiting` was not set.
         let _ = self.waiting.compare_exchange(me, NONE, Ordering::Relaxed, Ordering::Relaxed);
     }
 
@@ -126,7 +131,7 @@ impl Lock {
         self.word.load(Ordering::Acquire) == 0
     }
 
-    /// Returns whether one that holds nothing would not give up now.
+    /// Returns whether a transaction that does not hold the lock would be granted it, or wait for it, now.
     pub(crate) fn is_to_be_had(&self, mode: Mode, arrival: u64) -> bool {
         let me = arrival & ARRIVAL;
         let is_next = self.waiting.load(Ordering::Relaxed) >= me;
@@ -158,7 +163,7 @@ mod model {
 mod tests {
     use super::*;
 
-    /// The word after a request that is granted.
+    /// Returns the word after a granted request.
     fn granted(word: u64, mode: Mode, has: bool, me: u64) -> u64 {
         match ask(word, mode, has, me) {
             Answer::Granted(word) => word,

@@ -1,4 +1,4 @@
-//! How transactions keep out of each other's way: what a scheme decides, beside the one text of all commits in `work.rs`.
+//! Concurrency control: the decisions that a scheme makes. `work.rs` has the code that commits of all schemes share.
 
 mod hekaton;
 mod locking;
@@ -22,88 +22,91 @@ pub use crate::locks::{Conflict, Mode};
 use crate::record::{Record, Version};
 use crate::work::{Done, Work};
 
-/// What a commit is judged at.
+/// The moment at which a commit is validated.
 #[derive(Clone, Copy)]
 pub struct Moment {
     /// The commit's epoch.
     pub(crate) epoch: u64,
-    /// Commits with the same epoch are in the order of their ranks, in schemes that link before they stamp.
+    /// The order of commits with the same epoch, in schemes that link versions before they stamp them.
     pub(crate) rank: usize,
-    /// What it writes has been latched and frozen (not so when only the reads are judged).
+    /// The records that the transaction writes are latched and frozen (not so if only reads are validated).
     pub(crate) latched: bool,
 }
 
-/// A concurrency control. Sealed: [`Silo`], [`TicToc`], [`NoWait`], [`WaitDie`], [`Hekaton`] and [`MvRlu`] are the ones there
-/// are.
+/// A concurrency control. Sealed: [`Silo`], [`TicToc`], [`NoWait`], [`WaitDie`], [`Hekaton`] and [`MvRlu`] implement
+/// it.
 pub trait Scheme: sealed::Sealed + Sized + Send + Sync + 'static {
-    /// What it is called.
+    /// The scheme's name.
     const NAME: &'static str;
 
     /// Whether reads and writes of rows lock them, until the transaction's end.
     #[doc(hidden)]
     const LOCKS: bool = false;
 
-    /// Whether transactions are numbered as they arrive.
+    /// Whether transactions get numbers in the order of their arrival.
     #[doc(hidden)]
     const AGES: bool = false;
 
-    /// Whether transactions read what there was when they began, from versions with stamps of commits, and own what they write from
-    /// the first write on.
+    /// Whether the scheme is multi-version: transactions read as of their begin, by the stamps of versions, and own
+    /// each record from their first write of it on.
     #[doc(hidden)]
     const VERSIONS: bool = false;
 
-    /// Whether a commit may come before one that it does not see, by what it knows of the clock when it began.
+    /// Whether a commit may precede, in the order, a commit that it has not seen; then the scheme compares with the
+    /// clock at the transaction's begin.
     #[doc(hidden)]
     const BACKDATES: bool = false;
 
-    /// Whether `Stamps` of origins are written: each record has its own then.
+    /// Whether the scheme writes the `Stamps` of origins, so that each record needs an origin of its own.
     #[doc(hidden)]
     const MARKS_ORIGINS: bool = false;
 
-    /// Whether versions are linked before it is known if they are committed, and when: readers ask `sees`, and wait for no latch.
+    /// Whether versions are linked before their commit is decided and stamped. Then readers call `sees`, and do not
+    /// wait for latches.
     #[doc(hidden)]
     const LINKS: bool = false;
 
-    /// What each version has.
+    /// The scheme's data in each version.
     #[doc(hidden)]
     type Stamps: Default + Send + Sync;
 
-    /// What each record has.
+    /// The scheme's data in each record.
     #[doc(hidden)]
     type Lock: Default + Send + Sync;
 
-    /// What each index has.
+    /// The scheme's data in each index.
     #[doc(hidden)]
     type Gap: Default + Send + Sync;
 
-    /// Returns whether a reader of a moment sees a version, or else an older one.
+    /// Returns whether a reader of `moment` sees this version, rather than an older one.
     #[doc(hidden)]
     fn sees(version: &Version<Self>, moment: u64, epochs: &Epochs<Self>) -> bool {
         epochs.shows(version.begin.load(Ordering::Relaxed), moment)
     }
 
-    /// What a transaction that commits at `moment` may have read of a record with this head: the version under one that is not
-    /// stamped yet and will be after `moment`. Called after the draw of its stamp and a SeqCst fence.
+    /// Returns the version that a transaction that commits at `moment` may have read of a record with this head: the
+    /// version below the head, if the head is not stamped yet and its stamp will be after `moment`. Called after the
+    /// transaction has drawn its stamp and passed a SeqCst fence.
     #[doc(hidden)]
     fn under<'v>(head: &'v Version<Self>, moment: Moment, epochs: &Epochs<Self>) -> Option<&'v Version<Self>> {
         let _ = (head, moment, epochs);
         None
     }
 
-    /// Publishes what a transaction has written, if what it has read allows it; the epoch.
+    /// Publishes a transaction's writes, if its reads are valid. Returns the epoch.
     #[doc(hidden)]
     fn install(work: &mut Work<'_, Self>, encoded: Option<Encoded>, done: &mut Done<Self>) -> Result<u64, Error> {
         work.install_latched(encoded, done)
     }
 
-    /// Locks a record for the transaction that arrived as number `arrival` and has it in the mode `held`.
+    /// Locks a record for the transaction with this arrival number, which already has the lock in the mode `held`.
     #[doc(hidden)]
     fn take(record: &Record<Self>, mode: Mode, held: Option<Mode>, arrival: u64) -> Result<(), Conflict> {
         let _ = (record, mode, held, arrival);
         Ok(())
     }
 
-    /// Gives the lock back.
+    /// Releases the lock.
     #[doc(hidden)]
     fn release(record: &Record<Self>, held: Mode, arrival: u64) {
         let _ = (record, held, arrival);
@@ -116,27 +119,27 @@ pub trait Scheme: sealed::Sealed + Sized + Send + Sync + 'static {
         true
     }
 
-    /// A transaction that arrived as number `arrival` could not have the record in this mode and has let go of all that it had:
-    /// waits until it may be had, or a while.
+    /// Waits until the record is available in this mode, or for a bounded time. The transaction with this arrival
+    /// number was refused the record, and has released all its locks and holds.
     #[doc(hidden)]
     fn linger(record: &Record<Self>, mode: Mode, arrival: u64) {
         let _ = (mode, arrival);
         linger(|| !record.is_owned());
     }
 
-    /// The version, of a latched head, is about to be replaced.
+    /// Prepares the replacement of a latched head's version.
     #[doc(hidden)]
     fn freeze(version: &Version<Self>) {
         let _ = version;
     }
 
-    /// It is not, after all.
+    /// Takes the preparation back: the version is not replaced.
     #[doc(hidden)]
     fn thaw(version: &Version<Self>) {
         let _ = version;
     }
 
-    /// Judges what a transaction has read; the time stamp of its versions.
+    /// Validates a transaction's reads. Returns the time stamp of its versions.
     #[doc(hidden)]
     fn judge(work: &Work<'_, Self>, moment: Moment) -> Result<u64, Conflict>;
 
@@ -146,22 +149,22 @@ pub trait Scheme: sealed::Sealed + Sized + Send + Sync + 'static {
         let _ = (version, stamp);
     }
 
-    /// A record, latched, that was not there when a transaction looked for its key, and has an origin: returns whether that
-    /// transaction may be stamped with `stamp`.
+    /// Returns whether a transaction may have the stamp `stamp`, although a latched record with an origin has appeared
+    /// for a key that the transaction has found absent.
     #[doc(hidden)]
     fn admits(origin: &Version<Self>, stamp: u64) -> bool {
         let _ = (origin, stamp);
         true
     }
 
-    /// A record with this version, latched, is about to be taken out of an index.
+    /// Prepares the unlinking of a latched record with this version from its index.
     #[doc(hidden)]
     fn before_unlink(version: &Version<Self>, gap: &Self::Gap) {
         let _ = (version, gap);
     }
 }
 
-/// Returns whether all that was read is current, and not latched by another.
+/// Returns whether all versions that were read are current, and no other transaction has latched their records.
 fn all_current<S: Scheme>(work: &Work<'_, S>, moment: Moment) -> Result<u64, Conflict> {
     let holds =
         work.reads().all(|(record, seen)| work.is_current(record, seen, moment.latched)) && work.gaps_hold(0, moment);
@@ -171,7 +174,7 @@ fn all_current<S: Scheme>(work: &Work<'_, S>, moment: Moment) -> Result<u64, Con
 /// The longest that a transaction lingers, in turns of a wait loop, most of which yield the processor.
 const TURNS: u32 = 64;
 
-/// Waits until `free`, or for a while; returns whether it was.
+/// Waits until `free` returns true, or for a bounded time. Returns whether it did.
 pub(crate) fn linger(free: impl Fn() -> bool) -> bool {
     let backoff = Backoff::new();
     (0..TURNS).any(|_| {

@@ -1,46 +1,56 @@
 //! Many versions, linked before they are stamped, after MV-RLU (Kim, Mathew, Kashyap, Ramanathan, Min: MV-RLU: Scaling
 //! Read-Log-Update with Multi-Versioning, ASPLOS 2019; thesis, sections 3.3 to 3.6).
 //!
-//! As in `hekaton.rs`, a transaction reads the moment at which it began, and owns what it writes from the first write on. But
-//! readers wait for no latch. A commit links its versions, which lead to one word: the stamp of the *set*. To set it makes all of
-//! them visible at once.
+//! As in `hekaton.rs`, a transaction reads as of the moment at which it began, and owns each record from its first
+//! write of it on. But readers do not wait for latches. A commit links its versions, which all point to one word: the
+//! stamp of the *set*. Storing the stamp makes all versions of the set visible at once.
 //!
 //! # The word of a set
-//! `LINKING`: its versions are being linked, or it has been set back; the stamp will be drawn after the word has changed. `OPEN`: all
-//! are linked and nothing can fail any more; a reader that meets it draws and sets the stamp itself, above its own moment (the
-//! paper's readers guess, and may see half of a set: the stamp can have been drawn before the reader began, and set after it looked).
-//! `CHECK`, with a stamp once there is one: what was read is being validated; a reader that cannot be before the stamp sets the
-//! word back to `LINKING`, and the writer draws again. `FIRM`: likewise, but the reader waits: for the log, which must have the stamp
-//! first, and after a few attempts, so that readers do not keep a writer from its end. Otherwise: the stamp; `NEVER` if the
-//! transaction failed.
+//! - `LINKING`: the set's versions are being linked, or a reader has set the word back. The stamp will be drawn after the
+//!   word has changed.
+//! - `OPEN`: all versions are linked, and the commit can no longer fail. A reader that meets the set draws the stamp and
+//!   stores it, so that it is above the reader's moment. (The paper's readers guess, and may see half of a set: the stamp
+//!   can have been drawn before the reader began, and stored after the reader loaded the word.)
+//! - `CHECK`, with a stamp once it is drawn: the reads are being validated. A reader that cannot be serialized before the
+//!   stamp sets the word back to `LINKING`, and the writer draws again.
+//! - `FIRM`, with a stamp once it is drawn: as `CHECK`, but the reader waits. The word is `FIRM` while the log, which must
+//!   have the stamp first, is written, and after a few attempts, so that readers do not delay a writer forever.
+//! - `NEVER`: the transaction has failed.
+//! - Otherwise: the stamp.
 //!
-//! *A word's answer is final.* A reader that asks a word for a moment is told that the set is before it (its stamp is known, and not above the
-//! moment), or that it never will be (its stamp is above the moment, it has failed, or the stamp is drawn after the question).
+//! *A word's answer is final.* A reader with a moment gets one of two answers from the word: the set is before the
+//! moment (its stamp is known and not above the moment), or the set will never be before it (its stamp is above the
+//! moment, the set has failed, or its stamp will be drawn after the question).
 //!
 //! # Why the order of stamps is an order of serialization
-//! 1. *A reader of moment `m` sees all of a set with a stamp up to `m`, and nothing of one above.* The draw comes after all links;
-//!    a reader whose `m` is at or above it sees these (`archipelago_sync::clock`). If the reader finds `LINKING`, it has missed
-//!    what the writer writes before its next draw, so that this draw is above `m`. With the other words it decides by their exchanges.
+//! 1. *A reader of moment `m` sees all of a set with a stamp up to `m`, and nothing of a set with a stamp above.* The
+//!    draw follows all links, so a reader whose `m` is at or above the stamp sees the links
+//!    (`archipelago_sync::clock`). If the reader finds `LINKING`, it has missed the writer's store that precedes its
+//!    next draw, so this draw is above `m`. In the other states the atomic exchanges of the word decide.
 //! 2. *What a commit has read is the newest at its stamp `t`.* T links, draws `t`, passes a SeqCst fence, and looks again at each
 //!    record that it has read:
-//!    - *The head is what it saw.* A set W that is linked there later has been missed: W links, passes its fence and draws, so T's
-//!      fence comes first and `t` is below W's stamp. (Between its draw and the fence T waits until all clocks are past `t`.) So records
-//!      that are owned, but not linked, do not matter.
-//!    - *What it saw is under a linked head.* T asks the head's word for the moment `t`. If the set is before `t`, T gives up.
-//!      If not, that is final, and what T saw is the newest at `t` whatever becomes of the set.
-//!    - *Anything else*: T gives up, also if all that came in between is above `t`. No cell has the moment `t`, so that
-//!      between other versions one may have been taken out; not so directly under a linked head (`Epochs::prune`).
+//!    - *The head is what it saw.* T has missed any set W that is linked there later: W links, passes its fence and
+//!      draws, so T's fence precedes W's and `t` is below W's stamp. (Between its draw and the fence T waits until all
+//!      clocks are past `t`.) So records that are owned but not linked need no check.
+//!    - *What it saw is under a linked head.* T asks the head's word with the moment `t`. If the set is before `t`, T
+//!      gives up. If not, the answer is final, and the version that T saw is the newest at `t`, whether the set commits
+//!      or fails.
+//!    - *Anything else*: T gives up, even if the stamps of all versions in between are above `t`. No cell has the
+//!      moment `t`, so pruning may have unlinked a version in between; it never unlinks the version directly below a
+//!      linked head (`Epochs::prune`).
 //!
-//!    What T found absent it judges likewise, with origins for what it saw. A record is latched before it is taken out of its index;
-//!    T waits for latches there (it has none itself), so that it finds the record dead, or is before all that the next record of the
-//!    key will have.
-//! 3. *Some commit gets through.* A commit waits for sets that are `FIRM` with a stamp below its own, or about to have a stamp: so
-//!    not in a circle. It fails only because of what another has committed, or owns. Of two that have each read what the other
-//!    writes, the one with the lower stamp, at last, commits: it finds the other's set above its own stamp. (The processors' clocks
-//!    may give both the same stamp. Then the addresses of their words decide which is the lower one.)
+//!    T validates absent keys likewise, with origins as the versions that it saw. A record is latched before it is
+//!    unlinked from its index. T waits for latches there (it holds none itself), so T finds the record dead, or
+//!    precedes all commits to the key's next record.
+//! 3. *Some commit gets through.* A commit waits for sets that are `FIRM` with a stamp below its own, or about to get a
+//!    stamp, so commits do not wait in a circle. A commit fails only because another transaction has committed, or owns
+//!    a record. Of two transactions that have each read what the other writes, at least the one with the lower stamp
+//!    commits: it finds the other's set above its own stamp. (The processors' clocks may give both the same stamp. Then
+//!    the addresses of their words decide which is lower.)
 //!
-//! The paper makes transactions serializable by locking what they read, too (`try_lock_const`): that writes to each record that is
-//! read. A validation loads one word of it, and transactions that only read need not even that: they are at their moment.
+//! The paper makes transactions serializable by locking what they read, too (`try_lock_const`), which writes to each
+//! record that is read. The validation here loads one word of each record. Transactions that only read need no
+//! validation: they are serialized at their moment.
 
 use core::panic::AssertUnwindSafe;
 use std::panic::{catch_unwind, resume_unwind};
@@ -56,11 +66,11 @@ use crate::error::Error;
 use crate::record::{self, Record, Version};
 use crate::work::{Done, Work};
 
-/// Many versions, and readers that wait for nothing: long reads beside writers.
+/// Multi-version concurrency control whose readers never wait: for long reads concurrent with writers.
 #[derive(Clone, Copy, Debug)]
 pub enum MvRlu {}
 
-/// In a version's `begin`: the rest is the address of its set's word.
+/// A flag in a version's `begin`: the other bits are the address of the set's word.
 const LINKED: u64 = 1 << 63;
 
 const LINKING: u64 = 0;
@@ -68,23 +78,23 @@ const OPEN: u64 = 1 << 62;
 const CHECK: u64 = 1 << 61;
 const FIRM: u64 = 1 << 60;
 const NEVER: u64 = FIRM - 1;
-/// The states above; what is below is a stamp.
+/// The bits of the states above. A word without these bits is a stamp.
 const STATE: u64 = OPEN | CHECK | FIRM;
 
-/// Attempts that readers may set back.
+/// Attempts of a commit that readers may set back.
 const ATTEMPTS: u32 = 3;
 
 impl Scheme for MvRlu {
     const NAME: &'static str = "mv-rlu";
     const VERSIONS: bool = true;
     const LINKS: bool = true;
-    /// Of the first version of a set, the set's word.
+    /// The set's word, in the first version of a set.
     type Stamps = AtomicU64;
     type Lock = ();
     type Gap = ();
 
     fn sees(version: &Version<Self>, moment: u64, epochs: &Epochs<Self>) -> bool {
-        // Acquire: with the Release of `publish`.
+        // Acquire: pairs with the Release of `publish`.
         let begin = version.begin.load(Ordering::Acquire);
         if begin & LINKED == 0 {
             return epochs.shows(begin, moment);
@@ -94,7 +104,8 @@ impl Scheme for MvRlu {
     }
 
     fn under<'v>(head: &'v Version<Self>, moment: Moment, epochs: &Epochs<Self>) -> Option<&'v Version<Self>> {
-        // Acquire, and before `begin`: what is pruned from under it is so after its stamp was seen in `begin`, by a Release.
+        // Acquire, and before the load of `begin`: a version below the head is pruned only after the pruning thread saw
+        // the stamp in `begin`, and by a Release store.
         let under = head.older.load(Ordering::Acquire);
         let begin = head.begin.load(Ordering::Acquire);
         // SAFETY: read of a version inside of the guard.
@@ -106,11 +117,11 @@ impl Scheme for MvRlu {
     }
 
     fn install(work: &mut Work<'_, Self>, encoded: Option<Encoded>, done: &mut Done<Self>) -> Result<u64, Error> {
-        // SAFETY: the first version of ours, which no other thread frees before it has its stamp.
+        // SAFETY: the first version of this set, which no other thread frees before it has its stamp.
         let set = unsafe { &(*work.writes[0].pending).stamps };
         work.hand_over();
         link(work, set, done);
-        // Keys' encodings are looked for again: the user's code, which may panic.
+        // Gaps are looked up again, which encodes keys: users' code that may panic.
         let decided = catch_unwind(AssertUnwindSafe(|| decide(work, set, encoded)));
         match decided {
             Ok(Ok(stamp)) => publish(work, stamp),
@@ -132,35 +143,36 @@ impl Scheme for MvRlu {
     }
 }
 
-/// Returns whether the newest version of a record at `moment`, whose stamp has been drawn, is what was seen.
+/// Returns whether `seen` is the newest version of a record at `moment`, which is a stamp that has been drawn.
 fn is_newest(record: &Record<MvRlu>, seen: &Version<MvRlu>, moment: Moment, work: &Work<'_, MvRlu>) -> bool {
-    // A record is latched, and taken out, before another one can be linked for its key.
+    // A record is latched, and unlinked, before another record can be linked for its key.
     let head = if seen.is_absent() { record.settled() } else { record.head() };
     // SAFETY: a head's version inside of the guard.
     let version = unsafe { &*head.version() };
     let is = |version: &Version<MvRlu>| core::ptr::eq(version, seen);
-    // What this one has linked itself leads to its own word, which is not to be asked.
+    // A version that this commit has linked points to its own word, which it must not ask.
     let is_under = || MvRlu::under(version, moment, work.shared().epochs()).is_some_and(is);
     !head.is_dead() && (is(version) || work.owns(record) || is_under())
 }
 
-/// The word of the set that a `begin` leads to.
+/// Returns the word of the set to which a `begin` points.
 ///
 /// # Safety
-/// It was read, with [`LINKED`], of a version that was in a chain since the caller's guard began.
+/// `begin` has the flag [`LINKED`], and was read from a version that was in a chain since the caller's guard began.
 unsafe fn set_of<'g>(begin: u64) -> &'g AtomicU64 {
-    // SAFETY: `link` exposed the address of the set's first version, which is freed a grace period after all of the set have
-    // their stamps, or are out of their chains.
+    // SAFETY: `link` exposed the address of the set's first version, which is freed a grace period after all versions
+    // of the set have their stamps or are unlinked.
     unsafe { &*core::ptr::with_exposed_provenance((begin & !LINKED) as usize) }
 }
 
-/// Sets with one stamp are in the order of their ranks: of two that look at each other, one is the first.
+/// Returns a set's rank, which orders sets with the same stamp: of two that ask each other's words, one precedes the
+/// other.
 fn rank(set: &AtomicU64) -> usize {
     core::ptr::from_ref(set).addr()
 }
 
-/// Returns whether a set is stamped up to a moment, for a reader (whose rank is above all) or a commit that has met it; sees to it
-/// that it never is, otherwise.
+/// Returns whether a set has a stamp up to a moment. If not, it makes sure that the set never gets one. The caller is a
+/// reader, whose rank is above all others, or a commit.
 fn is_before(set: &AtomicU64, (moment, last): (u64, usize), epochs: &Epochs<MvRlu>) -> bool {
     let backoff = Backoff::new();
     loop {
@@ -176,11 +188,11 @@ fn is_before(set: &AtomicU64, (moment, last): (u64, usize), epochs: &Epochs<MvRl
     }
 }
 
-/// Makes all that is written the heads of their records, for readers to ask `set`.
+/// Makes all written versions the heads of their records. Readers of these versions ask `set`.
 fn link(work: &Work<'_, MvRlu>, set: &AtomicU64, done: &mut Done<MvRlu>) {
     let begin = LINKED | core::ptr::from_ref(set).expose_provenance() as u64;
     for write in work.writes.iter() {
-        // SAFETY: alive inside of the guard; the version is ours.
+        // SAFETY: alive inside the guard; the transaction owns the version.
         let (record, pending) = unsafe { (&*write.place.record, &*write.pending) };
         pending.begin.store(begin, Ordering::Relaxed);
         let mut latch = record.latch().expect("the owner of a record keeps it in its index");
@@ -192,7 +204,7 @@ fn link(work: &Work<'_, MvRlu>, set: &AtomicU64, done: &mut Done<MvRlu>) {
     point("txn::linked");
 }
 
-/// Draws the stamp and sets it, if what was read allows it and the log has it.
+/// Draws the stamp, validates the reads, and stores the stamp once the log has it.
 fn decide(work: &Work<'_, MvRlu>, set: &AtomicU64, encoded: Option<Encoded>) -> Result<u64, Error> {
     let epochs = work.shared().epochs();
     if encoded.is_none() && !work.validates() {
@@ -208,14 +220,15 @@ fn decide(work: &Work<'_, MvRlu>, set: &AtomicU64, encoded: Option<Encoded>) -> 
     for attempt in 0.. {
         let state = if encoded.is_some() || attempt == ATTEMPTS { FIRM } else { CHECK };
         set.store(state, Ordering::Release);
-        // With those of readers that find the word as it was, and (below) of those that link what was read.
+        // Pairs with the fences of readers that find the word's previous value, and (see below) of commits that link
+        // versions over those that were read.
         fence(Ordering::SeqCst);
         let stamp = epochs.draw();
         point("txn::drawn");
         if set.compare_exchange(state, state | stamp, Ordering::AcqRel, Ordering::Acquire).is_err() {
             continue;
         }
-        // What is linked from here on that we miss draws a later stamp: 2 above.
+        // A set that this commit misses, since it is linked from here on, draws a later stamp: see 2 above.
         epochs.settle(stamp);
         fence(Ordering::SeqCst);
         MvRlu::judge(work, Moment { epoch: stamp, rank: rank(set), latched: true })?;
@@ -231,15 +244,15 @@ fn decide(work: &Work<'_, MvRlu>, set: &AtomicU64, encoded: Option<Encoded>) -> 
     unreachable!("readers do not set back what is firm")
 }
 
-/// Tells the versions their stamp.
+/// Stores the stamp in the versions.
 fn publish(work: &Work<'_, MvRlu>, stamp: u64) {
     for write in work.writes.iter() {
-        // SAFETY: heads of records that are ours to write: nothing replaces them before the end.
+        // SAFETY: heads of records that the transaction owns: nothing replaces them before its end.
         unsafe { &*write.pending }.begin.store(stamp, Ordering::Release);
     }
 }
 
-/// Takes what was linked out again. Readers may be at it.
+/// Unlinks the set's versions. Readers may be at them.
 fn unlink(work: &Work<'_, MvRlu>, set: &AtomicU64, done: &mut Done<MvRlu>) {
     set.store(NEVER, Ordering::Release);
     for write in work.writes.iter() {
@@ -252,7 +265,7 @@ fn unlink(work: &Work<'_, MvRlu>, set: &AtomicU64, done: &mut Done<MvRlu>) {
     }
     done.later.clear();
     for write in work.writes.iter() {
-        // SAFETY: out of their chains, all of them; retired once.
+        // SAFETY: all of them are unlinked, and each is retired once.
         unsafe { record::retire(&work.guard, write.pending, work.memory()) };
     }
 }
@@ -261,7 +274,7 @@ fn unlink(work: &Work<'_, MvRlu>, set: &AtomicU64, done: &mut Done<MvRlu>) {
 mod tests {
     use super::*;
 
-    /// The processors' clocks may give two commits one stamp.
+    /// The processors' clocks may give two commits the same stamp.
     #[test]
     fn of_equal_stamps_one_is_the_first() {
         let (epochs, sets) = (Epochs::<MvRlu>::new(), [AtomicU64::new(7), AtomicU64::new(7)]);

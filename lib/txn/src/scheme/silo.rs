@@ -1,17 +1,18 @@
 //! Optimistic, after Silo (Tu, Zheng, Kohler, Liskov, Madden: Speedy Transactions in Multicore In-Memory Databases, SOSP 2013).
 //!
-//! Reads take no lock and write nothing; a commit latches what it writes, in the order of addresses, and then finds out
-//! whether what it has read is what is there still, and not latched by another.
+//! Reads take no lock and write nothing; a commit latches its records, in the order of addresses, and then validates:
+//! each version that it has read must still be the head, and no other transaction may have latched its record.
 //!
-//! *Why that is serializable, in the order of a moment in each commit*: let it be the moment between the last latch and the
-//! first validation (of one that only reads: between the last read and the first validation). All that was read was current at
-//! that moment, since heads have no value twice while a transaction lasts, and absence leaves traces (`tree.rs`); and all that
-//! is written was latched. If another transaction's moment lies before, and it writes what this one reads, this one sees its
-//! latch or its version.
+//! *Serializability, in the order of one moment of each commit*: let the moment lie between the last latch and the
+//! first validation (for a transaction that only reads: between the last read and the first validation). Everything
+//! that was read was current at this moment, since a head never has the same value twice while a transaction lasts, and
+//! insertions into gaps leave traces (`tree.rs`). Everything that is written was latched. If another transaction has an
+//! earlier moment and writes a row that this one reads, this one sees the other's latch or its version.
 //!
-//! What differs from the paper: versions are replaced and not overwritten, so that rows need not be `Copy`, readers copy
-//! nothing and snapshots find old versions; a version's address is its TID. Epochs are advanced by snapshots, and not by a
-//! clock. Indexes are looked at again, since the maps are of several kinds and do not show versions of their leaves.
+//! Three things differ from the paper. Versions are replaced and not overwritten, so that rows need not be `Copy`,
+//! readers copy nothing and snapshots find old versions; a version's address is its TID. Snapshots advance the epochs,
+//! not a timer. The validation of gaps looks them up in the indexes again, since the maps are of several kinds and do
+//! not expose versions of their leaves.
 
 use super::{Conflict, Moment, Scheme, all_current};
 use crate::work::Work;

@@ -1,26 +1,29 @@
 //! Optimistic with time stamps of rows, after TicToc (Yu, Pavlo, Sanchez, Devadas: TicToc: Time Traveling Optimistic
 //! Concurrency Control, SIGMOD 2016).
 //!
-//! Each version is valid from its `wts` to its `rts`, of which readers raise the latter. A commit computes the least stamp that
-//! suits all that it has read and written: at least the `wts` of what was read, more than the `rts` of what is replaced. So a
-//! transaction may have read a version that has been replaced since, if its stamp fits into the time of that version.
+//! Each version is valid from its `wts` to its `rts`, and readers raise `rts`. A commit computes the least stamp that
+//! fits all its reads and writes: at least the `wts` of each version that it has read, and more than the `rts` of each
+//! version that it replaces. So a transaction may commit although a version that it has read was replaced since, if
+//! its stamp lies in the version's time.
 //!
 //! # Why the order of stamps is an order of serialization
-//! `rts` and the bit that says it is final are one word: a commit that latches a record *freezes* the version that it replaces,
-//! and its stamp is more than the frozen `rts`; a reader raises `rts` if it is not frozen, and gives up if it is too low and
-//! frozen. So of two transactions, one reading and one replacing a version, the reader's stamp is less. Writers of one record
-//! have rising stamps.
+//! `rts` and the bit that says it is final are one word: a commit that latches a record *freezes* the version that it
+//! replaces, and its stamp is more than the frozen `rts`. A reader raises `rts` if it is not frozen, and gives up if
+//! `rts` is too low and frozen. So if one transaction reads a version and another replaces it, the reader's stamp is
+//! less. Writers of one record have rising stamps.
 //!
-//! *Gaps*: a transaction that found a key absent raises its index's stamp to its own, passes a SeqCst fence and looks again.
-//! What commits to an absent record takes a stamp above the index's, which it loads after its latch and a SeqCst fence. Either
-//! the former sees the record (and raises the `rts` of its origin, or finds it latched), or the latter sees the index's stamp.
-//! A record that goes leaves its final `rts` to the index.
+//! *Gaps*: a reader that found a key absent raises the index's stamp to its own, passes a SeqCst fence and looks the
+//! key up again. A writer that commits to an absent record takes a stamp above the index's, which it loads after its
+//! latch and a SeqCst fence. So either the reader sees the record (and raises the `rts` of its origin, or finds it
+//! latched), or the writer sees the index's stamp. When a record is unlinked, the index's stamp is raised to the
+//! record's final `rts`.
 //!
 //! # Snapshots
-//! must not see a transaction that replaced what was read, and not the reader's own writes (claim 3 of `epochs.rs`). So old
-//! versions count only while the clock has not moved since the reader began: then what replaced them has no earlier epoch than
-//! the reader. (It latched the record after the reader, which had loaded the clock and passed a SeqCst fence, found it not
-//! latched.) Otherwise what was read must be current, as in Silo.
+//! A snapshot must not see a transaction that replaced a version without the transaction that had read this version
+//! (claim 3 of `epochs.rs`). So a reader may have read replaced versions only if the clock has not moved since the
+//! reader began. Then the replacing transaction has no earlier epoch than the reader, since it latched the record after
+//! the reader had loaded the clock, passed a SeqCst fence and found the record not latched. Otherwise all versions that
+//! were read must be current, as in Silo.
 
 use archipelago_platform::atomic::{AtomicU64, Ordering, fence};
 
@@ -30,8 +33,8 @@ use crate::work::Work;
 
 /// Optimistic concurrency control by time stamps of rows: fewer conflicts between readers and writers of the same rows.
 ///
-/// Serializable, but not strictly: a transaction may come before another that was over when it began, if they have nothing to
-/// do with each other.
+/// Serializable, but not strictly: a transaction may precede another one that had ended before it began, if the two are
+/// unrelated.
 #[derive(Clone, Copy, Debug)]
 pub enum TicToc {}
 
@@ -42,14 +45,14 @@ const FROZEN: u64 = 1 << 63;
 #[derive(Default)]
 pub struct Stamps {
     wts: AtomicU64,
-    /// With [`FROZEN`].
+    /// The end of the time, with the flag [`FROZEN`].
     rts: AtomicU64,
 }
 
 impl Stamps {
-    /// Sees to it that the version is valid at `stamp`; returns whether it can be.
+    /// Makes the version valid at `stamp`, unless it is frozen before. Returns whether it is valid.
     fn extend(&self, stamp: u64) -> bool {
-        // AcqRel, with `freeze`: what orders reader and writer is this word alone.
+        // AcqRel, as in `freeze`: only this word orders reader and writer.
         let next = |rts| if rts & !FROZEN >= stamp { Some(rts) } else { (rts & FROZEN == 0).then_some(stamp) };
         self.rts.fetch_update(Ordering::AcqRel, Ordering::Acquire, next).is_ok()
     }
@@ -88,7 +91,7 @@ impl Scheme for TicToc {
             return Err(Conflict);
         }
         work.gaps().for_each(|gap| _ = gap.fetch_max(stamp, Ordering::AcqRel));
-        // With those that commit to absent records.
+        // Pairs with the fence of commits to absent records.
         fence(Ordering::SeqCst);
         if work.gaps_hold(stamp, moment) { Ok(stamp) } else { Err(Conflict) }
     }
@@ -108,11 +111,11 @@ impl Scheme for TicToc {
     }
 }
 
-/// The least stamp that suits what was read and what is replaced.
+/// Returns the least stamp that fits the versions that were read and those that are replaced.
 fn stamp(work: &Work<'_, TicToc>, moment: Moment) -> u64 {
     let read = work.reads().map(|(_, seen)| seen.stamps.wts.load(Ordering::Relaxed)).max().unwrap_or(0);
     let replaced = work.replaced().map(|(version, gap)| {
-        // The gap is looked at after the latch and the commit's fence.
+        // The gap's stamp is loaded after the latch and the commit's fence.
         let gap = if moment.latched && version.is_absent() { gap.load(Ordering::Acquire) } else { 0 };
         version.stamps.last().max(gap) + 1
     });

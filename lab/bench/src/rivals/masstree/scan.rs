@@ -1,7 +1,8 @@
 //! Scans: border node by border node, into the layers below and out again.
 //!
-//! A node's slots are copied and validated before any is shown, and nodes keep their lower bounds: what was there throughout
-//! is shown, in order and once. The key is put together from the slices of the layers above, the slot's, and its rest.
+//! A node's slots are copied and validated before any is shown, and nodes keep their lower bounds. So a scan shows all
+//! entries that are present throughout, in order and once. The key is assembled from the slices of the layers above,
+//! the slot's slice, and the slot's suffix.
 
 use archipelago_sync::backoff::Backoff;
 use archipelago_sync::rcu::Guard;
@@ -33,7 +34,7 @@ struct Scan<'g, F> {
     _guard: &'g Guard<'g>,
 }
 
-/// Shows at most `limit` entries from the key `from` on; how many it showed.
+/// Shows at most `limit` entries from the key `from` on. Returns how many it showed.
 pub fn scan(root: &Node, from: &[u8], limit: usize, guard: &Guard<'_>, visit: impl FnMut(&[u8], &u64)) -> usize {
     let mut scan = Scan { key: Vec::with_capacity(64), wanted: limit, visit, _guard: guard };
     if limit > 0 {
@@ -48,7 +49,7 @@ impl Page {
         Page { entries: [nothing; WIDTH], len: 0 }
     }
 
-    /// Copies a node's content from `start` on; the next node's address.
+    /// Copies a node's content from `start` on. Returns the next node's address.
     fn copy(&mut self, met: Met<'_>, start: Part) -> Result<u64, Retry> {
         let (node, order) = (met.node, met.node.order());
         let (Ok(from) | Err(from)) = node.find(order, start);
@@ -62,7 +63,8 @@ impl Page {
         Ok(next)
     }
 
-    /// As [`copy`](Self::copy), of all that a node has. Only a layer's root, which is no node's next, changes its level.
+    /// As [`copy`](Self::copy), of all that a node has. Only a layer's root changes its level, and no node's `next` is
+    /// a root.
     fn copy_next(&mut self, node: &Node) -> u64 {
         let backoff = Backoff::new();
         loop {
@@ -75,14 +77,15 @@ impl Page {
 }
 
 impl<F: FnMut(&[u8], &u64)> Scan<'_, F> {
-    /// Shows what a layer has, from the key's rest `from` on; false, if nothing more is wanted.
+    /// Shows the entries of a layer whose key suffixes are at or above `from`. Returns `false` if no more entries are
+    /// wanted.
     fn layer(&mut self, layer: &Node, from: Option<&[u8]>) -> bool {
         let start = from.map_or(Part { slice: 0, rank: 0 }, Part::of);
         let mut page = Page::new();
         let mut next = until_done(|| page.copy(border(layer, start.slice)?, start));
         loop {
             for entry in &page.entries[..page.len] {
-                // Of the one slot that a long `from` shares a slice with, what lies behind it.
+                // If a slot has the same slice as `from`, the comparison continues with what follows the slice.
                 let behind = from.filter(|_| entry.part == start && start.rank == LONG).map(|from| &from[SLICE..]);
                 if !self.entry(entry, behind) {
                     return false;
@@ -115,7 +118,7 @@ impl<F: FnMut(&[u8], &u64)> Scan<'_, F> {
         go_on
     }
 
-    /// Shows the key with its value; false, if it was the last one wanted.
+    /// Shows the key with its value. Returns `false` if it was the last one wanted.
     fn show(&mut self, value: u64) -> bool {
         (self.visit)(&self.key, &value);
         self.wanted -= 1;

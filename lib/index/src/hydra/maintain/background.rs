@@ -1,32 +1,35 @@
-//! The background threads of a map: what wakes them, what they do once the map has come to rest, and how they end.
+//! The background threads of a map: what wakes them, what they do when the map becomes idle, and how they end.
 //!
-//! **Work** comes in two kinds. A *round* is due: the thread of node 0 combines, then all threads bring their layers up to
-//! date. Or there is *garbage*: something was retired or merged away. The memory of the last thing retired would wait for
-//! the next thing retired, for ever in a map that rests, and with it a value's destructor and all that the value owns (the
-//! map itself, perhaps). So thread 0 looks again after a while: a *follow-up*.
+//! **Work** has two kinds. If a *round* is due, the thread of node 0 combines, and then all threads update their
+//! layers. If *garbage* was added, since memory was retired or a page was merged: the memory that was retired last
+//! waits for the next retirement, forever in an idle map, and so do a value's destructor and all that the value owns
+//! (perhaps the map itself). So thread 0 looks again after a while: a *follow-up*.
 //!
-//! **Follow-ups are few.** [`Background::garbage`](super::super::crew::Background::garbage) is [`NEW`] as long as there is no thread, and nearly always while the map
-//! is in use: a thread that retires reads that and does no more. Each look makes it [`WATCHED`]. If it is `NEW` again by
-//! the next look, the map is in use: what can be freed is freed, and the next look is twice as far away, up to [`BUSY_MS`].
-//! If it is not, the map rests: op logs are drained, pages moved together where they lie thinly, garbage is freed. If
-//! anything is left (a reader holds it), thread 0 looks again, [`LOOKS`] times at most, makes it [`UNWATCHED`] and sleeps
-//! until a thread that retires something wakes it. So nothing polls, and an idle map uses no processor time.
+//! **Follow-ups are few.** [`Background::garbage`](super::super::crew::Background::garbage) is [`NEW`] while the map
+//! has no thread, and nearly always while it is in use: a thread that retires only loads the word. Each look sets the
+//! word to [`WATCHED`]. If it is `NEW` again at the next look, the map is in use: the thread frees what it can, and the
+//! next look follows after twice the time, up to [`BUSY_MS`]. If it is not, the map is idle: the thread drains op logs,
+//! compacts sparse pages, and frees garbage. If readers keep garbage, thread 0 looks again, at most [`LOOKS`] times.
+//! Then it sets the word to [`UNWATCHED`] and sleeps until a thread that retires something wakes it. So no thread
+//! polls, and an idle map uses no processor time.
 //!
-//! A map without threads is looked after by one that all such maps of the process share (`sync::rcu::rest`).
+//! For maps without threads, one thread of the process does this (`sync::rcu::rest`).
 //!
 //! No garbage is overlooked. Retiring locks a bag, then reads the word; a look makes the word `WATCHED`, then locks every
-//! bag. Of one bag's two critical sections one comes first: either the look sees what was retired, or its change of the
-//! word happens before the reading, which finds that or something later: `NEW`, from another thread, which the next look
-//! is sure to see, or `UNWATCHED`. Merges are told of in the same way, their bags being the op logs.
+//! bag. One of the two critical sections of a bag's lock comes first. Either the look sees the retired object, or the
+//! look's store of the word happens before the retiring thread's load. Then the load finds `WATCHED` or a later value:
+//! `NEW`, from another thread, which the next look sees, or `UNWATCHED`. Merges are noted in the same way, with op logs
+//! as their bags.
 //!
-//! **The end.** Threads keep the map's core only while they work. Dropping the map tells them to stop and waits for them.
-//! If a background thread drops it (a value that owned the map was reclaimed), it does not wait for itself: it goes on
-//! where it was called from, finds that it shall stop, and the core goes with it.
+//! **The end.** Threads have a reference to the map's core only while they work. Dropping the map stops the threads and
+//! waits for them. If a background thread drops the map (since it reclaimed a value that owned the map), it does not
+//! wait for itself: it continues, finds that it has to stop, and drops the core at its end.
 //!
-//! **After `fork`** the child has the map and not its threads. It never waits for them. A fork waits until none of them is at work
-//! ([`outside_forks`]): they hold nothing then, and in the child clients do the work. If one works longer than a fork waits, it
-//! may have held any lock of the maintenance: then there is none in the child, the layers stay as they are (answers are right all
-//! the same), and the core is leaked, since the lost thread owns a share of it.
+//! **After `fork`** the child has the map but not its threads, and never waits for them. A fork waits until none of
+//! them is working ([`outside_forks`]), so that they hold no lock, and in the child clients do the work. If a thread
+//! works longer than the fork waits, it may have held any lock of the maintenance. Then the child does no maintenance:
+//! the layers stay as they are (answers are still correct), and the core is leaked, since the lost thread has a
+//! reference to it.
 
 use super::super::crew::{GARBAGE, NEW, ROUND, Sleeper, UNWATCHED, WATCHED, Wake, Woken};
 use super::super::shared::Core;
@@ -39,22 +42,22 @@ use archipelago_platform::thread;
 use archipelago_platform::topology::NodeId;
 use core::any::Any;
 
-/// The first look comes so many milliseconds after the first garbage.
+/// Milliseconds from the first garbage to the first look.
 const FIRST_MS: u64 = 1;
 
-/// Looks at a map in use come at most this far apart,
+/// The most milliseconds between looks at a map in use,
 const BUSY_MS: u64 = 128;
 
-/// those at a map that rests this far,
+/// and at an idle map,
 const REST_MS: u64 = 1024;
 
-/// and of these there are at most so many that leave garbage, all in all some seconds.
+/// and the most looks at an idle map that leave garbage, which take some seconds in all.
 const LOOKS: u32 = 14;
 
-/// The looks to come.
+/// The schedule of looks.
 struct FollowUp {
     delay_ms: u64,
-    /// How many have left garbage although the map rested.
+    /// How many looks have left garbage although the map was idle.
     in_vain: u32,
 }
 
@@ -62,7 +65,7 @@ struct FollowUp {
 pub(crate) type Payload = Box<dyn Any + Send>;
 
 impl<F: HydraForm> Core<F> {
-    /// Says that something was retired or merged away, just now: if the map comes to rest, it shall not wait for ever.
+    /// Notes that something has just been retired or merged, so that it is freed even if the map becomes idle.
     #[inline]
     pub(crate) fn note_garbage(&self) {
         // Relaxed: the bag's or op log's lock orders it, see the module's text.
@@ -81,11 +84,12 @@ impl<F: HydraForm> Core<F> {
         }
     }
 
-    /// Wakes the combiner's thread, starting the threads first if need be. False if there are none to be had.
+    /// Wakes the combiner's thread, and first starts the threads if necessary. Returns `false` if no threads can be
+    /// started.
     pub(super) fn wake_background(&self) -> bool {
         let Some(wake) = self.maintenance.background.wake.get_or_init(|| self.start_background()) else { return false };
         if wake.is_lost() {
-            // Only if the threads held nothing may clients take over.
+            // Clients may take over only if the threads held no lock.
             return !wake.all_rest();
         }
         wake.rouse(0, ROUND);
@@ -100,7 +104,7 @@ impl<F: HydraForm> Core<F> {
             thread::Builder::new().name(format!("hydralist-{node}")).spawn(move || live(&core, node, &wake))
         };
         let mut threads = lock(&self.maintenance.background.threads);
-        // The combiner last: when it runs, every thread it may rouse is known.
+        // The combiner is started last: when it runs, all threads that it may wake exist.
         for node in (0..self.layers.len()).rev() {
             match spawn(node) {
                 Ok(thread) => {
@@ -137,7 +141,7 @@ impl<F: HydraForm> Core<F> {
         self.note_garbage();
     }
 
-    /// A look at what is left behind; `None` if there shall be no more.
+    /// Makes a look. Returns the schedule of the next one, or `None` if no look follows.
     fn follow_up(&self, mut follow_up: FollowUp) -> Option<FollowUp> {
         let garbage = &self.maintenance.background.garbage;
         if garbage.swap(WATCHED, Relaxed) == NEW {
@@ -152,7 +156,7 @@ impl<F: HydraForm> Core<F> {
         follow_up.delay_ms = (follow_up.delay_ms * 2).min(REST_MS);
         follow_up.in_vain += 1;
         let over = !self.has_leavings() || follow_up.in_vain >= LOOKS;
-        // If there has been something new meanwhile, the next look will see it.
+        // If garbage was added meanwhile, the next look will see it.
         let over = over && garbage.compare_exchange(WATCHED, UNWATCHED, Relaxed, Relaxed).is_ok();
         (!over).then_some(follow_up)
     }
@@ -167,10 +171,11 @@ impl<F: HydraForm> Core<F> {
         self.maintenance.background.wake().is_some_and(|wake| wake.stop.load(Relaxed))
     }
 
-    /// Ends the background threads and waits for them, but for the calling one. What one of them panicked with.
+    /// Ends the background threads and waits for them, except the calling one. Returns the payload of a thread that
+    /// panicked.
     pub(crate) fn stop_background(&self) -> Option<Payload> {
         let background = &self.maintenance.background;
-        // A thread that was refused has stopped the others already; they are waited for all the same.
+        // If the system refused a thread, the others have already been stopped; this call waits for them, too.
         if let Some(wake) = background.wake().filter(|wake| !wake.is_lost()) {
             wake.stop();
         }

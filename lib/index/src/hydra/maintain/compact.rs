@@ -1,17 +1,19 @@
-//! Moving pages together.
+//! Compaction: moving pages out of sparse chunks.
 //!
-//! Pages live in chunks of up to 2 MiB, and one page keeps a chunk from going back to the operating system: after most
-//! entries of a map have gone, and most pages have been merged away, the few that are left lie in nearly as many chunks as
-//! before. When the arenas hold more than twice what live pages take, their sparse chunks are closed
+//! Pages are allocated in chunks of up to 2 MiB, and a chunk is returned to the operating system only when it has no
+//! page. So after most entries of a map have been removed, and most pages merged, the remaining pages occupy nearly as
+//! many chunks as before. When the arenas have more than twice the memory of live pages, their sparse chunks are closed
 //! ([`BlockArena::close_sparse`](archipelago_platform::memory::BlockArena::close_sparse)), and one walk along the list
-//! replaces each page in a closed chunk by a *twin* elsewhere, or merges it into the page before. As the next walk comes
-//! when half of what is left has gone again, all walks together cost a constant per page that was ever merged away.
+//! replaces each page in a closed chunk by a *twin* elsewhere, or merges it into the page before. The next walk runs
+//! when half of the rest has been freed again, so all walks together have a constant cost for each page that was ever
+//! merged.
 //!
-//! **A move is a merge into a fresh page.** The page before is locked, as is the page itself: it cannot change, nor the
-//! link that leads to it. The twin gets the same bounds and entries, the link leads to it, the page becomes obsolete and
-//! forwards to its twin, whose `low` is the same. So the walk's rules (`list.rs`) hold as they stand, and those for
-//! reclamation (`maintain.rs`) do too: the page's `Remove` is logged under the lock that any later change of the link needs.
-//! In the layers the anchor gets the twin one round before the page's `Remove`, which then finds that it leads elsewhere.
+//! **A move is a merge into a fresh page.** The previous page and the page itself are locked, so neither the page nor
+//! the link to it can change. The twin gets the same bounds and entries, the link is changed to the twin, and the page
+//! becomes obsolete and forwards to its twin, whose `low` is the same. So the rules for walks (`list.rs`) and for
+//! reclamation (`maintain.rs`) hold unchanged: the page's `Remove` is logged under the lock that any later change of
+//! the link needs. In the layers the anchor gets the twin one round before the page's `Remove`, which then finds that
+//! it leads elsewhere.
 
 use super::super::oplog::OpKind;
 use super::super::page::{Fill, Page};
@@ -25,7 +27,7 @@ use archipelago_platform::time::Duration;
 use archipelago_sync::backoff::Backoff;
 use std::sync::TryLockError;
 
-/// Pages looked at under one guard.
+/// Pages that are examined under one guard.
 const BATCH: usize = 256;
 
 /// How many milliseconds a thread waits for another one's walk.
@@ -35,11 +37,11 @@ const PATIENCE: usize = 256;
 const TRIES: usize = 16;
 
 impl<F: HydraForm> Core<F> {
-    /// Moves pages together if they lie thinly, unless another thread is at it; says whether it did.
+    /// Compacts pages if chunks are sparse, unless another thread does. Returns whether it did.
     ///
-    /// `again`: waits for that other thread; also moves pages that an earlier walk left where they should not stay, and walks if
-    /// pages have become thin, though none of them by itself ([`Thin`](crate::thin::Thin)). To be asked for only when what was
-    /// moved or merged away before has been freed, as far as it can be.
+    /// With `again`, it waits for the other thread, also moves pages that an earlier walk left in closed chunks, and
+    /// also walks if pages have become thin on average, though none is underfull ([`Thin`](crate::thin::Thin)). The
+    /// caller passes `again` only after the memory of earlier moves and merges has been freed as far as possible.
     pub(super) fn compact_if_sparse(&self, node: usize, again: bool) -> bool {
         let Some(mut in_closed) = self.begin_compacting(again) else { return false };
         let sparse = if again { Sparse::Third } else { Sparse::Half };
@@ -55,8 +57,8 @@ impl<F: HydraForm> Core<F> {
         true
     }
 
-    /// Takes the right to move pages. The wait for another thread's walk has an end: that thread may be this one, of which a
-    /// destructor runs, or one that a `fork` left behind.
+    /// Takes the right to move pages. The wait for another thread's walk is bounded, since the other thread may be this
+    /// thread, which runs a destructor, or may not exist after a `fork`.
     fn begin_compacting(&self, waits: bool) -> Option<MutexGuard<'_, usize>> {
         for _ in 0..if waits { PATIENCE } else { 1 } {
             if self.is_ending() {
@@ -100,11 +102,11 @@ impl<F: HydraForm> Core<F> {
         }
     }
 
-    /// Sees to a batch of pages from the one of `from` on; where to go on.
+    /// Compacts a batch of pages from the one of `from` on. Returns where to continue.
     fn compact_some(&self, local: &Local<'_, F>, from: F::Probe<'_>) -> Option<F::Owned> {
         let mut page = self.target(local.guard, local.jump(from), from).0;
         for _ in 0..BATCH {
-            // What follows is brought to where it shall be, page after page, before we go there.
+            // The following pages are merged or moved, one after the other, before the walk enters the next one.
             while self.improve_next(local, page) {}
             let (same, version, _) = self.target(local.guard, page, page.low());
             let next = same.next();
@@ -116,7 +118,8 @@ impl<F: HydraForm> Core<F> {
         Some(F::own(page.low()))
     }
 
-    /// Merges the page after `page` into it, or replaces that page by a twin in a better place; whether there is more to do.
+    /// Merges the page after `page` into it, or replaces that page by a twin in another chunk. Returns whether more is
+    /// to be done.
     fn improve_next(&self, local: &Local<'_, F>, page: &F::Page) -> bool {
         let backoff = Backoff::new();
         for _ in 0..TRIES {

@@ -3,16 +3,16 @@
 //! A page holds the entries of one key range `[low, high)`, unsorted, with a one-byte *tag* (fingerprint) per slot.
 //! Two layouts implement [`Page`]: [`word`] for keys that are a `u64` and [`bytes`] for byte strings.
 //!
-//! What both keep, and the list relies on:
+//! Invariants of both layouts, on which the list relies:
 //! 1. Occupied slots are dense: slots `0..len` have a non-zero tag, the others a zero tag.
 //! 2. The first `sorted` slots are in ascending key order. (This replaces the permutation array of Mathew's thesis: a scan that
 //!    finds a page unsorted sorts it in place, so the next scan copies a run instead of chasing indices.)
 //! 3. `low` never changes while a page is live; `high` is the next page's `low`, or +∞ on the last page.
 //! 4. A live entry's value word may change, by one atomic operation, while the page's lock is shared; everything else
 //!    changes under the lock.
-//! 5. Everything a reader may see while a writer works is an atomic. Readers use what they read only after
-//!    [`VersionLock::validate`], or in ways that are harmless if it is garbage. What validates is a version that was
-//!    seen free ([`Seen`]); a copy that could not be validated is empty.
+//! 5. All words that readers may access during a change are atomics. Readers use a value only after
+//!    [`VersionLock::validate`], or in ways that are harmless for arbitrary values. A validation uses a version that
+//!    was seen free ([`Seen`]); a copy that could not be validated is empty.
 //! 6. After a page has become obsolete, `next` is its *forward* pointer (the page that absorbed it), for ever.
 
 pub(crate) mod bytes;
@@ -24,27 +24,27 @@ use archipelago_platform::atomic::{AtomicU64, Ordering::Relaxed};
 use archipelago_platform::hint::point;
 use archipelago_sync::version_lock::{Version, VersionLock};
 
-/// The page is not as it was seen any more, or another thread is at it: look again.
+/// The page has changed since it was seen, or another thread is changing it: read again.
 ///
-/// It must not be turned into any answer that is validated later. A lock that is let go of unchanged puts the version
-/// back: what a reader could not believe while it was held would validate afterwards.
+/// It must not become an answer that is validated later: an unlock without a change restores the version, so a read
+/// that failed while the lock was held would validate afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Changed;
 
-/// The page's entries are not in order, or not so that one can search among them.
+/// The page's entries are not in order, or not in a searchable form.
 pub struct Unsorted;
 
-/// Why a caller may believe what it reads of a page. Layouts that keep pointers ask before they follow one
+/// Why a caller may trust its reads of a page. Layouts with pointers check before they follow one
 /// ([`Page::trust`]).
 #[derive(Clone, Copy)]
 pub enum Seen {
-    /// The page was free at this version. What was read since counts only while it still has it.
+    /// The page was free at this version. Reads are valid only while it still has the version.
     At(Version),
-    /// The caller holds the page's lock, or has the map to itself.
+    /// The caller holds the page's lock, or no other thread uses the map.
     Held,
 }
 
-/// Why reading a page whose lock one holds cannot fail.
+/// The reason that reads of a page cannot fail while the caller holds its lock.
 pub(super) const LOCKED: &str = "a locked page does not change";
 
 /// A key form that has a page layout.
@@ -69,9 +69,9 @@ pub trait PageForm: Form {
 /// How full a page may become by taking over its neighbour.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Fill {
-    /// About half, so that neither more entries nor fewer soon change the structure again.
+    /// About half, so that neither a few insertions nor a few removals change the structure again.
     Half,
-    /// Most of it: the map has shrunk and rests.
+    /// Most of it, since the map has shrunk and is idle.
     Most,
 }
 
@@ -85,7 +85,7 @@ pub struct Removed {
 
 /// A data node. Methods are in two groups by who may call them; `unsafe` ones say more.
 ///
-/// Dropping is the list's business: pages live in an arena and are returned to it by [`Page::destroy`].
+/// Pages are not dropped: they are in an arena, and the list returns them to it by [`Page::destroy`].
 pub trait Page<F: PageForm>: Sized + Send + Sync + 'static {
     /// A private, consistent, sortable copy of some of a page's entries.
     type Copy: PageCopy<F>;
@@ -108,7 +108,7 @@ pub trait Page<F: PageForm>: Sized + Send + Sync + 'static {
     /// The next page (null on the last), or the forward pointer of an obsolete page.
     fn next(&self) -> *const Self;
 
-    /// Whether what has been read of the page since `seen` may be believed.
+    /// Validates all reads of the page since `seen`.
     #[inline]
     fn trust(&self, seen: Seen) -> Result<(), Changed> {
         match seen {
@@ -121,7 +121,7 @@ pub trait Page<F: PageForm>: Sized + Send + Sync + 'static {
     }
 
     // ---- Optimistic: any time, to be validated --------------------------------------------------------------------
-    // What fails has read nothing that counts.
+    // A method that fails has read nothing valid.
 
     /// Starts fetching the lines that an optimistic look-up will touch first.
     fn prefetch(page: *const Self);
@@ -146,9 +146,9 @@ pub trait Page<F: PageForm>: Sized + Send + Sync + 'static {
     /// Starts fetching the entry in `slot`.
     fn prefetch_slot(&self, slot: usize);
 
-    /// Starts fetching what [`push`](Self::push) will write, for a caller that is about to lock the page: the lock's
-    /// atomic operation waits for all earlier writes, so the sooner the lines of this one are there the better. Returns
-    /// what `push` wants to know, true while the version is.
+    /// Prefetches the cache lines that [`push`](Self::push) will write, for a caller that is about to lock the page:
+    /// the lock's atomic operation waits for all earlier writes. Returns information for `push`, which holds while the
+    /// version does not change.
     #[inline]
     fn prepare_push(&self) -> usize {
         0
@@ -177,7 +177,7 @@ pub trait Page<F: PageForm>: Sized + Send + Sync + 'static {
     /// How many entries there are.
     fn len(&self) -> usize;
 
-    /// The page's first entry at or above `from`, where that can be told without a copy of the page.
+    /// Returns the page's first entry at or above `from`, if it can be found without a copy of the page.
     #[inline]
     fn successor(&self, from: F::Probe<'_>) -> Result<Option<(F::Probe<'static>, u64)>, Unsorted> {
         let _ = from;
@@ -205,14 +205,15 @@ pub trait Page<F: PageForm>: Sized + Send + Sync + 'static {
     /// Sets `next`.
     fn set_next(&self, next: *const Self);
 
-    /// Adds an entry whose key is in range and not there yet. False, with nothing changed, if there is no room.
-    /// `prepared` is from [`prepare_push`](Self::prepare_push), at the version at which the page was locked.
+    /// Adds an entry whose key is in range and absent. Returns `false`, with nothing changed, if the page is
+    /// full. `prepared` is from [`prepare_push`](Self::prepare_push), at the version at which the page was
+    /// locked.
     fn push(&self, key: F::Probe<'_>, tag: u8, value: u64, prepared: usize) -> bool;
 
     /// Takes an entry out.
     fn remove(&self, slot: usize) -> Removed;
 
-    /// Puts the entries of a *whole* copy, made under this lock, back in the copy's order.
+    /// Writes the entries of a *whole* copy, which was made under this lock, back in the copy's order.
     fn write_back(&self, copy: &Self::Copy);
 
     /// Makes room for `key` in the full page: either tidies up in place and returns false, or moves the upper part
@@ -236,7 +237,7 @@ pub trait Page<F: PageForm>: Sized + Send + Sync + 'static {
     /// obsolete.
     unsafe fn copy_to(&self, at: *mut Self);
 
-    /// Puts the next page's twin, made by [`copy_to`](Self::copy_to) under that page's lock, in its place.
+    /// Replaces the next page by its twin, made by [`copy_to`](Self::copy_to) under that page's lock.
     fn set_twin(&self, twin: &Self) {
         self.set_next(twin);
     }
@@ -279,7 +280,7 @@ pub trait PageCopy<F: PageForm>: Sized {
     /// The first position, in sorted order, whose key is `>= key`.
     fn lower_bound(&self, key: F::Probe<'_>) -> usize;
 
-    /// Gets `scratch` ready for this copy's entries.
+    /// Prepares `scratch` for this copy's entries.
     fn prepare(&self, scratch: &mut Self::Scratch) {
         let _ = scratch;
     }

@@ -8,7 +8,8 @@
 //!
 //! A look-up touches line 0 and the line of one entry (two entries in 1.08 of the cases: tags are one byte). Keys and
 //! values are interleaved because a point look-up then needs one line for both; the design study behind this measured
-//! separate arrays 5-10 % slower on look-ups, and 47 slots the smallest page at which tags beat comparing all keys.
+//! separate arrays 5-10 % slower on look-ups, and found that 47 slots are the smallest page at which tags are faster
+//! than comparing all keys.
 
 use super::{Changed, Fill, LOCKED, Page, PageCopy, PageForm, Removed, Seen, Unsorted};
 use crate::points;
@@ -66,18 +67,19 @@ impl WordPage {
         self.tags[SLOTS].store(sorted as u8, Relaxed);
     }
 
-    /// How many entries there are, if all are in order. Occupied slots are dense, so an empty one behind the run says so.
+    /// Returns the number of entries, if all are in order: occupied slots are dense, so this is the case if the slot
+    /// behind the run is empty.
     #[inline]
     fn len_if_sorted(&self) -> Option<usize> {
         let sorted = self.sorted();
         (sorted == SLOTS || self.tags[sorted].load(Relaxed) == 0).then_some(sorted)
     }
 
-    /// How many of the first `len` entries, which are in order, have keys below `from`. A racing writer can make the
-    /// answer meaningless, not more than `len`.
+    /// How many of the first `len` entries, which are in order, have keys below `from`. A concurrent writer can make
+    /// the answer meaningless, but not greater than `len`.
     ///
-    /// Always as many steps, whatever `len`: a loop that ends earlier for shorter pages ends where no branch predictor
-    /// expects it.
+    /// The number of steps does not depend on `len`: a branch predictor could not predict the end of a loop that is
+    /// shorter for shorter pages.
     #[inline]
     fn below(&self, from: u64, len: usize) -> usize {
         const STEPS: u32 = usize::BITS - SLOTS.leading_zeros();
@@ -204,7 +206,7 @@ impl Page<Word> for WordPage {
     #[inline]
     fn prepare_push(&self) -> usize {
         let len = self.len();
-        // A full page is about to be split, which looks at all entries; the address is as good as another.
+        // A full page is about to be split, which reads all entries, so any address serves.
         hint::prefetch_read(self.entries.as_ptr().wrapping_add(len));
         len
     }
@@ -245,7 +247,8 @@ impl Page<Word> for WordPage {
         if self.sorted() < len {
             return self.copy_all(seen, copy);
         }
-        // Sorted: copy only what is asked for. A racing writer can make this search meaningless, not unsafe.
+        // The page is sorted: only the requested entries are copied. A concurrent writer can make this search
+        // meaningless, but not unsafe.
         let start = self.below(from, len);
         let end = len.min(start.saturating_add(limit));
         copy.take(self, start..end, end - start, false, seen)
@@ -316,7 +319,7 @@ impl Page<Word> for WordPage {
         copy.sort();
         let pairs = &copy.pairs[..copy.len];
         if in_order && pairs[SLOTS - 1].0 < key {
-            // Keys arrive in ascending order: leave this page full and go on in an empty one.
+            // Keys arrive in ascending order: this page stays full, and the new page gets the new key.
             // SAFETY: passed on.
             unsafe { self.hand_over(right, key, &[]) };
             return true;
@@ -468,7 +471,7 @@ impl PageCopy<Word> for WordCopy {
 
     #[inline]
     fn lower_bound(&self, key: u64) -> usize {
-        // Most copies begin at the key that is asked for.
+        // Most copies begin at the requested key.
         if self.pairs[0].0 >= key {
             return 0;
         }

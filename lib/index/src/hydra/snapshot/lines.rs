@@ -1,13 +1,13 @@
-//! An interpolation trie: the position of a word among sorted anchors, computed rather than searched, and one cache
-//! line to look at.
+//! An interpolation trie: the position of a word among sorted anchors is computed rather than searched, and a
+//! look-up reads one cache line.
 //!
-//! A [`Node`] divides the span of its anchors into equal buckets, a [`Line`] each, and a multiplication tells a key's
-//! bucket and its place in there to 30 bits. A line holds up to seven anchors' places, and the eight pages between and
-//! beside them. A bucket with more anchors than that, or with two in one place, leads to a node of its own, over the
-//! span of those anchors alone; so clustered keys cost one line more.
+//! A [`Node`] divides the span of its anchors into equal buckets, a [`Line`] each. A multiplication gives a key's
+//! bucket, and its *place* within the bucket with 30 bits. A line holds up to seven anchors' places, and the eight
+//! pages between and beside them. A bucket with more anchors than that, or with two in one place, leads to a node of
+//! its own, over the span of those anchors alone; so clustered keys cost one line more.
 //!
-//! What comes out is the page of the greatest anchor at most the key, or the one before that: keys that share a place
-//! with an anchor and lie just above it are taken for smaller. (Where buckets are narrower than 2^30, none.)
+//! The result is the page of the greatest anchor at or below the key, or the previous page: a key just above an
+//! anchor with the same place counts as below it. (In buckets narrower than 2^30 this does not happen.)
 //!
 //! Invariants: places within a line ascend strictly, up to padding. An anchor's place is the least one that no key below the
 //! anchor has; so what is at or above that place is at or above the anchor.
@@ -21,11 +21,12 @@ pub const ANCHORS: usize = 7;
 /// Anchors per line aimed at: at three, one bucket in eighty is crowded.
 const FILL: usize = 3;
 
-/// The same where anchors lie so evenly that hardly any bucket gets crowded for that, as those of consecutive keys do.
+/// The aim for anchors that are so evenly distributed that hardly any bucket becomes crowded, such as those of
+/// consecutive keys.
 const EVEN_FILL: usize = 5;
 
-/// When most anchors would sit in crowded buckets, buckets for this many of them are made instead: they are levels of
-/// clusters, and most buckets would lie between them.
+/// If most anchors would be in crowded buckets, the anchors form clusters, and most buckets would be between the
+/// clusters. Then buckets for this many anchors each are made instead.
 const CLUSTER: usize = 64;
 
 /// Greater than every place.
@@ -55,7 +56,7 @@ pub struct Line {
 pub struct Node {
     /// The least anchor.
     first: u64,
-    /// Keys farther than this from `first` are as good as at this distance.
+    /// Keys farther than this from `first` count as being at this distance.
     limit: u64,
     /// Distance from `first` to position: line number and place, as a fraction.
     factor: u64,
@@ -80,7 +81,7 @@ impl Node {
         let span = last - first;
         // A little room behind the last anchor, so that larger keys are told from it.
         let limit = span.saturating_add(span / 256 + 1).min(u64::MAX - first).max(1);
-        // Two at least, so that of anchors that share a place the first and the last part.
+        // At least two lines, so that among anchors with the same place the first and the last get different lines.
         let lines =
             anchors.len().div_ceil(share).max(2).min(usize::try_from(limit).unwrap_or(usize::MAX).saturating_add(1));
         // The greatest one that leaves `limit` itself in the last line. It is `lines` at least, so rounding down leaves

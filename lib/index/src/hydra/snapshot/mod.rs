@@ -1,17 +1,18 @@
 //! The search layer as an immutable snapshot: "the page whose anchor is the greatest one at most this key".
 //!
 //! HydraList (thesis section 4.3.4) keeps its search layer in an adaptive radix tree that an updater changes in place
-//! under ROWEX while readers descend it. Because the layer may lag behind the data list anyway, this one goes the
-//! whole way: a snapshot is built, published, read without any synchronisation, and replaced by the next one, which a
-//! sequential merge makes out of it and the changes logged meanwhile. What that buys is layouts that an updatable tree
-//! cannot have: no pointers, no versions, nodes that are exactly cache lines.
+//! under ROWEX while readers descend it. Because the layer may lag behind the data list anyway, this implementation
+//! never updates in place: a snapshot is built, published, read without any synchronisation, and replaced by the next
+//! one, which a sequential merge makes out of it and the changes logged meanwhile. So it can use layouts that an
+//! updatable tree cannot have: no pointers, no versions, nodes that are exactly cache lines.
 //!
 //! * Words: an interpolation trie, nearly always one cache line per look-up ([`word`], [`lines`]).
 //! * Byte strings: a trie of sorted runs of 7-byte slices ([`trie`], [`runs`]).
 //!
 //! Invariants of a snapshot: anchors are distinct; what is below all anchors belongs to the head page; an answer is the
-//! page of the greatest anchor at most the key or, seldom, of one further left; nothing changes after building, so
-//! `&self` methods need no ordering of their own (publication is the owner's release store, a reader's acquire load).
+//! page of the greatest anchor at or below the key or, rarely, of an anchor further left; nothing changes after
+//! building, so `&self` methods need no ordering of their own (publication is the owner's release store, a reader's
+//! acquire load).
 
 mod ids;
 mod lines;
@@ -29,7 +30,7 @@ use core::fmt;
 
 use crate::structure::{Bytes, Form, Word};
 
-/// What an anchor leads to: a page pointer or id, compared to tell pages apart.
+/// The target of an anchor: a page pointer or id, which can be compared.
 pub trait Target: Copy + PartialEq {
     /// Distance of pages that lie side by side.
     const STRIDE: usize;
@@ -66,7 +67,7 @@ pub trait AnchorIndex<F: SearchForm, P: Target> {
         Self: 'a,
         P: 'a;
 
-    /// An object without memory, to be filled before anything else; its memory is to prefer `node`.
+    /// Makes an object without memory, which must be filled before any other use. Its memory will prefer `node`.
     fn empty(node: Option<NodeId>) -> Self;
 
     /// The node that its memory prefers.
@@ -75,7 +76,7 @@ pub trait AnchorIndex<F: SearchForm, P: Target> {
     /// Fills an empty one.
     fn fill(&mut self, head: P, anchors: &[(F::Probe<'_>, P)]);
 
-    /// Fills an empty one with what is in `old`, and the changes.
+    /// Fills an empty index with the content of `old`, and the changes.
     fn fill_merged<'a>(&mut self, old: &Self, inserts: &[(F::Probe<'a>, P)], removes: &[(F::Probe<'a>, P)]);
 
     fn jump(&self, probe: F::Probe<'_>) -> P;

@@ -1,4 +1,4 @@
-//! Two-phase locking that never waits for a lock while it holds another: so there is no deadlock.
+//! Two-phase locking that never waits for a lock while it holds another, so it has no deadlocks.
 
 use super::{judge, linger};
 use crate::locks::no_wait::Lock;
@@ -6,9 +6,9 @@ use crate::record::Record;
 use crate::scheme::{Conflict, Mode, Moment, Scheme};
 use crate::work::Work;
 
-/// Two-phase locking without waiting: a transaction that meets a lock gives up, and begins anew when the lock is free.
+/// Two-phase locking without waiting: a transaction that meets a lock gives up, and is retried when the lock is free.
 ///
-/// Fast where conflicts are few; no order among those that begin anew, so that a long transaction may do so often.
+/// It is fast if conflicts are rare. Retried transactions have no order, so a long transaction may be retried often.
 #[derive(Clone, Copy, Debug)]
 pub enum NoWait {}
 

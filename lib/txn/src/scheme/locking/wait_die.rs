@@ -1,10 +1,10 @@
-//! Two-phase locking in which the older wait for the younger, and the younger die (Rosenkrantz, Stearns, Lewis: System Level
-//! Concurrency Control for Distributed Database Systems, TODS 1978).
+//! Two-phase locking in which older transactions wait for younger ones, and younger ones die (Rosenkrantz, Stearns,
+//! Lewis: System Level Concurrency Control for Distributed Database Systems, TODS 1978).
 //!
-//! A transaction keeps the number with which it arrived however often it begins anew, so it becomes the oldest in time. What a
-//! lock does then: `locks/wait_die.rs`.
+//! A transaction keeps its arrival number over all retries, so it becomes the oldest in the end. `locks/wait_die.rs`
+//! describes what a lock does with the number.
 //!
-//! Gaps have no locks and no order: a transaction may begin anew as long as others fill what it has found empty.
+//! Gaps have no locks and no order: a transaction may be retried as long as others fill its gaps.
 
 use super::{judge, linger};
 use crate::locks::wait_die::Lock;
@@ -12,8 +12,8 @@ use crate::record::Record;
 use crate::scheme::{Conflict, Mode, Moment, Scheme};
 use crate::work::Work;
 
-/// Two-phase locking; the older transaction waits, the younger begins anew and keeps its age. For rows that many write: none is
-/// overtaken for ever on its rows.
+/// Two-phase locking in which the older transaction waits, and the younger is retried and keeps its age. It suits rows
+/// that many transactions write: each transaction gets its rows' locks in the end.
 #[derive(Clone, Copy, Debug)]
 pub enum WaitDie {}
 

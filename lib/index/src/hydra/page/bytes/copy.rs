@@ -33,11 +33,12 @@ pub struct BytesCopy {
     pub(super) tags: [u8; SLOTS],
 }
 
-/// Where keys are put together: the prefix stays, suffixes come and go behind it. Long enough for any that is not boxed.
+/// A buffer in which keys are assembled: the prefix stays, and each suffix is written behind it. It has room for all
+/// keys that are not boxed.
 #[derive(Default)]
 pub struct Scratch(Vec<u8>);
 
-/// The longest suffix that is put together: words are written whole.
+/// The longest suffix that is assembled, in whole words.
 const SUFFIX: usize = LONG_KEY.next_multiple_of(8) + 8;
 
 impl BytesCopy {
@@ -128,7 +129,7 @@ impl PageCopy<Bytes> for BytesCopy {
         if self.sorted {
             return false;
         }
-        // Sorting by the first eight bytes of the suffix nearly always settles it.
+        // Sorting by the first eight bytes of the suffix nearly always suffices.
         let mut heads: [(u64, u8); SLOTS] = core::array::from_fn(|slot| (self.words[slot * SLOT], slot as u8));
         let heads = &mut heads[..self.len];
         heads.sort_unstable_by(|a, b| {

@@ -11,8 +11,8 @@ use crate::search::{chunk, common};
 use archipelago_platform::atomic::Ordering::*;
 use archipelago_platform::hint;
 
-/// A page is underfull below this many entries, if they use less than this many words too; two are merged when
-/// together they have at most twice as much.
+/// A page is underfull if it has less than `UNDERFULL` entries and uses less than `UNDERFULL_WORDS` words; two
+/// pages are merged if together they have at most twice these numbers.
 pub(super) const UNDERFULL: usize = SLOTS / 4;
 pub(super) const UNDERFULL_WORDS: usize = WORDS * 3 / 8;
 
@@ -31,7 +31,7 @@ impl BytesPage {
         len < SLOTS && (SLOT * (len + 1) + tail <= meta.floor || self.live_words() <= WORDS * 3 / 4)
     }
 
-    /// Adds an entry behind the others. The key is in range, `address` its box if it is long.
+    /// Appends an entry. The key is in range, and `address` is its box if it is long.
     pub(super) fn append(&self, key: &[u8], tag: u8, value: u64, address: u64) -> bool {
         let (len, mut meta) = (self.len(), self.meta());
         let tail = tail_words(key.len(), meta.prefix);
@@ -121,7 +121,7 @@ impl BytesPage {
         copy.sort();
         let len = copy.len;
         let (mut buffer, next) = (Vec::new(), self.next.load(Relaxed));
-        // Room may have been lost to tails of removed keys only.
+        // The page may be full only because of tails of removed keys.
         if len < SLOTS && self.live_words() <= WORDS * 3 / 4 {
             self.reset(self.bound(next, &mut buffer));
             self.refill(&copy, 0..len);
@@ -131,7 +131,8 @@ impl BytesPage {
         copy.prepare(&mut left_scratch);
         copy.prepare(&mut right_scratch);
         let last = copy.entry(len - 1, &mut left_scratch).0;
-        // Keys that arrive in ascending order leave this page full and go on in an empty one, if the new bound fits.
+        // If keys arrive in ascending order, this page stays full and the new page gets the new key, if the new bound
+        // fits.
         let fits = || {
             let prefix = common(self.low(), &key[..common(last, key) + 1]);
             copy.words_under(prefix) + LONG_HIGH / 8 <= WORDS

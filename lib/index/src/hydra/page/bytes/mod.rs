@@ -8,16 +8,17 @@
 //! 1264  low (boxed)     1272  next
 //! ```
 //!
-//! All keys of `[low, high)` share the common prefix of the two bounds, so it is not stored with the keys; of the rest,
-//! the *suffix*, twelve bytes sit in the slot and what is longer (the *tail*) in the heap. Words hold bytes big-endian
-//! and padded with zeros: comparing words as integers, and lengths last, is comparing strings. Keys longer than
-//! [`LONG_KEY`] are boxed whole, immutable, and reclaimed through RCU; the slot still has their first twelve bytes.
+//! All keys of `[low, high)` share the common prefix of the two bounds, so it is not stored with the keys. Of the rest
+//! of a key, the *suffix*, the first twelve bytes are in the slot, and the others (the *tail*) in the heap. Words hold
+//! bytes big-endian and padded with zeros: comparing words as integers, and lengths last, is comparing strings. Keys
+//! longer than [`LONG_KEY`] are boxed whole, immutable, and reclaimed through RCU; the slot still has their first
+//! twelve bytes.
 //!
 //! A look-up touches line 0, the slot's line, and the last lines (the bound, `next`); the tail's line for long
-//! suffixes. Bounds are as short as can be: the shortest string that separates the two halves of a split.
+//! suffixes. Bounds are as short as possible: the shortest string that separates the two halves of a split.
 //!
-//! What a racing reader may get wrong is bounded: indices are clamped, and a pointer read from a page is followed only
-//! after the version under which it was read has been validated ([`Seen`]).
+//! A concurrent reader may read inconsistent words, but stays in bounds: indices are clamped, and a pointer is
+//! followed only after the version at which it was read has been validated ([`Seen`]).
 //!
 //! Words and their packing are in [`layout`], what changes a locked page in [`edit`], what scans read in [`copy`].
 
