@@ -279,7 +279,9 @@ mod tests {
         {
             assert!(all(bad, 100).is_err(), "{bad:?}");
         }
-        for bad in [&b"*+1\r\n"[..], b"*01\r\n", b"*-0\r\n", b"*\r\n", b"*1\r\n$+1\r\n", b"*1\r\n$01\r\n", b"*1\r\n$\r\n"] {
+        for bad in
+            [&b"*+1\r\n"[..], b"*01\r\n", b"*-0\r\n", b"*\r\n", b"*1\r\n$+1\r\n", b"*1\r\n$01\r\n", b"*1\r\n$\r\n"]
+        {
             assert!(all(bad, 100).is_err(), "{bad:?}");
         }
         assert!(all(&[b'a'; LONGEST_LINE], LONGEST_LINE).is_err());

@@ -29,7 +29,6 @@ pub mod commands;
 mod debug;
 mod event_loop;
 mod events;
-mod help;
 mod info;
 pub mod lacking;
 mod metrics;

@@ -79,7 +79,10 @@ fn a_malformed_request_is_told_behind_the_answers_before_it() {
         for (bytes, expected) in [
             ("SET a b\r\nSET a b\r\n*1\r\n:1\r\nGET a\r\n", "+OK|+OK|-ERR Protocol error: expected '$', got ':'|"),
             ("SET a b\r\n*+1\r\n", "+OK|-ERR Protocol error: invalid multibulk length|"),
-            ("MULTI\r\nSET a b\r\nEXEC\r\n*1\r\n$01\r\n", "+OK|+QUEUED|*1|+OK|-ERR Protocol error: invalid bulk length|"),
+            (
+                "MULTI\r\nSET a b\r\nEXEC\r\n*1\r\n$01\r\n",
+                "+OK|+QUEUED|*1|+OK|-ERR Protocol error: invalid bulk length|",
+            ),
             ("WATCH a\r\nGET \"a\r\n", "+OK|-ERR Protocol error: unbalanced quotes in request|"),
             ("BLPOP none 0.1\r\n*x\r\n", "*-1|-ERR Protocol error: invalid multibulk length|"),
         ] {
