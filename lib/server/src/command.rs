@@ -3,6 +3,9 @@
 //! Each family's file has a table of its commands; this one joins them. A row says all that is asked about a command before
 //! it runs: how many arguments, which of them are keys, what it does to them, which access-control categories it is in.
 
+pub mod catalog;
+pub mod help;
+
 use archipelago_platform::sync::LazyLock;
 use rustc_hash::FxHashMap;
 
@@ -254,14 +257,19 @@ impl Command {
 
     /// Returns whether this number of arguments, with the name, is right.
     pub fn takes(&self, arguments: usize) -> bool {
-        let least = self.arity.unsigned_abs() as usize;
-        if self.arity < 0 { arguments >= least } else { arguments == least }
+        takes(self.arity, arguments)
     }
 
     /// Returns whether it has this flag.
     pub fn has(&self, flag: u32) -> bool {
         self.flags & flag != 0
     }
+}
+
+/// Returns whether an arity takes this number of arguments, with the name.
+fn takes(arity: i32, arguments: usize) -> bool {
+    let least = arity.unsigned_abs() as usize;
+    if arity < 0 { arguments >= least } else { arguments == least }
 }
 
 /// The categories that follow from flags.

@@ -94,6 +94,42 @@ const FORMS: &[(&str, u64)] = &[
     ("zset-max-ziplist-value", LONGEST_PACKED as u64),
 ];
 
+/// What Redis has a choice of and this server has not, with Redis's values: taken and told, and nothing changes.
+const MOOT: &[(&str, &str)] = &[
+    ("active-expire-effort", "1"),
+    ("activedefrag", "no"),
+    ("activerehashing", "yes"),
+    ("aof-rewrite-incremental-fsync", "yes"),
+    ("dynamic-hz", "yes"),
+    ("hz", "10"),
+    ("jemalloc-bg-thread", "yes"),
+    ("lazyfree-lazy-eviction", "no"),
+    ("lazyfree-lazy-expire", "no"),
+    ("lazyfree-lazy-server-del", "no"),
+    ("lazyfree-lazy-user-del", "no"),
+    ("lazyfree-lazy-user-flush", "no"),
+    ("list-compress-depth", "0"),
+    ("no-appendfsync-on-rewrite", "no"),
+    ("rdb-save-incremental-fsync", "yes"),
+    ("rdbcompression", "yes"),
+    ("replica-lazy-flush", "no"),
+    ("replica-priority", "100"),
+    ("replica-read-only", "yes"),
+    ("replica-serve-stale-data", "yes"),
+];
+
+/// What Redis tells of what is not there: fixed.
+const NOT_THERE: &[&str] = &["replicaof", "slaveof", "unixsocket", "masterauth"];
+
+/// A value of a moot parameter: of the kind that it had.
+fn moot(value: &str, before: &str) -> Result<String, String> {
+    match (before, value) {
+        ("yes" | "no", "yes" | "no") => Ok(value.into()),
+        ("yes" | "no", _) => Err("argument must be 'yes' or 'no'".into()),
+        _ => keeping::within(value, 0, i32::MAX.into()),
+    }
+}
+
 impl Config {
     /// What the settings say.
     pub fn new(settings: &Settings) -> Self {
@@ -117,6 +153,9 @@ impl Config {
             ("requirepass", settings.password.clone().unwrap_or_default()),
             ("timeout", "0".into()),
         ];
+        values.push(("cluster-enabled", "no".into()));
+        values.extend(NOT_THERE.iter().map(|name| (*name, String::new())));
+        values.extend(MOOT.iter().map(|(name, value)| (*name, (*value).to_owned())));
         values.extend(FORMS.iter().map(|(name, value)| (*name, value.to_string())));
         values.extend(tls::parameters(settings));
         values.extend(keeping::PARAMETERS.iter().map(|(name, value)| (*name, (*value).to_owned())));
@@ -170,6 +209,8 @@ impl Config {
             found.ok_or_else(|| format!("Unknown option or number of arguments for CONFIG SET - '{name}'"))?;
         let failed = |what| format!("CONFIG SET failed (possibly related to argument '{name}') - {what}");
         let checked = keeping::checked(known, value).or_else(|| crate::server::params::check(known, value, old));
+        let is_moot = MOOT.iter().any(|(name, _)| name == known);
+        let checked = checked.or_else(|| is_moot.then(|| moot(value, old)));
         let checked = checked.unwrap_or_else(|| Err("can't set immutable config".into())).map_err(failed)?;
         let names = if SAME.contains(known) { &SAME[..] } else { &[*known] };
         let all = values.iter_mut().filter(|(name, _)| names.contains(name));

@@ -668,6 +668,14 @@ impl Change<'_> {
         }
     }
 
+    /// Has a script's `PUBLISH` or `SPUBLISH` carried out when the operation is told. The answer is 0: replicas do not know how many hear it.
+    pub fn publish(&mut self, args: &crate::args::Args) -> Answer {
+        match self.db.effects.published(args.is(0, "SPUBLISH"), &args[1], &args[2]) {
+            true => Ok(Reply::Int(0)),
+            false => Err(Fault::new("ERR too many messages of one script or transaction")),
+        }
+    }
+
     /// Carries out another command within this operation: of a script.
     pub fn run(&mut self, run: Run, args: &crate::args::Args) -> Answer {
         match run {

@@ -106,6 +106,8 @@ pub mod fault {
     pub const NO_SUCH_KEY: Fault = Fault::new("ERR no such key");
     /// A command needs memory when there is none.
     pub const NO_ROOM: Fault = Fault::new("OOM command not allowed when used memory > 'maxmemory'.");
+    /// An argument should be an integer of 32 bits.
+    pub const NOT_SHORT: Fault = Fault::new("ERR value is out of range, value must between -2147483648 and 2147483647");
     /// A database's number.
     pub const DB_INDEX: Fault = Fault::new("ERR DB index is out of range");
     /// A position.

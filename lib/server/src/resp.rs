@@ -11,6 +11,8 @@ use crate::args::Args;
 const LONGEST_LINE: usize = 64 << 10;
 /// The most arguments of a request.
 const MOST_ARGUMENTS: i64 = i32::MAX as i64;
+/// The same, and bytes of one of them, for a client that has yet to say its password.
+const OF_STRANGERS: (i64, i64) = (10, 16 << 10);
 /// Bytes of one argument.
 pub const LONGEST_BULK: i64 = 512 << 20;
 /// Bytes of all arguments of a request, and of their offsets, of which many empty ones would have gigabytes. Offsets in [`Args`] are of 32 bits.
@@ -29,6 +31,8 @@ impl Malformed {
 /// Makes requests of the bytes of one connection, which come in pieces.
 #[derive(Debug, Default)]
 pub struct Parser {
+    /// The client has yet to say its password: it gets room for little more.
+    pub is_strange: bool,
     args: Args,
     /// Arguments still to come; 0 between requests.
     missing: usize,
@@ -52,6 +56,9 @@ impl Parser {
                 if first == b'*' {
                     let count = number(&line[1..]).filter(|count| *count <= MOST_ARGUMENTS);
                     let count = count.ok_or_else(|| Malformed::new("invalid multibulk length"))?;
+                    if self.is_strange && count > OF_STRANGERS.0 {
+                        return Err(Malformed::new("unauthenticated multibulk length"));
+                    }
                     self.missing = usize::try_from(count).unwrap_or(0);
                     self.args = Args::with_capacity(
                         self.missing.min(16),
@@ -74,7 +81,11 @@ impl Parser {
                         return Err(Malformed::new(format!("expected '$', got '{}'", char::from(first))));
                     }
                     let length = number(&line[1..]).filter(|length| (0..=LONGEST_BULK).contains(length));
-                    let length = length.ok_or_else(|| Malformed::new("invalid bulk length"))? as usize;
+                    let length = length.ok_or_else(|| Malformed::new("invalid bulk length"))?;
+                    if self.is_strange && length > OF_STRANGERS.1 {
+                        return Err(Malformed::new("unauthenticated bulk length"));
+                    }
+                    let length = length as usize;
                     if self.args.bytes() + self.args.len() * size_of::<u32>() + length > LONGEST_REQUEST {
                         return Err(Malformed::new("too long a request"));
                     }
@@ -106,8 +117,12 @@ fn line(input: &[u8], of_length: bool) -> Result<Option<(&[u8], usize)>, Malform
     }
 }
 
+/// A number in its shortest form: as Redis, without "+" or zeros in front.
 fn number(digits: &[u8]) -> Option<i64> {
-    core::str::from_utf8(digits).ok()?.parse().ok()
+    match digits.strip_prefix(b"-").unwrap_or(digits) {
+        [b'1'..=b'9', ..] => core::str::from_utf8(digits).ok()?.parse().ok(),
+        _ => (digits == b"0").then_some(0),
+    }
 }
 
 /// The words of a line: between blanks, or quoted with escapes as in C. A zero byte ends the line, as in Redis. Returns `None`
@@ -240,6 +255,20 @@ mod tests {
     }
 
     #[test]
+    fn a_stranger_gets_little_room() {
+        for (input, what) in [
+            (&b"*11\r\n"[..], "unauthenticated multibulk length"),
+            (b"*1\r\n$16385\r\n", "unauthenticated bulk length"),
+        ] {
+            assert_eq!(Parser::default().take(input), Ok((None, input.len())));
+            let mut parser = Parser { is_strange: true, ..Parser::default() };
+            assert_eq!(parser.take(input), Err(Malformed::new(what)));
+        }
+        let mut parser = Parser { is_strange: true, ..Parser::default() };
+        assert_eq!(parser.take(b"*10\r\n$16384\r\n"), Ok((None, 13)));
+    }
+
+    #[test]
     fn a_length_announces_nothing() {
         let mut parser = Parser::default();
         let input = b"*2147483647\r\n$536870912\r\nabc";
@@ -247,6 +276,11 @@ mod tests {
         assert!(parser.args.bytes() == 0 && parser.args.is_empty());
         for bad in
             [&b"*2147483648\r\n"[..], b"*1\r\n$536870913\r\n", b"*1\r\n$-1\r\n", b"*1\r\n:1\r\n", b"*x\r\n", b"\"a\r\n"]
+        {
+            assert!(all(bad, 100).is_err(), "{bad:?}");
+        }
+        for bad in
+            [&b"*+1\r\n"[..], b"*01\r\n", b"*-0\r\n", b"*\r\n", b"*1\r\n$+1\r\n", b"*1\r\n$01\r\n", b"*1\r\n$\r\n"]
         {
             assert!(all(bad, 100).is_err(), "{bad:?}");
         }

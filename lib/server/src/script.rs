@@ -20,13 +20,16 @@ mod bits;
 mod budget;
 mod convert;
 pub mod functions;
+mod given;
 mod json;
 mod library;
+mod packs;
 mod pattern;
 mod reach;
 mod stage;
 mod state;
 mod strings;
+mod structs;
 pub mod table;
 
 use crate::args::Args;

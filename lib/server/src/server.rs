@@ -9,7 +9,7 @@
 //! | [`room`] | what goes when memory is short |
 //! | [`saver`] | snapshots, by command and on time |
 //! | [`access`] | who a client is, and what it may do |
-//! | [`commands`], [`info`], [`clients`], [`catalog`], [`debug`] | commands of the connection and of the server; [`help`] |
+//! | [`commands`], [`info`], [`clients`], [`catalog`], [`debug`] | commands of the connection and of the server; [`help`](crate::command::help) |
 //! | [`requests`] | reads, and what is noted of requests |
 //! | [`transaction`] | the same inside `MULTI` |
 //! | [`events`], [`tracking`] | who hears of changes: keyspace events, client-side caches |
@@ -29,7 +29,6 @@ pub mod commands;
 mod debug;
 mod event_loop;
 mod events;
-mod help;
 mod info;
 pub mod lacking;
 mod metrics;

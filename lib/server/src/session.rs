@@ -8,11 +8,10 @@ use archipelago_platform::sync::Arc;
 use crate::acl::check::{runs_lua, runs_script};
 use crate::acl::user::User;
 use crate::args::Args;
-use crate::command::{self, Command, Run, flag};
+use crate::command::{self, Command, Run, catalog, flag};
 use crate::db::{DATABASES, Outcome};
 use crate::deadline::Deadline;
-use crate::family::generic::object_part;
-use crate::family::{groups, memory, parse, streams, xinfo};
+use crate::family::{parse, streams};
 use crate::operation::{Call, Read, Watched, Write, wish};
 use crate::reply::{Fault, Protocol, Reply, fault};
 
@@ -83,15 +82,12 @@ pub fn wrong_number(name: &str) -> Fault {
 
 /// Checks a command's part before it is queued, as the number of its arguments is. Returns what carries the part out.
 fn part(command: &'static Command, args: &Args) -> Result<&'static Command, Fault> {
-    match command.name {
-        "object" => object_part(args).map(|_| command),
-        "memory" => memory::part(args).map(|_| command),
-        "xgroup" => groups::part(args).map(|_| command),
-        "xinfo" => xinfo::part(args).map(|_| command),
-        #[cfg(feature = "lua")]
-        "function" => crate::script::functions::part(args),
-        _ => Ok(command),
+    catalog::check(command, args)?;
+    #[cfg(feature = "lua")]
+    if command.name == "function" {
+        return crate::script::functions::part(args);
     }
+    Ok(command)
 }
 
 fn unknown(args: &Args) -> Fault {
@@ -213,7 +209,7 @@ impl Session {
                     Reply::OK
                 }
                 Ok(_) if parse::integer(&args[1]).is_ok_and(|number| i32::try_from(number).is_err()) => {
-                    Reply::Error(Fault::new("ERR value is out of range, value must between -2147483648 and 2147483647"))
+                    Reply::Error(fault::NOT_SHORT)
                 }
                 Ok(_) => Reply::Error(fault::DB_INDEX),
                 Err(fault) => Reply::Error(fault),

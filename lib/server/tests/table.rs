@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::{env, fs};
 
+use archipelago_server::command::catalog::{self, Find};
 use archipelago_server::command::{self, Keys, Run, category, flag};
 
 fn table() -> String {
@@ -53,4 +54,46 @@ fn no_name_is_there_twice_and_each_is_found_in_either_case() {
     for name in names {
         assert_eq!(command::find(name.to_ascii_uppercase().as_bytes()).map(|command| command.name), Some(name));
     }
+}
+
+/// The catalog says what clients are told, the registry what is done: of a command without parts they agree.
+#[test]
+fn the_catalog_agrees_with_the_registry() {
+    let mut differences = Vec::new();
+    for command in command::all() {
+        let rows = catalog::of(command);
+        if command.has(flag::INTERNAL) {
+            assert!(rows.is_empty(), "{}", command.name);
+            continue;
+        }
+        let (row, parts) = rows.split_first().unwrap_or_else(|| panic!("{} has no row", command.name));
+        assert_eq!((row.name, row.arity), (command.name, command.arity));
+        for row in rows {
+            assert_eq!(catalog::named(row.name.to_uppercase().as_bytes()).map(|row| row.name), Some(row.name));
+            assert!(row.bits() > 0 && !row.group.is_empty() && !row.since.is_empty(), "{}", row.name);
+            assert!(row.specs().all(|spec| spec.flags().next().is_some()), "{}", row.name);
+        }
+        if !parts.is_empty() {
+            continue;
+        }
+        let (first, last, step) = command.keys.told();
+        let is_counted = row.specs().any(|spec| matches!(spec.find, Find::Counted(..)));
+        let mut agrees = vec![
+            ("categories", row.bits() == command.categories),
+            // Keys and channels of the session's commands are known to it alone.
+            ("keys", command.keys == Keys::None || row.keys == [first, last, step]),
+            ("counted keys", is_counted == matches!(command.keys, Keys::Counted { .. })),
+        ];
+        let has = |name| row.flags.split(' ').any(|flag| flag == name);
+        agrees.extend(flag::NAMES.iter().map(|(bit, name)| (*name, has(*name) == command.has(*bit))));
+        let wrong = agrees.into_iter().filter(|(_, agrees)| !agrees);
+        differences.extend(wrong.map(|(what, _)| format!("{}: {what}", row.name)));
+    }
+    assert!(differences.is_empty(), "{differences:#?}");
+}
+
+#[test]
+fn no_row_of_the_catalog_is_of_no_command() {
+    let rows = include_str!("../src/command/catalog.txt").lines().count();
+    assert_eq!(rows, command::all().map(|command| catalog::of(command).len()).sum::<usize>());
 }

@@ -29,6 +29,9 @@ pub struct Effects {
     /// [`MOST_CALL_BYTES`].
     pub calls: Vec<(u32, Args)>,
     pub(super) call_bytes: usize,
+    /// Messages that a script has published: in shards or not, the channel, the message.
+    pub messages: Vec<(bool, Vec<u8>, Vec<u8>)>,
+    pub(super) message_bytes: usize,
     /// A read was not carried out, since it would have taken long.
     pub long: bool,
     /// A read was not carried out, since it may change something.
@@ -42,6 +45,9 @@ pub struct Effects {
 /// Commands of an operation that monitors are shown at most, and the bytes of these: an operation's effects are in memory as a whole.
 const MOST_CALLS: usize = 10_000;
 const MOST_CALL_BYTES: usize = 4 << 20;
+/// Bytes of messages that an operation's scripts may publish, and what each counts as besides its own.
+const MOST_MESSAGE_BYTES: usize = 16 << 20;
+const MESSAGE: usize = 64;
 
 impl Effects {
     /// Notes a command that a script has called, if there is room for it.
@@ -51,6 +57,17 @@ impl Effects {
             self.call_bytes = bytes;
             self.calls.push((db, args.clone()));
         }
+    }
+
+    /// Notes a message that a script publishes. Returns whether there was room for it.
+    pub(super) fn published(&mut self, shard: bool, channel: &[u8], body: &[u8]) -> bool {
+        let bytes = self.message_bytes + MESSAGE + channel.len() + body.len();
+        if bytes > MOST_MESSAGE_BYTES {
+            return false;
+        }
+        self.message_bytes = bytes;
+        self.messages.push((shard, channel.to_vec(), body.to_vec()));
+        true
     }
 }
 

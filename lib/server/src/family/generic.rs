@@ -1,7 +1,7 @@
 //! Keys of any type: names, times to expire at, databases.
 
 use crate::args::Args;
-use crate::command::{ALL_KEYS, Command, Keys, ONE_KEY, category, flag};
+use crate::command::{ALL_KEYS, Command, Keys, ONE_KEY, category, flag, help};
 use crate::db::evict::frequency;
 use crate::db::table::{Keyed, Table};
 use crate::db::{Change, DATABASES, View};
@@ -227,6 +227,7 @@ fn copy(change: &mut Change<'_>, args: &Args) -> Answer {
 
 fn move_key(change: &mut Change<'_>, args: &Args) -> Answer {
     let index = parse::integer(&args[2])?;
+    i32::try_from(index).map_err(|_| fault::NOT_SHORT)?;
     let target = u32::try_from(index).ok().filter(|db| *db < DATABASES).ok_or(fault::DB_INDEX)?;
     if target == change.index {
         return Err(Fault::new("ERR source and destination objects are the same"));
@@ -420,13 +421,7 @@ pub fn object_part(args: &Args) -> Result<&'static str, Fault> {
 fn object(view: &View<'_>, args: &Args) -> Answer {
     let name = object_part(args)?;
     if name == "help" {
-        return Ok(Reply::bulks([
-            "OBJECT <part> <key>. Parts are:",
-            "ENCODING: how the value is kept.",
-            "FREQ: how often it is used, with such a policy.",
-            "IDLETIME: seconds since it was changed.",
-            "REFCOUNT: how many hold it.",
-        ]));
+        return Ok(help::of("object"));
     }
     let Some(entry) = view.find(&args[2]) else { return Ok(Reply::Null) };
     match name {

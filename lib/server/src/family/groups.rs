@@ -3,7 +3,7 @@
 use archipelago_platform::sync::Arc;
 
 use crate::args::Args;
-use crate::command::{Command, Keys, ONE_KEY, category, flag};
+use crate::command::{Command, Keys, ONE_KEY, category, flag, help};
 use crate::db::stream::{Group, Id, Pending, Stream};
 use crate::db::{Change, View};
 use crate::family::generic::{arity, unknown_subcommand};
@@ -38,7 +38,8 @@ fn no_group(key: &[u8], group: &[u8], where_: &str) -> Fault {
 /// # Errors
 /// If there is none of the name, or it takes another number of arguments.
 pub fn part(args: &Args) -> Result<&'static str, Fault> {
-    const PARTS: [(&str, usize, usize); 5] = [
+    const PARTS: [(&str, usize, usize); 6] = [
+        ("help", 2, 2),
         ("create", 5, usize::MAX),
         ("setid", 5, usize::MAX),
         ("destroy", 4, 4),
@@ -80,6 +81,9 @@ fn options(args: &Args, creates: bool) -> Result<(bool, Option<u64>), Fault> {
 
 fn xgroup(change: &mut Change<'_>, args: &Args) -> Answer {
     let name = part(args)?;
+    if name == "help" {
+        return Ok(help::of("xgroup"));
+    }
     let (make, read) =
         if matches!(name, "create" | "setid") { options(args, name == "create")? } else { (false, None) };
     let (key, group) = (&args[2], &args[3]);

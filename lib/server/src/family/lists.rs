@@ -38,17 +38,20 @@ pub const COMMANDS: &[Command] = &[
     Command::write("brpop", -3, BLOCKING | NOSCRIPT, BUT_LAST, LIST, |c, a| blocking_pop(c, a, Right)),
     Command::write("brpoplpush", 4, DENYOOM | BLOCKING | NOSCRIPT, TWO, LIST, |c, a| { timeout(&a[3])?; relocate(c, a, Right, Left) }),
     Command::write("blmove", 6, DENYOOM | BLOCKING | NOSCRIPT, TWO, LIST, |c, a| { let (from, to) = ends(a)?; timeout(&a[5])?; relocate(c, a, from, to) }),
-    Command::write("blmpop", -5, BLOCKING, Keys::Counted { first: 0, count: 2 }, LIST, |c, a| { timeout(&a[1])?; lmpop(c, a, 2) }),
+    Command::write("blmpop", -5, BLOCKING, Keys::Counted { first: 0, count: 2 }, LIST, |c, a| lmpop(c, a, 2)),
 ];
 
 /// How long a command may wait, in milliseconds; 0: for ever.
 pub fn timeout(text: &[u8]) -> Result<u64, Fault> {
     let bad = Fault::new("ERR timeout is not a float or out of range");
-    let seconds = parse::float_or(text, bad.clone())?;
-    if seconds * 1000.0 > i64::MAX as f64 {
-        return Err(Fault::new("ERR timeout is out of range"));
+    let seconds = parse::number(text).ok_or(bad)?;
+    let millis = (seconds * 1000.0).ceil();
+    // What has more than 64 bits becomes negative in Redis.
+    if millis < 0.0 || millis > i64::MAX as f64 {
+        return Err(Fault::new("ERR timeout is negative"));
     }
-    if seconds < 0.0 { Err(Fault::new("ERR timeout is negative")) } else { Ok((seconds * 1000.0).ceil() as u64) }
+    // The smallest time is not none.
+    Ok((millis as u64).max(parse::is_lost(text, seconds).into()))
 }
 
 fn event(end: End, pushed: bool) -> &'static str {
@@ -259,7 +262,7 @@ fn relocate(change: &mut Change<'_>, args: &Args, from: End, to: End) -> Answer 
     Ok(Reply::Bulk(element))
 }
 
-/// Reads behind the keys what both `MPOP`s have: a word and a count.
+/// Reads behind the keys what both `MPOP`s have: a word and a count; of one that waits also for how long, which is the last to be wrong.
 pub fn mpop<T>(args: &Args, at: usize, word: impl Fn(&[u8]) -> Result<T, Fault>) -> Result<(usize, T, usize), Fault> {
     let keys = counted(args, at, Fault::new("ERR numkeys should be greater than 0"))
         .map_err(|fault| if fault.0.contains("greater than number") { fault::SYNTAX } else { fault })?;
@@ -274,6 +277,9 @@ pub fn mpop<T>(args: &Args, at: usize, word: impl Fn(&[u8]) -> Result<T, Fault>)
         let number = parse::integer_or(&args[at + 1], bad.clone())?;
         count = Some(usize::try_from(number).ok().filter(|number| *number > 0).ok_or(bad.clone())?);
         at += 2;
+    }
+    if args[0][0].eq_ignore_ascii_case(&b'b') {
+        timeout(&args[1])?;
     }
     Ok((keys, which, count.unwrap_or(1)))
 }

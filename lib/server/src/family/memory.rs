@@ -4,7 +4,7 @@
 //! the same, and samples are not needed.
 
 use crate::args::Args;
-use crate::command::{Command, Keys, category};
+use crate::command::{Command, Keys, category, help};
 use crate::db::View;
 use crate::family::generic::{arity, unknown_subcommand};
 use crate::family::parse;
@@ -43,15 +43,7 @@ fn memory(view: &View<'_>, args: &Args) -> Answer {
         "purge" => Ok(Reply::OK),
         "malloc-stats" => Ok(Reply::bulk("Stats not supported for the current allocator")),
         "doctor" => Ok(Reply::bulk("Keys take what MEMORY STATS tells, on each replica; INFO memory has the process.")),
-        _ => Ok(Reply::bulks([
-            "MEMORY <part> [<argument> ...]. Parts are:",
-            "DOCTOR: where to look.",
-            "MALLOC-STATS: what the allocator tells.",
-            "PURGE: does nothing.",
-            "STATS: what the keys of each database take.",
-            "USAGE <key> [SAMPLES <count>]: bytes of a key and its value, about.",
-            "HELP: this.",
-        ])),
+        _ => Ok(help::of("memory")),
     }
 }
 

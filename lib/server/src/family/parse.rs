@@ -24,10 +24,21 @@ pub fn float(bytes: &[u8]) -> Result<f64, Fault> {
 
 /// A floating-point number, or this error.
 pub fn float_or(bytes: &[u8], error: Fault) -> Result<f64, Fault> {
-    let text = core::str::from_utf8(bytes).ok().filter(|text| text.len() <= 255).ok_or(error.clone())?;
-    let number = text.parse::<f64>().or_else(|_| hexadecimal(text).ok_or(error.clone()))?;
-    let said = text.trim_start_matches(['+', '-']).starts_with(['i', 'I']);
-    if number.is_nan() || (number.is_infinite() && !said) { Err(error) } else { Ok(number) }
+    let number = number(bytes).ok_or(error.clone())?;
+    let said = bytes.iter().find(|byte| !b"+-".contains(byte)).is_some_and(|byte| b"iI".contains(byte));
+    if is_lost(bytes, number) || (number.is_infinite() && !said) { Err(error) } else { Ok(number) }
+}
+
+/// Returns whether a number is so small that nothing is left of it: as in C, it is out of range then.
+pub fn is_lost(bytes: &[u8], number: f64) -> bool {
+    let mut digits = bytes.iter().take_while(|byte| !b"eEpP".contains(byte));
+    number == 0.0 && digits.any(|byte| (b'1'..=b'9').contains(byte))
+}
+
+/// A floating-point number, however large or small it is said to be. "nan" is none.
+pub fn number(bytes: &[u8]) -> Option<f64> {
+    let text = core::str::from_utf8(bytes).ok().filter(|text| text.len() <= 255)?;
+    text.parse::<f64>().ok().or_else(|| hexadecimal(text)).filter(|number| !number.is_nan())
 }
 
 /// "0x1p3" and the like, as C reads them; without a fraction.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::args::Args;
-use crate::command::{Command, Keys, category};
+use crate::command::{Command, Keys, category, help};
 use crate::db::View;
 use crate::db::stream::{Group, Id, Stream};
 use crate::family::generic::{arity, unknown_subcommand};
@@ -20,7 +20,7 @@ pub const COMMANDS: &[Command] = &[Command::read("xinfo", -2, 0, Keys::Range(2, 
 /// # Errors
 /// If there is none of the name, or it takes another number of arguments.
 pub fn part(args: &Args) -> Result<&'static str, Fault> {
-    let parts = [("stream", 3, usize::MAX), ("groups", 3, 3), ("consumers", 4, 4)];
+    let parts = [("help", 2, 2), ("stream", 3, usize::MAX), ("groups", 3, 3), ("consumers", 4, 4)];
     let part = parts.into_iter().find(|(name, ..)| args.is(1, name));
     let (name, least, most) = part.ok_or_else(|| unknown_subcommand(args))?;
     arity(args, &format!("xinfo|{name}"), least, most)?;
@@ -29,6 +29,9 @@ pub fn part(args: &Args) -> Result<&'static str, Fault> {
 
 fn xinfo(view: &View<'_>, args: &Args) -> Answer {
     let part = part(args)?;
+    if part == "help" {
+        return Ok(help::of("xinfo"));
+    }
     let stream = view.get::<Stream>(&args[2])?.ok_or(fault::NO_SUCH_KEY)?;
     match part {
         "stream" => about_stream(stream, args),

@@ -56,9 +56,8 @@ enum Range<'a> {
 /// As C's `strtod` reads it: blanks before it and nothing at all are allowed, and what is too large is infinite.
 fn score_end(text: &[u8]) -> Result<(f64, bool), Fault> {
     let (text, without) = text.strip_prefix(b"(").map_or((text, false), |text| (text, true));
-    let text = core::str::from_utf8(text.trim_ascii_start()).unwrap_or("x");
-    let score = if text.is_empty() { Some(0.0) } else { text.parse().ok() };
-    let score = score.or_else(|| parse::float(text.as_bytes()).ok()).filter(|score| !score.is_nan());
+    let text = text.trim_ascii_start();
+    let score = if text.is_empty() { Some(0.0) } else { parse::number(text) };
     Ok((score.ok_or(Fault::new("ERR min or max is not a float"))?, without))
 }
 

@@ -30,7 +30,7 @@ pub const COMMANDS: &[Command] = &[
     Command::write("zmpop", -4, 0, Keys::Counted { first: 0, count: 1 }, SORTED_SET, |c, a| zmpop(c, a, 1)),
     Command::write("bzpopmin", -3, BLOCKING | FAST | NOSCRIPT, BUT_LAST, SORTED_SET, |c, a| blocking_pop(c, a, false)),
     Command::write("bzpopmax", -3, BLOCKING | FAST | NOSCRIPT, BUT_LAST, SORTED_SET, |c, a| blocking_pop(c, a, true)),
-    Command::write("bzmpop", -5, BLOCKING, Keys::Counted { first: 0, count: 2 }, SORTED_SET, |c, a| { timeout(&a[1])?; zmpop(c, a, 2) }),
+    Command::write("bzmpop", -5, BLOCKING, Keys::Counted { first: 0, count: 2 }, SORTED_SET, |c, a| zmpop(c, a, 2)),
     Command::read("zscan", -3, 0, ONE_KEY, SORTED_SET, zscan),
     Command::read("zrandmember", -2, 0, ONE_KEY, SORTED_SET, zrandmember),
 ];
@@ -64,7 +64,9 @@ fn options(args: &Args) -> (Options, usize) {
 
 /// `ZADD` and `ZINCRBY`.
 pub fn zadd(change: &mut Change<'_>, args: &Args, zincrby: bool) -> Answer {
-    let (options, at) = if zincrby { (Options { add: true, ..Options::default() }, 2) } else { options(args) };
+    let (mut options, at) = options(args);
+    // An option in the number's place is one for Redis, too.
+    options.add |= zincrby;
     let Options { nx, xx, gt, lt, changed, add } = options;
     let pairs = args.len() - at;
     if pairs == 0 || pairs % 2 == 1 {

@@ -1,6 +1,8 @@
 //! The library `bit`: operations on 32 bits.
 
-use mlua::{Lua, Result, Table, Variadic};
+use mlua::{Lua, Result, Table};
+
+use super::given::{Given, add};
 
 /// A number's low 32 bits, rounded as the library for Lua does: the sum has them at its end.
 fn bits(number: f64) -> i32 {
@@ -8,14 +10,13 @@ fn bits(number: f64) -> i32 {
     (number + ENDS_AT_ONES).to_bits() as u32 as i32
 }
 
-fn joined(all: &[f64], start: i32, join: fn(i32, i32) -> i32) -> f64 {
-    all.iter().fold(start, |joined, number| join(joined, bits(*number))).into()
-}
-
 /// Adds an operation of a number and a count of places.
-fn shift(lua: &Lua, table: &Table, name: &str, run: fn(i32, u32) -> i32) -> Result<()> {
-    let run = move |_: &Lua, (number, places): (f64, f64)| Ok(f64::from(run(bits(number), bits(places) as u32 & 31)));
-    table.raw_set(name, lua.create_function(run)?)
+fn shift(lua: &Lua, table: &Table, name: &'static str, run: fn(i32, u32) -> i32) -> Result<()> {
+    let run = move |given: &Given<'_>| {
+        let number = bits(given.number(1)?);
+        Ok(f64::from(run(number, bits(given.number(2)?) as u32 & 31)))
+    };
+    add(lua, table, name, move |given| Ok(run(given)))
 }
 
 fn hex(number: i32, digits: i32) -> String {
@@ -28,25 +29,33 @@ fn hex(number: i32, digits: i32) -> String {
 /// The library.
 pub fn library(lua: &Lua) -> Result<Table> {
     let table = lua.create_table()?;
-    let one = |name: &str, run: fn(i32) -> i32| {
-        table.raw_set(name, lua.create_function(move |_, number: f64| Ok(f64::from(run(bits(number)))))?)
+    let one = |name: &'static str, run: fn(i32) -> i32| {
+        add(lua, &table, name, move |given| Ok(given.number(1).map(|number| f64::from(run(bits(number))))))
     };
     one("tobit", |number| number)?;
     one("bnot", |number| !number)?;
     one("bswap", i32::swap_bytes)?;
-    let many = |name: &str, start: i32, join: fn(i32, i32) -> i32| {
-        let run = move |_: &Lua, (first, rest): (f64, Variadic<f64>)| Ok(joined(&rest, join(start, bits(first)), join));
-        table.raw_set(name, lua.create_function(run)?)
+    let many = |name: &'static str, join: fn(i32, i32) -> i32| {
+        let joined = move |given: &Given<'_>| {
+            let first = bits(given.number(1)?);
+            // From the last: of several that are no numbers that is the one which is told.
+            (2..=given.values().len()).rev().try_fold(first, |joined, at| Ok(join(joined, bits(given.number(at)?))))
+        };
+        add(lua, &table, name, move |given| Ok(joined(given).map(f64::from)))
     };
-    many("band", -1, |one, other| one & other)?;
-    many("bor", 0, |one, other| one | other)?;
-    many("bxor", 0, |one, other| one ^ other)?;
+    many("band", |one, other| one & other)?;
+    many("bor", |one, other| one | other)?;
+    many("bxor", |one, other| one ^ other)?;
     shift(lua, &table, "lshift", |number, places| number << places)?;
     shift(lua, &table, "rshift", |number, places| (number as u32 >> places) as i32)?;
     shift(lua, &table, "arshift", |number, places| number >> places)?;
     shift(lua, &table, "rol", i32::rotate_left)?;
     shift(lua, &table, "ror", i32::rotate_right)?;
-    let run = |_: &Lua, (number, digits): (f64, Option<f64>)| Ok(hex(bits(number), digits.map_or(8, bits)));
-    table.raw_set("tohex", lua.create_function(run)?)?;
+    let tohex = |given: &Given<'_>| {
+        let number = bits(given.number(1)?);
+        let digits = if given.values().len() > 1 { bits(given.number(2)?) } else { 8 };
+        Ok(hex(number, digits))
+    };
+    add(lua, &table, "tohex", move |given| Ok(tohex(given)))?;
     Ok(table)
 }

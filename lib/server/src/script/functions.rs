@@ -6,7 +6,7 @@ use super::budget::Budget;
 use super::state::{self, Target};
 use super::{counted, library};
 use crate::args::Args;
-use crate::command::{self, Command};
+use crate::command::{self, Command, help};
 use crate::db::functions::{FLAGS, Function, Functions, Library, Policy};
 use crate::db::{Change, View};
 use crate::family::generic::{arity, unknown_subcommand};
@@ -141,18 +141,7 @@ pub fn look(view: &View<'_>, args: &Args) -> Answer {
         b"STATS" => Ok(stats(functions)),
         // One that runs ends by its limits.
         b"KILL" => Err(Fault::new("NOTBUSY No scripts in execution right now.")),
-        _ => Ok(Reply::bulks([
-            "FUNCTION <part> [<argument> ...]. Parts are:",
-            "DELETE <name>: removes a library.",
-            "DUMP: all libraries as a payload.",
-            "FLUSH [ASYNC|SYNC]: removes all libraries.",
-            "KILL: nothing, since a function ends by its limits.",
-            "LIST [LIBRARYNAME <pattern>] [WITHCODE]: libraries and their functions.",
-            "LOAD [REPLACE] <code>: adds a library.",
-            "RESTORE <payload> [FLUSH|APPEND|REPLACE]: adds the libraries of a payload.",
-            "STATS: how many libraries and functions there are.",
-            "HELP: this.",
-        ])),
+        _ => Ok(help::of("function")),
     }
 }
 

@@ -2,6 +2,8 @@
 
 use mlua::{Error, Lua, LuaString as Text, Result, Table, Value};
 
+use super::given::wrong;
+
 /// How deep tables may be within tables, and JSON's arrays and objects within each other.
 const DEEPEST: usize = 120;
 
@@ -96,7 +98,11 @@ fn put_object(lua: &Lua, table: &Table, depth: usize, out: &mut Vec<u8>) -> Resu
             Value::String(key) => quoted(&key.as_bytes(), out),
             Value::Integer(key) => quoted(&digits(lua, key as f64)?, out),
             Value::Number(key) => quoted(&digits(lua, key)?, out),
-            _ => return Err(Error::runtime("Cannot serialise table: table key must be a number or string")),
+            other => {
+                let kind = other.type_name();
+                let what = format!("Cannot serialise {kind}: table key must be a number or string");
+                return Err(Error::runtime(what));
+            }
         }
         out.push(b':');
         put(lua, &value, depth + 1, out)?;
@@ -137,16 +143,19 @@ pub fn library(lua: &Lua) -> Result<Table> {
     let table = lua.create_table()?;
     let encode = |lua: &Lua, value: Value| {
         let mut out = Vec::new();
-        put(lua, &value, 0, &mut out)?;
+        put(lua, &value, 0, &mut out).map_err(|what| match what {
+            Error::RuntimeError(what) => wrong(lua, &what),
+            other => other,
+        })?;
         lua.create_string(out)
     };
     let decode = |lua: &Lua, text: Text| {
         if text.as_bytes().len() > LARGEST {
-            return Err(Error::runtime("Found too large a text"));
+            return Err(wrong(lua, "Found too large a text"));
         }
         // The parser refuses what is deeper than 128.
         let json = serde_json::from_slice(&text.as_bytes());
-        value(lua, &json.map_err(|what| Error::runtime(format!("Expected value but found invalid token: {what}")))?)
+        value(lua, &json.map_err(|what| wrong(lua, &format!("Expected value but found invalid token: {what}")))?)
     };
     table.raw_set("encode", lua.create_function(encode)?)?;
     table.raw_set("decode", lua.create_function(decode)?)?;

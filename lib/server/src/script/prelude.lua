@@ -141,7 +141,7 @@ end
 
 local shared = {}
 for _, name in ipairs { "assert", "error", "getmetatable", "ipairs", "rawequal", "rawget", "select", "tonumber", "type", "unpack",
-  "_VERSION", "string", "table", "math", "cjson", "bit" } do
+  "_VERSION", "string", "table", "math", "cjson", "cmsgpack", "struct", "bit" } do
   shared[name] = _G[name]
 end
 shared.redis, shared._G = redis, env
@@ -250,9 +250,9 @@ local function load(text, api)
 end
 
 -- The tables that scripts can write to, as they were. What asks for a database is another function for each script.
-local fresh = { call = true, pcall = true, setresp = true }
+local fresh = { call = true, pcall = true, setresp = true, acl_check_cmd = true }
 local libraries = {}
-for _, name in ipairs { "string", "table", "math", "cjson", "bit", "redis" } do
+for _, name in ipairs { "string", "table", "math", "cjson", "cmsgpack", "struct", "bit", "redis" } do
   local copy, count = {}, 0
   for key, value in rawnext, shared[name] do copy[key], count = value, count + 1 end
   libraries[#libraries + 1] = { shared[name], copy, count }

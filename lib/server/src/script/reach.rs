@@ -2,7 +2,7 @@
 //! cannot change one.
 
 /// The tables that scripts can write to, besides their own.
-pub const LIBRARIES: [&str; 6] = ["string", "table", "math", "cjson", "bit", "redis"];
+pub const LIBRARIES: [&str; 8] = ["string", "table", "math", "cjson", "cmsgpack", "struct", "bit", "redis"];
 
 fn is_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_'

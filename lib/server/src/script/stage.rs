@@ -22,7 +22,7 @@ use mlua::{Error, Function, Lua, LuaOptions, Result, StdLib, Table, Value, Varia
 use super::budget::Budget;
 use super::reach::may_change_libraries;
 use super::state::{Raised, text_of};
-use super::{bits, convert, json, strings, table};
+use super::{bits, convert, json, packs, strings, structs, table};
 use crate::db::Random;
 use crate::reply::Fault;
 
@@ -113,6 +113,8 @@ impl Stage {
         let lua = new()?;
         let globals = lua.globals();
         globals.raw_set("cjson", json::library(&lua)?)?;
+        globals.raw_set("cmsgpack", packs::library(&lua)?)?;
+        globals.raw_set("struct", structs::library(&lua)?)?;
         globals.raw_set("bit", bits::library(&lua)?)?;
         let (random, name) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(SCRIPT)));
         set_random(&lua, &random)?;
@@ -242,10 +244,14 @@ fn seen(lua: &Lua, value: Value) -> Result<Value> {
 /// What of `redis` is there while a library is loaded, too.
 pub fn basics(lua: &Lua) -> Result<Table> {
     let redis = lua.create_table()?;
-    let log = |_: &Lua, values: Variadic<Value>| match &values[..] {
+    let log = |lua: &Lua, values: Variadic<Value>| match &values[..] {
         [] | [_] => Err(Error::runtime("redis.log() requires two arguments or more.")),
-        // Each replica runs the script: its lines would be there many times.
-        _ => Ok(()),
+        [level, ..] => match lua.coerce_number(level.clone())? {
+            None => Err(Error::runtime("First argument must be a number (log level).")),
+            // Each replica runs the script: its lines would be there many times.
+            Some(level) if (0.0..4.0).contains(&level.trunc()) => Ok(()),
+            Some(_) => Err(Error::runtime("Invalid debug level.")),
+        },
     };
     redis.raw_set("log", lua.create_function(log)?)?;
     for (level, name) in ["LOG_DEBUG", "LOG_VERBOSE", "LOG_NOTICE", "LOG_WARNING"].into_iter().enumerate() {
@@ -281,7 +287,24 @@ fn redis(lua: &Lua) -> Result<Table> {
         _ => Err(Error::runtime("wrong number of arguments")),
     };
     redis.raw_set("sha1hex", lua.create_function(sha1)?)?;
+    of_replication(lua, &redis)?;
     Ok(redis)
+}
+
+/// What a script says of its replication, and to a debugger. It changes nothing here: what is logged is the script, and there is no debugger.
+fn of_replication(lua: &Lua, redis: &Table) -> Result<()> {
+    for (name, bits) in [("ALL", 3), ("AOF", 1), ("REPLICA", 2), ("SLAVE", 2), ("NONE", 0)] {
+        redis.raw_set(format!("REPL_{name}"), bits)?;
+    }
+    let set_repl = |lua: &Lua, values: Variadic<Value>| match &values[..] {
+        [bits] if lua.coerce_number(bits.clone())?.is_none_or(|bits| (0.0..4.0).contains(&bits.trunc())) => Ok(()),
+        [_] => Err(Error::runtime("Invalid replication flags. Use REPL_AOF, REPL_REPLICA, REPL_ALL or REPL_NONE.")),
+        _ => Err(Error::runtime("redis.set_repl() requires two arguments.")),
+    };
+    redis.raw_set("set_repl", lua.create_function(set_repl)?)?;
+    redis.raw_set("replicate_commands", lua.create_function(|_, ()| Ok(true))?)?;
+    redis.raw_set("breakpoint", lua.create_function(|_, ()| Ok(false))?)?;
+    redis.raw_set("debug", lua.create_function(|_, _: Variadic<Value>| Ok(()))?)
 }
 
 /// An error's text with a code before it: the first word, if there are more.

@@ -10,7 +10,7 @@ use super::stage::{self, LIBRARY, MEMORY, SCRIPT, Stage, staged};
 use super::{convert, library, table};
 use crate::acl::user::User;
 use crate::args::Args;
-use crate::command::{self, Run, flag};
+use crate::command::{self, Run, catalog, flag};
 use crate::db::functions::{self, ALLOW_OOM, Function as Registered, Library, NO_WRITES};
 use crate::db::{Change, DATABASES, Random, View};
 use crate::family::parse;
@@ -72,11 +72,33 @@ impl Target<'_, '_> {
         Ok(Reply::OK)
     }
 
+    /// Has a message sent when the operation is told: by the server, which alone knows how many hear it.
+    fn publish(&mut self, args: &Args, leave: &Leave) -> Answer {
+        match self {
+            Self::Change(change) if !leave.reads => {
+                change.called(args);
+                change.publish(args)
+            }
+            _ => Err(WRITES),
+        }
+    }
+
+    /// Returns whether a script might call a command: the user's rights are asked, and nothing else.
+    fn may(&self, args: &Args) -> core::result::Result<bool, Fault> {
+        let command = command::find(&args[0]).filter(|command| !command.has(flag::INTERNAL));
+        let command = command.filter(|command| args.len() < 2 || catalog::row(command, args).is_some());
+        let command = command.ok_or(Fault::new("ERR Invalid command passed to redis.acl_check_cmd()"))?;
+        Ok(self.rights().is_none_or(|user| user.check(command, args).is_ok()))
+    }
+
     /// Carries out a command that a script calls.
     fn call(&mut self, args: &Args, leave: &Leave) -> Answer {
         let command = command::find(&args[0]).filter(|command| !command.has(flag::INTERNAL));
-        let Some(command) = command else { return Err(Fault::new("ERR Unknown Redis command called from script")) };
-        if !command.takes(args.len()) {
+        let unknown = Fault::new("ERR Unknown Redis command called from script");
+        let command = command.ok_or(unknown.clone())?;
+        if !command.takes(args.len())
+            || catalog::row(command, args).ok_or(unknown)?.is_some_and(|row| !row.takes(args.len()))
+        {
             return Err(Fault::new("ERR Wrong number of args calling Redis command from script"));
         }
         let forbidden = Fault::new("ERR This Redis command is not allowed from script");
@@ -86,8 +108,10 @@ impl Target<'_, '_> {
         if let Some(user) = self.rights() {
             user.check(command, args).map_err(|denied| denied.within())?;
         }
-        if command.name == "select" {
-            return self.select(&args[1]);
+        match command.name {
+            "select" => return self.select(&args[1]),
+            "publish" | "spublish" => return self.publish(args, leave),
+            _ => {}
         }
         if matches!(command.run, Run::Session) {
             return Err(forbidden);
@@ -352,14 +376,22 @@ fn on_stage<T>(stage: &Stage, calls: &Calls<'_, '_>, act: impl FnOnce() -> Resul
             })
         };
         stage.redis.raw_set("pcall", scope.create_function(pcall)?)?;
-        let setresp = scope.create_function(|_, version: f64| match version {
-            2.0 | 3.0 => {
-                three.set(version == 3.0);
-                Ok(())
-            }
-            _ => Err(Error::runtime("RESP version must be 2 or 3.")),
-        })?;
-        stage.redis.raw_set("setresp", setresp)?;
+        let setresp = |lua: &Lua, values: Variadic<Value>| match &values[..] {
+            [version] => match lua.coerce_number(version.clone())?.map(f64::trunc) {
+                Some(version @ (2.0 | 3.0)) => {
+                    three.set(version == 3.0);
+                    Ok(())
+                }
+                _ => Err(Error::runtime("RESP version must be 2 or 3.")),
+            },
+            _ => Err(Error::runtime("redis.setresp() requires one argument.")),
+        };
+        stage.redis.raw_set("setresp", scope.create_function(setresp)?)?;
+        let may = |_: &Lua, values: Variadic<Value>| {
+            let may = arguments(&values).and_then(|args| calls.target.borrow().may(&args));
+            may.map_err(raise)
+        };
+        stage.redis.raw_set("acl_check_cmd", scope.create_function(may)?)?;
         act()
     })
 }

@@ -8,10 +8,10 @@ use archipelago_platform::time::Duration;
 
 use super::state;
 use crate::args::Args;
-use crate::command::{self, Command};
+use crate::command::{self, Command, help};
 use crate::deadline::{Deadline, LIMIT};
 use crate::family::generic::unknown_subcommand;
-use crate::reply::{Answer, Fault, Reply, fault};
+use crate::reply::{Answer, Fault, Reply};
 
 /// Scripts by the digests of their texts, in lower case, and how long any may run. Clones share them.
 #[derive(Clone, Debug)]
@@ -108,7 +108,12 @@ impl Scripts {
                 "script|{}",
                 String::from_utf8_lossy(&args[1]).to_ascii_lowercase()
             ))),
-            (b"DEBUG", _) => Err(fault::SYNTAX),
+            (b"DEBUG", 3) if args.is(2, "NO") => Ok(Reply::OK),
+            (b"DEBUG", 3) if args.is(2, "YES") || args.is(2, "SYNC") => {
+                Err(Fault::new("ERR there is no debugger of scripts"))
+            }
+            (b"DEBUG", _) => Err(Fault::new("ERR Use SCRIPT DEBUG YES/SYNC/NO")),
+            (b"HELP", _) => Ok(help::of("script")),
             _ => Err(unknown_subcommand(args)),
         }
     }

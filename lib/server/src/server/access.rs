@@ -14,14 +14,13 @@ use archipelago_platform::sync::Arc;
 use super::client::Client;
 use super::event_loop::Loop;
 use super::shared::{Card, Letter, Shared, lock};
-use super::{clients, help, now};
+use super::{clients, now};
 use crate::acl::check::{Denied, runs_script};
 use crate::acl::log::Entry;
 use crate::acl::user::User;
 use crate::acl::{Acl, DEFAULT, is_name, units};
 use crate::args::Args;
-use crate::command::{self, Command, category};
-use crate::family::generic::unknown_subcommand;
+use crate::command::{self, Command, category, help};
 use crate::family::parse;
 use crate::operation::{Call, Write};
 use crate::reply::{Answer, Fault, Reply};
@@ -268,7 +267,7 @@ impl Loop {
                     .map_err(|error| Fault::made(format!("ERR There was an error trying to save the ACLs: {error}")))
             }
             (b"HELP", 2) => Ok(help::of("acl")),
-            _ => Err(help::part(command, args, unknown_subcommand)),
+            _ => Err(help::wrong(command, args)),
         }
     }
 }

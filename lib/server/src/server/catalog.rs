@@ -1,156 +1,194 @@
-//! `COMMAND`: the registry as clients see it.
+//! `COMMAND`: the registry as clients see it, by its [`catalog`].
 
-use super::help;
 use crate::args::Args;
-use crate::command::{self, Command, category, flag};
-use crate::family::generic::unknown_subcommand;
-use crate::family::glob;
-use crate::reply::{Fault, Reply, fault};
-
-/// Groups of the documentation, by the category that says so; the first that fits.
-const GROUPS: [(u32, &str); 15] = [
-    (category::BITMAP, "bitmap"),
-    (category::HYPERLOGLOG, "hyperloglog"),
-    (category::GEO, "geo"),
-    (category::STREAM, "stream"),
-    (category::PUBSUB, "pubsub"),
-    (category::SCRIPTING, "scripting"),
-    (category::TRANSACTION, "transactions"),
-    (category::STRING, "string"),
-    (category::LIST, "list"),
-    (category::SET, "set"),
-    (category::SORTED_SET, "sorted-set"),
-    (category::HASH, "hash"),
-    (category::KEYSPACE, "generic"),
-    (category::CONNECTION, "connection"),
-    (category::FAST | category::SLOW, "server"),
-];
+use crate::command::catalog::{self, Begin, Find, Row, Spec, of};
+use crate::command::{self, Command, Keys, flag, help};
+use crate::family::{glob, parse};
+use crate::reply::{Answer, Fault, Reply, fault};
 
 fn shown() -> impl Iterator<Item = &'static Command> {
     command::all().filter(|command| !command.has(flag::INTERNAL))
 }
 
 /// `COMMAND`.
-pub fn commands(command: &Command, args: &Args) -> Result<Reply, Fault> {
+pub fn commands(args: &Args) -> Answer {
+    let every = || Ok(Reply::Array(shown().map(|command| told(of(command))).collect()));
     match (args.get(1).map(<[u8]>::to_ascii_uppercase).as_deref(), args.len()) {
-        (None, _) => Ok(Reply::Array(shown().map(row).collect())),
-        (Some(b"COUNT"), 2) => Ok(Reply::count(shown().count())),
-        (Some(b"LIST"), 2) => Ok(Reply::bulks(shown().map(|command| command.name))),
-        (Some(b"LIST"), 5) if args.is(2, "FILTERBY") => list(args),
-        (Some(b"LIST"), 3..) => Err(fault::SYNTAX),
-        (Some(b"INFO"), 2) => Ok(Reply::Array(shown().map(row).collect())),
+        (None, _) | (Some(b"INFO"), 2) => every(),
+        (Some(b"COUNT"), _) => Ok(Reply::count(shown().count())),
+        (Some(b"LIST"), _) => list(args),
         (Some(b"INFO"), _) => {
-            Ok(Reply::Array(args.from(2).map(|name| command::find(name).map_or(Reply::Null, row)).collect()))
+            let one = |name| catalog::named(name).map_or(Reply::Null, |row| told(with_parts(row)));
+            Ok(Reply::Array(args.from(2).map(one).collect()))
         }
-        (Some(b"DOCS"), 2) => Ok(Reply::Map(shown().flat_map(docs).collect())),
-        (Some(b"DOCS"), _) => Ok(Reply::Map(args.from(2).filter_map(command::find).flat_map(docs).collect())),
-        (Some(b"GETKEYS"), 4..) => Ok(Reply::bulks(keys(args)?.2)),
-        (Some(b"GETKEYSANDFLAGS"), 4..) => keys_and_uses(args),
-        (Some(b"HELP"), 2) => Ok(help::of("command")),
-        _ => Err(help::part(command, args, unknown_subcommand)),
+        (Some(b"DOCS"), 2) => Ok(Reply::Map(shown().flat_map(|command| docs(of(command))).collect())),
+        (Some(b"DOCS"), _) => {
+            Ok(Reply::Map(args.from(2).filter_map(catalog::named).flat_map(|row| docs(with_parts(row))).collect()))
+        }
+        (Some(b"GETKEYS"), _) => {
+            keys(args).map(|(_, call, places)| Reply::bulks(places.iter().map(|place| &call[*place])))
+        }
+        (Some(b"GETKEYSANDFLAGS"), _) => keys_and_uses(args),
+        _ => Ok(help::of("command")),
     }
 }
 
-fn list(args: &Args) -> Result<Reply, Fault> {
-    let wanted = &args[4];
-    let fits = |command: &Command| match () {
-        () if args.is(3, "PATTERN") => glob::fits(&wanted.to_ascii_lowercase(), command.name.as_bytes()),
-        () if args.is(3, "ACLCAT") => {
-            let mut all = category::NAMES.iter().enumerate().filter(|(bit, _)| command.categories >> bit & 1 == 1);
-            all.any(|(_, name)| wanted.eq_ignore_ascii_case(name.as_bytes()))
-        }
+fn list(args: &Args) -> Answer {
+    let all = shown().flat_map(of);
+    let wanted = match args.len() {
+        2 => return Ok(Reply::bulks(all.map(|row| row.name))),
+        5 if args.is(2, "FILTERBY") => &args[4],
+        _ => return Err(fault::SYNTAX),
+    };
+    let lower = wanted.to_ascii_lowercase();
+    let fits = |row: &&Row| match () {
+        () if args.is(3, "PATTERN") => glob::fits(&lower, row.name.as_bytes()),
+        () if args.is(3, "ACLCAT") => row.categories.split(' ').any(|name| name.as_bytes() == lower),
+        // There are no modules.
         () => false,
     };
     if !["PATTERN", "ACLCAT", "MODULE"].iter().any(|word| args.is(3, word)) {
         return Err(fault::SYNTAX);
     }
-    Ok(Reply::bulks(shown().filter(|command| fits(command)).map(|command| command.name)))
+    Ok(Reply::bulks(all.filter(fits).map(|row| row.name)))
 }
 
-/// The command of a request that is an argument, the request, and its keys.
-fn keys(args: &Args) -> Result<(&'static Command, Args, Vec<Vec<u8>>), Fault> {
+/// What a request that is an argument asks for, the request, and where its keys are.
+fn keys(args: &Args) -> Result<(&'static Row, Args, Vec<usize>), Fault> {
     let call: Args = args.from(2).collect();
-    let Some(command) = command::find(&call[0]) else {
-        return Err(Fault::new("ERR Invalid command specified"));
+    let unknown = Fault::new("ERR Invalid command specified");
+    let command = command::find(&call[0]).filter(|command| !command.has(flag::INTERNAL)).ok_or(unknown.clone())?;
+    let row = match of(command) {
+        [_, parts @ ..] if !parts.is_empty() && call.len() > 1 => {
+            let name = [&call[0], b"|", &call[1]].concat();
+            catalog::named(&name).ok_or(unknown)?
+        }
+        rows => &rows[0],
     };
-    if matches!(command.keys, command::Keys::None) {
+    if row.specs().all(|spec| spec.flags().any(|flag| flag == "not_key")) {
         return Err(Fault::new("ERR The command has no key arguments"));
     }
-    if !command.takes(call.len()) {
+    if !row.takes(call.len()) {
         return Err(Fault::new("ERR Invalid number of arguments specified for command"));
     }
-    match command.keys.places(&call) {
-        places if places.is_empty() => Err(Fault::new("ERR Invalid arguments specified for command")),
-        places => {
-            let keys = places.into_iter().map(|place| call[place].to_vec()).collect();
-            Ok((command, call, keys))
+    let places = match (command.keys, row.keys) {
+        // Those of the session's commands, which knows them.
+        (Keys::None, [first, last, step]) => Keys::Range(first, last, step).places(&call),
+        (Keys::Counted { count, .. }, _) if !counts(&call, count) => Vec::new(),
+        (keys, _) => keys.places(&call),
+    };
+    match places {
+        places if places.is_empty() && !words(row.flags).any(|flag| flag == "no_mandatory_keys") => {
+            Err(Fault::new("ERR Invalid arguments specified for command"))
         }
+        places => Ok((row, call, places)),
     }
 }
 
-/// What commands do to their first key, and to the others: as Redis 7.0's table says.
-#[rustfmt::skip]
-const USES: &[(&str, &str, &[&str])] = &[
-    ("OW insert", "OW insert", &["setnx", "msetnx"]),
-    ("OW update", "OW update", &["set", "setex", "psetex", "mset", "restore"]),
-    ("OW update", "RO access", &["zdiffstore", "zinterstore", "sdiffstore", "geosearchstore", "zunionstore", "bitop", "sunionstore", "zrangestore"]),
-    ("RM delete", "RM delete", &["del", "unlink"]),
-    ("RO", "RO", &["hexists", "xlen", "scard", "type", "touch", "sismember", "hstrlen", "llen", "exists", "zcard", "hlen", "strlen"]),
-    ("RO access", "OW update", &["copy", "georadiusbymember", "georadius"]),
-    ("RW access", "RW access", &["pfdebug", "pfcount"]),
-    ("RW access delete", "RW access delete", &["brpop", "getdel", "blpop", "zmpop", "spop", "zpopmax", "lpop", "bzmpop", "rpop", "lmpop", "zpopmin", "bzpopmin", "bzpopmax", "blmpop", "hgetdel"]),
-    ("RW access delete", "OW insert", &["renamenx"]),
-    ("RW access delete", "OW update", &["rename"]),
-    ("RW access delete", "RW insert", &["lmove", "smove", "rpoplpush", "brpoplpush", "blmove"]),
-    ("RW access insert", "RO access", &["pfmerge"]),
-    ("RW access update", "RW access update", &["incrbyfloat", "hincrby", "getex", "decr", "incrby", "setbit", "move", "fcall", "eval", "decrby", "evalsha", "zincrby", "incr", "hincrbyfloat", "getset", "bitfield", "hgetex"]),
-    ("RW delete", "RW delete", &["lrem", "xautoclaim", "srem", "ltrim", "zremrangebylex", "zrem", "xtrim", "zremrangebyscore", "zremrangebyrank", "xdel", "hdel"]),
-    ("RW insert", "RW insert", &["pfadd", "rpushx", "linsert", "rpush", "lpushx", "hsetnx", "sadd", "append", "lpush"]),
-    ("RW update", "RO access", &["sinterstore"]),
-    ("RO access", "OW update", &["sort"]),
-];
+/// Returns whether there are as many keys as the argument at this place says.
+fn counts(call: &Args, place: usize) -> bool {
+    let count = parse::integer(&call[place]).ok().and_then(|count| usize::try_from(count).ok());
+    count.is_some_and(|count| (1..call.len() - place).contains(&count))
+}
 
 /// `COMMAND GETKEYSANDFLAGS`.
-fn keys_and_uses(args: &Args) -> Result<Reply, Fault> {
-    let (command, call, keys) = keys(args)?;
-    let usual = if command.has(flag::WRITE) { ("RW update", "RW update") } else { ("RO access", "RO access") };
-    let row = USES.iter().find(|(_, _, names)| names.contains(&command.name));
-    let (first, others) = match row.map_or(usual, |(first, others, _)| (*first, *others)) {
-        _ if command.name == "set" && (3..call.len()).any(|at| call.is(at, "GET")) => ("RW access update", ""),
-        // It changes nothing unless it is asked to set or to increase.
-        _ if command.name == "bitfield" && !(2..call.len()).any(|at| call.is(at, "SET") || call.is(at, "INCRBY")) => {
-            ("RO access", "")
+fn keys_and_uses(args: &Args) -> Answer {
+    let (row, call, places) = keys(args)?;
+    let told = |place: &usize| {
+        let unknown = |spec: &Spec| spec.begin == Begin::Unknown;
+        let spec = row.specs().find(|spec| spec.has(&call, *place)).or_else(|| row.specs().filter(unknown).last());
+        let mut uses: Vec<&'static str> = spec.iter().flat_map(Spec::flags).filter(|flag| *flag != VARIABLE).collect();
+        match row.name {
+            // It reads only if it is asked to.
+            "set" if !(3..call.len()).any(|at| call.is(at, "GET")) => uses = vec!["OW", "update"],
+            // It changes nothing unless it is asked to set or to increase.
+            "bitfield" if !(2..call.len()).any(|at| call.is(at, "SET") || call.is(at, "INCRBY")) => {
+                uses = vec!["RO", "access"];
+            }
+            _ => {}
         }
-        uses => uses,
+        let uses = uses.into_iter().map(Reply::Status).collect();
+        Reply::Array(vec![Reply::bulk(&call[*place]), Reply::Set(uses)])
     };
-    let told = |(at, key): (usize, &Vec<u8>)| {
-        let uses = if at == 0 { first } else { others };
-        let uses = uses.split(' ').map(Reply::Status).collect();
-        Reply::Array(vec![Reply::bulk(key), Reply::Set(uses)])
-    };
-    Ok(Reply::Array(keys.iter().enumerate().map(told).collect()))
+    Ok(Reply::Array(places.iter().map(told).collect()))
 }
 
-fn docs(command: &'static Command) -> [Reply; 2] {
-    let group = GROUPS.iter().find(|(bits, _)| command.categories & bits != 0).map_or("generic", |(_, name)| name);
-    [Reply::bulk(command.name), Reply::Map(vec![Reply::bulk("group"), Reply::bulk(group)])]
+/// Says that what happens to the key is up to other arguments.
+const VARIABLE: &str = "variable_flags";
+
+/// A row and those of its parts.
+fn with_parts(row: &'static Row) -> &'static [Row] {
+    match row.part() {
+        None => of(command::find(row.name.as_bytes()).expect("commands of rows are there")),
+        Some(_) => core::slice::from_ref(row),
+    }
 }
 
-/// A command as `COMMAND` tells it.
-fn row(command: &'static Command) -> Reply {
-    let (first, last, step) = command.keys.told();
-    let flags = flag::NAMES.iter().filter(|(bit, _)| command.has(*bit));
-    let categories = category::NAMES.iter().enumerate().filter(|(bit, _)| command.categories & (1 << bit) != 0);
-    Reply::Array(vec![
-        Reply::bulk(command.name),
-        Reply::Int(command.arity.into()),
-        Reply::Set(flags.map(|(_, name)| Reply::Status(name)).collect()),
-        Reply::Int(first.into()),
-        Reply::Int(last.into()),
-        Reply::Int(step.into()),
-        Reply::Set(categories.map(|(_, name)| Reply::bulk(format!("@{name}"))).collect()),
-        Reply::Set(Vec::new()),
-        Reply::Set(Vec::new()),
-        Reply::Array(Vec::new()),
+fn map<const COUNT: usize>(pairs: [(&'static str, Reply); COUNT]) -> Reply {
+    Reply::Map(pairs.into_iter().flat_map(|(name, value)| [Reply::bulk(name), value]).collect())
+}
+
+fn docs(rows: &'static [Row]) -> [Reply; 2] {
+    let (row, parts) = (&rows[0], &rows[1..]);
+    let mut pairs = vec![Reply::bulk("since"), Reply::bulk(row.since), Reply::bulk("group"), Reply::bulk(row.group)];
+    if !parts.is_empty() {
+        let parts = parts.iter().flat_map(|row| docs(core::slice::from_ref(row))).collect();
+        pairs.extend([Reply::bulk("subcommands"), Reply::Map(parts)]);
+    }
+    [Reply::bulk(row.name), Reply::Map(pairs)]
+}
+
+fn words(text: &'static str) -> impl Iterator<Item = &'static str> {
+    text.split(' ').filter(|word| !word.is_empty())
+}
+
+/// A command as `COMMAND` tells it: its row is the first, those of its parts follow.
+fn told(rows: &'static [Row]) -> Reply {
+    let (row, parts) = (&rows[0], &rows[1..]);
+    let categories = words(row.categories).map(|name| Reply::Line(format!("@{name}").into_bytes()));
+    let mut fields = vec![
+        Reply::bulk(row.name),
+        Reply::Int(row.arity.into()),
+        Reply::Set(words(row.flags).map(Reply::Status).collect()),
+    ];
+    fields.extend(row.keys.map(|number| Reply::Int(number.into())));
+    fields.extend([
+        Reply::Set(categories.collect()),
+        Reply::Set(words(row.tips).map(Reply::bulk).collect()),
+        Reply::Set(row.specs().map(told_spec).collect()),
+        // As Redis has it: no set unless there are none.
+        match parts {
+            [] => Reply::Set(Vec::new()),
+            parts => Reply::Array(parts.iter().map(|row| told(core::slice::from_ref(row))).collect()),
+        },
+    ]);
+    Reply::Array(fields)
+}
+
+/// Where keys are, without the notes for people that Redis has.
+fn told_spec(spec: Spec) -> Reply {
+    let typed = |name: &str, spec: Reply| map([("type", Reply::bulk(name)), ("spec", spec)]);
+    let number = |number: usize| Reply::Int(number as i64);
+    let begin = match spec.begin {
+        Begin::At(place) => typed("index", map([("index", number(place))])),
+        Begin::Behind(word, from) => {
+            typed("keyword", map([("keyword", Reply::bulk(word)), ("startfrom", Reply::Int(from.into()))]))
+        }
+        Begin::Unknown => typed("unknown", map([])),
+    };
+    let find = match spec.find {
+        Find::Range(last, step, limit) => typed(
+            "range",
+            map([("lastkey", Reply::Int(last.into())), ("keystep", number(step)), ("limit", Reply::Int(limit.into()))]),
+        ),
+        Find::Counted(count, first, step) => {
+            typed("keynum", map([("keynumidx", number(count)), ("firstkey", number(first)), ("keystep", number(step))]))
+        }
+        Find::Unknown => typed("unknown", map([])),
+    };
+    map([
+        ("flags", Reply::Set(spec.flags().map(Reply::Status).collect())),
+        ("begin_search", begin),
+        ("find_keys", find),
     ])
 }

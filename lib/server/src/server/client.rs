@@ -154,6 +154,7 @@ impl Client {
 
     /// The next request, of what was read.
     pub fn parse(&mut self) -> Result<Option<Args>, Malformed> {
+        self.parser.is_strange = !self.known;
         let (args, taken) = self.parser.take(&self.input[self.start..])?;
         self.start += taken;
         if self.start == self.input.len() {
@@ -279,6 +280,7 @@ impl Client {
 
     /// Returns whether it is to be removed. Not while changes are under way: their answers say what it watches.
     pub fn is_over(&self) -> bool {
-        self.waits == 0 && (self.dead || (self.ends && self.output.is_empty() && self.wire.is_flushed()))
+        let told = self.late.is_none() && self.output.is_empty();
+        self.waits == 0 && (self.dead || (self.ends && told && self.wire.is_flushed()))
     }
 }

@@ -5,12 +5,10 @@ use archipelago_platform::time::{Duration, Instant};
 
 use super::client::{Client, Mute};
 use super::event_loop::Loop;
-use super::help;
 use super::shared::{Card, Letter, lock};
 use super::tracking::Mode;
 use crate::args::Args;
-use crate::command::{self, Command, flag};
-use crate::family::generic::unknown_subcommand;
+use crate::command::{self, Command, flag, help};
 use crate::family::parse;
 use crate::operation::{Write, wish};
 use crate::pubsub::Kind;
@@ -249,7 +247,7 @@ impl Loop {
             (b"TRACKINGINFO", 2) => self.tracking_info(client),
             (b"CACHING", 3) => caching(client, &args[2])?,
             (b"HELP", 2) => help::of("client"),
-            _ => return Err(help::part(command, args, unknown_subcommand)),
+            _ => return Err(help::wrong(command, args)),
         })
     }
 

@@ -5,11 +5,9 @@ use std::collections::BTreeMap;
 
 use super::client::Client;
 use super::event_loop::Loop;
-use super::help;
 use super::shared::lock;
 use crate::args::Args;
-use crate::command::{self, Command, category, flag};
-use crate::family::generic::unknown_subcommand;
+use crate::command::{self, Command, category, flag, help};
 use crate::family::parse;
 use crate::operation::Write;
 use crate::pubsub::Kind;
@@ -35,7 +33,7 @@ pub const COMMANDS: &[Command] = &[
     Command::session("slowlog", -2, ADMIN, 0),
     Command::session("latency", -2, ADMIN | NOSCRIPT, 0),
     Command::session("debug", -2, ADMIN | NOSCRIPT, 0),
-    Command::session("lolwut", -1, FAST, 0),
+    Command::session("lolwut", -1, FAST | flag::READONLY, category::READ),
     Command::session("monitor", 1, ADMIN | NOSCRIPT, 0),
     Command::session("wait", 3, NOSCRIPT, category::CONNECTION),
     Command::session("role", 1, FAST | NOSCRIPT, category::ADMIN | category::DANGEROUS),
@@ -65,11 +63,6 @@ pub fn refusal(client: &Client, args: &Args) -> Option<Reply> {
     Some(Reply::Error(Fault::made(format!(
         "ERR Can't execute '{name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context"
     ))))
-}
-
-/// The error for a command's second word that is none.
-fn unknown(command: &Command, args: &Args) -> Reply {
-    Reply::Error(help::part(command, args, unknown_subcommand))
 }
 
 impl Loop {
@@ -112,7 +105,7 @@ impl Loop {
                 Err(reply) => reply,
             },
             "info" => Reply::Text(super::info::text(&self.shared, &args)),
-            "command" => super::catalog::commands(command, &args).into(),
+            "command" => super::catalog::commands(&args).into(),
             #[cfg(feature = "lua")]
             "script" => client.session.script(&args),
             "slowlog" => self.slowlog(command, &args).into(),
@@ -204,12 +197,7 @@ impl Loop {
         let hub = lock(&self.shared.hub);
         let kind = if args[1].to_ascii_uppercase().starts_with(b"SHARD") { Kind::Shard } else { Kind::Channel };
         match args[1].to_ascii_uppercase().as_slice() {
-            b"NUMPAT" | b"HELP" if args.len() > 2 => unknown(command, args),
-            b"CHANNELS" | b"SHARDCHANNELS" if args.len() > 3 => Reply::Error(Fault::made(format!(
-                "ERR unknown subcommand or wrong number of arguments for '{}'. Try PUBSUB HELP.",
-                String::from_utf8_lossy(&args[1])
-            ))),
-            b"CHANNELS" | b"SHARDCHANNELS" => {
+            b"CHANNELS" | b"SHARDCHANNELS" if args.len() <= 3 => {
                 let fits = |name: &[u8]| args.get(2).is_none_or(|pattern| crate::family::glob::fits(pattern, name));
                 Reply::bulks(hub.channels(kind).map(|(name, _)| name).filter(|name| fits(name)))
             }
@@ -220,7 +208,7 @@ impl Loop {
             }
             b"NUMPAT" => Reply::count(hub.patterns()),
             b"HELP" => help::of("pubsub"),
-            _ => unknown(command, args),
+            _ => Reply::Error(help::wrong(command, args)),
         }
     }
 
@@ -300,7 +288,7 @@ impl Loop {
             }
             (b"REWRITE", 2) => Err(Reply::Error(Fault::new("ERR The server is running without a config file"))),
             (b"HELP", 2) => Err(help::of("config")),
-            _ => Err(unknown(command, args)),
+            _ => Err(Reply::Error(help::wrong(command, args))),
         }
     }
 }

@@ -7,11 +7,9 @@ use archipelago_platform::time::{Duration, Instant};
 use super::client::{Client, Mute};
 use super::clients;
 use super::event_loop::Loop;
-use super::help;
 use super::now;
 use crate::args::Args;
-use crate::command::Command;
-use crate::family::generic::unknown_subcommand;
+use crate::command::{Command, help};
 use crate::family::parse;
 use crate::reply::{Fault, Reply};
 use crate::session::{Moment, Session, Step};
@@ -33,7 +31,7 @@ impl Loop {
             (b"OBJECT", 3) => self.described(client.session.db, &args[2]),
             (b"JMAP", 2) => Ok(Reply::OK),
             (b"HELP", 2) => Ok(help::of("debug")),
-            _ => Err(help::part(command, args, unknown_subcommand)),
+            _ => Err(help::wrong(command, args)),
         }
     }
 

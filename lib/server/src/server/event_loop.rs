@@ -463,6 +463,10 @@ impl Loop {
         let mut bytes = 0;
         if let Some(reply) = client.late.take() {
             client.answer(&reply);
+            // What follows a malformed request is none.
+            if client.ends {
+                return false;
+            }
         }
         // Changes make messages for those who listen.
         if self.shared.listens() && self.shared.is_full() {
@@ -483,10 +487,7 @@ impl Loop {
                     Ok(None) => return client.readable,
                     Err(malformed) => {
                         client.ends = true;
-                        if client.waits == 0 {
-                            client.answer(&Reply::Error(Fault::made(malformed.0)));
-                        }
-                        return false;
+                        return !self.reply(client, Reply::Error(Fault::made(malformed.0)));
                     }
                 },
             };
@@ -513,6 +514,11 @@ impl Loop {
         self.look(client);
         // Its user is gone: this request is not carried out, though its letter has not come yet.
         if client.ends {
+            return false;
+        }
+        // A browser that a page has told to write here.
+        if [&b"post"[..], b"host:"].iter().any(|word| args[0].eq_ignore_ascii_case(word)) {
+            client.dead = true;
             return false;
         }
         let refusal = super::commands::refusal(client, &args);

@@ -81,6 +81,8 @@ pub struct Aftermath {
     pub flushed: bool,
     /// Commands that scripts called, and the numbers of the databases.
     calls: Vec<(u32, Args)>,
+    /// What scripts published.
+    messages: Vec<(bool, Vec<u8>, Vec<u8>)>,
 }
 
 impl Aftermath {
@@ -92,6 +94,7 @@ impl Aftermath {
         self.changes.extend(effects.changes.into_iter().map(|(_, key)| (by, key)));
         self.flushed |= effects.flushed;
         self.calls.extend(effects.calls);
+        self.messages.extend(effects.messages);
     }
 }
 
@@ -111,6 +114,9 @@ impl Shared {
     pub fn tell(&self, aftermath: &Aftermath) {
         self.tell_events(&aftermath.events);
         aftermath.calls.iter().for_each(|(db, args)| self.show_call(*db, args));
+        for (shard, channel, body) in &aftermath.messages {
+            self.publish(*shard, channel, body);
+        }
         if !aftermath.changes.is_empty() || aftermath.flushed {
             self.invalidate(&aftermath.changes, aftermath.flushed);
         }

@@ -489,6 +489,5 @@ pub fn timeout(call: &Call) -> Option<u64> {
         "xread" | "xreadgroup" => return crate::family::streams::block(args),
         _ => args.len() - 1,
     };
-    let number: f64 = core::str::from_utf8(args.get(place)?).ok()?.parse().ok()?;
-    (number >= 0.0).then_some((number * 1000.0).ceil() as u64)
+    crate::family::lists::timeout(args.get(place)?).ok()
 }

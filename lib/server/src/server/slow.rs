@@ -10,12 +10,10 @@ use archipelago_platform::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 
 use super::event_loop::Loop;
-use super::help;
 use super::shared::{Card, lock};
 use super::stats::BUCKETS;
 use crate::args::Args;
-use crate::command::{Command, category, flag};
-use crate::family::generic::unknown_subcommand;
+use crate::command::{Command, category, flag, help};
 use crate::family::parse;
 use crate::operation::Write;
 use crate::reply::{Fault, Reply};
@@ -192,7 +190,7 @@ impl Loop {
                 Ok(Reply::OK)
             }
             (b"HELP", 2) => Ok(help::of("slowlog")),
-            _ => Err(help::part(command, args, unknown_subcommand)),
+            _ => Err(help::wrong(command, args)),
         }
     }
 
@@ -238,7 +236,7 @@ impl Loop {
                 Ok(self.histograms(args))
             }
             (b"HELP", 2) => Ok(help::of("latency")),
-            _ => Err(help::part(command, args, unknown_subcommand)),
+            _ => Err(help::wrong(command, args)),
         }
     }
 

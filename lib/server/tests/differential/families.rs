@@ -295,3 +295,25 @@ pub const FUNCTIONS: &[&str] = &[
     "lrange K 0 -1",
     "del K",
 ];
+
+/// What a script gets that calls wrongly, and what it may ask of itself.
+pub const PACKS: &[&str] = &[
+    "eval PACKS 0",
+    "eval PACKS 0",
+    "eval PACKS 0",
+    "eval PACKS 0",
+    "eval return{redis.replicate_commands(),redis.breakpoint(),redis.debug('x'),redis.set_repl(redis.REPL_ALL)} 0",
+    "eval redis.set_repl(ARGV[1]) 0 I",
+    "eval redis.set_repl() 0",
+    "eval return(redis.acl_check_cmd(unpack(ARGV))) 0 [get|set|foo|object] [V] [V]",
+    "eval redis.log(ARGV[1],'x') 0 I",
+    "eval redis.log('x') 0",
+    "eval redis.setresp(ARGV[1]) 0 I",
+    "eval redis.setresp() 0",
+    "eval return(redis.call('publish','nobody',ARGV[1])) 0 V",
+    "eval_ro return(redis.pcall('publish','nobody','x')) 0",
+    "eval return(redis.pcall('object',ARGV[1],KEYS[1])) 1 K encoding|foo|help",
+    "eval return(redis.pcall('object')) 0",
+    "eval return(redis.pcall('xgroup','create')) 0",
+    "script debug no|foo",
+];

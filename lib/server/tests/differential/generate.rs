@@ -5,7 +5,7 @@
 
 use archipelago_server::db::Random;
 
-use crate::{families, libraries};
+use crate::{families, libraries, packs};
 
 /// Templates by family.
 pub const FAMILIES: &[(&str, &[&str])] = &[
@@ -25,6 +25,7 @@ pub const FAMILIES: &[(&str, &[&str])] = &[
     ("scripts", families::SCRIPTS),
     ("hyperloglogs", families::HYPERLOGLOGS),
     ("functions", families::FUNCTIONS),
+    ("packs", families::PACKS),
 ];
 
 const STRINGS: &[&str] = &[
@@ -440,6 +441,7 @@ impl Generator {
         match word {
             "LIBRARY" => libraries::library(&mut self.random).into_bytes(),
             "PAYLOAD" => libraries::payload(&mut self.random),
+            "PACKS" => packs::script(&mut self.random).into_bytes(),
             "SCRIPT" => libraries::script(&mut self.random).into_bytes(),
             "FUNCTION" => libraries::function(&mut self.random).into_bytes(),
             "BYTE" => vec![self.random.draw() as u8],

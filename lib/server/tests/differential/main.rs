@@ -10,6 +10,7 @@ mod generate;
 mod judge;
 mod libraries;
 mod ours;
+mod packs;
 mod theirs;
 
 use std::env;

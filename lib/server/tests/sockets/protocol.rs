@@ -4,7 +4,8 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use archipelago_server::server::Settings;
+use archipelago_server::config::Appendonly;
+use archipelago_server::server::{Server, Settings};
 
 use crate::client::{Client, request, started};
 
@@ -57,6 +58,52 @@ fn resp3_is_as_redis_has_it() {
 #[test]
 fn answers_come_in_the_order_of_requests_and_are_those_of_redis() {
     compare("2", include_str!("resp2.txt"));
+}
+
+/// All that a server sends to a client that sends this and waits.
+fn sent_for(server: &Server, bytes: &[u8]) -> String {
+    let mut stream = TcpStream::connect(server.address()).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    stream.write_all(bytes).unwrap();
+    let mut all = Vec::new();
+    stream.read_to_end(&mut all).expect("the server ends the connection");
+    String::from_utf8_lossy(&all).replace("\r\n", "|")
+}
+
+/// The answers are Redis's. With a log, changes are under way when the next request is looked at.
+#[test]
+fn a_malformed_request_is_told_behind_the_answers_before_it() {
+    let folder = std::env::temp_dir().join(format!("archipelago-malformed-{}", std::process::id()));
+    for appendonly in [Appendonly::No, Appendonly::Always] {
+        let server = started(Settings { appendonly, directory: folder.clone(), ..Settings::default() });
+        for (bytes, expected) in [
+            ("SET a b\r\nSET a b\r\n*1\r\n:1\r\nGET a\r\n", "+OK|+OK|-ERR Protocol error: expected '$', got ':'|"),
+            ("SET a b\r\n*+1\r\n", "+OK|-ERR Protocol error: invalid multibulk length|"),
+            (
+                "MULTI\r\nSET a b\r\nEXEC\r\n*1\r\n$01\r\n",
+                "+OK|+QUEUED|*1|+OK|-ERR Protocol error: invalid bulk length|",
+            ),
+            ("WATCH a\r\nGET \"a\r\n", "+OK|-ERR Protocol error: unbalanced quotes in request|"),
+            ("BLPOP none 0.1\r\n*x\r\n", "*-1|-ERR Protocol error: invalid multibulk length|"),
+        ] {
+            assert_eq!(sent_for(&server, bytes.as_bytes()), expected, "{bytes}");
+        }
+        server.stop().unwrap();
+    }
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+/// A page that a browser shows may have it send what it likes to this machine: its own lines come first.
+#[test]
+fn a_browser_is_not_listened_to() {
+    let server = started(Settings::default());
+    let mut client = Client::new(server.address());
+    for first in ["POST / HTTP/1.1", "GET / HTTP/1.1\r\nHost: a"] {
+        let sent = sent_for(&server, format!("{first}\r\n\r\nSET a b\r\n").as_bytes());
+        assert!(!sent.contains("+OK"), "{sent}");
+        assert_eq!(client.ask("GET a"), "$-1");
+    }
+    server.stop().unwrap();
 }
 
 #[test]

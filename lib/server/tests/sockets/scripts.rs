@@ -1,6 +1,6 @@
 //! Scripts: two replicas agree, and a log brings back what they did.
 
-use crate::client::Client;
+use crate::client::{Client, started};
 use crate::durable;
 use archipelago_journal::{Disk, Fault, Simulated};
 use archipelago_server::config::{Appendonly, Settings};
@@ -214,4 +214,55 @@ fn stops_of_what_a_power_failure_took_hold_for_nothing_else() {
     assert_eq!(write(&store, counts_to_a_thousand()), place, "the place is given again");
     drop(store);
     assert_eq!(durable::values(&open(&lost, Appendonly::EverySecond).unwrap()), (1_000, 0));
+}
+
+#[test]
+fn scripts_publish_once_however_many_replicas_run_them() {
+    let server = started(Settings { loops: 2, replicas: 2, ..Settings::default() });
+    let (mut hears, mut client) = (Client::new(server.address()), Client::new(server.address()));
+    assert_eq!(hears.ask("SUBSCRIBE news"), "subscribe news :1");
+    assert_eq!(hears.ask("PSUBSCRIBE n?ws"), "psubscribe n?ws :2");
+    assert_eq!(hears.ask("SSUBSCRIBE news"), "ssubscribe news :1");
+    let text = "redis.call('set', KEYS[1], 'v') redis.call('publish', 'news', ARGV[1]) return redis.call('spublish', 'news', 'of a shard')";
+    // How many hear it no replica knows.
+    assert_eq!(client.call(&["EVAL", text, "1", "k", "one"]).unwrap(), ":0");
+    // Of a transaction, and not of a script that may only read.
+    client.ask("MULTI");
+    client.call(&["EVAL", "return redis.call('publish', 'news', 'two')", "0"]).unwrap();
+    assert_eq!(client.ask("EXEC"), ":0");
+    assert!(
+        client.call(&["EVAL_RO", "return redis.call('publish', 'news', 'x')", "0"]).unwrap().contains("not allowed")
+    );
+    let many = "for at = 1, 30 do redis.call('publish', 'none', ('x'):rep(1000000)) end";
+    assert!(client.call(&["EVAL", many, "0"]).unwrap().contains("too many messages"));
+    client.ask("PUBLISH news last");
+    for expected in [
+        "message news one",
+        "pmessage n?ws news one",
+        "smessage news of a shard",
+        "message news two",
+        "pmessage n?ws news two",
+        "message news last",
+        "pmessage n?ws news last",
+    ] {
+        assert_eq!(hears.answer().unwrap(), expected);
+    }
+    server.stop().unwrap();
+}
+
+#[test]
+fn a_script_may_ask_what_its_user_may_do() {
+    let server = started(Settings::default());
+    let mut client = Client::new(server.address());
+    client.ask("ACL SETUSER reader on nopass ~a* +get +eval +publish &news");
+    client.ask("AUTH reader x");
+    for (call, may) in
+        [("'get', 'abc'", ":1"), ("'get', 'b'", "$-1"), ("'set', 'a', 'b'", "$-1"), ("'publish', 'news', ''", ":1")]
+    {
+        let text = format!("return redis.acl_check_cmd({call})");
+        assert_eq!(client.call(&["EVAL", &text, "0"]).unwrap(), may, "{call}");
+    }
+    let denied = client.call(&["EVAL", "return redis.call('publish', 'other', 'x')", "0"]).unwrap();
+    assert!(denied.contains("can't publish to the channel"), "{denied}");
+    server.stop().unwrap();
 }
