@@ -78,11 +78,11 @@ pub const GROUPS: &[&str] = &[
     "xclaim K G C 0 ID force retrycount I",
     "xclaim K G C 100000000 ID force",
     "xclaim K G C 0 ID idle|time I lastid ID",
-    "xclaim K G C I ID [FOO]",
+    "xclaim K G C 0|-3|100000000|1e3|many ID [FOO]",
     "xautoclaim K G C 0 ID",
     "xautoclaim K G C 0 - count SMALL [justid]",
     // Redis refuses a count for which it finds no memory.
-    "xautoclaim K G C I INTERVAL [count] SMALL",
+    "xautoclaim K G C 0|-3|100000000|1e3|many INTERVAL [count] SMALL",
     "xdel K ID+",
     "xtrim K maxlen SMALL",
     "xinfo groups K",
