@@ -100,7 +100,7 @@ const PARTS: &[(&str, &str, usize, &str)] = &[
 
 /// The answer to `HELP`.
 pub fn of(command: &str) -> Reply {
-    let title = format!("{} <part> [<argument> ...]. Parts are:", command.to_uppercase());
+    let title = format!("{} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:", command.to_uppercase());
     let parts = PARTS.iter().filter(|part| part.0 == command).map(|part| part.3.to_owned());
     let lines = [title].into_iter().chain(parts).chain(["HELP: this.".to_owned()]);
     Reply::Array(lines.map(|line| Reply::Line(line.into_bytes())).collect())
