@@ -151,10 +151,10 @@ fn resets_and_small_commands() {
     assert!(client.ask("DEBUG SEGFAULT").starts_with("-ERR unknown subcommand"));
     for command in ["CLIENT", "SLOWLOG", "LATENCY", "COMMAND", "CONFIG", "DEBUG", "PUBSUB", "OBJECT"] {
         assert!(client.ask(&format!("{command} HELP")).starts_with(&format!("+{command} <subcommand>")), "{command}");
-        assert_eq!(
-            client.ask(&format!("{command} WHAT")),
-            format!("-ERR unknown subcommand 'WHAT'. Try {command} HELP.")
-        );
+        // Redis's `DEBUG` has no table of subcommands.
+        let what = if command == "DEBUG" { " or wrong number of arguments for" } else { "" };
+        let error = format!("-ERR unknown subcommand{what} 'WHAT'. Try {command} HELP.");
+        assert_eq!(client.ask(&format!("{command} WHAT")), error);
     }
     assert_eq!(client.ask("CLIENT GETNAME me"), "-ERR wrong number of arguments for 'client|getname' command");
     assert_eq!(client.ask("COMMAND GETKEYS MSET a 1 b 2"), "a b");
