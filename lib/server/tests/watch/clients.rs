@@ -162,6 +162,6 @@ fn resets_and_small_commands() {
     assert_eq!(client.ask("COMMAND GETKEYS SET a"), "-ERR Invalid number of arguments specified for command");
     assert_eq!(client.ask("COMMAND LIST FILTERBY PATTERN ZRANGEBYL*"), "zrangebylex");
     assert!(client.ask("COMMAND LIST FILTERBY ACLCAT list").contains("lmpop"));
-    assert_eq!(client.ask("COMMAND DOCS GET"), "get group string");
+    assert_eq!(client.ask("COMMAND DOCS GET"), "get since 1.0.0 group string");
     assert!(client.ask("COMMAND INFO GET NONE").starts_with("get :2 +readonly +fast :1 :1 :1"));
 }
