@@ -111,7 +111,7 @@ pub trait Commit: Default + Send + Sync + 'static {
     /// What an update has from before it is decided until it is done.
     type Turn<'c>;
 
-    /// Returns the mechanism, with what a structure of so many scopes needs.
+    /// Returns the mechanism with the state that a structure of this number of scopes needs.
     fn for_scopes(self, _: usize) -> Self {
         self
     }

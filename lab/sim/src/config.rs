@@ -119,7 +119,7 @@ pub struct Config {
     /// Constant error of each socket's clock in nanoseconds (missing sockets: 0), as
     /// [`world::clock_ps`](crate::world::clock_ps) shows it.
     pub clock_skew_ns: Vec<i64>,
-    /// Whether the threads of a failed run are unwound, so that their destructors run. A destructor that then panics
+    /// If `true`, the threads of a failed run are unwound, so that their destructors run. A destructor that then panics
     /// ends the process. Without unwinding the threads run no more code, and what they own is leaked
     /// ([`Report::abandoned`](crate::Report::abandoned)). Background threads of a run that is done are unwound in any
     /// case.

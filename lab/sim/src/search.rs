@@ -22,7 +22,7 @@ const MOST: u32 = 1 << 16;
 pub struct Search {
     /// Schedules run, by their number of preemptions.
     pub schedules: Vec<u64>,
-    /// Whether these are all schedules with so few preemptions.
+    /// `true` if `schedules` counts every schedule with at most the given number of preemptions.
     pub complete: bool,
     /// The first run that was not [`Outcome::Done`]; its [`Report::trace`] has the choices.
     pub failure: Option<Report>,

@@ -41,7 +41,7 @@ pub(crate) fn open() {}
 pub struct Unannounced {
     /// The innermost functions, with file and line where they are known.
     pub place: String,
-    /// Whether the accesses write.
+    /// `true` for writes, `false` for reads.
     pub writes: bool,
     /// Whether a measured thread writes the lines at all; otherwise all of them only read.
     pub changing: bool,

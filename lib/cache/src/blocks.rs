@@ -1,8 +1,8 @@
-//! Memory of entries that have left, for those that come.
+//! Reuse of the memory of removed entries.
 //!
-//! A full cache takes an entry out for each that comes in. So a thread keeps the blocks of the entries that it frees, and takes the one
-//! that it kept last: neither goes through the allocator, and the next block's lines are fetched before they are asked for. Most
-//! of them are in no processor's cache, and to write a kilobyte there takes as long as half of an insertion.
+//! A full cache evicts an entry for each insertion. So a thread keeps the blocks of the entries that it frees, and writes the next entry
+//! into the block that it kept last. This saves two calls of the allocator, and the thread can prefetch the next block's lines. Most of
+//! these lines are in no processor's cache, and a write of a kilobyte to such lines takes half of the time of an insertion.
 
 use core::mem::needs_drop;
 use core::ptr::null_mut;
@@ -15,10 +15,10 @@ use archipelago_platform::thread;
 
 use crate::entry::{Block, Entry};
 
-/// What a thread keeps, in bytes, where entries own memory beside their blocks: its bag may be full of that then.
+/// Bytes that a thread keeps if entries own memory beside their blocks, since its bag may be full of that memory.
 const BESIDE: usize = 16 << 10;
 
-/// Lines of a block that are fetched, at most.
+/// The most lines of a block that are prefetched.
 const LINES: usize = 32;
 const LINE: usize = 64;
 
@@ -29,8 +29,8 @@ pub(crate) struct Blocks<K, V> {
     most: usize,
 }
 
-/// A thread's blocks: a list through them, the last one first. Relaxed, all of it: only the thread that has the slot comes here, and a
-/// slot changes hands with all that its thread has done.
+/// A thread's blocks: a list through them, the last one first. All accesses are Relaxed: only the thread that has the slot makes them, and
+/// a thread that takes over a slot sees all accesses of the slot's previous thread.
 struct Own<K, V> {
     first: AtomicPtr<Entry<K, V>>,
     len: AtomicUsize,
@@ -71,10 +71,10 @@ impl<K, V> Drop for Own<K, V> {
 }
 
 impl<K, V> Blocks<K, V> {
-    /// Blocks of threads whose bags of entries that wait have so many bytes.
+    /// Returns an empty store of blocks for threads whose bags of retired entries have `bag` bytes.
     pub fn beside(bag: usize) -> Self {
         let bytes = if needs_drop::<Entry<K, V>>() { BESIDE } else { bag };
-        // Miri notices who uses memory that is freed, and not who uses what is kept.
+        // Miri detects a use of freed memory, but not a use of a kept block.
         let most = if cfg!(miri) { 0 } else { bytes / size_of::<Entry<K, V>>() };
         Self { own: PerThread::new(), most }
     }
@@ -84,12 +84,12 @@ impl<K, V> Blocks<K, V> {
         self.own.get_or(thread::slot().index, CachePadded::default)
     }
 
-    /// A block for an entry.
+    /// Returns a block for an entry.
     pub fn take(&self) -> Block<K, V> {
         self.own().pop().unwrap_or_else(Box::new_uninit)
     }
 
-    /// Keeps a block, if this thread has not enough.
+    /// Keeps a block, or frees it if this thread has enough of them.
     pub fn keep(&self, block: Block<K, V>) {
         let own = self.own();
         if own.len.load(Relaxed) < self.most {
@@ -97,17 +97,17 @@ impl<K, V> Blocks<K, V> {
         }
     }
 
-    /// Frees so many of this thread's blocks, if it has as many.
+    /// Frees `count` of this thread's blocks, or all if the thread has fewer.
     pub fn free(&self, count: usize) {
         let own = self.own();
         (0..count).map_while(|_| own.pop()).for_each(drop);
     }
 
-    /// Fetches what [`take`](Self::take) returns next, without waiting.
+    /// Prefetches the block that [`take`](Self::take) returns next.
     pub fn foresee(&self) {
         let next = self.own().first.load(Relaxed);
         let lines = size_of::<Entry<K, V>>().div_ceil(LINE).min(LINES);
-        // The first line says what comes next: it has been written a moment ago.
+        // The first line has the list's link, which was written a moment ago.
         (1..lines).for_each(|line| prefetch_read(next.wrapping_byte_add(line * LINE)));
     }
 }
@@ -143,7 +143,7 @@ mod tests {
         assert_eq!(kept(&blocks), 0);
     }
 
-    /// Whatever comes and goes, a thread's open bag and what it keeps are no more than a bag, and a full cache takes its blocks from there.
+    /// A thread's open bag and its kept blocks together never exceed a bag, and a full cache takes its blocks from the kept ones.
     #[test]
     fn what_waits_and_what_is_kept_are_a_bag() {
         let weigher = Box::new(|_: &u64, _: &Value| 1);
