@@ -106,6 +106,10 @@ impl<K, V> Blocks<K, V> {
     /// Prefetches the block that [`take`](Self::take) returns next.
     pub fn foresee(&self) {
         let next = self.own().first.load(Relaxed);
+        // A prefetch of an address without a page costs a walk through the page tables each time.
+        if next.is_null() {
+            return;
+        }
         let lines = size_of::<Entry<K, V>>().div_ceil(LINE).min(LINES);
         // The first line has the list's link, which was written a moment ago.
         (1..lines).for_each(|line| prefetch_read(next.wrapping_byte_add(line * LINE)));
