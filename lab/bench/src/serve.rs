@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use archipelago_platform::thread;
 use archipelago_platform::time::Duration;
 use archipelago_platform::topology::Topology;
-use archipelago_server::config::{Appendonly, Settings, tls};
+use archipelago_server::config::{Appendonly, DebugAccess, Settings, tls};
 use archipelago_server::server::Server;
 
 use crate::args::{self, Serve};
@@ -55,6 +55,11 @@ pub fn run(args: &Serve) -> Result<ExitCode, Failure> {
         password: args.requirepass.clone(),
         aclfile: args.aclfile.clone(),
         clients: args.maxclients,
+        debug: match args.enable_debug_command {
+            args::serve::DebugAccess::No => DebugAccess::No,
+            args::serve::DebugAccess::Local => DebugAccess::Local,
+            args::serve::DebugAccess::Yes => DebugAccess::Yes,
+        },
         load: args.load.clone(),
         parameters: parameters(args),
         tls: secured(args),

@@ -25,6 +25,18 @@ pub enum Appendonly {
     Always,
 }
 
+/// Which clients may call `DEBUG`, by which a client can hold up others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DebugAccess {
+    /// No client.
+    #[default]
+    No,
+    /// Clients of the same machine.
+    Local,
+    /// Every client whose user may call it.
+    Yes,
+}
+
 /// A server's settings.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -44,6 +56,8 @@ pub struct Settings {
     pub aclfile: Option<PathBuf>,
     /// The most clients at a time.
     pub clients: usize,
+    /// Which clients may call `DEBUG`.
+    pub debug: DebugAccess,
     /// An RDB file to begin with.
     pub load: Option<PathBuf>,
     /// Parameters of `CONFIG SET`, with their values as it reads them.
@@ -63,6 +77,7 @@ impl Default for Settings {
             password: None,
             aclfile: None,
             clients: 10_000,
+            debug: DebugAccess::No,
             load: None,
             parameters: Vec::new(),
             tls: None,
@@ -134,6 +149,11 @@ impl Config {
     /// What the settings say.
     pub fn new(settings: &Settings) -> Self {
         let appendfsync = if settings.appendonly == Appendonly::Always { "always" } else { "everysec" };
+        let debug = match settings.debug {
+            DebugAccess::No => "no",
+            DebugAccess::Local => "local",
+            DebugAccess::Yes => "yes",
+        };
         // Where nothing listens but TLS, the address is that of TLS.
         let plain = if settings.tls.as_ref().is_some_and(|tls| tls.only) { 0 } else { settings.address.port() };
         let mut values = vec![
@@ -144,6 +164,7 @@ impl Config {
             ("appendonly", if settings.appendonly == Appendonly::No { "no" } else { "yes" }.into()),
             ("bind", settings.address.ip().to_string()),
             ("databases", crate::db::DATABASES.to_string()),
+            ("enable-debug-command", debug.into()),
             ("dir", settings.directory.display().to_string()),
             ("io-threads", settings.loops.to_string()),
             ("maxclients", settings.clients.to_string()),

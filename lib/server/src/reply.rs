@@ -275,8 +275,13 @@ pub fn integer(number: i64, out: &mut Vec<u8>) {
     out.extend_from_slice(&digits[at..]);
 }
 
-/// A double as C's `%.17g` writes it, which is what Redis 7.0 answers with.
+/// A double as Redis 7.0 answers with it: with 17 significant digits, so that it can be read back exactly.
 pub fn double(number: f64) -> String {
+    general(number, 17)
+}
+
+/// A double as C's `%g` writes it with this many significant digits, from 1 to 17.
+pub fn general(number: f64, digits: usize) -> String {
     if number.is_nan() {
         return "nan".into();
     }
@@ -286,15 +291,16 @@ pub fn double(number: f64) -> String {
     if number == 0.0 {
         return if number.is_sign_negative() { "-0".into() } else { "0".into() };
     }
-    // All seventeen digits of an integer that is exact are its own.
-    if number.abs() < 1e15 && number.trunc() == number {
+    // No digit of such an integer is rounded.
+    if number.abs() < 10_f64.powi(digits.min(15) as i32) && number.trunc() == number {
         return (number as i64).to_string();
     }
-    let scientific = format!("{number:.16e}");
+    let last = digits - 1;
+    let scientific = format!("{number:.last$e}");
     let (mantissa, exponent) = scientific.split_once('e').expect("it was written with an exponent");
     let exponent: i32 = exponent.parse().expect("it was written as a number");
-    if (-4..17).contains(&exponent) {
-        let places = (16 - exponent) as usize;
+    if (-4..digits as i32).contains(&exponent) {
+        let places = (last as i32 - exponent) as usize;
         return trimmed(&format!("{number:.places$}")).to_owned();
     }
     let sign = if exponent < 0 { '-' } else { '+' };
@@ -326,6 +332,12 @@ mod tests {
         ] {
             assert_eq!(double(number), text);
         }
+        for (number, text) in
+            [(0.1, "0.1"), (123_456_789_012_345.0, "1.2345678901234e+14"), (99_999_999_999_999.9, "1e+14")]
+        {
+            assert_eq!(general(number, 14), text);
+        }
+        assert_eq!(general(9.5, 1), "1e+01");
     }
 
     #[test]

@@ -18,6 +18,17 @@ pub enum Appendonly {
     Always,
 }
 
+/// Which clients may call DEBUG.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum DebugAccess {
+    /// No client
+    No,
+    /// Clients of the same machine
+    Local,
+    /// Every client whose user may call it
+    Yes,
+}
+
 /// What is asked of clients about certificates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum AuthClients {
@@ -100,4 +111,7 @@ pub struct Serve {
     /// The most clients at a time
     #[arg(long, value_parser = count, default_value = "10k")]
     pub maxclients: usize,
+    /// Which clients may call DEBUG, by which a client can hold up others
+    #[arg(long, value_enum, default_value = "no")]
+    pub enable_debug_command: DebugAccess,
 }

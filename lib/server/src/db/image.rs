@@ -74,7 +74,7 @@ fn put_value(value: &Value, out: &mut Vec<u8>) {
             }
         },
         Value::Set(set) => {
-            put_count(if matches!(**set, Set::Integers(_)) { INTEGERS } else { SET }, set.len(), out);
+            put_count(if matches!(set, Set::Integers(_)) { INTEGERS } else { SET }, set.len(), out);
             set.iter().for_each(|member| put_bytes(&member, out));
         }
         Value::Zset(zset) => match &**zset {

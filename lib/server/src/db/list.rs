@@ -2,9 +2,10 @@
 
 use std::collections::VecDeque;
 
-use super::pack::Pack;
+/// Elements of a list one behind the other.
+type Pack = super::pack::Pack<true>;
 
-/// Bytes of a pack before another is begun.
+/// Bytes of a full pack: a size that allocators have. Only a longer element makes a pack of more.
 const FULL: usize = 8 << 10;
 
 /// A list.
@@ -44,7 +45,7 @@ impl List {
         self.len += 1;
         self.size += Pack::cost(element);
         let last = if end == End::Left { self.packs.front() } else { self.packs.back() };
-        if last.is_none_or(|pack| pack.size() + element.len() > FULL) {
+        if last.is_none_or(|pack| pack.size() + Pack::cost(element) > FULL) {
             // What lies inside is not added to again soon.
             if let Some(pack) = if end == End::Left { self.packs.front_mut() } else { self.packs.back_mut() } {
                 pack.shrink();
@@ -125,14 +126,14 @@ impl List {
         let Some((at, inner)) = self.locate(index) else { return self.push(End::Right, element) };
         self.len += 1;
         self.size += Pack::cost(element);
-        if self.packs[at].size() + element.len() > FULL {
+        if self.packs[at].size() + Pack::cost(element) > FULL {
             let rest = self.packs[at].split_off(inner);
             self.packs.insert(at + 1, rest);
             if inner == 0 {
                 self.packs[at].push_back(element);
                 return;
             }
-            if self.packs[at].size() + element.len() > FULL {
+            if self.packs[at].size() + Pack::cost(element) > FULL {
                 self.packs.insert(at + 1, Pack::default());
                 self.packs[at + 1].push_back(element);
             } else {

@@ -37,8 +37,8 @@ impl Value {
             Self::Raw(bytes) => size_of::<Vec<u8>>() + bytes.len(),
             Self::List(list) => 80 + list.size(),
             Self::Hash(hash) => hash.estimate(),
-            Self::Set(set) => match &**set {
-                Set::Integers(integers) => size_of::<Set>() + integers.size(),
+            Self::Set(set) => match set {
+                Set::Integers(integers) => integers.size(),
                 Set::Table(table) => table.estimate(),
             },
             Self::Zset(zset) => match &**zset {

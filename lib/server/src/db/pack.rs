@@ -1,14 +1,14 @@
 //! Byte strings one behind the other in one allocation: small hashes, small sorted sets, pieces of lists.
 //!
 //! # Invariant
-//! An item is its length in LEB128, its bytes, and its length again with the bytes of the LEB128 backwards, so that a walk
-//! from the end finds it. Items begin at `start`; before it is room for items that come first.
+//! An item is its length in LEB128 and its bytes. In a pack that can be walked from its end (`Pack<true>`), the item's length
+//! follows again, with the bytes of the LEB128 backwards. Items begin at `start`; before it is room for items that come first.
 
 use crate::operation::put_number;
 
-/// Byte strings. See the module.
+/// Byte strings. See the module. `BACKWARD`: whether the pack can be walked from its end, which costs a length per item.
 #[derive(Clone, Debug, Default)]
-pub struct Pack {
+pub struct Pack<const BACKWARD: bool = false> {
     bytes: Vec<u8>,
     start: u32,
     len: u32,
@@ -19,15 +19,6 @@ pub type Offset = usize;
 
 fn header(item: &[u8], out: &mut Vec<u8>) {
     put_number(item.len() as u64, out);
-}
-
-/// An item's bytes with both lengths.
-fn encode(item: &[u8], out: &mut Vec<u8>) {
-    header(item, out);
-    out.extend_from_slice(item);
-    let at = out.len();
-    header(item, out);
-    out[at..].reverse();
 }
 
 fn forward(bytes: &[u8], mut at: usize) -> (usize, usize) {
@@ -46,11 +37,35 @@ fn forward(bytes: &[u8], mut at: usize) -> (usize, usize) {
     }
 }
 
+/// Where the item before `offset` begins, of items with both lengths.
+fn before(bytes: &[u8], offset: Offset) -> Offset {
+    let (mut length, mut shift, mut at) = (0, 0, offset - 1);
+    loop {
+        let byte = bytes[at];
+        length |= usize::from(byte & 0x7f) << shift;
+        if byte < 0x80 {
+            return at - length - width(length);
+        }
+        (at, shift) = (at - 1, shift + 7);
+    }
+}
+
 fn width(length: usize) -> usize {
     ((usize::BITS - length.leading_zeros()) as usize).div_ceil(7).max(1)
 }
 
-impl Pack {
+impl<const BACKWARD: bool> Pack<BACKWARD> {
+    /// Appends an item with its lengths.
+    fn encode(item: &[u8], out: &mut Vec<u8>) {
+        header(item, out);
+        out.extend_from_slice(item);
+        if BACKWARD {
+            let at = out.len();
+            header(item, out);
+            out[at..].reverse();
+        }
+    }
+
     /// Returns an empty pack with room for `bytes` bytes.
     pub fn with_room(bytes: usize) -> Self {
         Self { bytes: Vec::with_capacity(bytes), start: 0, len: 0 }
@@ -73,7 +88,7 @@ impl Pack {
 
     /// Bytes of an item with its lengths.
     pub fn cost(item: &[u8]) -> usize {
-        item.len() + 2 * width(item.len())
+        item.len() + (1 + usize::from(BACKWARD)) * width(item.len())
     }
 
     /// Bytes allocated.
@@ -84,7 +99,8 @@ impl Pack {
     /// The item there, and where the next begins.
     pub fn at(&self, offset: Offset) -> (&[u8], Offset) {
         let (length, at) = forward(&self.bytes, offset);
-        (&self.bytes[at..at + length], at + length + width(length))
+        let behind = if BACKWARD { width(length) } else { 0 };
+        (&self.bytes[at..at + length], at + length + behind)
     }
 
     /// Where the first item begins.
@@ -97,29 +113,16 @@ impl Pack {
         self.bytes.len()
     }
 
-    /// Where the item before `offset` begins.
-    fn before(&self, offset: Offset) -> Offset {
-        let (mut length, mut shift, mut at) = (0, 0, offset - 1);
-        loop {
-            let byte = self.bytes[at];
-            length |= usize::from(byte & 0x7f) << shift;
-            if byte < 0x80 {
-                return at - length - width(length);
-            }
-            (at, shift) = (at - 1, shift + 7);
-        }
-    }
-
     /// Where the item with this index begins, or the end.
     pub fn offset(&self, index: usize) -> Offset {
-        if index > self.len() / 2 {
-            return (index..self.len()).fold(self.end(), |offset, _| self.before(offset));
+        if BACKWARD && index > self.len() / 2 {
+            return (index..self.len()).fold(self.end(), |offset, _| before(&self.bytes, offset));
         }
         (0..index).fold(self.first(), |offset, _| self.at(offset).1)
     }
 
     /// The items in order, each with its offset.
-    pub fn iter(&self) -> Iter<'_> {
+    pub fn iter(&self) -> Iter<'_, BACKWARD> {
         Iter { pack: self, front: self.first(), back: self.end() }
     }
 
@@ -133,15 +136,15 @@ impl Pack {
 
     /// Puts an item before the one at `offset`, or at the end.
     pub fn insert(&mut self, offset: Offset, item: &[u8]) {
-        self.grow(item.len() + 2 * width(item.len()));
+        self.grow(Self::cost(item));
         let mut encoded = Vec::new();
         if offset == self.end() {
-            encode(item, &mut self.bytes);
+            Self::encode(item, &mut self.bytes);
         } else if offset == self.first() {
             self.push_front(item);
             return;
         } else {
-            encode(item, &mut encoded);
+            Self::encode(item, &mut encoded);
             self.bytes.splice(offset..offset, encoded);
         }
         self.len += 1;
@@ -154,7 +157,7 @@ impl Pack {
 
     /// Puts an item before all others.
     pub fn push_front(&mut self, item: &[u8]) {
-        let size = item.len() + 2 * width(item.len());
+        let size = Self::cost(item);
         if (self.start as usize) < size {
             let room = size + self.size() / 8;
             self.grow(room);
@@ -162,7 +165,7 @@ impl Pack {
             self.start = room as u32;
         }
         let mut encoded = Vec::with_capacity(size);
-        encode(item, &mut encoded);
+        Self::encode(item, &mut encoded);
         let first = self.first();
         self.bytes[first - size..first].copy_from_slice(&encoded);
         self.start -= size as u32;
@@ -196,10 +199,9 @@ impl Pack {
             self.bytes[from..from + item.len()].copy_from_slice(item);
             return;
         }
-        let more = item.len() + 2 * width(item.len());
-        self.grow(more.saturating_sub(next - offset));
+        self.grow(Self::cost(item).saturating_sub(next - offset));
         let mut encoded = Vec::new();
-        encode(item, &mut encoded);
+        Self::encode(item, &mut encoded);
         self.bytes.splice(offset..next, encoded);
     }
 
@@ -219,13 +221,13 @@ impl Pack {
 
 /// The items of a pack.
 #[derive(Clone)]
-pub struct Iter<'p> {
-    pack: &'p Pack,
+pub struct Iter<'p, const BACKWARD: bool> {
+    pack: &'p Pack<BACKWARD>,
     front: Offset,
     back: Offset,
 }
 
-impl<'p> Iterator for Iter<'p> {
+impl<'p, const BACKWARD: bool> Iterator for Iter<'p, BACKWARD> {
     type Item = (Offset, &'p [u8]);
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -237,12 +239,12 @@ impl<'p> Iterator for Iter<'p> {
     }
 }
 
-impl DoubleEndedIterator for Iter<'_> {
+impl DoubleEndedIterator for Iter<'_, true> {
     fn next_back(&mut self) -> Option<Self::Item> {
         if self.front >= self.back {
             return None;
         }
-        self.back = self.pack.before(self.back);
+        self.back = before(&self.pack.bytes, self.back);
         Some((self.back, self.pack.at(self.back).0))
     }
 }
@@ -252,9 +254,8 @@ mod tests {
     use super::*;
     use crate::db::Random;
 
-    #[test]
-    fn is_a_sequence() {
-        let (mut pack, mut model, mut random) = (Pack::default(), Vec::<Vec<u8>>::new(), Random(3));
+    fn sequence<const BACKWARD: bool>(check: impl Fn(&Pack<BACKWARD>, &[Vec<u8>])) {
+        let (mut pack, mut model, mut random) = (Pack::<BACKWARD>::default(), Vec::<Vec<u8>>::new(), Random(3));
         for step in 0..20_000 {
             let item = vec![step as u8; [0, 1, 5, 127, 128, 300][random.below(6)]];
             let at = random.below(model.len() + 1);
@@ -279,8 +280,19 @@ mod tests {
             assert_eq!(pack.len(), model.len());
             if step % 16 == 0 {
                 assert!(pack.iter().map(|(_, item)| item).eq(&model));
-                assert!(pack.iter().rev().map(|(_, item)| item).eq(model.iter().rev()));
+                assert_eq!(pack.size(), model.iter().map(|item| Pack::<BACKWARD>::cost(item)).sum::<usize>());
+                check(&pack, &model);
             }
         }
+    }
+
+    #[test]
+    fn is_a_sequence() {
+        sequence::<false>(|_, _| ());
+    }
+
+    #[test]
+    fn is_a_sequence_from_both_ends() {
+        sequence::<true>(|pack, model| assert!(pack.iter().rev().map(|(_, item)| item).eq(model.iter().rev())));
     }
 }

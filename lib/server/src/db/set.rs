@@ -28,29 +28,32 @@ impl Keyed for Member {
     }
 }
 
-/// Integers in order, each of `width` bytes, without room for more: most sets of integers cease to grow.
-#[derive(Clone, Debug)]
-pub struct Integers {
-    bytes: Box<[u8]>,
-    width: u8,
-}
+/// Integers in order, each of 2, 4 or 8 bytes, and behind them the number of bytes of each. Nothing at all without integers.
+/// There is no room for more: most sets of integers cease to grow.
+#[derive(Clone, Debug, Default)]
+pub struct Integers(Box<[u8]>);
 
-const _: () = assert!(size_of::<Set>() == 24);
+const _: () = assert!(size_of::<Set>() == 16);
 
 impl Integers {
+    /// Bytes of each integer; 0 if there never was one.
+    fn width(&self) -> usize {
+        self.0.last().map_or(0, |width| (*width).into())
+    }
+
     fn len(&self) -> usize {
-        self.bytes.len() / usize::from(self.width)
+        self.0.len().checked_div(self.width()).unwrap_or(0)
     }
 
     /// Bytes of the integers.
     pub fn size(&self) -> usize {
-        self.bytes.len()
+        self.0.len()
     }
 
     /// The integer at this place.
     pub fn at(&self, index: usize) -> i64 {
-        let width = usize::from(self.width);
-        let bytes = &self.bytes[index * width..(index + 1) * width];
+        let width = self.width();
+        let bytes = &self.0[index * width..(index + 1) * width];
         match *bytes {
             [a, b] => i16::from_le_bytes([a, b]).into(),
             [a, b, c, d] => i32::from_le_bytes([a, b, c, d]).into(),
@@ -75,22 +78,22 @@ impl Integers {
         } else {
             8
         };
-        if width > self.width {
-            let wide = (0..self.len()).flat_map(|at| self.at(at).to_le_bytes().into_iter().take(width.into()));
-            (self.bytes, self.width) = (wide.collect(), width);
+        if width > self.width() {
+            let wide = (0..self.len()).flat_map(|at| self.at(at).to_le_bytes().into_iter().take(width));
+            self.0 = wide.chain([width as u8]).collect();
         }
-        let width = usize::from(self.width);
-        let mut bytes = core::mem::take(&mut self.bytes).into_vec();
+        let width = self.width();
+        let mut bytes = core::mem::take(&mut self.0).into_vec();
         bytes.reserve_exact(width);
         bytes.splice(index * width..index * width, number.to_le_bytes().into_iter().take(width));
-        self.bytes = bytes.into();
+        self.0 = bytes.into();
     }
 
     fn remove(&mut self, index: usize) {
-        let width = usize::from(self.width);
-        let mut bytes = core::mem::take(&mut self.bytes).into_vec();
+        let width = self.width();
+        let mut bytes = core::mem::take(&mut self.0).into_vec();
         bytes.drain(index * width..(index + 1) * width);
-        self.bytes = bytes.into();
+        self.0 = bytes.into();
     }
 }
 
@@ -105,7 +108,7 @@ pub enum Set {
 
 impl Default for Set {
     fn default() -> Self {
-        Self::Integers(Integers { bytes: Box::default(), width: 2 })
+        Self::Integers(Integers::default())
     }
 }
 
@@ -204,7 +207,7 @@ impl Set {
     /// Bytes of it.
     pub fn bytes(&self) -> usize {
         match self {
-            Self::Integers(integers) => integers.bytes.len(),
+            Self::Integers(integers) => integers.size(),
             Self::Table(table) => table.bytes() + table.iter().map(|member| member.0.heap()).sum::<usize>(),
         }
     }

@@ -108,7 +108,7 @@ pub enum Value {
     /// A hash.
     Hash(Box<Hash>),
     /// A set.
-    Set(Box<Set>),
+    Set(Set),
     /// A sorted set.
     Zset(Box<Zset>),
     /// A stream.
@@ -142,7 +142,7 @@ macro_rules! kind {
             }
 
             fn into_value(self) -> Value {
-                Value::$name(Box::new(self))
+                Value::$name(self.into())
             }
 
             fn is_nothing(&self) -> bool {

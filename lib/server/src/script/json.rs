@@ -1,17 +1,18 @@
-//! The library `cjson`: `encode`, `decode`, `null`.
+//! The library `cjson`: `encode`, `decode`, `null`, `new` and the settings.
+
+pub mod settings;
 
 use mlua::{Error, Lua, LuaString as Text, Result, Table, Value};
 
 use super::given::wrong;
+use crate::reply;
+use settings::{Invalid, Settings, Shared};
 
-/// How deep tables may be within tables, and JSON's arrays and objects within each other.
+/// How deep tables may be within tables, and JSON's arrays and objects within each other, whatever the settings say.
 const DEEPEST: usize = 120;
 
 /// Bytes of the largest text. A parsed one takes some sixteen times as much, outside of Lua's limit.
 const LARGEST: usize = 4 << 20;
-
-/// An array with holes may be this long, or twice as long as it has elements.
-const SPARSE: usize = 10;
 
 fn quoted(bytes: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
@@ -30,85 +31,131 @@ fn quoted(bytes: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
-/// A number as Lua writes it.
-fn digits(lua: &Lua, number: f64) -> Result<Vec<u8>> {
-    if !number.is_finite() {
-        return Err(Error::runtime("Cannot serialise number: must not be NaN or Inf"));
-    }
-    Ok(lua.coerce_string(Value::Number(number))?.expect("numbers have digits").as_bytes().to_vec())
+/// A value on its way into a text.
+struct Encoder<'a> {
+    settings: &'a Settings,
+    out: Vec<u8>,
 }
 
-/// The length of the array that a table is, if it is one.
-fn length(table: &Table) -> Result<Option<usize>> {
-    let (mut count, mut longest) = (0_usize, 0_usize);
-    for pair in table.pairs::<Value, Value>() {
-        let at = match pair?.0 {
-            Value::Integer(at) if at > 0 => at as usize,
-            Value::Number(at) if at > 0.0 && at.trunc() == at => at as usize,
-            _ => return Ok(None),
-        };
-        (count, longest) = (count + 1, longest.max(at));
-    }
-    if longest > SPARSE && longest > count.saturating_mul(2) {
-        return Err(Error::runtime("Cannot serialise table: excessively sparse array"));
-    }
-    Ok((count > 0).then_some(longest))
-}
-
-fn put(lua: &Lua, value: &Value, depth: usize, out: &mut Vec<u8>) -> Result<()> {
-    // Tables may share tables: the text is bounded, not only the values.
-    if out.len() > LARGEST {
-        return Err(Error::runtime("Cannot serialise, too large"));
-    }
-    match value {
-        Value::Nil => out.extend(b"null"),
-        Value::LightUserData(null) if null.0.is_null() => out.extend(b"null"),
-        Value::Boolean(is) => out.extend(is.to_string().bytes()),
-        Value::Integer(number) => out.extend(digits(lua, *number as f64)?),
-        Value::Number(number) => out.extend(digits(lua, *number)?),
-        Value::String(text) => quoted(&text.as_bytes(), out),
-        Value::Table(_) if depth >= DEEPEST => {
-            return Err(Error::runtime("Cannot serialise, excessive depth"));
-        }
-        Value::Table(table) => match length(table)? {
-            Some(length) => {
-                for at in 1..=length {
-                    out.push(if at == 1 { b'[' } else { b',' });
-                    put(lua, &table.raw_get(at)?, depth + 1, out)?;
+impl Encoder<'_> {
+    fn number(&mut self, number: f64) -> Result<()> {
+        if !number.is_finite() {
+            match self.settings.encode_invalid {
+                Invalid::Refused => {
+                    return Err(Error::runtime("Cannot serialise number: must not be NaN or Inf"));
                 }
-                out.push(b']');
+                Invalid::Written => {}
+                Invalid::Null => {
+                    self.out.extend(b"null");
+                    return Ok(());
+                }
             }
-            None => put_object(lua, table, depth, out)?,
-        },
-        other => {
-            return Err(Error::runtime(format!("Cannot serialise {}: type not supported", other.type_name())));
         }
+        self.out.extend(reply::general(number, self.settings.digits as usize).bytes());
+        Ok(())
     }
-    Ok(())
+
+    /// The length of the array that a table is, if it is one.
+    fn length(&self, table: &Table) -> Result<Option<usize>> {
+        let (mut count, mut longest) = (0_i64, 0_i64);
+        for pair in table.pairs::<Value, Value>() {
+            let at = match pair?.0 {
+                Value::Integer(at) if at > 0 => at,
+                Value::Number(at) if at > 0.0 && at.trunc() == at => at as i64,
+                _ => return Ok(None),
+            };
+            (count, longest) = (count + 1, longest.max(at));
+        }
+        let sparse = &self.settings.sparse;
+        if sparse.ratio > 0 && longest > sparse.safe && longest > count.saturating_mul(sparse.ratio) {
+            let refusal = Error::runtime("Cannot serialise table: excessively sparse array");
+            return if sparse.is_converted { Ok(None) } else { Err(refusal) };
+        }
+        Ok((count > 0).then_some(longest as usize))
+    }
+
+    fn value(&mut self, value: &Value, depth: usize) -> Result<()> {
+        // Tables may share tables: the text is bounded, not only the values.
+        if self.out.len() > LARGEST {
+            return Err(Error::runtime("Cannot serialise, too large"));
+        }
+        match value {
+            Value::Nil => self.out.extend(b"null"),
+            Value::LightUserData(null) if null.0.is_null() => self.out.extend(b"null"),
+            Value::Boolean(is) => self.out.extend(is.to_string().bytes()),
+            Value::Integer(number) => self.number(*number as f64)?,
+            Value::Number(number) => self.number(*number)?,
+            Value::String(text) => quoted(&text.as_bytes(), &mut self.out),
+            Value::Table(_) if depth >= DEEPEST.min(self.settings.encode_depth as usize) => {
+                return Err(Error::runtime(format!("Cannot serialise, excessive nesting ({})", depth + 1)));
+            }
+            Value::Table(table) => match self.length(table)? {
+                Some(length) => {
+                    for at in 1..=length {
+                        self.out.push(if at == 1 { b'[' } else { b',' });
+                        self.value(&table.raw_get(at)?, depth + 1)?;
+                    }
+                    self.out.push(b']');
+                }
+                None => self.object(table, depth)?,
+            },
+            other => {
+                return Err(Error::runtime(format!("Cannot serialise {}: type not supported", other.type_name())));
+            }
+        }
+        Ok(())
+    }
+
+    fn object(&mut self, table: &Table, depth: usize) -> Result<()> {
+        self.out.push(b'{');
+        for (at, pair) in table.pairs::<Value, Value>().enumerate() {
+            let (key, value) = pair?;
+            if at > 0 {
+                self.out.push(b',');
+            }
+            match key {
+                Value::String(key) => quoted(&key.as_bytes(), &mut self.out),
+                Value::Integer(key) => self.name(key as f64)?,
+                Value::Number(key) => self.name(key)?,
+                other => {
+                    let kind = other.type_name();
+                    let what = format!("Cannot serialise {kind}: table key must be a number or string");
+                    return Err(Error::runtime(what));
+                }
+            }
+            self.out.push(b':');
+            self.value(&value, depth + 1)?;
+        }
+        self.out.push(b'}');
+        Ok(())
+    }
+
+    fn name(&mut self, number: f64) -> Result<()> {
+        self.out.push(b'"');
+        self.number(number)?;
+        self.out.push(b'"');
+        Ok(())
+    }
 }
 
-fn put_object(lua: &Lua, table: &Table, depth: usize, out: &mut Vec<u8>) -> Result<()> {
-    out.push(b'{');
-    for (at, pair) in table.pairs::<Value, Value>().enumerate() {
-        let (key, value) = pair?;
-        if at > 0 {
-            out.push(b',');
+/// The first array or object of a JSON text that `most` others contain: the number of those with it, and the number of bytes
+/// up to its bracket.
+fn too_deep(text: &[u8], most: usize) -> Option<(usize, usize)> {
+    let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
+    for (at, byte) in text.iter().enumerate() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = in_string,
+            b'"' => in_string = !in_string,
+            b'[' | b'{' if !in_string => depth += 1,
+            b']' | b'}' if !in_string => depth = depth.saturating_sub(1),
+            _ => {}
         }
-        match key {
-            Value::String(key) => quoted(&key.as_bytes(), out),
-            Value::Integer(key) => quoted(&digits(lua, key as f64)?, out),
-            Value::Number(key) => quoted(&digits(lua, key)?, out),
-            other => {
-                let kind = other.type_name();
-                let what = format!("Cannot serialise {kind}: table key must be a number or string");
-                return Err(Error::runtime(what));
-            }
+        if depth > most {
+            return Some((depth, at + 1));
         }
-        out.push(b':');
-        put(lua, &value, depth + 1, out)?;
     }
-    out.push(b'}');
-    Ok(())
+    None
 }
 
 /// JSON's value as Lua's. Objects come in the order of their keys, whatever the parser keeps of it.
@@ -138,27 +185,38 @@ fn value(lua: &Lua, json: &serde_json::Value) -> Result<Value> {
     })
 }
 
-/// The library.
-pub fn library(lua: &Lua) -> Result<Table> {
+/// The library, with these settings.
+pub fn library(lua: &Lua, settings: &Shared) -> Result<Table> {
     let table = lua.create_table()?;
-    let encode = |lua: &Lua, value: Value| {
-        let mut out = Vec::new();
-        put(lua, &value, 0, &mut out).map_err(|what| match what {
+    let shared = settings.clone();
+    let encode = move |lua: &Lua, value: Value| {
+        let mut encoder = Encoder { settings: &shared.get(), out: Vec::new() };
+        encoder.value(&value, 0).map_err(|what| match what {
             Error::RuntimeError(what) => wrong(lua, &what),
             other => other,
         })?;
-        lua.create_string(out)
+        lua.create_string(encoder.out)
     };
-    let decode = |lua: &Lua, text: Text| {
-        if text.as_bytes().len() > LARGEST {
+    let shared = settings.clone();
+    let decode = move |lua: &Lua, text: Text| {
+        let text = text.as_bytes();
+        if text.len() > LARGEST {
             return Err(wrong(lua, "Found too large a text"));
         }
-        // The parser refuses what is deeper than 128.
-        let json = serde_json::from_slice(&text.as_bytes());
+        let most = DEEPEST.min(shared.get().decode_depth as usize);
+        if let Some((depth, at)) = too_deep(&text, most) {
+            let what = format!("Found too many nested data structures ({depth}) at character {at}");
+            return Err(wrong(lua, &what));
+        }
+        let json = serde_json::from_slice(&text);
         value(lua, &json.map_err(|what| wrong(lua, &format!("Expected value but found invalid token: {what}")))?)
     };
     table.raw_set("encode", lua.create_function(encode)?)?;
     table.raw_set("decode", lua.create_function(decode)?)?;
+    table.raw_set("new", lua.create_function(|lua, ()| library(lua, &Shared::default()))?)?;
     table.raw_set("null", Value::NULL)?;
+    table.raw_set("_NAME", "cjson")?;
+    table.raw_set("_VERSION", "2.1.0")?;
+    settings::add_all(lua, &table, settings)?;
     Ok(table)
 }

@@ -90,6 +90,8 @@ pub struct Stage {
     pub load: Function,
     intact: Function,
     random: Rc<Cell<u64>>,
+    /// The settings of `cjson`.
+    json: json::settings::Shared,
     /// Says that something ran that may have changed libraries.
     is_doubtful: Cell<bool>,
     /// The name of what runs.
@@ -105,14 +107,15 @@ impl Stage {
         self.name.set(name);
         self.is_doubtful.set(false);
         self.random.set(seed);
+        self.json.take();
         self.lua.set_memory_limit(memory)?;
         budget.limit(&self.lua)
     }
 
     fn new() -> Result<Self> {
         let lua = new()?;
-        let globals = lua.globals();
-        globals.raw_set("cjson", json::library(&lua)?)?;
+        let (globals, json) = (lua.globals(), json::settings::Shared::default());
+        globals.raw_set("cjson", json::library(&lua, &json)?)?;
         globals.raw_set("cmsgpack", packs::library(&lua)?)?;
         globals.raw_set("struct", structs::library(&lua)?)?;
         globals.raw_set("bit", bits::library(&lua)?)?;
@@ -134,6 +137,7 @@ impl Stage {
             load,
             intact,
             random,
+            json,
             is_doubtful: Cell::new(false),
             name,
             lua,

@@ -55,6 +55,53 @@ fn answers_become_values_and_values_answers() {
 }
 
 #[test]
+fn settings_of_json_act() {
+    let with = |text: &str| eval(&format!("local c = cjson.new() {text}"));
+    assert_eq!(with("return {c.encode_sparse_array(true, 3, 4)}"), "*3 :1 :3 :4");
+    let sparse = "return c.encode({1, 2, [5] = 3, [1000] = 4})";
+    assert_eq!(with(sparse), eval("return cjson.encode({1, 2, [5] = 3, [1000] = 4})"));
+    assert!(with(sparse).contains("excessively sparse array"));
+    let mut pairs: Vec<_> = with(&format!("c.encode_sparse_array('on', 3, 4) {sparse}"))
+        .trim_start_matches("$34 {")
+        .trim_end_matches('}')
+        .split(',')
+        .map(str::to_owned)
+        .collect();
+    pairs.sort_unstable();
+    assert_eq!(pairs, ["\"1\":1", "\"1000\":4", "\"2\":2", "\"5\":3"]);
+    assert_eq!(with("c.encode_sparse_array(false, 0) return #c.encode({[1000] = 1})"), ":4998");
+    assert_eq!(
+        with("c.encode_number_precision(3) return c.encode({1.23456, 12345, 1e100, 0.00001234, 123, -0.5, 999.9})"),
+        "$46 [1.23,1.23e+04,1e+100,1.23e-05,123,-0.5,1e+03]"
+    );
+    assert!(with("c.encode_max_depth(2) return c.encode({{{}}})").contains("Cannot serialise, excessive nesting (3)"));
+    assert_eq!(with("c.encode_max_depth(2) return c.encode({{}})"), "$4 [{}]");
+    assert_eq!(with("c.decode_max_depth(2) return #c.decode('[[]]')"), ":1");
+    let deep = with(r#"c.decode_max_depth(2) return c.decode([==[["[[[\\"", {"a":[1]}]]==])"#);
+    assert!(deep.contains("Found too many nested data structures (3) at character 17"), "{deep}");
+    assert!(with("return c.encode(0/0)").contains("must not be NaN or Inf"));
+    assert_eq!(with("c.encode_invalid_numbers(true) return c.encode({0/0, 1/0, -1/0})"), "$14 [nan,inf,-inf]");
+    assert_eq!(with("c.encode_invalid_numbers('null') return c.encode({0/0, {1/0}})"), "$13 [null,[null]]");
+    let told = "return {tostring(c.encode_invalid_numbers()), tostring(c.encode_keep_buffer(false)), c.encode_max_depth(), \
+                c._NAME, tostring(c.decode_invalid_numbers('off'))}";
+    assert_eq!(with(told), "*5 $5 false $5 false :1000 $5 cjson $5 false");
+    for (call, what) in [
+        ("encode_max_depth(0)", "#1 to 'encode_max_depth' (expected integer between 1 and 2147483647)"),
+        ("encode_max_depth('x')", "#1 to 'encode_max_depth' (number expected, got string)"),
+        ("encode_max_depth(1, 2)", "#2 to 'encode_max_depth' (found too many arguments)"),
+        ("encode_number_precision(15)", "#1 to 'encode_number_precision' (expected integer between 1 and 14)"),
+        ("encode_invalid_numbers(3)", "#1 to 'encode_invalid_numbers' (invalid option '3')"),
+        ("encode_keep_buffer({})", "#1 to 'encode_keep_buffer' (string expected, got table)"),
+    ] {
+        let answer = eval(&format!("return cjson.{call}"));
+        assert!(answer.contains(&format!("bad argument {what}")), "{call}: {answer}");
+    }
+    // The next script on this thread has the default settings again.
+    assert_eq!(eval("cjson.encode_number_precision(2) return cjson.encode(1.234)"), "$3 1.2");
+    assert_eq!(eval("return cjson.encode(1.234)"), "$5 1.234");
+}
+
+#[test]
 fn what_was_written_before_an_error_stays() {
     let mut db = Db::default();
     let body = "redis.call('set', 'a', '1') redis.call('lpush', 'a', 'x')";
@@ -248,8 +295,10 @@ fn scripts_end() {
     assert!(eval("local t = {} for i = 1, 1e3 do t = {t} end return t").contains("reached lua stack limit"));
     assert!(eval("local t = {1} for i = 1, 100 do t = {t, t} end return t").contains("reached lua stack limit"));
     assert!(eval("local t = {1} for i = 1, 100 do t = {t, t} end return cjson.encode(t)").contains("too large"));
-    assert!(eval("local t = {} for i = 1, 1e3 do t = {t} end return cjson.encode(t)").contains("excessive depth"));
-    assert!(eval("return cjson.decode(string.rep('[', 1e6))").contains("recursion limit"));
+    assert!(
+        eval("local t = {} for i = 1, 1e3 do t = {t} end return cjson.encode(t)").contains("excessive nesting (121)")
+    );
+    assert!(eval("return cjson.decode(string.rep('[', 1e6))").contains("too many nested data structures (121)"));
     assert!(eval("local f f = function() return 1 + f() end return f()").contains("stack overflow"));
 }
 

@@ -14,9 +14,23 @@ use crate::family::parse;
 use crate::reply::{Fault, Reply};
 use crate::session::{Moment, Session, Step};
 
+const REFUSED: &str = "ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", you can run it \
+from a local connection, otherwise you need to set this option in the configuration file, and then restart the server.";
+
 impl Loop {
+    /// Returns whether a client may call `DEBUG`.
+    fn may_debug(&self, client: &Client) -> bool {
+        match self.shared.config.get("enable-debug-command").as_str() {
+            "local" => client.card.peer.ip().to_canonical().is_loopback(),
+            access => access == "yes",
+        }
+    }
+
     /// `DEBUG`: what suites of tests use, and no more.
     pub(super) fn debug(&mut self, client: &Client, command: &Command, args: &Args) -> Result<Reply, Fault> {
+        if !self.may_debug(client) {
+            return Err(Fault::new(REFUSED));
+        }
         match (args[1].to_ascii_uppercase().as_slice(), args.len()) {
             // Redis stops as a whole; here the connections of one loop wait.
             (b"SLEEP", 3) => {

@@ -1,6 +1,7 @@
 //! Clients that look at each other, pause, wait and are let go.
 
-use crate::client::{Client, request, server};
+use crate::client::{Client, request, server, started};
+use archipelago_server::config::{DebugAccess, Settings};
 
 fn number(client: &mut Client) -> String {
     client.ask("CLIENT ID")[1..].to_owned()
@@ -145,6 +146,13 @@ fn resets_and_small_commands() {
     assert_eq!(client.ask("WAIT 1 10"), ":0");
     assert_eq!(client.ask("WAIT 1 -1"), "-ERR timeout is negative");
     assert!(client.ask("LOLWUT").contains("Redis ver. 7.0.15"));
+    assert!(
+        client.ask("DEBUG SLEEP 0").starts_with("-ERR DEBUG command not allowed. If the enable-debug-command option")
+    );
+    assert!(client.ask("CONFIG SET enable-debug-command yes").ends_with("can't set immutable config"));
+    let server = started(Settings { debug: DebugAccess::Local, ..Settings::default() });
+    let mut client = Client::new(server.address());
+    assert_eq!(client.ask("CONFIG GET enable-debug-command"), "enable-debug-command local");
     assert_eq!(client.ask("DEBUG SLEEP 0"), "+OK");
     assert_eq!(client.ask("DEBUG SET-ACTIVE-EXPIRE 0"), "+OK");
     assert_eq!(client.ask("DEBUG SET-ACTIVE-EXPIRE 1"), "+OK");

@@ -1,6 +1,7 @@
 //! What took long, what came how often, and what all requests were.
 
-use crate::client::{Client, server};
+use crate::client::{Client, server, started};
+use archipelago_server::config::{DebugAccess, Settings};
 
 #[test]
 fn slow_commands_are_logged_with_their_words() {
@@ -34,7 +35,7 @@ fn slow_commands_are_logged_with_their_words() {
 
 #[test]
 fn latency_is_sampled_and_told() {
-    let server = server(1);
+    let server = started(Settings { debug: DebugAccess::Yes, ..Settings::default() });
     let mut client = Client::new(server.address());
     assert!(client.ask("LATENCY DOCTOR").contains("not monitored"));
     client.ask("CONFIG SET latency-monitor-threshold 5");
