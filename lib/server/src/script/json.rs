@@ -1,16 +1,17 @@
-//! The library `cjson`: `encode`, `decode`, `null`.
+//! The library `cjson`: `encode`, `decode` and `null`.
 
 use mlua::{Error, Lua, LuaString as Text, Result, Table, Value};
 
 use super::given::wrong;
 
-/// How deep tables may be within tables, and JSON's arrays and objects within each other.
+/// The deepest nesting of tables, and of arrays and objects in JSON.
 const DEEPEST: usize = 120;
 
-/// Bytes of the largest text. A parsed one takes some sixteen times as much, outside of Lua's limit.
+/// The most bytes of a text. A parsed text takes about sixteen times as much memory, which Lua's limit does not cover.
 const LARGEST: usize = 4 << 20;
 
-/// An array with holes may be this long, or twice as long as it has elements.
+/// An array with holes may have up to this length. A longer array with holes may be at most twice as long as its number
+/// of elements.
 const SPARSE: usize = 10;
 
 fn quoted(bytes: &[u8], out: &mut Vec<u8>) {
@@ -30,7 +31,7 @@ fn quoted(bytes: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
-/// A number as Lua writes it.
+/// Returns a number in Lua's notation.
 fn digits(lua: &Lua, number: f64) -> Result<Vec<u8>> {
     if !number.is_finite() {
         return Err(Error::runtime("Cannot serialise number: must not be NaN or Inf"));
@@ -38,7 +39,7 @@ fn digits(lua: &Lua, number: f64) -> Result<Vec<u8>> {
     Ok(lua.coerce_string(Value::Number(number))?.expect("numbers have digits").as_bytes().to_vec())
 }
 
-/// The length of the array that a table is, if it is one.
+/// Returns the length of the array if the table is an array.
 fn length(table: &Table) -> Result<Option<usize>> {
     let (mut count, mut longest) = (0_usize, 0_usize);
     for pair in table.pairs::<Value, Value>() {
@@ -56,7 +57,7 @@ fn length(table: &Table) -> Result<Option<usize>> {
 }
 
 fn put(lua: &Lua, value: &Value, depth: usize, out: &mut Vec<u8>) -> Result<()> {
-    // Tables may share tables: the text is bounded, not only the values.
+    // The length of the text is limited separately: tables may share tables, so that a few values can make a long text.
     if out.len() > LARGEST {
         return Err(Error::runtime("Cannot serialise, too large"));
     }
@@ -111,7 +112,8 @@ fn put_object(lua: &Lua, table: &Table, depth: usize, out: &mut Vec<u8>) -> Resu
     Ok(())
 }
 
-/// JSON's value as Lua's. Objects come in the order of their keys, whatever the parser keeps of it.
+/// Converts a JSON value to a Lua value. Fields of objects are inserted in the order of their names, so that the result
+/// does not depend on the parser's order.
 fn value(lua: &Lua, json: &serde_json::Value) -> Result<Value> {
     use serde_json::Value::{Array, Bool, Null, Number, Object, String};
     Ok(match json {
@@ -138,7 +140,7 @@ fn value(lua: &Lua, json: &serde_json::Value) -> Result<Value> {
     })
 }
 
-/// The library.
+/// Returns the library.
 pub fn library(lua: &Lua) -> Result<Table> {
     let table = lua.create_table()?;
     let encode = |lua: &Lua, value: Value| {
@@ -153,7 +155,7 @@ pub fn library(lua: &Lua) -> Result<Table> {
         if text.as_bytes().len() > LARGEST {
             return Err(wrong(lua, "Found too large a text"));
         }
-        // The parser refuses what is deeper than 128.
+        // The parser refuses a nesting deeper than 128.
         let json = serde_json::from_slice(&text.as_bytes());
         value(lua, &json.map_err(|what| wrong(lua, &format!("Expected value but found invalid token: {what}")))?)
     };
