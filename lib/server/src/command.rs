@@ -140,9 +140,9 @@ pub enum Keys {
         /// The index of the count.
         count: usize,
     },
-    /// The first half of the arguments behind the word STREAMS.
+    /// The first half of the arguments after the word STREAMS.
     Streams,
-    /// The first argument, and the arguments behind the words STORE and STOREDIST.
+    /// The first argument, and the arguments after the words STORE and STOREDIST.
     Stores,
 }
 

@@ -1,4 +1,4 @@
-//! The sequential database. Node replication runs one copy of [`Db`] per replica and makes the whole concurrent.
+//! The sequential database. Node replication runs one copy of [`Db`] on each replica and adds concurrency.
 //!
 //! The database does not know threads, sockets, clocks or sources of randomness. A [`Db`] has 16 numbered databases.
 //! The function of a command gets one of these databases at the operation's time: as a [`View`] if the command reads,
@@ -7,7 +7,7 @@
 //! # Invariants
 //! - The same operations in the same order make equal databases. Nothing in this module depends on addresses, on a
 //!   hasher's random keys or on the time of day.
-//! - A container that is a key's value is never empty.
+//! - A list, hash, set or sorted set that is a key's value is never empty.
 //! - A field of a hash is *due* when its expiry time has come. An expired key or a due field stays in memory until a
 //!   write looks the key up, or until [`Write::Expire`] removes it. No command's function sees an expired key or a due
 //!   field.
@@ -238,7 +238,7 @@ impl Db {
 
     /// Returns the function that carries out a call as a read. Returns `None` if the call may change something.
     ///
-    /// Only the database can decide this for an `FCALL`: it knows the flags of the function that is called.
+    /// For an `FCALL` only the database can decide this: the database knows the flags of the function that is called.
     fn reader(&self, call: &Call) -> Option<fn(&View<'_>, &crate::args::Args) -> Answer> {
         let command = match call.command.name {
             "fcall" if self.functions.only_reads(&call.args[1]) => crate::command::find(b"fcall_ro")?,
@@ -395,7 +395,7 @@ impl Db {
         self.spaces.iter().map(|space| space.due.count(now) + space.fields_due(now)).sum()
     }
 
-    /// Records for the clients that watch the key that the key was changed.
+    /// Records a change of a key for the clients that watch the key.
     pub(crate) fn touch(&mut self, index: u32, key: &[u8]) {
         if !self.watched.is_empty()
             && let Some(watch) = self.watched.get_mut(&(index, key.to_vec()))
@@ -459,7 +459,7 @@ impl<'d> View<'d> {
         self.find(key).map(|entry| &entry.value)
     }
 
-    /// Returns the value of a key and notes the use of the key.
+    /// Returns the value of a key and records a use of the key.
     fn use_of(&self, key: &[u8]) -> Option<&'d Value> {
         let entry = self.find(key)?;
         entry.note_use(self.now, self.db.lfu, self.seed);

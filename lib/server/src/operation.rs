@@ -39,7 +39,7 @@ pub struct Call {
     pub deadline: Option<Arc<Deadline>>,
 }
 
-/// Bits that tell what the caller wants to get in addition to the reply.
+/// Bits for the effects that the caller requests in addition to the reply.
 pub mod wish {
     /// Keyspace events.
     pub const EVENTS: u8 = 1;
@@ -58,8 +58,8 @@ pub mod wish {
     pub const CALLS: u8 = 32;
 }
 
-/// Returns the indices of the arguments that are keys which a command reads. A missing one of these keys causes a
-/// `keymiss` event. For a command that changes keys, these are the keys that it does not change and the keys whose old
+/// Returns the indices of the keys that a command reads. If one of these keys is missing, the command causes a
+/// `keymiss` event. If the command changes keys, the result has the keys that it only reads and the keys whose old
 /// values it returns.
 pub fn sources(call: &Call) -> Vec<usize> {
     let places = call.command.keys.places(&call.args);
@@ -90,8 +90,8 @@ pub struct Watched {
     pub db: u32,
     /// The key.
     pub key: Vec<u8>,
-    /// The number of the operation up to which changes are permitted. It is the reply of the operation that began to
-    /// watch the key.
+    /// The number of an operation. Only changes by later operations count. The number is the reply of the operation
+    /// that began to watch the key.
     pub since: u64,
 }
 
@@ -161,7 +161,7 @@ pub enum Write {
     },
 }
 
-/// The bit in the byte of the wishes which tells that the rights of a user follow.
+/// The bit in the byte of the wishes that is set if the rights of a user follow.
 const RIGHTS: u8 = 0x80;
 
 const CALL: u8 = 1;

@@ -49,7 +49,7 @@ pub struct Row {
 pub enum Begin {
     /// The argument at this index.
     At(usize),
-    /// The argument behind this word. The word is searched from this index on. A negative index counts from the end,
+    /// The argument after this word. The word is searched from this index on. A negative index counts from the end,
     /// and the search goes backwards.
     Behind(&'static str, i32),
     /// Unknown: no rule can describe it.
@@ -63,7 +63,7 @@ pub enum Find {
     /// negative from the end; the step; and the limit. With a limit n other than 0, only one n-th of the arguments is
     /// searched.
     Range(i32, usize, i32),
-    /// As many keys as an argument tells. The fields are: the index of the count, the index of the first key, both
+    /// As many keys as an argument states. The fields are: the index of the count, the index of the first key, both
     /// relative to the beginning, and the step.
     Counted(usize, usize, usize),
     /// Unknown: no rule can describe them.

@@ -19,19 +19,19 @@ pub struct Event {
 /// The effects of an operation: what the server has to process in addition to the reply.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Effects {
-    /// Keys on which blocked clients may continue: lists, sorted sets and streams that were created or grew. Each with
-    /// the number of its database.
+    /// Keys on which blocked clients may continue: lists, sorted sets and streams that were created or grew. Each key
+    /// comes with the number of its database.
     pub ready: Vec<(u32, Vec<u8>)>,
     /// Keyspace events, if they were requested.
     pub events: Vec<Event>,
-    /// The keys that were changed, if changes were requested. Each with the number of its database.
+    /// The keys that were changed, if changes were requested. Each key comes with the number of its database.
     pub changes: Vec<(u32, Vec<u8>)>,
-    /// Commands that a script called, if they were requested. Each with the number of its database. Commands beyond
-    /// [`MOST_CALLS`] or [`MOST_CALL_BYTES`] are left out.
+    /// Commands that a script called, if they were requested. Each command comes with the number of its database.
+    /// Commands beyond [`MOST_CALLS`] or [`MOST_CALL_BYTES`] are left out.
     pub calls: Vec<(u32, Args)>,
     pub(super) call_bytes: usize,
-    /// Messages that a script published. For each: whether the channel is a shard channel, the channel, and the
-    /// message.
+    /// Messages that a script published. Each item has a boolean that is `true` for a shard channel, the channel, and
+    /// the message.
     pub messages: Vec<(bool, Vec<u8>, Vec<u8>)>,
     pub(super) message_bytes: usize,
     /// The read was not carried out, because it would have taken long.

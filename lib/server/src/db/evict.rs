@@ -1,8 +1,9 @@
 //! Records of when and how often keys were used, and the choice of keys to evict when memory is short.
 //!
-//! Each entry has 32 bits for this record. Under most policies they are the second of the last use. Under a policy of
-//! frequencies (LFU) they are the minute of the last use and a logarithmic count. The count is that of Redis: a use
-//! increases it with a probability that falls as the count rises, and each minute without a use decreases it by one.
+//! Each entry has 32 bits for this record. Under most policies the bits are the time of the last use in seconds. Under
+//! a policy of frequencies (LFU) the bits are the time of the last use in minutes and a logarithmic count of uses. The
+//! count is that of Redis: a use increases it with a probability that falls as the count rises, and each minute without
+//! a use decreases it by one.
 //!
 //! Readers of one replica record uses concurrently with relaxed atomics, so two concurrent uses may count as one. The
 //! records therefore differ between replicas, and no answer of a logged operation depends on them. One replica chooses

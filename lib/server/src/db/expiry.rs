@@ -1,8 +1,8 @@
 //! An index of the expiry times of a database's keys. Expired keys are found without looking at any other key.
 //!
 //! # Invariant
-//! The index has an item (time, hash) if and only if a key with this hash expires at this time. Two keys may share one
-//! item.
+//! The index has an item (time, hash) if and only if a key whose name has this hash expires at this time. Two keys may
+//! share one item.
 
 use super::Space;
 use super::table::Keyed;
@@ -46,8 +46,8 @@ impl Due {
 }
 
 impl Space {
-    /// Updates the index: the expiry time of a key with this hash changes from `before` to `after`. The caller has
-    /// already changed the entry.
+    /// Updates the index: the expiry time of a key whose name has this hash changes from `before` to `after`. The
+    /// caller has already changed the entry.
     pub(super) fn note_expiry(&mut self, hash: u32, before: Option<u64>, after: Option<u64>) {
         if before == after {
             return;

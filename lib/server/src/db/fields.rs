@@ -7,9 +7,9 @@
 //! that even a million due fields delay a client only by one such operation.
 //!
 //! # Invariant
-//! While no hash is being changed: `Space::fields` has an item (time, hash) if and only if a key with this hash has a
-//! value whose first field expires at this time. `Space::dated` is the number of hashes with at least one field that
-//! expires.
+//! While no hash is being changed: `Space::fields` has an item (time, name hash) if and only if a key whose name has
+//! this hash stores a hash whose first field expires at this time. `Space::dated` is the number of stored hashes with
+//! at least one field that expires.
 
 use super::hash::Hash;
 use super::table::{Keyed, hash};
@@ -206,8 +206,8 @@ impl Change<'_> {
 }
 
 impl Space {
-    /// Updates the index of expiry times: a key with this hash has a value whose first field expires at `after`, and
-    /// expired at `before` until now. The caller has already changed the value.
+    /// Updates the index of expiry times for a key whose name has the hash `hash`. The first field of the key's value
+    /// now expires at `after`. Before the change, it expired at `before`. The caller has already changed the value.
     pub(super) fn note_fields(&mut self, hash: u32, before: Option<u64>, after: Option<u64>) {
         if before == after {
             return;

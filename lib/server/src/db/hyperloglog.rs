@@ -22,9 +22,9 @@ use crate::reply::Fault;
 
 /// The number of registers.
 pub const REGISTERS: usize = 1 << BITS;
-/// The bits of a hash that select a register.
+/// The number of bits of a hash that select a register.
 const BITS: u32 = 14;
-/// The other bits of a hash. The largest value of a register is one more.
+/// The number of the other bits of a hash. The largest value of a register is this number plus one.
 const REST: u32 = 64 - BITS;
 /// The number of bytes before the registers.
 const HEAD: usize = 16;

@@ -15,7 +15,7 @@ const FULL: usize = 8 << 10;
 pub struct List {
     packs: VecDeque<Pack>,
     len: usize,
-    /// The bytes of all elements in all packs, including the encoded lengths.
+    /// The size of all elements in all packs in bytes, including the encoded lengths.
     size: usize,
 }
 
@@ -176,7 +176,7 @@ impl List {
         self.packs.iter().flat_map(|pack| pack.iter().map(|(_, item)| item))
     }
 
-    /// Returns the bytes of all elements, including their encoded lengths.
+    /// Returns the size of all elements in bytes, including their encoded lengths.
     pub fn size(&self) -> usize {
         self.size
     }
@@ -187,7 +187,7 @@ impl List {
         self.packs.shrink_to_fit();
     }
 
-    /// Returns the bytes of memory that the list takes.
+    /// Returns how many bytes of memory the list takes.
     pub fn bytes(&self) -> usize {
         self.packs.capacity() * size_of::<Pack>() + self.packs.iter().map(Pack::capacity).sum::<usize>()
     }

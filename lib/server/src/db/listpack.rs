@@ -119,7 +119,7 @@ fn signed(bytes: &[u8], at: usize, width: usize) -> Option<i64> {
 }
 
 /// Returns the item at `at`, and the offset of the next item. Returns `None` if the item is malformed, and also if `at`
-/// is behind the last item.
+/// is after the last item.
 pub fn next(bytes: &[u8], at: usize) -> Option<(Item<'_>, usize)> {
     let first = *bytes.get(at)?;
     let string = |header: usize, length: usize| {

@@ -68,12 +68,12 @@ impl Pack {
         self.len == 0
     }
 
-    /// Returns the bytes of all items, including both lengths of each item.
+    /// Returns the size of all items in bytes, including both lengths of each item.
     pub fn size(&self) -> usize {
         self.bytes.len() - self.start as usize
     }
 
-    /// Returns the bytes that an item takes, including both lengths.
+    /// Returns the size of an item in bytes, including both lengths.
     pub fn cost(item: &[u8]) -> usize {
         item.len() + 2 * width(item.len())
     }
@@ -94,7 +94,7 @@ impl Pack {
         self.start as usize
     }
 
-    /// Returns the offset behind the last item, at which the next item would begin.
+    /// Returns the offset after the last item, at which the next item would begin.
     pub fn end(&self) -> Offset {
         self.bytes.len()
     }
@@ -112,7 +112,7 @@ impl Pack {
         }
     }
 
-    /// Returns the offset of the item with this index, or the offset behind the last item if the index is the number of
+    /// Returns the offset of the item with this index, or the offset after the last item if the index is the number of
     /// items.
     pub fn offset(&self, index: usize) -> Offset {
         if index > self.len() / 2 {

@@ -1,4 +1,5 @@
-//! Sets. A set is a sorted array of integers while all its members are integers and there are few, else a hash table.
+//! Sets. A set is a sorted array of integers while it has few members and all of them are integers. Otherwise it is a
+//! hash table.
 
 use std::borrow::Cow;
 
@@ -43,7 +44,7 @@ impl Integers {
         self.bytes.len() / usize::from(self.width)
     }
 
-    /// Returns the bytes of all integers.
+    /// Returns the size of all integers in bytes.
     pub fn size(&self) -> usize {
         self.bytes.len()
     }
@@ -202,7 +203,7 @@ impl Set {
         }
     }
 
-    /// Returns the bytes of memory that the set takes.
+    /// Returns how many bytes of memory the set takes.
     pub fn bytes(&self) -> usize {
         match self {
             Self::Integers(integers) => integers.bytes.len(),

@@ -5,9 +5,9 @@
 //! division into nodes affects answers.
 //!
 //! # Invariants
-//! - The tree has each node under the identifier of the first entry for which the node was made. All entries of a node
+//! - The key of a node in the tree is the identifier of the entry for which the node was made. All entries of a node
 //!   have smaller identifiers than the next node's key.
-//! - `len` is the number of entries in all nodes that are not deleted.
+//! - `len` is the number of entries that are not deleted, summed over all nodes.
 //! - An entry is in `Group::pending` with a consumer if and only if the entry is in this consumer's `pending`.
 
 use core::fmt;
@@ -214,7 +214,7 @@ impl Stream {
         self.last = id;
     }
 
-    /// Adds a node that was read from a file. Returns whether the node is behind all existing nodes.
+    /// Adds a node that was read from a file. Returns whether the node is after all existing nodes.
     pub(crate) fn adopt(&mut self, master: Id, node: Node) -> bool {
         let behind = self.end().is_none_or(|end| end < master);
         self.len += u64::from(node.live());
@@ -302,7 +302,7 @@ impl Stream {
         before - self.len
     }
 
-    /// Returns whether an entry at or behind `from` was deleted.
+    /// Returns whether an entry at or after `from` was deleted.
     pub fn has_holes_from(&self, from: Id) -> bool {
         self.len > 0 && self.deleted != Id::MIN && self.first() <= self.deleted && from <= self.deleted
     }

@@ -1,6 +1,6 @@
 //! Nodes of streams: several entries in the form of a Redis listpack, in memory as in RDB files.
 //!
-//! The *master* is the identifier of the first entry for which the node was made. The field names of this entry are the
+//! The *master* is the identifier of the entry for which the node was made. The field names of this entry are the
 //! *master's names*. The items of the listpack are:
 //!
 //! 1. the number of live entries, and the number of entries that are marked as deleted;
@@ -50,7 +50,7 @@ fn number(body: &[u8], at: usize) -> Option<(i64, usize)> {
     listpack::next(body, at).and_then(|(item, next)| Some((item.int()?, next)))
 }
 
-/// Returns the offset behind the next `count` items.
+/// Returns the offset after the next `count` items.
 fn skip(body: &[u8], at: usize, count: usize) -> Option<usize> {
     (0..count).try_fold(at, |at, _| Some(listpack::next(body, at)?.1))
 }

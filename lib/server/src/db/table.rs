@@ -4,7 +4,7 @@
 //! # Invariants
 //! - A directory of 2^`bits` elements maps the first bits of a hash to a leaf. A leaf of depth `d` has all entries
 //!   whose hashes begin with the same `d` bits. The leaf takes 2^(`bits` - `d`) consecutive elements of the directory.
-//! - The *home* of an entry is the slot that the entry's hash selects in its leaf. Each entry is at its home or behind
+//! - The *home* of an entry is the slot that the entry's hash selects in its leaf. Each entry is at its home or after
 //!   it, with no empty slot between them. Homes ascend with the hashes, so the entries of a leaf are sorted by hash,
 //!   then by key. (This is ordered linear probing without wrapping around.)
 //! - No answer depends on the number or the length of the leaves. The order of entries, cursors and random choices
@@ -23,7 +23,7 @@ use super::seen::{look, read, wrote};
 pub trait Keyed {
     /// The key by which a table finds the entry.
     fn key(&self) -> &[u8];
-    /// The [`hash`] of the key. Most entries store it.
+    /// The [`hash`] of the key. Most entries store their hash.
     fn hash(&self) -> u32;
     /// Bytes of heap memory that the entry owns. This number does not change while the entry is in a table.
     fn heap(&self) -> usize {
@@ -72,7 +72,7 @@ pub struct Table<E> {
 
 #[derive(Clone, Debug)]
 struct Leaf<E> {
-    /// The slots. The vector may be shorter than `homes`: the slots behind its end are empty.
+    /// The slots. The vector may be shorter than `homes`: the slots after its end are empty.
     slots: Vec<Option<E>>,
     homes: u32,
     len: u32,
@@ -109,8 +109,8 @@ impl<E: Keyed> Leaf<E> {
         ((u64::from(hash << self.depth) * u64::from(self.homes)) >> 32) as usize
     }
 
-    /// Returns the slot of the entry with this key. Returns the slot at which it would be inserted as an error if the
-    /// key is missing.
+    /// Returns the slot of the entry with this key. If the key is missing, the error is the slot at which its entry
+    /// would be inserted.
     fn find(&self, hash: u32, key: &[u8]) -> Result<usize, usize> {
         let mut at = self.home(hash);
         while let Some(entry) = self.slots.get(at).and_then(|slot| look(slot).as_ref()) {
@@ -131,7 +131,7 @@ impl<E: Keyed> Leaf<E> {
         let empty = self.slots[at..].iter().position(Option::is_none).map_or(self.slots.len(), |more| at + more);
         if empty == self.slots.len() {
             if empty == self.slots.capacity() {
-                // Few entries are expected behind the last home, so the capacity grows by little.
+                // Few entries are expected after the last home, so the capacity grows by little.
                 self.slots.reserve_exact(1 + empty / 64);
             }
             self.slots.push(None);
@@ -350,9 +350,9 @@ impl<E: Keyed> Table<E> {
 
     /// Returns a random entry. All entries have nearly the same probability. `random` returns random bits.
     ///
-    /// A range of hashes with a random start is chosen, so wide that one entry is expected in it. A random number from
-    /// 0 to 7 then selects the entry with this index in the range. If the range has fewer entries, the choice is
-    /// repeated. All entries are equally likely, unless a range has more than eight entries.
+    /// A range of hashes with a random start is chosen. The range is so wide that one entry is expected in it. A random
+    /// number from 0 to 7 then selects the entry with this index in the range. If the range has fewer entries, the
+    /// choice is repeated. All entries are equally likely, unless a range has more than eight entries.
     pub fn choose(&self, mut random: impl FnMut() -> u64) -> Option<&E> {
         const FIRST: u64 = 8;
         let width = (1_u64 << 32).div_ceil(self.len.max(1) as u64);
@@ -369,7 +369,7 @@ impl<E: Keyed> Table<E> {
         self.iter_from((random() >> 32) as u32).chain(self.iter_from(0)).next()
     }
 
-    /// Returns the bytes of heap memory that the entries own.
+    /// Returns how many bytes of heap memory the entries own.
     pub fn heap(&self) -> usize {
         self.heap
     }
@@ -380,7 +380,7 @@ impl<E: Keyed> Table<E> {
         96 + self.len * size_of::<Option<E>>() * 5 / 4 + self.heap
     }
 
-    /// Returns the bytes of memory that the table's own vectors take.
+    /// Returns how many bytes of memory the table's own vectors take.
     pub fn bytes(&self) -> usize {
         let slots: usize = self.leaves.iter().map(|leaf| leaf.slots.capacity()).sum();
         slots * size_of::<Option<E>>() + self.leaves.capacity() * size_of::<Leaf<E>>() + self.directory.capacity() * 4

@@ -48,7 +48,7 @@ impl<T: Ord + Clone> Node<T> {
                 if items.len() <= MOST {
                     return (true, None);
                 }
-                // Insertions in ascending order leave full leaves behind.
+                // After insertions in ascending order, all leaves but the last are full.
                 let middle = if at + 1 == items.len() { MOST } else { MOST / 2 };
                 let upper = items.split_off(middle);
                 items.shrink_to_fit();
@@ -215,7 +215,7 @@ impl<T: Ord + Clone> Tree<T> {
         self.len * size_of::<T>() * 4 / 3
     }
 
-    /// Returns the bytes of memory that the nodes take.
+    /// Returns how many bytes of memory the nodes take.
     pub fn bytes(&self) -> usize {
         fn of<T>(node: &Node<T>) -> usize {
             match node {

@@ -1,14 +1,14 @@
 //! A walk over all entries as they were at one moment, while changes continue.
 //!
 //! The walk visits the databases in the order of their numbers, and each table in the order of the keys' hashes, some
-//! entries at a time. A change may be about to touch a key that the walk has not yet reached. The change first puts a
-//! copy of the key's entry aside, once for each key ([`Walk::keep`]). The walk hands these copies out and later skips
-//! the keys in their tables. A change therefore waits for one portion of the walk at most. The only extra memory is the
-//! copies of entries that were changed ahead of the walk.
+//! entries at a time. Before a change touches a key that the walk has not yet reached, the change puts a copy of the
+//! key's entry aside, once for each key ([`Walk::keep`]). The walk hands these copies out and later skips the keys in
+//! their tables. A change therefore waits for one portion of the walk at most. The only extra memory is the copies of
+//! entries that were changed ahead of the walk.
 //!
 //! # Invariant
 //! Each entry that existed at the beginning is in exactly one of four states: handed out; put aside; in a table that
-//! was emptied; or unchanged in its table, at or behind the walk's position. Each path that can change an entry goes
+//! was emptied; or unchanged in its table, at or after the walk's position. Each path that can change an entry goes
 //! through [`Change`](super::Change), which calls `keep` first. `FLUSHDB` hands the whole table over to the walk.
 //! `SWAPDB` swaps the origins of the two databases.
 
@@ -49,7 +49,7 @@ impl Clone for Walker {
     }
 }
 
-/// What one step of the walk hands out.
+/// The result of one step of the walk.
 #[derive(Debug, Default)]
 pub struct Portion {
     /// Entries, encoded as [`image`] describes.
@@ -117,7 +117,7 @@ impl Walk {
         true
     }
 
-    /// Forgets the skipped keys that are behind the walk's position.
+    /// Forgets the skipped keys that the walk has passed.
     fn forget(&mut self) {
         while let Some(first) = self.met.first_entry()
             && (first.key().0, u64::from(first.key().1)) < (self.at, self.cursor)

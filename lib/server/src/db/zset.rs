@@ -82,7 +82,7 @@ pub enum Zset {
     Packed(Pack),
     /// A large sorted set. The table and the tree have the same members.
     Large {
-        /// Finds a member.
+        /// Maps a member to its score.
         table: Box<Table<Scored>>,
         /// The members in order of score.
         tree: Box<Tree<Ranked>>,
@@ -260,7 +260,7 @@ impl Zset {
         }
     }
 
-    /// Returns the bytes of memory that the sorted set takes.
+    /// Returns how many bytes of memory the sorted set takes.
     pub fn bytes(&self) -> usize {
         match self {
             Self::Packed(pack) => pack.capacity(),

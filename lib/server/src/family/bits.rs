@@ -149,7 +149,7 @@ fn bitpos(view: &View<'_>, args: &Args) -> Answer {
         }
         bit += 1;
     }
-    // All bits behind the end of a string count as zeros, unless the command gives an end.
+    // All bits after the end of the string count as zeros, unless the command gives the end of a range.
     Ok(Reply::Int(if !wanted && args.len() < 5 { whole } else { -1 }))
 }
 

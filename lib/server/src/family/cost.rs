@@ -9,7 +9,7 @@ use crate::command::flag;
 use crate::db::View;
 use crate::operation::Call;
 
-/// The most bytes that an event loop examines itself. They take about a tenth of a millisecond.
+/// The most bytes that an event loop examines itself. Examining them takes about a tenth of a millisecond.
 pub const LONG: usize = 256 << 10;
 
 /// The number of bytes that one element counts as.
@@ -54,7 +54,7 @@ fn window(args: &Args) -> Option<usize> {
     ((from < 0) == (to < 0)).then(|| usize::try_from(to.saturating_sub(from).saturating_add(1)).unwrap_or(0))
 }
 
-/// Returns the number behind a word.
+/// Returns the number after a word.
 fn after(args: &Args, word: &str) -> Option<usize> {
     let place = (2..args.len()).find(|place| args.is(*place, word))?;
     usize::try_from(number(args, place + 1)?).ok()

@@ -166,8 +166,8 @@ enum Times {
     Keep,
 }
 
-/// Parses the words for an expiry time at `at`. Returns the time and the number of words. Returns `None` if no such
-/// word is there.
+/// Parses the words for an expiry time at `at`. Returns the time and the number of words. Returns `None` if there are
+/// no such words.
 fn times(args: &Args, at: usize, now: u64) -> Result<Option<(Times, usize)>, Fault> {
     let forms = [("EX", true, true), ("PX", false, true), ("EXAT", true, false), ("PXAT", false, false)];
     let Some((_, seconds, relative)) = forms.into_iter().find(|(word, ..)| args.is(at, word)) else {

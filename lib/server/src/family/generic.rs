@@ -92,7 +92,7 @@ impl<'a> Scan<'a> {
             .ok_or(Fault::new("ERR invalid cursor"))
     }
 
-    /// Parses the options behind the cursor at `at`.
+    /// Parses the options after the cursor at `at`.
     pub fn options(args: &'a Args, at: usize, cursor: u64) -> Result<Self, Fault> {
         let mut scan = Self { cursor, count: 10, pattern: None, kind: None };
         for at in (at + 1..args.len()).step_by(2) {
@@ -344,8 +344,8 @@ impl Condition {
         Ok(condition)
     }
 
-    /// Returns whether the conditions allow to set the time `at`. `before` is the previous expiry time, if there was
-    /// one.
+    /// Returns whether the conditions permit the new expiry time `at`. `before` is the previous expiry time, if there
+    /// was one.
     pub fn allows(&self, before: Option<u64>, at: i64) -> bool {
         let before = before.map(|before| before as i64);
         !(self.nx && before.is_some()

@@ -3,8 +3,7 @@
 /// Returns whether the text matches the pattern. Takes at most time in proportion to the product of both lengths.
 pub fn fits(pattern: &[u8], text: &[u8]) -> bool {
     let (mut p, mut t) = (0, 0);
-    // For the last star met: the position in the pattern behind the star, and the end of the text that the star matches
-    // so far.
+    // For the last `*` so far: the position in the pattern after the `*`, and the end of the text that the `*` matches.
     let mut star: Option<(usize, usize)> = None;
     loop {
         if p < pattern.len() && pattern[p] == b'*' {

@@ -204,7 +204,7 @@ fn see(change: &mut Change<'_>, key: &[u8], group: &[u8], name: &[u8]) -> Result
     Ok(name)
 }
 
-/// Delivers again the entries that are pending for a consumer, beginning behind the identifier `behind`.
+/// Delivers again the entries that are pending for a consumer, beginning after the identifier `behind`.
 fn history(
     change: &mut Change<'_>,
     key: &[u8],

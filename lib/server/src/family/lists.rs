@@ -264,8 +264,9 @@ fn relocate(change: &mut Change<'_>, args: &Args, from: End, to: End) -> Answer 
     Ok(Reply::Bulk(element))
 }
 
-/// Parses the arguments from the key count on, for the list and sorted-set commands that end in `MPOP`: the keys, a
-/// word and an optional count. For a blocking command, checks the timeout last, so that its error is reported last.
+/// Parses the arguments of `LMPOP`, `ZMPOP` and their blocking forms, from the number of keys at `at` on: the keys, the
+/// word for the end to pop from, and an optional count. The timeout of a blocking form is checked last, so that its
+/// error is reported last.
 pub fn mpop<T>(args: &Args, at: usize, word: impl Fn(&[u8]) -> Result<T, Fault>) -> Result<(usize, T, usize), Fault> {
     let keys = counted(args, at, Fault::new("ERR numkeys should be greater than 0"))
         .map_err(|fault| if fault.0.contains("greater than number") { fault::SYNTAX } else { fault })?;

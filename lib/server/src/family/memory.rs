@@ -40,8 +40,7 @@ fn memory(view: &View<'_>, args: &Args) -> Answer {
     match part(args)? {
         "usage" => usage(view, args),
         "stats" => Ok(stats(view)),
-        // Freed memory goes back to the allocator at once. The allocator has no function to purge memory or to report
-        // statistics.
+        // Freed memory goes back to the allocator, which has no function to purge memory or to report statistics.
         "purge" => Ok(Reply::OK),
         "malloc-stats" => Ok(Reply::bulk("Stats not supported for the current allocator")),
         "doctor" => Ok(Reply::bulk("Keys take what MEMORY STATS tells, on each replica; INFO memory has the process.")),

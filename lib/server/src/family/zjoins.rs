@@ -39,7 +39,7 @@ enum Join {
 
 type Members<'d> = Vec<(Cow<'d, [u8]>, f64)>;
 
-/// Reads the number of keys at `at` and the keys behind it. Returns the members of each key with their scores.
+/// Reads the number of keys at `at` and the keys after it. Returns the members of each key with their scores.
 fn sources<'d>(view: &View<'d>, args: &Args, at: usize, name: &str) -> Result<Vec<Members<'d>>, Fault> {
     let count = parse::integer(&args[at])?;
     if count < 1 {

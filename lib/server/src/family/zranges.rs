@@ -36,7 +36,7 @@ enum By {
     Lex,
 }
 
-/// An end of a range by members. The boolean of `At` tells whether the end itself is excluded.
+/// An end of a range by members. The boolean of `At` is `true` if the end itself is excluded.
 #[derive(Clone, Copy)]
 enum LexEnd<'a> {
     Lowest,
@@ -48,7 +48,7 @@ enum LexEnd<'a> {
 #[derive(Clone, Copy)]
 enum Range<'a> {
     Rank(i64, i64),
-    /// The booleans tell whether an end itself is excluded.
+    /// A boolean is `true` if the end itself is excluded.
     Score((f64, bool), (f64, bool)),
     Lex(LexEnd<'a>, LexEnd<'a>),
 }
@@ -102,7 +102,7 @@ impl<'a> Range<'a> {
 }
 
 /// Returns whether a member is before a range that starts at `end`. If `behind` is set, `end` is the end of the range:
-/// returns whether the member is not behind the range.
+/// returns whether the member is not after the range.
 fn before(member: &[u8], end: LexEnd<'_>, behind: bool) -> bool {
     match end {
         LexEnd::Lowest => false,

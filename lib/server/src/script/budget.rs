@@ -28,7 +28,8 @@ pub const STOPPED: &str = "Script stopped: it ran more instructions than a scrip
 /// The error of a script that has used up its time.
 pub const LATE: &str = "Script stopped: it ran longer than a script may";
 
-/// The error that stops a script whose trial has failed. Only the prelude sees it.
+/// The error that stops a script whose trial has failed. Only the prelude (`prelude.lua`, which calls the script) sees
+/// it.
 const TRIED: &str = "Script stopped: it needs a state of its own";
 
 /// The remaining resources of an operation's script. All states in which the script runs share them.
@@ -143,7 +144,7 @@ impl Budget {
     /// Passes a point of the script. Each replica passes the same points.
     ///
     /// # Errors
-    /// Returns an error if the script must stop. The error tells why.
+    /// Returns the reason if the script must stop.
     pub fn point(&self) -> core::result::Result<(), &'static str> {
         if self.spent().is_none()
             && let Some(deadline) = &self.deadline

@@ -59,7 +59,7 @@ impl Given<'_> {
     }
 }
 
-/// Returns an error that tells the line in which the script called the function. The function is written in Rust for
+/// Returns an error with the line in which the script called the function. The function is written in Rust for
 /// this purpose: a function in Lua would replace its caller on the stack in `return cmsgpack.pack()`.
 pub fn wrong(lua: &Lua, what: &str) -> Error {
     let place = lua.inspect_stack(1, |frame| {

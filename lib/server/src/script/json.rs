@@ -10,8 +10,8 @@ const DEEPEST: usize = 120;
 /// The most bytes of a text. A parsed text takes about sixteen times as much memory, which Lua's limit does not cover.
 const LARGEST: usize = 4 << 20;
 
-/// An array with holes may have up to this length. A longer array with holes may be at most twice as long as its number
-/// of elements.
+/// An array with holes may always have up to this length. A longer array with holes may be at most twice as long as its
+/// number of elements.
 const SPARSE: usize = 10;
 
 fn quoted(bytes: &[u8], out: &mut Vec<u8>) {

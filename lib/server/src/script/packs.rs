@@ -248,7 +248,7 @@ fn pack(given: &Given<'_>) -> Result<Said<mlua::LuaString>> {
 }
 
 /// Unpacks at most `limit` values from `offset` on. If `limit` or `offset` is not 0, the first result is the offset
-/// behind the values, or -1 at the end.
+/// after the values, or -1 at the end.
 fn unpack(given: &Given<'_>, limit: Said<i64>, offset: Said<i64>) -> Result<Said<MultiValue>> {
     let (text, limit, offset) = match (given.text(1), limit, offset) {
         (Ok(text), Ok(limit), Ok(offset)) => (text, limit, offset),

@@ -58,7 +58,7 @@ impl<'t> Matcher<'t> {
         Self { text, pattern, captures: Vec::new(), depth: 0, left }
     }
 
-    /// Returns the first match that begins at `from`. If `anchored` is not set, the match may also begin behind `from`.
+    /// Returns the first match that begins at `from`. If `anchored` is not set, the match may also begin after `from`.
     pub fn search(&mut self, from: usize, anchored: bool) -> Result<Option<Span>, Wrong> {
         let skipped = usize::from(anchored);
         for start in from..=self.text.len() {
@@ -105,7 +105,7 @@ impl<'t> Matcher<'t> {
         if self.left > 0 { Ok(()) } else { Err(STOPPED) }
     }
 
-    /// Returns the byte of the pattern at `at`, or 0 behind the end.
+    /// Returns the byte of the pattern at `at`, or 0 after the end.
     fn byte(&self, at: usize) -> u8 {
         self.pattern.get(at).copied().unwrap_or(0)
     }
@@ -216,7 +216,7 @@ impl<'t> Matcher<'t> {
     }
 
     /// Matches `%f[set]`: a position between a byte outside the set and a byte in the set. Returns the offset in the
-    /// pattern behind the set.
+    /// pattern after the set.
     fn frontier(&mut self, s: usize, p: usize) -> Result<Option<usize>, Wrong> {
         if self.byte(p) != b'[' {
             return Err("missing '[' after '%f' in pattern");

@@ -8,13 +8,13 @@ fn is_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_'
 }
 
-/// Returns the text behind a word of at least one letter, digit or underscore.
+/// Returns the text after a word of at least one letter, digit or underscore.
 fn behind_word(text: &[u8]) -> Option<&[u8]> {
     let end = text.iter().position(|byte| !is_word(*byte)).unwrap_or(text.len());
     (end > 0).then(|| &text[end..])
 }
 
-/// Returns whether the text behind a library's name calls or reads a field of the library and cannot assign to the
+/// Returns whether the text after a library's name calls or reads a field of the library and cannot assign to the
 /// field.
 fn is_use(behind: &[u8]) -> bool {
     let field = behind.trim_ascii_start().strip_prefix(b".").map(<[u8]>::trim_ascii_start);

@@ -1,4 +1,4 @@
-//! A Lua state with the environment that scripts see: a *stage*. A thread keeps one for its next script.
+//! A Lua state with the environment that scripts see: a *stage*. A thread keeps one stage for its next script.
 //!
 //! Creating a state takes as long as a hundred short scripts. But each script must behave as if it ran in a new state,
 //! or replicas could come to different results. A script is therefore first *tried* in the state that the thread has
@@ -8,13 +8,13 @@
 //! - A script can write only to its own values and to the tables of the libraries. The table of globals that scripts
 //!   get is read-only. A state whose library tables have changed ([`Stage::is_intact`]) is dropped. Most texts cannot
 //!   have changed these tables ([`reach`](super::reach)).
-//! - Instructions are counted from the script's beginning. A text that was compiled before is the same function: a
-//!   function without upvalues keeps nothing from one call to the next.
+//! - Instructions are counted from the script's beginning. A text that was compiled before is the same function. A
+//!   compiled text has no upvalues, so it keeps nothing from one call to the next.
 //! - A script cannot see how much memory the garbage of other scripts leaves to it, as long as the memory suffices.
 //!
-//! If the resources are not enough, the script is stopped. It cannot prevent the stop, as it cannot prevent its other
-//! limits ([`Budget::fail`]). Then the script starts again in a new state with the full memory. The commands that it
-//! had already called are not carried out again, because their answers were recorded.
+//! If the resources are not enough, the script is stopped. A script cannot catch this stop, just as it cannot catch the
+//! stops by its other limits ([`Budget::fail`]). Then the script starts again in a new state with the full memory. The
+//! commands that it had already called are not carried out again, because their answers were recorded.
 
 use core::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -32,7 +32,8 @@ use crate::reply::Fault;
 /// The most bytes of memory that one script may use.
 pub const MEMORY: usize = 128 << 20;
 
-/// The bytes of memory that a script may use in the kept state, in addition to what the state already uses.
+/// The most bytes of memory that a script may use in the kept state, in addition to the bytes that the state already
+/// uses.
 const TRIAL: usize = 8 << 20;
 
 /// The most bytes of a state that is kept. A new state has about a tenth of this.
@@ -57,7 +58,7 @@ type Compiled = (Function, bool);
 #[derive(Default)]
 struct Texts {
     functions: HashMap<&'static str, HashMap<Box<[u8]>, Compiled>>,
-    /// The bytes of all texts.
+    /// The size of all texts in bytes.
     bytes: usize,
 }
 
@@ -82,10 +83,10 @@ impl Texts {
 
 /// A state whose tables are as scripts must find them.
 pub struct Stage {
-    // Declared before `lua`, so that they are dropped before the state to which they belong.
+    // The first fields belong to the state `lua`. They are declared before `lua`, so that they are dropped first.
     texts: RefCell<Texts>,
     env: Table,
-    /// The library `redis`. The functions that access a database are set anew for each script.
+    /// The library `redis`. The functions that access a database are set again for each script.
     pub redis: Table,
     /// Runs a script or a function with its keys and arguments.
     pub run: Function,

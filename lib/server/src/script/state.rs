@@ -136,10 +136,10 @@ const WRITES: Fault = Fault::new("ERR Write commands are not allowed from read-o
 
 /// The permissions of a script's commands.
 struct Leave {
-    /// Commands may only read.
+    /// Whether commands may only read.
     reads: bool,
-    /// Commands that need memory are refused. This ends with the first command that writes, because a script must not
-    /// be stopped halfway.
+    /// Whether commands that need memory are refused. The first command that writes resets the flag, because a script
+    /// must not be stopped halfway.
     full: Cell<bool>,
 }
 
@@ -207,7 +207,7 @@ pub fn only_reads(text: &[u8]) -> bool {
 }
 
 /// An error that scripts see as a table: of a command, or of a registration. A Rust function raises it. A Lua function
-/// would replace its caller on the stack in `return redis.call(…)`, and the error would not tell the caller's line.
+/// would replace its caller on the stack in `return redis.call(…)`, and the error would not have the caller's line.
 #[derive(Debug)]
 pub struct Raised(pub Fault);
 
@@ -302,7 +302,7 @@ struct Calls<'a, 'd> {
     budget: Rc<Budget>,
     /// The answers to the commands in a trial, in order.
     answers: RefCell<Vec<Answer>>,
-    /// The bytes of answers that the trial may still record.
+    /// How many bytes of answers the trial may still record.
     room: Cell<usize>,
     /// How many commands the script has called since it was started, or started again.
     count: Cell<usize>,
@@ -311,7 +311,7 @@ struct Calls<'a, 'd> {
 impl<'a, 'd> Calls<'a, 'd> {
     /// The most bytes of answers that a trial records.
     const ROOM: usize = 256 << 10;
-    /// The bytes that an answer counts as, in addition to its own.
+    /// How many bytes an answer counts as, in addition to its own size.
     const ANSWER: usize = 128;
 
     fn new(target: Target<'a, 'd>, leave: Leave, budget: Rc<Budget>) -> Self {
@@ -401,7 +401,7 @@ fn on_stage<T>(stage: &Stage, calls: &Calls<'_, '_>, act: impl FnOnce() -> Resul
     })
 }
 
-/// Converts the values that the prelude returned to a reply.
+/// Converts the values that the prelude (`prelude.lua`, which calls the script) returned to a reply.
 fn told(lua: &Lua, values: &[Value], label: &dyn Fn() -> String) -> Answer {
     match values {
         [Value::Boolean(true)] => Ok(Reply::Null),

@@ -1,4 +1,5 @@
-//! The functions from which the prelude builds string functions with bounded time: pattern matching and `string.rep`.
+//! The functions from which the prelude (`prelude.lua`) builds string functions with bounded time: pattern matching and
+//! `string.rep`.
 //!
 //! A matching function returns `true` and its results, or `false` and an error message. The prelude raises the error at
 //! the line where the script called.

@@ -34,7 +34,7 @@ struct Item {
     kind: u8,
     /// The size in bytes. 0 for an item without a fixed size.
     size: usize,
-    /// The bytes of padding before the item.
+    /// The number of padding bytes before the item.
     gap: usize,
 }
 
@@ -124,8 +124,8 @@ fn whole(bytes: &[u8], is_big: bool, is_signed: bool) -> f64 {
     if !is_signed {
         return number as f64;
     }
-    // The shift wraps around as on the processor. For more than eight bytes the sign bit is therefore searched at the
-    // same position as in Redis.
+    // The shift count wraps around at 64, as the processor's does. For more than eight bytes the sign bit is therefore
+    // taken from the same position as in Redis.
     let mask = u64::MAX.wrapping_shl((bytes.len() as u32 * 8).wrapping_sub(1));
     let number = if number & mask == 0 { number } else { number | mask };
     number as i64 as f64
@@ -177,7 +177,7 @@ fn pack(given: &Given<'_>) -> Said<Vec<u8>> {
     Ok(out)
 }
 
-/// Unpacks values: `unpack(format, data, from)`. Returns the values, and the position behind them.
+/// Unpacks values: `unpack(format, data, from)`. Returns the values, and the position after them.
 fn unpack(given: &Given<'_>) -> Result<Said<MultiValue>> {
     let mut values = MultiValue::new();
     Ok(match unpacked(given, &mut values)? {

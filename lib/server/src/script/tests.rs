@@ -25,8 +25,8 @@ fn write(words: &[&str]) -> Write {
     Write::Call(call(words))
 }
 
-/// Carries a script out on two replicas, and returns their common reply. The second replica runs a script that only
-/// reads before.
+/// Carries a script out on two replicas, and returns their common reply. Before that, the second replica also runs a
+/// script that only reads.
 fn eval(body: &str) -> String {
     let (mut one, mut other) = (Db::default(), Db::default());
     let operation = write(&["eval", body, "1", "key", "arg"]);
