@@ -8,9 +8,9 @@
 //!
 //! | bytes | registers |
 //! |---|---|
-//! | `00llllll` | l + 1 of 0 |
-//! | `01llllll llllllll` | l + 1 of 0 |
-//! | `1vvvvvll` | l + 1 of v + 1 |
+//! | `00llllll` | l + 1 of value 0 |
+//! | `01llllll llllllll` | l + 1 of value 0 |
+//! | `1vvvvvll` | l + 1 of value v + 1 |
 //!
 //! A client can make such a string with `SET`, `SETRANGE` or `RESTORE`, so its bytes are untrusted. Each run is checked
 //! against the number of registers that are left. No index is taken from the string unchecked.

@@ -10,7 +10,7 @@
 //! Each entry that existed at the beginning is in exactly one of four states: handed out; put aside; in a table that
 //! was emptied; or unchanged in its table, at or after the walk's position. Each path that can change an entry goes
 //! through [`Change`](super::Change), which calls `keep` first. `FLUSHDB` hands the whole table over to the walk.
-//! `SWAPDB` swaps the origins of the two databases.
+//! `SWAPDB` swaps the *origins* of two databases, which are the numbers that they had at the beginning.
 
 use std::collections::BTreeMap;
 
