@@ -1,7 +1,8 @@
 //! The registry of commands.
 //!
-//! Each family's file has a table of its commands; this one joins them. A row says all that is asked about a command before
-//! it runs: how many arguments, which of them are keys, what it does to them, which access-control categories it is in.
+//! The file of each family of commands has a table. This module joins all tables. A row has everything that must be
+//! known before the command runs: the number of arguments, which arguments are keys, what the command does to these
+//! keys, and the access-control categories.
 
 pub mod catalog;
 pub mod help;
@@ -14,32 +15,32 @@ use crate::db::{Change, View};
 use crate::family;
 use crate::reply::Answer;
 
-/// What a command does, as `COMMAND` tells it.
+/// Flags that describe a command, as `COMMAND` reports them.
 pub mod flag {
-    /// May change keys.
+    /// The command may change keys.
     pub const WRITE: u32 = 1;
-    /// Changes no key.
+    /// The command changes no key.
     pub const READONLY: u32 = 1 << 1;
-    /// Is refused when memory is short.
+    /// The command is refused when memory is short.
     pub const DENYOOM: u32 = 1 << 2;
-    /// Takes constant or logarithmic time.
+    /// The command takes constant or logarithmic time.
     pub const FAST: u32 = 1 << 3;
-    /// May not be in a script.
+    /// Scripts must not call the command.
     pub const NOSCRIPT: u32 = 1 << 4;
-    /// May wait for a key.
+    /// The command may block until a key is ready.
     pub const BLOCKING: u32 = 1 << 5;
-    /// Is for administrators.
+    /// The command is for administrators.
     pub const ADMIN: u32 = 1 << 6;
-    /// Belongs to publish and subscribe.
+    /// The command belongs to publish and subscribe.
     pub const PUBSUB: u32 = 1 << 7;
-    /// May come before `AUTH`.
+    /// The command is permitted before `AUTH`.
     pub const NO_AUTH: u32 = 1 << 8;
-    /// May not be in a transaction.
+    /// The command is not permitted in a transaction.
     pub const NO_MULTI: u32 = 1 << 9;
-    /// Is there for the server's own use: clients get the error for an unknown command.
+    /// The command is only used by the server itself. Clients get the error for an unknown command.
     pub const INTERNAL: u32 = 1 << 10;
 
-    /// The names of the flags, as `COMMAND` tells them.
+    /// The flags with the names that `COMMAND` reports.
     pub const NAMES: [(u32, &str); 10] = [
         (WRITE, "write"),
         (READONLY, "readonly"),
@@ -56,7 +57,7 @@ pub mod flag {
 
 /// Categories of access control.
 pub mod category {
-    /// Their names; the bit of a category is its place here.
+    /// The names of the categories. The index of a name is the category's bit.
     pub const NAMES: [&str; 21] = [
         "keyspace",
         "read",
@@ -80,72 +81,73 @@ pub mod category {
         "transaction",
         "scripting",
     ];
-    /// Keys of any type.
+    /// Commands for keys of any type.
     pub const KEYSPACE: u32 = 1;
-    /// Reads keys.
+    /// Commands that read keys.
     pub const READ: u32 = 1 << 1;
-    /// Changes keys.
+    /// Commands that change keys.
     pub const WRITE: u32 = 1 << 2;
-    /// Sets.
+    /// Commands for sets.
     pub const SET: u32 = 1 << 3;
-    /// Sorted sets.
+    /// Commands for sorted sets.
     pub const SORTED_SET: u32 = 1 << 4;
-    /// Lists.
+    /// Commands for lists.
     pub const LIST: u32 = 1 << 5;
-    /// Hashes.
+    /// Commands for hashes.
     pub const HASH: u32 = 1 << 6;
-    /// Strings.
+    /// Commands for strings.
     pub const STRING: u32 = 1 << 7;
-    /// Bits of strings.
+    /// Commands for the bits of strings.
     pub const BITMAP: u32 = 1 << 8;
-    /// Counts of distinct elements.
+    /// Commands for approximate counts of distinct elements.
     pub const HYPERLOGLOG: u32 = 1 << 9;
-    /// Places on the earth.
+    /// Commands for geographic positions.
     pub const GEO: u32 = 1 << 10;
-    /// Streams.
+    /// Commands for streams.
     pub const STREAM: u32 = 1 << 11;
-    /// Publish and subscribe.
+    /// Commands for publish and subscribe.
     pub const PUBSUB: u32 = 1 << 12;
-    /// Administration.
+    /// Commands for administration.
     pub const ADMIN: u32 = 1 << 13;
-    /// Constant or logarithmic time.
+    /// Commands that take constant or logarithmic time.
     pub const FAST: u32 = 1 << 14;
-    /// Other time.
+    /// Commands that may take longer than logarithmic time.
     pub const SLOW: u32 = 1 << 15;
-    /// May wait.
+    /// Commands that may block.
     pub const BLOCKING: u32 = 1 << 16;
-    /// May harm others.
+    /// Commands that may harm other clients.
     pub const DANGEROUS: u32 = 1 << 17;
-    /// The connection itself.
+    /// Commands for the connection itself.
     pub const CONNECTION: u32 = 1 << 18;
-    /// Transactions.
+    /// Commands for transactions.
     pub const TRANSACTION: u32 = 1 << 19;
-    /// Scripts.
+    /// Commands for scripts.
     pub const SCRIPTING: u32 = 1 << 20;
 }
 
-/// Which arguments are keys.
+/// The rule that tells which arguments of a command are keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keys {
-    /// None.
+    /// No argument is a key.
     None,
-    /// From the first to the last (negative: from the end), and the step.
+    /// Each `step`-th argument is a key: the fields are the first index, the last index (a negative one counts from the
+    /// end), and the step.
     Range(i32, i32, i32),
-    /// As many as the argument at this place says, behind it; and the argument at the first place, unless that is 0.
+    /// An argument is the number of keys, and the keys follow that argument.
     Counted {
-        /// Where the one key before is.
+        /// The index of an additional key before the count. 0 means that there is none.
         first: usize,
-        /// Where the count is.
+        /// The index of the count.
         count: usize,
     },
-    /// The first half of what stands behind the word STREAMS.
+    /// The first half of the arguments after the word STREAMS.
     Streams,
-    /// The first argument, and those behind the words STORE and STOREDIST.
+    /// The first argument, and the arguments after the words STORE and STOREDIST.
     Stores,
 }
 
 impl Keys {
-    /// The places of the keys in `args`.
+    /// Returns the indices of the keys in `args`.
     pub fn places(self, args: &Args) -> Vec<usize> {
         let end = args.len();
         match self {
@@ -173,7 +175,7 @@ impl Keys {
         }
     }
 
-    /// First, last and step as `COMMAND` tells them.
+    /// Returns the first index, the last index and the step that `COMMAND` reports.
     pub fn told(self) -> (i32, i32, i32) {
         match self {
             Self::Range(first, last, step) => (first, last, step),
@@ -184,23 +186,24 @@ impl Keys {
     }
 }
 
-/// What carries a command out.
+/// The function that carries out a command.
 #[derive(Clone, Copy)]
 pub enum Run {
-    /// Reads the database: on the local replica.
+    /// The command reads the database. It runs on the local replica.
     Read(fn(&View<'_>, &Args) -> Answer),
-    /// Changes it: through the log, on all replicas.
+    /// The command may change the database. It goes through the log and runs on all replicas.
     Write(fn(&mut Change<'_>, &Args) -> Answer),
-    /// Concerns the connection or the server: [`session`](crate::session) and [`server`](crate::server) know it by name.
+    /// The command concerns the connection or the server. [`session`](crate::session) or [`server`](crate::server)
+    /// carries it out by its name.
     Session,
 }
 
-/// A row of the registry.
+/// A command: a row of the registry.
 #[derive(Clone, Copy)]
 pub struct Command {
-    /// The name, in lower case.
+    /// The name in lower case.
     pub name: &'static str,
-    /// The number of arguments with the name; negative: the least number.
+    /// The number of arguments, including the name. A negative number is the least number.
     pub arity: i32,
     /// Bits of [`flag`].
     pub flags: u32,
@@ -208,7 +211,7 @@ pub struct Command {
     pub keys: Keys,
     /// Bits of [`category`].
     pub categories: u32,
-    /// What carries it out.
+    /// The function that carries the command out.
     pub run: Run,
 }
 
@@ -218,13 +221,13 @@ impl core::fmt::Debug for Command {
     }
 }
 
-/// Keys of commands with one, the first argument.
+/// The rule for commands whose first argument is their only key.
 pub const ONE_KEY: Keys = Keys::Range(1, 1, 1);
-/// Keys of commands whose arguments are all keys.
+/// The rule for commands whose arguments are all keys.
 pub const ALL_KEYS: Keys = Keys::Range(1, -1, 1);
 
 impl Command {
-    /// A command that reads.
+    /// Returns the row of a command that reads the database.
     pub const fn read(
         name: &'static str,
         arity: i32,
@@ -237,7 +240,7 @@ impl Command {
         Self { name, arity, flags: flags | flag::READONLY, keys, categories, run: Run::Read(run) }
     }
 
-    /// A command that changes.
+    /// Returns the row of a command that may change the database.
     pub const fn write(
         name: &'static str,
         arity: i32,
@@ -250,29 +253,29 @@ impl Command {
         Self { name, arity, flags: flags | flag::WRITE, keys, categories, run: Run::Write(run) }
     }
 
-    /// A command of the connection or the server.
+    /// Returns the row of a command that concerns the connection or the server.
     pub const fn session(name: &'static str, arity: i32, flags: u32, categories: u32) -> Self {
         Self { name, arity, flags, keys: Keys::None, categories: categories | speed(flags), run: Run::Session }
     }
 
-    /// Returns whether this number of arguments, with the name, is right.
+    /// Returns whether the command accepts this number of arguments, including the name.
     pub fn takes(&self, arguments: usize) -> bool {
         takes(self.arity, arguments)
     }
 
-    /// Returns whether it has this flag.
+    /// Returns whether the command has this flag.
     pub fn has(&self, flag: u32) -> bool {
         self.flags & flag != 0
     }
 }
 
-/// Returns whether an arity takes this number of arguments, with the name.
+/// Returns whether an arity permits this number of arguments, including the name.
 fn takes(arity: i32, arguments: usize) -> bool {
     let least = arity.unsigned_abs() as usize;
     if arity < 0 { arguments >= least } else { arguments == least }
 }
 
-/// The categories that follow from flags.
+/// Returns the categories that follow from the flags.
 const fn speed(flags: u32) -> u32 {
     let mut categories = if flags & flag::FAST != 0 { category::FAST } else { category::SLOW };
     if flags & flag::BLOCKING != 0 {
@@ -290,29 +293,29 @@ const fn speed(flags: u32) -> u32 {
 static BY_NAME: LazyLock<FxHashMap<&'static [u8], &'static Command>> =
     LazyLock::new(|| all().map(|command| (command.name.as_bytes(), command)).collect());
 
-/// All rows, in one place: a command's number is its place.
+/// All rows in one vector. The index of a row is the command's number.
 static ALL: LazyLock<Vec<Command>> = LazyLock::new(|| {
     use crate::server::{commands, lacking, saver};
     let servers = [commands::COMMANDS, saver::COMMANDS, lacking::COMMANDS];
     family::TABLES.iter().copied().chain(servers).flatten().copied().collect()
 });
 
-/// The longest name.
+/// The most bytes of a command's name.
 const LONGEST: usize = 32;
 
-/// All commands, family by family.
+/// Returns all commands, family by family.
 pub fn all() -> impl Iterator<Item = &'static Command> {
     ALL.iter()
 }
 
 impl Command {
-    /// Its place among [`all`].
+    /// Returns the index of the command in [`all`].
     pub fn number(&'static self) -> usize {
         (core::ptr::from_ref(self) as usize - ALL.as_ptr() as usize) / size_of::<Self>()
     }
 }
 
-/// The command with this name, in upper or lower case.
+/// Returns the command with this name, in upper or lower case.
 pub fn find(name: &[u8]) -> Option<&'static Command> {
     let mut lower = [0; LONGEST];
     let lower = lower.get_mut(..name.len())?;

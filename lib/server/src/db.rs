@@ -1,14 +1,16 @@
-//! The sequential database: what node replication makes concurrent.
+//! The sequential database. Node replication runs one copy of [`Db`] on each replica and adds concurrency.
 //!
-//! It knows nothing of threads, sockets, clocks or chance. A command's function gets a [`View`] of it (reads) or a
-//! [`Change`] (writes), each of one of the databases, at the operation's time.
+//! The database does not know threads, sockets, clocks or sources of randomness. A [`Db`] has 16 numbered databases.
+//! The function of a command gets one of these databases at the operation's time: as a [`View`] if the command reads,
+//! as a [`Change`] if the command writes.
 //!
 //! # Invariants
-//! - The same operations in the same order make equal databases: nothing here depends on addresses, on a hasher's random
-//!   keys or on the time of day.
-//! - A container that is a key's value is never empty.
-//! - An expired key, or a field that is due, is there until a write meets it, or the operation that removes what is due; no
-//!   function of a command sees it.
+//! - The same operations in the same order make equal databases. Nothing in this module depends on addresses, on a
+//!   hasher's random keys or on the time of day.
+//! - A list, hash, set or sorted set that is a key's value is never empty.
+//! - A field of a hash is *due* when its expiry time has come. An expired key or a due field stays in memory until a
+//!   write looks the key up, or until [`Write::Expire`] removes it. No command's function sees an expired key or a due
+//!   field.
 
 pub mod dated;
 mod effects;
@@ -51,51 +53,51 @@ use seen::{look, read, wrote};
 use table::{Keyed, Table, hash};
 use value::{Entry, Kind, Value};
 
-/// Databases that `SELECT` can choose from.
+/// How many databases `SELECT` can choose from.
 pub const DATABASES: u32 = 16;
 
-/// One of the databases.
+/// One of the numbered databases.
 #[derive(Clone, Debug, Default)]
 pub struct Space {
     pub(crate) keys: Table<Entry>,
-    /// Keys with a time to expire at.
+    /// How many keys have an expiry time.
     pub(crate) volatile: usize,
     due: expiry::Due,
-    /// Hashes of which fields expire.
+    /// How many hashes have at least one field with an expiry time.
     pub(crate) dated: usize,
-    /// When the first field of each of them does.
+    /// For each hash that `dated` counts: the time at which its first field expires.
     fields: expiry::Due,
-    /// Bytes of the values, if they are counted.
+    /// Bytes of all values on the heap. 0 while memory is not counted.
     heap: usize,
 }
 
-/// A key that clients watch.
+/// The state of a key that at least one client watches (`WATCH`).
 #[derive(Clone, Debug)]
 struct Watch {
-    /// How many clients.
+    /// How many clients watch the key.
     watchers: u32,
-    /// The operation that changed it last.
+    /// The number of the last operation that changed the key.
     changed: u64,
 }
 
-/// The database. See the module.
+/// All databases of one replica. See the module.
 #[derive(Clone, Debug)]
 pub struct Db {
     pub(crate) spaces: Vec<Space>,
     watched: BTreeMap<(u32, Vec<u8>), Watch>,
-    /// Operations so far.
+    /// How many changing operations were carried out.
     serial: u64,
-    /// How many listen to the effects of each bit of [`wish`].
+    /// For each of the first three bits of [`wish`]: how many listeners want the effects of this kind.
     listeners: [u32; 3],
     effects: Effects,
-    /// Of a snapshot that is under way.
+    /// The walk over all entries for a snapshot, if a snapshot is being written.
     walker: walk::Walker,
     meter: meter::Meter,
-    /// Says whether entries have counts of uses, and not the time of the last.
+    /// Whether entries record how often they are used (LFU). If not, entries record the time of the last use.
     pub(crate) lfu: bool,
-    /// Bytes of the longest sparse HyperLogLog.
+    /// The most bytes of a HyperLogLog in the sparse encoding.
     pub(crate) sparse: usize,
-    /// Of all databases.
+    /// The libraries of functions. All databases share them.
     pub(crate) functions: functions::Functions,
 }
 
@@ -116,47 +118,47 @@ impl Default for Db {
     }
 }
 
-/// One of the databases, at a time, to be read.
+/// Read access to one of the databases at the time of an operation.
 #[derive(Clone, Copy)]
 pub struct View<'d> {
-    /// All of them.
+    /// All databases.
     pub db: &'d Db,
-    /// Its number.
+    /// The number of the database that is read.
     pub index: u32,
-    /// Milliseconds since 1970.
+    /// The time of the operation, in milliseconds since 1970.
     pub now: u64,
-    /// Where randomness comes from.
+    /// The seed of the operation's random numbers.
     pub seed: u64,
-    /// What the commands of a script may do; nothing: all.
+    /// The user whose rights limit the commands of a script. `None` permits every command.
     pub rights: Option<&'d User>,
-    /// How long a script may run; nothing: without a limit of time.
+    /// The deadline of a script. `None` means that the time of a script has no limit.
     pub deadline: Option<&'d Arc<Deadline>>,
 }
 
-/// One of the databases, at a time, to be changed.
+/// Write access to one of the databases at the time of an operation.
 pub struct Change<'d> {
-    /// All of them.
+    /// All databases.
     pub db: &'d mut Db,
-    /// Its number.
+    /// The number of the database that is changed.
     pub index: u32,
-    /// Milliseconds since 1970.
+    /// The time of the operation, in milliseconds since 1970.
     pub now: u64,
-    /// Where randomness comes from.
+    /// The operation's random numbers.
     pub random: Random,
-    /// Bits of [`wish`].
+    /// Bits of [`wish`]: the effects that are to be recorded.
     pub wishes: u8,
-    /// What the commands of a script may do; nothing: all.
+    /// The user whose rights limit the commands of a script. `None` permits every command.
     pub rights: Option<&'d User>,
-    /// How long a script may run; nothing: without a limit of time.
+    /// The deadline of a script. `None` means that the time of a script has no limit.
     pub deadline: Option<&'d Arc<Deadline>>,
 }
 
-/// Random numbers that follow from a seed (SplitMix64).
+/// Pseudo-random numbers from a seed (SplitMix64).
 #[derive(Clone, Debug)]
 pub struct Random(pub u64);
 
 impl Random {
-    /// The next 64 bits.
+    /// Returns the next 64 bits.
     pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -165,14 +167,14 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number below `end`, which is not 0.
+    /// Returns a number below `end`. `end` is not 0.
     pub fn below(&mut self, end: usize) -> usize {
         ((u128::from(self.draw()) * end as u128) >> 64) as usize
     }
 }
 
 impl Db {
-    /// Carries out a changing operation.
+    /// Carries out an operation that may change the databases.
     pub fn write(&mut self, operation: &Write) -> Outcome {
         self.serial += 1;
         wrote(slice::from_ref(&self.serial));
@@ -217,7 +219,7 @@ impl Db {
         Outcome { reply, effects }
     }
 
-    /// Carries out a reading operation.
+    /// Carries out an operation that only reads.
     pub fn read(&self, operation: &Read) -> Outcome {
         let Read::Call(call) = operation;
         let Some(run) = self.reader(call) else {
@@ -234,8 +236,9 @@ impl Db {
         Outcome { reply, effects }
     }
 
-    /// What carries a call out as a read. Returns `None` if the call may change something: the one kind of which only the
-    /// database knows is an `FCALL`.
+    /// Returns the function that carries out a call as a read. Returns `None` if the call may change something.
+    ///
+    /// For an `FCALL` only the database can decide this: the database knows the flags of the function that is called.
     fn reader(&self, call: &Call) -> Option<fn(&View<'_>, &crate::args::Args) -> Answer> {
         let command = match call.command.name {
             "fcall" if self.functions.only_reads(&call.args[1]) => crate::command::find(b"fcall_ro")?,
@@ -244,12 +247,13 @@ impl Db {
         if let Run::Read(run) = command.run { Some(run) } else { None }
     }
 
-    /// Bits of [`wish`] to which anybody listens.
+    /// Returns the bits of [`wish`] that have at least one listener.
     fn wished(&self) -> u8 {
         (0..3).filter(|bit| self.listeners[*bit] > 0).fold(0, |all, bit| all | 1 << bit)
     }
 
-    /// The events of keys that a command reads and that are not there, if anybody listens to them.
+    /// Returns a `keymiss` event for each missing key that a command reads. Returns no event if nothing listens to
+    /// misses.
     fn misses(&self, call: &Call) -> Vec<Event> {
         if self.wished() & wish::MISSES == 0 {
             return Vec::new();
@@ -294,7 +298,8 @@ impl Db {
                 let random = Random(seed);
                 run(&mut Change { db: self, index, now, random, wishes, rights, deadline }, &call.args).into()
             }
-            // Of a transaction: the session has chosen the databases of the calls behind it, and nothing is watched.
+            // A `SELECT` inside a transaction. The session has already set the database of each later call in the
+            // transaction. Nothing is watched inside a transaction, so `UNWATCH` below has nothing to do.
             Run::Session if call.command.name == "select" => match crate::family::parse::integer(&call.args[1]) {
                 Ok(db) if (0..i64::from(DATABASES)).contains(&db) => Reply::OK,
                 Ok(_) => Reply::Error(fault::DB_INDEX),
@@ -316,7 +321,8 @@ impl Db {
 
     fn watch(&mut self, db: u32, keys: &[Vec<u8>], now: u64) -> Reply {
         for key in keys {
-            // What has expired is gone before, not a change that the client did not see.
+            // A key that has already expired is removed first. Its removal is then older than the watch and does not
+            // fail the client's transaction.
             if db < DATABASES {
                 let wishes = self.wished();
                 Change { db: self, index: db, now, random: Random(0), wishes, rights: None, deadline: None }.bury(key);
@@ -346,7 +352,8 @@ impl Db {
         changed || space.and_then(|space| space.keys.get(key)).is_some_and(met)
     }
 
-    /// Removes keys that have expired and fields that are due, those that did first; of each database at most `most` of both.
+    /// Removes expired keys and due fields, those with the earliest times first: from each database at most `most` keys
+    /// and at most `most` fields.
     fn expire(&mut self, now: u64, most: usize) -> Reply {
         let mut removed = 0;
         for index in 0..DATABASES {
@@ -364,7 +371,7 @@ impl Db {
         Reply::count(removed)
     }
 
-    /// Removes keys that were chosen when memory was short.
+    /// Removes the keys that were chosen for eviction because memory was short.
     fn evict(&mut self, now: u64, keys: &[(u32, Vec<u8>)]) -> Reply {
         for (index, key) in keys.iter().filter(|(index, _)| *index < DATABASES) {
             let wishes = wish::EVENTS | wish::CHANGES;
@@ -377,18 +384,18 @@ impl Db {
         Reply::OK
     }
 
-    /// How many operations there were.
+    /// Returns the number of changing operations that were carried out.
     pub fn serial(&self) -> u64 {
         self.serial
     }
 
-    /// How many keys and fields have expired and are still there; of more than a thousand hashes with such fields, a thousand
-    /// are looked at. O(log n) if there is none.
+    /// Returns how many expired keys and due fields are still in memory. If more than a thousand hashes of a database
+    /// have due fields, only the fields of a thousand hashes count. O(log n) if no key has expired and no field is due.
     pub fn expired(&self, now: u64) -> usize {
         self.spaces.iter().map(|space| space.due.count(now) + space.fields_due(now)).sum()
     }
 
-    /// Tells watchers that a key was changed.
+    /// Records a change of a key for the clients that watch the key.
     pub(crate) fn touch(&mut self, index: u32, key: &[u8]) {
         if !self.watched.is_empty()
             && let Some(watch) = self.watched.get_mut(&(index, key.to_vec()))
@@ -397,13 +404,13 @@ impl Db {
         }
     }
 
-    /// The keys of a database that clients watch.
+    /// Returns the keys of a database that clients watch.
     pub(crate) fn watched_in(&self, index: u32) -> Vec<Vec<u8>> {
         let all = self.watched.range((index, Vec::new())..(index + 1, Vec::new()));
         all.map(|((_, key), _)| key.clone()).collect()
     }
 
-    /// A number that is equal for equal databases: of everything that operations can see.
+    /// Returns a digest of everything that operations can see. Equal databases have equal digests.
     pub fn digest(&self) -> u64 {
         let mut digest = 0_u64;
         let mut add =
@@ -437,52 +444,52 @@ impl Sequential for Db {
 }
 
 impl<'d> View<'d> {
-    /// The database.
+    /// Returns the database that is read.
     pub fn space(&self) -> &'d Space {
         &self.db.spaces[self.index as usize]
     }
 
-    /// A key that is there.
+    /// Returns the entry of a key. Returns `None` if the key is missing or has expired.
     pub fn find(&self, key: &[u8]) -> Option<&'d Entry> {
         self.space().keys.get(key).filter(|entry| !entry.is_dead(self.now))
     }
 
-    /// A key's value.
+    /// Returns the value of a key.
     pub fn value(&self, key: &[u8]) -> Option<&'d Value> {
         self.find(key).map(|entry| &entry.value)
     }
 
-    /// A key's value, of which the use is noted.
+    /// Returns the value of a key and records a use of the key.
     fn use_of(&self, key: &[u8]) -> Option<&'d Value> {
         let entry = self.find(key)?;
         entry.note_use(self.now, self.db.lfu, self.seed);
         Some(&entry.value)
     }
 
-    /// A key's bytes.
+    /// Returns the bytes of a key's string.
     ///
     /// # Errors
-    /// If it is no string.
+    /// Returns an error if the key's value is not a string.
     pub fn string(&self, key: &[u8]) -> Result<Option<std::borrow::Cow<'d, [u8]>>, Fault> {
         self.use_of(key).map(|value| value.bytes().ok_or(fault::WRONG_TYPE)).transpose()
     }
 
-    /// A key's value of this type.
+    /// Returns the value of a key as a `T`.
     ///
     /// # Errors
-    /// If it is of another.
+    /// Returns an error if the key's value has another type.
     pub fn get<T: Kind>(&self, key: &[u8]) -> Result<Option<&'d T>, Fault> {
         self.use_of(key).map(|value| T::of(value).ok_or(fault::WRONG_TYPE)).transpose()
     }
 
-    /// Random numbers for this operation.
+    /// Returns the random numbers of this operation.
     pub fn random(&self) -> Random {
         Random(self.seed)
     }
 }
 
 impl Change<'_> {
-    /// The same, to be read.
+    /// Returns read access to the same database.
     pub fn view(&self) -> View<'_> {
         let &Self { ref db, index, now, ref random, rights, deadline, .. } = self;
         View { db, index, now, seed: random.0, rights, deadline }
@@ -492,7 +499,8 @@ impl Change<'_> {
         &mut self.db.spaces[self.index as usize]
     }
 
-    /// The database, of which a key is about to be changed: a snapshot that is under way keeps what it was.
+    /// Returns the database, in which the caller is about to change `key`. If a snapshot is being written, the snapshot
+    /// keeps the entry as it is before the change.
     fn space_for(&mut self, key: &[u8]) -> &mut Space {
         self.db.open(self.index, key);
         let space = &mut self.db.spaces[self.index as usize];
@@ -502,7 +510,7 @@ impl Change<'_> {
         space
     }
 
-    /// Removes all keys of the database. Tells nothing.
+    /// Removes all keys of the database. Records no effect.
     pub fn clear(&mut self) {
         self.db.settle();
         let space = core::mem::take(self.space());
@@ -511,7 +519,7 @@ impl Change<'_> {
         }
     }
 
-    /// Swaps two databases. Tells nothing.
+    /// Swaps two databases. Records no effect.
     pub fn swap(&mut self, one: u32, other: u32) {
         self.db.settle();
         self.db.spaces.swap(one as usize, other as usize);
@@ -520,7 +528,7 @@ impl Change<'_> {
         }
     }
 
-    /// Removes the key if it has expired, and some fields of its hash if they have.
+    /// Removes the key if it has expired. If some fields of the key's hash are due, removes some of the due fields.
     pub fn bury(&mut self, key: &[u8]) {
         let now = self.now;
         let space = self.space();
@@ -532,7 +540,7 @@ impl Change<'_> {
         }
     }
 
-    /// A key that is there.
+    /// Returns the entry of a key. Returns `None` if the key is missing or has expired.
     pub fn find(&mut self, key: &[u8]) -> Option<&mut Entry> {
         self.bury(key);
         let (now, lfu, seed) = (self.now, self.db.lfu, self.random.0);
@@ -541,23 +549,23 @@ impl Change<'_> {
         Some(entry)
     }
 
-    /// A key's value.
+    /// Returns the value of a key.
     pub fn value(&mut self, key: &[u8]) -> Option<&mut Value> {
         self.find(key).map(|entry| &mut entry.value)
     }
 
-    /// A key's value of this type.
+    /// Returns the value of a key as a `T`.
     ///
     /// # Errors
-    /// If it is of another.
+    /// Returns an error if the key's value has another type.
     pub fn get<T: Kind>(&mut self, key: &[u8]) -> Result<Option<&mut T>, Fault> {
         self.value(key).map(|value| T::of_mut(value).ok_or(fault::WRONG_TYPE)).transpose()
     }
 
-    /// A key's value of this type: a new one, if the key is not there.
+    /// Returns the value of a key as a `T`. Creates an empty `T` first if the key is missing.
     ///
     /// # Errors
-    /// If it is of another.
+    /// Returns an error if the key's value has another type.
     pub fn make<T: Kind>(&mut self, key: &[u8]) -> Result<&mut T, Fault> {
         if self.value(key).is_none() {
             self.set(key, T::default().into_value());
@@ -565,7 +573,7 @@ impl Change<'_> {
         Ok(self.get(key)?.expect("it was made"))
     }
 
-    /// Says that a container was changed, and removes the key if nothing is left in it.
+    /// Records that a container was changed, and removes the key if the container is now empty.
     pub fn changed_container<T: Kind>(&mut self, key: &[u8], class: u8, event: &'static str) {
         self.changed(key, class, event);
         if self.get::<T>(key).ok().flatten().is_some_and(|value| value.is_nothing()) {
@@ -574,7 +582,7 @@ impl Change<'_> {
         }
     }
 
-    /// Sets a key to a container, or removes it if there is nothing in it. Tells either.
+    /// Sets a key to a container, or removes the key if the container is empty. Records the change in both cases.
     pub fn store<T: Kind>(&mut self, key: &[u8], value: T, class: u8, event: &'static str) {
         if !value.is_nothing() {
             self.set(key, value.into_value());
@@ -585,7 +593,7 @@ impl Change<'_> {
         }
     }
 
-    /// Sets a key to a value, without a time to expire at. Tells nothing.
+    /// Sets a key to a value. The key then has no expiry time. Records no change of the key.
     pub fn set(&mut self, key: &[u8], value: Value) {
         let (now, lfu, seed) = (self.now, self.db.lfu, self.random.0);
         let after = value.earliest();
@@ -610,7 +618,7 @@ impl Change<'_> {
         }
     }
 
-    /// Takes a key out. Tells nothing.
+    /// Removes a key. Records no effect.
     pub fn remove(&mut self, key: &[u8]) -> Option<Entry> {
         let space = self.space_for(key);
         let entry = space.keys.remove(key)?;
@@ -619,7 +627,7 @@ impl Change<'_> {
         Some(entry)
     }
 
-    /// Sets when a key expires, if it is there. Tells nothing.
+    /// Sets the expiry time of a key, if the key exists. Records no effect.
     pub fn expire_at(&mut self, key: &[u8], at: Option<u64>) {
         let space = self.space_for(key);
         if let Some(entry) = space.keys.get_mut(key) {
@@ -630,13 +638,13 @@ impl Change<'_> {
         }
     }
 
-    /// Says that a key was changed: to those who watch it, cache it or listen to events.
+    /// Records a change of a key for the clients that watch the key, cache the key or listen to events.
     pub fn changed(&mut self, key: &[u8], class: u8, event: &'static str) {
         self.touched(key);
         self.event(key, class, event);
     }
 
-    /// Says that a key was changed, of which there is no event: to those who watch or cache it.
+    /// Records a change of a key for the clients that watch or cache the key. Records no event.
     pub fn touched(&mut self, key: &[u8]) {
         self.db.touch(self.index, key);
         if self.wishes & wish::CHANGES != 0 {
@@ -644,31 +652,32 @@ impl Change<'_> {
         }
     }
 
-    /// Says that something happened to a key without changing it.
+    /// Records an event of a key. The event does not count as a change of the key.
     pub fn event(&mut self, key: &[u8], class: u8, name: &'static str) {
         if self.wishes & wish::EVENTS != 0 {
             self.db.effects.events.push(Event { class, name, db: self.index, key: key.to_vec() });
         }
     }
 
-    /// Says that whole databases were changed, to those who cache keys.
+    /// Records for the clients that cache keys that whole databases were changed.
     pub fn flushed(&mut self) {
         self.db.effects.flushed |= self.wishes & wish::CHANGES != 0;
     }
 
-    /// Says that blocked clients may go on with a key.
+    /// Records that clients blocked on a key may continue.
     pub fn ready(&mut self, key: &[u8]) {
         self.db.effects.ready.push((self.index, read(key).to_vec()));
     }
 
-    /// Says that a script calls a command: to monitors.
+    /// Records for the monitors (`MONITOR`) that a script calls a command.
     pub fn called(&mut self, args: &crate::args::Args) {
         if self.wishes & wish::CALLS != 0 {
             self.db.effects.called(self.index, args);
         }
     }
 
-    /// Has a script's `PUBLISH` or `SPUBLISH` carried out when the operation is told. The answer is 0: replicas do not know how many hear it.
+    /// Records a script's `PUBLISH` or `SPUBLISH`. The server sends the message when it processes the operation's
+    /// effects. The answer is 0, because replicas do not know how many clients receive the message.
     pub fn publish(&mut self, args: &crate::args::Args) -> Answer {
         match self.db.effects.published(args.is(0, "SPUBLISH"), &args[1], &args[2]) {
             true => Ok(Reply::Int(0)),
@@ -676,7 +685,7 @@ impl Change<'_> {
         }
     }
 
-    /// Carries out another command within this operation: of a script.
+    /// Carries out a command that a script calls, as a part of this operation.
     pub fn run(&mut self, run: Run, args: &crate::args::Args) -> Answer {
         match run {
             Run::Read(run) => run(&self.view(), args),

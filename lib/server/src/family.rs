@@ -1,8 +1,9 @@
-//! The commands, one file a family.
+//! The commands of the database. Each family of commands has one file.
 //!
-//! A file has the family's table and its functions. A function reads its arguments, looks at its keys and changes them, in
-//! the order in which Redis does so, since that order decides which error comes first: arguments are parsed inside the
-//! operation and not before, because whether the key's type is asked first depends on the command.
+//! A file has the table of its family's commands and the functions that carry them out. A function parses its
+//! arguments, looks its keys up and changes them, in the same order as Redis. This order decides which of several
+//! errors is reported. Arguments are parsed inside the operation and not before it, because some commands check the
+//! key's type before they parse.
 
 pub mod bits;
 pub mod connection;
@@ -29,7 +30,7 @@ pub mod zsets;
 
 use crate::command::Command;
 
-/// The tables of all families.
+/// The command tables of all families.
 pub const TABLES: &[&[Command]] = &[
     connection::COMMANDS,
     generic::COMMANDS,

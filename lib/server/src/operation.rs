@@ -1,9 +1,10 @@
-//! What enters the log: operations that need ask for nothing.
+//! Operations: the entries of the replicated log. An operation has all that a replica needs to carry it out, so
+//! replicas need no clock and no random source.
 //!
 //! # Encoding
-//! An operation's bytes are a tag and its fields in order; numbers are LEB128, a run of bytes has its length before it. A
-//! command goes by its name, so that a log outlives versions. What is malformed is refused, and lengths are checked against
-//! the bytes that are there before room is made.
+//! An operation is encoded as a tag, followed by its fields in order. Numbers are LEB128, and a byte string follows its
+//! length. A command is encoded by its name, so that later versions can read an older log. Malformed bytes are refused.
+//! Lengths are checked against the number of bytes left before memory is allocated.
 
 use core::slice;
 
@@ -15,46 +16,51 @@ use crate::args::Args;
 use crate::command::{self, Command};
 use crate::deadline::Deadline;
 
-/// A command with all that it must not ask for itself.
+/// A command with its arguments and all that a replica needs to carry it out.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// The command. The arity was checked.
+    /// The command. The number of arguments has already been checked against its arity.
     pub command: &'static Command,
-    /// Its arguments, the name at 0.
+    /// The arguments. The command's name is at index 0.
     pub args: Args,
-    /// The database's number.
+    /// The number of the database.
     pub db: u32,
     /// The time: milliseconds since 1970.
     pub now: u64,
-    /// Where its randomness comes from.
+    /// The seed of the command's random numbers.
     pub seed: u64,
     /// Bits of [`wish`].
     pub wishes: u8,
-    /// What a script's commands may do: what its user may, as it was when the operation was made. Nothing: all.
+    /// If the command runs a script: the user whose rights limit the script's commands, as they were when the operation
+    /// was made. `None` permits every command.
     pub rights: Option<Arc<User>>,
-    /// How long a script may run, and where the replicas stop it; nothing: without a limit of time. No part of the log.
+    /// If the command runs a script: its deadline, at which all replicas stop it. `None` means that the time of the
+    /// script has no limit. The deadline is not encoded in the log.
     pub deadline: Option<Arc<Deadline>>,
 }
 
-/// What the caller wants to hear of besides the answer.
+/// Bits for the effects that the caller requests in addition to the reply.
 pub mod wish {
     /// Keyspace events.
     pub const EVENTS: u8 = 1;
-    /// Which keys were changed, for client-side caches.
+    /// The keys that were changed, for client-side caches.
     pub const CHANGES: u8 = 2;
-    /// Events of keys that a reading command did not find.
+    /// Events of keys that a reading command looked up and did not find.
     pub const MISSES: u8 = 4;
-    /// The answer of a read, only if that does not take long: else [`Effects::long`](crate::db::Effects::long).
+    /// Carry a read out only if it does not take long. A longer read returns
+    /// [`Effects::long`](crate::db::Effects::long) instead of a reply.
     pub const SHORT: u8 = 8;
-    /// Not a wish, but what the caller knows: memory was short when the operation was made. Of calls that run scripts; a part
-    /// of the operation, so that all replicas refuse alike.
+    /// Memory was short when the operation was made. This bit is not a wish, but information from the caller, for
+    /// commands that run scripts. It is a part of the operation, so that all replicas refuse the same commands of the
+    /// script.
     pub const FULL: u8 = 16;
-    /// The commands that a script calls, for monitors: of calls that go through the log.
+    /// The commands that a script calls, for monitors. Only for operations that go through the log.
     pub const CALLS: u8 = 32;
 }
 
-/// The places of the keys that a command reads, for the event of a key that is not there: of a changing command those that it
-/// does not change, or whose old value it answers with.
+/// Returns the indices of the keys that a command reads. If one of these keys is missing, the command causes a
+/// `keymiss` event. If the command changes keys, the result has the keys that it only reads and the keys whose old
+/// values it returns.
 pub fn sources(call: &Call) -> Vec<usize> {
     let places = call.command.keys.places(&call.args);
     let reads = call.command.has(command::flag::READONLY);
@@ -73,18 +79,19 @@ pub fn sources(call: &Call) -> Vec<usize> {
 /// An operation that changes nothing.
 #[derive(Clone, Debug)]
 pub enum Read {
-    /// A command of [`Run::Read`](crate::command::Run::Read).
+    /// A command whose function is [`Run::Read`](crate::command::Run::Read).
     Call(Call),
 }
 
-/// A key whose changes a client watches.
+/// A key that a client watches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Watched {
-    /// The database's number.
+    /// The number of the database.
     pub db: u32,
     /// The key.
     pub key: Vec<u8>,
-    /// The operation up to which it may have changed: what the operation that began to watch answered.
+    /// The number of an operation. Only changes by later operations count. The number is the reply of the operation
+    /// that began to watch the key.
     pub since: u64,
 }
 
@@ -93,66 +100,68 @@ pub struct Watched {
 pub enum Write {
     /// A command.
     Call(Call),
-    /// A transaction: all of `calls`, or nothing if a watched key was changed.
+    /// A transaction. Carries out all of `calls`, or none of them if a watched key was changed.
     Exec {
-        /// In order. Their times are the same.
+        /// The commands in order. All have the same time.
         calls: Vec<Call>,
-        /// The keys that the client watches. They are let go.
+        /// The keys that the client watches. The client no longer watches them afterwards.
         watched: Vec<Watched>,
         /// The time: milliseconds since 1970.
         now: u64,
     },
-    /// Begins to watch keys. Is answered with the number for [`Watched::since`].
+    /// Begins to watch keys. The reply is the number for [`Watched::since`].
     Watch {
-        /// The database's number.
+        /// The number of the database.
         db: u32,
         /// The keys.
         keys: Vec<Vec<u8>>,
         /// The time: milliseconds since 1970.
         now: u64,
     },
-    /// Lets watched keys go.
+    /// Stops watching keys.
     Unwatch {
-        /// What was watched.
+        /// The keys to stop watching.
         watched: Vec<Watched>,
     },
-    /// Lets all watched keys go, and sets what clients had set: at a start, when the clients of the log's past are no more.
+    /// Stops watching all keys, and resets everything that clients have set. Used when the server starts from an
+    /// existing log, because the clients in that log are no longer connected.
     UnwatchAll,
-    /// From here on effects are gathered for one listener more, or one fewer. The database keeps count, so that each change
-    /// behind this operation is told, whoever made it and whenever.
+    /// Changes the number of listeners to one kind of effects by one. The database counts listeners itself. From this
+    /// operation on it records such effects for all operations of all clients.
     Listen {
         /// One bit of [`wish`].
         what: u8,
-        /// One more; else one fewer.
+        /// `true` adds a listener, and `false` removes one.
         begins: bool,
     },
-    /// Removes keys that have expired and fields that are due, those that did first.
+    /// Removes expired keys and due fields, those with the earliest times first. A field is due when its expiry time
+    /// has come.
     Expire {
         /// The time: milliseconds since 1970.
         now: u64,
-        /// The most keys, and the most fields, that are removed of a database.
+        /// The most keys, and the most fields, that are removed from each database.
         most: u32,
     },
-    /// Removes keys since memory is short: those that one place has chosen.
+    /// Removes keys because memory is short. One replica has chosen the keys.
     Evict {
         /// The time: milliseconds since 1970.
         now: u64,
         /// The keys, with the numbers of their databases.
         keys: Vec<(u32, Vec<u8>)>,
     },
-    /// Begins to count what keys take of memory.
+    /// Begins to count the memory that keys take.
     Meter {
-        /// Says whether entries have counts of uses, and not the time of the last.
+        /// Whether entries record how often they are used (LFU). If not, entries record the time of the last use.
         lfu: bool,
     },
-    /// Sets how long a sparse HyperLogLog may be.
+    /// Sets the longest sparse HyperLogLog.
     Sparse {
-        /// In bytes.
+        /// The most bytes.
         most: u32,
     },
 }
 
-/// The bit beside the wishes that says that rights follow.
+/// The bit in the byte of the wishes that is set if the rights of a user follow.
 const RIGHTS: u8 = 0x80;
 
 const CALL: u8 = 1;
@@ -167,7 +176,7 @@ const METER: u8 = 21;
 const SPARSE: u8 = 22;
 
 impl Write {
-    /// The calls of commands in it, in order.
+    /// Returns the commands in the operation, in order.
     pub fn calls(&self) -> &[Call] {
         match self {
             Self::Call(call) => slice::from_ref(call),
@@ -176,7 +185,7 @@ impl Write {
         }
     }
 
-    /// The same, to be changed.
+    /// Returns the commands in the operation, in order, for a change.
     pub fn calls_mut(&mut self) -> &mut [Call] {
         match self {
             Self::Call(call) => slice::from_mut(call),
@@ -185,7 +194,7 @@ impl Write {
         }
     }
 
-    /// Appends the operation's bytes.
+    /// Appends the encoding of the operation.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {
             Self::Call(call) => {
@@ -234,7 +243,7 @@ impl Write {
         }
     }
 
-    /// The operation of these bytes, all of them. Returns `None` if they are none.
+    /// Decodes an operation from all of the bytes. Returns `None` if the bytes are malformed.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut input = Input(bytes);
         let operation = match input.byte()? {
@@ -297,24 +306,24 @@ pub fn put_number(mut number: u64, out: &mut Vec<u8>) {
     out.push(number as u8);
 }
 
-/// Appends a length and bytes.
+/// Appends the length of `bytes`, then `bytes`.
 pub fn put_bytes(bytes: &[u8], out: &mut Vec<u8>) {
     put_number(bytes.len() as u64, out);
     out.extend_from_slice(bytes);
 }
 
-/// Bytes that are read from the front.
+/// A reader of bytes. Its methods return `None` if the bytes are malformed or end too early.
 pub struct Input<'b>(pub &'b [u8]);
 
 impl<'b> Input<'b> {
-    /// One byte.
+    /// Reads one byte.
     pub fn byte(&mut self) -> Option<u8> {
         let (&first, rest) = self.0.split_first()?;
         self.0 = rest;
         Some(first)
     }
 
-    /// A number in LEB128.
+    /// Reads a number in LEB128.
     pub fn number(&mut self) -> Option<u64> {
         let mut number = 0;
         for shift in (0..64).step_by(7) {
@@ -330,30 +339,30 @@ impl<'b> Input<'b> {
         None
     }
 
-    /// A number of 32 bits.
+    /// Reads a number in LEB128 that fits 32 bits.
     pub fn small(&mut self) -> Option<u32> {
         self.number()?.try_into().ok()
     }
 
-    /// So many bytes.
+    /// Reads `count` bytes.
     pub fn take(&mut self, count: usize) -> Option<&'b [u8]> {
         let (taken, rest) = self.0.split_at_checked(count)?;
         self.0 = rest;
         Some(taken)
     }
 
-    /// A length and as many bytes.
+    /// Reads a length, and as many bytes.
     pub fn bytes(&mut self) -> Option<&'b [u8]> {
         let count = self.number()?.try_into().ok()?;
         self.take(count)
     }
 
-    /// Eight bytes.
+    /// Reads eight bytes as a little-endian number.
     pub fn word(&mut self) -> Option<u64> {
         Some(u64::from_le_bytes(self.take(8)?.try_into().ok()?))
     }
 
-    /// A count and as many of what `one` reads.
+    /// Reads a count, and as many items with `one`.
     pub fn many<T>(&mut self, one: impl Fn(&mut Self) -> Option<T>) -> Option<Vec<T>> {
         (0..self.number()?).map(|_| one(self)).collect()
     }
@@ -373,7 +382,7 @@ impl<'b> Input<'b> {
         command.takes(args.len()).then_some(Call { command, args, db, now, seed, wishes, rights, deadline: None })
     }
 
-    /// A user without a selector would be asked by none.
+    /// Refuses a user without selectors: `User::check` would permit such a user every command.
     fn user(&mut self) -> Option<User> {
         let selectors = (0..self.number()?).map(|_| Selector::read(self.bytes()?).ok()).collect::<Option<Vec<_>>>()?;
         (!selectors.is_empty()).then(|| User::of(selectors))

@@ -1,20 +1,24 @@
 //! Scripts in Lua 5.1.
 //!
-//! A script that may write is one operation of the log: each replica runs it. So it sees nothing that differs between
-//! replicas:
-//! - The log gets the script's text: a session makes `EVAL` of `EVALSHA` before ([`table`]), and a replica needs no table.
-//! - Time and randomness are the operation's.
-//! - Lua 5.1 hashes strings without a seed, so tables have the same order everywhere; keys that are tables or functions are
-//!   hashed by their addresses, and such tables cannot be walked. No address becomes a string.
-//! - A Lua state is used for one script after the other, and none sees what another has left there ([`stage`]). The limit of
-//!   instructions stops a script at the same place on each replica.
-//! - Time ends a script that runs too long, at one point that the replicas agree on ([`Deadline`](crate::deadline::Deadline)). It is known to
-//!   a recovery.
+//! A script that may write is one operation of the log, and each replica runs the script. A script therefore must not
+//! see anything that differs between replicas:
+//! - The log gets the script's text. A session replaces `EVALSHA` by `EVAL` first ([`table`]), so replicas need no
+//!   table of scripts.
+//! - Time and random numbers are those of the operation.
+//! - Lua 5.1 hashes strings without a seed, so that tables with such keys have the same order everywhere. Tables and
+//!   functions as keys are hashed by their addresses. A script cannot iterate over a table with such keys, and cannot
+//!   convert an address to a string.
+//! - Several scripts use the same Lua state, one after the other. No script sees what another script has left in the
+//!   state ([`stage`]).
+//! - A limit on the number of instructions stops a script at the same instruction on each replica.
+//! - A time limit stops a script that runs too long, at one point on which all replicas agree
+//!   ([`Deadline`](crate::deadline::Deadline)). A recovery from the log knows this point.
 //!
 //! What a script wrote before an error stays written.
 //!
-//! Functions of libraries ([`functions`]) are scripts in the same way: the database has the libraries' texts, and each call
-//! runs its library's text first. The log and a snapshot have texts, and no state of Lua.
+//! Functions of libraries ([`functions`]) are scripts in the same way. The database stores the texts of the libraries,
+//! and each call of a function first runs the text of its library. The log and the snapshots have these texts, but no
+//! state of Lua.
 
 mod bits;
 mod budget;
@@ -41,12 +45,12 @@ use category::SCRIPTING;
 use flag::{DENYOOM, INTERNAL, NOSCRIPT};
 use state::Target;
 
-/// The error for a digest of which the script is not known.
+/// The error for the digest of an unknown script.
 const NO_SCRIPT: Fault = Fault::new("NOSCRIPT No matching script. Please use EVAL.");
 
 const KEYS: Keys = Keys::Counted { first: 0, count: 2 };
 
-/// The family's commands.
+/// The commands of this family.
 #[rustfmt::skip]
 pub const COMMANDS: &[Command] = &[
     Command { categories: SCRIPTING | category::SLOW, flags: NOSCRIPT, ..Command::write("eval", -3, 0, KEYS, 0, eval) },
@@ -57,19 +61,21 @@ pub const COMMANDS: &[Command] = &[
     Command { categories: SCRIPTING | category::SLOW, flags: NOSCRIPT, ..Command::write("fcall", -3, 0, KEYS, 0, functions::call) },
     Command { categories: SCRIPTING | category::SLOW, ..Command::read("fcall_ro", -3, NOSCRIPT, KEYS, 0, functions::call_ro) },
     Command { categories: category::SLOW, flags: NOSCRIPT, ..Command::read("function", -2, 0, Keys::None, 0, functions::look) },
-    // Parts of `FUNCTION` that change something. A request's name stays FUNCTION: what its user may do is asked of that.
+    // Internal commands for the subcommands of `FUNCTION` that change something. The name in the request stays
+    // FUNCTION, because the user's rights are checked for that name.
     Command::write("function|load", -3, DENYOOM | NOSCRIPT | INTERNAL, Keys::None, SCRIPTING, functions::load),
     Command::write("function|delete", 3, NOSCRIPT | INTERNAL, Keys::None, SCRIPTING, functions::delete),
     Command::write("function|flush", -2, NOSCRIPT | INTERNAL, Keys::None, SCRIPTING, functions::flush),
     Command::write("function|restore", -3, DENYOOM | NOSCRIPT | INTERNAL, Keys::None, SCRIPTING, functions::restore),
 ];
 
-/// The number of keys.
+/// Parses the number of keys, which is the second argument.
 fn keys(args: &Args) -> Result<usize, Fault> {
     counted(parse::integer(&args[2])?, args)
 }
 
-/// The number of keys that a request says, if it has as many.
+/// Converts a number of keys. Returns an error if the number is negative or larger than the number of arguments that
+/// follow.
 fn counted(count: i64, args: &Args) -> Result<usize, Fault> {
     if count > args.len() as i64 - 3 {
         return Err(Fault::new("ERR Number of keys can't be greater than number of args"));

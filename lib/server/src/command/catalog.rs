@@ -1,9 +1,16 @@
-//! What is told of commands and their parts beside what the registry needs: flags, tips, where keys are, since when.
+//! The catalog: information about commands and subcommands for clients. It has more than the registry needs: flags,
+//! hints, rules for finding keys, and the version of Redis.
 //!
-//! `catalog.txt` has a line for each: name; arity; flags; first, last and step of keys; categories; tips; key
-//! specifications; group; since. Its lines are what redis-server 7.0.15 answers to `COMMAND` and `COMMAND DOCS`, and later versions
-//! for commands of theirs. A specification is flags, where a search begins (a place, or a word and where to look for it from) and
-//! what is found there (last, step and limit of a range; or `n`: where the count is, where the first is, and the step), with `@` between.
+//! `catalog.txt` has a line for each command and subcommand. The fields of a line are: name; arity; flags; first key,
+//! last key and step; categories; hints; key specifications; group; version. The lines have what redis-server 7.0.15
+//! answers to `COMMAND` and `COMMAND DOCS`. Lines of newer commands have the answers of later versions.
+//!
+//! A key specification has three parts, separated by `@`:
+//!
+//! 1. flags;
+//! 2. where the search begins: an index, or a word and the index from which the word is searched;
+//! 3. which keys follow: the last index, step and limit of a range; or `n` and the index of the count, the index of the
+//!    first key and the step.
 
 use core::ops::Range;
 
@@ -15,57 +22,61 @@ use crate::family::generic::unknown_subcommand;
 use crate::reply::Fault;
 use crate::session::wrong_number;
 
-/// A command, or a part of one: `config|get`.
+/// A command, or a subcommand such as `config|get`.
 #[derive(Debug)]
 pub struct Row {
-    /// The name; of a part, the command's and the part's.
+    /// The name. For a subcommand: the names of the command and of the subcommand.
     pub name: &'static str,
-    /// As that of a [`Command`].
+    /// The arity, as that of a [`Command`].
     pub arity: i32,
-    /// Names of flags.
+    /// The names of the flags.
     pub flags: &'static str,
-    /// First, last and step of its keys.
+    /// The first index, last index and step of the keys.
     pub keys: [i32; 3],
-    /// Names of categories.
+    /// The names of the categories.
     pub categories: &'static str,
     /// Hints for clients.
     pub tips: &'static str,
-    /// Of Redis's documentation.
+    /// The group in Redis's documentation.
     pub group: &'static str,
-    /// The version of Redis that had it first.
+    /// The first version of Redis with this command.
     pub since: &'static str,
     specs: &'static str,
 }
 
-/// Where a specification's search begins.
+/// The argument at which a key specification begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Begin {
-    /// At this place.
+    /// The argument at this index.
     At(usize),
-    /// Behind this word, looked for from this place on; if that is negative, it counts from the end, and the look goes backwards.
+    /// The argument after this word. The word is searched from this index on. A negative index counts from the end,
+    /// and the search goes backwards.
     Behind(&'static str, i32),
-    /// Nowhere that could be said.
+    /// Unknown: no rule can describe it.
     Unknown,
 }
 
-/// Which keys are there.
+/// The keys that a key specification finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Find {
-    /// Up to the last (from the first; negative: from the end), each of so many; of the rest only a part if there is a limit.
+    /// All arguments up to the last index, in steps. The fields are: the last index, relative to the first key or
+    /// negative from the end; the step; and the limit. With a limit n other than 0, only one n-th of the arguments is
+    /// searched.
     Range(i32, usize, i32),
-    /// As many as an argument says: its place, that of the first key, both from the beginning, and the step.
+    /// As many keys as an argument states. The fields are: the index of the count, the index of the first key, both
+    /// relative to the beginning, and the step.
     Counted(usize, usize, usize),
-    /// None that could be said.
+    /// Unknown: no rule can describe them.
     Unknown,
 }
 
-/// Where keys are, and what happens to them.
+/// A key specification: a rule that finds keys, and what the command does to them.
 #[derive(Clone, Copy, Debug)]
 pub struct Spec {
     flags: &'static str,
-    /// Where they begin.
+    /// The argument at which the search begins.
     pub begin: Begin,
-    /// Which they are.
+    /// The keys that are found from there.
     pub find: Find,
 }
 
@@ -83,24 +94,24 @@ impl Row {
         Self { name, arity, flags, keys, categories, tips, group, since, specs }
     }
 
-    /// The part's name.
+    /// Returns the name of the subcommand, if the row is one.
     pub fn part(&self) -> Option<&'static str> {
         self.name.split_once('|').map(|(_, part)| part)
     }
 
-    /// Returns whether this number of arguments, with the name, is right.
+    /// Returns whether the row's arity permits this number of arguments, including the name.
     pub fn takes(&self, arguments: usize) -> bool {
         super::takes(self.arity, arguments)
     }
 
-    /// Bits of its categories.
+    /// Returns the bits of the categories.
     pub fn bits(&self) -> u32 {
         let bit =
             |name| category::NAMES.iter().position(|known| *known == name).expect("the catalog's categories are known");
         self.categories.split(' ').map(|name| 1 << bit(name)).sum()
     }
 
-    /// Where its keys are.
+    /// Returns the key specifications.
     pub fn specs(&self) -> impl Iterator<Item = Spec> {
         self.specs.split(' ').filter(|text| !text.is_empty()).map(Spec::new)
     }
@@ -134,17 +145,17 @@ impl Spec {
         Self { flags, begin, find }
     }
 
-    /// The names of its flags.
+    /// Returns the names of the flags.
     pub fn flags(&self) -> impl Iterator<Item = &'static str> {
         self.flags.split(',')
     }
 
-    /// Returns whether it says that an argument is used as a key.
+    /// Returns whether the argument at index `place` is a key according to this specification.
     pub fn has(&self, args: &Args, place: usize) -> bool {
         self.places(args).is_some_and(|mut places| places.any(|key| key == place))
     }
 
-    /// The places of the keys, if it can say them.
+    /// Returns the indices of the keys. Returns `None` if the specification cannot tell them.
     fn places(&self, args: &Args) -> Option<core::iter::StepBy<Range<usize>>> {
         let first = match self.begin {
             Begin::At(place) => place,
@@ -175,7 +186,8 @@ impl Spec {
     }
 }
 
-/// Rows, those of a command's parts behind its own; and where they are, by commands' numbers.
+/// All rows, and for each command's number the range of its rows. A command's row is followed by the rows of its
+/// subcommands.
 type Catalog = (Vec<Row>, Vec<Range<usize>>);
 
 static CATALOG: LazyLock<Catalog> = LazyLock::new(|| {
@@ -189,14 +201,16 @@ static CATALOG: LazyLock<Catalog> = LazyLock::new(|| {
     (rows, places)
 });
 
-/// A command's row, and behind it those of its parts: nothing of one that clients do not see.
+/// Returns the row of a command, followed by the rows of its subcommands. Returns no rows for a command that clients do
+/// not see.
 pub fn of(command: &'static Command) -> &'static [Row] {
     let (rows, places) = &*CATALOG;
     &rows[places[command.number()].clone()]
 }
 
-/// The row of what a request asks for, of the command or of its part; of a command that clients do not see none. Returns `None` if the
-/// command has parts, and this is none of them.
+/// Returns the row for a request: that of the command, or that of the subcommand. The outer option is `None` if the
+/// command has subcommands and the request names none of them. The inner option is `None` if clients do not see the
+/// command.
 pub fn row(command: &'static Command, args: &Args) -> Option<Option<&'static Row>> {
     let [row, parts @ ..] = of(command) else { return Some(None) };
     if parts.is_empty() || args.len() < 2 {
@@ -206,10 +220,10 @@ pub fn row(command: &'static Command, args: &Args) -> Option<Option<&'static Row
     parts.iter().find(is).map(Some)
 }
 
-/// Checks a request for a part of a command.
+/// Checks the subcommand of a request.
 ///
 /// # Errors
-/// If the part is none, or has another number of arguments.
+/// Returns an error if the subcommand is unknown or its number of arguments is wrong.
 pub fn check(command: &'static Command, args: &Args) -> Result<(), Fault> {
     match row(command, args) {
         None => Err(unknown_subcommand(args)),
@@ -218,7 +232,7 @@ pub fn check(command: &'static Command, args: &Args) -> Result<(), Fault> {
     }
 }
 
-/// The row of this name: a command's, or `config|get`.
+/// Returns the row with this name: the name of a command, or a name such as `config|get`.
 pub fn named(name: &[u8]) -> Option<&'static Row> {
     let of_command = name.split(|byte| *byte == b'|').next().unwrap_or_default();
     of(super::find(of_command)?).iter().find(|row| name.eq_ignore_ascii_case(row.name.as_bytes()))

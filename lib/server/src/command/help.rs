@@ -1,11 +1,11 @@
-//! What `HELP` says of a command's parts, and the error for a part with other words than it takes.
+//! The answers to `HELP` subcommands, and the errors for subcommands with wrong arguments.
 
 use crate::args::Args;
 use crate::command::Command;
 use crate::family::groups::wrong_subcommand;
 use crate::reply::{Fault, Reply, fault};
 
-/// Parts of commands: the command, the part, its greatest number of words (with both), and how it is said.
+/// The subcommands: the command, the subcommand, the most words including both, and the line of help.
 #[rustfmt::skip]
 const PARTS: &[(&str, &str, usize, &str)] = &[
     ("acl", "cat", 3, "CAT [<category>]: categories, or the commands of one."),
@@ -98,7 +98,7 @@ const PARTS: &[(&str, &str, usize, &str)] = &[
     ("xinfo", "stream", usize::MAX, "STREAM <key> [FULL [COUNT <count>]]: about a stream."),
 ];
 
-/// The answer to `HELP`.
+/// Returns the answer to the subcommand `HELP` of a command.
 pub fn of(command: &str) -> Reply {
     let title = format!("{} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:", command.to_uppercase());
     let parts = PARTS.iter().filter(|part| part.0 == command).map(|part| part.3.to_owned());
@@ -106,7 +106,7 @@ pub fn of(command: &str) -> Reply {
     Reply::Array(lines.map(|line| Reply::Line(line.into_bytes())).collect())
 }
 
-/// The error for a part that has other words than it takes: more of them, or others.
+/// Returns the error for a known subcommand with wrong arguments: too many of them, or invalid ones.
 pub fn wrong(command: &Command, args: &Args) -> Fault {
     match PARTS.iter().find(|part| part.0 == command.name && args.is(1, &part.1.to_uppercase())) {
         Some((_, _, most, _)) if args.len() <= *most => fault::SYNTAX,

@@ -1,11 +1,15 @@
-//! Hashes of which fields expire: small ones in a pack with a list of times, large ones in a table with the times beside it.
+//! Hashes with fields that expire. A small hash is a pack with a list of expiry times. A large hash is a table, with
+//! the expiry times in a second table beside it.
 //!
-//! A hash has one of these forms as long as one of its fields has a time, and no longer: other hashes have no room for times. To
-//! come and to go costs O(1) for a table, which moves, so that the first time in a large hash makes no client wait.
+//! A hash has one of these forms while at least one of its fields has an expiry time. All other hashes use no memory
+//! for expiry times. The change of form is O(1) for a table, because the table is moved and not copied. The first
+//! expiry time in a large hash therefore delays no client.
 //!
 //! # Invariants
-//! - `Few::at` has one time for each field of the pack, in its order; 0: the field never expires.
-//! - `Many::due` has (time, name) of each entry of `Many::times`, and no other; each of them is a field of the table.
+//! - `Few::at` has one expiry time for each field of the pack, in the order of the fields. 0 means that the field never
+//!   expires.
+//! - `Many::due` has exactly the pairs (time, name) of the entries in `Many::times`. Each of these names is a field of
+//!   the table.
 
 use super::hash::{Field, pairs, remove_packed, set_packed, spot, table_of};
 use super::pack::Pack;
@@ -17,7 +21,7 @@ fn is_due(at: u64, now: u64) -> bool {
     at != 0 && at <= now
 }
 
-/// A small hash of which fields expire.
+/// A small hash of which at least one field may expire.
 #[derive(Clone, Debug)]
 pub struct Few {
     pub(super) pack: Pack,
@@ -25,13 +29,13 @@ pub struct Few {
 }
 
 impl Few {
-    /// Of a pack, of which no field expires yet.
+    /// Returns a hash with the fields of a pack, none of which expires.
     pub(super) fn new(pack: Pack) -> Self {
         let at = vec![0; pack.len() / 2];
         Self { pack, at }
     }
 
-    /// How many fields there are.
+    /// Returns the number of fields.
     pub(super) fn len(&self) -> usize {
         self.at.len()
     }
@@ -59,7 +63,7 @@ impl Few {
         }
     }
 
-    /// Fields, values and times; 0: never.
+    /// Returns names, values and expiry times. 0 means that the field never expires.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8], u64)> {
         pairs(&self.pack).zip(&self.at).map(|((name, value), at)| (name, value, *at))
     }
@@ -82,7 +86,7 @@ impl Few {
     }
 }
 
-/// When a field expires.
+/// The expiry time of a field.
 #[derive(Clone, Debug)]
 pub(super) struct Deadline {
     name: Small,
@@ -104,7 +108,7 @@ impl Keyed for Deadline {
     }
 }
 
-/// A large hash of which fields expire.
+/// A large hash of which at least one field may expire.
 #[derive(Clone, Debug)]
 pub struct Many {
     pub(super) table: Table<Field>,
@@ -113,19 +117,19 @@ pub struct Many {
 }
 
 impl Many {
-    /// Of a table, of which no field expires yet. O(1).
+    /// Returns a hash with the fields of a table, none of which expires. O(1).
     pub(super) fn new(table: Table<Field>) -> Self {
         Self { table, times: Table::default(), due: Tree::default() }
     }
 
-    /// Of a small one.
+    /// Returns a large hash with the fields and expiry times of a small hash.
     pub(super) fn of(few: &Few) -> Self {
         let mut many = Self::new(table_of(&few.pack));
         few.iter().filter(|(.., at)| *at != 0).for_each(|(name, _, at)| many.expire_at(name, at));
         many
     }
 
-    /// The fields and values.
+    /// Returns the table of fields and values.
     pub fn table(&self) -> &Table<Field> {
         &self.table
     }
@@ -157,7 +161,8 @@ impl Many {
         }
     }
 
-    /// Fields, values and times; 0: never. Both tables are in the same order.
+    /// Returns names, values and expiry times. 0 means that the field never expires. One pass is enough, because both
+    /// tables are sorted by the hashes of the names.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8], u64)> {
         let mut times = self.times.iter().peekable();
         self.table.iter().map(move |field| {
@@ -182,7 +187,7 @@ impl Many {
         names
     }
 
-    /// Long names are there three times.
+    /// Returns the approximate size in bytes. A long name is counted three times, because it is stored three times.
     pub(super) fn estimate(&self) -> usize {
         self.table.estimate() + self.times.estimate() + self.times.heap() + self.due.estimate()
     }

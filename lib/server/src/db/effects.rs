@@ -1,14 +1,14 @@
-//! What an operation comes to: its answer, and what the server hears of besides.
+//! The outcome of an operation: its reply, and the effects that the server has to process in addition.
 
 use crate::args::Args;
 use crate::reply::Reply;
 
-/// A keyspace event, as clients hear of it.
+/// A keyspace event, as clients receive it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// The letter of its class in `notify-keyspace-events`.
+    /// The letter of the event's class in `notify-keyspace-events`.
     pub class: u8,
-    /// What happened.
+    /// The name of the event.
     pub name: &'static str,
     /// The database's number.
     pub db: u32,
@@ -16,41 +16,45 @@ pub struct Event {
     pub key: Vec<u8>,
 }
 
-/// What the server hears of besides the answer.
+/// The effects of an operation: what the server has to process in addition to the reply.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Effects {
-    /// Keys that blocked clients may go on with: lists, sorted sets and streams that came to be or got more.
+    /// Keys on which blocked clients may continue: lists, sorted sets and streams that were created or grew. Each key
+    /// comes with the number of its database.
     pub ready: Vec<(u32, Vec<u8>)>,
-    /// Keyspace events, if they were wished for.
+    /// Keyspace events, if they were requested.
     pub events: Vec<Event>,
-    /// Keys that were changed, if they were wished for.
+    /// The keys that were changed, if changes were requested. Each key comes with the number of its database.
     pub changes: Vec<(u32, Vec<u8>)>,
-    /// Commands that a script called, with the number of the database, if they were wished for: those that fit in [`MOST_CALLS`] and
-    /// [`MOST_CALL_BYTES`].
+    /// Commands that a script called, if they were requested. Each command comes with the number of its database.
+    /// Commands beyond [`MOST_CALLS`] or [`MOST_CALL_BYTES`] are left out.
     pub calls: Vec<(u32, Args)>,
     pub(super) call_bytes: usize,
-    /// Messages that a script has published: in shards or not, the channel, the message.
+    /// Messages that a script published. Each item has a boolean that is `true` for a shard channel, the channel, and
+    /// the message.
     pub messages: Vec<(bool, Vec<u8>, Vec<u8>)>,
     pub(super) message_bytes: usize,
-    /// A read was not carried out, since it would have taken long.
+    /// The read was not carried out, because it would have taken long.
     pub long: bool,
-    /// A read was not carried out, since it may change something.
+    /// The read was not carried out, because the command may change something.
     pub writes: bool,
-    /// Whole databases were emptied or exchanged, if changes were wished for.
+    /// Whole databases were emptied or swapped, and changes were requested.
     pub flushed: bool,
-    /// The arguments with which a command that waits is to be asked again, if they are others.
+    /// The arguments with which a blocked command is to be retried, if they differ from the command's own arguments.
     pub again: Option<Args>,
 }
 
-/// Commands of an operation that monitors are shown at most, and the bytes of these: an operation's effects are in memory as a whole.
+/// The most commands that one operation reports to monitors. Together with `MOST_CALL_BYTES` it bounds memory, because
+/// all effects of an operation are in memory at the same time.
 const MOST_CALLS: usize = 10_000;
 const MOST_CALL_BYTES: usize = 4 << 20;
-/// Bytes of messages that an operation's scripts may publish, and what each counts as besides its own.
+/// The most bytes of messages that the scripts of one operation may publish. Each message counts as its bytes and
+/// [`MESSAGE`] bytes more.
 const MOST_MESSAGE_BYTES: usize = 16 << 20;
 const MESSAGE: usize = 64;
 
 impl Effects {
-    /// Notes a command that a script has called, if there is room for it.
+    /// Records a command that a script called, unless a limit is reached.
     pub(super) fn called(&mut self, db: u32, args: &Args) {
         let bytes = self.call_bytes + args.bytes();
         if self.calls.len() < MOST_CALLS && bytes <= MOST_CALL_BYTES {
@@ -59,7 +63,8 @@ impl Effects {
         }
     }
 
-    /// Notes a message that a script publishes. Returns whether there was room for it.
+    /// Records a message that a script publishes. Returns `false` if the limit is reached: the message is then not
+    /// recorded.
     pub(super) fn published(&mut self, shard: bool, channel: &[u8], body: &[u8]) -> bool {
         let bytes = self.message_bytes + MESSAGE + channel.len() + body.len();
         if bytes > MOST_MESSAGE_BYTES {
@@ -76,7 +81,7 @@ impl Effects {
 pub struct Outcome {
     /// The answer.
     pub reply: Reply,
-    /// What else happened, if there is anything to tell.
+    /// The operation's effects, if it has any.
     pub effects: Option<Box<Effects>>,
 }
 

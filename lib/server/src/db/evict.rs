@@ -1,41 +1,45 @@
-//! When keys were used, how often, and which go first when memory is short.
+//! Records of when and how often keys were used, and the choice of keys to evict when memory is short.
 //!
-//! An entry has 32 bits for that: the second of its last use; or, under a policy of frequencies, the minute of the last use and a
-//! logarithmic count (Redis's: it rises by chance, the less the higher it is, and falls by one a minute). Readers of
-//! one replica note uses side by side, relaxed: two that meet may count once. So replicas differ in them, no answer of an
-//! operation that is logged depends on them, and one place chooses what goes ([`Db::victims`]) and logs the names.
+//! Each entry has 32 bits for this record. Under most policies the bits are the time of the last use in seconds. Under
+//! a policy of frequencies (LFU) the bits are the time of the last use in minutes and a logarithmic count of uses. The
+//! count is that of Redis: a use increases it with a probability that falls as the count rises, and each minute without
+//! a use decreases it by one.
+//!
+//! Readers of one replica record uses concurrently with relaxed atomics, so two concurrent uses may count as one. The
+//! records therefore differ between replicas, and no answer of a logged operation depends on them. One replica chooses
+//! the keys to evict ([`Db::victims`]), and the keys' names enter the log.
 
 use super::table::Keyed;
 use super::value::Entry;
 use super::{Db, Random, Space};
 
-/// What goes first when memory is short.
+/// The order in which keys are evicted when memory is short.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
-    /// What was not used for the longest time.
+    /// The least recently used key first.
     Lru,
-    /// What is used seldom.
+    /// The least frequently used key first.
     Lfu,
-    /// Anything.
+    /// A random key.
     Random,
-    /// What expires soon.
+    /// The key that expires first.
     Ttl,
-    /// Nothing goes: changes that need memory are refused.
+    /// No key is evicted: changes that need memory are refused.
     #[default]
     None,
 }
 
-/// A policy of `maxmemory`.
+/// A policy of `maxmemory-policy`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
-    /// What goes first.
+    /// The order of eviction.
     pub order: Order,
-    /// Says that only keys go that expire.
+    /// Whether only keys with an expiry time are evicted.
     pub volatile: bool,
 }
 
 impl Policy {
-    /// All of them by their names.
+    /// All policies with their names.
     pub const NAMES: [(&'static str, Self); 8] = [
         ("noeviction", Self { order: Order::None, volatile: false }),
         ("allkeys-lru", Self { order: Order::Lru, volatile: false }),
@@ -47,18 +51,18 @@ impl Policy {
         ("volatile-ttl", Self { order: Order::Ttl, volatile: true }),
     ];
 
-    /// The one with this name.
+    /// Returns the policy with this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::NAMES.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, policy)| *policy)
     }
 }
 
-/// The count that a key begins with, so that it is not the first to go.
+/// The count of a new key. It is not 0, so that a new key is not the first to be evicted.
 const BEGINNING: u32 = 5;
-/// The rate at which the count grows: it is 255 after about a million uses.
+/// The factor by which the count's growth is slowed: the count reaches 255 after about a million uses.
 const SLOWNESS: u64 = 10;
 
-/// The 32 bits of a new key.
+/// Returns the 32 bits of a new key.
 pub(super) fn born(now: u64, lfu: bool) -> u32 {
     if lfu { minute(now) << 8 | BEGINNING } else { (now / 1000) as u32 }
 }
@@ -67,13 +71,13 @@ fn minute(now: u64) -> u32 {
     (now / 60_000) as u32 & 0xff_ffff
 }
 
-/// The count of uses, which has fallen since the last.
+/// Returns the count of uses, decreased by the minutes since the last use.
 pub fn frequency(access: u32, now: u64) -> u32 {
     let passed = minute(now).wrapping_sub(access >> 8) & 0xff_ffff;
     (access & 0xff).saturating_sub(passed)
 }
 
-/// The 32 bits after a use.
+/// Returns the 32 bits after a use.
 pub(super) fn used(access: u32, now: u64, lfu: bool, seed: u64) -> u32 {
     if !lfu {
         return (now / 1000) as u32;
@@ -85,10 +89,10 @@ pub(super) fn used(access: u32, now: u64, lfu: bool, seed: u64) -> u32 {
 }
 
 impl Space {
-    /// Some entries by chance: side by side in the order of hashes, or of those that expire.
+    /// Returns about `count` random entries. If the policy takes all keys, they are consecutive in the order of hashes.
     fn some(&self, policy: Policy, random: &mut Random, count: usize) -> Vec<&Entry> {
         if policy.volatile {
-            // Not side by side: keys that expire at about one time are likely to be of one kind.
+            // Each is drawn on its own: keys with nearly equal expiry times are likely to be of one kind.
             let times = self.due().len().max(1);
             return (0..count).flat_map(|_| self.due_from(random.below(times), 1)).collect();
         }
@@ -98,7 +102,8 @@ impl Space {
 }
 
 impl Db {
-    /// At most `most` keys that the policy lets go first, each chosen among `samples`; with their databases.
+    /// Returns at most `most` keys that the policy evicts first, with the numbers of their databases. Each is the best
+    /// of `samples` random keys.
     pub fn victims(
         &self,
         policy: Policy,
@@ -153,7 +158,7 @@ mod tests {
                 counts.push(frequency(access, 0));
             }
         }
-        // What Redis's documentation has for a factor of 10: 10, 18, 142.
+        // Redis's documentation gives 10, 18 and 142 for a factor of 10.
         assert!((7..14).contains(&counts[0]) && (14..24).contains(&counts[1]) && (120..165).contains(&counts[2]));
         assert_eq!(frequency(access, 60_000 * 20), counts[2] - 20);
         assert_eq!(frequency(access, 60_000 * 400), 0);
@@ -167,7 +172,7 @@ mod tests {
         format!("key:{number}").into_bytes()
     }
 
-    /// A thousand keys in two databases, of which every third expires: the first 50 are used again and again.
+    /// Returns a thousand keys in two databases. Every third key expires. The first 50 keys are used repeatedly.
     fn used_keys(lfu: bool) -> Db {
         let mut db = Db { lfu, ..Db::default() };
         for number in 0..1_000 {
@@ -209,7 +214,7 @@ mod tests {
         let db = used_keys(false);
         assert!(victims(&db, "allkeys-random").iter().any(|number| *number < 50));
         assert!(victims(&db, "volatile-random").iter().all(|number| number % 3 == 0));
-        // The last expire first.
+        // The keys that were added last expire first.
         assert!(victims(&db, "volatile-ttl").iter().all(|number| number % 3 == 0 && *number > 200));
         assert!(victims(&db, "noeviction").is_empty());
         assert!(Db::default().victims(Policy::named("allkeys-lru").unwrap(), 1, &mut Random(1), 5, 9).is_empty());

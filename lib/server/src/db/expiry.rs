@@ -1,51 +1,53 @@
-//! Which keys of a database expire when: so that what is due is found without a look at anything else.
+//! An index of the expiry times of a database's keys. Expired keys are found without looking at any other key.
 //!
 //! # Invariant
-//! There is an item (time, hash) if and only if a key with this hash expires at this time. Two keys may share one.
+//! The index has an item (time, hash) if and only if a key whose name has this hash expires at this time. Two keys may
+//! share one item.
 
 use super::Space;
 use super::table::Keyed;
 use super::tree::Tree;
 use super::value::Entry;
 
-/// Times at which keys expire, in milliseconds since 1970, with the keys' hashes: in order.
+/// Expiry times of keys in milliseconds since 1970, with the hashes of the keys, in order.
 #[derive(Clone, Debug, Default)]
 pub struct Due(Tree<(u64, u32)>);
 
 impl Due {
-    /// How many times and hashes are due by `now`. O(log n).
+    /// Returns how many items are due at time `now`, that is, have a time of at most `now`. O(log n).
     pub fn count(&self, now: u64) -> usize {
         self.0.rank(|(at, _)| *at <= now)
     }
 
-    /// Adds a time and a hash.
+    /// Adds an item.
     pub(super) fn insert(&mut self, at: u64, hash: u32) {
         self.0.insert((at, hash));
     }
 
-    /// Takes a time and a hash out.
+    /// Removes an item.
     pub(super) fn remove(&mut self, at: u64, hash: u32) {
         self.0.remove(&(at, hash));
     }
 
-    /// The first times and hashes that are due by `now`, at most `most`.
+    /// Passes the first items that are due at time `now` to `each`, at most `most` of them.
     pub(super) fn visit(&self, now: u64, most: usize, mut each: impl FnMut(u64, u32)) {
         self.0.visit(0, most.min(self.count(now)), |(at, hash)| each(*at, *hash));
     }
 
-    /// How many times and hashes there are.
+    /// Returns the number of items.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Returns whether there is none.
+    /// Returns whether there are no items.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
 impl Space {
-    /// Notes that a key with this hash, which expired at `before`, expires at `after`: when its entry says so already.
+    /// Updates the index: the expiry time of a key whose name has this hash changes from `before` to `after`. The
+    /// caller has already changed the entry.
     pub(super) fn note_expiry(&mut self, hash: u32, before: Option<u64>, after: Option<u64>) {
         if before == after {
             return;
@@ -62,7 +64,7 @@ impl Space {
         }
     }
 
-    /// The keys that expired first by `now`: of at most `most` times.
+    /// Returns the keys that have expired at time `now`, the earliest first. Looks at no more than `most` items.
     pub(super) fn expired(&self, now: u64, most: usize) -> Vec<Vec<u8>> {
         let mut keys = Vec::new();
         self.due.visit(now, most, |at, hash| {
@@ -72,7 +74,7 @@ impl Space {
         keys
     }
 
-    /// The keys of at most `count` times, from that of a rank on.
+    /// Returns the entries of at most `count` items, beginning with the item of rank `rank`.
     pub(super) fn due_from(&self, rank: usize, count: usize) -> Vec<&Entry> {
         let mut keys = Vec::new();
         self.due.0.visit(rank, count, |(at, hash)| {
@@ -81,7 +83,7 @@ impl Space {
         keys
     }
 
-    /// Times at which keys expire.
+    /// Returns the index of expiry times.
     pub fn due(&self) -> &Due {
         &self.due
     }

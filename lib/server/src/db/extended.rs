@@ -1,9 +1,11 @@
-//! Sums of floating-point numbers of 80 bits (a mantissa of 64), as C's `long double` on x86 has them: `INCRBYFLOAT` and
-//! `HINCRBYFLOAT` answer with such sums, and 3.0 + 1.1 is to be 4.1 in all replicas, on every processor.
+//! Sums of 80-bit floating-point numbers, which have a mantissa of 64 bits and are C's `long double` on x86.
+//! `INCRBYFLOAT` and `HINCRBYFLOAT` answer with such sums: 3.0 + 1.1 has to be 4.1 on every processor, and so in all
+//! replicas.
 //!
-//! Exponents are not limited as the processor's are; sums that leave the range of a double by far are refused by callers.
+//! Unlike the processor's, the exponents here have no limit. Callers refuse sums that are far out of the range of a
+//! double.
 
-/// A number that is not infinite: `sign` · `mantissa` · 2^`exponent`. The mantissa's first bit is set, unless it is 0.
+/// A finite number: `sign` · `mantissa` · 2^`exponent`. The mantissa's highest bit is set, unless the mantissa is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extended {
     negative: bool,
@@ -11,7 +13,7 @@ pub struct Extended {
     exponent: i32,
 }
 
-/// An unsigned number of any length, the lowest digit first, in base 2^32.
+/// An unsigned integer of any length in base 2^32, least significant digit first.
 #[derive(Clone, Default)]
 struct Big(Vec<u32>);
 
@@ -56,7 +58,7 @@ impl Big {
         }
     }
 
-    /// Divides by ten to the ninth. Returns the rest.
+    /// Divides by 10^9. Returns the remainder.
     fn nine_digits(&mut self) -> u32 {
         let mut rest = 0_u64;
         for digit in self.0.iter_mut().rev() {
@@ -74,7 +76,7 @@ impl Big {
 impl Extended {
     const ZERO: Self = Self { negative: false, mantissa: 0, exponent: 0 };
 
-    /// The number nearest to this decimal text.
+    /// Returns the number nearest to a decimal text. Returns `None` if the text is no decimal number.
     pub fn parse(text: &[u8]) -> Option<Self> {
         let text = core::str::from_utf8(text).ok()?;
         let (negative, digits) = match text.strip_prefix('-') {
@@ -104,7 +106,7 @@ impl Extended {
         if number.bits() == 0 {
             return Self::ZERO;
         }
-        // 65 bits of the quotient, or 66: one at least behind the mantissa, to round by.
+        // The quotient gets 65 or 66 bits, so that at least one bit after the mantissa's 64 decides how to round.
         let shift = 65 - (number.bits() - divisor.bits());
         let (mut rest, divisor) =
             if shift >= 0 { (number.shifted(shift as u32), divisor) } else { (number, divisor.shifted(-shift as u32)) };
@@ -119,7 +121,8 @@ impl Extended {
         Self::round(quotient << 2 | u128::from(rest.bits() > 0), -shift - 2)
     }
 
-    /// The nearest number to `bits` · 2^`exponent`, even mantissas first; the lowest bit may stand for all below it.
+    /// Returns the number nearest to `bits` · 2^`exponent`. Ties go to the even mantissa. The lowest bit of `bits` may
+    /// stand for all lower bits: it is set if any of them is set.
     fn round(bits: u128, mut exponent: i32) -> Self {
         if bits == 0 {
             return Self::ZERO;
@@ -141,7 +144,7 @@ impl Extended {
         }
     }
 
-    /// The sum, rounded.
+    /// Returns the rounded sum.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         let (large, small) = if (self.mantissa == 0, other.exponent, other.mantissa)
@@ -160,19 +163,19 @@ impl Extended {
         let narrow = u128::from(small.mantissa) << 62;
         let shifted = if distance < 128 { narrow >> distance } else { 0 };
         let lost = distance >= 128 || shifted << distance != narrow;
-        // What is lost below the last bit: that bit stands for it.
+        // The lowest bit is set if any bit below it was shifted out.
         let shifted = shifted | u128::from(lost);
         let sum = if large.negative == small.negative { wide + shifted } else { wide - shifted };
         let sum = Self::round(sum, large.exponent - 62);
         Self { negative: large.negative && sum.mantissa != 0, ..sum }
     }
 
-    /// Returns whether it is out of the range of a double by far.
+    /// Returns whether the number is far out of the range of a double.
     pub fn is_huge(self) -> bool {
         self.mantissa != 0 && self.exponent + 64 > 16_384
     }
 
-    /// At most 17 digits behind the point, without zeros at the end.
+    /// Returns the decimal text, with at most 17 digits after the decimal point and without trailing zeros.
     pub fn text(self) -> String {
         let mut whole = Big::default();
         let mut fraction = 0;

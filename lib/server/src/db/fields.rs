@@ -1,13 +1,15 @@
-//! Hashes of a database, whose fields may be due: what a command sees of one, and how those that are due go.
+//! The hashes of a database whose fields can expire: which fields a command sees, and when expired fields are removed.
 //!
-//! A field that is due is invisible to reads and writes at once, as by the operation's time, and so is a hash of which all
-//! fields are. Reads remove nothing. A write takes at most [`MET`] fields out that are due, each time that it looks the hash up;
-//! [`Write::Expire`](crate::operation::Write::Expire) takes the others, those of the hashes first whose fields are due first,
-//! at most a fixed number in one operation: a million due fields delay no client by more than that.
+//! A field is *due* when its expiry time is not later than the operation's time. Reads and writes see no due field, and
+//! they see no hash whose fields are all due. Reads remove nothing. A write removes at most [`MET`] due fields of a
+//! hash each time that it looks the hash up. [`Write::Expire`](crate::operation::Write::Expire) removes the other due
+//! fields, beginning with the hash whose field expired first. One operation removes at most a fixed number of them, so
+//! that even a million due fields delay a client only by one such operation.
 //!
 //! # Invariant
-//! While no hash is being changed, there is an item (time, hash) in `Space::fields` if and only if a key with this hash has a
-//! hash whose first field expires at this time, and `Space::dated` is the number of hashes of which fields expire.
+//! While no hash is being changed: `Space::fields` has an item (time, name hash) if and only if a key whose name has
+//! this hash stores a hash whose first field expires at this time. `Space::dated` is the number of stored hashes with
+//! at least one field that expires.
 
 use super::hash::Hash;
 use super::table::{Keyed, hash};
@@ -15,12 +17,14 @@ use super::value::{Entry, Kind, Value};
 use super::{Change, Space, View};
 use crate::reply::Fault;
 
-/// The most fields that a write takes out of a hash since they are due, each time that it looks the hash up: a few times.
+/// The most due fields of a hash that a write removes each time that it looks the hash up. A command looks a hash up a
+/// few times.
 pub const MET: usize = 64;
-/// The most hashes and fields that are counted as due.
+/// The most hashes whose due fields are counted.
 const COUNTED: usize = 1024;
 
-/// When a field expires: nothing, if the field is not there or is due; else, perhaps never.
+/// Returns when a field expires, in milliseconds since 1970. The outer option is `None` if the field is missing or due.
+/// The inner option is `None` if the field never expires.
 fn deadline(hash: &Hash, name: &[u8], now: u64) -> Option<Option<u64>> {
     let (_, at) = hash.find(name)?;
     match at {
@@ -29,7 +33,7 @@ fn deadline(hash: &Hash, name: &[u8], now: u64) -> Option<Option<u64>> {
     }
 }
 
-/// The fields of a hash that are not due.
+/// Read access to the fields of a hash that are not due.
 #[derive(Clone, Copy, Debug)]
 pub struct Fields<'h> {
     /// The hash.
@@ -38,55 +42,57 @@ pub struct Fields<'h> {
 }
 
 impl<'h> Fields<'h> {
-    /// A field's value.
+    /// Returns the value of a field. Returns `None` if the field is missing or due.
     pub fn get(&self, name: &[u8]) -> Option<&'h [u8]> {
         self.hash.find(name).filter(|(_, at)| *at == 0 || *at > self.now).map(|(value, _)| value)
     }
 
-    /// How many there are.
+    /// Returns the number of fields that are not due.
     pub fn len(&self) -> usize {
         self.hash.len() - self.hash.due(self.now)
     }
 
-    /// Returns whether there is none.
+    /// Returns whether the hash has no field that is not due.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Fields and values.
+    /// Returns names and values of the fields that are not due.
     pub fn iter(&self) -> impl Iterator<Item = (&'h [u8], &'h [u8])> + use<'h> {
         let now = self.now;
         self.hash.iter().filter(move |(.., at)| *at == 0 || *at > now).map(|(name, value, _)| (name, value))
     }
 
-    /// When a field expires, in milliseconds since 1970: nothing, if it is not there; else, perhaps never.
+    /// Returns when a field expires, in milliseconds since 1970. The outer option is `None` if the field is missing or
+    /// due. The inner option is `None` if the field never expires.
     pub fn deadline(&self, name: &[u8]) -> Option<Option<u64>> {
         deadline(self.hash, name, self.now)
     }
 }
 
-/// The fields of a hash that are not due, to be changed.
+/// Write access to the fields of a hash that are not due.
 #[derive(Debug)]
 pub struct Live<'h> {
     hash: &'h mut Hash,
-    /// Milliseconds since 1970.
+    /// The time of the operation, in milliseconds since 1970.
     pub now: u64,
 }
 
 impl Live<'_> {
-    /// A field's value.
+    /// Returns the value of a field. Returns `None` if the field is missing or due.
     pub fn get(&self, name: &[u8]) -> Option<&[u8]> {
         Fields { hash: self.hash, now: self.now }.get(name)
     }
 
-    /// When a field expires, in milliseconds since 1970: nothing, if it is not there; else, perhaps never.
+    /// Returns when a field expires, in milliseconds since 1970. The outer option is `None` if the field is missing or
+    /// due. The inner option is `None` if the field never expires.
     pub fn deadline(&self, name: &[u8]) -> Option<Option<u64>> {
         deadline(self.hash, name, self.now)
     }
 
-    /// Sets a field, which expires as before if it is there. Returns whether it was not.
+    /// Sets the value of a field. An existing field keeps its expiry time. Returns whether the field is new.
     pub fn keep(&mut self, name: &[u8], value: &[u8]) -> bool {
-        // Most hashes have no times.
+        // Most hashes have no expiry times.
         if self.hash.earliest().is_none() {
             return self.hash.set(name, value);
         }
@@ -98,45 +104,46 @@ impl Live<'_> {
         new
     }
 
-    /// Sets a field, which then never expires. Returns whether it was not there.
+    /// Sets the value of a field, which then never expires. Returns whether the field is new.
     pub fn set(&mut self, name: &[u8], value: &[u8]) -> bool {
         let new = self.keep(name, value);
         self.hash.expire_at(name, None);
         new
     }
 
-    /// Takes a field out. Returns whether it was there.
+    /// Removes a field. Returns whether the field existed and was not due.
     pub fn remove(&mut self, name: &[u8]) -> bool {
         let due = self.hash.earliest().is_some() && self.deadline(name).is_none();
         self.hash.remove(name) && !due
     }
 
-    /// Sets when a field expires, in milliseconds since 1970, if it is there.
+    /// Sets the expiry time of a field in milliseconds since 1970, if the field exists.
     pub fn expire_at(&mut self, name: &[u8], at: Option<u64>) {
         self.hash.expire_at(name, at);
     }
 }
 
 impl<'d> View<'d> {
-    /// The fields of a key's hash.
+    /// Returns the fields of a key's hash.
     ///
     /// # Errors
-    /// If the key is of another type.
+    /// Returns an error if the key's value has another type.
     pub fn fields(&self, key: &[u8]) -> Result<Option<Fields<'d>>, Fault> {
         Ok(self.get::<Hash>(key)?.map(|hash| Fields { hash, now: self.now }))
     }
 
-    /// The fields of a value, if it is a hash.
+    /// Returns the fields of a value, if the value is a hash.
     pub fn fields_of(&self, value: &'d Value) -> Option<Fields<'d>> {
         if let Value::Hash(hash) = value { Some(Fields { hash, now: self.now }) } else { None }
     }
 }
 
 impl Change<'_> {
-    /// Changes the fields of a key's hash, if there is one. Tells nothing, and leaves a hash without fields to its caller.
+    /// Calls `work` with the fields of a key's hash, if the key exists. Records no effect. The caller removes the key
+    /// if the hash has no fields afterwards.
     ///
     /// # Errors
-    /// If the key is of another type.
+    /// Returns an error if the key's value has another type.
     pub fn fields<R>(&mut self, key: &[u8], work: impl FnOnce(&mut Live<'_>) -> R) -> Result<Option<R>, Fault> {
         let now = self.now;
         let Some(hash) = self.get::<Hash>(key)? else { return Ok(None) };
@@ -147,10 +154,11 @@ impl Change<'_> {
         Ok(Some(result))
     }
 
-    /// Changes the fields of a key's hash: of a new one, if the key is not there. Tells nothing.
+    /// Calls `work` with the fields of a key's hash. Creates an empty hash first if the key is missing. Records no
+    /// change of the key.
     ///
     /// # Errors
-    /// If the key is of another type.
+    /// Returns an error if the key's value has another type.
     pub fn make_fields<R>(&mut self, key: &[u8], work: impl FnOnce(&mut Live<'_>) -> R) -> Result<R, Fault> {
         if self.value(key).is_none() {
             self.set(key, Hash::default().into_value());
@@ -164,7 +172,8 @@ impl Change<'_> {
         }
     }
 
-    /// Takes at most `most` fields of a key's hash out that are due, and the key if no field is left. Returns how many.
+    /// Removes at most `most` due fields of a key's hash, and the key if no field is left. Returns how many fields were
+    /// removed.
     pub(super) fn bury_fields(&mut self, key: &[u8], most: usize) -> usize {
         let now = self.now;
         let is_due = |entry: &Entry| entry.value.earliest().is_some_and(|at| at <= now);
@@ -185,7 +194,7 @@ impl Change<'_> {
         removed
     }
 
-    /// Removes fields of a key's hash that are due, since a write meets it: the key, if all are.
+    /// Removes due fields of a key's hash because a write looks the key up. Removes the key if all fields are due.
     pub(super) fn bury_met(&mut self, key: &[u8]) {
         let now = self.now;
         let is_spent = self.space().keys.get(key).is_some_and(|entry| entry.is_dead(now));
@@ -197,8 +206,8 @@ impl Change<'_> {
 }
 
 impl Space {
-    /// Notes that a key with this hash has a hash whose first field expires at `after`, and before at `before`: when its
-    /// entry says so already.
+    /// Updates the index of expiry times for a key whose name has the hash `hash`. The first field of the key's value
+    /// now expires at `after`. Before the change, it expired at `before`. The caller has already changed the value.
     pub(super) fn note_fields(&mut self, hash: u32, before: Option<u64>, after: Option<u64>) {
         if before == after {
             return;
@@ -223,12 +232,14 @@ impl Space {
         entries
     }
 
-    /// The keys of hashes of which fields are due, those whose fields are due first: of at most `most` times.
+    /// Returns the keys of hashes with due fields, beginning with the earliest time. Looks at no more than `most`
+    /// times.
     pub(super) fn keys_of_due_fields(&self, now: u64, most: usize) -> Vec<Vec<u8>> {
         self.hashes_due(now, most).iter().map(|entry| entry.key().to_vec()).collect()
     }
 
-    /// How many fields are due; of more than a thousand hashes, those of a thousand. O(log n) if there is none.
+    /// Returns how many fields are due. If more than a thousand hashes have due fields, only the fields of a thousand
+    /// hashes count. O(log n) if no field is due.
     pub(super) fn fields_due(&self, now: u64) -> usize {
         self.hashes_due(now, COUNTED).iter().map(|entry| entry.value.due(now)).sum()
     }

@@ -1,10 +1,11 @@
-//! Libraries of functions: their texts, and what each function says of itself.
+//! Libraries of functions (`FUNCTION LOAD`): their texts, and the name, description and flags of each function.
 //!
-//! All databases share one set of libraries. What carries a function out is no part of it: a call compiles the library's text
-//! (in the module `script`), so nothing is here that a snapshot, an RDB file or another replica would not have.
+//! All databases share one set of libraries. This module stores no compiled code: each call of a function compiles the
+//! library's text again (in the module `script`). All that this module stores is therefore also in a snapshot, in an
+//! RDB file and on each other replica.
 //!
 //! # Invariants
-//! - The names of two functions differ in more than upper and lower case.
+//! - The names of two functions differ even if upper and lower case are not distinguished.
 //! - All libraries together take at most [`MOST`] bytes.
 
 use archipelago_platform::sync::Arc;
@@ -13,17 +14,19 @@ use std::collections::BTreeMap;
 use crate::operation::{Input, put_bytes, put_number};
 use crate::reply::Fault;
 
-/// Bytes that all libraries may take: a recovery reads them at once, and a call compiles one of them.
+/// The most bytes that all libraries together may take. The limit exists because recovery reads all libraries at once,
+/// and each call compiles one library.
 pub const MOST: usize = 64 << 20;
 
-/// Flags of functions and of scripts, in the order in which they are told. A flag's bit is its place here.
+/// The flags of functions and scripts, in the order in which they are reported. The index of a flag in this list is its
+/// bit.
 pub const FLAGS: [&str; 5] = ["no-writes", "allow-oom", "allow-stale", "no-cluster", "allow-cross-slot-keys"];
-/// Changes nothing: runs on a replica, too.
+/// The function changes nothing, so it may also run on a replica.
 pub const NO_WRITES: u8 = 1;
-/// Runs although memory is short.
+/// The function may run although memory is short.
 pub const ALLOW_OOM: u8 = 1 << 1;
 
-/// The bit of a flag's name.
+/// Returns the bit of the flag with this name.
 pub fn flag(name: &[u8]) -> Option<u8> {
     FLAGS.iter().position(|flag| flag.as_bytes() == name).map(|bit| 1 << bit)
 }
@@ -31,16 +34,16 @@ pub fn flag(name: &[u8]) -> Option<u8> {
 /// A function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Function {
-    /// Letters, digits and underscores.
+    /// The name: letters, digits and underscores.
     pub name: String,
-    /// What it is said to do.
+    /// The description that the library gives.
     pub description: Option<Vec<u8>>,
     /// Bits of [`FLAGS`].
     pub flags: u8,
 }
 
 impl Function {
-    /// Bytes that it takes, about.
+    /// Returns the approximate size of the function in bytes.
     pub fn weight(&self) -> usize {
         size_of::<Self>() + self.name.len() + self.description.as_ref().map_or(0, Vec::len)
     }
@@ -49,22 +52,23 @@ impl Function {
 /// A library.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Library {
-    /// Letters, digits and underscores.
+    /// The name: letters, digits and underscores.
     pub name: String,
-    /// The whole text, with its first line.
+    /// The whole text, including its first line.
     pub code: Vec<u8>,
-    /// In the order of their names.
+    /// The functions, sorted by name.
     pub functions: Vec<Function>,
 }
 
 impl Library {
-    /// The text without its first line, of which the end stays: lines keep their numbers.
+    /// Returns the text without its first line. The line break of the first line stays, so that all other lines keep
+    /// their numbers.
     pub fn text(&self) -> &[u8] {
         let end = self.code.iter().position(|byte| *byte == b'\n').unwrap_or(self.code.len());
         &self.code[end..]
     }
 
-    /// Bytes that it takes, about.
+    /// Returns the approximate size of the library in bytes.
     fn weight(&self) -> usize {
         size_of::<Self>() + self.code.len() + self.functions.iter().map(Function::weight).sum::<usize>()
     }
@@ -91,63 +95,64 @@ impl Library {
     }
 }
 
-/// What becomes of the libraries that are there when others are added.
+/// What happens to the existing libraries when other libraries are added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// They stay, and one of the same name is an error.
+    /// The existing libraries stay. An added library with the name of an existing library is an error.
     Append,
-    /// One of the same name goes.
+    /// An added library replaces the existing library of the same name.
     Replace,
-    /// All go.
+    /// All existing libraries are removed first.
     Flush,
 }
 
-/// The libraries. A copy shares them.
+/// All libraries. A clone shares the texts with the original.
 #[derive(Clone, Debug, Default)]
 pub struct Functions {
     libraries: BTreeMap<String, Arc<Library>>,
-    /// Functions by their names in lower case: the library, and the place in it.
+    /// For each function's name in lower case: its library, and its index in the library.
     names: BTreeMap<String, (Arc<Library>, usize)>,
     bytes: usize,
 }
 
 impl Functions {
-    /// The function of this name, in upper or lower case, and its library.
+    /// Returns the function with this name, in upper or lower case, and its library.
     pub fn find(&self, name: &[u8]) -> Option<(&Arc<Library>, &Function)> {
         let name = core::str::from_utf8(name).ok()?.to_ascii_lowercase();
         let (library, place) = self.names.get(&name)?;
         Some((library, &library.functions[*place]))
     }
 
-    /// Returns whether there is a function of this name, and it changes nothing.
+    /// Returns whether a function of this name exists and changes nothing.
     pub fn only_reads(&self, name: &[u8]) -> bool {
         self.find(name).is_some_and(|(_, function)| function.flags & NO_WRITES != 0)
     }
 
-    /// The library of this name.
+    /// Returns the library with this name.
     pub fn library(&self, name: &str) -> Option<&Library> {
         self.libraries.get(name).map(|library| &**library)
     }
 
-    /// The libraries, in the order of their names.
+    /// Returns the libraries, sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = &Library> {
         self.libraries.values().map(|library| &**library)
     }
 
-    /// How many libraries and functions there are.
+    /// Returns the number of libraries and the number of functions.
     pub fn counts(&self) -> (usize, usize) {
         (self.libraries.len(), self.names.len())
     }
 
-    /// Bytes that they take, about.
+    /// Returns the approximate size of all libraries in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Adds a library in place of the one of its name, if there is one.
+    /// Adds a library. Replaces the library of the same name, if one exists.
     ///
     /// # Errors
-    /// If another has a function of the same name, or there is no room: nothing was changed then.
+    /// Returns an error if another library has a function of the same name, or if the libraries would take more than
+    /// [`MOST`] bytes. Nothing is changed in case of an error.
     pub fn insert(&mut self, library: Arc<Library>) -> Result<(), Fault> {
         let before = self.take(&library.name);
         let added = self.check(&library);
@@ -182,19 +187,21 @@ impl Functions {
         Some(library)
     }
 
-    /// Removes a library. Returns whether it was there.
+    /// Removes a library. Returns whether the library existed.
     pub fn remove(&mut self, name: &str) -> bool {
         self.take(name).is_some()
     }
 
-    /// Adds libraries: all, or none.
+    /// Adds all libraries of `others`, or none of them.
     ///
     /// # Errors
-    /// As [`insert`](Self::insert), and if the policy keeps a library of the same name.
+    /// Returns the errors of [`insert`](Self::insert), and an error if the policy is [`Policy::Append`] and a library
+    /// of the same name exists.
     pub fn join(&mut self, others: &Self, policy: Policy) -> Result<(), Fault> {
         let mut joined = if policy == Policy::Flush { Self::default() } else { self.clone() };
         for name in others.libraries.keys() {
-            // All that go, before any comes: their functions may have moved from one to another.
+            // All replaced libraries are removed before any library is added, because a function may have moved from
+            // one library to another.
             if joined.remove(name) && policy == Policy::Append {
                 return Err(Fault::made(format!("ERR Library {name} already exists")));
             }
@@ -204,7 +211,7 @@ impl Functions {
         Ok(())
     }
 
-    /// Hands all to a digest.
+    /// Passes all libraries to a digest.
     pub fn digest(&self, add: &mut impl FnMut(&[u8])) {
         let mut bytes = Vec::new();
         for library in self.iter() {
@@ -214,13 +221,13 @@ impl Functions {
         }
     }
 
-    /// Appends all, for a snapshot.
+    /// Appends the encoding of all libraries, for a snapshot.
     pub fn put(&self, out: &mut Vec<u8>) {
         put_number(self.libraries.len() as u64, out);
         self.iter().for_each(|library| library.put(out));
     }
 
-    /// Those that [`put`](Self::put) has written. Returns `None` if that makes no sense.
+    /// Reads what [`put`](Self::put) has written. Returns `None` if the bytes are malformed.
     pub fn read(input: &mut Input<'_>) -> Option<Self> {
         let mut functions = Self::default();
         for _ in 0..input.number()? {
@@ -230,7 +237,7 @@ impl Functions {
     }
 }
 
-/// The error for libraries that take more than [`MOST`].
+/// Returns the error for libraries that take more than [`MOST`] bytes.
 pub fn too_much() -> Fault {
     Fault::made(format!("ERR not enough memory: all libraries together may take {} MiB", MOST >> 20))
 }

@@ -1,4 +1,5 @@
-//! Hashes: a pack of fields and values by turns, or a table; and when fields expire, if any does ([`dated`](super::dated)).
+//! Hashes. A small hash is a pack of names and values by turns, and a large hash is a table. Hashes with fields that
+//! expire have two forms of their own ([`dated`](super::dated)).
 
 use super::dated::{Few, Many};
 use super::pack::{Offset, Pack};
@@ -7,10 +8,10 @@ use super::table::{Keyed, Table, hash};
 
 /// The most fields of a packed hash.
 pub const MOST_PACKED: usize = 128;
-/// Bytes of the longest field or value of a packed hash.
+/// The most bytes of a field's name or value in a packed hash.
 pub const LONGEST_PACKED: usize = 64;
 
-/// A field of a table.
+/// A field of a hash that is a table.
 #[derive(Clone, Debug)]
 pub struct Field {
     name: Small,
@@ -18,7 +19,7 @@ pub struct Field {
     hash: u32,
 }
 
-// A field has no room for a time, and a hash without times none for where they are.
+// A field has no memory for an expiry time. A hash without expiry times has no memory for a pointer to such times.
 const _: () = assert!(size_of::<Option<Field>>() == 56 && size_of::<Hash>() == size_of::<Pack>());
 
 impl Keyed for Field {
@@ -40,22 +41,22 @@ impl Field {
         Self { name: name.into(), value: value.into(), hash: hash(name) }
     }
 
-    /// Its value.
+    /// Returns the field's value.
     pub fn value(&self) -> &[u8] {
         &self.value
     }
 }
 
-/// A hash: fields with values.
+/// A hash: fields with names and values.
 #[derive(Clone, Debug)]
 pub enum Hash {
-    /// Fields and values by turns.
+    /// A small hash: names and values by turns.
     Packed(Pack),
-    /// When it is large.
+    /// A large hash.
     Table(Box<Table<Field>>),
-    /// A pack of which fields expire.
+    /// A small hash with at least one field that expires.
     Few(Box<Few>),
-    /// A table of which fields expire.
+    /// A large hash with at least one field that expires.
     Many(Box<Many>),
 }
 
@@ -65,7 +66,7 @@ impl Default for Hash {
     }
 }
 
-/// Where a field is in a pack: its place among the fields, and where its name and its value begin.
+/// The position of a field in a pack: its index among the fields, and the offsets of its name and its value.
 pub(super) struct Spot {
     pub index: usize,
     name: Offset,
@@ -84,7 +85,8 @@ pub(super) fn spot(pack: &Pack, name: &[u8]) -> Option<Spot> {
     None
 }
 
-/// Sets a field of a pack: a new one is the last. Returns whether it is new; nothing, if it does not fit in.
+/// Sets a field of a pack. A new field becomes the last one. Returns whether the field is new. Returns `None` if the
+/// field is too large for a pack or the pack is full.
 pub(super) fn set_packed(pack: &mut Pack, name: &[u8], value: &[u8]) -> Option<bool> {
     let fits = name.len() <= LONGEST_PACKED && value.len() <= LONGEST_PACKED;
     match spot(pack, name) {
@@ -101,20 +103,20 @@ pub(super) fn set_packed(pack: &mut Pack, name: &[u8], value: &[u8]) -> Option<b
     }
 }
 
-/// Takes a field out of a pack. Returns which it was.
+/// Removes a field of a pack. Returns the index that the field had.
 pub(super) fn remove_packed(pack: &mut Pack, name: &[u8]) -> Option<usize> {
     let spot = spot(pack, name)?;
     pack.remove(spot.name, 2);
     Some(spot.index)
 }
 
-/// The fields and values of a pack.
+/// Returns the names and values of a pack.
 pub(super) fn pairs(pack: &Pack) -> impl Iterator<Item = (&[u8], &[u8])> {
     let mut items = pack.iter().map(|(_, item)| item);
     core::iter::from_fn(move || Some((items.next()?, items.next()?)))
 }
 
-/// The fields of a pack as a table.
+/// Returns the fields of a pack as a table.
 pub(super) fn table_of(pack: &Pack) -> Table<Field> {
     let mut table = Table::default();
     pairs(pack).for_each(|(name, value)| _ = table.insert(Field::new(name, value)));
@@ -122,7 +124,7 @@ pub(super) fn table_of(pack: &Pack) -> Table<Field> {
 }
 
 impl Hash {
-    /// How many fields there are, those that are due among them.
+    /// Returns the number of fields. *Due* fields, which have expired and are still in memory, are included.
     pub fn len(&self) -> usize {
         match self {
             Self::Packed(pack) => pack.len() / 2,
@@ -132,12 +134,12 @@ impl Hash {
         }
     }
 
-    /// Returns whether there is none.
+    /// Returns whether the hash has no fields.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// A field's value, and when it expires in milliseconds since 1970; 0: never.
+    /// Returns a field's value and its expiry time in milliseconds since 1970. 0 means that the field never expires.
     pub fn find(&self, name: &[u8]) -> Option<(&[u8], u64)> {
         match self {
             Self::Packed(pack) => spot(pack, name).map(|spot| (pack.at(spot.value).0, 0)),
@@ -147,12 +149,13 @@ impl Hash {
         }
     }
 
-    /// A field's value, whether it is due or not.
+    /// Returns a field's value, even if the field is due.
     pub fn get(&self, name: &[u8]) -> Option<&[u8]> {
         self.find(name).map(|(value, _)| value)
     }
 
-    /// Sets a field's value. It expires as before; a new one never. Returns whether it is new.
+    /// Sets a field's value. An existing field keeps its expiry time. A new field never expires. Returns whether the
+    /// field is new.
     pub fn set(&mut self, name: &[u8], value: &[u8]) -> bool {
         let set = match self {
             Self::Packed(pack) => set_packed(pack, name, value),
@@ -162,7 +165,7 @@ impl Hash {
         set.unwrap_or_else(|| self.unpack().insert(Field::new(name, value)).is_none())
     }
 
-    /// Makes a table of it.
+    /// Turns the hash into a table and returns the table.
     pub fn unpack(&mut self) -> &mut Table<Field> {
         match self {
             Self::Packed(pack) => *self = Self::Table(Box::new(table_of(pack))),
@@ -176,7 +179,7 @@ impl Hash {
         }
     }
 
-    /// Takes a field out. Returns whether it was there.
+    /// Removes a field. Returns whether the field existed.
     pub fn remove(&mut self, name: &[u8]) -> bool {
         let found = match self {
             Self::Packed(pack) => return remove_packed(pack, name).is_some(),
@@ -188,7 +191,7 @@ impl Hash {
         found
     }
 
-    /// Fields and values, and when they expire; 0: never.
+    /// Returns names, values and expiry times in milliseconds since 1970. 0 means that the field never expires.
     pub fn iter(&self) -> Box<dyn Iterator<Item = (&[u8], &[u8], u64)> + '_> {
         match self {
             Self::Packed(pack) => Box::new(pairs(pack).map(|(name, value)| (name, value, 0))),
@@ -198,7 +201,8 @@ impl Hash {
         }
     }
 
-    /// Sets when a field expires, in milliseconds since 1970, if it is there. O(1) beside the field's own place.
+    /// Sets the expiry time of a field in milliseconds since 1970, if the field exists. The time is O(1), in addition
+    /// to finding the field.
     pub fn expire_at(&mut self, name: &[u8], at: Option<u64>) {
         match self {
             Self::Packed(_) | Self::Table(_) if at.is_none() => return,
@@ -214,7 +218,7 @@ impl Hash {
         self.forget_no_times();
     }
 
-    /// Keeps no room for times once there is none.
+    /// Releases the memory for expiry times when no field has an expiry time any more.
     fn forget_no_times(&mut self) {
         match self {
             Self::Few(few) if few.earliest().is_none() => *self = Self::Packed(core::mem::take(&mut few.pack)),
@@ -225,7 +229,7 @@ impl Hash {
         }
     }
 
-    /// When the first of its fields expires, in milliseconds since 1970, if any does.
+    /// Returns the earliest expiry time of a field in milliseconds since 1970, if a field expires.
     pub fn earliest(&self) -> Option<u64> {
         match self {
             Self::Packed(_) | Self::Table(_) => None,
@@ -234,7 +238,7 @@ impl Hash {
         }
     }
 
-    /// How many fields are due by `now`. O(log n).
+    /// Returns how many fields are due at time `now`. O(log n).
     pub fn due(&self, now: u64) -> usize {
         match self {
             Self::Packed(_) | Self::Table(_) => 0,
@@ -243,7 +247,7 @@ impl Hash {
         }
     }
 
-    /// Returns whether all fields are due by `now`, and there is one.
+    /// Returns whether the hash has fields and all of them are due at time `now`.
     pub fn is_spent(&self, now: u64) -> bool {
         match self {
             Self::Packed(_) | Self::Table(_) => false,
@@ -251,7 +255,8 @@ impl Hash {
         }
     }
 
-    /// Takes at most `most` fields out that are due by `now`. Returns how many. O(how many, and log n for each).
+    /// Removes at most `most` fields that are due at time `now`. Returns how many fields were removed. O(log n) for
+    /// each removed field.
     pub fn take_due(&mut self, now: u64, most: usize) -> usize {
         let names: Vec<Small> = match self {
             Self::Packed(_) | Self::Table(_) => Vec::new(),
@@ -262,7 +267,7 @@ impl Hash {
         names.len()
     }
 
-    /// The name of its encoding.
+    /// Returns the name of the encoding, as `OBJECT ENCODING` reports it.
     pub fn encoding(&self) -> &'static str {
         match self {
             Self::Packed(_) => "listpack",
@@ -271,7 +276,7 @@ impl Hash {
         }
     }
 
-    /// Bytes of it, about. O(1).
+    /// Returns the approximate size in bytes. O(1).
     pub fn estimate(&self) -> usize {
         match self {
             Self::Packed(pack) => size_of::<Self>() + pack.size(),

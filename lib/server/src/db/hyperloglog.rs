@@ -1,58 +1,61 @@
-//! HyperLogLogs: approximate counts of distinct elements, byte for byte as Redis 7 keeps them in a string.
+//! HyperLogLogs: approximate counts of distinct elements. A HyperLogLog is a string with exactly the bytes that Redis 7
+//! stores.
 //!
-//! 16 bytes come first: "HYLL", the encoding, three zeros, and the last count with its topmost bit set if it is out of date. Then
-//! come 16,384 registers: *dense*, six bits each, the first in the lowest bits; or *sparse*, as runs:
+//! The string begins with 16 bytes: "HYLL", one byte for the encoding, three zeros, and eight bytes for the last count.
+//! The topmost bit of the last count is set if that count is out of date. 16,384 registers follow, in one of two
+//! encodings. *Dense*: six bits for each register, the first register in the lowest bits. *Sparse*: runs of equal
+//! registers:
 //!
 //! | bytes | registers |
 //! |---|---|
-//! | `00llllll` | l + 1 of 0 |
-//! | `01llllll llllllll` | l + 1 of 0 |
-//! | `1vvvvvll` | l + 1 of v + 1 |
+//! | `00llllll` | l + 1 of value 0 |
+//! | `01llllll llllllll` | l + 1 of value 0 |
+//! | `1vvvvvll` | l + 1 of value v + 1 |
 //!
-//! Anyone can make such a string with `SET`, `SETRANGE` or `RESTORE`: every run is checked against the registers that are left, and
-//! nothing is indexed by what the string says.
+//! A client can make such a string with `SET`, `SETRANGE` or `RESTORE`, so its bytes are untrusted. Each run is checked
+//! against the number of registers that are left. No index is taken from the string unchecked.
 //!
-//! The estimate is that of Ertl ("New cardinality estimation algorithms for HyperLogLog sketches", 2017, algorithm 6), as in
-//! Redis, operation by operation, so that counts are equal to the last digit.
+//! The estimate is that of Ertl ("New cardinality estimation algorithms for HyperLogLog sketches", 2017, algorithm 6).
+//! The floating-point operations are those of Redis, in the same order, so that the counts are equal to the last digit.
 
 use crate::reply::Fault;
 
-/// How many registers there are.
+/// The number of registers.
 pub const REGISTERS: usize = 1 << BITS;
-/// Bits of a hash that choose a register.
+/// The number of bits of a hash that select a register.
 const BITS: u32 = 14;
-/// Bits of a hash that are left: the largest register is one more.
+/// The number of the other bits of a hash. The largest value of a register is this number plus one.
 const REST: u32 = 64 - BITS;
-/// Bytes before the registers.
+/// The number of bytes before the registers.
 const HEAD: usize = 16;
-/// Bytes of a dense one.
+/// The number of bytes of a dense HyperLogLog.
 const DENSE: usize = HEAD + REGISTERS * 6 / 8;
-/// The longest string that stays sparse, unless it is set otherwise.
+/// The default for the longest HyperLogLog that stays sparse, in bytes.
 pub const SPARSE: usize = 3000;
 
 const MAGIC: &[u8] = b"HYLL";
 const IS_DENSE: u8 = 0;
 const IS_SPARSE: u8 = 1;
-/// Where the encoding is.
+/// The offset of the encoding.
 const ENCODING: usize = 4;
-/// Where the last count is.
+/// The bytes of the last count.
 const CACHE: core::ops::Range<usize> = 8..HEAD;
-/// Set in the last byte of a count that is out of date.
+/// The bit that is set in the highest byte of the last count if the count is out of date.
 const STALE: u8 = 0x80;
 
-/// The longest run of zeros in one byte.
+/// The longest run of zeros that one byte can encode.
 const ZEROS: usize = 64;
-/// The longest run of a value.
+/// The longest run of a value that is not 0.
 const VALUES: usize = 4;
-/// The largest value of a run.
+/// The largest value that a run can have.
 const LARGEST: u8 = 32;
-/// Runs that are looked at for neighbours of one value.
+/// How many runs are checked for an equal neighbour after a change.
 const NEAR: usize = 5;
 
-/// The error for what is one by its head and none by its runs.
+/// The error for a string that has a HyperLogLog's head but malformed runs.
 const CORRUPTED: Fault = Fault::new("INVALIDOBJ Corrupted HLL object detected");
 
-/// An empty one.
+/// Returns an empty HyperLogLog.
 pub fn new() -> Vec<u8> {
     let mut bytes = vec![0; HEAD];
     bytes[..MAGIC.len()].copy_from_slice(MAGIC);
@@ -61,30 +64,30 @@ pub fn new() -> Vec<u8> {
     bytes
 }
 
-/// Returns whether a string is one, by its head and length.
+/// Returns whether a string is a HyperLogLog, judged by its head and its length.
 pub fn is_one(bytes: &[u8]) -> bool {
     bytes.len() >= HEAD
         && bytes.starts_with(MAGIC)
         && (bytes[ENCODING] == IS_SPARSE || (bytes[ENCODING] == IS_DENSE && bytes.len() == DENSE))
 }
 
-/// Returns whether it is sparse.
+/// Returns whether a HyperLogLog is sparse.
 pub fn is_sparse(bytes: &[u8]) -> bool {
     bytes[ENCODING] == IS_SPARSE
 }
 
-/// The last count, unless it is out of date.
+/// Returns the last count, unless it is out of date.
 pub fn cached(bytes: &[u8]) -> Option<u64> {
     let count = bytes[CACHE].try_into().expect("it has eight bytes");
     (bytes[HEAD - 1] & STALE == 0).then_some(u64::from_le_bytes(count))
 }
 
-/// Keeps a count.
+/// Stores a count as the last count.
 pub fn cache(bytes: &mut [u8], count: u64) {
     bytes[CACHE].copy_from_slice(&count.to_le_bytes());
 }
 
-/// Says that the last count is out of date.
+/// Marks the last count as out of date.
 pub fn spoil(bytes: &mut [u8]) {
     bytes[HEAD - 1] |= STALE;
 }
@@ -110,20 +113,22 @@ fn hash(element: &[u8]) -> u64 {
     hash ^ hash >> 47
 }
 
-/// The register of an element, and what it is to be at least.
+/// Returns the register of an element, and the least value that the register has once the element is added.
 fn place(element: &[u8]) -> (usize, u8) {
     let hash = hash(element);
     let rest = hash >> BITS | 1 << REST;
     (hash as usize % REGISTERS, rest.trailing_zeros() as u8 + 1)
 }
 
-/// Adds an element. Returns whether a register was changed. A sparse one that would be longer than `most` bytes becomes dense.
+/// Adds an element. Returns whether a register was changed. A sparse HyperLogLog that would be longer than `most` bytes
+/// becomes dense.
 pub fn add(bytes: &mut Vec<u8>, element: &[u8], most: usize) -> Result<bool, Fault> {
     let (index, value) = place(element);
     raise(bytes, index, value, most)
 }
 
-/// Raises a register to a value. Returns whether it was below. O(1) if it is dense, else O(bytes).
+/// Raises a register to `value`. Returns whether the register was lower before. O(1) if the HyperLogLog is dense, else
+/// O(bytes).
 pub fn raise(bytes: &mut Vec<u8>, index: usize, value: u8, most: usize) -> Result<bool, Fault> {
     if is_sparse(bytes) { raise_sparse(bytes, index, value, most) } else { Ok(raise_dense(bytes, index, value)) }
 }
@@ -147,18 +152,18 @@ fn raise_dense(bytes: &mut [u8], index: usize, value: u8) -> bool {
     true
 }
 
-/// Registers of one value, one behind the other.
+/// Consecutive registers of equal value.
 #[derive(Clone, Copy, Debug)]
 pub struct Run {
-    /// Their value.
+    /// The value of each register.
     pub value: u8,
-    /// How many they are.
+    /// The number of registers.
     pub len: usize,
-    /// Bytes that say so.
+    /// The number of bytes that encode the run.
     pub size: usize,
 }
 
-/// The run at a place.
+/// Returns the run that is encoded at offset `at`.
 fn run(bytes: &[u8], at: usize) -> Option<Run> {
     let &first = bytes.get(at)?;
     let low = usize::from(first & 0x3f);
@@ -169,7 +174,7 @@ fn run(bytes: &[u8], at: usize) -> Option<Run> {
     })
 }
 
-/// The runs of a sparse one, up to the first that is cut.
+/// Returns the runs of a sparse HyperLogLog, up to the first run whose bytes are incomplete.
 pub fn runs(bytes: &[u8]) -> impl Iterator<Item = Run> {
     let mut at = HEAD;
     core::iter::from_fn(move || {
@@ -191,10 +196,11 @@ fn put_values(value: u8, len: usize, out: &mut Vec<u8>) {
     out.push(0x80 | (value - 1) << 2 | (len - 1) as u8);
 }
 
-/// Shows `see` the registers that are not zero.
+/// Passes to `see` the index and value of each register. Registers of a sparse HyperLogLog that are 0 are left out.
 ///
 /// # Errors
-/// If its runs are not those of all registers; some may have been shown.
+/// Returns an error if the runs do not cover exactly all registers. Some registers may already have been passed to
+/// `see`.
 fn each(bytes: &[u8], mut see: impl FnMut(usize, u8)) -> Result<(), Fault> {
     if !is_sparse(bytes) {
         (0..REGISTERS).for_each(|index| see(index, register(bytes, index)));
@@ -214,21 +220,21 @@ fn each(bytes: &[u8], mut see: impl FnMut(usize, u8)) -> Result<(), Fault> {
     if index == REGISTERS && size == bytes.len() { Ok(()) } else { Err(CORRUPTED) }
 }
 
-/// The registers, one a byte.
+/// All registers, one byte each.
 pub type Registers = [u8; REGISTERS];
 
-/// Raises registers to those of one.
+/// Raises each register of `into` to the value of the same register of a HyperLogLog.
 ///
 /// # Errors
-/// If it is corrupted.
+/// Returns an error if the HyperLogLog is malformed.
 pub fn merge(bytes: &[u8], into: &mut Registers) -> Result<(), Fault> {
     each(bytes, |index, value| into[index] = into[index].max(value))
 }
 
-/// Makes it dense. Returns whether it was not.
+/// Makes a HyperLogLog dense. Returns whether it was sparse.
 ///
 /// # Errors
-/// If it is corrupted.
+/// Returns an error if the HyperLogLog is malformed.
 pub fn expand(bytes: &mut Vec<u8>) -> Result<bool, Fault> {
     if !is_sparse(bytes) {
         return Ok(false);
@@ -280,7 +286,7 @@ fn raise_sparse(bytes: &mut Vec<u8>, index: usize, value: u8, most: usize) -> Re
     Ok(true)
 }
 
-/// Makes one run of neighbours of one value, among a few runs from a place on.
+/// Joins neighbouring runs of equal value, among the next [`NEAR`] runs from offset `at` on.
 fn join(bytes: &mut Vec<u8>, mut at: usize) {
     for _ in 0..NEAR {
         let Some(one) = run(bytes, at) else { return };
@@ -296,17 +302,17 @@ fn join(bytes: &mut Vec<u8>, mut at: usize) {
     }
 }
 
-/// How many elements were added, about.
+/// Returns an estimate of how many distinct elements were added.
 ///
 /// # Errors
-/// If it is corrupted.
+/// Returns an error if the HyperLogLog is malformed.
 pub fn count(bytes: &[u8]) -> Result<u64, Fault> {
     let mut registers = [0; REGISTERS];
     merge(bytes, &mut registers)?;
     Ok(count_of(&registers))
 }
 
-/// How many elements were added, about, by registers.
+/// Returns an estimate of how many distinct elements were added, from the registers.
 pub fn count_of(registers: &Registers) -> u64 {
     const TIMES: f64 = 0.721_347_520_444_481_7;
     let mut of_value = [0_u32; 64];
@@ -370,7 +376,7 @@ mod tests {
         for most in [0, 100, SPARSE, 20_000] {
             let (mut bytes, mut model) = (new(), [0; REGISTERS]);
             for step in 0..6_000 {
-                // Neighbours now and then, so that runs are joined.
+                // Some registers are close to each other, so that runs are joined.
                 let index = if step % 3 == 0 { random.below(REGISTERS) } else { 8_000 + random.below(60) };
                 let value = 1 + random.below(if step > 5_000 { 51 } else { 3 }) as u8;
                 let raised = raise(&mut bytes, index, value, most).unwrap();
@@ -399,7 +405,7 @@ mod tests {
 
     #[test]
     fn the_hash_is_murmurs() {
-        // What PFDEBUG DECODE of Redis tells of each.
+        // The expected values are those that `PFDEBUG DECODE` of Redis reports.
         assert_eq!((place(b"a"), place(b"foobarbaz")), ((12_711, 2), (7_560, 2)));
     }
 

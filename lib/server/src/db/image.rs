@@ -1,12 +1,13 @@
-//! Entries as bytes, for snapshots.
+//! The binary encoding of entries in snapshots.
 //!
-//! What an operation can see is kept: keys, types, encodings (`OBJECT ENCODING`), elements, times to expire at, the order of
-//! what has one. Layouts are not: no answer depends on them ([`table`](super::table)), so each database that has the same
-//! entries goes on alike.
+//! An image preserves all that an operation can see: keys, types, encodings (`OBJECT ENCODING`), elements, expiry
+//! times, and the order of ordered values. An image does not preserve memory layouts, because no answer depends on a
+//! layout ([`table`](super::table)). Databases with equal entries therefore behave alike.
 //!
 //! # Encoding
-//! Database, key, time to expire at (0: never), time of the last access, a byte for type and encoding, elements. Numbers are
-//! LEB128, a run of bytes has its length before it. What is malformed is refused.
+//! An entry is: the database's number, the key, the expiry time (0: never), the bits that record the entry's uses, a
+//! byte for type and encoding, and the elements. Numbers are LEB128. A byte string follows its length. Malformed bytes
+//! are refused.
 
 use super::hash::Hash;
 use super::list::{End, List};
@@ -32,7 +33,7 @@ const ZSET: u8 = 10;
 const STREAM: u8 = 11;
 const DATED_PACK: u8 = 12;
 
-/// Appends an entry of a database.
+/// Appends an entry of database `db`.
 pub fn put_entry(db: u32, entry: &Entry, out: &mut Vec<u8>) {
     put_number(u64::from(db), out);
     put_bytes(entry.key(), out);
@@ -41,7 +42,7 @@ pub fn put_entry(db: u32, entry: &Entry, out: &mut Vec<u8>) {
     put_value(&entry.value, out);
 }
 
-/// The database and the entry that come next.
+/// Reads the next entry and the number of its database.
 pub fn entry(input: &mut Input<'_>) -> Option<(u32, Entry)> {
     let (db, key, expires, access) = (input.small()?, input.bytes()?, input.number()?, input.small()?);
     let mut entry = Entry::new(key, value(input)?);
@@ -177,7 +178,7 @@ fn id(input: &mut Input<'_>) -> Option<Id> {
 
 fn put_stream(stream: &Stream, out: &mut Vec<u8>) {
     let Stream { nodes, last, deleted, added, groups, .. } = stream;
-    // Node by node: what is trimmed "about" depends on them.
+    // The nodes are encoded one by one, because approximate trimming ("about") removes whole nodes.
     put_count(STREAM, nodes.len(), out);
     for (master, node) in nodes {
         put_id(*master, out);

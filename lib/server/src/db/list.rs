@@ -1,11 +1,12 @@
-//! Lists: a double-ended queue of packs.
+//! Lists: a double-ended queue of packs. A pack ([`Pack`]) is a sequence of byte strings in one allocation.
 
 use std::collections::VecDeque;
 
-/// Elements of a list one behind the other.
+/// A segment of a list. Lists are walked from both ends.
 type Pack = super::pack::Pack<true>;
 
-/// Bytes of a full pack: a size that allocators have. Only a longer element makes a pack of more.
+/// The most bytes of a pack with more than one element. Allocators have blocks of this size, so that a full pack wastes
+/// nothing.
 const FULL: usize = 8 << 10;
 
 /// A list.
@@ -16,7 +17,7 @@ const FULL: usize = 8 << 10;
 pub struct List {
     packs: VecDeque<Pack>,
     len: usize,
-    /// Of all packs.
+    /// The size of all elements in all packs in bytes, including the encoded lengths.
     size: usize,
 }
 
@@ -30,27 +31,28 @@ pub enum End {
 }
 
 impl List {
-    /// How many elements there are.
+    /// Returns the number of elements.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Returns whether there is none.
+    /// Returns whether the list has no elements.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Puts an element at an end.
+    /// Adds an element at an end.
     pub fn push(&mut self, end: End, element: &[u8]) {
         self.len += 1;
         self.size += Pack::cost(element);
         let last = if end == End::Left { self.packs.front() } else { self.packs.back() };
         if last.is_none_or(|pack| pack.size() + Pack::cost(element) > FULL) {
-            // What lies inside is not added to again soon.
+            // The pack that was at this end becomes an inner pack, which is unlikely to grow again soon.
             if let Some(pack) = if end == End::Left { self.packs.front_mut() } else { self.packs.back_mut() } {
                 pack.shrink();
             }
-            // Most lists have one pack. Where there are more, the next one will be full, too.
+            // Most lists have a single pack, which starts without capacity. Each further pack is allocated at full
+            // size, because it is likely to fill up, too.
             let pack = if self.packs.is_empty() { Pack::default() } else { Pack::with_room(FULL) };
             if self.packs.is_empty() {
                 self.packs.reserve_exact(1);
@@ -63,7 +65,7 @@ impl List {
         }
     }
 
-    /// Takes an element from an end.
+    /// Removes and returns the element at an end.
     pub fn pop(&mut self, end: End) -> Option<Vec<u8>> {
         let pack = if end == End::Left { self.packs.front_mut() } else { self.packs.back_mut() }?;
         let mut items = pack.iter();
@@ -82,7 +84,7 @@ impl List {
         Some(element)
     }
 
-    /// The pack of the element with this index, and the index there.
+    /// Returns the index of the pack that has the element with this index, and the element's index in the pack.
     fn locate(&self, mut index: usize) -> Option<(usize, usize)> {
         if index >= self.len {
             return None;
@@ -105,14 +107,14 @@ impl List {
         None
     }
 
-    /// The element with this index.
+    /// Returns the element with this index.
     pub fn get(&self, index: usize) -> Option<&[u8]> {
         let (pack, at) = self.locate(index)?;
         let pack = &self.packs[pack];
         Some(pack.at(pack.offset(at)).0)
     }
 
-    /// Replaces the element with this index, which is there.
+    /// Replaces the element with this index. The element must exist.
     pub fn set(&mut self, index: usize, element: &[u8]) {
         let (pack, at) = self.locate(index).expect("the caller looked");
         let pack = &mut self.packs[pack];
@@ -121,7 +123,7 @@ impl List {
         self.size = self.size + pack.size() - before;
     }
 
-    /// Puts an element before the one with this index, or at the end.
+    /// Inserts an element before the one with this index, or at the end.
     pub fn insert(&mut self, index: usize, element: &[u8]) {
         let Some((at, inner)) = self.locate(index) else { return self.push(End::Right, element) };
         self.len += 1;
@@ -145,7 +147,7 @@ impl List {
         pack.insert(pack.offset(inner), element);
     }
 
-    /// Takes `count` elements from `index` on out; they are there.
+    /// Removes `count` elements, the first of them at `index`. They must exist.
     pub fn remove(&mut self, index: usize, mut count: usize) {
         let Some((mut at, mut inner)) = self.locate(index) else { return };
         while count > 0 {
@@ -165,29 +167,29 @@ impl List {
         }
     }
 
-    /// The elements from `index` on.
+    /// Returns the elements from `index` on.
     pub fn iter_from(&self, index: usize) -> impl Iterator<Item = &[u8]> {
         let (pack, inner) = self.locate(index).unwrap_or((self.packs.len(), 0));
         self.packs.range(pack..).flat_map(|pack| pack.iter().map(|(_, item)| item)).skip(inner)
     }
 
-    /// All elements.
+    /// Returns all elements.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &[u8]> {
         self.packs.iter().flat_map(|pack| pack.iter().map(|(_, item)| item))
     }
 
-    /// Bytes of the elements with their lengths.
+    /// Returns the size of all elements in bytes, including their encoded lengths.
     pub fn size(&self) -> usize {
         self.size
     }
 
-    /// Gives back memory that it does not need.
+    /// Releases unused capacity.
     pub fn shrink(&mut self) {
         self.packs.iter_mut().for_each(Pack::shrink);
         self.packs.shrink_to_fit();
     }
 
-    /// Bytes of it.
+    /// Returns how many bytes of memory the list takes.
     pub fn bytes(&self) -> usize {
         self.packs.capacity() * size_of::<Pack>() + self.packs.iter().map(Pack::capacity).sum::<usize>()
     }

@@ -1,10 +1,12 @@
-//! Items of Redis's listpacks: the form of a stream's nodes in memory, and of small values in RDB files.
+//! Items of Redis's listpacks. A stream's nodes have this form in memory, and small values have it in RDB files.
 //!
-//! An item is its first byte or bytes, which say what it is and how long; its content; and the length of both, seven bits a
-//! byte, so that a walk from the end would find it. A string that is an integer in its shortest form is kept as one. A
-//! listpack is its length in bytes (four), the number of its items (two; 65,535: not known), the items, and [`END`].
+//! An item has three parts: one or more bytes that encode its type and length, its content, and the total length of
+//! these two parts. The last length has seven bits per byte, so that iteration from the end can decode it. A string
+//! that is an integer in its shortest decimal form is stored as an integer. A listpack consists of: its length in bytes
+//! (4 bytes), the number of its items (2 bytes; 65,535 means unknown), the items, and [`END`].
 //!
-//! What reads here takes bytes that anyone may have made: it returns `None` for what is malformed, and never looks outside.
+//! The functions that decode accept bytes from untrusted sources. They return `None` for malformed bytes and never read
+//! out of bounds.
 
 use std::borrow::Cow;
 
@@ -13,20 +15,20 @@ use crate::reply::integer;
 
 /// The last byte of a listpack.
 pub const END: u8 = 0xff;
-/// Bytes before the first item of a listpack.
+/// The number of bytes before the first item of a listpack.
 pub const HEADER: usize = 6;
 
 /// An item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Item<'b> {
-    /// A string that is an integer.
+    /// A string that is an integer in its shortest decimal form.
     Int(i64),
-    /// Another string.
+    /// Any other string.
     Bytes(&'b [u8]),
 }
 
 impl<'b> Item<'b> {
-    /// The string.
+    /// Returns the string.
     pub fn bytes(self) -> Cow<'b, [u8]> {
         match self {
             Self::Bytes(bytes) => Cow::Borrowed(bytes),
@@ -38,28 +40,30 @@ impl<'b> Item<'b> {
         }
     }
 
-    /// The integer.
+    /// Returns the integer, if the item is one.
     pub fn int(self) -> Option<i64> {
         if let Self::Int(number) = self { Some(number) } else { None }
     }
 
-    /// Returns whether it is this string.
+    /// Returns whether the item is this string.
     pub fn is(self, other: &[u8]) -> bool {
         self.bytes() == other
     }
 }
 
-/// Appends the length of an item's other bytes.
+/// Appends the length that ends an item. `length` is the size of the item's other two parts in bytes.
 fn put_length(length: usize, out: &mut Vec<u8>) {
     let width = length_width(length);
-    // The last byte is read first; the first of all has no sign that more follow.
+    // Iteration from the end reads the last byte first. The first byte in memory is therefore the last to be read, so
+    // it alone has no continuation bit.
     for place in (0..width).rev() {
         let more = if place + 1 < width { 0x80 } else { 0 };
         out.push((length >> (7 * place)) as u8 & 0x7f | more);
     }
 }
 
-/// Bytes that the length of an item's other bytes takes.
+/// Returns how many bytes the length at the end of an item takes. `length` is the size of the item's other two parts in
+/// bytes.
 fn length_width(length: usize) -> usize {
     match length {
         0..=127 => 1,
@@ -70,7 +74,7 @@ fn length_width(length: usize) -> usize {
     }
 }
 
-/// Appends an integer.
+/// Appends an integer as an item.
 pub fn put_int(number: i64, out: &mut Vec<u8>) {
     let start = out.len();
     let bytes = number.to_le_bytes();
@@ -85,10 +89,10 @@ pub fn put_int(number: i64, out: &mut Vec<u8>) {
     put_length(out.len() - start, out);
 }
 
-/// Appends a string.
+/// Appends a string as an item.
 ///
 /// # Panics
-/// If it has 4 GiB.
+/// Panics if the string has 4 GiB or more.
 pub fn put(string: &[u8], out: &mut Vec<u8>) {
     if let Some(number) = canonical(string) {
         return put_int(number, out);
@@ -107,14 +111,15 @@ pub fn put(string: &[u8], out: &mut Vec<u8>) {
     put_length(out.len() - start, out);
 }
 
-/// The little-endian integer of `width` bytes at `at`.
+/// Returns the little-endian signed integer of `width` bytes at `at`.
 fn signed(bytes: &[u8], at: usize, width: usize) -> Option<i64> {
     let mut wide = [0; 8];
     wide[8 - width..].copy_from_slice(bytes.get(at..at.checked_add(width)?)?);
     Some(i64::from_le_bytes(wide) >> (64 - 8 * width))
 }
 
-/// The item at `at`, and where the next begins. Returns `None` behind the last, too.
+/// Returns the item at `at`, and the offset of the next item. Returns `None` if the item is malformed, and also if `at`
+/// is after the last item.
 pub fn next(bytes: &[u8], at: usize) -> Option<(Item<'_>, usize)> {
     let first = *bytes.get(at)?;
     let string = |header: usize, length: usize| {
@@ -142,7 +147,7 @@ pub fn next(bytes: &[u8], at: usize) -> Option<(Item<'_>, usize)> {
     (next <= bytes.len()).then_some((item, next))
 }
 
-/// The items of a whole listpack. Returns `None` if it is malformed.
+/// Returns the items of a whole listpack. Returns `None` if the listpack is malformed.
 pub fn items(listpack: &[u8]) -> Option<Vec<Item<'_>>> {
     let total = u32::from_le_bytes(listpack.get(..4)?.try_into().ok()?);
     let count = u16::from_le_bytes(listpack.get(4..HEADER)?.try_into().ok()?);
@@ -158,7 +163,7 @@ pub fn items(listpack: &[u8]) -> Option<Vec<Item<'_>>> {
     (count == u16::MAX || usize::from(count) == all.len()).then_some(all)
 }
 
-/// A whole listpack of items that are encoded already.
+/// Returns a whole listpack of `count` items that are already encoded.
 pub fn whole(count: usize, encoded: &[&[u8]]) -> Vec<u8> {
     let length = HEADER + encoded.iter().map(|part| part.len()).sum::<usize>() + 1;
     let mut out = Vec::with_capacity(length);

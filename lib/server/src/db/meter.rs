@@ -1,12 +1,14 @@
-//! What entries take of memory, counted change by change: for `maxmemory`.
+//! Counts the memory that entries take, change by change, for `maxmemory`.
 //!
-//! Counted is what follows from the entries (their sizes, and what tables and trees take for that many, on average), not what an
-//! allocator has: so all replicas, and a database read from a snapshot, count alike. Nothing is counted until
-//! [`Write::Meter`](crate::operation::Write::Meter) says so, which then counts all once.
+//! The count follows from the entries alone: it adds their sizes and the average overhead of tables and trees for this
+//! number of entries. It does not ask the allocator. All replicas, and a database that is read from a snapshot,
+//! therefore have equal counts. Counting begins with [`Write::Meter`](crate::operation::Write::Meter), which first
+//! counts everything once.
 //!
 //! # Invariant
-//! While counting is on and no key is open, `Space::heap` is the sum of [`Value::heap`] over the space's entries. A key is opened
-//! before it is changed ([`Db::open`]), with what it took; it is settled when the next one is opened, or at the operation's end.
+//! While counting is on and no key is *open*, `Space::heap` is the sum of [`Value::heap`] over the entries of the
+//! space. A key is opened before it is changed ([`Db::open`]): its current size is recorded. The key is settled when
+//! the next key is opened, or at the end of the operation: the difference to the recorded size is counted.
 
 use super::seen::look;
 use super::set::Set;
@@ -16,12 +18,12 @@ use super::value::{Entry, Value};
 use super::zset::Zset;
 use super::{Db, Space};
 
-/// Bytes of an entry in its table, with what the table leaves empty.
+/// Bytes of an entry in its table, including the table's empty slots.
 const SLOT: usize = size_of::<Option<Entry>>() * 5 / 4;
-/// Bytes of a time to expire at in its tree.
+/// Bytes of an expiry time in its tree.
 const DUE: usize = 24;
 
-/// Whether memory is counted, and the key that is being changed: its database, and what it took before.
+/// Whether memory is counted, and the open key: its database, its name, and its size in bytes before the change.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Meter {
     on: bool,
@@ -29,7 +31,7 @@ pub(super) struct Meter {
 }
 
 impl Value {
-    /// Bytes on the heap, about. O(1).
+    /// Returns the approximate number of bytes on the heap. O(1).
     pub fn heap(&self) -> usize {
         match self {
             Self::Int(_) => 0,
@@ -51,7 +53,7 @@ impl Value {
 }
 
 impl Entry {
-    /// Bytes of a key with its value, about. O(1).
+    /// Returns the approximate size of a key with its value in bytes. O(1).
     pub fn weight(&self) -> usize {
         let times = usize::from(self.expires().is_some()) + usize::from(self.value.earliest().is_some());
         SLOT + self.heap() + self.value.heap() + times * DUE
@@ -59,19 +61,21 @@ impl Entry {
 }
 
 impl Space {
-    /// Bytes of all keys and values, about. O(keys): [`Db::used`] knows them where they are counted.
+    /// Returns the approximate size of all keys and values in bytes. O(keys). If memory is counted, [`Db::used`] has
+    /// this figure without the sum.
     pub fn weight(&self) -> usize {
         self.keys.iter().map(Entry::weight).sum()
     }
 
-    /// Bytes of the keys and values, about.
+    /// Returns the approximate size of the keys and values in bytes, as counted so far.
     fn used(&self) -> usize {
         self.keys.len() * SLOT + self.keys.heap() + (self.volatile + self.dated) * DUE + self.heap
     }
 }
 
 impl Db {
-    /// Bytes of all keys and values, and of libraries, about: on one replica. 0 until they are counted.
+    /// Returns the approximate size of all keys, values and libraries of one replica in bytes. Returns 0 before
+    /// counting begins.
     pub fn used(&self) -> usize {
         if self.meter.on { self.spaces.iter().map(Space::used).sum::<usize>() + self.functions.bytes() } else { 0 }
     }
@@ -81,7 +85,7 @@ impl Db {
         self.meter.on
     }
 
-    /// Begins to count, with all that is there. O(keys).
+    /// Begins to count, and counts all that exists. O(keys).
     pub(super) fn begin_to_count(&mut self) {
         self.meter = Meter { on: true, open: None };
         for space in &mut self.spaces {
@@ -93,7 +97,7 @@ impl Db {
         self.spaces[index as usize].keys.get(key).map_or(0, |entry| entry.value.heap())
     }
 
-    /// Notes what a key takes that is about to be changed.
+    /// Records the size of a key that is about to be changed.
     pub(super) fn open(&mut self, index: u32, key: &[u8]) {
         if !look(&self.meter.on) || self.meter.open.as_ref().is_some_and(|(at, open, _)| (*at, &**open) == (index, key))
         {
@@ -103,7 +107,7 @@ impl Db {
         self.meter.open = Some((index, key.into(), self.heap_of(index, key)));
     }
 
-    /// Counts what the open key takes more or less than before.
+    /// Counts the difference between the open key's size and the recorded size.
     pub(super) fn settle(&mut self) {
         if let Some((index, key, before)) = self.meter.open.take() {
             let after = self.heap_of(index, &key);
@@ -112,7 +116,7 @@ impl Db {
         }
     }
 
-    /// Compares what was counted with the entries.
+    /// Asserts that the running count equals a fresh count of all entries.
     #[cfg(test)]
     pub(super) fn check_count(&self) {
         let mut counted = self.clone();

@@ -1,12 +1,15 @@
-//! Byte strings one behind the other in one allocation: small hashes, small sorted sets, pieces of lists.
+//! Byte strings stored contiguously in one allocation. Small hashes, small sorted sets and segments of lists use this
+//! form.
 //!
 //! # Invariant
-//! An item is its length in LEB128 and its bytes. In a pack that can be walked from its end (`Pack<true>`), the item's length
-//! follows again, with the bytes of the LEB128 backwards. Items begin at `start`; before it is room for items that come first.
+//! An item is encoded as its length in LEB128 and its bytes. In a `Pack<true>` the length follows again: the LEB128 bytes of
+//! this second length are in reverse order, so that iteration from the end can decode it. The first item begins at `start`.
+//! The bytes before `start` are free space for items that are inserted at the front.
 
 use crate::operation::put_number;
 
-/// Byte strings. See the module. `BACKWARD`: whether the pack can be walked from its end, which costs a length per item.
+/// A sequence of byte strings. See the module. `BACKWARD` tells whether the pack can be iterated from its end, which costs
+/// the second length of each item.
 #[derive(Clone, Debug, Default)]
 pub struct Pack<const BACKWARD: bool = false> {
     bytes: Vec<u8>,
@@ -14,7 +17,7 @@ pub struct Pack<const BACKWARD: bool = false> {
     len: u32,
 }
 
-/// Where an item begins, until the pack is changed.
+/// The offset at which an item begins. It is valid until the pack is changed.
 pub type Offset = usize;
 
 fn header(item: &[u8], out: &mut Vec<u8>) {
@@ -37,7 +40,7 @@ fn forward(bytes: &[u8], mut at: usize) -> (usize, usize) {
     }
 }
 
-/// Where the item before `offset` begins, of items with both lengths.
+/// Returns the offset of the item before the one at `offset`, in a pack whose items have both lengths.
 fn before(bytes: &[u8], offset: Offset) -> Offset {
     let (mut length, mut shift, mut at) = (0, 0, offset - 1);
     loop {
@@ -55,7 +58,7 @@ fn width(length: usize) -> usize {
 }
 
 impl<const BACKWARD: bool> Pack<BACKWARD> {
-    /// Appends an item with its lengths.
+    /// Appends an encoded item to `out`.
     fn encode(item: &[u8], out: &mut Vec<u8>) {
         header(item, out);
         out.extend_from_slice(item);
@@ -66,54 +69,55 @@ impl<const BACKWARD: bool> Pack<BACKWARD> {
         }
     }
 
-    /// Returns an empty pack with room for `bytes` bytes.
+    /// Returns an empty pack with a capacity of `bytes` bytes.
     pub fn with_room(bytes: usize) -> Self {
         Self { bytes: Vec::with_capacity(bytes), start: 0, len: 0 }
     }
 
-    /// How many items there are.
+    /// Returns the number of items.
     pub fn len(&self) -> usize {
         self.len as usize
     }
 
-    /// Returns whether there is none.
+    /// Returns whether the pack has no items.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Bytes of the items with their lengths.
+    /// Returns the size of all items in bytes, including its lengths of each item.
     pub fn size(&self) -> usize {
         self.bytes.len() - self.start as usize
     }
 
-    /// Bytes of an item with its lengths.
+    /// Returns the size of an item in bytes, including its lengths.
     pub fn cost(item: &[u8]) -> usize {
         item.len() + (1 + usize::from(BACKWARD)) * width(item.len())
     }
 
-    /// Bytes allocated.
+    /// Returns the number of allocated bytes.
     pub fn capacity(&self) -> usize {
         self.bytes.capacity()
     }
 
-    /// The item there, and where the next begins.
+    /// Returns the item at `offset`, and the offset of the next item.
     pub fn at(&self, offset: Offset) -> (&[u8], Offset) {
         let (length, at) = forward(&self.bytes, offset);
         let behind = if BACKWARD { width(length) } else { 0 };
         (&self.bytes[at..at + length], at + length + behind)
     }
 
-    /// Where the first item begins.
+    /// Returns the offset of the first item.
     pub fn first(&self) -> Offset {
         self.start as usize
     }
 
-    /// Where a next item would begin.
+    /// Returns the offset after the last item, at which the next item would begin.
     pub fn end(&self) -> Offset {
         self.bytes.len()
     }
 
-    /// Where the item with this index begins, or the end.
+    /// Returns the offset of the item with this index, or the offset after the last item if the index is the number of
+    /// items.
     pub fn offset(&self, index: usize) -> Offset {
         if BACKWARD && index > self.len() / 2 {
             return (index..self.len()).fold(self.end(), |offset, _| before(&self.bytes, offset));
@@ -121,12 +125,13 @@ impl<const BACKWARD: bool> Pack<BACKWARD> {
         (0..index).fold(self.first(), |offset, _| self.at(offset).1)
     }
 
-    /// The items in order, each with its offset.
+    /// Returns the items in order, each with its offset.
     pub fn iter(&self) -> Iter<'_, BACKWARD> {
         Iter { pack: self, front: self.first(), back: self.end() }
     }
 
-    /// Makes room for so many bytes more: and for a sixteenth, not for as many again, since most packs cease to grow.
+    /// Reserves space for `more` bytes and a sixteenth of the current length. The capacity is not doubled, since most
+    /// packs stop growing early.
     fn grow(&mut self, more: usize) {
         let (length, room) = (self.bytes.len(), self.bytes.capacity());
         if room - length < more {
@@ -134,7 +139,7 @@ impl<const BACKWARD: bool> Pack<BACKWARD> {
         }
     }
 
-    /// Puts an item before the one at `offset`, or at the end.
+    /// Inserts an item before the one at `offset`, or at the end.
     pub fn insert(&mut self, offset: Offset, item: &[u8]) {
         self.grow(Self::cost(item));
         let mut encoded = Vec::new();
@@ -150,12 +155,12 @@ impl<const BACKWARD: bool> Pack<BACKWARD> {
         self.len += 1;
     }
 
-    /// Puts an item at the end.
+    /// Inserts an item at the end.
     pub fn push_back(&mut self, item: &[u8]) {
         self.insert(self.end(), item);
     }
 
-    /// Puts an item before all others.
+    /// Inserts an item at the front.
     pub fn push_front(&mut self, item: &[u8]) {
         let size = Self::cost(item);
         if (self.start as usize) < size {
@@ -172,13 +177,13 @@ impl<const BACKWARD: bool> Pack<BACKWARD> {
         self.len += 1;
     }
 
-    /// Takes `count` items from `offset` on out.
+    /// Removes `count` items, the first of them at `offset`.
     pub fn remove(&mut self, offset: Offset, count: usize) {
         let end = (0..count).fold(offset, |offset, _| self.at(offset).1);
         self.len -= count as u32;
         if offset == self.first() && end < self.end() {
             self.start = end as u32;
-            // Not more room than items.
+            // The free space at the front stays smaller than the items.
             if self.first() > 64 && self.first() > self.size() {
                 self.bytes.drain(..self.start as usize);
                 self.start = 0;
@@ -191,7 +196,7 @@ impl<const BACKWARD: bool> Pack<BACKWARD> {
         }
     }
 
-    /// Puts another item in the place of the one at `offset`.
+    /// Replaces the item at `offset`.
     pub fn replace(&mut self, offset: Offset, item: &[u8]) {
         let (old, next) = self.at(offset);
         if old.len() == item.len() {
@@ -205,7 +210,7 @@ impl<const BACKWARD: bool> Pack<BACKWARD> {
         self.bytes.splice(offset..next, encoded);
     }
 
-    /// The items from `index` on, as another pack.
+    /// Removes the items from index `index` to the end and returns them as another pack.
     pub fn split_off(&mut self, index: usize) -> Self {
         let bytes = self.bytes.split_off(self.offset(index));
         let len = self.len - index as u32;
@@ -213,13 +218,13 @@ impl<const BACKWARD: bool> Pack<BACKWARD> {
         Self { bytes, start: 0, len }
     }
 
-    /// Gives back memory that it does not need.
+    /// Releases unused capacity.
     pub fn shrink(&mut self) {
         self.bytes.shrink_to_fit();
     }
 }
 
-/// The items of a pack.
+/// An iterator over the items of a pack, with their offsets.
 #[derive(Clone)]
 pub struct Iter<'p, const BACKWARD: bool> {
     pack: &'p Pack<BACKWARD>,

@@ -1,23 +1,23 @@
-//! What the virtual machine is told of plain memory, where node replication of this database is simulated; nothing natively.
-//! Told is what sorted sets and the tables of keys and members touch.
+//! Reports accesses to plain memory to the virtual machine that simulates node replication of this database. Native
+//! builds do nothing here. Reported are the accesses of sorted sets and of the tables of keys and members.
 
 use archipelago_platform::{touch, touch_mut};
 
-/// A value that is looked at.
+/// Reports a read of `value` and returns `value`.
 #[inline(always)]
 pub fn look<T>(value: &T) -> &T {
     touch(value, size_of::<T>());
     value
 }
 
-/// Bytes that are looked at.
+/// Reports a read of `bytes` and returns `bytes`.
 #[inline(always)]
 pub fn read(bytes: &[u8]) -> &[u8] {
     touch(bytes.as_ptr(), bytes.len());
     bytes
 }
 
-/// Values that were written, or moved to where they are.
+/// Reports that `values` were written or moved to their current addresses.
 #[inline(always)]
 pub fn wrote<T>(values: &[T]) {
     touch_mut(values.as_ptr(), size_of_val(values));

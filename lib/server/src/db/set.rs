@@ -1,4 +1,5 @@
-//! Sets: sorted integers while all members are integers and they are few, or a table.
+//! Sets. A set is a sorted array of integers while it has few members and all of them are integers. Otherwise it is a
+//! hash table.
 
 use std::borrow::Cow;
 
@@ -7,10 +8,10 @@ use super::table::{Keyed, Table, hash};
 use super::value::canonical;
 use crate::reply::integer;
 
-/// The most members of a set of integers.
+/// The most members of a set that is an array of integers.
 pub const MOST_INTEGERS: usize = 512;
 
-/// A member of a table.
+/// A member of a set that is a hash table.
 #[derive(Clone, Debug)]
 pub struct Member(Small, u32);
 
@@ -28,15 +29,15 @@ impl Keyed for Member {
     }
 }
 
-/// Integers in order, each of 2, 4 or 8 bytes, and behind them the number of bytes of each. Nothing at all without integers.
-/// There is no room for more: most sets of integers cease to grow.
+/// Integers in order, 2, 4 or 8 bytes each. The last byte of the array is the number of bytes of an integer. The array is
+/// empty if no integer was ever inserted. It has no spare capacity, because most sets of integers stop growing early.
 #[derive(Clone, Debug, Default)]
 pub struct Integers(Box<[u8]>);
 
 const _: () = assert!(size_of::<Set>() == 16);
 
 impl Integers {
-    /// Bytes of each integer; 0 if there never was one.
+    /// Returns the number of bytes of an integer, or 0 if no integer was ever inserted.
     fn width(&self) -> usize {
         self.0.last().map_or(0, |width| (*width).into())
     }
@@ -45,12 +46,12 @@ impl Integers {
         self.0.len().checked_div(self.width()).unwrap_or(0)
     }
 
-    /// Bytes of the integers.
+    /// Returns the size of all integers in bytes.
     pub fn size(&self) -> usize {
         self.0.len()
     }
 
-    /// The integer at this place.
+    /// Returns the integer at this index.
     pub fn at(&self, index: usize) -> i64 {
         let width = self.width();
         let bytes = &self.0[index * width..(index + 1) * width];
@@ -100,9 +101,9 @@ impl Integers {
 /// A set.
 #[derive(Clone, Debug)]
 pub enum Set {
-    /// Few integers.
+    /// At most [`MOST_INTEGERS`] integers.
     Integers(Integers),
-    /// Anything else.
+    /// Any other members.
     Table(Box<Table<Member>>),
 }
 
@@ -119,7 +120,7 @@ fn text(number: i64) -> Vec<u8> {
 }
 
 impl Set {
-    /// How many members there are.
+    /// Returns the number of members.
     pub fn len(&self) -> usize {
         match self {
             Self::Integers(integers) => integers.len(),
@@ -127,12 +128,12 @@ impl Set {
         }
     }
 
-    /// Returns whether there is none.
+    /// Returns whether the set has no members.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns whether this is a member.
+    /// Returns whether `member` is in the set.
     pub fn contains(&self, member: &[u8]) -> bool {
         match self {
             Self::Integers(integers) => canonical(member).is_some_and(|number| integers.search(number).is_ok()),
@@ -140,7 +141,7 @@ impl Set {
         }
     }
 
-    /// Puts a member in. Returns whether it is new.
+    /// Adds a member. Returns whether the member is new.
     pub fn insert(&mut self, member: &[u8]) -> bool {
         if let Self::Integers(integers) = self {
             match canonical(member).map(|number| (number, integers.search(number))) {
@@ -156,7 +157,7 @@ impl Set {
         !table.contains(member) && table.insert(Member(member.into(), hash(member))).is_none()
     }
 
-    /// Makes a table of it.
+    /// Turns the set into a hash table.
     pub(super) fn unpack(&mut self) {
         let mut table = Table::default();
         for member in self.iter() {
@@ -165,7 +166,7 @@ impl Set {
         *self = Self::Table(Box::new(table));
     }
 
-    /// Takes a member out. Returns whether it was there.
+    /// Removes a member. Returns whether the member was in the set.
     pub fn remove(&mut self, member: &[u8]) -> bool {
         match self {
             Self::Integers(integers) => match canonical(member).map(|number| integers.search(number)) {
@@ -179,7 +180,7 @@ impl Set {
         }
     }
 
-    /// All members.
+    /// Returns all members.
     pub fn iter(&self) -> Box<dyn Iterator<Item = Cow<'_, [u8]>> + '_> {
         match self {
             Self::Integers(integers) => Box::new((0..integers.len()).map(|at| Cow::Owned(text(integers.at(at))))),
@@ -187,7 +188,7 @@ impl Set {
         }
     }
 
-    /// A member by chance.
+    /// Returns a random member, unless the set is empty.
     pub fn choose(&self, random: &mut super::Random) -> Option<Cow<'_, [u8]>> {
         match self {
             Self::Integers(integers) if integers.len() == 0 => None,
@@ -196,7 +197,7 @@ impl Set {
         }
     }
 
-    /// The name of its encoding.
+    /// Returns the name of the set's encoding, as `OBJECT ENCODING` reports it.
     pub fn encoding(&self) -> &'static str {
         match self {
             Self::Integers(_) => "intset",
@@ -204,7 +205,7 @@ impl Set {
         }
     }
 
-    /// Bytes of it.
+    /// Returns how many bytes of memory the set takes.
     pub fn bytes(&self) -> usize {
         match self {
             Self::Integers(integers) => integers.size(),

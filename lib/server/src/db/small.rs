@@ -1,13 +1,13 @@
-//! Byte strings of which short ones take no memory of their own.
+//! Byte strings that store up to 22 bytes without a heap allocation.
 
 use core::cmp::Ordering;
 use core::fmt;
 use core::ops::Deref;
 
-/// Bytes that are in place.
+/// The most bytes that are stored in the value itself.
 const INLINE: usize = 22;
 
-/// Bytes: up to 22 of them lie in the value itself, which takes 24.
+/// A byte string. Up to 22 bytes are stored in the value itself, which takes 24 bytes.
 #[derive(Clone)]
 pub struct Small(Held);
 
@@ -20,7 +20,7 @@ enum Held {
 const _: () = assert!(size_of::<Small>() == 24 && size_of::<Option<Small>>() == 24);
 
 impl Small {
-    /// Bytes beside the value itself.
+    /// Returns the number of bytes on the heap.
     pub fn heap(&self) -> usize {
         if let Held::Heap(bytes) = &self.0 { bytes.len() } else { 0 }
     }

@@ -1,12 +1,14 @@
-//! Streams: entries by identifier, and groups of consumers.
+//! Streams: entries ordered by identifier, and groups of consumers.
 //!
-//! Entries lie in nodes of up to [`NODE_ENTRIES`] entries or about [`NODE_BYTES`] bytes, each the body of a listpack as Redis
-//! has it ([`node`](super::stream_node)): what is trimmed "about" is trimmed by nodes, so that answers depend on them.
+//! Entries are stored in nodes. A node has at most [`NODE_ENTRIES`] entries and about [`NODE_BYTES`] bytes, in the form
+//! of a Redis listpack ([`node`](super::stream_node)). Approximate trimming ("about") removes whole nodes, so the
+//! division into nodes affects answers.
 //!
 //! # Invariants
-//! - A node is in the tree at the identifier of the entry that it was made for, and its entries are below the next node's.
-//! - `len` is the number of entries that are not deleted, over all nodes.
-//! - An entry is in `Group::pending` with a consumer if and only if it is in the `pending` of this consumer.
+//! - The key of a node in the tree is the identifier of the entry for which the node was made. All entries of a node
+//!   have smaller identifiers than the next node's key.
+//! - `len` is the number of entries that are not deleted, summed over all nodes.
+//! - An entry is in `Group::pending` with a consumer if and only if the entry is in this consumer's `pending`.
 
 use core::fmt;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,20 +20,20 @@ use super::stream_node::Node;
 
 /// The most entries of a node.
 pub const NODE_ENTRIES: u32 = 100;
-/// Bytes of a node before another is begun.
+/// The size of a node in bytes at which another node is begun.
 pub const NODE_BYTES: usize = 4096;
 
-/// An entry's identifier: milliseconds and a number.
+/// The identifier of an entry: milliseconds since 1970 and a sequence number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Id(pub u64, pub u64);
 
 impl Id {
-    /// The smallest.
+    /// The smallest identifier.
     pub const MIN: Self = Self(0, 0);
-    /// The largest.
+    /// The largest identifier.
     pub const MAX: Self = Self(u64::MAX, u64::MAX);
 
-    /// The one behind it.
+    /// Returns the next larger identifier. Returns `None` for the largest.
     pub fn next(self) -> Option<Self> {
         match self.1.checked_add(1) {
             Some(number) => Some(Self(self.0, number)),
@@ -39,7 +41,7 @@ impl Id {
         }
     }
 
-    /// The one before it.
+    /// Returns the next smaller identifier. Returns `None` for the smallest.
     pub fn previous(self) -> Option<Self> {
         match self.1.checked_sub(1) {
             Some(number) => Some(Self(self.0, number)),
@@ -47,7 +49,7 @@ impl Id {
         }
     }
 
-    /// Its sixteen bytes, whose order is that of identifiers.
+    /// Returns the identifier as sixteen bytes. The bytes have the same order as the identifiers.
     pub fn bytes(self) -> [u8; 16] {
         (u128::from(self.0) << 64 | u128::from(self.1)).to_be_bytes()
     }
@@ -66,41 +68,42 @@ impl fmt::Display for Id {
     }
 }
 
-/// An entry that was delivered and not acknowledged.
+/// The state of an entry that was delivered to a consumer and not acknowledged.
 #[derive(Clone, Debug)]
 pub struct Pending {
-    /// To which consumer.
+    /// The consumer to which the entry was delivered.
     pub consumer: Arc<[u8]>,
-    /// When, in milliseconds since 1970.
+    /// The time of the last delivery, in milliseconds since 1970.
     pub delivered: u64,
-    /// How often.
+    /// How many times the entry was delivered.
     pub times: u64,
 }
 
-/// One of a group.
+/// A consumer of a group.
 #[derive(Clone, Debug, Default)]
 pub struct Consumer {
-    /// When it was seen last, in milliseconds since 1970.
+    /// The time when the consumer was last active, in milliseconds since 1970.
     pub seen: u64,
-    /// What was delivered to it and not acknowledged.
+    /// The entries that were delivered to the consumer and not acknowledged.
     pub pending: BTreeSet<Id>,
 }
 
 /// A group of consumers.
 #[derive(Clone, Debug, Default)]
 pub struct Group {
-    /// Up to where entries were delivered.
+    /// The largest identifier that was delivered to the group.
     pub last: Id,
-    /// How many entries were read, if that is known.
+    /// How many entries of the stream the group has read, if this number is known.
     pub read: Option<u64>,
-    /// Entries that were delivered and not acknowledged.
+    /// The entries that were delivered and not acknowledged.
     pub pending: BTreeMap<Id, Pending>,
-    /// Consumers by name.
+    /// The consumers by name.
     pub consumers: BTreeMap<Arc<[u8]>, Consumer>,
 }
 
 impl Group {
-    /// Notes that a consumer was seen: a new one, if there is none of the name. Returns its name, and whether it is new.
+    /// Records that a consumer is active at time `now`. Creates the consumer if it does not exist. Returns its name,
+    /// and whether it is new.
     pub fn seen(&mut self, name: &[u8], now: u64) -> (Arc<[u8]>, bool) {
         if let Some((name, _)) = self.consumers.get_key_value(name) {
             let name = name.clone();
@@ -112,14 +115,14 @@ impl Group {
         (name, true)
     }
 
-    /// Makes an entry pending with a consumer of the group, and with no other.
+    /// Makes an entry pending for a consumer of the group, and for no other consumer.
     pub fn assign(&mut self, id: Id, consumer: &Arc<[u8]>, delivered: u64, times: u64) {
         self.release(id);
         self.consumers.get_mut(consumer).expect("the consumer was seen").pending.insert(id);
         self.pending.insert(id, Pending { consumer: consumer.clone(), delivered, times });
     }
 
-    /// Takes an entry out of those that are pending. Returns whether it was one.
+    /// Makes an entry no longer pending. Returns whether it was pending.
     pub fn release(&mut self, id: Id) -> bool {
         let Some(pending) = self.pending.remove(&id) else { return false };
         if let Some(consumer) = self.consumers.get_mut(&pending.consumer) {
@@ -128,7 +131,7 @@ impl Group {
         true
     }
 
-    /// Removes a consumer and what is pending with it. Returns how many entries were.
+    /// Removes a consumer and its pending entries. Returns how many entries were pending.
     pub fn dismiss(&mut self, name: &[u8]) -> usize {
         let Some(consumer) = self.consumers.remove(name) else { return 0 };
         consumer.pending.iter().for_each(|id| _ = self.pending.remove(id));
@@ -136,23 +139,23 @@ impl Group {
     }
 }
 
-/// What is to be kept.
+/// The entries that trimming keeps.
 #[derive(Clone, Copy, Debug)]
 pub enum Keep {
-    /// The newest entries, this many.
+    /// This many of the newest entries.
     Newest(u64),
-    /// Entries from this identifier on.
+    /// Entries with this identifier or a larger one.
     From(Id),
 }
 
-/// How a stream is trimmed.
+/// How a stream is to be trimmed.
 #[derive(Clone, Copy, Debug)]
 pub struct Trim {
-    /// What is to be kept.
+    /// The entries to keep.
     pub keep: Keep,
-    /// Whole nodes only.
+    /// Whether trimming is approximate: it then removes whole nodes only.
     pub about: bool,
-    /// The most entries to remove; 0: all.
+    /// The most entries to remove. 0 means no limit.
     pub limit: u64,
 }
 
@@ -161,43 +164,43 @@ pub struct Trim {
 pub struct Stream {
     pub(crate) nodes: BTreeMap<Id, Node>,
     len: u64,
-    /// The largest identifier there ever was.
+    /// The largest identifier that the stream ever had.
     pub last: Id,
-    /// The largest that was deleted.
+    /// The largest identifier that was deleted.
     pub deleted: Id,
     /// How many entries were ever added.
     pub added: u64,
-    /// Groups by name.
+    /// The groups by name.
     pub groups: BTreeMap<Vec<u8>, Group>,
 }
 
 impl Stream {
-    /// How many entries there are.
+    /// Returns the number of entries.
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// Returns whether there is none.
+    /// Returns whether the stream has no entries.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The first entry's identifier, or 0-0.
+    /// Returns the identifier of the first entry, or 0-0 if the stream is empty.
     pub fn first(&self) -> Id {
         self.entries().next().map_or(Id::MIN, |entry| entry.id)
     }
 
-    /// The last entry's identifier.
+    /// Returns the identifier of the last entry.
     pub fn top(&self) -> Option<Id> {
         self.range(Id::MIN, Id::MAX, true).next().map(|entry| entry.id)
     }
 
-    /// The identifier for an entry of now.
+    /// Returns the identifier for an entry that is added at time `now`. Returns `None` if no larger identifier exists.
     pub fn next_id(&self, now: u64) -> Option<Id> {
         if now > self.last.0 { Some(Id(now, 0)) } else { self.last.next() }
     }
 
-    /// Appends an entry; its identifier is larger than `last`.
+    /// Appends an entry. Its identifier must be larger than `last`.
     pub fn append<'f>(&mut self, id: Id, fields: impl ExactSizeIterator<Item = &'f [u8]> + Clone) {
         let bytes: usize = fields.clone().map(<[u8]>::len).sum();
         let full = |node: &Node| node.bytes() + bytes >= NODE_BYTES || node.entries() >= NODE_ENTRIES;
@@ -211,7 +214,7 @@ impl Stream {
         self.last = id;
     }
 
-    /// Appends a node that a file has. Returns whether it is behind all others.
+    /// Adds a node that was read from a file. Returns whether the node is after all existing nodes.
     pub(crate) fn adopt(&mut self, master: Id, node: Node) -> bool {
         let behind = self.end().is_none_or(|end| end < master);
         self.len += u64::from(node.live());
@@ -219,17 +222,18 @@ impl Stream {
         behind
     }
 
-    /// The identifier of the last entry, be it deleted.
+    /// Returns the identifier of the last entry, even if that entry is deleted.
     pub(crate) fn end(&self) -> Option<Id> {
         self.nodes.last_key_value().map(|(master, node)| node.last(*master))
     }
 
-    /// All entries in order.
+    /// Returns all entries in order.
     pub fn entries(&self) -> impl Iterator<Item = Entry<'_>> {
         self.nodes.iter().flat_map(|(master, node)| node.live_entries(*master))
     }
 
-    /// The entries from `from` to `to`, which are in it; from the last on, if `reverse`. O(log n + a node) to the first.
+    /// Returns the entries from `from` to `to`, both included, in descending order if `reverse` is set. The first entry
+    /// is found in O(log n) and the time to decode one node.
     pub fn range(&self, from: Id, to: Id, reverse: bool) -> Box<dyn Iterator<Item = Entry<'_>> + '_> {
         if from > to {
             return Box::new(core::iter::empty());
@@ -244,12 +248,12 @@ impl Stream {
         Box::new(nodes.flat_map(|(master, node)| node.live_entries(*master)).filter(within))
     }
 
-    /// Returns whether there is such an entry.
+    /// Returns whether an entry with this identifier exists.
     pub fn contains(&self, id: Id) -> bool {
         self.range(id, id, false).next().is_some()
     }
 
-    /// Deletes an entry. Returns whether it was there.
+    /// Deletes an entry. Returns whether the entry existed.
     pub fn delete(&mut self, id: Id) -> bool {
         let Some((&master, node)) = self.nodes.range_mut(..=id).next_back() else { return false };
         if !node.delete(master, id) {
@@ -263,7 +267,7 @@ impl Stream {
         true
     }
 
-    /// Trims from the oldest entry on. Returns how many entries went. They do not count as deleted, as in Redis.
+    /// Removes the oldest entries. Returns how many entries were removed. `deleted` does not change, as in Redis.
     pub fn trim(&mut self, trim: Trim) -> u64 {
         let before = self.len;
         while let Some(first) = self.nodes.first_entry() {
@@ -298,12 +302,12 @@ impl Stream {
         before - self.len
     }
 
-    /// Returns whether an entry from `from` on was deleted.
+    /// Returns whether an entry at or after `from` was deleted.
     pub fn has_holes_from(&self, from: Id) -> bool {
         self.len > 0 && self.deleted != Id::MIN && self.first() <= self.deleted && from <= self.deleted
     }
 
-    /// How many entries there ever were up to this identifier, if that can be known.
+    /// Returns how many entries up to this identifier were ever added, if this number can be determined.
     pub fn ordinal(&self, id: Id) -> Option<u64> {
         if self.added == 0 {
             return Some(0);
@@ -322,7 +326,7 @@ impl Stream {
         }
     }
 
-    /// Bytes of it, about.
+    /// Returns the approximate size of the stream in bytes.
     pub fn bytes(&self) -> usize {
         let nodes: usize = self.nodes.values().map(|node| node.capacity() + 32).sum();
         let groups = self.groups.iter().map(|(name, group)| {
@@ -333,13 +337,14 @@ impl Stream {
         nodes + groups.sum::<usize>()
     }
 
-    /// Bytes of it, about, by its first node: those behind it are of about the same length. O(1).
+    /// Returns the approximate size of the stream in bytes. It is extrapolated from the first node, because all nodes
+    /// have about the same size. O(1).
     pub fn estimate(&self) -> usize {
         let first = self.nodes.values().next().map_or(0, |node| node.size() + 64);
         256 + self.nodes.len() * first
     }
 
-    /// Shows `add` all that operations can see of it.
+    /// Passes to `add` everything of the stream that operations can see.
     pub fn digest(&self, add: &mut impl FnMut(&[u8])) {
         for (master, node) in &self.nodes {
             add(&master.bytes());

@@ -1,16 +1,23 @@
-//! A node of a stream: entries in the form of Redis's listpacks, in memory and in RDB files.
+//! Nodes of streams: several entries in the form of a Redis listpack, in memory as in RDB files.
 //!
-//! The listpack is: entries that are there, entries that are marked as deleted, the number of the master's fields, their
-//! names, 0; then for each entry flags, its identifier's distances from the master's, unless it has the master's fields their
-//! number, names (unless …) and values, and the number of its items. The first two are numbers here, since they change all
-//! the time; the body is the rest.
+//! The *master* is the identifier of the entry for which the node was made. The field names of this entry are the
+//! *master's names*. The items of the listpack are:
+//!
+//! 1. the number of live entries, and the number of entries that are marked as deleted;
+//! 2. the number of the master's names, these names, and 0;
+//! 3. for each entry: its flags; the differences between its identifier's two numbers and the master's; the number of
+//!    its fields; names and values by turns; and the number of the entry's items. An entry whose names are the master's
+//!    has neither the number of fields nor the names.
+//!
+//! A [`Node`] stores the first two numbers as integers, because they change often. Its body is the rest of the
+//! listpack.
 
 use super::listpack::{self, Item};
 use super::stream::Id;
 
-/// The entry is deleted.
+/// The flag of a deleted entry.
 const DELETED: i64 = 1;
-/// The entry has the master's fields.
+/// The flag of an entry whose field names are the master's.
 const SAME: i64 = 2;
 
 /// A node. See the module.
@@ -18,9 +25,9 @@ const SAME: i64 = 2;
 pub struct Node {
     live: u32,
     dead: u32,
-    /// Items of the body.
+    /// The number of items in the body.
     items: u32,
-    /// Where the first entry begins.
+    /// The offset of the first entry in `body`.
     start: u32,
     body: Vec<u8>,
 }
@@ -28,13 +35,13 @@ pub struct Node {
 /// An entry of a node.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry<'n> {
-    /// Its identifier.
+    /// The entry's identifier.
     pub id: Id,
     flags: i64,
-    /// Where it begins, and where its fields or values do.
+    /// The offsets of the entry and of its fields or values.
     at: usize,
     content: usize,
-    /// How many fields it has.
+    /// The number of fields.
     count: usize,
     body: &'n [u8],
 }
@@ -43,13 +50,13 @@ fn number(body: &[u8], at: usize) -> Option<(i64, usize)> {
     listpack::next(body, at).and_then(|(item, next)| Some((item.int()?, next)))
 }
 
-/// Behind `count` items.
+/// Returns the offset after the next `count` items.
 fn skip(body: &[u8], at: usize, count: usize) -> Option<usize> {
     (0..count).try_fold(at, |at, _| Some(listpack::next(body, at)?.1))
 }
 
 impl<'n> Entry<'n> {
-    /// The entry at `at`, and where the next begins. Returns `None` if it is malformed.
+    /// Returns the entry at `at`, and the offset of the next entry. Returns `None` if the entry is malformed.
     fn read(body: &'n [u8], master: Id, at: usize) -> Option<(Self, usize)> {
         let (flags, next) = number(body, at)?;
         let (time, next) = number(body, next)?;
@@ -60,7 +67,8 @@ impl<'n> Entry<'n> {
         let content = if flags & SAME != 0 { next } else { content };
         let items = if flags & SAME != 0 { count } else { 2 * count };
         let (told, end) = number(body, skip(body, content, items)?)?;
-        // Flags, two distances, and the number of fields.
+        // The items of an entry other than names and values: flags, two differences and, if the names are not the
+        // master's, the number of fields.
         let expected = items as i64 + 3 + i64::from(flags & SAME == 0);
         (told == expected).then_some((Self { id, flags, at, content, count, body }, end))
     }
@@ -69,20 +77,20 @@ impl<'n> Entry<'n> {
         self.flags & DELETED != 0
     }
 
-    /// How many fields it has.
+    /// Returns the number of fields.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Returns whether it has no field.
+    /// Returns whether the entry has no fields.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Fields and values by turns.
+    /// Returns names and values by turns.
     pub fn fields(self) -> impl Iterator<Item = Item<'n>> {
         let same = self.flags & SAME != 0;
-        // The master's names begin behind their number.
+        // The master's names follow their number at the start of the body.
         let (mut name, mut value) = (number(self.body, 0).map_or(0, |(_, next)| next), self.content);
         (0..2 * self.count).map_while(move |turn| {
             let place = if same && turn % 2 == 0 { &mut name } else { &mut value };
@@ -94,7 +102,7 @@ impl<'n> Entry<'n> {
 }
 
 impl Node {
-    /// A node without entries, for entries with these fields.
+    /// Returns a node without entries. `names` become the master's names.
     pub fn new<'f>(names: impl Iterator<Item = &'f [u8]> + Clone) -> Self {
         let mut body = Vec::new();
         let count = names.clone().count();
@@ -104,7 +112,8 @@ impl Node {
         Self { live: 0, dead: 0, items: count as u32 + 2, start: body.len() as u32, body }
     }
 
-    /// A node of a listpack that anyone may have made. Returns `None` if it is malformed or has no entry.
+    /// Returns the node of a listpack that comes from an untrusted source. Returns `None` if the listpack is malformed
+    /// or has no entry.
     pub fn load(master: Id, bytes: &[u8]) -> Option<Self> {
         let items = listpack::items(bytes)?.len();
         let (live, at) = number(bytes, listpack::HEADER)?;
@@ -126,7 +135,7 @@ impl Node {
             if before.is_some_and(|before| before >= entry.id) || entry.id < master {
                 return None;
             }
-            // They are marked in place: as one byte, and with no other sign.
+            // Deletion changes the flags in place. They have to be a single byte and may have no unknown bits.
             if !(0..=DELETED | SAME).contains(&entry.flags) || i64::from(node.body[at]) != entry.flags {
                 return None;
             }
@@ -141,7 +150,7 @@ impl Node {
         (zero == 0 && met == (node.live, node.dead) && met != (0, 0)).then_some(node)
     }
 
-    /// As a listpack.
+    /// Returns the node as a listpack.
     pub fn save(&self) -> Vec<u8> {
         let mut counts = Vec::new();
         listpack::put_int(self.live.into(), &mut counts);
@@ -149,33 +158,33 @@ impl Node {
         listpack::whole(self.items as usize + 2, &[&counts, &self.body])
     }
 
-    /// Bytes of the listpack.
+    /// Returns the length of the listpack in bytes.
     pub fn bytes(&self) -> usize {
         let count = |number| if number < 128 { 2 } else { 3 };
         listpack::HEADER + count(self.live) + count(self.dead) + self.body.len() + 1
     }
 
-    /// Bytes of the entries.
+    /// Returns the length of the body in bytes.
     pub fn size(&self) -> usize {
         self.body.len()
     }
 
-    /// Bytes allocated.
+    /// Returns the number of allocated bytes.
     pub fn capacity(&self) -> usize {
         self.body.capacity()
     }
 
-    /// Entries, deleted ones among them.
+    /// Returns the number of entries, including deleted ones.
     pub fn entries(&self) -> u32 {
         self.live + self.dead
     }
 
-    /// Entries that are there.
+    /// Returns the number of entries that are not deleted.
     pub fn live(&self) -> u32 {
         self.live
     }
 
-    /// Appends an entry.
+    /// Appends an entry. `fields` are names and values by turns.
     pub fn append<'f>(&mut self, master: Id, id: Id, fields: impl ExactSizeIterator<Item = &'f [u8]> + Clone) {
         let same = self.has_names(fields.clone().step_by(2));
         let body = &mut self.body;
@@ -199,7 +208,7 @@ impl Node {
         self.live += 1;
     }
 
-    /// Returns whether these are the master's fields.
+    /// Returns whether `names` are the master's names.
     fn has_names<'f>(&self, names: impl Iterator<Item = &'f [u8]>) -> bool {
         let Some((count, mut at)) = number(&self.body, 0) else { return false };
         let mut left = count;
@@ -221,12 +230,12 @@ impl Node {
         })
     }
 
-    /// The entries that are there, in order.
+    /// Returns the entries that are not deleted, in order.
     pub fn live_entries(&self, master: Id) -> impl Iterator<Item = Entry<'_>> {
         self.all(master).filter(|entry| !entry.is_deleted())
     }
 
-    /// The identifier of the last entry, be it deleted.
+    /// Returns the identifier of the last entry, even if that entry is deleted.
     pub fn last(&self, master: Id) -> Id {
         self.all(master).last().map_or(master, |entry| entry.id)
     }
@@ -237,21 +246,21 @@ impl Node {
         self.dead += 1;
     }
 
-    /// Deletes an entry. Returns whether it was there.
+    /// Deletes an entry. Returns whether the entry existed.
     pub fn delete(&mut self, master: Id, id: Id) -> bool {
         let found =
             self.live_entries(master).find(|entry| entry.id >= id).filter(|entry| entry.id == id).map(|entry| entry.at);
         found.inspect(|at| self.mark(*at)).is_some()
     }
 
-    /// Deletes the first entries, up to the first that is to stay.
+    /// Deletes entries from the first one on, and stops at the first entry for which `goes` returns `false`.
     pub fn delete_while(&mut self, master: Id, mut goes: impl FnMut(Id) -> bool) {
         let places: Vec<usize> =
             self.live_entries(master).take_while(|entry| goes(entry.id)).map(|entry| entry.at).collect();
         places.into_iter().for_each(|at| self.mark(at));
     }
 
-    /// Shows `add` all of it.
+    /// Passes the whole node to `add`.
     pub fn digest(&self, add: &mut impl FnMut(&[u8])) {
         add(&self.live.to_le_bytes());
         add(&self.dead.to_le_bytes());

@@ -1,39 +1,42 @@
-//! A hash table whose entries lie in the order of their hashes, and whose growth costs no operation more than a leaf.
+//! A hash table that stores its entries in the order of their hashes. A growing table rebuilds one leaf at a time, so
+//! no single operation pays for the whole table.
 //!
 //! # Invariants
-//! - A directory of 2^`bits` places leads from the first bits of a hash to a leaf. A leaf of depth `d` has all entries
-//!   whose hashes begin with the same `d` bits, and 2^(`bits` - `d`) places of the directory, side by side.
-//! - In a leaf each entry lies at its home or behind it, with no empty slot between them; homes rise with hashes, and so
-//!   the entries are sorted by hash, then by key (linear probing in order, without wrapping around).
-//! - No answer depends on which leaves there are or how long they are: order, cursors and choices by chance follow from the
-//!   entries alone. A table that was filled from a snapshot answers as the one that the snapshot was taken of.
+//! - A directory of 2^`bits` elements maps the first bits of a hash to a leaf. A leaf of depth `d` has all entries
+//!   whose hashes begin with the same `d` bits. The leaf takes 2^(`bits` - `d`) consecutive elements of the directory.
+//! - The *home* of an entry is the slot that the entry's hash selects in its leaf. Each entry is at its home or after
+//!   it, with no empty slot between them. Homes ascend with the hashes, so the entries of a leaf are sorted by hash,
+//!   then by key. (This is ordered linear probing without wrapping around.)
+//! - No answer depends on the number or the length of the leaves. The order of entries, cursors and random choices
+//!   follow from the entries alone. A table that is filled from a snapshot therefore gives the same answers as the
+//!   table that the snapshot was taken of.
 //!
-//! The order is what `SCAN` needs: a cursor is the hash to go on with, so that each entry that is there all the time is
-//! met once, however the table grows or shrinks meanwhile. The hash is the same in all processes, which is what replicas
-//! need.
+//! `SCAN` relies on the order of hashes. A cursor is the hash from which the scan continues, so an entry that exists
+//! during the whole scan is visited once, even if the table grows or shrinks meanwhile. Replicas rely on the hash
+//! function: it gives the same result in every process.
 
 use core::cmp::Ordering;
 
 use super::seen::{look, read, wrote};
 
-/// What lies in a table.
+/// An entry that a [`Table`] can store.
 pub trait Keyed {
-    /// By which it is found.
+    /// The key by which a table finds the entry.
     fn key(&self) -> &[u8];
-    /// [`hash`] of the key. Most keep it.
+    /// The [`hash`] of the key. Most entries store their hash.
     fn hash(&self) -> u32;
-    /// Bytes beside the entry itself that do not change while it lies in a table.
+    /// Bytes of heap memory that the entry owns. This number does not change while the entry is in a table.
     fn heap(&self) -> usize {
         0
     }
 }
 
-/// Entries of a leaf before it is split.
+/// The number of entries at which a leaf is split.
 const LEAF: u32 = 1024;
-/// Bits of a directory, at most: what does not fit then makes the leaves longer.
+/// The most bits that select an element of the directory. Tables that need more have longer leaves instead.
 const MOST_BITS: u8 = 24;
 
-/// The hash of a key: of this library, the same everywhere and for ever.
+/// The hash of a key. It is the same in every process and must never change.
 pub fn hash(key: &[u8]) -> u32 {
     const K: [u64; 3] = [0x9e37_79b9_7f4a_7c15, 0xd6e8_feb8_6659_fd93, 0xa076_1d64_78bd_642f];
     let mix = |a: u64, b: u64| {
@@ -63,20 +66,20 @@ pub struct Table<E> {
     bits: u8,
     leaves: Vec<Leaf<E>>,
     len: usize,
-    /// Of all entries.
+    /// The sum of [`Keyed::heap`] over all entries.
     heap: usize,
 }
 
 #[derive(Clone, Debug)]
 struct Leaf<E> {
-    /// May be shorter than `homes`: what is behind its end is empty.
+    /// The slots. The vector may be shorter than `homes`: the slots after its end are empty.
     slots: Vec<Option<E>>,
     homes: u32,
     len: u32,
     depth: u8,
 }
 
-/// Where an entry lies, until the table is changed.
+/// The position of an entry. It is valid until the table is changed.
 #[derive(Clone, Copy, Debug)]
 pub struct Place(u32, u32);
 
@@ -87,7 +90,7 @@ impl<E> Default for Table<E> {
 }
 
 impl<E: Keyed> Leaf<E> {
-    /// A leaf of these entries, which are sorted.
+    /// Returns a leaf with these entries, which must be sorted.
     fn build(entries: impl Iterator<Item = E>, homes: u32, depth: u8) -> Self {
         let mut leaf = Self { slots: Vec::new(), homes, len: 0, depth };
         leaf.slots.reserve_exact(homes as usize + homes as usize / 64 + 1);
@@ -106,7 +109,8 @@ impl<E: Keyed> Leaf<E> {
         ((u64::from(hash << self.depth) * u64::from(self.homes)) >> 32) as usize
     }
 
-    /// Where the entry is, or where it would be.
+    /// Returns the slot of the entry with this key. If the key is missing, the error is the slot at which its entry
+    /// would be inserted.
     fn find(&self, hash: u32, key: &[u8]) -> Result<usize, usize> {
         let mut at = self.home(hash);
         while let Some(entry) = self.slots.get(at).and_then(|slot| look(slot).as_ref()) {
@@ -127,7 +131,7 @@ impl<E: Keyed> Leaf<E> {
         let empty = self.slots[at..].iter().position(Option::is_none).map_or(self.slots.len(), |more| at + more);
         if empty == self.slots.len() {
             if empty == self.slots.capacity() {
-                // What is behind the last home is not expected to be much.
+                // Few entries are expected after the last home, so the capacity grows by little.
                 self.slots.reserve_exact(1 + empty / 64);
             }
             self.slots.push(None);
@@ -151,31 +155,32 @@ impl<E: Keyed> Leaf<E> {
         entry
     }
 
-    /// The number of entries that it is to have room for when it has no more: some more, but not more than it may have.
+    /// Returns the number of entries for which a full leaf is rebuilt: an eighth more than now, but no more than a leaf
+    /// may have.
     fn grown(&self) -> u32 {
         let more = self.len + self.len / 8 + 1;
         if self.depth < MOST_BITS { more.min(LEAF.max(self.len + 1)) } else { more }
     }
 
-    /// The same entries with room for `len` of them.
+    /// Rebuilds the leaf with the same entries and capacity for `len` entries.
     fn rebuild(&mut self, len: u32) {
         let slots = core::mem::take(&mut self.slots);
         *self = Self::build(slots.into_iter().flatten(), homes_for(len), self.depth);
     }
 }
 
-/// Homes for a number of entries: a ninth part of the homes stays empty, at least.
+/// Returns the number of homes for `len` entries. At least a ninth of the homes stays empty.
 fn homes_for(len: u32) -> u32 {
     len + len / 8 + 1
 }
 
 impl<E: Keyed> Table<E> {
-    /// How many entries there are.
+    /// Returns the number of entries.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Returns whether there is none.
+    /// Returns whether the table has no entries.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -185,43 +190,43 @@ impl<E: Keyed> Table<E> {
         self.directory.get(place as usize).map(|leaf| *look(leaf) as usize)
     }
 
-    /// Where the entry with this key lies.
+    /// Returns the position of the entry with this key.
     pub fn find(&self, key: &[u8]) -> Option<Place> {
         let hash = hash(key);
         let leaf = self.leaf_of(hash)?;
         Some(Place(leaf as u32, look(&self.leaves[leaf]).find(hash, key).ok()? as u32))
     }
 
-    /// The entry there.
+    /// Returns the entry at this position.
     pub fn at(&self, Place(leaf, slot): Place) -> &E {
         self.leaves[leaf as usize].slots[slot as usize].as_ref().expect("the place was found")
     }
 
-    /// The entry there. Its key may not be changed.
+    /// Returns the entry at this position. The caller must not change the entry's key.
     pub fn at_mut(&mut self, Place(leaf, slot): Place) -> &mut E {
         self.leaves[leaf as usize].slots[slot as usize].as_mut().expect("the place was found")
     }
 
-    /// The entry with this key.
+    /// Returns the entry with this key.
     pub fn get(&self, key: &[u8]) -> Option<&E> {
         self.find(key).map(|place| self.at(place))
     }
 
-    /// The entry with this key.
+    /// Returns the entry with this key. The caller must not change the entry's key.
     pub fn get_mut(&mut self, key: &[u8]) -> Option<&mut E> {
         self.find(key).map(|place| self.at_mut(place))
     }
 
-    /// Returns whether there is an entry with this key.
+    /// Returns whether an entry with this key exists.
     pub fn contains(&self, key: &[u8]) -> bool {
         self.find(key).is_some()
     }
 
-    /// Puts an entry in. Returns the one with its key that was there.
+    /// Inserts an entry. Returns the entry with the same key that it replaces.
     pub fn insert(&mut self, entry: E) -> Option<E> {
         let hash = entry.hash();
         if self.leaves.is_empty() {
-            // Most tables have one.
+            // Most tables have one leaf.
             (self.leaves, self.directory) = (Vec::with_capacity(1), Vec::with_capacity(1));
             self.leaves.push(Leaf::build(core::iter::empty(), 2, 0));
             self.directory.push(0);
@@ -251,7 +256,7 @@ impl<E: Keyed> Table<E> {
         }
     }
 
-    /// Makes two leaves of one.
+    /// Splits a leaf into two.
     fn split(&mut self, index: usize, hash: u32) {
         let depth = self.leaves[index].depth + 1;
         if depth > self.bits {
@@ -273,7 +278,7 @@ impl<E: Keyed> Table<E> {
         self.directory[first..first + width].fill(new);
     }
 
-    /// Takes the entry with this key out.
+    /// Removes the entry with this key.
     pub fn remove(&mut self, key: &[u8]) -> Option<E> {
         let Place(index, slot) = self.find(key)?;
         let leaf = &mut self.leaves[index as usize];
@@ -288,7 +293,7 @@ impl<E: Keyed> Table<E> {
         Some(entry)
     }
 
-    /// The leaves from that of `hash` on, in order.
+    /// Returns the leaves in order, beginning with the leaf of `hash`.
     fn leaves_from(&self, hash: u32) -> impl Iterator<Item = &Leaf<E>> {
         let mut place = if self.bits == 0 { 0 } else { (hash >> (32 - self.bits)) as usize };
         core::iter::from_fn(move || {
@@ -299,18 +304,19 @@ impl<E: Keyed> Table<E> {
         })
     }
 
-    /// All entries, by their hashes.
+    /// Returns all entries in the order of their hashes.
     pub fn iter(&self) -> impl Iterator<Item = &E> {
         self.leaves_from(0).flat_map(|leaf| leaf.slots.iter().flatten())
     }
 
-    /// All entries, by their hashes. Their keys may not be changed.
+    /// Returns all entries, leaf by leaf. The caller must not change their keys.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut E> {
         self.leaves.iter_mut().flat_map(|leaf| leaf.slots.iter_mut().flatten())
     }
 
-    /// At least `count` entries from the cursor on, if there are as many, and the cursor to go on with; 0 is the first,
-    /// and the last. An entry that is there from the first call to the last is met once.
+    /// Passes at least `count` entries from the cursor on to `each`, or all that are left. Returns the cursor from
+    /// which to continue. The first cursor is 0, and 0 is returned at the end. An entry that exists during the whole
+    /// scan is passed once.
     pub fn scan<'t>(&'t self, cursor: u64, count: usize, mut each: impl FnMut(&'t E)) -> u64 {
         let Ok(from) = u32::try_from(cursor) else { return 0 };
         let (mut met, mut last) = (0, 0);
@@ -328,7 +334,7 @@ impl<E: Keyed> Table<E> {
         0
     }
 
-    /// The entries from a hash on, in order.
+    /// Returns the entries with hashes of at least `from`, in order.
     pub fn iter_from(&self, from: u32) -> impl Iterator<Item = &E> {
         let entries = self.leaves_from(from).enumerate().flat_map(move |(index, leaf)| {
             let start = if index == 0 { leaf.home(from).min(leaf.slots.len()) } else { 0 };
@@ -337,15 +343,16 @@ impl<E: Keyed> Table<E> {
         entries.skip_while(move |entry| entry.hash() < from)
     }
 
-    /// The entries with this hash.
+    /// Returns the entries with this hash.
     pub fn with_hash(&self, hash: u32) -> impl Iterator<Item = &E> {
         self.iter_from(hash).take_while(move |entry| entry.hash() == hash)
     }
 
-    /// An entry by chance: all are about as likely. `random` is random bits.
+    /// Returns a random entry. All entries have nearly the same probability. `random` returns random bits.
     ///
-    /// A stretch of hashes in which one entry is expected begins anywhere; one of the first entries in it is taken, or
-    /// none, and then it is tried again. So each entry is as likely as another, unless more of them lie in a stretch.
+    /// A range of hashes with a random start is chosen. The range is so wide that one entry is expected in it. A random
+    /// number from 0 to 7 then selects the entry with this index in the range. If the range has fewer entries, the
+    /// choice is repeated. All entries are equally likely, unless a range has more than eight entries.
     pub fn choose(&self, mut random: impl FnMut() -> u64) -> Option<&E> {
         const FIRST: u64 = 8;
         let width = (1_u64 << 32).div_ceil(self.len.max(1) as u64);
@@ -362,17 +369,18 @@ impl<E: Keyed> Table<E> {
         self.iter_from((random() >> 32) as u32).chain(self.iter_from(0)).next()
     }
 
-    /// Bytes beside the entries.
+    /// Returns how many bytes of heap memory the entries own.
     pub fn heap(&self) -> usize {
         self.heap
     }
 
-    /// Bytes of a table with these entries, about: whatever its leaves are. O(1).
+    /// Returns the approximate size of a table with these entries in bytes. The result does not depend on the leaves.
+    /// O(1).
     pub fn estimate(&self) -> usize {
         96 + self.len * size_of::<Option<E>>() * 5 / 4 + self.heap
     }
 
-    /// Bytes of the table itself.
+    /// Returns how many bytes of memory the table's own vectors take.
     pub fn bytes(&self) -> usize {
         let slots: usize = self.leaves.iter().map(|leaf| leaf.slots.capacity()).sum();
         slots * size_of::<Option<E>>() + self.leaves.capacity() * size_of::<Leaf<E>>() + self.directory.capacity() * 4

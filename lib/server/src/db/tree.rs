@@ -1,18 +1,18 @@
-//! A sequence in order that knows ranks: a B+-tree whose inner nodes count what is below them.
+//! An ordered sequence with ranks: a B+-tree whose inner nodes count the items below them.
 //!
 //! # Invariants
-//! - All leaves are at the same depth. No node is empty but the root.
-//! - A child's `low` is not above its first item, and above the last item of the child before.
-//! - A child's `count` is the number of items below it.
+//! - All leaves have the same depth. Only the root may be empty.
+//! - A child's `low` is at most the child's first item, and larger than the last item of the previous child.
+//! - A child's `count` is the number of items below the child.
 
 use core::slice;
 
 use super::seen::{look, wrote};
 
-/// Items of a leaf, and children of an inner node, at most.
+/// The most items of a leaf, and the most children of an inner node.
 const MOST: usize = 64;
 
-/// Items in order, each once.
+/// A set of items in order.
 #[derive(Clone, Debug)]
 pub struct Tree<T> {
     root: Node<T>,
@@ -48,7 +48,7 @@ impl<T: Ord + Clone> Node<T> {
                 if items.len() <= MOST {
                     return (true, None);
                 }
-                // What comes in order leaves full leaves behind.
+                // After insertions in ascending order, all leaves but the last are full.
                 let middle = if at + 1 == items.len() { MOST } else { MOST / 2 };
                 let upper = items.split_off(middle);
                 items.shrink_to_fit();
@@ -147,17 +147,17 @@ impl<T: Ord + Clone> Node<T> {
 }
 
 impl<T: Ord + Clone> Tree<T> {
-    /// How many items there are.
+    /// Returns the number of items.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Returns whether there is none.
+    /// Returns whether the tree has no items.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Puts an item in. Returns whether it was not there. O(log n).
+    /// Inserts an item. Returns whether the item is new. O(log n).
     pub fn insert(&mut self, item: T) -> bool {
         look(&*self);
         let (inserted, split) = self.root.insert(item);
@@ -174,7 +174,7 @@ impl<T: Ord + Clone> Tree<T> {
         inserted
     }
 
-    /// Takes an item out. Returns whether it was there. O(log n).
+    /// Removes an item. Returns whether the item existed. O(log n).
     pub fn remove(&mut self, item: &T) -> bool {
         look(&*self);
         let removed = self.root.remove(item);
@@ -188,7 +188,7 @@ impl<T: Ord + Clone> Tree<T> {
         removed
     }
 
-    /// How many items come before the first that is not `before`. O(log n).
+    /// Returns how many items come before the first item for which `before` returns `false`. O(log n).
     pub fn rank(&self, before: impl Fn(&T) -> bool) -> usize {
         let (mut node, mut rank) = (&self.root, 0);
         loop {
@@ -203,19 +203,19 @@ impl<T: Ord + Clone> Tree<T> {
         }
     }
 
-    /// At most `count` items from the one with rank `from` on, in order. O(log n + count).
+    /// Passes at most `count` items to `each`, in order, beginning with the item of rank `from`. O(log n + count).
     pub fn visit<'t>(&'t self, from: usize, mut count: usize, mut each: impl FnMut(&'t T)) {
         if from < self.len {
             self.root.visit(from, &mut count, &mut each);
         }
     }
 
-    /// Bytes of a tree of so many items, about. O(1).
+    /// Returns the approximate size in bytes of a tree with this many items. O(1).
     pub fn estimate(&self) -> usize {
         self.len * size_of::<T>() * 4 / 3
     }
 
-    /// Bytes of the nodes.
+    /// Returns how many bytes of memory the nodes take.
     pub fn bytes(&self) -> usize {
         fn of<T>(node: &Node<T>) -> usize {
             match node {

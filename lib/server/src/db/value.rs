@@ -1,4 +1,4 @@
-//! Values of keys.
+//! The values that keys can have.
 
 use std::borrow::Cow;
 
@@ -13,19 +13,20 @@ use super::table::{Keyed, hash};
 use super::zset::Zset;
 use crate::reply::integer;
 
-/// A key, its value and when it expires.
+/// A key with its value and its expiry time.
 #[derive(Clone, Debug)]
 pub struct Entry {
     key: Small,
     /// The value.
     pub value: Value,
-    /// When it expires, in milliseconds since 1970; 0: never.
+    /// The expiry time in milliseconds since 1970. 0 means that the key never expires.
     expires: u64,
     hash: u32,
     access: Access,
 }
 
-/// When a key was used, and how often: see [`evict`](super::evict). Readers change it.
+/// The time of the last use, and under an LFU policy the number of uses, as [`evict`](super::evict) encodes them.
+/// Readers change this word, too.
 #[derive(Debug)]
 struct Access(AtomicU32);
 
@@ -50,22 +51,23 @@ impl Keyed for Entry {
 }
 
 impl Entry {
-    /// A key that never expires.
+    /// Returns the entry of a key that never expires.
     pub fn new(key: &[u8], value: Value) -> Self {
         Self { key: key.into(), value, expires: 0, hash: hash(key), access: Access(AtomicU32::new(0)) }
     }
 
-    /// When it was used, and how often: as [`evict`](super::evict) has it.
+    /// Returns the 32 bits that record the entry's uses, as [`evict`](super::evict) encodes them.
     pub fn access(&self) -> u32 {
         self.access.0.load(Relaxed)
     }
 
-    /// Sets when it was used, and how often.
+    /// Sets the 32 bits that record the entry's uses.
     pub fn set_access(&self, access: u32) {
         self.access.0.store(access, Relaxed);
     }
 
-    /// Notes a use. Writes nothing where nothing is new, so that readers of a hot key share its line.
+    /// Records a use. Writes nothing if the bits do not change, so that the readers of a hot key can share its cache
+    /// line.
     pub(super) fn note_use(&self, now: u64, lfu: bool, seed: u64) {
         let before = self.access();
         let after = super::evict::used(before, now, lfu, seed);
@@ -74,7 +76,7 @@ impl Entry {
         }
     }
 
-    /// When it expires, in milliseconds since 1970.
+    /// Returns the expiry time in milliseconds since 1970, if the key expires.
     pub fn expires(&self) -> Option<u64> {
         (self.expires != 0).then_some(self.expires)
     }
@@ -83,12 +85,13 @@ impl Entry {
         self.expires = at.map_or(0, |at| at.max(1));
     }
 
-    /// Returns whether its time has come by then.
+    /// Returns whether the key has expired at time `now`.
     pub fn has_expired(&self, now: u64) -> bool {
         self.expires != 0 && self.expires <= now
     }
 
-    /// Returns whether no command sees it: it has expired by then, or each field of its hash has.
+    /// Returns whether the entry is invisible to all commands at time `now`. An entry is invisible if the key has
+    /// expired, or if all fields of its hash are due.
     pub fn is_dead(&self, now: u64) -> bool {
         self.has_expired(now) || matches!(&self.value, Value::Hash(hash) if hash.is_spent(now))
     }
@@ -99,9 +102,9 @@ impl Entry {
 pub enum Value {
     /// A string.
     Str(Small),
-    /// A string that was changed in place: it is expected to grow.
+    /// A string that was changed in place. It is expected to grow.
     Raw(Box<Vec<u8>>),
-    /// A string that is a number in its shortest form.
+    /// A string that is an integer in its shortest decimal form.
     Int(i64),
     /// A list.
     List(Box<List>),
@@ -115,18 +118,18 @@ pub enum Value {
     Stream(Box<Stream>),
 }
 
-// What each key takes, beside what lies on the heap: without a byte that its parts do not need.
+// These sizes are what each key costs in addition to its heap memory. The assertion fails if a field adds padding.
 const _: () = assert!(size_of::<Value>() == 24 && size_of::<Option<Entry>>() == 64);
 
-/// A type of values that hold others.
+/// A type of container: a value that has elements.
 pub trait Kind: Default {
-    /// The value as this type.
+    /// Returns the value as this type, if it has this type.
     fn of(value: &Value) -> Option<&Self>;
-    /// The value as this type.
+    /// Returns the value as this type, if it has this type.
     fn of_mut(value: &mut Value) -> Option<&mut Self>;
-    /// As a value.
+    /// Returns the container as a value.
     fn into_value(self) -> Value;
-    /// Returns whether a key with it is to go.
+    /// Returns whether a key with this container is to be removed.
     fn is_nothing(&self) -> bool;
 }
 
@@ -156,16 +159,16 @@ kind!(List, List::is_empty);
 kind!(Hash, Hash::is_empty);
 kind!(Set, Set::is_empty);
 kind!(Zset, Zset::is_empty);
-// A stream stays when its last entry goes.
+// A stream stays when its last entry is removed.
 kind!(Stream, |_| false);
 
 impl Value {
-    /// A string: a number, if it is one in its shortest form.
+    /// Returns a string value. It is stored as an integer if the bytes are the shortest decimal form of an integer.
     pub fn string(bytes: &[u8]) -> Self {
         canonical(bytes).map_or_else(|| Self::Str(bytes.into()), Self::Int)
     }
 
-    /// The name of its type.
+    /// Returns the name of the value's type.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Str(_) | Self::Raw(_) | Self::Int(_) => "string",
@@ -177,7 +180,7 @@ impl Value {
         }
     }
 
-    /// The name of its encoding, as `OBJECT ENCODING` tells it.
+    /// Returns the name of the value's encoding, as `OBJECT ENCODING` reports it.
     pub fn encoding(&self) -> &'static str {
         match self {
             Self::Int(_) => "int",
@@ -191,7 +194,7 @@ impl Value {
         }
     }
 
-    /// Shows `add` all that operations can see of it.
+    /// Passes to `add` everything of the value that operations can see.
     pub fn digest(&self, add: &mut impl FnMut(&[u8])) {
         match self {
             Self::Str(bytes) => add(bytes),
@@ -212,17 +215,17 @@ impl Value {
         }
     }
 
-    /// When the first field of a hash expires, in milliseconds since 1970, if any does.
+    /// Returns the earliest expiry time of a hash's fields in milliseconds since 1970, if a field expires.
     pub fn earliest(&self) -> Option<u64> {
         if let Self::Hash(hash) = self { hash.earliest() } else { None }
     }
 
-    /// How many fields of a hash are due by then.
+    /// Returns how many fields of a hash are due at time `now`, that is, have expired and are still in memory.
     pub fn due(&self, now: u64) -> usize {
         if let Self::Hash(hash) = self { hash.due(now) } else { 0 }
     }
 
-    /// The bytes of a string.
+    /// Returns the bytes, if the value is a string.
     pub fn bytes(&self) -> Option<Cow<'_, [u8]>> {
         match self {
             Self::Str(bytes) => Some(Cow::Borrowed(bytes)),
@@ -237,7 +240,7 @@ impl Value {
     }
 }
 
-/// The number that these bytes are the shortest form of.
+/// Returns the integer whose shortest decimal form these bytes are. Returns `None` for all other bytes.
 pub fn canonical(bytes: &[u8]) -> Option<i64> {
     let digits = bytes.strip_prefix(b"-").unwrap_or(bytes);
     let leading = *digits.first()?;

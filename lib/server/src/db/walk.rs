@@ -1,14 +1,16 @@
-//! A walk over all entries as they were at one moment, while changes go on.
+//! A walk over all entries as they were at one moment, while changes continue.
 //!
-//! The walk goes through the databases in the order of their numbers and through a table in the order of hashes, some entries
-//! at a time. A change that is about to touch a key that the walk has not come to yet puts the key's entry aside first
-//! ([`Walk::keep`]), once; the walk hands these out and passes the key over. So no change waits for more than a
-//! stretch of the walk, and beside the database there is only a copy of what was changed in front of the walk.
+//! The walk visits the databases in the order of their numbers, and each table in the order of the keys' hashes, some
+//! entries at a time. Before a change touches a key that the walk has not yet reached, the change puts a copy of the
+//! key's entry aside, once for each key ([`Walk::keep`]). The walk hands these copies out and later skips the keys in
+//! their tables. A change therefore waits for one portion of the walk at most. The only extra memory is the copies of
+//! entries that were changed ahead of the walk.
 //!
 //! # Invariant
-//! An entry that was there at the beginning was handed out, is put aside, lies in an emptied table, or lies unchanged in its
-//! table at or behind the walk's place: exactly one of them. Every path to an entry that can change it goes through
-//! [`Change`](super::Change), which calls `keep` first; `FLUSHDB` hands the whole table over, and `SWAPDB` swaps the origins.
+//! Each entry that existed at the beginning is in exactly one of four states: handed out; put aside; in a table that
+//! was emptied; or unchanged in its table, at or after the walk's position. Each path that can change an entry goes
+//! through [`Change`](super::Change), which calls `keep` first. `FLUSHDB` hands the whole table over to the walk.
+//! `SWAPDB` swaps the *origins* of two databases, which are the numbers that they had at the beginning.
 
 use std::collections::BTreeMap;
 
@@ -20,23 +22,24 @@ use super::value::Entry;
 use super::{Db, Watch, image};
 use crate::operation::{Input, put_bytes, put_number};
 
-/// A walk that is under way. See the module.
+/// A walk in progress. See the module.
 #[derive(Debug, Default)]
 pub struct Walk {
-    /// By the number that a database has now, the one that it had at the beginning; nothing, if it was emptied since.
+    /// For each current number of a database: the number that the database had at the beginning. `None` if the database
+    /// was emptied since then.
     origins: Vec<Option<u32>>,
-    /// The database and the hash that the walk goes on with.
+    /// The walk's position: the database, and the hash in this database from which the walk continues.
     at: u32,
     cursor: u64,
-    /// Keys in front of the walk that are not to be met in their tables: by database and hash.
+    /// Keys ahead of the walk that the walk skips in their tables, by database and hash.
     met: BTreeMap<(u32, u32), Vec<Box<[u8]>>>,
-    /// What they were, if they were there.
+    /// The entries of the skipped keys, as they were at the beginning. A key that did not exist has no entry here.
     aside: Vec<(u32, Entry)>,
-    /// Tables that were emptied in front of the walk.
+    /// Tables that were emptied ahead of the walk.
     emptied: Vec<(u32, Table<Entry>)>,
 }
 
-/// A replica's walk, if there is one. A copy of the database has none.
+/// A replica's walk, if one is in progress. A clone of the database has no walk.
 #[derive(Debug, Default)]
 pub(super) struct Walker(Mutex<Option<Box<Walk>>>);
 
@@ -46,28 +49,28 @@ impl Clone for Walker {
     }
 }
 
-/// What the walk hands out at a time.
+/// The result of one step of the walk.
 #[derive(Debug, Default)]
 pub struct Portion {
-    /// Entries as [`image`] has them.
+    /// Entries, encoded as [`image`] describes.
     pub bytes: Vec<u8>,
-    /// Entries that changes have put aside, with their databases.
+    /// Entries that changes have put aside, with the numbers of their databases.
     pub aside: Vec<(u32, Entry)>,
-    /// What is not needed any more: to be dropped where nothing waits for it.
+    /// Tables that the walk no longer needs. The receiver drops them where dropping delays nothing.
     gone: Vec<(u32, Table<Entry>)>,
-    /// Says that this was the last one.
+    /// Whether this is the last portion.
     pub last: bool,
 }
 
 impl Walker {
-    /// The walk, for a change. Costs no more than a look.
+    /// Returns the walk, for use by a change. Takes no lock, because `&mut self` is exclusive.
     pub(super) fn current(&mut self) -> Option<&mut Walk> {
         self.0.get_mut().expect("nothing panics while it is locked").as_deref_mut()
     }
 }
 
 impl Walk {
-    /// Puts aside what a key of a database is, before it is changed.
+    /// Puts a copy of a key's entry aside before the entry is changed.
     pub(super) fn keep(&mut self, index: u32, table: &Table<Entry>, key: &[u8]) {
         let Some(origin) = self.origins[index as usize] else { return };
         let hash = hash(key);
@@ -81,7 +84,7 @@ impl Walk {
         }
     }
 
-    /// Takes over the table of a database that is emptied.
+    /// Takes over the table of a database that is being emptied.
     pub(super) fn empty(&mut self, index: u32, table: Table<Entry>) {
         if let Some(origin) = self.origins[index as usize].take()
             && origin >= self.at
@@ -90,12 +93,12 @@ impl Walk {
         }
     }
 
-    /// Follows two databases that are swapped.
+    /// Records that two databases are swapped.
     pub(super) fn swap(&mut self, one: u32, other: u32) {
         self.origins.swap(one as usize, other as usize);
     }
 
-    /// Goes on in one table. Returns whether its end was reached.
+    /// Continues in one table. Returns whether the end of the table was reached.
     fn go_on(&mut self, table: &Table<Entry>, most: usize, out: &mut Vec<u8>) -> bool {
         let mut last = None;
         for entry in table.iter_from(self.cursor as u32) {
@@ -114,7 +117,7 @@ impl Walk {
         true
     }
 
-    /// Forgets the keys that the walk has passed.
+    /// Forgets the skipped keys that the walk has passed.
     fn forget(&mut self) {
         while let Some(first) = self.met.first_entry()
             && (first.key().0, u64::from(first.key().1)) < (self.at, self.cursor)
@@ -125,12 +128,13 @@ impl Walk {
 }
 
 impl Db {
-    /// Begins a walk over this replica; another one that was under way ends. Returns what a database of these entries
-    /// has to know besides ([`resume`](Self::resume)). Takes time in proportion to the number of watched keys and the bytes of
-    /// libraries.
+    /// Begins a walk over this replica. A walk that is in progress ends. Returns the state that a database needs in
+    /// addition to its entries ([`resume`](Self::resume)). Takes time in proportion to the number of watched keys and
+    /// the bytes of libraries.
     pub fn begin_walk(&self) -> Vec<u8> {
-        // All fields are named: what is added to the database belongs into its snapshots, or is said here not to. Listeners
-        // are clients, of which a start has none; counting begins anew with the settings.
+        // The pattern names all fields: a new field of the database does not compile here until it is either stored or
+        // excluded. Listeners are not stored, because they are clients, and a restarted server has none. Counting memory
+        // begins again when the server applies its settings.
         let Self { spaces, watched, serial, effects: _, listeners: _, walker, meter: _, lfu: _, sparse, functions } =
             self;
         let origins = (0..spaces.len() as u32).map(Some).collect();
@@ -150,8 +154,8 @@ impl Db {
         head
     }
 
-    /// The next portion of the walk: entries until there are `most` bytes, and all that changes have put aside. Changes
-    /// wait for as long as this takes. Returns nothing if there is no walk.
+    /// Returns the next portion of the walk: encoded entries of about `most` bytes, and all entries that changes have
+    /// put aside. Changes wait while this function runs. Returns `None` if no walk is in progress.
     pub fn walk_on(&self, most: usize) -> Option<Portion> {
         let mut walker = self.walker.0.lock().expect("nothing panics while it is locked");
         let walk = walker.as_deref_mut()?;
@@ -178,12 +182,13 @@ impl Db {
         Some(portion)
     }
 
-    /// Ends the walk before its end.
+    /// Ends the walk early.
     pub fn end_walk(&self) {
         *self.walker.0.lock().expect("nothing panics while it is locked") = None;
     }
 
-    /// Sets an empty database to what [`begin_walk`](Self::begin_walk) returned. Returns `None` if that makes no sense.
+    /// Restores the state that [`begin_walk`](Self::begin_walk) returned in an empty database. Returns `None` if the
+    /// bytes are malformed.
     #[must_use]
     pub fn resume(&mut self, head: &[u8]) -> Option<()> {
         let mut input = Input(head);
@@ -198,7 +203,8 @@ impl Db {
         input.0.is_empty().then_some(())
     }
 
-    /// Adds an entry of a walk.
+    /// Adds an entry that a walk has handed out. Returns `None` if the database's number is invalid or the key already
+    /// exists.
     #[must_use]
     pub fn admit(&mut self, db: u32, entry: Entry) -> Option<()> {
         let space = self.spaces.get_mut(db as usize)?;
@@ -225,7 +231,8 @@ pub(super) mod tests {
         Call { command: command::find(&args[0]).unwrap(), args, db, now, seed, wishes: 0, rights: None, deadline: None }
     }
 
-    /// A change by chance: of all types, on few keys and on large ones, of whole databases now and then.
+    /// Returns a random change. Changes are of all types and concern small and large values. Some of them concern whole
+    /// databases.
     pub fn change(random: &mut Random, now: u64) -> Write {
         let db = random.below(3) as u32;
         let seed = random.draw();
@@ -303,7 +310,7 @@ pub(super) mod tests {
         Write::Call(call(db, &line, now, seed))
     }
 
-    /// The database that is read from what a walk handed out.
+    /// Returns the database that results from reading a walk's portions.
     fn rebuilt(head: &[u8], entries: &[u8]) -> Db {
         let mut db = Db::default();
         db.resume(head).unwrap();
@@ -328,7 +335,8 @@ pub(super) mod tests {
             let mut before = db.clone();
             let head = db.begin_walk();
             let (mut entries, mut portions) = (Vec::new(), 0);
-            // With odd seeds most changes come at once, with even ones between all portions.
+            // With even seeds few changes follow each portion. With odd seeds a portion is larger and many changes may
+            // follow it.
             let (burst, most) = if seed % 2 == 0 { (3, 200) } else { (120, 1_500) };
             loop {
                 let portion = db.walk_on(most).unwrap();
@@ -347,7 +355,7 @@ pub(super) mod tests {
             all += portions;
             let mut after = rebuilt(&head, &entries);
             assert_eq!(after.digest(), before.digest(), "seed {seed}");
-            // Both go on alike, whatever the layouts of their tables are.
+            // Both databases behave alike, although the layouts of their tables may differ.
             for _ in 0..3_000 {
                 now += random.below(3) as u64;
                 let change = change(&mut random, now);
@@ -376,7 +384,7 @@ pub(super) mod tests {
         }
         assert!(whole < 1_000, "{whole} prefixes are whole entries");
         for at in 0..4_000 {
-            // Any byte may be anything: no panic, and no room that was not there.
+            // Arbitrary bytes cause no panic and no allocation larger than the input justifies.
             let mut broken = entries.clone();
             let place = at % broken.len();
             broken[place] = random.draw() as u8;

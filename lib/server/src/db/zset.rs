@@ -1,4 +1,5 @@
-//! Sorted sets: a pack of members and scores while they are few, or a table of members beside a tree by score.
+//! Sorted sets. A small sorted set is a pack of members and scores. A large one has a table of its members and a tree
+//! ordered by score.
 
 use core::cmp::Ordering;
 use core::slice;
@@ -12,15 +13,15 @@ use super::tree::Tree;
 
 /// The most members of a packed sorted set.
 pub const MOST_PACKED: usize = 128;
-/// Bytes of the longest member of a packed sorted set.
+/// The most bytes of a member of a packed sorted set.
 pub const LONGEST_PACKED: usize = 64;
 
-/// A member with its score; the order is that of the sorted set.
+/// A member with its score. The order is the order of the sorted set: by score, then by member.
 #[derive(Clone, Debug)]
 pub struct Ranked {
-    /// Never "not a number".
+    /// The score. It is never NaN.
     pub score: f64,
-    /// The member, shared by table and tree.
+    /// The member. The table and the tree share its allocation.
     pub member: Arc<[u8]>,
 }
 
@@ -40,13 +41,13 @@ impl PartialOrd for Ranked {
 
 impl Ord for Ranked {
     fn cmp(&self, other: &Self) -> Ordering {
-        // Both zeros are equal here, as in Redis.
+        // 0.0 and -0.0 are equal here, as in Redis.
         let members = || read(&self.member).cmp(read(&other.member));
         self.score.partial_cmp(&other.score).unwrap_or(Ordering::Equal).then_with(members)
     }
 }
 
-/// A member of the table.
+/// An entry of the table.
 #[derive(Clone, Debug)]
 pub struct Scored {
     ranked: Ranked,
@@ -68,7 +69,7 @@ impl Keyed for Scored {
 }
 
 impl Scored {
-    /// Its score.
+    /// Returns the member's score.
     pub fn score(&self) -> f64 {
         self.ranked.score
     }
@@ -77,13 +78,13 @@ impl Scored {
 /// A sorted set.
 #[derive(Clone, Debug)]
 pub enum Zset {
-    /// Members and scores (eight bytes) by turns, in order.
+    /// A small sorted set: members and packed scores by turns, in the order of the sorted set.
     Packed(Pack),
-    /// When it is large. Both have the same members.
+    /// A large sorted set. The table and the tree have the same members.
     Large {
-        /// By member.
+        /// Maps a member to its score.
         table: Box<Table<Scored>>,
-        /// By score.
+        /// The members in order of score.
         tree: Box<Tree<Ranked>>,
     },
 }
@@ -94,7 +95,7 @@ impl Default for Zset {
     }
 }
 
-/// A packed score: as an integer of one, two or four bytes, if it is one.
+/// Decodes a packed score: an integer of one, two or four bytes, or eight bytes of a floating-point number.
 fn score_of(bytes: &[u8]) -> f64 {
     match *bytes {
         [a] => (a as i8).into(),
@@ -104,7 +105,7 @@ fn score_of(bytes: &[u8]) -> f64 {
     }
 }
 
-/// Packs a score. Returns the bytes and how many of them count.
+/// Encodes a score. Returns eight bytes, and how many of them are used.
 fn packed(score: f64) -> ([u8; 8], usize) {
     let number = score as i32;
     if f64::from(number).to_bits() != score.to_bits() {
@@ -129,7 +130,7 @@ fn pairs(pack: &Pack) -> impl Iterator<Item = (usize, &[u8], f64)> {
 }
 
 impl Zset {
-    /// How many members there are.
+    /// Returns the number of members.
     pub fn len(&self) -> usize {
         match self {
             Self::Packed(pack) => pack.len() / 2,
@@ -137,12 +138,12 @@ impl Zset {
         }
     }
 
-    /// Returns whether there is none.
+    /// Returns whether the sorted set has no members.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// A member's score.
+    /// Returns the score of a member.
     pub fn score(&self, member: &[u8]) -> Option<f64> {
         match self {
             Self::Packed(pack) => pairs(pack).find(|(_, met, _)| *met == member).map(|(_, _, score)| score),
@@ -150,10 +151,10 @@ impl Zset {
         }
     }
 
-    /// Sets a member's score. Returns the one before.
+    /// Sets the score of a member. Returns the member's previous score.
     pub fn set(&mut self, member: &[u8], score: f64) -> Option<f64> {
         if let Self::Packed(pack) = self {
-            // A packed zero has no sign, as in Redis.
+            // Adding 0.0 removes the sign of -0.0: a packed zero has no sign, as in Redis.
             let score = score + 0.0;
             let before = pairs(pack).find(|(_, met, _)| *met == member).map(|(offset, _, before)| (offset, before));
             if let Some((offset, _)) = before {
@@ -163,7 +164,7 @@ impl Zset {
                 let behind = |met: &[u8], other: f64| other > score || (other == score && met > member);
                 let at =
                     pairs(pack).find(|(_, met, other)| behind(met, *other)).map_or(pack.end(), |(offset, ..)| offset);
-                // The score first: the member then comes before it.
+                // The score is inserted first. The member is then inserted before the score.
                 let index = pack.iter().take_while(|(offset, _)| *offset < at).count();
                 let (bytes, length) = packed(score);
                 pack.insert(at, &bytes[..length]);
@@ -197,7 +198,7 @@ impl Zset {
         None
     }
 
-    /// Makes a table and a tree of it.
+    /// Makes the sorted set a large one, with a table and a tree.
     pub fn unpack(&mut self) {
         if let Self::Packed(pack) = self {
             let pack = core::mem::take(pack);
@@ -206,7 +207,7 @@ impl Zset {
         }
     }
 
-    /// Takes a member out. Returns its score.
+    /// Removes a member. Returns its score.
     pub fn remove(&mut self, member: &[u8]) -> Option<f64> {
         match self {
             Self::Packed(pack) => {
@@ -222,7 +223,8 @@ impl Zset {
         }
     }
 
-    /// How many members come before the first that is not `before`, which asks members with their scores in order.
+    /// Returns how many members come before the first member for which `before` returns `false`. `before` gets a member
+    /// and its score.
     pub fn rank(&self, before: impl Fn(&[u8], f64) -> bool) -> usize {
         match self {
             Self::Packed(pack) => pairs(pack).take_while(|(_, member, score)| before(member, *score)).count(),
@@ -230,13 +232,13 @@ impl Zset {
         }
     }
 
-    /// The rank of a member. O(log n).
+    /// Returns the rank of a member. O(log n) if the sorted set is large.
     pub fn rank_of(&self, member: &[u8]) -> Option<usize> {
         let score = self.score(member)?;
         Some(self.rank(|met, other| other < score || (other == score && met < member)))
     }
 
-    /// Members with scores: at most `count` from the one with rank `from` on.
+    /// Returns at most `count` members with their scores, in order, beginning with the member of rank `from`.
     pub fn range(&self, from: usize, count: usize) -> Vec<(&[u8], f64)> {
         match self {
             Self::Packed(pack) => {
@@ -250,7 +252,7 @@ impl Zset {
         }
     }
 
-    /// The name of its encoding.
+    /// Returns the name of the encoding, as `OBJECT ENCODING` reports it.
     pub fn encoding(&self) -> &'static str {
         match self {
             Self::Packed(_) => "listpack",
@@ -258,7 +260,7 @@ impl Zset {
         }
     }
 
-    /// Bytes of it.
+    /// Returns how many bytes of memory the sorted set takes.
     pub fn bytes(&self) -> usize {
         match self {
             Self::Packed(pack) => pack.capacity(),

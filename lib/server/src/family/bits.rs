@@ -1,4 +1,4 @@
-//! Bits of strings.
+//! Commands for the bits of strings.
 
 use std::borrow::Cow;
 
@@ -12,7 +12,7 @@ use crate::reply::{Answer, Fault, Reply, fault};
 use category::BITMAP;
 use flag::{DENYOOM, FAST};
 
-/// The family's commands.
+/// The commands of this family.
 #[rustfmt::skip]
 pub const COMMANDS: &[Command] = &[
     Command::write("setbit", 4, DENYOOM, ONE_KEY, BITMAP, setbit),
@@ -26,7 +26,8 @@ pub const COMMANDS: &[Command] = &[
 
 const BAD_OFFSET: Fault = Fault::new("ERR bit offset is not an integer or out of range");
 
-/// The place of a bit; with "#" before it counted in fields of `width` bits, where there are fields.
+/// Parses the position of a bit. If `width` is given and the text begins with "#", the number counts fields of `width`
+/// bits.
 fn offset(text: &[u8], width: Option<u32>) -> Result<u64, Fault> {
     let (digits, factor) = match (text.strip_prefix(b"#"), width) {
         (Some(digits), Some(width)) => (digits, u64::from(width)),
@@ -46,7 +47,7 @@ fn put_bit(bytes: &mut [u8], bit: u64, on: bool) {
     *byte = if on { *byte | mask } else { *byte & !mask };
 }
 
-/// The bytes of a string that has at least this bit.
+/// Returns the bytes of a key's string, which is first extended with zeros until it contains the bit.
 fn with_room<'c>(change: &'c mut Change<'_>, key: &[u8], bit: u64) -> Result<&'c mut Vec<u8>, Fault> {
     old(change, key)?;
     let bytes = raw(change, key)?;
@@ -76,7 +77,8 @@ fn getbit(view: &View<'_>, args: &Args) -> Answer {
     Ok(Reply::Int(view.string(&args[1])?.is_some_and(|bytes| bit_at(&bytes, bit)).into()))
 }
 
-/// From the first bit to the last, of arguments from `at` on: start, end and unit.
+/// Parses start, end and unit of a range from `at` on. Returns the first and the last bit. Returns `None` if the range
+/// is empty.
 fn range(args: &Args, at: usize, length: usize) -> Result<Option<(u64, u64)>, Fault> {
     let start = parse::integer(&args[at])?;
     let end = args.get(at + 1).map_or(Ok(-1), parse::integer)?;
@@ -147,7 +149,7 @@ fn bitpos(view: &View<'_>, args: &Args) -> Answer {
         }
         bit += 1;
     }
-    // Behind the end of a string there are zeros, unless the range has an end.
+    // All bits after the end of the string count as zeros, unless the command gives the end of a range.
     Ok(Reply::Int(if !wanted && args.len() < 5 { whole } else { -1 }))
 }
 
@@ -188,7 +190,7 @@ fn bitop(change: &mut Change<'_>, args: &Args) -> Answer {
     Ok(Reply::count(length))
 }
 
-/// What a field does when its number leaves its range.
+/// What an operation on a field does if its result is out of the field's range.
 #[derive(Clone, Copy, PartialEq)]
 enum Overflow {
     Wrap,
@@ -274,7 +276,7 @@ impl Step {
         }
     }
 
-    /// The number that fits the field, unless it is not to be written.
+    /// Returns the result adjusted to the field's range. Returns `None` if the field is to stay unchanged.
     fn fit(&self, number: i128) -> Option<i64> {
         let (low, high) = if self.signed {
             (-(1_i128 << (self.width - 1)), (1 << (self.width - 1)) - 1)
@@ -317,7 +319,7 @@ fn bitfield(change: &mut Change<'_>, args: &Args) -> Answer {
                 answers.push(Reply::Int(now));
                 continue;
             }
-            // A number without a sign is taken as its 64 bits.
+            // For an unsigned field, the 64 bits of the argument are taken as an unsigned number.
             Act::Set(number) if step.signed => (step.fit(number.into()), now),
             Act::Set(number) => (step.fit((number as u64).into()), now),
             Act::Add(more) => {

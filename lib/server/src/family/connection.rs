@@ -1,4 +1,4 @@
-//! Commands of the connection, of transactions and of the server as a whole.
+//! Commands about the connection, transactions and the whole server.
 
 use crate::args::Args;
 use crate::command::{Command, Keys, category, flag};
@@ -7,7 +7,7 @@ use crate::reply::{Answer, Reply};
 use category::{CONNECTION, DANGEROUS, TRANSACTION};
 use flag::{ADMIN, FAST, NO_AUTH, NO_MULTI, NOSCRIPT};
 
-/// The family's commands.
+/// The commands of this family.
 #[rustfmt::skip]
 pub const COMMANDS: &[Command] = &[
     Command { categories: CONNECTION | category::FAST, flags: FAST, ..Command::read("ping", -1, FAST, Keys::None, 0, ping) },

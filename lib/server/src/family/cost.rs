@@ -1,7 +1,7 @@
-//! What a read costs, before it is carried out: those that may take long are carried out by threads of their own.
+//! Estimates the cost of a read before the read is carried out. Reads that may take long run on separate threads.
 //!
-//! The cost is the number of bytes that the command may have to look at, about. It is known in O(1) for each key, from what
-//! the key's value takes and from what the arguments ask for.
+//! The cost is the approximate number of bytes that the command may have to examine. It is computed in O(1) per key,
+//! from the size of the key's value and from the arguments.
 
 use super::parse;
 use crate::args::Args;
@@ -9,10 +9,10 @@ use crate::command::flag;
 use crate::db::View;
 use crate::operation::Call;
 
-/// Bytes that a loop looks at itself: some tenth of a millisecond.
+/// The most bytes that an event loop examines itself. Examining them takes about a tenth of a millisecond.
 pub const LONG: usize = 256 << 10;
 
-/// Bytes that an element counts as.
+/// The number of bytes that one element counts as.
 const ELEMENT: usize = 64;
 
 /// Returns whether a read may take long.
@@ -47,19 +47,20 @@ fn number(args: &Args, place: usize) -> Option<i64> {
     parse::integer(args.get(place)?).ok()
 }
 
-/// How many places lie between the second argument and the third, if both count from the same end.
+/// Returns the number of elements from the second argument to the third. Returns `None` unless both count from the same
+/// end.
 fn window(args: &Args) -> Option<usize> {
     let (from, to) = (number(args, 2)?, number(args, 3)?);
     ((from < 0) == (to < 0)).then(|| usize::try_from(to.saturating_sub(from).saturating_add(1)).unwrap_or(0))
 }
 
-/// The number behind a word.
+/// Returns the number after a word.
 fn after(args: &Args, word: &str) -> Option<usize> {
     let place = (2..args.len()).find(|place| args.is(*place, word))?;
     usize::try_from(number(args, place + 1)?).ok()
 }
 
-/// The most elements that the arguments of a range ask for.
+/// Returns the most elements that the arguments request, from `LIMIT` or `COUNT`.
 fn limit(args: &Args) -> Option<usize> {
     let place = (2..args.len()).find(|place| args.is(*place, "LIMIT"));
     match place {

@@ -1,7 +1,8 @@
-//! Hash fields that expire, as in Redis 7.4 and 8.0.
+//! Commands for hash fields that expire, as in Redis 7.4 and 8.0.
 //!
-//! A field that is due is not there for any command ([`fields`](crate::db::fields)). The order of checks is that of Redis: the
-//! key's type comes first, but for `HSETEX`, which reads its arguments first.
+//! A field is *due* when its expiry time has come. No command sees a due field ([`fields`](crate::db::fields)). The
+//! order of checks is that of Redis: the key's type is checked first. `HSETEX` is the exception: it parses its
+//! arguments first.
 
 use crate::args::Args;
 use crate::command::{Command, ONE_KEY, category, flag};
@@ -15,7 +16,7 @@ use crate::session::wrong_number;
 use category::HASH;
 use flag::{DENYOOM, FAST};
 
-/// The family's commands.
+/// The commands of this family.
 #[rustfmt::skip]
 pub const COMMANDS: &[Command] = &[
     Command::write("hexpire", -6, DENYOOM | FAST, ONE_KEY, HASH, |c, a| hexpire(c, a, true, true)),
@@ -32,17 +33,17 @@ pub const COMMANDS: &[Command] = &[
     Command::write("hgetdel", -5, FAST, ONE_KEY, HASH, hgetdel),
 ];
 
-/// The last time that a field may expire at, in milliseconds since 1970: Redis's.
+/// The latest expiry time of a field, in milliseconds since 1970. The limit is that of Redis.
 pub const LAST: i64 = (1 << 46) - 1;
 
-/// What commands answer of a field that is not there.
+/// The answer for a field that does not exist.
 const NO_FIELD: i64 = -2;
-/// What commands answer of a field that does not expire.
+/// The answer for a field that does not expire.
 const NO_TIME: i64 = -1;
 
 const NOT_POSITIVE: Fault = Fault::new("ERR Number of fields must be a positive integer");
 
-/// A time in milliseconds since 1970.
+/// Parses an expiry time. Returns milliseconds since 1970.
 fn deadline(argument: &[u8], seconds: bool, relative: bool, now: u64, command: &str) -> Result<u64, Fault> {
     let number = parse::integer(argument)?;
     if number < 0 {
@@ -57,7 +58,7 @@ fn name_of(args: &Args) -> String {
     String::from_utf8_lossy(&args[0]).to_ascii_lowercase()
 }
 
-/// The fields behind the word FIELDS, which stands at `at`, and their number.
+/// Parses the word FIELDS at `at`, the number of fields, and the fields.
 fn listed(args: &Args, at: usize, bad: Fault) -> Result<impl ExactSizeIterator<Item = &[u8]> + Clone, Fault> {
     if !args.is(at, "FIELDS") {
         return Err(Fault::new("ERR Mandatory argument FIELDS is missing or not at the right position"));
@@ -70,7 +71,7 @@ fn listed(args: &Args, at: usize, bad: Fault) -> Result<impl ExactSizeIterator<I
     Ok(fields)
 }
 
-/// What became of a field's time, as Redis numbers it.
+/// The result of setting the expiry time of a field. The numbers are those of Redis's replies.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Set {
     NoField = -2,
@@ -79,7 +80,7 @@ enum Set {
     Removed = 2,
 }
 
-/// Sets when a field expires: a time that has passed removes it.
+/// Sets the expiry time of a field. A time that has already passed removes the field.
 fn expire(fields: &mut Live<'_>, name: &[u8], at: u64, allowed: impl Fn(Option<u64>) -> bool) -> Set {
     match fields.deadline(name) {
         None => Set::NoField,
@@ -95,7 +96,8 @@ fn expire(fields: &mut Live<'_>, name: &[u8], at: u64, allowed: impl Fn(Option<u
     }
 }
 
-/// Tells of times that were set. One time is for all fields, so that it removes all of them or none.
+/// Records the change of expiry times. All fields get the same time, so either all changed fields were removed or none
+/// was.
 fn tell(change: &mut Change<'_>, key: &[u8], sets: &[Set], done: &'static str) {
     if sets.contains(&Set::Removed) {
         change.changed_container::<Hash>(key, b'h', "hdel");
@@ -117,7 +119,7 @@ fn hexpire(change: &mut Change<'_>, args: &Args, seconds: bool, relative: bool) 
     Ok(Reply::Array(all.into_iter().map(|set| Reply::Int(set as i64)).collect()))
 }
 
-/// Lets a field expire never. Returns what is told of it.
+/// Removes the expiry time of a field. Returns the number for the reply.
 fn persist(fields: &mut Live<'_>, name: &[u8]) -> i64 {
     match fields.deadline(name) {
         None => NO_FIELD,
@@ -154,17 +156,18 @@ fn httl(view: &View<'_>, args: &Args, seconds: bool, relative: bool) -> Answer {
     Ok(Reply::Array(listed(args, 2, NOT_POSITIVE)?.map(|name| Reply::Int(one(name))).collect()))
 }
 
-/// What a command does to the times of fields that it reads or sets.
+/// What a command does to the expiry times of the fields that it reads or sets.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Times {
-    /// What the command does without a word.
+    /// The default of the command, if no word changes it.
     Usual,
     At(u64),
     Persist,
     Keep,
 }
 
-/// The words for a time at `at`, and how many they are. Returns `None` if there is none.
+/// Parses the words for an expiry time at `at`. Returns the time and the number of words. Returns `None` if there are
+/// no such words.
 fn times(args: &Args, at: usize, now: u64) -> Result<Option<(Times, usize)>, Fault> {
     let forms = [("EX", true, true), ("PX", false, true), ("EXAT", true, false), ("PXAT", false, false)];
     let Some((_, seconds, relative)) = forms.into_iter().find(|(word, ..)| args.is(at, word)) else {
@@ -211,12 +214,12 @@ fn hgetdel(change: &mut Change<'_>, args: &Args) -> Answer {
     Ok(Reply::Array(all))
 }
 
-/// What stands before the fields of `HSETEX`.
+/// The arguments of `HSETEX` before the fields.
 struct Options {
     times: Times,
-    /// All fields are there, or none is.
+    /// `FXX` (`true`): set the fields only if all of them exist. `FNX` (`false`): set them only if none exists.
     there: Option<bool>,
-    /// Where the first field is.
+    /// The index of the first field in the arguments.
     first: usize,
 }
 

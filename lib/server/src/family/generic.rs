@@ -1,4 +1,4 @@
-//! Keys of any type: names, times to expire at, databases.
+//! Commands for keys of any type: names, expiry times and databases.
 
 use crate::args::Args;
 use crate::command::{ALL_KEYS, Command, Keys, ONE_KEY, category, flag, help};
@@ -12,7 +12,7 @@ use flag::{DENYOOM, FAST};
 
 const TWO_KEYS: Keys = Keys::Range(1, 2, 1);
 
-/// The family's commands.
+/// The commands of this family.
 #[rustfmt::skip]
 pub const COMMANDS: &[Command] = &[
     Command::write("del", -2, 0, ALL_KEYS, KEYSPACE, del),
@@ -47,7 +47,7 @@ fn del(change: &mut Change<'_>, args: &Args) -> Answer {
     Ok(Reply::count(args.from(1).filter(|key| delete(change, key)).count()))
 }
 
-/// Removes a key and tells. Returns whether it was there.
+/// Removes a key and records the change. Returns whether the key existed.
 pub fn delete(change: &mut Change<'_>, key: &[u8]) -> bool {
     change.bury(key);
     let found = change.remove(key).is_some();
@@ -74,7 +74,7 @@ fn keys(view: &View<'_>, args: &Args) -> Answer {
     Ok(Reply::bulks(all.filter(|key| glob::fits(&args[1], key))))
 }
 
-/// The options of `SCAN` and its kind.
+/// The options of `SCAN`, `SSCAN`, `HSCAN` and `ZSCAN`.
 pub struct Scan<'a> {
     cursor: u64,
     count: usize,
@@ -83,16 +83,16 @@ pub struct Scan<'a> {
 }
 
 impl<'a> Scan<'a> {
-    /// Reads them: the cursor is at `at`.
+    /// Parses the cursor at `at`.
     pub fn cursor(args: &Args, at: usize) -> Result<u64, Fault> {
         let text = core::str::from_utf8(&args[at]).ok();
-        // As C reads it: a negative number is one from the end.
+        // As in C, a negative number is converted to an unsigned number by wrapping around.
         let number = |text: &str| text.parse().ok().or_else(|| text.parse::<i64>().ok().map(|number| number as u64));
         text.and_then(|text| if text.is_empty() { Some(0) } else { number(text) })
             .ok_or(Fault::new("ERR invalid cursor"))
     }
 
-    /// Reads the options behind the cursor at `at`.
+    /// Parses the options after the cursor at `at`.
     pub fn options(args: &'a Args, at: usize, cursor: u64) -> Result<Self, Fault> {
         let mut scan = Self { cursor, count: 10, pattern: None, kind: None };
         for at in (at + 1..args.len()).step_by(2) {
@@ -110,12 +110,12 @@ impl<'a> Scan<'a> {
         Ok(scan)
     }
 
-    /// Returns whether a name fits the pattern.
+    /// Returns whether a name matches the pattern.
     pub fn fits(&self, name: &[u8]) -> bool {
         self.pattern.is_none_or(|pattern| glob::fits(pattern, name))
     }
 
-    /// Goes on in a table; the answer has the next cursor, and what `tell` says of each entry.
+    /// Continues a scan in a table. The answer has the next cursor and the replies that `tell` adds for each entry.
     pub fn table<E: Keyed>(&self, table: &Table<E>, mut tell: impl FnMut(&E, &mut Vec<Reply>)) -> Answer {
         let mut told = Vec::new();
         let next = table.scan(self.cursor, self.count, |entry| {
@@ -126,7 +126,7 @@ impl<'a> Scan<'a> {
         Ok(Self::answer(next, told))
     }
 
-    /// The answer of a scan.
+    /// Returns the reply to a scan.
     pub fn answer(next: u64, told: Vec<Reply>) -> Reply {
         Reply::Array(vec![Reply::bulk(next.to_string()), Reply::Array(told)])
     }
@@ -184,7 +184,7 @@ fn renamenx(change: &mut Change<'_>, args: &Args) -> Answer {
     rename_to(change, args, false)
 }
 
-/// Carries something out on another database.
+/// Calls `work` with another database.
 fn on<R>(change: &mut Change<'_>, index: u32, work: impl FnOnce(&mut Change<'_>) -> R) -> R {
     let here = core::mem::replace(&mut change.index, index);
     let result = work(change);
@@ -256,7 +256,7 @@ fn swapdb(change: &mut Change<'_>, args: &Args) -> Answer {
     let valid = |index: i64| u32::try_from(index).ok().filter(|db| *db < DATABASES).ok_or(fault::DB_INDEX);
     let (one, other) = (valid(one)?, valid(other)?);
     if one != other {
-        // A watched key changed if it is there before or after.
+        // A watched key counts as changed if it exists before or after the swap.
         touch_all(change, one, &[one, other]);
         touch_all(change, other, &[one, other]);
         change.swap(one, other);
@@ -270,7 +270,7 @@ fn swapdb(change: &mut Change<'_>, args: &Args) -> Answer {
     Ok(Reply::OK)
 }
 
-/// Tells those who watch keys of a database that are in any of `spaces`.
+/// Records a change for each watched key of a database that exists in any of `spaces`.
 fn touch_all(change: &mut Change<'_>, index: u32, spaces: &[u32]) {
     for key in change.db.watched_in(index) {
         if spaces.iter().any(|space| change.db.spaces[*space as usize].keys.contains(&key)) {
@@ -300,19 +300,20 @@ fn flushdb(change: &mut Change<'_>, args: &Args) -> Answer {
     flush(change, args, index..index + 1)
 }
 
-/// The error for a time that cannot be.
+/// Returns the error for an invalid expiry time.
 pub fn invalid_expire(command: &str) -> Fault {
     Fault::made(format!("ERR invalid expire time in '{command}' command"))
 }
 
-/// A time in milliseconds since 1970, of a number of seconds or milliseconds since then or from now on.
+/// Converts an expiry time to milliseconds since 1970. `number` is in seconds if `seconds` is set, else in
+/// milliseconds. It counts from now if `relative` is set, else from 1970.
 pub fn deadline(number: i64, seconds: bool, relative: bool, now: u64, command: &str) -> Result<i64, Fault> {
     let number = if seconds { number.checked_mul(1000) } else { Some(number) };
     let now = if relative { now as i64 } else { 0 };
     number.and_then(|number| number.checked_add(now)).ok_or_else(|| invalid_expire(command))
 }
 
-/// Conditions on the time that is replaced.
+/// Conditions on the expiry time that is to be replaced.
 pub struct Condition {
     nx: bool,
     xx: bool,
@@ -321,7 +322,7 @@ pub struct Condition {
 }
 
 impl Condition {
-    /// Reads the words from `first` on.
+    /// Parses the words of the conditions.
     pub fn parse<'a>(words: impl Iterator<Item = &'a [u8]>) -> Result<Self, Fault> {
         let mut condition = Self { nx: false, xx: false, gt: false, lt: false };
         for word in words {
@@ -343,7 +344,8 @@ impl Condition {
         Ok(condition)
     }
 
-    /// Returns whether a time may be set where there is another, or none.
+    /// Returns whether the conditions permit the new expiry time `at`. `before` is the previous expiry time, if there
+    /// was one.
     pub fn allows(&self, before: Option<u64>, at: i64) -> bool {
         let before = before.map(|before| before as i64);
         !(self.nx && before.is_some()
@@ -389,24 +391,25 @@ fn ttl(view: &View<'_>, args: &Args, seconds: bool, relative: bool) -> Answer {
     Ok(Reply::Int(if seconds { (left + 500) / 1000 } else { left } as i64))
 }
 
-/// The error for a subcommand that is not there.
+/// Returns the error for an unknown subcommand.
 pub fn unknown_subcommand(args: &Args) -> Fault {
-    // As in C, a zero ends it; and it is cut.
+    // As in C, the word ends at the first zero byte. At most 128 bytes are shown.
     let word = args[1].split(|byte| *byte == 0).next().unwrap_or_default();
     let word = String::from_utf8_lossy(&word[..word.len().min(128)]);
     let name = String::from_utf8_lossy(&args[0]).to_ascii_uppercase();
     Fault::made(format!("ERR unknown subcommand '{word}'. Try {name} HELP."))
 }
 
-/// Checks a subcommand's number of arguments.
+/// Checks the number of arguments of a subcommand.
 pub fn arity(args: &Args, name: &str, least: usize, most: usize) -> Result<(), Fault> {
     if (least..=most).contains(&args.len()) { Ok(()) } else { Err(crate::session::wrong_number(name)) }
 }
 
-/// Checks a subcommand of `OBJECT`: before it is queued, as the number of a command's arguments is.
+/// Checks a subcommand of `OBJECT`. This check takes place before a transaction queues the command, like the check of a
+/// command's number of arguments.
 ///
 /// # Errors
-/// If there is none of the name, or it takes another number of arguments.
+/// Returns an error if the subcommand is unknown or its number of arguments is wrong.
 pub fn object_part(args: &Args) -> Result<&'static str, Fault> {
     if args.is(1, "HELP") {
         arity(args, "object|help", 2, 2)?;

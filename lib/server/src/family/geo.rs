@@ -1,6 +1,8 @@
-//! Places on the earth: members of sorted sets whose scores are places, 26 bits of longitude and of latitude by turns.
+//! Geographic positions. They are members of sorted sets. The score of a member encodes its position: 26 bits of
+//! longitude and 26 bits of latitude, interleaved.
 //!
-//! A search looks at all members of the sorted set: O(n). Its answer without an order is in the order of scores.
+//! A search examines all members of the sorted set: O(n). Without a requested order, the answer is in the order of
+//! scores.
 
 use crate::args::Args;
 use crate::command::{Command, Keys, ONE_KEY, category, flag};
@@ -12,7 +14,7 @@ use crate::reply::{Answer, Fault, Reply, fault};
 use category::GEO;
 use flag::DENYOOM;
 
-/// The family's commands.
+/// The commands of this family.
 #[rustfmt::skip]
 pub const COMMANDS: &[Command] = &[
     Command::write("geoadd", -5, DENYOOM, ONE_KEY, GEO, geoadd),
@@ -27,16 +29,16 @@ pub const COMMANDS: &[Command] = &[
     Command::read("georadiusbymember_ro", -5, 0, ONE_KEY, GEO, |v, a| told(v, a, Form::RadiusByMemberRo)),
 ];
 
-/// Bits of a coordinate.
+/// The number of bits of a coordinate.
 const STEPS: i32 = 26;
 const EARTH_RADIUS: f64 = 6_372_797.560856;
-/// The largest latitude of Mercator's projection.
+/// The largest latitude that the Mercator projection covers, in degrees.
 const LATITUDE: f64 = 85.05112878;
 
-/// Longitude and latitude in degrees.
+/// A position: longitude and latitude in degrees.
 type Place = (f64, f64);
 
-/// The bits of both numbers by turns, `even` at the lowest.
+/// Interleaves the bits of two numbers. The lowest bit is the lowest bit of `even`.
 fn interleave(even: u32, odd: u32) -> u64 {
     (0..32).fold(0, |bits, at| bits | u64::from(even >> at & 1) << (2 * at) | u64::from(odd >> at & 1) << (2 * at + 1))
 }
@@ -45,7 +47,7 @@ fn every_second(bits: u64) -> u32 {
     (0..32).fold(0, |part, at| part | ((bits >> (2 * at) & 1) as u32) << at)
 }
 
-/// A place's bits, where latitudes reach to `latitude`.
+/// Encodes a position. Latitudes range from -`largest` to `largest` degrees.
 fn bits((longitude, latitude): Place, largest: f64) -> u64 {
     let scale = f64::from(1 << STEPS);
     let north = (latitude + largest) / (2.0 * largest) * scale;
@@ -53,7 +55,7 @@ fn bits((longitude, latitude): Place, largest: f64) -> u64 {
     interleave(north as u32, east as u32)
 }
 
-/// The middle of the place that a score stands for.
+/// Returns the centre of the cell that a score encodes.
 fn place(score: f64) -> Place {
     let bits = score as u64;
     let scale = (1_u64 << STEPS) as f64;
@@ -74,7 +76,7 @@ fn north_distance(one: f64, other: f64) -> f64 {
     EARTH_RADIUS * (radians(other) - radians(one)).abs()
 }
 
-/// The distance along the surface, in metres.
+/// Returns the distance between two positions along the surface, in metres.
 fn distance((east, north): Place, (other_east, other_north): Place) -> f64 {
     let v = ((radians(other_east) - radians(east)) / 2.0).sin();
     if v == 0.0 {
@@ -93,7 +95,7 @@ fn longitude_latitude(args: &Args, at: usize) -> Result<Place, Fault> {
     Ok((longitude, latitude))
 }
 
-/// Metres of a unit.
+/// Returns the number of metres of a unit.
 fn unit(text: &[u8]) -> Result<f64, Fault> {
     match text.to_ascii_lowercase().as_slice() {
         b"m" => Ok(1.0),
@@ -145,7 +147,8 @@ fn geohash(view: &View<'_>, args: &Args) -> Answer {
     const ALPHABET: &[u8; 32] = b"0123456789bcdefghjkmnpqrstuvwxyz";
     view.get::<Zset>(&args[1])?;
     let word = |score: f64| {
-        // The usual form has latitudes up to the poles, and 55 bits: the last are not known.
+        // The standard geohash has latitudes from -90 to 90 degrees and 55 bits. A score has 52 bits, so the last
+        // letter is unknown and written as "0".
         let bits = bits(place(score), 90.0);
         let letter = |at: i32| if at == 10 { b'0' } else { ALPHABET[(bits >> (52 - 5 * (at + 1)) & 31) as usize] };
         (0..11).map(letter).collect::<Vec<u8>>()
@@ -169,7 +172,7 @@ fn geopos(view: &View<'_>, args: &Args) -> Answer {
     rows.collect::<Result<_, Fault>>().map(Reply::Array)
 }
 
-/// Which command searches.
+/// The command that searches.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
     Search,
@@ -180,33 +183,33 @@ enum Form {
     RadiusByMemberRo,
 }
 
-/// Within what.
+/// The area that is searched.
 #[derive(Clone, Copy)]
 enum Shape {
-    /// Metres.
+    /// The radius in metres.
     Circle(f64),
-    /// Width and height in metres.
+    /// The width and the height in metres.
     Box(f64, f64),
 }
 
-/// A search.
+/// The options of a search.
 #[derive(Default)]
 struct Search<'a> {
     center: Option<Place>,
-    /// A member was named where there is no key.
+    /// The centre is a member, but the key does not exist.
     center_is_missing: bool,
     shape: Option<Shape>,
     metres: f64,
     count: usize,
     any: bool,
-    /// Whether the farthest come first.
+    /// The order of the answer: `true` for the farthest member first, `false` for the nearest first.
     descending: Option<bool>,
     with: (bool, bool, bool),
     store: Option<&'a [u8]>,
     store_distance: bool,
 }
 
-/// A member that was found: its score and place, and how far it is.
+/// A member that was found, with its score, position and distance.
 struct Found {
     member: Vec<u8>,
     score: f64,
@@ -238,7 +241,7 @@ impl<'a> Search<'a> {
         };
         let searches = matches!(form, Form::Search | Form::SearchStore);
         let stores = matches!(form, Form::Radius | Form::RadiusByMember);
-        // As in Redis, a centre or a shape may be said again in the same way: the last one counts.
+        // As in Redis, the same kind of centre or shape may be given several times. The last one counts.
         let mut from_member = None;
         while at < args.len() {
             let left = args.len() - at - 1;
@@ -344,7 +347,7 @@ impl<'a> Search<'a> {
         Ok(())
     }
 
-    /// How far a place is, if it is within the shape.
+    /// Returns the distance of a position from the centre. Returns `None` if the position is outside the shape.
     fn within(&self, place: Place) -> Option<f64> {
         let center = self.center?;
         match self.shape? {

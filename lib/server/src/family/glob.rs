@@ -1,9 +1,9 @@
-//! Patterns as `KEYS` takes them: `*`, `?`, `[a-c]`, `[^a]`, and `\` before a character that is meant as it is.
+//! Patterns of `KEYS`: `*`, `?`, `[a-c]`, `[^a]`, and `\` before a character that is to be taken literally.
 
-/// Returns whether the text fits the pattern. Time: the product of the lengths, at most.
+/// Returns whether the text matches the pattern. Takes at most time in proportion to the product of both lengths.
 pub fn fits(pattern: &[u8], text: &[u8]) -> bool {
     let (mut p, mut t) = (0, 0);
-    // Behind the last star, and the text where that star ends.
+    // For the last `*` so far: the position in the pattern after the `*`, and the end of the text that the `*` matches.
     let mut star: Option<(usize, usize)> = None;
     loop {
         if p < pattern.len() && pattern[p] == b'*' {
@@ -26,7 +26,7 @@ pub fn fits(pattern: &[u8], text: &[u8]) -> bool {
     }
 }
 
-/// Bytes of the pattern that one character of the text fits.
+/// Returns how many bytes of the pattern match `byte`. Returns `None` if the pattern does not match.
 fn one(pattern: &[u8], byte: u8) -> Option<usize> {
     match pattern[0] {
         b'?' => Some(1),

@@ -1,4 +1,4 @@
-//! Groups of consumers of streams.
+//! Commands for the consumer groups of streams.
 
 use archipelago_platform::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::reply::{Answer, Fault, Reply, fault};
 use category::STREAM;
 use flag::{BLOCKING, DENYOOM, FAST};
 
-/// The family's commands.
+/// The commands of this family.
 #[rustfmt::skip]
 pub const COMMANDS: &[Command] = &[
     Command::write("xgroup", -2, DENYOOM, Keys::Range(2, 2, 1), STREAM, xgroup),
@@ -24,7 +24,7 @@ pub const COMMANDS: &[Command] = &[
     Command::read("xpending", -3, 0, ONE_KEY, STREAM, xpending),
 ];
 
-/// Up to the first NUL, as C prints it.
+/// Returns the text up to the first zero byte, as C prints it.
 fn shown(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes.split(|byte| *byte == 0).next().unwrap_or_default()).into_owned()
 }
@@ -33,10 +33,11 @@ fn no_group(key: &[u8], group: &[u8], where_: &str) -> Fault {
     Fault::made(format!("NOGROUP No such key '{}' or consumer group '{}'{where_}", shown(key), shown(group)))
 }
 
-/// Checks a subcommand of `XGROUP`: before it is queued, as the number of a command's arguments is.
+/// Checks a subcommand of `XGROUP`. This check takes place before a transaction queues the command, like the check of a
+/// command's number of arguments.
 ///
 /// # Errors
-/// If there is none of the name, or it takes another number of arguments.
+/// Returns an error if the subcommand is unknown or its number of arguments is wrong.
 pub fn part(args: &Args) -> Result<&'static str, Fault> {
     const PARTS: [(&str, usize, usize); 6] = [
         ("help", 2, 2),
@@ -52,13 +53,14 @@ pub fn part(args: &Args) -> Result<&'static str, Fault> {
     Ok(name)
 }
 
-/// The error for a subcommand whose options are not its own.
+/// Returns the error for a subcommand with options that it does not accept.
 pub fn wrong_subcommand(args: &Args) -> Fault {
     let (part, name) = (shown(&args[1]), shown(&args[0]).to_ascii_uppercase());
     Fault::made(format!("ERR unknown subcommand or wrong number of arguments for '{part}'. Try {name} HELP."))
 }
 
-/// Options of `XGROUP CREATE` and `XGROUP SETID`: whether to make the stream, and how many entries were read.
+/// Parses the options of `XGROUP CREATE` and `XGROUP SETID`. Returns whether to create the stream, and how many entries
+/// the group has read.
 fn options(args: &Args, creates: bool) -> Result<(bool, Option<u64>), Fault> {
     let (mut make, mut read, mut at) = (false, None, 5);
     while at < args.len() {
@@ -103,7 +105,7 @@ fn xgroup(change: &mut Change<'_>, args: &Args) -> Answer {
         let found = stream.groups.remove(group).is_some();
         if found {
             change.changed(key, b't', "xgroup-destroy");
-            // Consumers that wait hear that their group is gone.
+            // Consumers that are blocked on the key retry, and are then told that the group does not exist.
             change.ready(key);
         }
         return Ok(Reply::Int(found.into()));
@@ -190,7 +192,8 @@ fn xreadgroup(change: &mut Change<'_>, args: &Args) -> Answer {
     Ok(by_key(all))
 }
 
-/// Sees a consumer of a group: a new one, if there is none of the name. Returns the name.
+/// Records that a consumer of a group is active. Creates the consumer if it does not exist. Returns the consumer's
+/// name.
 fn see(change: &mut Change<'_>, key: &[u8], group: &[u8], name: &[u8]) -> Result<Arc<[u8]>, Fault> {
     let now = change.now;
     let found = change.get::<Stream>(key)?.and_then(|stream| stream.groups.get_mut(group));
@@ -201,7 +204,7 @@ fn see(change: &mut Change<'_>, key: &[u8], group: &[u8], name: &[u8]) -> Result
     Ok(name)
 }
 
-/// What is pending with a consumer, behind an identifier: delivered again.
+/// Delivers again the entries that are pending for a consumer, beginning after the identifier `behind`.
 fn history(
     change: &mut Change<'_>,
     key: &[u8],
@@ -233,7 +236,7 @@ fn entry(stream: &Stream, id: Id) -> Option<Reply> {
     stream.range(id, id, false).next().map(told)
 }
 
-/// New entries for a consumer, if there are any.
+/// Delivers new entries to a consumer. Returns `None` if there are none.
 fn deliver(
     change: &mut Change<'_>,
     key: &[u8],
@@ -244,7 +247,7 @@ fn deliver(
     let now = change.now;
     let (stream, group) = group(&change.view(), key, name)?;
     if stream.top().is_none_or(|top| top <= group.last) {
-        // Which is no sight of the consumer.
+        // Without new entries, the consumer does not count as active.
         return Ok(None);
     }
     let consumer = see(change, key, name, consumer)?;
@@ -276,7 +279,7 @@ fn xack(change: &mut Change<'_>, args: &Args) -> Answer {
     Ok(Reply::count(ids.into_iter().filter(|id| group.release(*id)).count()))
 }
 
-/// A stream and the group of the name.
+/// Returns a stream and its group with this name.
 fn group<'d>(view: &View<'d>, key: &[u8], name: &[u8]) -> Result<(&'d Stream, &'d Group), Fault> {
     let stream = view.get::<Stream>(key)?;
     stream.and_then(|stream| Some((stream, stream.groups.get(name)?))).ok_or_else(|| no_group(key, name, ""))
@@ -324,7 +327,7 @@ fn xpending(view: &View<'_>, args: &Args) -> Answer {
     Ok(Reply::Array(rows.take(count).collect()))
 }
 
-/// How many entries are pending, the first and the last, and how many with each consumer.
+/// Returns the number of pending entries, the first and the last of them, and their number for each consumer.
 fn summary(group: &Group) -> Reply {
     let id = |id: Option<&Id>| Reply::optional(id.map(Id::to_string));
     let some = group.consumers.iter().filter(|(_, consumer)| !consumer.pending.is_empty());
@@ -335,7 +338,7 @@ fn summary(group: &Group) -> Reply {
     Reply::Array(vec![Reply::count(group.pending.len()), first, last, consumers])
 }
 
-/// Options of `XCLAIM`.
+/// The options of `XCLAIM`.
 struct Claim {
     delivered: u64,
     times: Option<u64>,
@@ -345,7 +348,7 @@ struct Claim {
 }
 
 impl Claim {
-    /// Reads those from `at` on.
+    /// Parses the options from `at` on.
     fn parse(args: &Args, mut at: usize, now: u64) -> Result<Self, Fault> {
         let mut claim = Self { delivered: now, times: None, force: false, just: false, last: Id::MIN };
         let bad = |word| Fault::made(format!("ERR Invalid {word} option argument for XCLAIM"));
@@ -353,7 +356,7 @@ impl Claim {
             let value = args.get(at + 1);
             let number = |word| value.map(|value| parse::integer_or(value, bad(word)));
             let mut step = 2;
-            // A time that cannot be is that of now.
+            // An invalid or future time becomes the current time.
             let sane = |at: i64| u64::try_from(at).ok().filter(|at| *at <= now).unwrap_or(now);
             match () {
                 () if args.is(at, "FORCE") => (claim.force, step) = (true, 1),
@@ -377,13 +380,13 @@ impl Claim {
     }
 }
 
-/// A time that a claimed entry must have waited.
+/// Parses the least time in milliseconds that an entry must have been idle to be claimed.
 fn least_idle(text: &[u8], command: &str) -> Result<i64, Fault> {
     let bad = Fault::made(format!("ERR Invalid min-idle-time argument for {command}"));
     parse::integer_or(text, bad).map(|idle| idle.max(0))
 }
 
-/// Makes an entry pending with the consumer that claims it: it is made with the first that it gets.
+/// Makes an entry pending for the consumer that claims it. The consumer is created when it gets its first entry.
 fn assign(
     change: &mut Change<'_>,
     args: &Args,

@@ -1,4 +1,4 @@
-//! Hashes.
+//! Commands for hashes.
 
 use crate::args::Args;
 use crate::command::{Command, ONE_KEY, category, flag};
@@ -15,7 +15,7 @@ use crate::session::wrong_number;
 use category::HASH;
 use flag::{DENYOOM, FAST};
 
-/// The family's commands.
+/// The commands of this family.
 #[rustfmt::skip]
 pub const COMMANDS: &[Command] = &[
     Command::write("hset", -4, DENYOOM | FAST, ONE_KEY, HASH, |c, a| hset(c, a, "hset")),
@@ -140,7 +140,8 @@ fn tell(field: &Field, told: &mut Vec<Reply>) {
     told.extend([Reply::bulk(field.key()), Reply::bulk(field.value())]);
 }
 
-/// The count of a command that chooses, and whether values are wanted, too.
+/// Parses the arguments of a command that chooses random elements: the count, and whether `word` requests the values,
+/// too.
 pub fn chosen(args: &Args, word: &str) -> Result<(i64, bool), Fault> {
     let count = parse::integer(&args[2])?;
     if args.len() > 4 || (args.len() == 4 && !args.is(3, word)) {
@@ -153,10 +154,12 @@ pub fn chosen(args: &Args, word: &str) -> Result<(i64, bool), Fault> {
     Ok((count, with))
 }
 
-/// The most elements that are chosen with repetition: more are refused, where Redis would fill its memory.
+/// The most elements that can be chosen with repetition. A larger number is refused, because the answer would fill the
+/// memory. Redis does not refuse it.
 pub const MOST_REPEATED: i64 = 1 << 24;
 
-/// Which of `len` elements are chosen: all different if `count` is positive, else each by itself.
+/// Returns the indices of randomly chosen elements out of `len`. If `count` is positive, all indices differ. If `count`
+/// is negative, -`count` indices are chosen independently.
 pub fn choose(len: usize, count: i64, random: &mut crate::db::Random) -> Vec<usize> {
     if count < 0 {
         return (0..count.unsigned_abs()).map(|_| random.below(len)).collect();

@@ -1,7 +1,7 @@
-//! HyperLogLogs: strings with approximate counts.
+//! Commands for HyperLogLogs: strings that estimate the number of distinct elements.
 //!
-//! `PFCOUNT` of one key keeps the count in the string, where `GET` sees it. So it goes through the log, as a change does, and all
-//! replicas keep it.
+//! `PFCOUNT` of a single key stores the count in the string, and `GET` returns that string. `PFCOUNT` is therefore a
+//! change: it goes through the log, so that all replicas store the count.
 
 use crate::args::Args;
 use crate::command::{ALL_KEYS, Command, Keys, ONE_KEY, category, flag};
@@ -13,7 +13,7 @@ use crate::reply::{Answer, Fault, Reply, fault};
 use category::{HYPERLOGLOG, READ, SLOW};
 use flag::{ADMIN, DENYOOM, FAST, READONLY};
 
-/// The family's commands.
+/// The commands of this family.
 #[rustfmt::skip]
 pub const COMMANDS: &[Command] = &[
     Command::write("pfadd", -2, DENYOOM | FAST, ONE_KEY, HYPERLOGLOG, pfadd),
@@ -29,7 +29,7 @@ fn check(value: &Value) -> Result<(), Fault> {
     if hyperloglog::is_one(&bytes) { Ok(()) } else { Err(NONE) }
 }
 
-/// The bytes of a key that is to be changed. Tells nothing.
+/// Returns the bytes of a key's HyperLogLog for a change. Records no effect.
 fn get<'c>(change: &'c mut Change<'_>, key: &[u8]) -> Result<Option<&'c mut Vec<u8>>, Fault> {
     match change.value(key) {
         Some(value) => check(value)?,
@@ -38,7 +38,7 @@ fn get<'c>(change: &'c mut Change<'_>, key: &[u8]) -> Result<Option<&'c mut Vec<
     raw(change, key).map(Some)
 }
 
-/// The same of a key that may not be there, and whether it was not.
+/// Returns the bytes of a key's HyperLogLog for a change, and whether the key is new. Creates the key if it is missing.
 fn make<'c>(change: &'c mut Change<'_>, key: &[u8]) -> Result<(&'c mut Vec<u8>, bool), Fault> {
     let is_new = get(change, key)?.is_none();
     if is_new {
@@ -60,7 +60,7 @@ fn pfadd(change: &mut Change<'_>, args: &Args) -> Answer {
     Ok(Reply::Int(updated.into()))
 }
 
-/// The largest registers of these keys, and whether any is dense.
+/// Returns, for each register, the maximum over all keys, and whether any of the HyperLogLogs is dense.
 fn union<'a>(view: &View<'_>, keys: impl Iterator<Item = &'a [u8]>) -> Result<(Box<Registers>, bool), Fault> {
     let (mut all, mut dense) = (Box::new([0; hyperloglog::REGISTERS]), false);
     for value in keys.filter_map(|key| view.value(key)) {
@@ -102,7 +102,7 @@ fn pfmerge(change: &mut Change<'_>, args: &Args) -> Answer {
     Ok(Reply::OK)
 }
 
-/// A run as `PFDEBUG DECODE` tells it.
+/// Returns a run in the notation of `PFDEBUG DECODE`.
 fn told(run: Run) -> String {
     match run {
         Run { value: 0, len, size: 1 } => format!("z:{len}"),

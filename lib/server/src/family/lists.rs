@@ -1,4 +1,5 @@
-//! Lists. Commands that wait answer null arrays here when there is nothing: the server asks again when a key is ready.
+//! Commands for lists. A command that can block answers with a null array if it finds nothing. The server carries the
+//! command out again when one of its keys is ready.
 
 use crate::args::Args;
 use crate::command::{Command, Keys, ONE_KEY, category, flag};
@@ -14,7 +15,7 @@ use flag::{BLOCKING, DENYOOM, FAST, NOSCRIPT};
 const TWO: Keys = Keys::Range(1, 2, 1);
 const BUT_LAST: Keys = Keys::Range(1, -2, 1);
 
-/// The family's commands.
+/// The commands of this family.
 #[rustfmt::skip]
 pub const COMMANDS: &[Command] = &[
     Command::write("lpush", -3, DENYOOM | FAST, ONE_KEY, LIST, |c, a| push(c, a, Left, true)),
@@ -41,16 +42,16 @@ pub const COMMANDS: &[Command] = &[
     Command::write("blmpop", -5, BLOCKING, Keys::Counted { first: 0, count: 2 }, LIST, |c, a| lmpop(c, a, 2)),
 ];
 
-/// How long a command may wait, in milliseconds; 0: for ever.
+/// Parses a timeout in seconds. Returns milliseconds. 0 means that the command blocks without a limit.
 pub fn timeout(text: &[u8]) -> Result<u64, Fault> {
     let bad = Fault::new("ERR timeout is not a float or out of range");
     let seconds = parse::number(text).ok_or(bad)?;
     let millis = (seconds * 1000.0).ceil();
-    // What has more than 64 bits becomes negative in Redis.
+    // In Redis, a timeout that overflows a signed 64-bit integer becomes negative. The error is therefore the same.
     if millis < 0.0 || millis > i64::MAX as f64 {
         return Err(Fault::new("ERR timeout is negative"));
     }
-    // The smallest time is not none.
+    // A positive timeout that rounds to 0 becomes 1 ms, because 0 would mean no limit.
     Ok((millis as u64).max(parse::is_lost(text, seconds).into()))
 }
 
@@ -105,7 +106,8 @@ fn llen(view: &View<'_>, args: &Args) -> Answer {
     Ok(Reply::count(view.get::<List>(&args[1])?.map_or(0, List::len)))
 }
 
-/// A place from the front, of one that may count from the end.
+/// Converts an index that may count from the end (negative) to an index from the front. Returns `None` if the index is
+/// out of range.
 fn place(index: i64, len: usize) -> Option<usize> {
     let index = if index < 0 { index.checked_add(len as i64)? } else { index };
     usize::try_from(index).ok().filter(|index| *index < len)
@@ -117,7 +119,7 @@ fn lindex(view: &View<'_>, args: &Args) -> Answer {
     Ok(Reply::optional(place(index, list.len()).and_then(|index| list.get(index))))
 }
 
-/// The first place and the number of places of a range that may count from the end.
+/// Converts a range whose ends may count from the end (negative). Returns the first index and the number of elements.
 pub fn range(start: i64, end: i64, len: usize) -> (usize, usize) {
     let from_end = |place: i64| if place < 0 { place.saturating_add(len as i64) } else { place };
     let (start, end) = (from_end(start).max(0), from_end(end).min(len as i64 - 1));
@@ -166,7 +168,7 @@ fn lpos(view: &View<'_>, args: &Args) -> Answer {
     let most = if most == 0 { list.len() } else { usize::try_from(most).unwrap_or(usize::MAX) };
     let wanted = count.map_or(1, |count| if count == 0 { usize::MAX } else { count as usize });
     let is = |(_, element): &(usize, &[u8])| **element == args[2];
-    // The least number has no opposite: it is the first from the end, in Redis, too.
+    // `i64::MIN` has no absolute value in 64 bits. It means the first element from the end here, as in Redis.
     let skip = if rank == i64::MIN { 0 } else { (rank.unsigned_abs() - 1) as usize };
     let told =
         |places: &mut dyn Iterator<Item = usize>| places.skip(skip).take(wanted).map(Reply::count).collect::<Vec<_>>();
@@ -262,7 +264,9 @@ fn relocate(change: &mut Change<'_>, args: &Args, from: End, to: End) -> Answer 
     Ok(Reply::Bulk(element))
 }
 
-/// Reads behind the keys what both `MPOP`s have: a word and a count; of one that waits also for how long, which is the last to be wrong.
+/// Parses the arguments of `LMPOP`, `ZMPOP` and their blocking forms, from the number of keys at `at` on: the keys, the
+/// word for the end to pop from, and an optional count. The timeout of a blocking form is checked last, so that its
+/// error is reported last.
 pub fn mpop<T>(args: &Args, at: usize, word: impl Fn(&[u8]) -> Result<T, Fault>) -> Result<(usize, T, usize), Fault> {
     let keys = counted(args, at, Fault::new("ERR numkeys should be greater than 0"))
         .map_err(|fault| if fault.0.contains("greater than number") { fault::SYNTAX } else { fault })?;

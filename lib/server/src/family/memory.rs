@@ -1,7 +1,7 @@
-//! `MEMORY`: what keys take.
+//! `MEMORY`: reports how much memory keys take.
 //!
-//! What is told is what [`meter`](crate::db::meter) counts for `maxmemory`: it follows from the entries, so all replicas tell
-//! the same, and samples are not needed.
+//! The reported sizes are those that [`meter`](crate::db::meter) counts for `maxmemory`. They follow from the entries
+//! alone. All replicas therefore report the same sizes, and no value has to be sampled.
 
 use crate::args::Args;
 use crate::command::{Command, Keys, category, help};
@@ -10,11 +10,11 @@ use crate::family::generic::{arity, unknown_subcommand};
 use crate::family::parse;
 use crate::reply::{Answer, Fault, Reply, fault};
 
-/// The family's commands.
+/// The commands of this family.
 pub const COMMANDS: &[Command] =
     &[Command { categories: category::SLOW, flags: 0, ..Command::read("memory", -2, 0, Keys::None, 0, memory) }];
 
-/// Its parts, and the least and greatest numbers of words.
+/// The subcommands, with the least and the most words of each.
 const PARTS: [(&str, usize, usize); 6] = [
     ("doctor", 2, 2),
     ("help", 2, 2),
@@ -24,10 +24,11 @@ const PARTS: [(&str, usize, usize); 6] = [
     ("usage", 3, usize::MAX),
 ];
 
-/// Checks a part: before it is queued, as the number of a command's arguments is.
+/// Checks a subcommand of `MEMORY`. This check takes place before a transaction queues the command, like the check of a
+/// command's number of arguments.
 ///
 /// # Errors
-/// If there is none of the name, or it takes another number of arguments.
+/// Returns an error if the subcommand is unknown or its number of arguments is wrong.
 pub fn part(args: &Args) -> Result<&'static str, Fault> {
     let part = PARTS.into_iter().find(|(name, ..)| args.is(1, name));
     let (name, least, most) = part.ok_or_else(|| unknown_subcommand(args))?;
@@ -39,7 +40,7 @@ fn memory(view: &View<'_>, args: &Args) -> Answer {
     match part(args)? {
         "usage" => usage(view, args),
         "stats" => Ok(stats(view)),
-        // What is freed goes back to the allocator, which has no function for either.
+        // Freed memory goes back to the allocator, which has no function to purge memory or to report statistics.
         "purge" => Ok(Reply::OK),
         "malloc-stats" => Ok(Reply::bulk("Stats not supported for the current allocator")),
         "doctor" => Ok(Reply::bulk("Keys take what MEMORY STATS tells, on each replica; INFO memory has the process.")),
@@ -57,7 +58,7 @@ fn usage(view: &View<'_>, args: &Args) -> Answer {
     Ok(view.find(&args[2]).map_or(Reply::Null, |entry| Reply::count(entry.weight())))
 }
 
-/// O(keys).
+/// Takes O(keys).
 fn stats(view: &View<'_>) -> Reply {
     let spaces: Vec<(usize, usize, usize)> = (view.db.spaces.iter().enumerate())
         .filter(|(_, space)| !space.keys.is_empty())

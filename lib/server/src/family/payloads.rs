@@ -1,4 +1,4 @@
-//! Values as payloads: `DUMP` and `RESTORE`.
+//! `DUMP` and `RESTORE`: values as serialized payloads.
 
 use crate::args::Args;
 use crate::command::{Command, ONE_KEY, category, flag};
@@ -7,7 +7,7 @@ use crate::family::parse;
 use crate::rdb::{self, Refused};
 use crate::reply::{Answer, Fault, Reply, fault};
 
-/// The family's commands.
+/// The commands of this family.
 pub const COMMANDS: &[Command] = &[
     Command::read("dump", 2, 0, ONE_KEY, category::KEYSPACE, dump),
     Command::write("restore", -4, flag::DENYOOM, ONE_KEY, category::KEYSPACE | category::DANGEROUS, restore),
@@ -17,7 +17,7 @@ fn dump(view: &View<'_>, args: &Args) -> Answer {
     Ok(Reply::optional(view.value(&args[1]).map(rdb::dump)))
 }
 
-/// Options of `RESTORE`.
+/// The options of `RESTORE`.
 #[derive(Default)]
 struct Options {
     replace: bool,

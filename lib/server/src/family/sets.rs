@@ -1,4 +1,4 @@
-//! Sets.
+//! Commands for sets.
 
 use std::borrow::Cow;
 
@@ -14,7 +14,7 @@ use crate::reply::{Answer, Fault, Many, Reply, fault};
 use category::SET;
 use flag::{DENYOOM, FAST};
 
-/// The family's commands.
+/// The commands of this family.
 #[rustfmt::skip]
 pub const COMMANDS: &[Command] = &[
     Command::write("sadd", -3, DENYOOM | FAST, ONE_KEY, SET, sadd),
@@ -74,7 +74,7 @@ fn smembers(view: &View<'_>, args: &Args) -> Answer {
 
 fn smove(change: &mut Change<'_>, args: &Args) -> Answer {
     let (from, to, member) = (&args[1], &args[2], &args[3]);
-    // The other key's type is asked only where there is something to move from.
+    // The type of the destination is checked only if the source exists.
     if change.find(from).is_none() {
         return Ok(Reply::Int(0));
     }
@@ -185,7 +185,8 @@ fn stored(change: &mut Change<'_>, args: &Args, combine: Combine, event: &'stati
     Ok(Reply::count(len))
 }
 
-/// The keys that a count at `at` announces.
+/// Parses the number of keys at `at`. Returns the error `bad` if the number is not positive, and another error if fewer
+/// arguments follow.
 pub fn counted(args: &Args, at: usize, bad: Fault) -> Result<usize, Fault> {
     let count = parse::integer_or(&args[at], bad.clone())?;
     let count = usize::try_from(count).ok().filter(|count| *count > 0).ok_or(bad)?;

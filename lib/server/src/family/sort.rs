@@ -1,4 +1,4 @@
-//! `SORT` and `SORT_RO`: the elements of a list, a set or a sorted set in another order.
+//! `SORT` and `SORT_RO`: return the elements of a list, a set or a sorted set in another order.
 
 use core::cmp::Ordering;
 
@@ -11,14 +11,14 @@ use crate::family::parse;
 use crate::reply::{Answer, Fault, Reply, fault};
 use category::{LIST, SET, SORTED_SET};
 
-/// The family's commands.
+/// The commands of this family.
 #[rustfmt::skip]
 pub const COMMANDS: &[Command] = &[
     Command::write("sort", -2, flag::DENYOOM, Keys::Stores, SET | SORTED_SET | LIST | category::DANGEROUS, sort),
     Command::read("sort_ro", -2, 0, ONE_KEY, SET | SORTED_SET | LIST | category::DANGEROUS, sort_ro),
 ];
 
-/// What is asked for.
+/// The options of the command.
 #[derive(Default)]
 struct Asked<'a> {
     descending: bool,
@@ -53,7 +53,7 @@ impl<'a> Asked<'a> {
         Ok(asked)
     }
 
-    /// The places that `LIMIT` leaves of so many.
+    /// Returns the range of indices that `LIMIT` selects from `len` elements.
     fn range(&self, len: usize) -> core::ops::Range<usize> {
         let (from, count) = self.limit.unwrap_or((0, -1));
         let from = usize::try_from(from).unwrap_or(0).min(len);
@@ -62,7 +62,8 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// What a pattern leads to for an element: the element itself for "#", a string, or a hash's field behind "->".
+/// Returns what a pattern refers to for an element. "#" refers to the element itself. Another pattern has "*" replaced
+/// by the element: it names a string, or a field of a hash if "->" and a field name follow.
 fn looked_up(view: &View<'_>, pattern: &[u8], element: &[u8]) -> Option<Vec<u8>> {
     if pattern == b"#" {
         return Some(element.to_vec());
@@ -77,13 +78,14 @@ fn looked_up(view: &View<'_>, pattern: &[u8], element: &[u8]) -> Option<Vec<u8>>
     }
 }
 
-/// A number as C reads it from the start: blanks before it, and nothing is 0.
+/// Parses a number as C does: leading blanks are allowed, and an empty text is 0.
 fn number(text: &[u8]) -> Result<f64, Fault> {
     let bad = Fault::new("ERR One or more scores can't be converted into double");
     if text.is_empty() { Ok(0.0) } else { parse::float_or(text.trim_ascii_start(), bad) }
 }
 
-/// The elements in the order that is asked for, with what `GET` adds: each row of an element, one after the other.
+/// Returns the elements in the requested order. If `GET` patterns are given, returns for each element one value per
+/// pattern, in order.
 fn sorted(view: &View<'_>, args: &Args, asked: &Asked<'_>) -> Result<Vec<Option<Vec<u8>>>, Fault> {
     let mut elements: Vec<Vec<u8>> = match view.value(&args[1]) {
         None => Vec::new(),
@@ -92,7 +94,8 @@ fn sorted(view: &View<'_>, args: &Args, asked: &Asked<'_>) -> Result<Vec<Option<
         Some(Value::Zset(zset)) => zset.range(0, usize::MAX).into_iter().map(|(member, _)| member.to_vec()).collect(),
         Some(_) => return Err(fault::WRONG_TYPE),
     };
-    // What a set is stored from has an order all the same, so that it is the same everywhere.
+    // `SORT` with `STORE` always sorts the members of a set, even if `BY` requests no order. The stored list is then
+    // the same everywhere.
     let is_set = matches!(view.value(&args[1]), Some(Value::Set(_)));
     let unsorted = asked.by.is_some_and(|by| !by.contains(&b'*'));
     let forced = unsorted && is_set && asked.store.is_some();

@@ -1,4 +1,5 @@
-//! Streams: entries. Groups of consumers are in `groups`, what is told about streams in `xinfo`.
+//! Commands for the entries of streams. Consumer groups are in the module `groups`, and information about streams is in
+//! `xinfo`.
 
 use crate::args::Args;
 use crate::command::{Command, Keys, ONE_KEY, category, flag};
@@ -9,7 +10,7 @@ use crate::reply::{Answer, Fault, Reply, fault};
 use category::STREAM;
 use flag::{BLOCKING, DENYOOM, FAST};
 
-/// The family's commands.
+/// The commands of this family.
 #[rustfmt::skip]
 pub const COMMANDS: &[Command] = &[
     Command::write("xadd", -5, DENYOOM | FAST, ONE_KEY, STREAM, xadd),
@@ -24,13 +25,14 @@ pub const COMMANDS: &[Command] = &[
 
 const BAD_ID: Fault = Fault::new("ERR Invalid stream ID specified as stream command argument");
 
-/// A number without a sign, as C reads it: with zeros, a plus or blanks before it.
+/// Parses an unsigned number as C does: leading zeros, a plus sign and leading blanks are allowed.
 fn unsigned(text: &[u8]) -> Option<u64> {
     let text = core::str::from_utf8(text).ok()?.trim_ascii_start();
     text.parse().ok()
 }
 
-/// An identifier; `missing` stands for a number that is not there, `None` for one that is to be made ("5-*").
+/// Parses an identifier. `missing` replaces a sequence number that is not given. The sequence number is `None` if the
+/// server is to choose it ("5-*").
 fn partial(text: &[u8], missing: u64) -> Result<(u64, Option<u64>), Fault> {
     if text.len() > 127 {
         return Err(BAD_ID);
@@ -48,13 +50,13 @@ fn partial(text: &[u8], missing: u64) -> Result<(u64, Option<u64>), Fault> {
     }
 }
 
-/// An identifier; `missing` stands for a number that is not there.
+/// Parses an identifier. `missing` replaces a sequence number that is not given.
 pub fn id(text: &[u8], missing: u64) -> Result<Id, Fault> {
     let (time, number) = partial(text, missing)?;
     number.map(|number| Id(time, number)).ok_or(BAD_ID)
 }
 
-/// An identifier, or "-" or "+" for the smallest or largest.
+/// Parses an identifier. "-" is the smallest identifier, and "+" is the largest.
 pub fn loose(text: &[u8], missing: u64) -> Result<Id, Fault> {
     match text {
         b"-" => Ok(Id::MIN),
@@ -63,7 +65,7 @@ pub fn loose(text: &[u8], missing: u64) -> Result<Id, Fault> {
     }
 }
 
-/// The first identifier of an interval.
+/// Parses the first identifier of an interval. A leading "(" excludes the identifier itself.
 pub fn start(text: &[u8]) -> Result<Id, Fault> {
     match text.strip_prefix(b"(").filter(|rest| !rest.is_empty()) {
         Some(rest) => id(rest, 0)?.next().ok_or(Fault::new("ERR invalid start ID for the interval")),
@@ -71,7 +73,7 @@ pub fn start(text: &[u8]) -> Result<Id, Fault> {
     }
 }
 
-/// The last identifier of an interval.
+/// Parses the last identifier of an interval. A leading "(" excludes the identifier itself.
 pub fn end(text: &[u8]) -> Result<Id, Fault> {
     match text.strip_prefix(b"(").filter(|rest| !rest.is_empty()) {
         Some(rest) => id(rest, u64::MAX)?.previous().ok_or(Fault::new("ERR invalid end ID for the interval")),
@@ -79,25 +81,26 @@ pub fn end(text: &[u8]) -> Result<Id, Fault> {
     }
 }
 
-/// An entry, as it is told.
+/// Returns the reply for an entry.
 pub fn told(entry: Entry<'_>) -> Reply {
     let fields = entry.fields().map(|field| Reply::bulk(field.bytes())).collect();
     Reply::Array(vec![Reply::bulk(entry.id.to_string()), Reply::Array(fields)])
 }
 
-/// Options of `XADD` and `XTRIM`.
+/// The options of `XADD` and `XTRIM`.
 #[derive(Default)]
 struct Options {
     keep: Option<Keep>,
     about: bool,
     limit: Option<u64>,
     no_stream: bool,
-    /// Of `XADD`: the identifier, or its time.
+    /// For `XADD`: the time and the sequence number of the identifier. The sequence number is `None` if the server is
+    /// to choose it. The whole is `None` if the server chooses both.
     id: Option<(u64, Option<u64>)>,
 }
 
 impl Options {
-    /// Reads them. The second is the place of `XADD`'s identifier.
+    /// Parses the options. Also returns the index after them, which is that of `XADD`'s identifier.
     fn parse(args: &Args, adds: bool) -> Result<(Self, usize), Fault> {
         let (mut options, mut at) = (Self::default(), 2);
         while at < args.len() {
@@ -132,7 +135,7 @@ impl Options {
         options.check(adds).map(|()| (options, at))
     }
 
-    /// Reads what may stand before the number of `MAXLEN` or `MINID`. Returns the number's place.
+    /// Parses the optional "~" or "=" before the number of `MAXLEN` or `MINID`. Returns the index of the number.
     fn about(&mut self, args: &Args, at: usize, more: usize) -> Result<usize, Fault> {
         if self.keep.is_some() {
             let text = "ERR syntax error, MAXLEN and MINID options at the same time are not compatible";
@@ -158,7 +161,7 @@ impl Options {
 
     fn trim(&self) -> Option<Trim> {
         let about = self.about;
-        // What is removed in one go is bounded, unless all is asked for.
+        // Approximate trimming removes a bounded number of entries at once, unless `LIMIT 0` is given.
         let limit = self.limit.unwrap_or(if about { 100 * u64::from(NODE_ENTRIES) } else { 0 });
         self.keep.map(|keep| Trim { keep, about, limit })
     }
@@ -283,22 +286,22 @@ fn xrange(view: &View<'_>, args: &Args, reverse: bool) -> Answer {
     Ok(Reply::Array(stream.range(from, to, reverse).take(count.unwrap_or(usize::MAX)).map(told).collect()))
 }
 
-/// What `XREAD` and `XREADGROUP` ask for.
+/// The arguments of `XREAD` and `XREADGROUP`.
 pub struct Asked<'a> {
     /// The most entries of each stream.
     pub count: usize,
-    /// How long to wait, in milliseconds; 0: for ever.
+    /// The longest time to wait, in milliseconds. 0 means no limit. `None` means that the command does not wait.
     pub block: Option<u64>,
-    /// The names of the group and the consumer.
+    /// The names of the group and of the consumer.
     pub group: Option<(&'a [u8], &'a [u8])>,
-    /// Entries are not to be acknowledged.
+    /// Whether delivered entries need no acknowledgement.
     pub noack: bool,
-    /// The place of the first key, and how many there are; the identifiers follow.
+    /// The index of the first key, and the number of keys. As many identifiers follow.
     pub keys: (usize, usize),
 }
 
 impl<'a> Asked<'a> {
-    /// Reads it.
+    /// Parses the arguments.
     pub fn parse(args: &'a Args) -> Result<Self, Fault> {
         let grouped = args.is(0, "XREADGROUP");
         let mut asked = Self { count: usize::MAX, block: None, group: None, noack: false, keys: (0, 0) };
@@ -354,19 +357,20 @@ impl<'a> Asked<'a> {
         Ok(asked)
     }
 
-    /// Keys and what is asked of them.
+    /// Returns each key with the text of its identifier.
     pub fn streams(&self, args: &'a Args) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
         let (first, count) = self.keys;
         (first..first + count).map(move |place| (&args[place], &args[place + count]))
     }
 }
 
-/// How long `XREAD` or `XREADGROUP` would wait, in milliseconds; 0: for ever. Returns `None` if it does not wait.
+/// Returns how long `XREAD` or `XREADGROUP` would wait, in milliseconds. 0 means no limit. Returns `None` if the
+/// command does not wait.
 pub fn block(args: &Args) -> Option<u64> {
     Asked::parse(args).ok()?.block
 }
 
-/// Keys with their entries: a map in RESP3. `NullArray` if there is none.
+/// Returns a reply with each key and its entries, which is a map in RESP3. Returns `NullArray` if no key has entries.
 pub fn by_key(all: Vec<(Vec<u8>, Vec<Reply>)>) -> Reply {
     if all.is_empty() {
         return Reply::NullArray;
@@ -400,7 +404,8 @@ fn xread(view: &View<'_>, args: &Args) -> Answer {
     Ok(by_key(all))
 }
 
-/// The arguments with which an `XREAD` that waits is to be asked again: "$" is the last entry of now.
+/// Returns the arguments with which a blocked `XREAD` is to be retried. Each "$" is replaced by the stream's current
+/// last identifier.
 pub fn again(view: &View<'_>, args: &Args) -> Option<Args> {
     let asked = Asked::parse(args).ok()?;
     let (first, count) = asked.keys;

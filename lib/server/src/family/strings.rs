@@ -1,4 +1,4 @@
-//! Strings and counters.
+//! Commands for strings and counters.
 
 use crate::args::Args;
 use crate::command::{ALL_KEYS, Command, Keys, ONE_KEY, category, flag};
@@ -14,7 +14,7 @@ use flag::{DENYOOM, FAST};
 
 const PAIRS: Keys = Keys::Range(1, -1, 2);
 
-/// The family's commands.
+/// The commands of this family.
 #[rustfmt::skip]
 pub const COMMANDS: &[Command] = &[
     Command::read("get", 2, FAST, ONE_KEY, STRING, get),
@@ -41,14 +41,14 @@ pub const COMMANDS: &[Command] = &[
     Command::read("lcs", -3, 0, Keys::Range(1, 2, 1), STRING, lcs),
 ];
 
-/// Bytes of the longest string.
+/// The most bytes of a string.
 pub const LONGEST: usize = 512 << 20;
 
 fn get(view: &View<'_>, args: &Args) -> Answer {
     Ok(Reply::optional(view.string(&args[1])?))
 }
 
-/// The bytes of a key that is about to be changed.
+/// Returns the bytes of a key's string before the caller changes the key.
 pub fn old(change: &mut Change<'_>, key: &[u8]) -> Result<Option<Vec<u8>>, Fault> {
     match change.value(key) {
         Some(value) => value.bytes().map(|bytes| Some(bytes.into_owned())).ok_or(fault::WRONG_TYPE),
@@ -56,7 +56,7 @@ pub fn old(change: &mut Change<'_>, key: &[u8]) -> Result<Option<Vec<u8>>, Fault
     }
 }
 
-/// What the options of `SET` and `GETEX` say.
+/// The options of `SET` and `GETEX`.
 #[derive(Default)]
 struct Options<'a> {
     nx: bool,
@@ -64,7 +64,7 @@ struct Options<'a> {
     get: bool,
     keep: bool,
     persist: bool,
-    /// The number, in seconds, relative to now.
+    /// An expiry time: the text of the number, whether it is in seconds, and whether it is relative to now.
     expire: Option<(&'a [u8], bool, bool)>,
 }
 
@@ -97,7 +97,7 @@ fn options(args: &Args, first: usize, set: bool) -> Result<Options<'_>, Fault> {
     Ok(options)
 }
 
-/// When a key expires by an option: a number that is positive.
+/// Returns the expiry time that the options request, in milliseconds since 1970. The number must be positive.
 fn until(expire: Option<(&[u8], bool, bool)>, now: u64, command: &str) -> Result<Option<u64>, Fault> {
     let Some((number, seconds, relative)) = expire else { return Ok(None) };
     let number = parse::integer(number)?;
@@ -202,10 +202,10 @@ fn getrange(view: &View<'_>, args: &Args) -> Answer {
     Ok(Reply::bulk(&bytes[start as usize..=end as usize]))
 }
 
-/// The bytes of a string to be changed in place; the key is made if it is not there.
+/// Returns the bytes of a key's string, to be changed in place. Creates the key if it is missing.
 ///
 /// # Errors
-/// If it is no string.
+/// Returns an error if the key's value is not a string.
 pub fn raw<'c>(change: &'c mut Change<'_>, key: &[u8]) -> Result<&'c mut Vec<u8>, Fault> {
     if change.value(key).is_none() {
         change.set(key, Value::Raw(Box::default()));
@@ -272,7 +272,7 @@ fn msetnx(change: &mut Change<'_>, args: &Args) -> Answer {
     Ok(Reply::Int(1))
 }
 
-/// Adds to the number of a key.
+/// Adds to the integer that a key has.
 fn add(change: &mut Change<'_>, key: &[u8], more: i64) -> Answer {
     let number = match change.value(key) {
         None => None,
@@ -308,13 +308,14 @@ fn decrby(change: &mut Change<'_>, args: &Args) -> Answer {
     add(change, &args[1], more)
 }
 
-/// The sum of two texts as Redis writes it.
+/// Returns the sum of two numbers in the notation of Redis.
 ///
 /// # Errors
-/// `bad` if the old text is no number; others if the new one is none, or the sum has no value.
+/// Returns `bad` if the old text is not a number. Returns other errors if the new text is not a number, or if the sum
+/// is infinite or out of range.
 pub fn float_sum(before: Option<&[u8]>, more: &[u8], bad: Fault) -> Result<String, Fault> {
     let read = |text: &[u8], bad: Fault| {
-        // What only a double can hold, in form, is infinite or hexadecimal.
+        // A text that only the parser of doubles accepts is an infinity or a hexadecimal number.
         match Extended::parse(text) {
             Some(number) => Ok(Some(number)),
             None => match parse::float_or(text, bad)? {
@@ -364,7 +365,7 @@ fn strlen(view: &View<'_>, args: &Args) -> Answer {
     Ok(Reply::count(view.string(&args[1])?.map_or(0, |bytes| bytes.len())))
 }
 
-/// The longest common subsequence, by a table of lengths.
+/// Returns the longest common subsequence, by dynamic programming over a table of lengths.
 fn lcs(view: &View<'_>, args: &Args) -> Answer {
     let texts =
         |key: &[u8]| view.string(key).map_err(|_| Fault::new("ERR The specified keys must contain string values"));

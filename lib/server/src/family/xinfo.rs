@@ -1,4 +1,4 @@
-//! What is told about streams: `XINFO`.
+//! `XINFO`: information about streams.
 
 use std::collections::BTreeSet;
 
@@ -12,13 +12,14 @@ use crate::family::parse;
 use crate::family::streams::told;
 use crate::reply::{Answer, Fault, Reply, fault};
 
-/// The family's command.
+/// The command of this family.
 pub const COMMANDS: &[Command] = &[Command::read("xinfo", -2, 0, Keys::Range(2, 2, 1), category::STREAM, xinfo)];
 
-/// Checks a subcommand of `XINFO`: before it is queued, as the number of a command's arguments is.
+/// Checks a subcommand of `XINFO`. This check takes place before a transaction queues the command, like the check of a
+/// command's number of arguments.
 ///
 /// # Errors
-/// If there is none of the name, or it takes another number of arguments.
+/// Returns an error if the subcommand is unknown or its number of arguments is wrong.
 pub fn part(args: &Args) -> Result<&'static str, Fault> {
     let parts = [("help", 2, 2), ("stream", 3, usize::MAX), ("groups", 3, 3), ("consumers", 4, 4)];
     let part = parts.into_iter().find(|(name, ..)| args.is(1, name));
@@ -68,7 +69,7 @@ fn number(number: u64) -> Reply {
     Reply::Int(number as i64)
 }
 
-/// How many entries a group has not read, if that can be known.
+/// Returns how many entries the group has not read yet, if this number can be determined.
 fn lag(stream: &Stream, group: &Group) -> Reply {
     let read = match group.read {
         _ if stream.added == 0 => Some(0),
@@ -149,7 +150,8 @@ fn full_group(stream: &Stream, name: &[u8], group: &Group, count: usize) -> Repl
     ])
 }
 
-/// How many nodes a radix tree has that joins nodes of one child: for sorted keys that differ behind `from`, at least one.
+/// Returns how many nodes a path-compressed radix tree would have for these keys. The keys are sorted, at least one
+/// exists, and they agree in all bytes before `from`.
 fn radix_nodes(keys: &[[u8; 16]], from: usize) -> usize {
     let (first, last) = (&keys[0], &keys[keys.len() - 1]);
     let common = (from..first.len()).take_while(|at| first[*at] == last[*at]).count();

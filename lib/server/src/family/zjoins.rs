@@ -1,4 +1,4 @@
-//! Unions, intersections and differences of sorted sets; sets count as sorted sets whose scores are 1.
+//! Unions, intersections and differences of sorted sets. Sets may take part: all their members have the score 1.
 
 use std::borrow::Cow;
 
@@ -18,7 +18,7 @@ use flag::DENYOOM;
 const COUNTED: Keys = Keys::Counted { first: 0, count: 1 };
 const STORED: Keys = Keys::Counted { first: 1, count: 2 };
 
-/// The family's commands.
+/// The commands of this family.
 #[rustfmt::skip]
 pub const COMMANDS: &[Command] = &[
     Command::read("zunion", -3, 0, COUNTED, SORTED_SET, |v, a| told(v, a, Union, "zunion")),
@@ -39,7 +39,7 @@ enum Join {
 
 type Members<'d> = Vec<(Cow<'d, [u8]>, f64)>;
 
-/// The keys behind a count, each as members with scores.
+/// Reads the number of keys at `at` and the keys after it. Returns the members of each key with their scores.
 fn sources<'d>(view: &View<'d>, args: &Args, at: usize, name: &str) -> Result<Vec<Members<'d>>, Fault> {
     let count = parse::integer(&args[at])?;
     if count < 1 {
@@ -84,7 +84,7 @@ fn join(view: &View<'_>, args: &Args, at: usize, how: Join, name: &str) -> Resul
         at += 1;
     }
     let combine = |one: f64, other: f64| match aggregate {
-        // The sum of infinities of both signs is 0 here.
+        // The sum of positive and negative infinity is 0 here.
         0 => Some(one + other).filter(|sum| !sum.is_nan()).unwrap_or(0.0),
         1 => one.min(other),
         _ => one.max(other),
@@ -92,15 +92,16 @@ fn join(view: &View<'_>, args: &Args, at: usize, how: Join, name: &str) -> Resul
     for (source, weight) in sources.iter_mut().zip(&weights) {
         source.iter_mut().for_each(|(_, score)| *score *= *weight);
     }
-    // No number is 0 where a member is met first, and makes the sum 0 where it is added.
+    // A product of score and weight may be NaN (infinity times 0). NaN becomes 0 for the first source that has the
+    // member. For a later source, NaN makes the sum 0.
     let first_met = |score: f64| if score.is_nan() { 0.0 } else { score };
     let mut result = Zset::default();
     if !name.ends_with("store") {
-        // What is told keeps the sign of a zero.
+        // A packed sorted set loses the sign of -0.0. An answer keeps the sign.
         result.unpack();
     }
     if how == Inter {
-        // The smallest first, as Redis does, since sums of scores depend on the order.
+        // The smallest source comes first, as in Redis, because sums of floating-point scores depend on the order.
         sources.sort_by_key(Vec::len);
     }
     let (first, others) = sources.split_first().expect("there is a key");

@@ -1,4 +1,4 @@
-//! Ranges of sorted sets: by rank, by score, by the bytes of members.
+//! Ranges of sorted sets: by rank, by score, or by the bytes of members.
 
 use crate::args::Args;
 use crate::command::{Command, Keys, ONE_KEY, category, flag};
@@ -11,7 +11,7 @@ use By::{Lex, Rank, Score};
 use category::SORTED_SET;
 use flag::{DENYOOM, FAST};
 
-/// The family's commands.
+/// The commands of this family.
 #[rustfmt::skip]
 pub const COMMANDS: &[Command] = &[
     Command::read("zrange", -4, 0, ONE_KEY, SORTED_SET, |v, a| told(v, a, None, false)),
@@ -28,7 +28,7 @@ pub const COMMANDS: &[Command] = &[
     Command::write("zremrangebylex", 4, 0, ONE_KEY, SORTED_SET, |c, a| remove(c, a, Lex, "zremrangebylex")),
 ];
 
-/// What the ends of a range are.
+/// The kind of a range: what its two ends are.
 #[derive(Clone, Copy, PartialEq)]
 enum By {
     Rank,
@@ -36,7 +36,7 @@ enum By {
     Lex,
 }
 
-/// An end of a range of members.
+/// An end of a range by members. The boolean of `At` is `true` if the end itself is excluded.
 #[derive(Clone, Copy)]
 enum LexEnd<'a> {
     Lowest,
@@ -44,16 +44,17 @@ enum LexEnd<'a> {
     At(&'a [u8], bool),
 }
 
-/// A range.
+/// A range with its two ends.
 #[derive(Clone, Copy)]
 enum Range<'a> {
     Rank(i64, i64),
-    /// Each with whether it is excluded.
+    /// A boolean is `true` if the end itself is excluded.
     Score((f64, bool), (f64, bool)),
     Lex(LexEnd<'a>, LexEnd<'a>),
 }
 
-/// As C's `strtod` reads it: blanks before it and nothing at all are allowed, and what is too large is infinite.
+/// Parses a score as C's `strtod` does: leading blanks are allowed, an empty text is 0, and too large numbers are
+/// infinite. A leading "(" excludes the score from the range.
 fn score_end(text: &[u8]) -> Result<(f64, bool), Fault> {
     let (text, without) = text.strip_prefix(b"(").map_or((text, false), |text| (text, true));
     let text = text.trim_ascii_start();
@@ -80,7 +81,8 @@ impl<'a> Range<'a> {
         })
     }
 
-    /// The first rank and the number of members. Ranks count from the end if `reverse`, the result does not.
+    /// Returns the rank of the first member in ascending order, and the number of members. If `reverse` is set, a range
+    /// by rank counts from the end.
     fn ranks(self, zset: &Zset, reverse: bool) -> (usize, usize) {
         let (from, to) = match self {
             Self::Rank(start, end) => {
@@ -99,7 +101,8 @@ impl<'a> Range<'a> {
     }
 }
 
-/// Returns whether a member comes before a range's first member, or before what is behind its last (`behind`).
+/// Returns whether a member is before a range that starts at `end`. If `behind` is set, `end` is the end of the range:
+/// returns whether the member is not after the range.
 fn before(member: &[u8], end: LexEnd<'_>, behind: bool) -> bool {
     match end {
         LexEnd::Lowest => false,
@@ -126,7 +129,7 @@ fn wanted(args: &Args, first: usize, by: Option<By>, reverse: bool, store: bool)
                 limit = Some((parse::integer(&args[at + 1])?, parse::integer(&args[at + 2])?));
                 at += 2;
             }
-            // Once each: Redis takes a second one for an error of syntax.
+            // Each word may occur once. As in Redis, a second one is a syntax error.
             () if !fixed && !reverse && args.is(at, "REV") => reverse = true,
             () if !fixed && by == Rank && args.is(at, "BYLEX") => by = Lex,
             () if !fixed && by == Rank && args.is(at, "BYSCORE") => by = Score,
@@ -150,7 +153,7 @@ fn wanted(args: &Args, first: usize, by: Option<By>, reverse: bool, store: bool)
 }
 
 impl Wanted<'_> {
-    /// The members in the order in which they are told.
+    /// Returns the members in the order of the answer.
     fn of<'z>(&self, zset: &'z Zset) -> Vec<(&'z [u8], f64)> {
         let (from, count) = self.range.ranks(zset, self.reverse);
         let skipped = usize::try_from(self.offset).unwrap_or(usize::MAX).min(count);
@@ -170,7 +173,7 @@ fn told(view: &View<'_>, args: &Args, by: Option<By>, reverse: bool) -> Answer {
     Ok(members(wanted.of(zset).into_iter(), wanted.with_scores))
 }
 
-/// An answer of members, with their scores or without.
+/// Returns a reply with members, and with their scores if `with_scores` is set.
 pub fn members<'z>(all: impl Iterator<Item = (&'z [u8], f64)>, with_scores: bool) -> Reply {
     if with_scores {
         Reply::Twos(all.flat_map(|(member, score)| [Reply::bulk(member), Reply::Double(score)]).collect())

@@ -1,4 +1,5 @@
-//! Sorted sets: members, scores, ranks. Ranges are in `zranges`, what joins several sets in `zjoins`.
+//! Commands for the members, scores and ranks of sorted sets. Ranges are in the module `zranges`, and unions,
+//! intersections and differences are in `zjoins`.
 
 use crate::args::Args;
 use crate::command::{Command, Keys, ONE_KEY, category, flag};
@@ -14,7 +15,7 @@ use flag::{BLOCKING, DENYOOM, FAST, NOSCRIPT};
 
 const BUT_LAST: Keys = Keys::Range(1, -2, 1);
 
-/// The family's commands.
+/// The commands of this family.
 #[rustfmt::skip]
 pub const COMMANDS: &[Command] = &[
     Command::write("zadd", -4, DENYOOM | FAST, ONE_KEY, SORTED_SET, |c, a| zadd(c, a, false)),
@@ -35,7 +36,7 @@ pub const COMMANDS: &[Command] = &[
     Command::read("zrandmember", -2, 0, ONE_KEY, SORTED_SET, zrandmember),
 ];
 
-/// What the options of `ZADD` say.
+/// The options of `ZADD`.
 #[derive(Default)]
 struct Options {
     nx: bool,
@@ -62,10 +63,10 @@ fn options(args: &Args) -> (Options, usize) {
     }
 }
 
-/// `ZADD` and `ZINCRBY`.
+/// Carries out `ZADD` and `ZINCRBY`.
 pub fn zadd(change: &mut Change<'_>, args: &Args, zincrby: bool) -> Answer {
     let (mut options, at) = options(args);
-    // An option in the number's place is one for Redis, too.
+    // As in Redis, `ZINCRBY` accepts the options of `ZADD`, too.
     options.add |= zincrby;
     let Options { nx, xx, gt, lt, changed, add } = options;
     let pairs = args.len() - at;
@@ -165,7 +166,7 @@ fn zrank(view: &View<'_>, args: &Args, reverse: bool) -> Answer {
     Ok(rank.map_or(Reply::Null, Reply::count))
 }
 
-/// Takes members with their scores from an end.
+/// Removes and returns up to `count` members with their scores, from the end with the largest scores if `max` is set.
 fn take(change: &mut Change<'_>, key: &[u8], max: bool, count: usize) -> Result<Vec<(Vec<u8>, f64)>, Fault> {
     let Some(zset) = change.get::<Zset>(key)? else { return Ok(Vec::new()) };
     let count = count.min(zset.len());
@@ -189,7 +190,7 @@ fn zpop(change: &mut Change<'_>, args: &Args, max: bool) -> Answer {
     let count = args.get(2).map_or(Ok(1), parse::positive)?;
     let taken = take(change, &args[1], max, usize::try_from(count).unwrap_or(usize::MAX))?;
     let told = taken.into_iter().flat_map(|(member, score)| [Reply::Bulk(member), Reply::Double(score)]).collect();
-    // One alone is no pair among others.
+    // Without a count the reply is one member and its score. With a count it is a list of such pairs.
     Ok(if args.len() == 2 { Reply::Array(told) } else { Reply::Twos(told) })
 }
 

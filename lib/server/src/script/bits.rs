@@ -1,16 +1,17 @@
-//! The library `bit`: operations on 32 bits.
+//! The library `bit`: operations on 32-bit integers.
 
 use mlua::{Lua, Result, Table};
 
 use super::given::{Given, add};
 
-/// A number's low 32 bits, rounded as the library for Lua does: the sum has them at its end.
+/// Returns the low 32 bits of a number, rounded as Lua's library `bit` does: the low bits of the sum's mantissa are
+/// these bits.
 fn bits(number: f64) -> i32 {
     const ENDS_AT_ONES: f64 = 6_755_399_441_055_744.0;
     (number + ENDS_AT_ONES).to_bits() as u32 as i32
 }
 
-/// Adds an operation of a number and a count of places.
+/// Adds an operation with a number and a shift count.
 fn shift(lua: &Lua, table: &Table, name: &'static str, run: fn(i32, u32) -> i32) -> Result<()> {
     let run = move |given: &Given<'_>| {
         let number = bits(given.number(1)?);
@@ -26,7 +27,7 @@ fn hex(number: i32, digits: i32) -> String {
     if digits < 0 { kept.to_ascii_uppercase() } else { kept.to_owned() }
 }
 
-/// The library.
+/// Returns the library.
 pub fn library(lua: &Lua) -> Result<Table> {
     let table = lua.create_table()?;
     let one = |name: &'static str, run: fn(i32) -> i32| {
@@ -38,7 +39,8 @@ pub fn library(lua: &Lua) -> Result<Table> {
     let many = |name: &'static str, join: fn(i32, i32) -> i32| {
         let joined = move |given: &Given<'_>| {
             let first = bits(given.number(1)?);
-            // From the last: of several that are no numbers that is the one which is told.
+            // The arguments are examined from the last to the first. If several are not numbers, the error is that of
+            // the last one.
             (2..=given.values().len()).rev().try_fold(first, |joined, at| Ok(join(joined, bits(given.number(at)?))))
         };
         add(lua, &table, name, move |given| Ok(joined(given).map(f64::from)))

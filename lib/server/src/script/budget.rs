@@ -1,8 +1,10 @@
-//! What a script may do before it is stopped, by instructions and by time.
+//! The limits of a script: instructions and time.
 //!
-//! Instructions are counted, since each replica must stop the script at the same place. What they do not see (commands that the script
-//! calls, functions of C, operators on long texts) takes time, and the replicas agree on the point to stop at ([`Deadline`]).
-//! Points are every [`INTERVAL`] instructions, and what may take as long as a million of them: calls of commands, and of `string.rep`.
+//! The instructions are counted, because each replica must stop the script at the same instruction. The count does not
+//! include some work that takes time: commands that the script calls, functions in C, and operators on long strings.
+//! The time limit bounds this work. The replicas agree on the *point* at which they stop ([`Deadline`]). A point is
+//! passed every [`INTERVAL`] instructions, and also at each operation that may take as long as a million instructions:
+//! each call of a command and of `string.rep`.
 
 use core::cell::Cell;
 use std::rc::Rc;
@@ -13,60 +15,63 @@ use mlua::{Error, HookTriggers, Lua, Result, VmState};
 
 use crate::deadline::Deadline;
 
-/// Instructions of Lua that a script may run: a second or two. A step of a pattern's match counts as one.
+/// The most Lua instructions of a script. They take one or two seconds. A step in matching a pattern counts as one
+/// instruction.
 const INSTRUCTIONS: u64 = if cfg!(test) { 30_000_000 } else { 200_000_000 };
 
-/// Instructions between two points.
+/// The number of instructions between two points.
 const INTERVAL: u32 = 1_000;
 
-/// What a script is told that has no instructions left.
+/// The error of a script that has used up its instructions.
 pub const STOPPED: &str = "Script stopped: it ran more instructions than a script may";
 
-/// What a script is told that has no time left.
+/// The error of a script that has used up its time.
 pub const LATE: &str = "Script stopped: it ran longer than a script may";
 
-/// What stops a script of which a trial has failed: nothing but the prelude sees it.
+/// The error that stops a script whose trial has failed. Only the prelude (`prelude.lua`, which calls the script) sees
+/// it.
 const TRIED: &str = "Script stopped: it needs a state of its own";
 
-/// What is left to an operation's script: to all states that it has.
+/// The remaining resources of an operation's script. All states in which the script runs share them.
 pub struct Budget {
     instructions: Cell<u64>,
-    /// Points so far.
+    /// The number of points passed.
     points: Cell<u64>,
-    /// Says that the deadline has stopped the script.
+    /// Whether the deadline has stopped the script.
     is_late: Cell<bool>,
     began: Instant,
     deadline: Option<Arc<Deadline>>,
-    /// What the script may do in a state that is kept; it is over once it does more.
+    /// The state of the trial. The trial fails when the script exceeds the resources of the kept state.
     trial: Cell<Trial>,
 }
 
-/// The trial of a script in the state that its thread keeps: see [`stage`](super::stage).
+/// The state of a script's trial in the Lua state that its thread keeps: see [`stage`](super::stage).
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Trial {
-    /// The script runs in a state of its own.
+    /// No trial: the script runs in a new state.
     No,
     /// The script runs in the kept state.
     Goes,
-    /// The script needs a state of its own. Nothing of it runs any more in the kept one.
+    /// The script needs a new state. It does not continue in the kept state.
     Failed,
 }
 
-/// What was left of a budget when something began.
+/// A budget as it was at the beginning of a trial.
 pub struct Mark {
     instructions: u64,
     points: u64,
 }
 
 impl Budget {
-    /// That of an operation that begins now.
+    /// Returns the budget of an operation that begins now.
     pub fn new(deadline: Option<&Arc<Deadline>>) -> Rc<Self> {
         let (instructions, points, is_late) = (Cell::new(INSTRUCTIONS), Cell::new(0), Cell::new(false));
         let (began, deadline, trial) = (Instant::now(), deadline.cloned(), Cell::new(Trial::No));
         Rc::new(Self { instructions, points, is_late, began, deadline, trial })
     }
 
-    /// Has a state's scripts stopped once nothing is left. The hook stops a script after its last instruction.
+    /// Makes a state stop its scripts when the budget is used up. The hook runs after the script's last permitted
+    /// instruction.
     pub fn limit(self: &Rc<Self>, lua: &Lua) -> Result<()> {
         lua.set_app_data(self.clone());
         lua.set_hook(HookTriggers::new().every_nth_instruction(INTERVAL), |lua, _| {
@@ -77,32 +82,32 @@ impl Budget {
         })
     }
 
-    /// Has a state forget its budget, and all that it holds.
+    /// Makes a state forget its budget and everything that the budget owns.
     pub fn release(lua: &Lua) {
         lua.remove_hook();
         lua.remove_app_data::<Rc<Self>>();
     }
 
-    /// Begins a trial. Returns what to go back to if it fails.
+    /// Begins a trial. Returns the mark to which the budget is reset if the trial fails.
     pub fn try_out(&self) -> Mark {
         self.trial.set(Trial::Goes);
         Mark { instructions: self.left(), points: self.points.get() }
     }
 
-    /// Returns whether this is a trial.
+    /// Returns whether a trial is in progress.
     pub fn is_tried(&self) -> bool {
         self.trial.get() != Trial::No
     }
 
-    /// Says that a trial fails: what runs needs a state of its own.
+    /// Fails the trial in progress: the script needs a new state.
     pub fn fail(&self) {
         if self.trial.get() == Trial::Goes {
             self.trial.set(Trial::Failed);
         }
     }
 
-    /// Ends a trial. Returns whether it went well; if not, all begins anew from the mark. (Points that were passed are passed again:
-    /// the same ones.)
+    /// Ends a trial. Returns whether it succeeded. If not, the budget is reset to the mark. (The script then passes the
+    /// same points again.)
     pub fn went_well(&self, mark: Mark) -> bool {
         let went_well = self.trial.replace(Trial::No) == Trial::Goes;
         if !went_well {
@@ -112,22 +117,22 @@ impl Budget {
         went_well
     }
 
-    /// The one of a state that has one.
+    /// Returns the budget of a state. The state must have one.
     pub fn of(lua: &Lua) -> Rc<Self> {
         lua.app_data_ref::<Rc<Self>>().expect("a state has its budget before any script runs").clone()
     }
 
-    /// Instructions that are left.
+    /// Returns the number of remaining instructions.
     pub fn left(&self) -> u64 {
         self.instructions.get()
     }
 
-    /// Sets the number of instructions that are left.
+    /// Sets the number of remaining instructions.
     pub fn leave(&self, left: u64) {
         self.instructions.set(left);
     }
 
-    /// Returns why the script is stopped, if it is.
+    /// Returns why the script must stop, if it must.
     pub fn spent(&self) -> Option<&'static str> {
         match self.trial.get() {
             Trial::Failed => Some(TRIED),
@@ -136,10 +141,10 @@ impl Budget {
         }
     }
 
-    /// A point of the script: the same on each replica.
+    /// Passes a point of the script. Each replica passes the same points.
     ///
     /// # Errors
-    /// Why the script is stopped.
+    /// Returns the reason if the script must stop.
     pub fn point(&self) -> core::result::Result<(), &'static str> {
         if self.spent().is_none()
             && let Some(deadline) = &self.deadline

@@ -1,27 +1,28 @@
-//! Answers as Lua's values, and the other way.
+//! Converts replies to Lua values, and Lua values to replies.
 
 use mlua::{Error, Lua, Result, Table, Value};
 
 use super::budget::Budget;
 use crate::reply::{Answer, Fault, Many, Reply, double};
 
-/// How deep an answer may be: its tables within tables.
+/// The deepest nesting of tables in a reply.
 const DEEPEST: usize = 128;
 
-/// Bytes of the largest answer.
+/// The most bytes of a reply.
 const LARGEST: usize = 64 << 20;
 
-/// Values between two points of the script's budget. One that is a table takes as long as some ten instructions.
+/// The number of converted values between two points of the script's budget. Converting a table takes as long as about
+/// ten instructions.
 const INTERVAL: u64 = 100;
 
-/// A table with one field.
+/// Returns a table with one field.
 fn field(lua: &Lua, name: &str, value: impl mlua::IntoLua) -> Result<Value> {
     let table = lua.create_table()?;
     table.raw_set(name, value)?;
     Ok(Value::Table(table))
 }
 
-/// An error as scripts see it.
+/// Returns an error as scripts see it.
 pub fn error(lua: &Lua, fault: &Fault) -> Result<Value> {
     field(lua, "err", &*fault.0)
 }
@@ -34,7 +35,7 @@ fn list(lua: &Lua, all: &[Reply], three: bool) -> Result<Value> {
     Ok(Value::Table(table))
 }
 
-/// Keys and values by turns, as a table below the field `map`, or elements as one below `set`.
+/// Returns a table with the field `map` for keys and values, or `set` for elements.
 fn keyed(lua: &Lua, name: &str, pairs: impl Iterator<Item = Result<(Value, Value)>>) -> Result<Value> {
     let table = lua.create_table()?;
     for pair in pairs {
@@ -44,7 +45,7 @@ fn keyed(lua: &Lua, name: &str, pairs: impl Iterator<Item = Result<(Value, Value
     field(lua, name, table)
 }
 
-/// An answer as a value of Lua: of RESP3 if `three`.
+/// Converts a reply to a Lua value, with the types of RESP3 if `three` is set.
 pub fn value(lua: &Lua, reply: &Reply, three: bool) -> Result<Value> {
     Ok(match reply {
         Reply::Null | Reply::NullArray if three => Value::Nil,
@@ -83,7 +84,7 @@ pub fn value(lua: &Lua, reply: &Reply, three: bool) -> Result<Value> {
     })
 }
 
-/// A field's text. As in C, a zero ends it.
+/// Returns the text of a field. As in C, the text ends at the first zero byte.
 fn text(table: &Table, name: &str) -> Result<Option<Vec<u8>>> {
     Ok(match table.raw_get(name)? {
         Value::String(text) => text.as_bytes().split(|byte| *byte == 0).next().map(<[u8]>::to_vec),
@@ -91,7 +92,7 @@ fn text(table: &Table, name: &str) -> Result<Option<Vec<u8>>> {
     })
 }
 
-/// The value that a script returned, as an answer. It counts as run by the script.
+/// Converts the value that a script returned to a reply. The conversion counts against the script's budget.
 pub fn answer(value: &Value, budget: &Budget) -> Answer {
     let mut replies = Replies { room: LARGEST, budget, count: 0 };
     replies.of(value, 0).map_err(|_| match budget.spent() {
@@ -100,17 +101,18 @@ pub fn answer(value: &Value, budget: &Budget) -> Answer {
     })
 }
 
-/// A number without its fraction; the least one for what is none or too large, as the processor has it in Redis.
+/// Returns a number without its fraction. NaN and too large numbers become `i64::MIN`, as on Redis's processor.
 fn whole(number: f64) -> i64 {
     if number.abs() < 9_223_372_036_854_775_808.0 { number as i64 } else { i64::MIN }
 }
 
-/// Makes answers of values. Tables may share tables: the answer is bounded, not only the values, and so is the time.
+/// Converts values to replies. Tables may share tables, so a few values can make a large reply. The size of the reply
+/// and the time are therefore limited.
 struct Replies<'a> {
-    /// Bytes that are left.
+    /// The remaining bytes.
     room: usize,
     budget: &'a Budget,
-    /// Values so far.
+    /// The number of values converted so far.
     count: u64,
 }
 
@@ -142,7 +144,7 @@ impl Replies<'_> {
                 let mut replies = Vec::new();
                 for pair in all.pairs::<Value, Value>() {
                     let (key, value) = pair?;
-                    // The order of other keys is the order of addresses.
+                    // Other keys are in the order of their addresses, which differs between replicas.
                     if !matches!(key, Value::String(_) | Value::Number(_) | Value::Integer(_) | Value::Boolean(_)) {
                         return Err(Error::runtime("a key without order"));
                     }

@@ -14,7 +14,7 @@ use crate::family::{glob, parse};
 use crate::rdb;
 use crate::reply::{Answer, Fault, Reply};
 
-/// The parts of `FUNCTION`, the least and greatest numbers of words, and the row of what changes something.
+/// The subcommands of `FUNCTION`: the name, the least and the most words, and the command that carries it out.
 const PARTS: [(&str, usize, usize, &str); 9] = [
     ("delete", 3, 3, "function|delete"),
     ("dump", 2, 2, "function"),
@@ -27,10 +27,11 @@ const PARTS: [(&str, usize, usize, &str); 9] = [
     ("stats", 2, 2, "function"),
 ];
 
-/// Checks a part before it is queued, as the number of a command's arguments is. Returns what carries it out.
+/// Checks a subcommand of `FUNCTION`. This check takes place before a transaction queues the command, like the check of
+/// a command's number of arguments. Returns the command that carries the subcommand out.
 ///
 /// # Errors
-/// If there is none of the name, or it takes another number of arguments.
+/// Returns an error if the subcommand is unknown or its number of arguments is wrong.
 pub fn part(args: &Args) -> Result<&'static Command, Fault> {
     let part = PARTS.into_iter().find(|(name, ..)| args.is(1, name));
     let (name, least, most, row) = part.ok_or_else(|| unknown_subcommand(args))?;
@@ -44,7 +45,7 @@ fn is_one_too_many(args: &Args, most: usize) -> Result<(), Fault> {
     if args.len() > most { Err(Fault::made(wrong())) } else { Ok(()) }
 }
 
-/// The error for a word that is none. As in C, a zero ends it.
+/// Returns the error for an unknown word. As in C, the word ends at the first zero byte.
 fn unknown(what: &str, word: &[u8]) -> Fault {
     let word = String::from_utf8_lossy(word.split(|byte| *byte == 0).next().unwrap_or_default());
     Fault::made(format!("ERR Unknown {what} {}", word.trim_end_matches(['\r', '\n'])))
@@ -54,27 +55,27 @@ fn missing() -> Fault {
     Fault::new("ERR Library not found")
 }
 
-/// The function that a call names, and its number of keys.
+/// Returns the library and the function that a call names, and the call's number of keys.
 fn named<'f>(functions: &'f Functions, args: &Args) -> Result<(&'f Arc<Library>, &'f Function, usize), Fault> {
     let (library, function) = functions.find(&args[1]).ok_or(Fault::new("ERR Function not found"))?;
     let count = parse::integer(&args[2]).map_err(|_| Fault::new("ERR Bad number of keys provided"))?;
     Ok((library, function, counted(count, args)?))
 }
 
-/// `FCALL`.
+/// Carries out `FCALL`.
 pub fn call(change: &mut Change<'_>, args: &Args) -> Answer {
     let (library, function, keys) = named(&change.db.functions, args)?;
     let (library, function) = (library.clone(), function.clone());
     state::call(Target::Change(change), &library, &function, args, keys)
 }
 
-/// `FCALL_RO`.
+/// Carries out `FCALL_RO`.
 pub fn call_ro(view: &View<'_>, args: &Args) -> Answer {
     let (library, function, keys) = named(&view.db.functions, args)?;
     state::call(Target::View(*view), library, function, args, keys)
 }
 
-/// `FUNCTION LOAD`.
+/// Carries out `FUNCTION LOAD`.
 pub fn load(change: &mut Change<'_>, args: &Args) -> Answer {
     let last = args.len() - 1;
     if let Some(word) = (2..last).find(|at| !args.is(*at, "REPLACE")) {
@@ -90,13 +91,13 @@ pub fn load(change: &mut Change<'_>, args: &Args) -> Answer {
     Ok(Reply::bulk(name))
 }
 
-/// `FUNCTION DELETE`.
+/// Carries out `FUNCTION DELETE`.
 pub fn delete(change: &mut Change<'_>, args: &Args) -> Answer {
     let name = core::str::from_utf8(&args[2]).map_err(|_| missing())?;
     if change.db.functions.remove(name) { Ok(Reply::OK) } else { Err(missing()) }
 }
 
-/// `FUNCTION FLUSH`.
+/// Carries out `FUNCTION FLUSH`.
 pub fn flush(change: &mut Change<'_>, args: &Args) -> Answer {
     is_one_too_many(args, 3)?;
     if args.len() == 3 && !args.is(2, "SYNC") && !args.is(2, "ASYNC") {
@@ -106,7 +107,7 @@ pub fn flush(change: &mut Change<'_>, args: &Args) -> Answer {
     Ok(Reply::OK)
 }
 
-/// `FUNCTION RESTORE`. All libraries of a payload are loaded within the instructions that one script has.
+/// Carries out `FUNCTION RESTORE`. All libraries of a payload together may use the instructions of one script.
 pub fn restore(change: &mut Change<'_>, args: &Args) -> Answer {
     is_one_too_many(args, 4)?;
     let policy = match args.get(3) {
@@ -132,14 +133,14 @@ pub fn restore(change: &mut Change<'_>, args: &Args) -> Answer {
     Ok(Reply::OK)
 }
 
-/// The parts of `FUNCTION` that change nothing.
+/// Carries out the subcommands of `FUNCTION` that change nothing.
 pub fn look(view: &View<'_>, args: &Args) -> Answer {
     let functions = &view.db.functions;
     match args[1].to_ascii_uppercase().as_slice() {
         b"LIST" => list(functions, args),
         b"DUMP" => Ok(Reply::Bulk(rdb::dump_functions(functions))),
         b"STATS" => Ok(stats(functions)),
-        // One that runs ends by its limits.
+        // A running function is ended by its limits.
         b"KILL" => Err(Fault::new("NOTBUSY No scripts in execution right now.")),
         _ => Ok(help::of("function")),
     }

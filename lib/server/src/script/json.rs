@@ -8,10 +8,10 @@ use super::given::wrong;
 use crate::reply;
 use settings::{Invalid, Settings, Shared};
 
-/// How deep tables may be within tables, and JSON's arrays and objects within each other, whatever the settings say.
+/// The deepest nesting of tables, and of arrays and objects in JSON. A setting can only lower this limit.
 const DEEPEST: usize = 120;
 
-/// Bytes of the largest text. A parsed one takes some sixteen times as much, outside of Lua's limit.
+/// The most bytes of a text. A parsed text takes about sixteen times as much memory, which Lua's limit does not cover.
 const LARGEST: usize = 4 << 20;
 
 fn quoted(bytes: &[u8], out: &mut Vec<u8>) {
@@ -31,7 +31,7 @@ fn quoted(bytes: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
-/// A value on its way into a text.
+/// The state of one call of `encode`: the settings, and the text written so far.
 struct Encoder<'a> {
     settings: &'a Settings,
     out: Vec<u8>,
@@ -55,7 +55,7 @@ impl Encoder<'_> {
         Ok(())
     }
 
-    /// The length of the array that a table is, if it is one.
+    /// Returns the length of the array if the table is written as an array.
     fn length(&self, table: &Table) -> Result<Option<usize>> {
         let (mut count, mut longest) = (0_i64, 0_i64);
         for pair in table.pairs::<Value, Value>() {
@@ -75,7 +75,7 @@ impl Encoder<'_> {
     }
 
     fn value(&mut self, value: &Value, depth: usize) -> Result<()> {
-        // Tables may share tables: the text is bounded, not only the values.
+        // The length of the text is limited separately: tables may share tables, so that a few values can make a long text.
         if self.out.len() > LARGEST {
             return Err(Error::runtime("Cannot serialise, too large"));
         }
@@ -138,8 +138,8 @@ impl Encoder<'_> {
     }
 }
 
-/// The first array or object of a JSON text that `most` others contain: the number of those with it, and the number of bytes
-/// up to its bracket.
+/// Finds the first bracket of a JSON text that opens more than `most` nested arrays and objects. Returns the nesting after the
+/// bracket, and the number of bytes up to and including the bracket.
 fn too_deep(text: &[u8], most: usize) -> Option<(usize, usize)> {
     let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
     for (at, byte) in text.iter().enumerate() {
@@ -158,7 +158,8 @@ fn too_deep(text: &[u8], most: usize) -> Option<(usize, usize)> {
     None
 }
 
-/// JSON's value as Lua's. Objects come in the order of their keys, whatever the parser keeps of it.
+/// Converts a JSON value to a Lua value. Fields of objects are inserted in the order of their names, so that the result
+/// does not depend on the parser's order.
 fn value(lua: &Lua, json: &serde_json::Value) -> Result<Value> {
     use serde_json::Value::{Array, Bool, Null, Number, Object, String};
     Ok(match json {

@@ -1,7 +1,8 @@
-//! Libraries of functions: from their texts.
+//! Loads the libraries of functions from their texts.
 //!
-//! While a library is loaded its text sees nothing but `redis.register_function`, `redis.log` and constants: no database, no
-//! time, no chance. So it registers the same functions wherever and whenever it is loaded.
+//! While a library's text is loaded, it sees only `redis.register_function`, `redis.log` and constants. It sees no
+//! database, no time and no random numbers. A text therefore registers the same functions wherever and whenever it is
+//! loaded.
 
 use core::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -16,7 +17,7 @@ use crate::db::functions::{self, Function, Library, MOST};
 use crate::reply::Fault;
 use crate::resp;
 
-/// Instructions that a library counts as beside its own: it needs a state.
+/// The instructions that a library counts as, in addition to its own, because it needs a Lua state.
 const STATE: u64 = 10_000;
 
 const NAMES: &str =
@@ -26,7 +27,7 @@ fn fault<T>(text: &'static str) -> Outcome<T> {
     Err(Fault::new(text))
 }
 
-/// A name of a library or a function.
+/// Checks the name of a library or a function.
 fn name(bytes: &[u8]) -> Outcome<String> {
     let is = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
     if bytes.is_empty() || !bytes.iter().all(is) {
@@ -35,10 +36,10 @@ fn name(bytes: &[u8]) -> Outcome<String> {
     Ok(bytes.iter().map(|byte| char::from(*byte)).collect())
 }
 
-/// The library's name, of the first line of its text.
+/// Returns the library's name from the first line of its text.
 ///
 /// # Errors
-/// If it says none, or another engine.
+/// Returns an error if the first line has no valid name or names another engine.
 pub fn named(code: &[u8]) -> Outcome<String> {
     if !code.starts_with(b"#!") {
         return fault("ERR Missing library metadata");
@@ -66,10 +67,10 @@ pub fn named(code: &[u8]) -> Outcome<String> {
     Ok(given)
 }
 
-/// What was registered: by names in lower case.
+/// Registered functions, by their names in lower case.
 pub type Registered = BTreeMap<String, Function>;
 
-/// A text of a registration's argument; numbers are texts, too.
+/// Converts an argument of a registration to text. Numbers are converted, too.
 fn text(lua: &Lua, value: Value, wrong: &'static str) -> Outcome<Vec<u8>> {
     match lua.coerce_string(value) {
         Ok(Some(text)) => Ok(text.as_bytes().to_vec()),
@@ -81,7 +82,7 @@ fn text(lua: &Lua, value: Value, wrong: &'static str) -> Outcome<Vec<u8>> {
     }
 }
 
-/// Flags up to the first place that has none.
+/// Reads flags from a sequence. It ends at the first missing index.
 fn flags(lua: &Lua, value: &Value) -> Outcome<u8> {
     let Value::Table(table) = value else {
         return fault("ERR flags argument to redis.register_function must be a table representing function flags");
@@ -99,14 +100,15 @@ fn flags(lua: &Lua, value: &Value) -> Outcome<u8> {
     Ok(all)
 }
 
-/// The function and its callback that the table says by names.
+/// Returns the function and its callback from a table of named arguments.
 fn of_names(lua: &Lua, table: &Table) -> Outcome<(Function, mlua::Function)> {
     let (mut given, mut callback) = (None, None);
     let (mut description, mut all) = (None, 0);
     let mut pairs = Vec::new();
     for pair in table.pairs::<Value, Value>() {
         let (key, value) = pair.map_err(|what| state::internal(&what))?;
-        // All keys first: the order of keys that are tables or functions is the order of addresses.
+        // All keys are read before any value, because keys that are tables or functions are in the order of their
+        // addresses. The result must not depend on addresses.
         let key = text(lua, key, "ERR named argument key given to redis.register_function is not a string")?;
         pairs.push((key.to_ascii_lowercase(), value));
     }
@@ -133,7 +135,7 @@ fn of_names(lua: &Lua, table: &Table) -> Outcome<(Function, mlua::Function)> {
     Ok((Function { name: name(&given)?, description, flags: all }, callback))
 }
 
-/// The function and its callback that the arguments of `redis.register_function` say.
+/// Returns the function and its callback from the arguments of `redis.register_function`.
 fn of_arguments(lua: &Lua, values: &[Value]) -> Outcome<(Function, mlua::Function)> {
     match values {
         [Value::Table(table)] => of_names(lua, table),
@@ -151,7 +153,8 @@ fn of_arguments(lua: &Lua, values: &[Value]) -> Outcome<(Function, mlua::Functio
     }
 }
 
-/// What is registered while a library is loaded. The callbacks are in a table of Lua's, with its limit of memory.
+/// The functions that are registered while a library's text is loaded. The callbacks are in a Lua table, so that Lua's
+/// memory limit covers them.
 struct Register {
     open: Cell<bool>,
     bytes: Cell<usize>,
@@ -179,7 +182,7 @@ impl Register {
     }
 }
 
-/// Runs a library's text on a stage. Returns what it registered, and the callbacks by the functions' names.
+/// Runs a library's text on a stage. Returns the registered functions, and the callbacks by the functions' names.
 pub fn register(stage: &Stage, text: &[u8]) -> Result<Outcome<(Registered, Table)>> {
     let lua = &stage.lua;
     let chunk = match stage.compile(text) {
@@ -206,7 +209,7 @@ pub fn register(stage: &Stage, text: &[u8]) -> Result<Outcome<(Registered, Table
 /// Loads a library by running its text within a budget.
 ///
 /// # Errors
-/// What is wrong with it.
+/// Returns an error if the text does not compile, fails, registers no valid function, or exceeds a limit.
 pub fn load(name: String, code: &[u8], budget: &Rc<Budget>) -> Outcome<Library> {
     if code.len() > MOST {
         return Err(functions::too_much());

@@ -1,24 +1,27 @@
-//! The library `cmsgpack`: values as MessagePack, and back.
+//! The library `cmsgpack`: packs values as MessagePack, and unpacks them.
 //!
-//! Written here: the crates for it (`rmp`) have the bytes of a number and no tables of Lua, which are most of this file.
+//! The encoding is implemented here. The existing crates (`rmp`) encode numbers but not Lua tables, and tables are most
+//! of this file.
 
 use mlua::{Error, Lua, MultiValue, Result, Table, Value};
 
 use super::given::{Given, Said, add};
 
-/// How deep tables may be: what is deeper is packed as nil, as in Redis, which so survives tables that hold themselves.
+/// The deepest nesting of tables. Deeper tables are packed as nil, as in Redis. Tables that contain themselves can
+/// therefore be packed.
 const DEEPEST: usize = 16;
 
-/// How deep what is unpacked may be: it is unpacked by as many calls within each other.
+/// The deepest nesting that is unpacked. Each level is a recursive call.
 const DEEPEST_UNPACKED: usize = 128;
 
-/// Bytes of the largest packed value: tables may share tables.
+/// The most bytes of a packed value. The limit is needed because tables may share tables.
 const LARGEST: usize = 4 << 20;
 
 const MISSING: &str = "Missing bytes in input.";
 const BAD: &str = "Bad data format in input.";
 
-/// A length, of which the short forms are in the first byte, if there are any: the greatest of these, and what follows.
+/// Appends a length. `short` has the largest length that fits the first byte, and that byte without the length. `forms`
+/// has the first bytes of lengths with one, two and four bytes, where they exist.
 fn put_length(length: usize, short: (usize, u8), forms: [Option<u8>; 3], out: &mut Vec<u8>) {
     match (length, forms) {
         _ if length <= short.0 => out.push(short.1 | length as u8),
@@ -61,7 +64,7 @@ fn put_number(number: f64, out: &mut Vec<u8>) {
     out.extend(&bytes[8 - kept..]);
 }
 
-/// A key's place in an array, if it may be one.
+/// Returns the array index that a key stands for, if it can be one.
 fn place(key: &Value) -> Option<usize> {
     let number = match key {
         Value::Integer(number) => *number as f64,
@@ -71,12 +74,12 @@ fn place(key: &Value) -> Option<usize> {
     (number > 0.0 && number <= f64::from(i32::MAX) && number.trunc() == number).then_some(number as usize)
 }
 
-/// Returns how many entries a table has, and whether it is an array.
+/// Returns the number of entries of a table, and whether the table is an array.
 fn measure(table: &Table) -> Result<Said<(usize, bool)>> {
     let (mut count, mut longest) = (0, Some(0));
     for pair in table.pairs::<Value, Value>() {
         let key = pair?.0;
-        // The order of such keys is the order of addresses.
+        // Other keys are in the order of their addresses, which differs between replicas.
         if !matches!(key, Value::Number(_) | Value::Integer(_) | Value::String(_) | Value::Boolean(_)) {
             return Ok(Err(format!("the keys of this table have no order: one is a {}", key.type_name())));
         }
@@ -131,7 +134,7 @@ fn put_map(table: &Table, depth: usize, out: &mut Vec<u8>) -> Result<Said<()>> {
     Ok(Ok(()))
 }
 
-/// What is packed, and not unpacked yet.
+/// The packed bytes that are not yet unpacked.
 struct Packed<'a> {
     lua: &'a Lua,
     bytes: &'a [u8],
@@ -144,7 +147,7 @@ impl<'a> Packed<'a> {
         Ok(taken)
     }
 
-    /// A number without a sign, of so many bytes.
+    /// Reads an unsigned integer of `bytes` bytes.
     fn number(&mut self, bytes: usize) -> Said<u64> {
         Ok(self.take(bytes)?.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)))
     }
@@ -177,7 +180,8 @@ impl<'a> Packed<'a> {
             0xca => number(f32::from_bits(self.number(4)? as u32).into()),
             0xcb => number(f64::from_bits(self.number(8)?)),
             0xcc..=0xce => number(self.number(1 << (first - 0xcc))? as f64),
-            // Of eight bytes, with or without a sign: as Redis has it.
+            // 0xcf is an unsigned integer of eight bytes. As in Redis, it is unpacked as a signed integer, like 0xd0 to
+            // 0xd3.
             0xcf..=0xd3 => {
                 let bits = if first == 0xcf { 64 } else { 8 << (first - 0xd0) };
                 let shifted = self.number(bits / 8)? << (64 - bits);
@@ -221,7 +225,7 @@ impl<'a> Packed<'a> {
     }
 }
 
-/// A value, or what follows.
+/// A complete value, or the number of bytes (`Text`) or elements that follow.
 enum Plain {
     Value(Value),
     Text(u64),
@@ -229,7 +233,7 @@ enum Plain {
     Map(u64),
 }
 
-/// `pack(...)`: all arguments one behind the other.
+/// Packs all arguments, one after the other: `pack(...)`.
 fn pack(given: &Given<'_>) -> Result<Said<mlua::LuaString>> {
     if given.values().is_empty() {
         return Ok(Err(given.wrong(0, "MessagePack pack needs input.")));
@@ -243,7 +247,8 @@ fn pack(given: &Given<'_>) -> Result<Said<mlua::LuaString>> {
     given.lua.create_string(out).map(Ok)
 }
 
-/// Up to `limit` values from `offset` on. With one of them: before the values, where the next begins, or -1 at the end.
+/// Unpacks at most `limit` values from `offset` on. If `limit` or `offset` is not 0, the first result is the offset
+/// after the values, or -1 at the end.
 fn unpack(given: &Given<'_>, limit: Said<i64>, offset: Said<i64>) -> Result<Said<MultiValue>> {
     let (text, limit, offset) = match (given.text(1), limit, offset) {
         (Ok(text), Ok(limit), Ok(offset)) => (text, limit, offset),
@@ -277,10 +282,10 @@ fn unpack(given: &Given<'_>, limit: Said<i64>, offset: Said<i64>) -> Result<Said
     Ok(Ok(values))
 }
 
-/// Values that a function may return.
+/// The most values that a function may return.
 const MOST: usize = 7_900;
 
-/// The library.
+/// Returns the library.
 pub fn library(lua: &Lua) -> Result<Table> {
     let table = lua.create_table()?;
     add(lua, &table, "pack", pack)?;

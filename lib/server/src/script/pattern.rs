@@ -1,25 +1,25 @@
-//! Lua 5.1's patterns, with an end to each match.
+//! Patterns of Lua 5.1 with a bounded number of steps.
 //!
-//! Lua's own matcher is a C function: no count of instructions stops it, and it goes back without end over
-//! `("a?"):rep(30) .. ("a"):rep(30)`, or recurses as often as the pattern is long, beyond any stack. This one counts its steps,
-//! and nests no deeper than [`DEEPEST`], the limit of later versions of Lua. All else is as there, zero bytes included: they end
-//! a pattern.
+//! Lua's own matcher is a C function, so the count of instructions cannot stop it. It backtracks almost endlessly for
+//! `("a?"):rep(30) .. ("a"):rep(30)`. Its recursion is as deep as the pattern is long, so it can overflow the stack.
+//! This matcher counts its steps, and its recursion is at most [`DEEPEST`] deep, which is the limit of later versions
+//! of Lua. In everything else it behaves as Lua's matcher. A zero byte ends a pattern, too.
 
 use super::budget::STOPPED;
 
-/// Matches within one another.
+/// The deepest recursion.
 const DEEPEST: usize = 200;
-/// Captures of a pattern.
+/// The most captures of a pattern.
 const CAPTURES: usize = 32;
 const ESCAPE: u8 = b'%';
 
-/// What is wrong with a pattern, or with what a match came to.
+/// The message for an invalid pattern, or for a match that cannot be completed.
 pub type Wrong = &'static str;
 
 #[derive(Clone, Copy)]
 enum End {
     Open,
-    /// It captures where it is, and no text.
+    /// The capture records a position and no text.
     Position,
     At(usize),
 }
@@ -30,35 +30,35 @@ struct Capture {
     end: End,
 }
 
-/// What a capture holds.
+/// The value of a capture.
 pub enum Held<'t> {
-    /// A text.
+    /// The captured text.
     Text(&'t [u8]),
-    /// A position, from 1.
+    /// The captured position, from 1.
     Position(usize),
 }
 
-/// A text being matched with a pattern.
+/// A pattern that is being matched against a text.
 pub struct Matcher<'t> {
     text: &'t [u8],
     pattern: &'t [u8],
     captures: Vec<Capture>,
     depth: usize,
-    /// Steps that it may still take.
+    /// The number of remaining steps.
     pub left: u64,
 }
 
-/// Where a match began, and where it ended.
+/// The start and the end of a match.
 pub type Span = (usize, usize);
 
 impl<'t> Matcher<'t> {
-    /// A match of `text` with `pattern` in at most `left` steps.
+    /// Returns a matcher of `text` against `pattern` with at most `left` steps.
     pub fn new(text: &'t [u8], pattern: &'t [u8], left: u64) -> Self {
         let pattern = pattern.split(|byte| *byte == 0).next().unwrap_or_default();
         Self { text, pattern, captures: Vec::new(), depth: 0, left }
     }
 
-    /// The first match that begins at `from` or, if the pattern is not anchored there, behind it.
+    /// Returns the first match that begins at `from`. If `anchored` is not set, the match may also begin after `from`.
     pub fn search(&mut self, from: usize, anchored: bool) -> Result<Option<Span>, Wrong> {
         let skipped = usize::from(anchored);
         for start in from..=self.text.len() {
@@ -73,22 +73,22 @@ impl<'t> Matcher<'t> {
         Ok(None)
     }
 
-    /// How many captures there are; the whole match counts if there is no other.
+    /// Returns the number of captures. The whole match counts as one if the pattern has none.
     pub fn count(&self) -> usize {
         self.captures.len().max(1)
     }
 
-    /// Returns whether the pattern captured nothing.
+    /// Returns whether the pattern has no captures.
     pub fn is_bare(&self) -> bool {
         self.captures.is_empty()
     }
 
-    /// The text of the match `span`.
+    /// Returns the text of the match `span`.
     pub fn whole(&self, (start, end): Span) -> &'t [u8] {
         &self.text[start..end]
     }
 
-    /// A capture of the match `span`.
+    /// Returns the value of a capture in the match `span`.
     pub fn capture(&self, index: usize, (start, end): Span) -> Result<Held<'t>, Wrong> {
         match self.captures.get(index) {
             None if index == 0 => Ok(Held::Text(self.whole((start, end)))),
@@ -99,18 +99,18 @@ impl<'t> Matcher<'t> {
         }
     }
 
-    /// Takes steps.
+    /// Counts steps. Returns an error if none is left.
     fn step(&mut self, count: usize) -> Result<(), Wrong> {
         self.left = self.left.saturating_sub(count as u64);
         if self.left > 0 { Ok(()) } else { Err(STOPPED) }
     }
 
-    /// A byte of the pattern, or 0 behind it.
+    /// Returns the byte of the pattern at `at`, or 0 after the end.
     fn byte(&self, at: usize) -> u8 {
         self.pattern.get(at).copied().unwrap_or(0)
     }
 
-    /// Where a match of what is at `p` ends that begins at `s`.
+    /// Matches the pattern from `p` on against the text from `s` on. Returns the end of the match.
     fn matches(&mut self, s: usize, p: usize) -> Result<Option<usize>, Wrong> {
         self.depth += 1;
         if self.depth > DEEPEST {
@@ -190,7 +190,7 @@ impl<'t> Matcher<'t> {
         Ok(whole)
     }
 
-    /// From one byte to the other that closes it: `%bxy`.
+    /// Matches `%bxy`: from an opening byte to the closing byte that balances it. Returns the end of the match.
     fn balanced(&mut self, s: usize, p: usize) -> Result<Option<usize>, Wrong> {
         let (opens, closes) = (self.byte(p), self.byte(p + 1));
         if closes == 0 {
@@ -215,7 +215,8 @@ impl<'t> Matcher<'t> {
         Ok(None)
     }
 
-    /// Between a byte that is not in the set and one that is: `%f[set]`. Returns where the pattern goes on.
+    /// Matches `%f[set]`: a position between a byte outside the set and a byte in the set. Returns the offset in the
+    /// pattern after the set.
     fn frontier(&mut self, s: usize, p: usize) -> Result<Option<usize>, Wrong> {
         if self.byte(p) != b'[' {
             return Err("missing '[' after '%f' in pattern");
@@ -227,7 +228,7 @@ impl<'t> Matcher<'t> {
         Ok(is.then_some(end))
     }
 
-    /// What a capture holds, once more: `%1`.
+    /// Matches `%1` to `%9`: the text of a capture again. Returns the end of the match.
     fn again(&mut self, s: usize, digit: u8) -> Result<Option<usize>, Wrong> {
         let capture = digit.checked_sub(b'1').and_then(|index| self.captures.get(usize::from(index)));
         match capture {
@@ -240,7 +241,7 @@ impl<'t> Matcher<'t> {
         }
     }
 
-    /// As many as there are, and fewer: `*`, `+`.
+    /// Matches `*` and `+`: first as many repetitions as possible, then fewer. Returns the end of the match.
     fn most(&mut self, least: usize, s: usize, p: usize, end: usize) -> Result<Option<usize>, Wrong> {
         let mut at = s;
         while self.single(at, p, end)? {
@@ -257,7 +258,7 @@ impl<'t> Matcher<'t> {
         }
     }
 
-    /// As few as will do: `-`.
+    /// Matches `-`: as few repetitions as possible. Returns the end of the match.
     fn least(&mut self, mut s: usize, p: usize, end: usize) -> Result<Option<usize>, Wrong> {
         loop {
             if let Some(whole) = self.matches(s, end + 1)? {
@@ -270,7 +271,7 @@ impl<'t> Matcher<'t> {
         }
     }
 
-    /// Where the class ends that begins at `p`.
+    /// Returns the end of the character class that begins at `p`.
     fn class_end(&self, p: usize) -> Result<usize, Wrong> {
         match (self.byte(p), self.byte(p + 1)) {
             (ESCAPE, 0) => Err("malformed pattern (ends with '%')"),
@@ -292,7 +293,7 @@ impl<'t> Matcher<'t> {
         }
     }
 
-    /// Returns whether the byte at `s` is of the class from `p` to `end`.
+    /// Returns whether the byte at `s` matches the character class from `p` to `end`.
     fn single(&mut self, s: usize, p: usize, end: usize) -> Result<bool, Wrong> {
         let Some(&byte) = self.text.get(s) else { return Ok(false) };
         self.step(end - p)?;
@@ -304,7 +305,7 @@ impl<'t> Matcher<'t> {
         })
     }
 
-    /// Returns whether a byte is in the set whose bracket opens at `p` and closes at `last`.
+    /// Returns whether a byte is in the set whose brackets are at `p` and `last`.
     fn in_set(&self, byte: u8, p: usize, last: usize) -> bool {
         let excludes = self.byte(p + 1) == b'^';
         let mut at = p + 1 + usize::from(excludes);
@@ -326,7 +327,7 @@ impl<'t> Matcher<'t> {
     }
 }
 
-/// Returns whether a byte is of the class of a letter: `%a`; of none else if that is a capital.
+/// Returns whether a byte is in the class of a letter, such as `%a`. A capital letter is the complement of the class.
 fn is_of(byte: u8, letter: u8) -> bool {
     let is = match letter.to_ascii_lowercase() {
         b'a' => byte.is_ascii_alphabetic(),
@@ -344,7 +345,7 @@ fn is_of(byte: u8, letter: u8) -> bool {
     is != letter.is_ascii_uppercase()
 }
 
-/// Returns whether a pattern is a text, and nothing else.
+/// Returns whether a pattern is plain text without special characters.
 pub fn is_plain(pattern: &[u8]) -> bool {
     pattern.iter().take_while(|byte| **byte != 0).all(|byte| !b"^$*+?.([%-".contains(byte))
 }

@@ -1,12 +1,12 @@
--- What scripts see of Lua. Gets: `seen` (what scripts see of an error), `spent` (says why the script was stopped, if it was), `place` (where
--- the script is), the library `redis`, the environment that scripts get, and `patterns` (what matches texts). Returns what runs a
--- script or a function, what runs a library's text, and what says that a script has left nothing behind.
+-- The environment that scripts see. Arguments: `seen` (converts an error for scripts), `spent` (tells why the script must stop, if it must),
+-- `place` (tells the script's current line), the library `redis`, the scripts' environment, and `patterns` (functions for matching). Returns
+-- three functions: one runs a script or a function, one runs a library's text, and one tells whether a script has left nothing behind.
 local seen, spent, place, redis, env, patterns = ...
 local error, type, tostring, tonumber, rawnext, select = error, type, tostring, tonumber, next, select
 local pcall0, xpcall0, loadstring0, setfenv0 = pcall, xpcall, loadstring, setfenv
 local setmetatable0, getmetatable0, rawset0 = setmetatable, getmetatable, rawset
 
--- A script that was stopped cannot go on: what catches errors raises this one again.
+-- A stopped script must not continue: each function that catches errors raises the reason for the stop again.
 local function unless_spent(...)
   local why = spent()
   if why then error(why, 0) end
@@ -21,7 +21,7 @@ local function whole(err)
   return err
 end
 
--- Patterns. Lua's own functions match without an end, and without a bound on the stack.
+-- Patterns. Lua's own functions have no bound on their steps and no bound on their stack.
 local search, plain, replace, is_plain = patterns.search, patterns.plain, patterns.replace, patterns.is_plain
 local concat, sub = table.concat, string.sub
 
@@ -73,7 +73,7 @@ function string.gmatch(s, p)
 end
 string.gfind = string.gmatch
 
--- Where the next match is, and what a table or a function has for it.
+-- Returns the start and the end of the next match, and the replacement from a table or a function.
 local function value_of(with, ok, from, to, bare, ...)
   if not ok then error(from, 3) end
   if not from then return nil end
@@ -125,7 +125,7 @@ function string.rep(s, n)
   return repeated(s, count)
 end
 
--- Sorting is one instruction, however many comparisons it has and however long each takes. Here each has instructions of its own.
+-- Sorting is a single instruction, although it makes many comparisons that may each take long. These comparisons count their instructions.
 local sort = table.sort
 local function less(a, b) return a < b end
 function table.sort(t, order)
@@ -155,7 +155,7 @@ function shared.setmetatable(t, ...)
   if t == env then error("Attempt to modify a readonly table", 2) end
   return setmetatable0(t, ...)
 end
--- What `pcall` returns: of an error that is a table, its text, as Redis has it.
+-- Converts the results of `pcall`. As in Redis, an error that is a table is replaced by its text.
 local rawget = rawget
 local function caught(ok, what, ...)
   if ok then return ok, what, ... end
@@ -164,20 +164,20 @@ local function caught(ok, what, ...)
   return ok, type(text) == "string" and text or what
 end
 function shared.pcall(...) return unless_spent(caught(pcall0(...))) end
--- Handlers do not hear that there is no memory.
+-- A lack of memory is noted here, because error handlers are not called for it.
 local function told(ok, what, ...)
   if not ok then seen(what) end
   return ok, what, ...
 end
 function shared.xpcall(f, handler)
-  -- Nothing of a script that was stopped runs any more: its handlers might go on for long.
+  -- No handler of a stopped script is called, because the handler could run for long.
   return unless_spent(told(xpcall0(f, function(err)
     err = seen(err)
     return spent() or handler(err)
   end)))
 end
 
--- Addresses differ between replicas: no script sees one.
+-- Addresses differ between replicas. A script must not see any address.
 function shared.tostring(value)
   local kind = type(value)
   if kind == "table" or kind == "function" or kind == "thread" then
@@ -187,7 +187,7 @@ function shared.tostring(value)
   return tostring(value)
 end
 
--- The order of keys that are tables or functions is the order of addresses.
+-- Keys that are tables or functions are in the order of their addresses, which differs between replicas.
 local function checked(t)
   for key in rawnext, t do
     local kind = type(key)
@@ -216,7 +216,7 @@ function shared.loadstring(text, name)
   return made and setfenv0(made, env), what
 end
 
--- A value that is there. Where it is called no call takes its caller's place, so that level 3 is where the script is.
+-- Returns the global `name`, which must exist. The callers use no tail call, so that level 3 is the script's line.
 local function found_in(t, name)
   local value = t[name]
   if value == nil then error("Script attempted to access nonexistent global variable '" .. tostring(name) .. "'", 3) end
@@ -230,7 +230,7 @@ local globals = shared
 guard(env, function(_, name) return (found_in(globals, name)) end)
 getmetatable0("").__metatable = false
 
--- A script has its keys and arguments as globals, a function gets them.
+-- A script gets its keys and arguments as globals, and a function gets them as parameters.
 local function run(body, keys, args, is_function)
   globals = shared
   if is_function then
@@ -241,7 +241,7 @@ local function run(body, keys, args, is_function)
   return xpcall0(body, whole)
 end
 
--- While a library's text runs there is `redis` with `api`, and nothing else.
+-- While a library's text runs, the only global is `redis` with the contents of `api`.
 local function load(text, api)
   globals = { redis = guard({}, function(_, name) return (found_in(api, name)) end) }
   local ok, what = xpcall0(text, whole)
@@ -249,7 +249,7 @@ local function load(text, api)
   return ok, what
 end
 
--- The tables that scripts can write to, as they were. What asks for a database is another function for each script.
+-- The original contents of the tables to which scripts can write. The functions in `fresh` access a database and differ for each script.
 local fresh = { call = true, pcall = true, setresp = true, acl_check_cmd = true }
 local libraries = {}
 for _, name in ipairs { "string", "table", "math", "cjson", "cmsgpack", "struct", "bit", "redis" } do

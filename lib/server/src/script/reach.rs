@@ -1,20 +1,21 @@
-//! What a text can reach: most texts use libraries' functions by their names, and no library as a value, so that they
-//! cannot change one.
+//! Decides what a text can change. Most texts use the functions of libraries by name and no library as a value, so they
+//! cannot change a library.
 
-/// The tables that scripts can write to, besides their own.
+/// The tables to which scripts can write, in addition to their own.
 pub const LIBRARIES: [&str; 8] = ["string", "table", "math", "cjson", "cmsgpack", "struct", "bit", "redis"];
 
 fn is_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_'
 }
 
-/// What is behind a word of letters, digits and underscores, at least one.
+/// Returns the text after a word of at least one letter, digit or underscore.
 fn behind_word(text: &[u8]) -> Option<&[u8]> {
     let end = text.iter().position(|byte| !is_word(*byte)).unwrap_or(text.len());
     (end > 0).then(|| &text[end..])
 }
 
-/// Returns whether what is behind a library's name calls or reads one of its fields, and cannot assign to it.
+/// Returns whether the text after a library's name calls or reads a field of the library and cannot assign to the
+/// field.
 fn is_use(behind: &[u8]) -> bool {
     let field = behind.trim_ascii_start().strip_prefix(b".").map(<[u8]>::trim_ascii_start);
     let Some(behind) = field.and_then(behind_word) else { return false };
@@ -24,8 +25,8 @@ fn is_use(behind: &[u8]) -> bool {
     }
 }
 
-/// Returns whether a text may change what is not its own. Looks at words alone, in strings and comments too: it may say so of a text
-/// that does not, and never the other way.
+/// Returns whether a text may change the table of a library. Examines words only, also those in strings and comments.
+/// The result may be `true` for a text that changes nothing, but is never `false` for a text that changes a library.
 pub fn may_change_libraries(text: &[u8]) -> bool {
     let mut rest = text;
     while let Some(start) = rest.iter().position(|byte| is_word(*byte)) {

@@ -1,17 +1,20 @@
-//! A Lua state as scripts see it. A thread keeps one for its next script.
+//! A Lua state with the environment that scripts see: a *stage*. A thread keeps one stage for its next script.
 //!
-//! Making a state takes as long as a hundred short scripts. But each script shall run as if in a new state, or it would end
-//! differently on different replicas. So it is *tried* in the state that the thread has kept ([`staged`]), in which it finds nothing
-//! of the scripts before, and there it gets little: [`TRIAL`] bytes of memory, and few commands ([`Calls`](super::state)). If that
-//! is enough, a new state would have done the same:
-//! - All that a script can write to are values of its own and the tables of libraries; what scripts get for globals is guarded.
-//!   A state whose tables are not what they were ([`Stage::is_intact`]) is dropped; most texts cannot have changed them ([`reach`](super::reach)).
-//! - Instructions are counted from the script's beginning, and a text that was compiled before is the same function: one without
-//!   variables of its own outside keeps nothing of its calls.
-//! - How much memory the garbage of others leaves it cannot see, as long as it runs out of none.
+//! Creating a state takes as long as a hundred short scripts. But each script must behave as if it ran in a new state,
+//! or replicas could come to different results. A script is therefore first *tried* in the state that the thread has
+//! kept ([`staged`]). There the script finds nothing of earlier scripts, and its resources are small: [`TRIAL`] bytes
+//! of memory, and few commands ([`Calls`](super::state)). If these resources are enough, the script would have behaved
+//! in the same way in a new state:
+//! - A script can write only to its own values and to the tables of the libraries. The table of globals that scripts
+//!   get is read-only. A state whose library tables have changed ([`Stage::is_intact`]) is dropped. Most texts cannot
+//!   have changed these tables ([`reach`](super::reach)).
+//! - Instructions are counted from the script's beginning. A text that was compiled before is the same function. A
+//!   compiled text has no upvalues, so it keeps nothing from one call to the next.
+//! - A script cannot see how much memory the garbage of other scripts leaves to it, as long as the memory suffices.
 //!
-//! If it is not enough, the script is stopped there, out of its reach as by its other limits ([`Budget::fail`]), and begins anew in
-//! a new state with all of its memory. The commands that it had called are not carried out again: their answers were kept.
+//! If the resources are not enough, the script is stopped. A script cannot catch this stop, just as it cannot catch the
+//! stops by its other limits ([`Budget::fail`]). Then the script starts again in a new state with the full memory. The
+//! commands that it had already called are not carried out again, because their answers were recorded.
 
 use core::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -26,40 +29,41 @@ use super::{bits, convert, json, packs, strings, structs, table};
 use crate::db::Random;
 use crate::reply::Fault;
 
-/// Bytes that a script may take at a time.
+/// The most bytes of memory that one script may use.
 pub const MEMORY: usize = 128 << 20;
 
-/// Bytes that a script may take beside what the kept state has.
+/// The most bytes of memory that a script may use in the kept state, in addition to the bytes that the state already
+/// uses.
 const TRIAL: usize = 8 << 20;
 
-/// Bytes of a state that is kept: some ten times as many as a new one has.
+/// The most bytes of a state that is kept. A new state has about a tenth of this.
 const KEPT: usize = 2 << 20;
 
-/// The name of a script's text in errors.
+/// The name of a script's text in error messages.
 pub const SCRIPT: &str = "@user_script";
-/// That of a library's text.
+/// The name of a library's text in error messages.
 pub const LIBRARY: &str = "@user_function";
 
 const PRELUDE: &str = include_str!("prelude.lua");
 
 thread_local! {
-    /// The state that waits for this thread's next script.
+    /// The kept state, which is used for this thread's next script.
     static WAITS: RefCell<Option<Stage>> = const { RefCell::new(None) };
 }
 
-/// What a text was compiled to, and whether it may change libraries.
+/// A compiled text, and whether the text may change the tables of libraries.
 type Compiled = (Function, bool);
 
-/// What was compiled, by the name of what it is, then by its text: a look-up allocates nothing.
+/// Compiled texts, by their names in error messages and then by the texts. A look-up does not allocate.
 #[derive(Default)]
 struct Texts {
     functions: HashMap<&'static str, HashMap<Box<[u8]>, Compiled>>,
-    /// Of the texts.
+    /// The size of all texts in bytes.
     bytes: usize,
 }
 
 impl Texts {
-    /// Bytes of texts before all are forgotten.
+    /// The most bytes of texts. Beyond this all texts are forgotten.
     const MOST: usize = 256 << 10;
 
     fn get(&self, name: &str, text: &[u8]) -> Option<&Compiled> {
@@ -77,14 +81,14 @@ impl Texts {
     }
 }
 
-/// A state whose tables are as scripts see them.
+/// A state whose tables are as scripts must find them.
 pub struct Stage {
-    // Before the state, to which they belong.
+    // The first fields belong to the state `lua`. They are declared before `lua`, so that they are dropped first.
     texts: RefCell<Texts>,
     env: Table,
-    /// The library `redis`. What asks for a database is of each script.
+    /// The library `redis`. The functions that access a database are set again for each script.
     pub redis: Table,
-    /// Runs a script, or a function, with its keys and arguments.
+    /// Runs a script or a function with its keys and arguments.
     pub run: Function,
     /// Runs a library's text.
     pub load: Function,
@@ -94,15 +98,15 @@ pub struct Stage {
     json: json::settings::Shared,
     /// Says that something ran that may have changed libraries.
     is_doubtful: Cell<bool>,
-    /// The name of what runs.
+    /// The name that error messages give to the running text.
     name: Rc<Cell<&'static str>>,
-    /// The state.
+    /// The Lua state.
     pub lua: Lua,
 }
 
 impl Stage {
-    /// Prepares the state for a text that errors call `name`. The state may take `memory` bytes in all; the text ends when the budget
-    /// does.
+    /// Prepares the state for a text. `name` is the text's name in error messages. The state may use `memory` bytes in
+    /// all. The text is stopped when the budget is used up.
     fn begin(&self, name: &'static str, seed: u64, budget: &Rc<Budget>, memory: usize) -> Result<()> {
         self.name.set(name);
         self.is_doubtful.set(false);
@@ -144,7 +148,7 @@ impl Stage {
         })
     }
 
-    /// Keeps it for this thread's next script, if nothing of the last one is left.
+    /// Keeps the state for this thread's next script, unless something of the last script is left in it.
     fn give_back(self) {
         Budget::release(&self.lua);
         if self.lua.used_memory() <= KEPT && (!self.is_doubtful.get() || self.is_intact()) {
@@ -156,7 +160,7 @@ impl Stage {
         self.intact.call(()).unwrap_or(false)
     }
 
-    /// A text of the name that this stage was taken for, compiled.
+    /// Compiles a text, or returns the function that was compiled from the same text before.
     pub fn compile(&self, text: &[u8]) -> core::result::Result<Function, Fault> {
         let name = self.name.get();
         if let Some((function, is_doubtful)) = self.texts.borrow().get(name, text) {
@@ -175,7 +179,8 @@ impl Stage {
     }
 }
 
-/// Runs something on a stage: within a trial, and if that is not enough, in a new state. It has a name in errors, and randomness.
+/// Calls `run` with a stage: first in the kept state, as a trial. If the trial fails, calls `run` again in a new state.
+/// `name` is the text's name in error messages, and `seed` starts its random numbers.
 pub fn staged<T>(
     (name, seed): (&'static str, u64),
     budget: &Rc<Budget>,
@@ -197,17 +202,17 @@ pub fn staged<T>(
     run(&stage)
 }
 
-/// How Lua says that there is no memory.
+/// Lua's message for a lack of memory.
 const NO_MEMORY: &str = "not enough memory";
 
-/// Fails a trial that has run out of memory.
+/// Fails the trial if the error is a lack of memory.
 fn note(what: &Error, budget: &Budget) {
     if text_of(what).ends_with(NO_MEMORY) {
         budget.fail();
     }
 }
 
-/// Fails a trial in which there was no memory for this value: an error's.
+/// Fails the trial if the value is an error, and the error is a lack of memory.
 pub fn note_value(lua: &Lua, value: &Value) {
     match value {
         Value::Error(what) => note(what, &Budget::of(lua)),
@@ -216,7 +221,7 @@ pub fn note_value(lua: &Lua, value: &Value) {
     }
 }
 
-/// A new state.
+/// Returns a new state.
 pub fn new() -> Result<Lua> {
     let options = LuaOptions::new().catch_rust_panics(false);
     let lua = Lua::new_with(StdLib::STRING | StdLib::TABLE | StdLib::MATH, options)?;
@@ -224,7 +229,7 @@ pub fn new() -> Result<Lua> {
     Ok(lua)
 }
 
-/// Compiles a text of this name.
+/// Compiles a text with this name.
 pub fn compile(lua: &Lua, text: &[u8], name: &str, env: Option<&Table>) -> core::result::Result<Function, Fault> {
     let chunk = lua.load(text).set_name(name).set_mode(mlua::chunk::ChunkMode::Text);
     let chunk = match env {
@@ -235,7 +240,7 @@ pub fn compile(lua: &Lua, text: &[u8], name: &str, env: Option<&Table>) -> core:
     chunk.into_function().map_err(|what| Fault::made(format!("ERR Error compiling {of}: {}", text_of(&what))))
 }
 
-/// What scripts see of an error.
+/// Converts an error to the value that scripts see.
 fn seen(lua: &Lua, value: Value) -> Result<Value> {
     note_value(lua, &value);
     let Value::Error(error) = &value else { return Ok(value) };
@@ -245,14 +250,14 @@ fn seen(lua: &Lua, value: Value) -> Result<Value> {
     }
 }
 
-/// What of `redis` is there while a library is loaded, too.
+/// Returns the part of the library `redis` that also exists while a library's text is loaded.
 pub fn basics(lua: &Lua) -> Result<Table> {
     let redis = lua.create_table()?;
     let log = |lua: &Lua, values: Variadic<Value>| match &values[..] {
         [] | [_] => Err(Error::runtime("redis.log() requires two arguments or more.")),
         [level, ..] => match lua.coerce_number(level.clone())? {
             None => Err(Error::runtime("First argument must be a number (log level).")),
-            // Each replica runs the script: its lines would be there many times.
+            // Nothing is logged: each replica runs the script, so each line would be logged several times.
             Some(level) if (0.0..4.0).contains(&level.trunc()) => Ok(()),
             Some(_) => Err(Error::runtime("Invalid debug level.")),
         },
@@ -266,7 +271,7 @@ pub fn basics(lua: &Lua) -> Result<Table> {
     Ok(redis)
 }
 
-/// The functions of `redis` that ask for no database.
+/// Returns the library `redis` with the functions that do not access a database.
 fn redis(lua: &Lua) -> Result<Table> {
     let redis = basics(lua)?;
     let single = |name: &'static str| {
@@ -295,7 +300,8 @@ fn redis(lua: &Lua) -> Result<Table> {
     Ok(redis)
 }
 
-/// What a script says of its replication, and to a debugger. It changes nothing here: what is logged is the script, and there is no debugger.
+/// Adds the functions for replication and for a debugger. They change nothing: the log has the script itself, and there
+/// is no debugger.
 fn of_replication(lua: &Lua, redis: &Table) -> Result<()> {
     for (name, bits) in [("ALL", 3), ("AOF", 1), ("REPLICA", 2), ("SLAVE", 2), ("NONE", 0)] {
         redis.raw_set(format!("REPL_{name}"), bits)?;
@@ -311,15 +317,15 @@ fn of_replication(lua: &Lua, redis: &Table) -> Result<()> {
     redis.raw_set("debug", lua.create_function(|_, _: Variadic<Value>| Ok(()))?)
 }
 
-/// An error's text with a code before it: the first word, if there are more.
+/// Returns an error's text with an error code before it. If the text has several words, the first word is the code.
 fn coded(bytes: &[u8]) -> Vec<u8> {
-    // As in C, a zero ends it.
+    // As in C, the text ends at the first zero byte.
     let bytes = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
     let text = bytes.strip_prefix(b"-").unwrap_or(bytes);
     if text.contains(&b' ') { text.to_vec() } else { [b"ERR ", text].concat() }
 }
 
-/// `math.random` of the operation's own randomness.
+/// Replaces `math.random` and `math.randomseed`, so that random numbers come from the operation's seed.
 fn set_random(lua: &Lua, state: &Rc<Cell<u64>>) -> Result<()> {
     let math: Table = lua.globals().get("math")?;
     let (state, draws) = (state.clone(), state.clone());
@@ -345,7 +351,7 @@ fn set_random(lua: &Lua, state: &Rc<Cell<u64>>) -> Result<()> {
     math.raw_set("randomseed", lua.create_function(reseed)?)
 }
 
-/// Where a script is: its name, and the line.
+/// Returns the script's name and the line that is being executed.
 fn place(lua: &Lua, name: &'static str) -> Result<(Option<&'static str>, Option<usize>)> {
     for level in 1..12 {
         let at = lua.inspect_stack(level, |frame| {

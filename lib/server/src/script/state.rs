@@ -1,4 +1,4 @@
-//! A Lua state that runs one script, or one function of a library.
+//! Runs one script, or one function of a library, in a Lua state.
 
 use core::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -17,14 +17,14 @@ use crate::family::parse;
 use crate::operation::wish;
 use crate::reply::{Answer, Fault, Reply, double, fault};
 
-/// Something that may go wrong with a fault that the author of a text hears of.
+/// A result whose error is reported to the author of the script.
 pub type Outcome<T> = core::result::Result<T, Fault>;
 
-/// What a script works on.
+/// The database on which a script works.
 pub enum Target<'a, 'd> {
-    /// A database to be changed.
+    /// A database that the script may change.
     Change(&'a mut Change<'d>),
-    /// A database to be read.
+    /// A database that the script may only read.
     View(View<'d>),
 }
 
@@ -39,7 +39,7 @@ impl Target<'_, '_> {
         }
     }
 
-    /// What it may do; nothing: all.
+    /// Returns the user whose rights limit the script. `None` permits every command.
     fn rights(&self) -> Option<&User> {
         match self {
             Self::Change(change) => change.rights,
@@ -47,7 +47,7 @@ impl Target<'_, '_> {
         }
     }
 
-    /// How long it may take.
+    /// Returns the limits of the script.
     fn budget(&self) -> Rc<Budget> {
         Budget::new(match self {
             Self::Change(change) => change.deadline,
@@ -55,7 +55,7 @@ impl Target<'_, '_> {
         })
     }
 
-    /// Says that memory is short.
+    /// Returns whether memory was short when the operation was made.
     fn is_full(&self) -> bool {
         matches!(self, Self::Change(change) if change.wishes & wish::FULL != 0)
     }
@@ -72,7 +72,8 @@ impl Target<'_, '_> {
         Ok(Reply::OK)
     }
 
-    /// Has a message sent when the operation is told: by the server, which alone knows how many hear it.
+    /// Records a message to be published. The server sends it when it processes the operation's effects, because only
+    /// the server knows the receivers.
     fn publish(&mut self, args: &Args, leave: &Leave) -> Answer {
         match self {
             Self::Change(change) if !leave.reads => {
@@ -83,7 +84,7 @@ impl Target<'_, '_> {
         }
     }
 
-    /// Returns whether a script might call a command: the user's rights are asked, and nothing else.
+    /// Returns whether the user's rights permit a script to call a command. Checks nothing else.
     fn may(&self, args: &Args) -> core::result::Result<bool, Fault> {
         let command = command::find(&args[0]).filter(|command| !command.has(flag::INTERNAL));
         let command = command.filter(|command| args.len() < 2 || catalog::row(command, args).is_some());
@@ -116,7 +117,7 @@ impl Target<'_, '_> {
         if matches!(command.run, Run::Session) {
             return Err(forbidden);
         }
-        // What comes after must draw other numbers, even if this command draws none.
+        // Commands that follow must draw other random numbers, even if this command draws none.
         self.random();
         leave.check(command)?;
         if let Self::Change(change) = self {
@@ -130,19 +131,20 @@ impl Target<'_, '_> {
     }
 }
 
-/// The error for a command that writes, of a script that must not.
+/// The error for a writing command in a script that may only read.
 const WRITES: Fault = Fault::new("ERR Write commands are not allowed from read-only scripts.");
 
-/// What a script's commands may do.
+/// The permissions of a script's commands.
 struct Leave {
-    /// They only read.
+    /// Whether commands may only read.
     reads: bool,
-    /// Those that need memory are refused: before the first that writes, since a script cannot be stopped halfway.
+    /// Whether commands that need memory are refused. The first command that writes resets the flag, because a script
+    /// must not be stopped halfway.
     full: Cell<bool>,
 }
 
 impl Leave {
-    /// That of a script with these flags, or of one that says nothing of itself.
+    /// Returns the permissions of a script with these flags. `None` stands for a script without a line of flags.
     fn of(target: &Target<'_, '_>, flags: Option<u8>) -> core::result::Result<Self, Fault> {
         let full = target.is_full();
         let Some(flags) = flags else { return Ok(Self { reads: false, full: Cell::new(full) }) };
@@ -171,7 +173,8 @@ impl Leave {
     }
 }
 
-/// A script's text without its first line if that names the engine, and the flags there.
+/// Returns a script's text and flags. If the first line names the engine, the line is removed from the text and its
+/// flags are returned.
 fn without_shebang(text: &[u8]) -> core::result::Result<(&[u8], Option<u8>), Fault> {
     if !text.starts_with(b"#!") {
         return Ok((text, None));
@@ -193,18 +196,18 @@ fn without_shebang(text: &[u8]) -> core::result::Result<(&[u8], Option<u8>), Fau
             all |= functions::flag(flag.as_bytes()).ok_or_else(unknown)?;
         }
     }
-    // The line's end stays, so that lines keep their numbers.
+    // The line break stays, so that all lines keep their numbers.
     Ok((&text[end..], Some(all)))
 }
 
-/// Returns whether a script says of itself that it only reads.
+/// Returns whether the flags of a script say that it only reads.
 pub fn only_reads(text: &[u8]) -> bool {
     text.starts_with(b"#!")
         && without_shebang(text).is_ok_and(|(_, flags)| flags.is_some_and(|all| all & NO_WRITES != 0))
 }
 
-/// An error that scripts see as a table: of a command, or of a registration. A function of Rust raises it, since one of Lua
-/// would take its caller's place in `return redis.call(…)`, and the error would not say where it was.
+/// An error that scripts see as a table: of a command, or of a registration. A Rust function raises it. A Lua function
+/// would replace its caller on the stack in `return redis.call(…)`, and the error would not have the caller's line.
 #[derive(Debug)]
 pub struct Raised(pub Fault);
 
@@ -216,12 +219,12 @@ impl core::fmt::Display for Raised {
 
 impl core::error::Error for Raised {}
 
-/// The error of Lua's for a fault.
+/// Converts a fault to a Lua error.
 pub fn raise(fault: Fault) -> Error {
     Error::external(Raised(fault))
 }
 
-/// What is wrong, without the places of all calls.
+/// Returns the message of an error without the stack trace.
 pub fn text_of(error: &Error) -> String {
     match error {
         Error::SyntaxError { message, .. } | Error::RuntimeError(message) => message.clone(),
@@ -234,18 +237,18 @@ pub fn text_of(error: &Error) -> String {
 /// Compiles a script.
 ///
 /// # Errors
-/// If it does not compile.
+/// Returns an error if the script does not compile.
 pub fn check(text: &[u8]) -> core::result::Result<(), Fault> {
     let (text, _) = without_shebang(text)?;
     stage::compile(&stage::new().map_err(|what| internal(&what))?, text, SCRIPT, None).map(|_| ())
 }
 
-/// An error of no script's text.
+/// Returns the fault for an error that does not come from the script's text.
 pub fn internal(what: &Error) -> Fault {
     Fault::made(format!("ERR {}", text_of(what)))
 }
 
-/// The arguments of a call, as a command has them.
+/// Converts the arguments of a call to those of a command.
 fn arguments(values: &[Value]) -> core::result::Result<Args, Fault> {
     if values.is_empty() {
         return Err(Fault::new("ERR Please specify at least one argument for this redis lib call"));
@@ -258,7 +261,7 @@ fn arguments(values: &[Value]) -> core::result::Result<Args, Fault> {
             Value::Integer(number) => args.push(number.to_string().as_bytes()),
             _ => return Err(Fault::new("ERR Lua redis lib command arguments must be strings or integers")),
         }
-        // Many references to one string may be more than a request may be.
+        // A script may pass the same long string many times, so the sum can be larger than a request is allowed to be.
         if args.bytes() > MEMORY {
             return Err(Fault::new("ERR not enough memory"));
         }
@@ -270,7 +273,7 @@ fn words<'a>(lua: &Lua, all: impl Iterator<Item = &'a [u8]>) -> Result<Table> {
     lua.create_sequence_from(all.map(|word| lua.create_string(word)).collect::<Result<Vec<_>>>()?)
 }
 
-/// The error that a script ended with, and where it was.
+/// Returns the message of the error that ended a script, and the line at which the error occurred.
 pub fn wrong(lua: &Lua, value: &Value) -> (String, String) {
     let (mut line, mut place) = (String::from("ERR unknown error"), String::new());
     match value {
@@ -292,23 +295,23 @@ pub fn wrong(lua: &Lua, value: &Value) -> (String, String) {
     (line, place)
 }
 
-/// The commands that a script calls.
+/// The commands that a script has called.
 struct Calls<'a, 'd> {
     target: RefCell<Target<'a, 'd>>,
     leave: Leave,
     budget: Rc<Budget>,
-    /// Answers that were given in a trial, in order.
+    /// The answers to the commands in a trial, in order.
     answers: RefCell<Vec<Answer>>,
-    /// Bytes of them that are left to a trial.
+    /// How many bytes of answers the trial may still record.
     room: Cell<usize>,
-    /// How many were called since the script began or began anew.
+    /// How many commands the script has called since it was started, or started again.
     count: Cell<usize>,
 }
 
 impl<'a, 'd> Calls<'a, 'd> {
-    /// Bytes of answers that a trial may keep.
+    /// The most bytes of answers that a trial records.
     const ROOM: usize = 256 << 10;
-    /// Bytes that an answer counts as, beside its own.
+    /// How many bytes an answer counts as, in addition to its own size.
     const ANSWER: usize = 128;
 
     fn new(target: Target<'a, 'd>, leave: Leave, budget: Rc<Budget>) -> Self {
@@ -316,10 +319,11 @@ impl<'a, 'd> Calls<'a, 'd> {
         Self { target: RefCell::new(target), leave, budget, answers, room, count }
     }
 
-    /// Carries a command out, or answers as it was answered before. Shows the answer to `show`.
+    /// Carries a command out. A script that was started again gets the recorded answer instead. Passes the answer to
+    /// `show`.
     ///
     /// # Errors
-    /// Why the script is stopped, whatever would catch the answer's error.
+    /// Returns an error if the script must stop, even if the caller catches the errors of commands.
     fn call<T>(&self, values: &[Value], show: impl FnOnce(&Answer) -> Result<T>) -> Result<T> {
         self.budget.point().map_err(Error::runtime)?;
         let at = self.count.replace(self.count.get() + 1);
@@ -341,7 +345,8 @@ impl<'a, 'd> Calls<'a, 'd> {
     }
 }
 
-/// Has `act` run something on a stage with a database. It has a name and a label in errors.
+/// Calls `act` on a stage that has access to a database. `name` is the text's name in error messages, and `label` is
+/// the script's digest or the function's name.
 fn perform(
     mut target: Target<'_, '_>,
     leave: Leave,
@@ -358,7 +363,7 @@ fn perform(
     ran.unwrap_or_else(|what| Err(Fault::made(format!("ERR {} script: {}", text_of(&what), label()))))
 }
 
-/// Runs `act` while scripts find the commands on the stage.
+/// Calls `act` while the commands are available to scripts on the stage.
 fn on_stage<T>(stage: &Stage, calls: &Calls<'_, '_>, act: impl FnOnce() -> Result<T>) -> Result<T> {
     let three = Cell::new(false);
     stage.lua.scope(|scope| {
@@ -396,7 +401,7 @@ fn on_stage<T>(stage: &Stage, calls: &Calls<'_, '_>, act: impl FnOnce() -> Resul
     })
 }
 
-/// The answer of what the prelude returned.
+/// Converts the values that the prelude (`prelude.lua`, which calls the script) returned to a reply.
 fn told(lua: &Lua, values: &[Value], label: &dyn Fn() -> String) -> Answer {
     match values {
         [Value::Boolean(true)] => Ok(Reply::Null),
@@ -410,10 +415,10 @@ fn told(lua: &Lua, values: &[Value], label: &dyn Fn() -> String) -> Answer {
     }
 }
 
-/// Runs a script: its text and its number of keys are the first arguments of `args`.
+/// Runs a script. Its text and its number of keys are the first arguments of `args`.
 ///
 /// # Errors
-/// Those of the script.
+/// Returns the errors of the script.
 pub fn run(target: Target<'_, '_>, args: &Args, keys: usize) -> Answer {
     let (text, flags) = without_shebang(&args[1])?;
     let leave = Leave::of(&target, flags)?;
@@ -428,13 +433,13 @@ pub fn run(target: Target<'_, '_>, args: &Args, keys: usize) -> Answer {
     })
 }
 
-/// Calls a function: its number of keys is the second argument of `args`.
+/// Calls a function. Its number of keys is the second argument of `args`.
 ///
-/// The library's text is run anew, as when it was loaded: it registers the same functions, and what another call has left in its
-/// variables is not there. So a call on one replica alone changes nothing.
+/// The library's text is run again for each call, as when it was loaded. It registers the same functions, and does not
+/// see what another call has left in the library's variables. A call on only one replica therefore changes nothing.
 ///
 /// # Errors
-/// Those of the function.
+/// Returns the errors of the function.
 pub fn call(target: Target<'_, '_>, library: &Library, function: &Registered, args: &Args, keys: usize) -> Answer {
     let leave = Leave::of(&target, Some(function.flags))?;
     let label = || function.name.clone();

@@ -1,13 +1,15 @@
-//! The functions of `string` that match patterns, and what else has no bound in Lua: what the prelude makes them of.
+//! The functions from which the prelude (`prelude.lua`) builds string functions with bounded time: pattern matching and
+//! `string.rep`.
 //!
-//! Matches answer `true` and their results, or `false` and what is wrong, which the prelude raises where the script called.
+//! A matching function returns `true` and its results, or `false` and an error message. The prelude raises the error at
+//! the line where the script called.
 
 use mlua::{Error, IntoLuaMulti, Lua, LuaString as Text, MultiValue, Result, Table, Value};
 
 use super::budget::Budget;
 use super::pattern::{self, Held, Matcher, Span, Wrong};
 
-/// Runs a match within what is left to the script.
+/// Runs a match with the script's remaining instructions as its steps.
 fn within(
     lua: &Lua,
     run: impl FnOnce(u64) -> (u64, Result<core::result::Result<MultiValue, Wrong>>),
@@ -24,7 +26,7 @@ fn within(
     }
 }
 
-/// Where to begin, of what a script says: from 1, or from the end if negative.
+/// Converts the start of a search, which counts from 1, or from the end if it is negative, to an offset.
 fn begin(init: f64, length: usize) -> usize {
     let (init, length) = (init as i64, length as i64);
     let from = if init < 0 { init.saturating_add(length + 1) } else { init };
@@ -47,7 +49,8 @@ fn captures(
     Ok(Ok(()))
 }
 
-/// `search(text, pattern, init, anchors)`: where a match begins and ends, and its captures; of none nothing.
+/// `search(text, pattern, init, anchors)`: returns the start and the end of a match, and its captures. Returns no
+/// values if nothing matches.
 fn search(lua: &Lua, (text, pattern, init, anchors): (Text, Text, f64, bool)) -> Result<MultiValue> {
     let (text, pattern) = (text.as_bytes(), pattern.as_bytes());
     within(lua, |left| {
@@ -69,7 +72,8 @@ fn search(lua: &Lua, (text, pattern, init, anchors): (Text, Text, f64, bool)) ->
     })
 }
 
-/// `plain(text, pattern, init)`: where the pattern's own bytes begin and end; of none nothing.
+/// `plain(text, pattern, init)`: returns the start and the end of the first occurrence of the pattern's bytes. Returns
+/// no values if there is none.
 fn plain(lua: &Lua, (text, pattern, init): (Text, Text, f64)) -> Result<MultiValue> {
     let (text, pattern) = (text.as_bytes(), pattern.as_bytes());
     let from = begin(init, text.len());
@@ -78,7 +82,8 @@ fn plain(lua: &Lua, (text, pattern, init): (Text, Text, f64)) -> Result<MultiVal
     places.map_or_else(|| Ok(MultiValue::new()), |places| places.into_lua_multi(lua))
 }
 
-/// `replace(text, pattern, replacement, most)`: the text with up to `most` matches replaced, and how many were.
+/// `replace(text, pattern, replacement, most)`: returns the text with at most `most` matches replaced, and the number
+/// of replacements.
 fn replace(lua: &Lua, (text, pattern, with, most): (Text, Text, Text, f64)) -> Result<MultiValue> {
     let (text, pattern, with) = (text.as_bytes(), pattern.as_bytes(), with.as_bytes());
     within(lua, |left| {
@@ -122,7 +127,7 @@ fn replaced(
     Ok((out, count))
 }
 
-/// Appends a replacement, in which `%1` stands for a capture and `%0` for the match.
+/// Appends a replacement, in which `%1` to `%9` stand for captures and `%0` for the whole match.
 fn expand(matcher: &Matcher<'_>, span: Span, with: &[u8], out: &mut Vec<u8>) -> core::result::Result<(), Wrong> {
     let mut bytes = with.iter();
     while let Some(&byte) = bytes.next() {
@@ -140,8 +145,8 @@ fn expand(matcher: &Matcher<'_>, span: Span, with: &[u8], out: &mut Vec<u8>) -> 
     Ok(())
 }
 
-/// `rep(text, count)`: `count` copies of the text. Lua's own function takes one instruction for a step of C for each copy, also of an
-/// empty text.
+/// `rep(text, count)`: returns `count` copies of the text. Lua's own function loops over all copies within a single
+/// instruction, even if the text is empty.
 fn rep(lua: &Lua, (text, count): (Text, f64)) -> Result<Text> {
     Budget::of(lua).point().map_err(Error::runtime)?;
     let (text, count) = (text.as_bytes(), count.max(0.0) as usize);
@@ -151,10 +156,11 @@ fn rep(lua: &Lua, (text, count): (Text, f64)) -> Result<Text> {
     }
 }
 
-/// Bytes of a text that replacing or repeating may make: what it makes is no part of the state's memory yet.
+/// The most bytes of a text that replacing or repeating may make. This text is not yet in Lua's memory, so Lua's limit
+/// does not cover it.
 const LONGEST: usize = 128 << 20;
 
-/// What the prelude gets.
+/// Returns the functions for the prelude.
 pub fn library(lua: &Lua) -> Result<Table> {
     let table = lua.create_table()?;
     table.raw_set("search", lua.create_function(search)?)?;

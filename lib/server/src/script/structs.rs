@@ -1,27 +1,27 @@
-//! The library `struct`: values as the bytes of C's structures, by a format.
+//! The library `struct`: packs values as the bytes of C structures, and unpacks them, according to a format.
 
 use mlua::{Lua, LuaString as Text, MultiValue, Result, Table, Value};
 
 use super::given::{Given, Said, add};
 
-/// Bytes of the largest whole number: what is beyond eight has no value.
+/// The most bytes of an integer. Bytes beyond the eighth have no value.
 const LONGEST: usize = 32;
 
-/// What a format's `!` aligns to if it says nothing.
+/// The alignment of a `!` without a number.
 const ALIGNED: usize = 8;
 
-/// Bytes of what is packed.
+/// The most bytes of a packed value.
 const LARGEST: usize = 4 << 20;
 
-/// The least number that has more than 64 bits.
+/// 2^64: the least integer that needs more than 64 bits.
 const BEYOND: f64 = 18_446_744_073_709_551_616.0;
 
-/// Values that a function may return.
+/// The most values that a function may return.
 const MOST: usize = 7_900;
 
 const UNFINISHED: &str = "unfinished string in data";
 
-/// A format that is being read.
+/// The state of reading a format.
 struct Format<'a> {
     given: &'a Given<'a>,
     left: &'a [u8],
@@ -32,20 +32,20 @@ struct Format<'a> {
 /// An item of a format.
 struct Item {
     kind: u8,
-    /// Bytes; 0 of those that have no size.
+    /// The size in bytes. 0 for an item without a fixed size.
     size: usize,
-    /// Bytes before it.
+    /// The number of padding bytes before the item.
     gap: usize,
 }
 
 impl<'a> Format<'a> {
     fn new(given: &'a Given<'a>, format: &'a [u8]) -> Self {
-        // As in C, a zero ends it.
+        // As in C, the format ends at the first zero byte.
         let left = format.split(|byte| *byte == 0).next().unwrap_or_default();
         Self { given, left, is_big: cfg!(target_endian = "big"), align: 1 }
     }
 
-    /// A number in the format; of none, what is usual.
+    /// Reads a number in the format. Returns `usual` if there is no number.
     fn number(&mut self, usual: usize) -> Said<usize> {
         let digits = self.left.iter().take_while(|byte| byte.is_ascii_digit()).count();
         let (digits, rest) = self.left.split_at(digits);
@@ -74,7 +74,7 @@ impl<'a> Format<'a> {
         })
     }
 
-    /// The next item, which lies at `at` or behind it.
+    /// Reads the next item. `at` is the offset of the data before the item's padding.
     fn next(&mut self, at: usize) -> Said<Option<Item>> {
         let Some((&kind, rest)) = self.left.split_first() else { return Ok(None) };
         self.left = rest;
@@ -84,7 +84,7 @@ impl<'a> Format<'a> {
         Ok(Some(Item { kind, size, gap }))
     }
 
-    /// Takes what is no item.
+    /// Reads a character that is not an item.
     fn control(&mut self, kind: u8) -> Said<()> {
         match kind {
             b' ' => {}
@@ -98,7 +98,7 @@ impl<'a> Format<'a> {
                 self.align = align;
             }
             other => {
-                // What is no letter comes as it is; a script sees its bytes.
+                // A byte that is not ASCII appears in the message as the character with this code.
                 let what = format!("invalid format option '{}'", char::from(other));
                 return Err(self.given.wrong(1, &what));
             }
@@ -107,7 +107,7 @@ impl<'a> Format<'a> {
     }
 }
 
-/// So many bytes of a number, of which nothing is left beyond 64 bits.
+/// Appends an integer as `size` bytes. Bytes beyond the eighth are 0.
 fn put_whole(number: f64, size: usize, is_big: bool, out: &mut Vec<u8>) {
     let bits = match number {
         ..0.0 => number as i64 as u64,
@@ -124,7 +124,8 @@ fn whole(bytes: &[u8], is_big: bool, is_signed: bool) -> f64 {
     if !is_signed {
         return number as f64;
     }
-    // Beyond eight bytes the sign is looked for where the processor's shift finds it.
+    // The shift count wraps around at 64, as the processor's does. For more than eight bytes the sign bit is therefore
+    // taken from the same position as in Redis.
     let mask = u64::MAX.wrapping_shl((bytes.len() as u32 * 8).wrapping_sub(1));
     let number = if number & mask == 0 { number } else { number | mask };
     number as i64 as f64
@@ -137,11 +138,11 @@ fn turned<const SIZE: usize>(mut bytes: [u8; SIZE], is_big: bool) -> [u8; SIZE] 
     bytes
 }
 
-/// `pack(format, ...)`.
+/// Packs values: `pack(format, ...)`.
 fn pack(given: &Given<'_>) -> Said<Vec<u8>> {
     let text = given.text(1)?;
     let text = text.as_bytes();
-    // In Redis the arguments end with a nil: who gives too few hears of it.
+    // As in Redis, the arguments are followed by nil. A missing argument is then reported as nil.
     let given = given.followed_by_nil();
     let mut format = Format::new(&given, &text);
     let (mut out, mut at) = (Vec::new(), 2);
@@ -176,7 +177,7 @@ fn pack(given: &Given<'_>) -> Said<Vec<u8>> {
     Ok(out)
 }
 
-/// `unpack(format, data, from)`: the values, and where the next begins.
+/// Unpacks values: `unpack(format, data, from)`. Returns the values, and the position after them.
 fn unpack(given: &Given<'_>) -> Result<Said<MultiValue>> {
     let mut values = MultiValue::new();
     Ok(match unpacked(given, &mut values)? {
@@ -194,7 +195,7 @@ fn unpacked(given: &Given<'_>, values: &mut MultiValue) -> Result<Said<i64>> {
         if from == 0 {
             return Err(given.wrong(3, "offset must be 1 or greater"));
         }
-        // As in C, one that is negative is a large one.
+        // As in C, a negative number becomes a large unsigned number.
         Ok((text, data, (from as usize).wrapping_sub(1)))
     };
     let (text, data, mut at) = match start() {
@@ -254,7 +255,7 @@ fn unpacked(given: &Given<'_>, values: &mut MultiValue) -> Result<Said<i64>> {
     }
 }
 
-/// `size(format)`: bytes of what is packed by it.
+/// Returns the number of bytes that a format packs: `size(format)`.
 fn size(given: &Given<'_>) -> Said<f64> {
     let text = given.text(1)?;
     let text = text.as_bytes();
@@ -272,7 +273,7 @@ fn size(given: &Given<'_>) -> Said<f64> {
     Ok(at as f64)
 }
 
-/// The library.
+/// Returns the library.
 pub fn library(lua: &Lua) -> Result<Table> {
     let table = lua.create_table()?;
     add(lua, &table, "pack", |given| match pack(given) {

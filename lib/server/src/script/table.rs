@@ -1,4 +1,4 @@
-//! The scripts that a server knows by their digests.
+//! The table of scripts that a server knows, by their digests.
 
 use std::collections::HashMap;
 
@@ -13,11 +13,11 @@ use crate::deadline::{Deadline, LIMIT};
 use crate::family::generic::unknown_subcommand;
 use crate::reply::{Answer, Fault, Reply};
 
-/// Scripts by the digests of their texts, in lower case, and how long any may run. Clones share them.
+/// The known scripts by the digests of their texts in lower case, and the time limit of scripts. Clones share both.
 #[derive(Clone, Debug)]
 pub struct Scripts {
     known: Arc<Mutex<HashMap<String, Arc<[u8]>>>>,
-    /// In milliseconds; 0: without a limit of time.
+    /// The time limit in milliseconds. 0 means no limit.
     limit: Arc<AtomicU64>,
 }
 
@@ -27,7 +27,7 @@ impl Default for Scripts {
     }
 }
 
-/// The SHA-1 of bytes, in hexadecimal digits.
+/// Returns the SHA-1 digest of bytes in hexadecimal digits.
 pub fn digest(bytes: &[u8]) -> String {
     sha1_smol::Sha1::from(bytes).digest().to_string()
 }
@@ -37,12 +37,12 @@ impl Scripts {
         self.known.lock().expect("nothing panics while it is locked")
     }
 
-    /// How long scripts may run from now on, in milliseconds; 0: without a limit of time.
+    /// Sets the time limit of scripts that begin later, in milliseconds. 0 means no limit.
     pub fn limit(&self, millis: u64) {
         self.limit.store(millis, Relaxed);
     }
 
-    /// That of a call, if there is any.
+    /// Returns the deadline for a call that begins now. Returns `None` if there is no time limit.
     pub fn deadline(&self) -> Option<Arc<Deadline>> {
         match self.limit.load(Relaxed) {
             0 => None,
@@ -50,8 +50,8 @@ impl Scripts {
         }
     }
 
-    /// Makes `EVAL` of an `EVALSHA`, and `EVAL_RO` of the `EVAL` of a script that says that it only reads. Remembers the text of
-    /// an `EVAL`. What is not known stays an `EVALSHA`, which is answered with an error.
+    /// Replaces `EVALSHA` by `EVAL` and the script's text. Replaces `EVAL` by `EVAL_RO` if the script says that it only
+    /// reads. Remembers the text of `EVAL`. An unknown digest stays an `EVALSHA`, whose reply is an error.
     pub fn resolve(&self, command: &'static Command, args: Args) -> (&'static Command, Args) {
         let (command, args) = self.with_text(command, args);
         match command.name {
@@ -63,7 +63,7 @@ impl Scripts {
     fn with_text(&self, command: &'static Command, args: Args) -> (&'static Command, Args) {
         let name = match command.name {
             "eval" | "eval_ro" => {
-                // The error for a text that does not compile is the operation's.
+                // An error in compiling is ignored here, because the operation reports the error.
                 let _ = self.load(&args[1]);
                 return (command, args);
             }
@@ -73,7 +73,7 @@ impl Scripts {
         };
         let digits = String::from_utf8_lossy(&args[1]).to_ascii_lowercase();
         let Some(body) = self.lock().get(&digits).cloned() else { return (command, args) };
-        // The name stays the one that was asked for: what its user may is asked of that.
+        // The name in the request does not change, because the user's rights are checked for that name.
         let words = [&args[0], &body].into_iter().chain(args.from(2));
         (command::find(name.as_bytes()).expect("it is there with its digest"), words.collect())
     }
@@ -87,10 +87,10 @@ impl Scripts {
         Ok(digits)
     }
 
-    /// `SCRIPT`.
+    /// Carries out `SCRIPT`.
     ///
     /// # Errors
-    /// If the text does not compile or the arguments make no sense.
+    /// Returns an error if the text does not compile or the arguments are invalid.
     pub fn command(&self, args: &Args) -> Answer {
         match (args[1].to_ascii_uppercase().as_slice(), args.len()) {
             (b"LOAD", 3) => self.load(&args[2]).map(Reply::bulk),
@@ -102,7 +102,7 @@ impl Scripts {
             (b"FLUSH", 2) => Ok(self.flush()),
             (b"FLUSH", 3) if args.is(2, "SYNC") || args.is(2, "ASYNC") => Ok(self.flush()),
             (b"FLUSH", _) => Err(Fault::new("ERR SCRIPT FLUSH only support SYNC|ASYNC option")),
-            // No script runs while a loop takes requests, and one that runs ends by its limits.
+            // No script runs while an event loop takes requests. A running script is ended by its limits.
             (b"KILL", 2) => Err(Fault::new("NOTBUSY No scripts in execution right now.")),
             (b"LOAD" | b"EXISTS" | b"KILL", _) => Err(crate::session::wrong_number(&format!(
                 "script|{}",

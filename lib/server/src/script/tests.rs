@@ -1,4 +1,4 @@
-//! Scripts on a database of their own.
+//! Tests of scripts, each on a database of its own.
 
 use crate::acl::selector::Selector;
 use crate::acl::user::User;
@@ -13,7 +13,7 @@ use crate::deadline::Deadline;
 use crate::operation::{Call, Write, wish};
 use crate::reply::{Protocol, Reply};
 
-/// A call; the parts of `FUNCTION` have rows of their own, as a session chooses them.
+/// Returns a call. The subcommands of `FUNCTION` are separate commands, which a session selects.
 pub fn call(words: &[&str]) -> Call {
     let args: Args = words.iter().collect();
     let part = if words[0] == "function" { format!("function|{}", words[1]) } else { words[0].to_owned() };
@@ -25,7 +25,8 @@ fn write(words: &[&str]) -> Write {
     Write::Call(call(words))
 }
 
-/// The answer of two replicas, of which the other has read with scripts in between.
+/// Carries a script out on two replicas, and returns their common reply. Before that, the second replica also runs a
+/// script that only reads.
 fn eval(body: &str) -> String {
     let (mut one, mut other) = (Db::default(), Db::default());
     let operation = write(&["eval", body, "1", "key", "arg"]);
@@ -207,7 +208,7 @@ fn no_address_is_seen() {
     assert!(eval("return {map = {[{}] = 1}}").contains("reached lua stack limit"));
 }
 
-/// What Lua 5.1.5 has printed.
+/// The expected values were printed by Lua 5.1.5.
 #[test]
 fn patterns_are_those_of_lua() {
     for (body, expected) in [
@@ -259,7 +260,8 @@ fn patterns_are_those_of_lua() {
     }
 }
 
-/// Lua's own matcher does neither: the first takes longer than the sun has, the second more stack than there is.
+/// Lua's own matcher completes neither of these matches: the first would take longer than the sun will exist, and the
+/// second needs more stack than there is.
 #[test]
 fn matches_end() {
     let endless = "return ('a'):rep(100):find(('a?'):rep(100) .. ('a'):rep(100))";
@@ -273,7 +275,7 @@ fn matches_end() {
     assert!(eval("return #('a'):rep(1e5):gsub('a', ('b'):rep(1e5))").contains("not enough memory"));
 }
 
-/// One after the other: each may take all memory that a script may have.
+/// The scripts run one after the other, because each may use all the memory that a script may have.
 #[test]
 fn scripts_end() {
     let endless = eval("local n = 0 while true do n = n + 1 end");
@@ -302,7 +304,7 @@ fn scripts_end() {
     assert!(eval("local f f = function() return 1 + f() end return f()").contains("stack overflow"));
 }
 
-/// An operation that may run for so long.
+/// Returns an operation with this time limit.
 fn within(limit: Duration, words: &[&str]) -> Write {
     Write::Call(Call { deadline: Some(Arc::new(Deadline::new(limit))), ..call(words) })
 }
@@ -311,15 +313,15 @@ const LATE: &str = "Script stopped: it ran longer than a script may";
 
 #[test]
 fn making_an_answer_counts_as_the_script() {
-    // 32 tables, each with the one before 32 times: the answer would be of 32 million.
+    // Each of the tables contains the previous one 32 times, so that the reply would have 32 million elements.
     let body = "local t = {} for i = 1, 5 do local all = {} for j = 1, 32 do all[j] = t end t = all end return t";
     let answer = shown(&Db::default().write(&within(Duration::ZERO, &["eval", body, "0"])).reply);
     assert!(answer.contains(LATE), "{answer}");
-    // A small one is made whole.
+    // A small reply is converted completely.
     assert_eq!(eval("local t = {} return {t, t, {t}}"), "*3 *0 *0 *1 *0");
 }
 
-/// What monitors are shown of a script is bounded, however many commands it calls, and with whatever.
+/// Monitors get a bounded number of bytes for a script, whatever commands it calls and however many.
 #[test]
 fn monitors_are_shown_what_fits() {
     let shown = |body: &str| {
@@ -373,7 +375,7 @@ fn what_takes_long_in_few_instructions_ends() {
     assert_eq!(shown(&one.write(&soon).reply), "$1 7");
 }
 
-/// Scripts whose time is over about when they end, on two replicas that begin at different moments.
+/// Scripts whose time limit is close to their running time, on two replicas that begin at different moments.
 #[test]
 fn replicas_stop_a_script_at_the_same_place() {
     let body = "for i = 1, 1000 do redis.call('rpush', KEYS[1], i) redis.call('incr', 'n') end return 'whole'";
@@ -446,7 +448,7 @@ fn a_script_leaves_nothing_behind() {
 fn a_text_that_ran_before_runs_anew() {
     let run = |body: &str| shown(&Db::default().write(&write(&["eval", body, "0"])).reply);
     let counts = "local n = 0 local function more() n = n + 1 return n end return more() + more()";
-    // More texts than are kept compiled, one of them larger than all that are kept.
+    // More texts than are kept compiled. One text is larger than all texts that can be kept.
     let long = format!("return {}1", "1 + ".repeat(80_000));
     assert_eq!(run(counts), ":3");
     for number in 0..300 {
@@ -458,7 +460,7 @@ fn a_text_that_ran_before_runs_anew() {
     }
     assert!(run(&long).starts_with("-ERR") || run(&long) == ":80001");
     assert_eq!(run(counts), ":3");
-    // The same text as a script and as a library is two texts.
+    // A script and a library with the same text are compiled separately.
     assert!(run("redis.register_function('f', function() return 1 end)").starts_with("-ERR"));
 }
 
@@ -492,7 +494,7 @@ fn what_needs_a_state_of_its_own_begins_anew_and_calls_nothing_twice() {
         let count = if body.contains("'incr'") { "$1 2" } else { "$1 1" };
         assert_eq!(shown(&db.write(&write(&["get", "n"])).reply), count, "{body}");
     }
-    // Chance is that of the operation, either way.
+    // Random numbers are those of the operation, whether or not the script is started again.
     let draws = "local t = {math.random(1000), redis.call('srandmember', 's')} ";
     let drawn = |more: &str| {
         let mut db = Db::default();

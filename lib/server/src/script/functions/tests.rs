@@ -5,7 +5,7 @@ use crate::db::{Db, Random};
 use crate::operation::{Read, Write, wish};
 use crate::rdb::dump_functions;
 
-/// Carries out a change; what a client sends as `FUNCTION`, its part carries out.
+/// Carries out a change. A subcommand of `FUNCTION` is replaced by its internal command.
 fn ask(db: &mut Db, words: &[&str]) -> String {
     shown(&db.write(&Write::Call(call(words))).reply)
 }
@@ -29,7 +29,7 @@ fn a_call_leaves_nothing_behind() {
     ));
     let other = one.clone();
     for _ in 0..3 {
-        // One replica alone is asked in between.
+        // A single replica carries out a read between the writes.
         let read = other.read(&Read::Call(call(&["fcall", "read", "0"])));
         assert_eq!((shown(&read.reply).as_str(), read.effects), (":1", None));
         assert_eq!(ask(&mut one, &["fcall", "count", "0"]), ":1");
@@ -104,7 +104,7 @@ fn what_fails_changes_nothing() {
             (":1".into(), ":2".into())
         );
     }
-    // A payload of two libraries of which one meets a function that stays.
+    // A payload of two libraries. One of them has a function with the name of an existing function.
     let mut others = with("redis.register_function('f', function() return 3 end)");
     load(&mut others, "third", "redis.register_function('g', function() end)");
     let payload = dump_functions(&others.functions);
@@ -125,7 +125,7 @@ fn restore(db: &mut Db, args: Args) -> String {
     shown(&db.write(&Write::Call(call)).reply)
 }
 
-/// Resident memory of this process, in bytes.
+/// Returns the resident memory of this process in bytes.
 fn resident() -> usize {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
     statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
@@ -188,7 +188,7 @@ fn ten_thousand_functions_are_called_one_by_one() {
     assert_eq!((db.functions.counts(), db.functions.bytes()), ((0, 0), 0));
 }
 
-/// Libraries of a payload that each take what one may, all together, do not.
+/// Each library alone stays within the instructions of one script. All libraries of the payload together exceed them.
 #[test]
 fn a_payload_is_loaded_within_what_one_script_may() {
     let library = |name: usize, rounds: u32| {
@@ -240,7 +240,7 @@ fn any_payload_is_refused_or_taken() {
             (0..random.below(60)).map(|_| [0xf5, 0xc3, 0x81, random.draw() as u8][random.below(4)]).collect();
         check(&sealed(&noise));
     }
-    // Lengths that promise much, and what LZF makes most of.
+    // Lengths that are larger than the payload, and LZF data with the largest expansion.
     for body in [
         &b"\xf5\x81\0\0\0\x01\0\0\0\0#!lua"[..],
         b"\xf5\xc3\x81\0\0\0\0\0\0\0\x08\x81\0\0\0\0\x1f\0\0\0\x01ab\xe0\xff\x01",

@@ -7,40 +7,41 @@ use mlua::{IntoLua, Lua, MultiValue, Result, Table, Value};
 
 use super::super::given::{Given, Said, add};
 
-/// What `encode` writes for a number that JSON does not have: not a number, or infinite.
+/// How `encode` treats a number that JSON cannot represent: NaN or an infinity.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Invalid {
-    /// Nothing: the number is an error.
+    /// The call fails.
     Refused,
-    /// The number as C writes it.
+    /// The text is `nan`, `inf` or `-inf`.
     Written,
-    /// `null`.
+    /// The text is `null`.
     Null,
 }
 
-/// When an array with holes is too sparse to be written as one.
+/// The limits of sparse arrays. An array is too sparse if it is longer than both limits allow.
 #[derive(Clone, Copy)]
 pub struct Sparse {
-    /// Whether an array that is too sparse is written as an object. If not, the array is an error.
+    /// Tells whether an array that is too sparse is written as an object. Otherwise the call fails.
     pub is_converted: bool,
-    /// How many times its number of elements an array may be long. 0: any number.
+    /// The largest ratio of an array's length to its number of elements. 0 means no limit.
     pub ratio: i64,
-    /// Any array may be this long.
+    /// The length up to which no array is too sparse.
     pub safe: i64,
 }
 
-/// The settings. Each script begins with the default ones.
+/// The settings of one library. Each script begins with the default settings, on every replica.
 #[derive(Clone, Copy)]
 pub struct Settings {
     pub sparse: Sparse,
-    /// How many tables may contain each other in a value to encode.
+    /// The deepest nesting of tables that `encode` accepts.
     pub encode_depth: i64,
-    /// How many arrays and objects may contain each other in a text to decode.
+    /// The deepest nesting of arrays and objects that `decode` accepts.
     pub decode_depth: i64,
     /// Significant decimal digits of an encoded number.
     pub digits: i64,
     pub encode_invalid: Invalid,
-    // The two settings below have no effect. No buffer is kept, and the parser refuses what JSON does not have.
+    // Scripts can read and change the two settings below, which have no effect: no buffer is kept between calls, and the
+    // parser refuses the numbers that JSON does not have.
     keep_buffer: bool,
     decode_invalid: bool,
 }
@@ -59,10 +60,10 @@ impl Default for Settings {
     }
 }
 
-/// The settings of one library, which its functions share.
+/// The settings of one library, shared by its functions.
 pub type Shared = Rc<Cell<Settings>>;
 
-/// An integer argument, if there is one, in the place of the setting.
+/// Assigns an integer argument to the setting if the argument is given.
 fn integer(given: &Given<'_>, at: usize, setting: &mut i64, least: i64, most: i64) -> Said<()> {
     let number = given.whole(at, *setting)?;
     if !(least..=most).contains(&number) {
@@ -72,7 +73,8 @@ fn integer(given: &Given<'_>, at: usize, setting: &mut i64, least: i64, most: i6
     Ok(())
 }
 
-/// The index of the option that an argument names, if there is an argument. `true` and `false` are the options 1 and 0.
+/// Returns the index of the option that an argument names, or `None` without an argument. `false` and `true` name the options
+/// 0 and 1.
 fn option(given: &Given<'_>, at: usize, options: &[&str]) -> Said<Option<usize>> {
     match given.values().get(at - 1) {
         None | Some(Value::Nil) => Ok(None),
@@ -90,7 +92,7 @@ fn flag(given: &Given<'_>, setting: &mut bool) -> Said<()> {
     Ok(())
 }
 
-/// Adds a function that takes at most `most` arguments, changes the settings, and returns what `run` tells of them.
+/// Adds a function of at most `N` arguments to a library. It changes the settings, and returns the `N` values of `run`.
 fn add_setting<const N: usize>(
     lua: &Lua,
     table: &Table,
@@ -113,7 +115,7 @@ fn add_setting<const N: usize>(
     })
 }
 
-/// A setting's value as a script gets it.
+/// The value of a setting as the script receives it.
 enum Told {
     Is(bool),
     Number(i64),
