@@ -96,7 +96,7 @@ pub struct Stage {
     random: Rc<Cell<u64>>,
     /// The settings of `cjson`.
     json: json::settings::Shared,
-    /// Says that something ran that may have changed libraries.
+    /// Whether a text has run that may have changed the tables of libraries.
     is_doubtful: Cell<bool>,
     /// The name that error messages give to the running text.
     name: Rc<Cell<&'static str>>,
