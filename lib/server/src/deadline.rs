@@ -9,17 +9,17 @@
 //! # Argument
 //! [`State`] is behind a lock, so its steps have one order. A replica calls [`State::pass`] at each point. The replica
 //! continues beyond the point `p` only after a step that set `passed` to at least `p`, or if `p` is before a fixed stop.
-//! - *No replica is beyond the stop when the stop is fixed*: the stop is greater than `passed`, and `passed` is at least
-//!   every point that a replica has left behind by then.
+//! - *No replica is beyond the stop when the stop is fixed*: the stop is greater than `passed`, and `passed` is at least as
+//!   great as every point beyond which a replica has continued by then.
 //! - *No replica continues beyond the stop later*: a fixed stop never changes, and `pass` compares the point with it first.
 //! - *After a replica has reached the script's own end, no stop is fixed*: `finish` closes the state, in the same order of
 //!   steps.
-//! - If a replica reaches the script's own end after a stop was fixed, the end comes before the stop. Without the stop all
-//!   replicas do the same, so each replica reaches the end before the stop.
+//! - If a replica reaches the script's own end after a stop was fixed, the end comes before the stop. Before the stop all
+//!   replicas carry out the same steps, so each replica reaches the end before the stop.
 //!
 //! With a log, every decision that depends on a clock is durable before any replica shows the script's effects: see
 //! [`stops`](crate::stops). `marked` is set only while the state is open. So if a replica has ended a script that was not
-//! marked, no later mark contradicts this replica.
+//! marked, no mark is recorded later that would contradict this replica.
 
 use core::fmt;
 use core::time::Duration;
@@ -66,7 +66,7 @@ enum Next {
     On,
     /// Records in the log that the script runs, and continues the script.
     Mark,
-    /// Stops the script. If the stop is not in the log yet, the replica first records it: the point.
+    /// Stops the script. The point of the stop is given if the replica must first record it in the log.
     Stop(Option<u64>),
 }
 

@@ -14,7 +14,7 @@
 //! | [`session`] | a client's state without its socket: database, protocol, `MULTI` queue; turns a request into a [`session::Step`] | `operation` |
 //! | [`rdb`] | reads and writes Redis's files and payloads | `db` |
 //! | `script` (feature `lua`) | scripts and functions in Lua; each run is one operation | `db`, `command` |
-//! | [`deadline`], [`stops`] | the position at which all replicas stop a script that runs too long; the file that keeps these positions for a recovery | nothing |
+//! | [`deadline`], [`stops`] | the point at which all replicas stop a script that runs too long; the journal that keeps these points for a recovery | nothing |
 //! | [`log`], [`snapshot`] | the path of changes to the disk and to the replicas; the snapshots that allow the log to start anew | `db`, `operation` |
 //! | [`server`] | sockets: event loops that hand batches of changes to the combiner | all other modules |
 //!

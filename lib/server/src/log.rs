@@ -222,8 +222,8 @@ impl Store {
         self.log.as_ref().is_some_and(|log| log.always)
     }
 
-    /// The duration of the last batch without the wait for the disk, if the log is synced before each answer. Meaningful for
-    /// the only thread that hands on batches.
+    /// The duration of the last batch without the wait for the disk, if the log is synced before each answer. Meaningful
+    /// only for the thread that hands on batches.
     pub fn applied(&self) -> Duration {
         Duration::from_nanos(self.log.as_ref().map_or(0, |log| log.applied.load(Relaxed)))
     }

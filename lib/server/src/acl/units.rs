@@ -104,7 +104,7 @@ pub fn category(name: &[u8]) -> Option<u32> {
 }
 
 impl Unit {
-    /// Its name, as errors say it.
+    /// The unit's name in the format of errors.
     pub fn name(&self) -> String {
         self.part.map_or_else(|| self.command.to_owned(), |part| format!("{}|{part}", self.command))
     }

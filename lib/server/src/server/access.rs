@@ -123,7 +123,7 @@ impl Loop {
         for slot in 0..self.clients.len() {
             if let Some(mut client) = self.clients[slot].take() {
                 self.look(&mut client);
-                // A client that waits for a key gets no answer after which it could end, so it ends now.
+                // A client that waits for a key is not answered any more: it is removed at once.
                 client.dead |= client.ends && client.blocked.is_some();
                 self.clients[slot] = Some(client);
                 self.wake(slot);
@@ -183,9 +183,9 @@ impl Loop {
         let mut user = acl.authenticate(name, password);
         if user.is_some() {
             *lock(&client.card.user) = name.to_vec();
-            // `ACL DELUSER` changes the generation and then looks through the cards. Either it finds this name in the card,
-            // or the new generation is seen here. Otherwise the client would stay authenticated as a user who was created
-            // anew under the same name with another password.
+            // `ACL DELUSER` changes the generation and then looks through the cards. Either `DELUSER` finds this name in the
+            // card, or the new generation is seen here. Otherwise the client would stay authenticated as a user who was
+            // created anew under the same name with another password.
             let now = acl.generation();
             if now != generation {
                 (generation, user) = (now, acl.authenticate(name, password));

@@ -176,7 +176,7 @@ impl Pause {
 }
 
 impl Loop {
-    /// Carries out `CLIENT`. Returns whether the client's next request may be taken.
+    /// Carries out `CLIENT`. Returns whether the client's next request may be processed.
     pub(super) fn client_command(&mut self, client: &mut Client, command: &'static Command, args: &Args) -> bool {
         let word = args[1].to_ascii_uppercase();
         if word == b"TRACKING" && args.len() > 2 {

@@ -399,7 +399,7 @@ impl Loop {
         while let Some((_, slot)) = self.deadlines.first().copied().filter(|(at, _)| *at <= now) {
             self.deadlines.pop_first();
             let Some(client) = self.clients.get_mut(slot).and_then(Option::as_mut) else { continue };
-            // If neither is the case, the answer is already on its way.
+            // If the client neither sleeps nor waits in a queue, its answer is already on its way.
             if (core::mem::take(&mut client.sleeps) || self.shared.unblock(client.card.owner.id))
                 && let Some((_, nothing)) = client.blocked.take()
             {

@@ -55,8 +55,8 @@ impl Room {
 }
 
 impl Shared {
-    /// Applies new settings of the limit, and evicts keys when there are no batches. Returns an operation to carry out. One
-    /// loop calls this function at intervals, and each loop after a change of a setting.
+    /// Applies new settings of the limit, and evicts keys when there are no batches. Returns an operation to carry out. This
+    /// function is called by one loop at intervals, and after a change of a setting.
     pub fn keep_limit(&self) -> Option<Write> {
         self.apply_limit().or_else(|| self.choose_victims())
     }

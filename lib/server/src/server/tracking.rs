@@ -122,7 +122,7 @@ impl Tracking {
         lock(&self.tables).clients.get(&id).is_some_and(|tracker| tracker.broken)
     }
 
-    /// Counts. O(keys).
+    /// Counts the recorded keys and prefixes. O(keys).
     pub fn tracked(&self) -> Tracked {
         let tables = lock(&self.tables);
         let items = tables.keys.values().map(Vec::len).sum();
