@@ -89,8 +89,8 @@ impl Store {
         Self { db: Replicated::new(Db::default), chosen: false, log: None, snapshots: None }
     }
 
-    /// Opens a store with a log. Reads the snapshot in `directory`, if there is one, and applies the records of the log
-    /// after the snapshot. O(bytes of both).
+    /// Opens a store in a directory, with a log unless `appendonly` is [`Appendonly::No`]. Reads the snapshot in
+    /// `directory`, if there is one, and applies the records of the log after the snapshot. O(bytes of both).
     ///
     /// # Errors
     /// A sentence that says what is wrong and what to do.

@@ -47,7 +47,7 @@ pub fn path(directory: &Path) -> PathBuf {
     directory.join("snapshot")
 }
 
-/// The state of a server's snapshots.
+/// The state of a server's snapshots: the last one, and the last failure.
 #[derive(Clone, Debug, Default)]
 pub struct Status {
     /// The time at which the last snapshot was begun, in seconds since 1970; 0 if there is none.

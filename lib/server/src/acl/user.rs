@@ -14,8 +14,8 @@ pub struct User {
     pub on: bool,
     /// Whether any password is accepted.
     pub nopass: bool,
-    /// Whether payloads of `RESTORE` are to be verified, if a rule said so. The server stores the rule and always verifies
-    /// them.
+    /// The rule about verifying payloads of `RESTORE`, if there was one. The server reports the rule, and always verifies
+    /// payloads.
     sanitize: Option<bool>,
     passwords: Vec<Hash>,
     /// A request is allowed if one of these selectors allows it. The first selector is the user's own and is never removed.

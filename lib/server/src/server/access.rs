@@ -53,7 +53,8 @@ impl Identity {
     }
 }
 
-/// The name in a client's card after the client's user was removed. No user may have this name.
+/// The user name in a client's card (the data that other threads may read) after the client's user was removed. No user may
+/// have this name.
 const GONE: &[u8] = b"\0";
 
 const NO_FILE: &str = "ERR This Redis instance is not configured to use an ACL file. You may want to specify users via the ACL SETUSER command and then issue a CONFIG REWRITE (assuming you have a Redis configuration file set) in order to store users in the Redis configuration.";

@@ -36,7 +36,7 @@ pub enum Mute {
     /// No answer is suppressed.
     #[default]
     Off,
-    /// The next answers are suppressed: their number.
+    /// This number of further answers is suppressed.
     Next(u8),
     /// All answers are suppressed.
     All,

@@ -30,7 +30,7 @@ use crate::operation::{Read, Write};
 use crate::reply::{Fault, Protocol, Reply};
 use crate::session::{Moment, Session, Step};
 
-/// The token of the waker for letters.
+/// The token of the waker for letters, which are messages from other threads.
 pub const LETTERS: Token = Token(usize::MAX);
 /// The token of the first listener. The tokens of further listeners are below it.
 const LISTENER: usize = usize::MAX - 1;

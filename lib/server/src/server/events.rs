@@ -138,8 +138,8 @@ impl Shared {
         }
     }
 
-    /// Sends a message to all subscribers. Returns their number. The lock of the subscriptions is held until the letters are
-    /// posted, so the subscribers at all loops receive the messages of a channel in one order.
+    /// Sends a message to all subscribers. Returns their number. The lock of the subscriptions is held until the letters
+    /// (messages to event loops) are posted, so the subscribers at all loops receive the messages of a channel in one order.
     pub fn publish(&self, shard: bool, channel: &[u8], body: &[u8]) -> i64 {
         let hub = lock(&self.hub);
         let mut count = 0;

@@ -176,7 +176,7 @@ fn replicas(text: &mut Text, shared: &Shared) {
     text.gauge("replicas", "Replicas of the database, one a node.", replicas);
     text.counter("changes_total", "Changes so far.", stats.writes);
     text.counter("batches_total", "Batches in which they came.", stats.batches);
-    // The counts are read one after the other while threads change them, so the difference may be too small.
+    // The counts are read one after the other while threads change them, so the difference is approximate.
     let lag = (stats.writes * replicas).saturating_sub(stats.applied);
     text.gauge("replica_lag_changes", "Changes that replicas have not applied yet, over all replicas.", lag);
     text.gauge("replica_slowest", "The replica that is furthest behind.", stats.slowest_replica);

@@ -26,7 +26,7 @@ impl Client {
 pub(super) enum Looked {
     /// The read was carried out: its answer.
     Answer(Reply),
-    /// The read takes long. Its answer comes in a letter.
+    /// The read takes long. Its answer comes later, in a letter (a message from another thread).
     Aside,
     /// The call may change the database. It must become an operation of the log.
     Writes(Call),

@@ -207,7 +207,7 @@ mod tests {
         assert!(!begin(make, tell, other), "one is under way");
         drop(made);
         told.recv().unwrap();
-        // The thread still exists: it is waiting for the end of `ends`.
+        // The thread still exists: it waits until `ends` is dropped.
         assert!(!lock(&saver).is_busy(), "its end was told");
         drop(ends);
     }
