@@ -1,8 +1,8 @@
-//! This server beside Debian's `redis-server`, under the same load from the same client, on the loopback:
+//! Compares this server with Debian's `redis-server`, under the same load from the same client on the loopback interface:
 //! `cargo run --release -p archipelago-server --features lua --example beside -- cpu|many|tails|always [RUNS [OURS]]`.
 //!
-//! Each figure is the median of RUNS (5), the servers by turns. OURS is another program that is started in place of this
-//! one, as `OURS serve --port …`. The processor's time of a server is that of all of its threads, from
+//! Each figure is the median of RUNS (5) runs. The runs of the two servers alternate. OURS is another program to be started
+//! instead of this one, as `OURS serve --port …`. A server's processor time is that of all its threads, from
 //! `/proc/PID/task/*/schedstat`.
 
 use std::fs;
@@ -34,7 +34,7 @@ fn main() -> Result<(), String> {
     Ok(())
 }
 
-/// The server's side: a port, loops, a directory, and whether changes are synced.
+/// Runs the server. The arguments are a port, a number of loops, a directory, and whether changes are synced.
 fn serve(args: &[String]) -> Result<(), String> {
     let [port, loops, directory, appendonly] = args else { return Err("four arguments".into()) };
     let number = |text: &String| text.parse::<u16>().map_err(|error| error.to_string());
@@ -68,7 +68,7 @@ impl Running {
         Connection::to(self.port).expect("the server listens")
     }
 
-    /// Nanoseconds that its threads have run.
+    /// The processor time of the server's threads, in nanoseconds.
     fn cpu(&self) -> u64 {
         let tasks = fs::read_dir(format!("/proc/{}/task", self.child.id())).expect("Linux has tasks");
         let ran = |task: fs::DirEntry| {
@@ -79,7 +79,7 @@ impl Running {
     }
 }
 
-/// A client that sends several requests and then takes their answers.
+/// A client that sends several requests and then reads their answers.
 struct Connection {
     stream: TcpStream,
     reader: BufReader<TcpStream>,
@@ -97,7 +97,7 @@ impl Connection {
         self.stream.write_all(bytes).expect("the server takes requests");
     }
 
-    /// Skips an answer. Returns its first line.
+    /// Reads an answer. Returns its first line.
     fn skip(&mut self) -> &[u8] {
         self.line.clear();
         self.reader.read_until(b'\n', &mut self.line).expect("the server answers");
@@ -114,13 +114,14 @@ impl Connection {
         &self.line
     }
 
-    /// Reads `lines` lines of answers and parses none: the less the client costs, the more the server has of the processors.
+    /// Reads `lines` lines of answers without parsing them. The less processor time the client needs, the more is left for
+    /// the server.
     fn take_lines(&mut self, mut lines: usize) {
         while lines > 0 {
             let bytes = self.reader.fill_buf().expect("the server answers");
             assert!(!bytes.is_empty() && bytes[0] != b'-', "{}", String::from_utf8_lossy(bytes));
             let there = bytes.iter().filter(|&&byte| byte == b'\n').count();
-            // The next answers are not asked for before these are here, so nothing of them is taken.
+            // The client sends the next requests only after these answers, so no bytes of later answers are read.
             assert!(there <= lines, "the server answers what it was asked");
             lines -= there;
             let taken = bytes.len();
@@ -128,7 +129,7 @@ impl Connection {
         }
     }
 
-    /// Sends requests by thousands.
+    /// Sends requests in groups of a thousand.
     fn fill(&mut self, count: usize, request: impl Fn(usize) -> Vec<u8>) {
         for first in (0..count).step_by(1000) {
             let numbers = first..count.min(first + 1000);
@@ -151,7 +152,7 @@ fn request(words: &[&str]) -> Vec<u8> {
 
 /// A request of a command, for a number.
 fn made(command: &str, number: usize) -> Vec<u8> {
-    // Scattered, the same for both.
+    // Pseudo-random numbers, the same for both servers.
     let number = number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
     let (key, member) = (format!("key:{}", number % 100_000), format!("member:{}", number % 10_000));
     match command {
@@ -166,7 +167,7 @@ fn made(command: &str, number: usize) -> Vec<u8> {
     }
 }
 
-/// The lines of its answer.
+/// The number of lines of the command's answer.
 fn lines(command: &str) -> usize {
     match command {
         "GET" | "ZINCRBY" => 2,
@@ -175,7 +176,7 @@ fn lines(command: &str) -> usize {
     }
 }
 
-/// Has all connections send a pipeline and take its answers, by turns. Returns how long it took.
+/// All connections in turn send a pipeline of requests and read its answers. Returns the duration.
 fn drive(connections: &mut [Connection], command: &str, pipeline: usize, requests: usize) -> Duration {
     let batches: Vec<Vec<u8>> =
         (0..256).map(|batch| (0..pipeline).flat_map(|at| made(command, batch * pipeline + at)).collect()).collect();
@@ -203,7 +204,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// Starts a server. `redis`: what `redis-server` is told; without, ours.
+    /// Starts a server: `redis-server` with the arguments `redis`, or this server if `redis` is `None`.
     fn start(&self, redis: Option<&[&str]>, loops: usize, always: bool) -> Running {
         static NUMBER: std::sync::atomic::AtomicU16 = std::sync::atomic::AtomicU16::new(0);
         let port = 17_000 + NUMBER.fetch_add(1, Relaxed);
@@ -232,7 +233,7 @@ impl Bench {
         running
     }
 
-    /// Ours and Redis's, with the same things in them.
+    /// Starts both servers and fills them with the same data.
     fn both(&self, redis: &[&str], loops: usize, always: bool) -> [Running; 2] {
         let servers = [self.start(None, loops, always), self.start(Some(redis), loops, always)];
         for server in &servers {
@@ -244,7 +245,8 @@ impl Bench {
         servers
     }
 
-    /// Medians of a figure of ours and of Redis's, by turns. The first run of each fills the caches.
+    /// The medians of a figure of both servers. The runs of the servers alternate. The first run of each fills the caches
+    /// and is not counted.
     fn medians(&self, servers: &[Running; 2], mut measure: impl FnMut(&Running) -> f64) -> [f64; 2] {
         let mut values = [Vec::new(), Vec::new()];
         for run in 0..=self.runs {
@@ -262,7 +264,7 @@ impl Bench {
         println!("{name:28} {ours:12.3} {redis:12.3} {unit:10} {:6.2}", ours / redis);
     }
 
-    /// The processor's time of a server, by one connection.
+    /// Measures the servers' processor time with one connection.
     fn cpu(&self) {
         println!("{:28} {:>12} {:>12} {:10} ratio", "", "ours", "redis", "");
         let servers = self.both(&[], 1, false);
@@ -282,8 +284,9 @@ impl Bench {
         }
     }
 
-    /// Requests a second of 50 connections, beside Redis with one thread and with two for its sockets. How much of its time the
-    /// client's one thread ran is told, too: where that is nearly all, the client is the limit.
+    /// Measures requests per second with 50 connections. Redis runs with one thread, and with two threads for its sockets.
+    /// The output includes the share of time that the client's single thread ran. If this share is close to 1, the client is
+    /// the limit.
     fn many(&self) {
         println!("{:28} {:>12} {:>12} {:10} ratio, client's share of a processor", "", "ours", "redis", "");
         for redis in [&[][..], &["--io-threads", "2", "--io-threads-do-reads", "yes"]] {
@@ -311,7 +314,7 @@ impl Bench {
         }
     }
 
-    /// How long one client waits while another asks for much.
+    /// Measures the time that one client waits while another client sends long requests.
     fn tails(&self) {
         println!("{:28} {:>12} {:>12} {:10} ratio", "p99.9 of GET beside", "ours", "redis", "");
         let spin = "local n = 0 for i = 1, 90000000 do n = n + 1 end return n";
@@ -333,7 +336,7 @@ impl Bench {
         }
     }
 
-    /// Changes a second that are on the disk, of 50 connections, and how long a reader waits beside them.
+    /// Measures synced changes per second with 50 connections, and the time that a reader waits meanwhile.
     fn always(&self) {
         println!("{:28} {:>12} {:>12} {:10} ratio", "", "ours", "redis", "");
         let servers = self.both(&[], 2, true);
@@ -349,15 +352,15 @@ impl Bench {
     }
 }
 
-/// Seconds that this process has run.
+/// The processor time of this process, in seconds.
 fn own_cpu() -> f64 {
     let ran = fs::read_to_string("/proc/self/schedstat").expect("Linux tells");
     ran.split(' ').next().and_then(|ran| ran.parse::<f64>().ok()).expect("Linux tells") / 1e9
 }
 
-/// The 99.9th percentile of what a client waits, in milliseconds, over four seconds beside long requests of another. The client
-/// asks each half a millisecond, and what it waits counts from the moment at which it should have asked: a server that answers
-/// nothing for a second is met by two thousand requests and not by one.
+/// The 99.9th percentile of a client's waiting time in milliseconds, over four seconds, while another client sends long
+/// requests. The client sends a request every half millisecond. The waiting time counts from the moment at which the request
+/// was due. So if a server answers nothing for a second, two thousand requests count, not one.
 fn waits(server: &Running, long: &[&str]) -> f64 {
     let end = AtomicBool::new(false);
     thread::scope(|scope| {

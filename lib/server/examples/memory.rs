@@ -1,8 +1,8 @@
-//! Resident memory a key beside redis-server's, for loads like `DEBUG POPULATE` of each type.
+//! Resident memory per key, compared with redis-server, for loads like `DEBUG POPULATE` of each type.
 //!
-//! `cargo run --release -p archipelago-server --example memory -- [KEYS [COMMAND WORDS…]]`: KEYS (1,000,000) in each load; the command
-//! is one that serves on the port that is added to its words (`target/release/archipelago serve --port`), by default this
-//! program. Needs Linux, and `redis-server`.
+//! `cargo run --release -p archipelago-server --example memory -- [KEYS [COMMAND WORDS…]]`. KEYS is the number of keys of
+//! each load (1,000,000 by default). COMMAND starts the server to be measured. A port is appended to its words
+//! (`target/release/archipelago serve --port`). By default the server is this program. Needs Linux and `redis-server`.
 
 use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::net::{TcpListener, TcpStream};
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use archipelago_server::server::{Server, Settings};
 
-/// A load: its name, and the words of the command that makes key number `n` of it.
+/// A load: its name, and a function that returns the words of the command for key number `n`.
 type Load = (&'static str, fn(u64) -> Vec<String>);
 
 fn words(first: &[&str], rest: impl Iterator<Item = String>) -> Vec<String> {
@@ -49,7 +49,7 @@ const LOADS: &[Load] = &[
     ("one list", |n| words(&["RPUSH", "list", &format!("item:{n}")], std::iter::empty())),
 ];
 
-/// A server of its own process.
+/// A server in a process of its own, and a connection to it.
 struct Served(Child, TcpStream);
 
 impl Drop for Served {
@@ -76,7 +76,7 @@ impl Served {
         Err(format!("{} does not listen", command[0]))
     }
 
-    /// Kilobytes that the system says are resident.
+    /// The resident memory of the server in kilobytes, as the system reports it.
     fn resident(&self) -> Result<f64, String> {
         let path = format!("/proc/{}/status", self.0.id());
         let status = std::fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?;

@@ -1,4 +1,5 @@
-//! A server on the loopback: `cargo run --release -p archipelago-server --example serve -- PORT LOOPS [DIR no|everysec|always [METRICS]]`.
+//! A server on the loopback interface: `cargo run --release -p archipelago-server --example serve -- PORT LOOPS [DIR
+//! no|everysec|always [METRICS]]`.
 
 use archipelago_server::server::{Appendonly, Server, Settings};
 

@@ -1,16 +1,17 @@
-//! Access control: users, and what each of them may do.
+//! Access control: users, and the requests that each user may make.
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
-//! | [`units`] | what is allowed or not: a command, or a part of one |
-//! | [`selector`] | commands, keys and channels that belong together, changed by rules |
-//! | [`user`] | a user: passwords and selectors, from rules and back to rules |
-//! | [`check`] | may a user do this? |
-//! | [`log`] | what was refused |
+//! | [`units`] | the units that rules allow or refuse: a command, or a subcommand |
+//! | [`selector`] | a set of commands, keys and channels that rules allow together |
+//! | [`user`] | a user: passwords and selectors; parsed from rules and written as rules |
+//! | [`check`] | decides whether a user may make a request |
+//! | [`log`] | the refusals that `ACL LOG` reports |
 //!
-//! [`Acl`] has the users of a server. A user is never changed: a rule makes another one in its place, so that a client holds
-//! the user as it was when the client last looked, at no cost, and looks again when [`Acl::generation`] has moved. The new
-//! user is in its place before the generation moves, so a client that has seen the generation finds the user.
+//! [`Acl`] holds the users of a server. A user is immutable: a rule replaces the user by a changed copy. A client keeps a
+//! reference to its user, so a request needs no lookup. The client looks its user up again when [`Acl::generation`] has
+//! changed. The new user is stored before the generation changes, so a client that has seen the new generation finds the new
+//! user.
 
 pub mod check;
 pub mod log;
@@ -25,7 +26,7 @@ use archipelago_platform::sync::{Arc, Mutex, MutexGuard};
 
 use user::User;
 
-/// The user of clients that have not said which they are.
+/// The user of clients that have not authenticated.
 pub const DEFAULT: &[u8] = b"default";
 
 /// All users by their names.
@@ -35,12 +36,12 @@ type Users = BTreeMap<Vec<u8>, Arc<User>>;
 pub struct Acl {
     users: Mutex<Users>,
     generation: AtomicU64,
-    /// What was refused.
+    /// The refusals that `ACL LOG` reports.
     pub log: log::Log,
 }
 
 impl Default for Acl {
-    /// The user `default`, to whom all is allowed without a password.
+    /// The user `default`, who needs no password and may do everything.
     fn default() -> Self {
         Self { users: Mutex::new(first()), generation: AtomicU64::new(1), log: log::Log::default() }
     }
@@ -60,9 +61,9 @@ impl Acl {
         self.users.lock().expect("nothing panics while it is locked")
     }
 
-    /// A number that moves whenever a user is changed.
+    /// A number that changes whenever a user changes.
     pub fn generation(&self) -> u64 {
-        // With the release at `moved`: a client that sees the number finds the change.
+        // Pairs with the release in `moved`: a client that sees the number finds the changed user.
         self.generation.load(Acquire)
     }
 
@@ -70,7 +71,7 @@ impl Acl {
         self.generation.fetch_add(1, Release);
     }
 
-    /// The user of this name.
+    /// Returns the user with this name.
     pub fn user(&self, name: &[u8]) -> Option<Arc<User>> {
         self.users().get(name).cloned()
     }
@@ -80,15 +81,15 @@ impl Acl {
         self.users().keys().cloned().collect()
     }
 
-    /// Each user's line, as a file has it.
+    /// One line for each user, in the format of the file of users.
     pub fn lines(&self) -> Vec<Vec<u8>> {
         self.users().iter().map(|(name, user)| user.line(name)).collect()
     }
 
-    /// Changes a user by rules, all of them or none; makes it if there is none.
+    /// Applies rules to a user: all of them or none. Creates the user if it does not exist.
     ///
     /// # Errors
-    /// What is wrong with the first rule that is.
+    /// The first rule that is wrong, and the reason.
     pub fn set<'a>(&self, name: &[u8], rules: impl Iterator<Item = &'a [u8]>) -> Result<(), String> {
         let rules = user::joined(rules)?;
         let mut users = self.users();
@@ -103,7 +104,7 @@ impl Acl {
         Ok(())
     }
 
-    /// Removes users. Returns how many there were. `default` stays.
+    /// Removes users. Returns the number of users removed. `default` is never removed.
     pub fn remove<'a>(&self, names: impl Iterator<Item = &'a [u8]>) -> usize {
         let mut users = self.users();
         let count = names.filter(|name| *name != DEFAULT && users.remove(*name).is_some()).count();
@@ -112,17 +113,18 @@ impl Acl {
         count
     }
 
-    /// What `requirepass` says: the one password of `default`; empty: it needs none.
+    /// Applies `requirepass`: `password` becomes the only password of `default`. If `password` is empty, `default` needs
+    /// none.
     pub fn require(&self, password: &[u8]) {
         let rule = if password.is_empty() { b"nopass".to_vec() } else { [b">", password].concat() };
         self.set(DEFAULT, [&b"resetpass"[..], &rule].into_iter()).expect("these are rules");
     }
 
-    /// Takes the users of a file's text in place of all there are, or changes nothing. Without a line for it, `default` is as
-    /// at a server's first start.
+    /// Replaces all users by those of a file's text, or changes nothing if the text has an error. If the text has no line
+    /// for `default`, `default` becomes what it is at a server's first start.
     ///
     /// # Errors
-    /// What is wrong, line by line.
+    /// All errors of the text, line by line.
     pub fn load(&self, text: &[u8], path: &str) -> Result<(), String> {
         let mut users = first();
         let mut wrong = String::new();
@@ -153,15 +155,15 @@ impl Acl {
         Ok(())
     }
 
-    /// The user of this name if the password is its own, and it is on.
+    /// Returns the user with this name if the password is right and the user is enabled.
     pub fn authenticate(&self, name: &[u8], password: &[u8]) -> Option<Arc<User>> {
         let user = self.user(name);
-        // A name that is no user's takes as long.
+        // An unknown name is checked against a user without passwords, so it takes as long as a known name.
         let fits = user.as_deref().unwrap_or(&User::none()).has_password(password);
         user.filter(|user| fits && user.on)
     }
 
-    /// Returns whether clients need not say who they are.
+    /// Returns whether clients need no authentication.
     pub fn is_open(&self) -> bool {
         self.user(DEFAULT).is_some_and(|user| user.on && user.nopass)
     }

@@ -4,16 +4,16 @@ use core::ops::Index;
 
 use archipelago_platform::touch;
 
-/// The arguments of a command, the name among them, in one run of bytes.
+/// The arguments of a command, in one run of bytes. The first argument is the command's name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Args {
     data: Vec<u8>,
-    /// Where each argument ends.
+    /// The end of each argument, in bytes from the start of `data`.
     ends: Vec<u32>,
 }
 
 impl Args {
-    /// No arguments yet, with room for `count` of them with `bytes` in all.
+    /// Returns an empty list with room for `count` arguments of `bytes` bytes in total.
     pub fn with_capacity(count: usize, bytes: usize) -> Self {
         Self { data: Vec::with_capacity(bytes), ends: Vec::with_capacity(count) }
     }
@@ -21,23 +21,23 @@ impl Args {
     /// Appends an argument.
     ///
     /// # Panics
-    /// If the arguments come to 4 GiB; [`resp`](crate::resp) refuses such a request before.
+    /// If all arguments together have 4 GiB or more. [`resp`](crate::resp) refuses such a request earlier.
     pub fn push(&mut self, argument: &[u8]) {
         self.data.extend_from_slice(argument);
         self.ends.push(u32::try_from(self.data.len()).expect("a request is shorter than 4 GiB"));
     }
 
-    /// How many there are.
+    /// The number of arguments.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// Returns whether there is none.
+    /// Returns whether there are no arguments.
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
 
-    /// Bytes of all of them.
+    /// The length of all arguments together, in bytes.
     pub fn bytes(&self) -> usize {
         self.data.len()
     }
@@ -46,19 +46,19 @@ impl Args {
     pub fn get(&self, index: usize) -> Option<&[u8]> {
         let end = *self.ends.get(index)? as usize;
         let start = if index == 0 { 0 } else { self.ends[index - 1] as usize };
-        // The log of replicas has it, so all nodes read what one wrote.
+        // An argument may be in the replicas' log, so every node reads bytes that one node wrote: counts these accesses.
         touch(&raw const self.ends[index], size_of::<u32>());
         let argument = &self.data[start..end];
         touch(argument.as_ptr(), argument.len());
         Some(argument)
     }
 
-    /// The arguments from `first` on.
+    /// The arguments from the index `first` on.
     pub fn from(&self, first: usize) -> impl ExactSizeIterator<Item = &[u8]> + DoubleEndedIterator + Clone {
         (first.min(self.len())..self.len()).map(|index| &self[index])
     }
 
-    /// Returns whether the argument at `index` is this word, in upper or lower case.
+    /// Returns whether the argument at `index` is `word`, in upper or lower case.
     pub fn is(&self, index: usize, word: &str) -> bool {
         self.get(index).is_some_and(|argument| argument.eq_ignore_ascii_case(word.as_bytes()))
     }
@@ -68,7 +68,7 @@ impl Index<usize> for Args {
     type Output = [u8];
 
     /// # Panics
-    /// If there is no such argument. The registry checks the arity first.
+    /// If there is no argument at `index`. The registry has checked the number of arguments before.
     fn index(&self, index: usize) -> &[u8] {
         self.get(index).expect("the arity was checked")
     }

@@ -1,31 +1,34 @@
-//! Clients that wait for keys (`BLPOP` and its kind): queues per key, over all loops, in the order of arrival.
+//! Clients that wait for keys (`BLPOP` and similar commands). Each key has a queue of its clients in the order of their
+//! arrival. The queues serve the clients of all event loops.
 //!
-//! # Nothing is missed
-//! A blocking command is carried out as any change; its client is registered when it was answered with nothing. Between the
-//! two another client may have made the key ready, and found no one registered. So whoever registers a client then serves
-//! its keys ([`crate::server`]): the command is carried out once more. Either this second time is behind the other's change and
-//! finds the value, or the other's look into these queues, which comes after its change, is behind the registration.
+//! # No wake-up is missed
+//! A blocking command is first carried out as any change. If it finds nothing, its client is registered here. Between the
+//! two steps another client may have filled the key and found no registered client. Therefore the thread that registers a
+//! client then serves the client's keys ([`crate::server`]): it carries out the command once more. One of two cases holds.
+//! If the second attempt comes after the other client's change, the attempt finds the value. Otherwise the change comes
+//! after the registration. The thread that made the change looks into these queues after the change, so this thread finds
+//! the registered client.
 //!
 //! # Order
-//! Clients of a key are served in the order of their tickets, and one thread at a time serves: the lock of the whole is held
-//! from the choice of a client until its command was answered.
+//! Clients of a key are served in the order of their tickets. One thread at a time serves: it holds the lock of [`Blocked`]
+//! from the choice of a client until the client's command is answered.
 
 use std::collections::BTreeMap;
 
 use crate::operation::Call;
 
-/// A client: its loop, its place there, and its number, which no other client ever has.
+/// A client: its event loop, its slot in this loop, and a number that is never reused for another client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Owner {
-    /// The loop.
+    /// The index of the event loop.
     pub at: usize,
-    /// The place among the loop's clients.
+    /// The slot among the loop's clients.
     pub slot: usize,
-    /// The number.
+    /// The client's number.
     pub id: u64,
 }
 
-/// A database and a key of it.
+/// A database's number, and a key in this database.
 pub type Key = (u32, Vec<u8>);
 
 struct Waiter {
@@ -42,13 +45,13 @@ pub struct Blocked {
     tickets: u64,
 }
 
-/// The keys that a call waits for.
+/// Returns the keys that a call waits for.
 pub fn keys(call: &Call) -> Vec<Key> {
     call.command.keys.places(&call.args).into_iter().map(|place| (call.db, call.args[place].to_vec())).collect()
 }
 
 impl Blocked {
-    /// Adds a client behind all others.
+    /// Adds a client behind all clients that wait.
     pub fn register(&mut self, owner: Owner, call: Call) {
         self.tickets += 1;
         let ticket = self.tickets;
@@ -58,7 +61,7 @@ impl Blocked {
         self.clients.insert(owner.id, Waiter { ticket, owner, call });
     }
 
-    /// Lets a client go. Returns whether it waited.
+    /// Removes a client. Returns whether the client waited.
     pub fn remove(&mut self, id: u64) -> bool {
         let Some(waiter) = self.clients.remove(&id) else { return false };
         for key in keys(&waiter.call) {
@@ -72,18 +75,18 @@ impl Blocked {
         true
     }
 
-    /// The first client behind `ticket` that waits for a key: its ticket, its owner, what it asked for.
+    /// Returns the first client behind `ticket` that waits for the key: its ticket, its owner, its call.
     pub fn next(&self, key: &Key, ticket: u64) -> Option<(u64, Owner, &Call)> {
         let (ticket, id) = self.queues.get(key)?.range(ticket + 1..).next()?;
         self.clients.get(id).map(|waiter| (*ticket, waiter.owner, &waiter.call))
     }
 
-    /// How many wait.
+    /// The number of clients that wait.
     pub fn len(&self) -> usize {
         self.clients.len()
     }
 
-    /// Returns whether none waits.
+    /// Returns whether no client waits.
     pub fn is_empty(&self) -> bool {
         self.clients.is_empty()
     }

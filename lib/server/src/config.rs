@@ -1,4 +1,4 @@
-//! A server's settings: what `serve`'s arguments and `CONFIG` name.
+//! A server's settings: the values of `serve`'s arguments, and the parameters of `CONFIG`.
 
 pub mod keeping;
 pub mod tls;
@@ -13,25 +13,25 @@ use crate::db::set::MOST_INTEGERS;
 use crate::db::stream::{NODE_BYTES, NODE_ENTRIES};
 use crate::family::glob;
 
-/// When changes are durable.
+/// When changes become durable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Appendonly {
-    /// There is no log: what is in memory ends with the process.
+    /// There is no log: changes in memory are lost when the process ends.
     #[default]
     No,
-    /// Changes are answered at once and synced within a second.
+    /// A change is answered at once, and synced to the disk within a second.
     EverySecond,
-    /// Neither the writer nor a reader sees a change before its sync.
+    /// A change is synced to the disk before its answer is sent and before any reader sees it.
     Always,
 }
 
-/// Which clients may call `DEBUG`, by which a client can hold up others.
+/// Which clients may call `DEBUG`. A client that may call it can delay other clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DebugAccess {
     /// No client.
     #[default]
     No,
-    /// Clients of the same machine.
+    /// Clients on the same machine.
     Local,
     /// Every client whose user may call it.
     Yes,
@@ -40,29 +40,29 @@ pub enum DebugAccess {
 /// A server's settings.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where it listens.
+    /// The address on which the server listens.
     pub address: SocketAddr,
-    /// Event loops; 0 counts as 1.
+    /// The number of event loops; 0 means 1.
     pub loops: usize,
-    /// Copies of the database, of which long reads hold up one; 0: one a NUMA node.
+    /// The number of copies of the database; 0 means one for each NUMA node. A long read blocks only the copy that it reads.
     pub replicas: usize,
-    /// Where its files are.
+    /// The directory of the server's files.
     pub directory: PathBuf,
-    /// When changes are durable.
+    /// When changes become durable.
     pub appendonly: Appendonly,
-    /// What `AUTH` asks for.
+    /// The password that `AUTH` requires, if any.
     pub password: Option<String>,
-    /// Where users are read from, and written to by `ACL SAVE`.
+    /// The file from which users are read. `ACL SAVE` writes it.
     pub aclfile: Option<PathBuf>,
-    /// The most clients at a time.
+    /// The maximum number of clients connected at a time.
     pub clients: usize,
     /// Which clients may call `DEBUG`.
     pub debug: DebugAccess,
-    /// An RDB file to begin with.
+    /// An RDB file that is loaded at the start.
     pub load: Option<PathBuf>,
-    /// Parameters of `CONFIG SET`, with their values as it reads them.
+    /// Parameters of `CONFIG SET`, with their values in the format of `CONFIG SET`.
     pub parameters: Vec<(&'static str, String)>,
-    /// Where TLS is spoken, if it is: needs the feature `tls`.
+    /// The settings of TLS, if the server speaks it. Needs the feature `tls`.
     pub tls: Option<tls::Tls>,
 }
 
@@ -85,16 +85,17 @@ impl Default for Settings {
     }
 }
 
-/// What `CONFIG SET` may change, and what all loops read.
+/// The parameters of `CONFIG`. All event loops read them, and `CONFIG SET` changes some of them.
 #[derive(Debug)]
 pub struct Config {
     values: Mutex<Vec<(&'static str, String)>>,
 }
 
-/// Names of one parameter: the older after the newer.
+/// Two names of the same parameter: the newer name, then the older.
 const SAME: [&str; 2] = ["busy-reply-threshold", "lua-time-limit"];
 
-/// What is packed into one allocation, by the names of Redis's parameters: told, and fixed.
+/// Limits up to which values are packed into one allocation, by the names of Redis's parameters. `CONFIG GET` reports them;
+/// they cannot be changed.
 const FORMS: &[(&str, u64)] = &[
     ("hash-max-listpack-entries", MOST_PACKED as u64),
     ("hash-max-listpack-value", LONGEST_PACKED as u64),
@@ -109,7 +110,8 @@ const FORMS: &[(&str, u64)] = &[
     ("zset-max-ziplist-value", LONGEST_PACKED as u64),
 ];
 
-/// What Redis has a choice of and this server has not, with Redis's values: taken and told, and nothing changes.
+/// Parameters that have an effect in Redis and none in this server, with Redis's default values. `CONFIG SET` accepts and
+/// stores values for them.
 const MOOT: &[(&str, &str)] = &[
     ("active-expire-effort", "1"),
     ("activedefrag", "no"),
@@ -133,10 +135,10 @@ const MOOT: &[(&str, &str)] = &[
     ("replica-serve-stale-data", "yes"),
 ];
 
-/// What Redis tells of what is not there: fixed.
+/// Parameters of Redis's features that this server lacks. Their values are empty and cannot be changed.
 const NOT_THERE: &[&str] = &["replicaof", "slaveof", "unixsocket", "masterauth"];
 
-/// A value of a moot parameter: of the kind that it had.
+/// Checks a new value of a parameter in `MOOT`: it must be of the same kind as the value before.
 fn moot(value: &str, before: &str) -> Result<String, String> {
     match (before, value) {
         ("yes" | "no", "yes" | "no") => Ok(value.into()),
@@ -146,7 +148,7 @@ fn moot(value: &str, before: &str) -> Result<String, String> {
 }
 
 impl Config {
-    /// What the settings say.
+    /// The parameters that follow from the settings.
     pub fn new(settings: &Settings) -> Self {
         let appendfsync = if settings.appendonly == Appendonly::Always { "always" } else { "everysec" };
         let debug = match settings.debug {
@@ -154,7 +156,7 @@ impl Config {
             DebugAccess::Local => "local",
             DebugAccess::Yes => "yes",
         };
-        // Where nothing listens but TLS, the address is that of TLS.
+        // If the server listens for TLS only, `address` is the address for TLS.
         let plain = if settings.tls.as_ref().is_some_and(|tls| tls.only) { 0 } else { settings.address.port() };
         let mut values = vec![
             ("acl-pubsub-default", "resetchannels".into()),
@@ -188,7 +190,7 @@ impl Config {
         self.values.lock().expect("nothing panics while it is locked")
     }
 
-    /// A parameter's value; empty if there is none.
+    /// The value of a parameter; empty if there is no such parameter.
     pub fn get(&self, name: &str) -> String {
         self.values().iter().find(|(known, _)| *known == name).map(|(_, value)| value.clone()).unwrap_or_default()
     }
@@ -202,7 +204,7 @@ impl Config {
     /// Changes a parameter.
     ///
     /// # Errors
-    /// What is wrong, if it cannot be changed or the value is none.
+    /// The reason, if the parameter does not exist or cannot be changed, or if the value is invalid.
     pub fn set(&self, name: &str, value: &str) -> Result<(), String> {
         self.set_all(&[(name.into(), value.into())])
     }
@@ -210,7 +212,7 @@ impl Config {
     /// Changes parameters: all of them, or none.
     ///
     /// # Errors
-    /// What is wrong with the first that cannot be changed.
+    /// The reason why the first wrong pair is wrong.
     pub fn set_all(&self, pairs: &[(String, String)]) -> Result<(), String> {
         let mut values = self.values();
         let mut after = values.clone();

@@ -1,24 +1,25 @@
-//! A script's time limit, and how the replicas stop the script at one and the same point.
+//! A script's time limit. All replicas stop a script at the same point.
 //!
-//! Clocks differ between replicas, and what a script did before it was stopped stays. So a clock only proposes: of all replicas that run a
-//! script the first whose time is over fixes the *point* at which all of them stop it. Each replica meets the same points in
-//! the same order, and numbers them from 1: one every thousand instructions, and one at each call of a command or
+//! Each replica runs the script itself. The replicas' clocks differ, and changes that a script made before it was stopped
+//! remain. So the replicas must agree where the script stops, and a clock can only propose the end: the first replica on
+//! which the time is over fixes the *point* at which all replicas stop the script. Each replica meets the same points in the
+//! same order and numbers them from 1. There is one point every thousand instructions, and one at each call of a command or
 //! of `string.rep`.
 //!
 //! # Argument
-//! [`State`] is behind a lock, so its steps have one order. A replica asks [`State::pass`] at each point, and goes beyond the point `p`
-//! only after a step that set `passed` to at least `p`, or when `p` is before a fixed stop.
-//! - *No replica is beyond the stop when it is fixed*: it is greater than `passed`, which is no less than any point that a replica went
-//!   beyond until then.
-//! - *None goes beyond it later*: it is never changed, and `pass` compares with it first.
-//! - *If a replica has come to the script's end before a stop was fixed, none is fixed any more*: `finish` closes the
-//!   state in the same order of steps.
-//! - If a stop was fixed and a replica comes to the script's end before it, the end is at an earlier point, so each replica comes to
-//!   the end: without the stop they do the same.
+//! [`State`] is behind a lock, so its steps have one order. A replica calls [`State::pass`] at each point. The replica
+//! continues beyond the point `p` only after a step that set `passed` to at least `p`, or if `p` is before a fixed stop.
+//! - *No replica is beyond the stop when the stop is fixed*: the stop is greater than `passed`, and `passed` is at least as
+//!   great as every point beyond which a replica has continued by then.
+//! - *No replica continues beyond the stop later*: a fixed stop never changes, and `pass` compares the point with it first.
+//! - *After a replica has reached the script's own end, no stop is fixed*: `finish` closes the state, in the same order of
+//!   steps.
+//! - If a replica reaches the script's own end after a stop was fixed, the end comes before the stop. Before the stop all
+//!   replicas carry out the same steps, so each replica reaches the end before the stop.
 //!
-//! With a log, whatever follows from a clock is durable before any replica shows what the script did: see [`stops`](crate::stops). `marked`
-//! goes up only while the state is open, so that a replica which has ended a script that was not marked is not contradicted
-//! by a mark that comes later.
+//! With a log, every decision that depends on a clock is durable before any replica shows the script's effects: see
+//! [`stops`](crate::stops). `marked` is set only while the state is open. So if a replica has ended a script that was not
+//! marked, no mark is recorded later that would contradict this replica.
 
 use core::fmt;
 use core::time::Duration;
@@ -27,13 +28,14 @@ use archipelago_platform::sync::{Arc, Mutex, MutexGuard};
 
 use crate::stops::{Entry, Place, Recalled, Stops};
 
-/// Milliseconds that a script may run, unless another limit is set.
+/// The default time limit of a script, in milliseconds.
 pub const LIMIT: u64 = 5_000;
 
-/// Which part of its limit a script runs before the log hears that it runs: below, a sync would cost more than it is worth.
+/// The log records that a script runs after this fraction of the script's limit. For shorter scripts the sync of such a
+/// record would cost too much.
 const SOON: u32 = 50;
 
-/// A script's time limit, shared by all that run it. See the module.
+/// A script's time limit, shared by all replicas that run the script. See the module's documentation.
 pub struct Deadline {
     limit: Duration,
     inner: Mutex<Inner>,
@@ -41,41 +43,41 @@ pub struct Deadline {
 
 struct Inner {
     state: State,
-    /// Where a log has the call.
+    /// The position of the call in the log, if there is a log.
     place: Option<(Arc<Stops>, Place)>,
 }
 
-/// Where a script ends.
+/// The point at which a script ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum End {
-    /// Not decided.
+    /// Not decided yet.
     #[default]
     Open,
-    /// At this point.
+    /// At this point, where all replicas stop the script.
     Stop(u64),
-    /// At its own end.
+    /// At the script's own end.
     Own,
 }
 
 /// What a replica does at a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
-    /// It goes on.
+    /// Continues the script.
     On,
-    /// It says that the script runs, and goes on.
+    /// Records in the log that the script runs, and continues the script.
     Mark,
-    /// It stops the script, after it has said where if that is not known yet.
+    /// Stops the script. The point of the stop is given if the replica must first record it in the log.
     Stop(Option<u64>),
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct State {
-    /// The greatest point that a replica has gone beyond.
+    /// The greatest point beyond which a replica has continued.
     passed: u64,
     end: End,
-    /// The log heard that the script runs.
+    /// Whether the log has recorded that the script runs.
     marked: bool,
-    /// The log heard how it ends.
+    /// Whether the log has recorded how the script ends.
     told: bool,
 }
 
@@ -96,7 +98,7 @@ impl State {
         if marks { Next::Mark } else { Next::On }
     }
 
-    /// The script's own end. Returns whether the log has to hear of it.
+    /// Notes the script's own end. Returns whether the log must record it.
     fn finish(&mut self) -> bool {
         if self.end == End::Open {
             self.end = End::Own;
@@ -108,7 +110,7 @@ impl State {
 }
 
 impl Deadline {
-    /// The limit of a script that is new.
+    /// The limit of a new script.
     pub fn new(limit: Duration) -> Self {
         Self::with(limit, State::default(), None)
     }
@@ -117,7 +119,7 @@ impl Deadline {
         Self { limit, inner: Mutex::new(Inner { state, place }) }
     }
 
-    /// The limit of a script that a recovery runs, if it has any.
+    /// The limit of a script that a recovery runs again. Returns `None` if the script has no limit.
     pub fn recalled(stops: &Arc<Stops>, place: Place, limit: Duration) -> Option<Self> {
         let at = Some((stops.clone(), place));
         match stops.recall(place) {
@@ -125,7 +127,8 @@ impl Deadline {
                 Some(Self::with(limit, State { end: End::Stop(stop), told: true, ..State::default() }, None))
             }
             Recalled::Known(Entry::Finished) | Recalled::Old => None,
-            // It ran when the process ended: it is stopped at its first point, since it may be what the process was ended for.
+            // The script was running when the process ended. It is stopped at its first point, because it may be the reason
+            // why the process was ended.
             Recalled::Known(Entry::Running) => {
                 Some(Self::with(Duration::ZERO, State { marked: true, ..State::default() }, at))
             }
@@ -137,13 +140,13 @@ impl Deadline {
         self.inner.lock().expect("nothing panics while it is locked")
     }
 
-    /// Says where a log has the call: before any replica runs it.
+    /// Sets the call's position in the log. Must be called before any replica runs the call.
     pub fn is_logged(&self, stops: Arc<Stops>, place: Place) {
         self.lock().place = Some((stops, place));
     }
 
-    /// Asks at a point whether the script goes on, which runs for `elapsed` on this replica. Other replicas wait here while a
-    /// decision is being synced.
+    /// Returns whether the script continues beyond a point; `elapsed` is the script's running time on this replica. Other
+    /// replicas that call `pass` wait while a decision is being synced.
     pub fn pass(&self, point: u64, elapsed: Duration) -> bool {
         let Inner { state, place } = &mut *self.lock();
         let next = state.pass(point, elapsed >= self.limit / SOON, elapsed >= self.limit);
@@ -156,7 +159,7 @@ impl Deadline {
         !matches!(next, Next::Stop(_))
     }
 
-    /// Says that a replica has come to the call's end, stopped or not.
+    /// Notes that a replica has reached the call's end. A stopped call has an end as well.
     pub fn finish(&self) {
         let Inner { state, place } = &mut *self.lock();
         let entry = state.finish().then_some(Entry::Finished);
@@ -181,25 +184,25 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    /// The points of a script in the test below, and replicas that run it.
+    /// The number of points of the script in the test below.
     const POINTS: u64 = 4;
     const REPLICAS: usize = 3;
 
-    /// A moment of replicas that run one script.
+    /// A state of all replicas that run one script, between two steps.
     #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
     struct Moment {
         state: State,
-        /// The next point of each; 0: it has ended.
+        /// The next point of each replica; 0 if the replica has ended.
         next: [u64; REPLICAS],
-        /// Where those that have ended did: a point, or behind the last.
+        /// The points at which replicas have ended; `u64::MAX` stands for the script's own end.
         ended: BTreeSet<u64>,
-        /// What the log heard.
+        /// Whether the log has recorded that the script runs.
         running: bool,
         outcome: Option<u64>,
     }
 
     impl Moment {
-        /// What comes of a replica's step.
+        /// The state after one step of a replica.
         fn after(&self, replica: usize, long: bool, over: bool) -> Self {
             let mut after = self.clone();
             let point = after.next[replica];
@@ -215,7 +218,7 @@ mod tests {
                     Next::Mark => after.running = true,
                     Next::Stop(told) => {
                         after.outcome = after.outcome.or(told);
-                        // As a database does behind each call.
+                        // A database calls `finish` after each call, too.
                         assert!(!after.state.finish(), "what is stopped is told once");
                         end = Some(point);
                     }
@@ -226,7 +229,7 @@ mod tests {
             after
         }
 
-        /// Whatever was shown is what the other replicas and a recovery come to.
+        /// Checks that all replicas that have ended, and a recovery, come to the same end.
         fn check(&self) {
             assert!(self.ended.len() <= 1, "replicas ended at {:?}", self.ended);
             let Some(&ended) = self.ended.first() else { return };

@@ -1,25 +1,26 @@
-//! A server of Redis's protocol over node replication.
+//! A server of Redis's protocol over node replication. Each NUMA node has a replica of the database. A shared log of
+//! operations keeps the replicas equal: each replica carries out the same operations in the same order.
 //!
-//! | module | what | knows of |
+//! | module | contents | depends on |
 //! |---|---|---|
-//! | [`args`] | a command's arguments: one allocation of bytes | nothing |
-//! | [`resp`] | requests from bytes, with limits | `args` |
+//! | [`args`] | the arguments of a command, in one allocation | nothing |
+//! | [`resp`] | parses requests from bytes, within limits | `args` |
 //! | [`reply`] | answers, and their bytes in RESP2 and RESP3 | nothing |
-//! | [`command`] | the registry: name, arity, flags, key positions, categories, function | `family`, `db` |
-//! | [`operation`] | what enters the log: a command with its time, seed and database; its binary encoding | `command` |
-//! | [`acl`] | users, and what each of them may do | `command` |
+//! | [`command`] | the registry of commands: name, arity, flags, key positions, categories, function | `family`, `db` |
+//! | [`operation`] | an entry of the replicas' log: a command with its time, random seed and database; its binary encoding | `command` |
+//! | [`acl`] | users, and the requests that each user may make | `command` |
 //! | [`db`] | the sequential database: tables, values, expiry, versions of watched keys | `operation`, `reply` |
-//! | [`family`] | the commands themselves, one file a family | `db` |
-//! | [`session`] | a client's state without its socket: database, protocol, `MULTI` queue; a request to a [`session::Step`] | `operation` |
-//! | [`rdb`] | files and payloads as Redis has them: read and written | `db` |
-//! | `script` (feature `lua`) | scripts and functions in Lua: one operation each | `db`, `command` |
-//! | [`deadline`], [`stops`] | where replicas stop a script that runs too long; what a log's recovery knows of it | nothing |
-//! | [`log`], [`snapshot`] | changes on their way to the disk and the replicas; what lets the log begin anew | `db`, `operation` |
-//! | [`server`] | sockets: event loops, batches to the combiner | all of them |
+//! | [`family`] | the functions of the commands, one file for each family of commands | `db` |
+//! | [`session`] | a client's state without its socket: database, protocol, `MULTI` queue; turns a request into a [`session::Step`] | `operation` |
+//! | [`rdb`] | reads and writes Redis's files and payloads | `db` |
+//! | `script` (feature `lua`) | scripts and functions in Lua; each run is one operation | `db`, `command` |
+//! | [`deadline`], [`stops`] | the point at which all replicas stop a script that runs too long; the journal that keeps these points for a recovery | nothing |
+//! | [`log`], [`snapshot`] | the path of changes to the disk and to the replicas; the snapshots that allow the log to start anew | `db`, `operation` |
+//! | [`server`] | sockets: event loops that hand batches of changes to the combiner | all other modules |
 //!
-//! [`db::Db`] knows nothing of threads or sockets. All that an operation must not ask for itself is in it: the time, the
-//! seed of its randomness, the number of the client's database. So replicas, a log on disk and a follower agree byte for
-//! byte.
+//! [`db::Db`] knows neither threads nor sockets. An operation contains everything that would differ between two replicas:
+//! the time, the random seed, the number of the client's database. Therefore replicas, the log on the disk and a follower of
+//! the log agree byte for byte.
 
 pub mod acl;
 pub mod args;

@@ -1,28 +1,30 @@
-//! Changes on their way to the replicas, with a log on disk before them or without.
+//! The path of changes to the replicas, with or without a log on the disk.
 //!
 //! # Order
-//! A recovery applies the log's records in their order, so this order must be the one in which the replicas applied them: else
-//! two changes of one key could be answered one way and come back the other. [`Store::write_many`] appends a batch and hands
-//! it to the combiner while it holds [`Order`], so of two batches the one that is earlier in the log is earlier in the
-//! replicas.
+//! A recovery applies the log's records in their order. This order must be the order in which the replicas applied the
+//! changes: otherwise two changes of one key could be answered in one order and recovered in the other.
+//! [`Store::write_many`] holds [`Order`] while it appends a batch to the log and hands it to the combiner. So of two
+//! batches, the one that is earlier in the log is applied earlier by the replicas.
 //!
 //! # `always`
-//! A batch is appended, *synced*, and only then handed to the combiner: a change that no replica has cannot be seen by a reader,
-//! and a reader waits for nothing. The sync takes place on one thread of its own (the writer's), to which the loops hand
-//! their batches: all that came during a sync share the next. Loops go on with reads and with other clients meanwhile.
+//! A batch is appended, then *synced*, and only then handed to the combiner. No replica has the change before the sync, so a
+//! reader cannot see a change that is not durable, and a reader never waits for the disk. One thread, the writer, waits for
+//! the syncs. The event loops hand their batches to the writer, and all batches that arrive during a sync share the next
+//! sync. Meanwhile the loops continue with reads and with other clients.
 //!
 //! # `everysec`
-//! A batch is appended (memory) and applied at once; the journal's thread writes and syncs it.
+//! A batch is appended to the log's queue in memory and applied at once. The journal's thread writes and syncs the queue.
 //!
 //! # Scripts
-//! A script that runs too long is stopped by time. Its record is in the log by then: where the replicas stop it goes to a journal of
-//! its own, durable before any of them shows what it did ([`stops`](crate::stops)).
+//! A script that runs too long is stopped by a clock. The script's record is in the log by then. Therefore the point at
+//! which the replicas stop the script is kept in a second journal, and is durable before any replica shows the script's
+//! effects ([`stops`](crate::stops)).
 //!
-//! # What goes wrong
-//! A failed sync poisons the journal: every later write is refused, for good, since it is unknown what the disk has. While the disk is
-//! full, writes are refused. With `always`, changes that were appended when that was noticed stay in the journal's queue, in
-//! order: their clients are told that they may come about, and [`Order::late`] has them applied before any later change, once
-//! they are synced.
+//! # Errors of the disk
+//! A failed sync poisons the journal: the bytes on the disk are unknown from then on, so every later write is refused. While
+//! the disk is full, writes are refused. With `always`, some changes may already be in the journal's queue when the full
+//! disk is noticed. These changes stay in the queue, in order, and their clients are told that the changes may still happen.
+//! Once the changes are synced, they are applied before any later change: they are kept in [`Order::late`] until then.
 
 use std::path::Path;
 use std::time::Duration;
@@ -42,14 +44,14 @@ use crate::reply::{Fault, Reply};
 use crate::snapshot::{self, Snapshots};
 use crate::stops::{Place, Stops};
 
-/// The most bytes of one change, and of changes that wait for the disk.
+/// The maximum size of one change, and of all changes that wait for the disk, in bytes.
 const QUEUE: usize = 64 << 20;
 
-/// Held over a batch's way into the log and into the replicas.
+/// The state of appending. Its lock is held from a batch's appending to the log until the replicas have the batch.
 #[derive(Default)]
 struct Order {
     bytes: Vec<u8>,
-    /// Changes that are in the journal, are not durable, and are not applied; and where they end.
+    /// Changes that are in the journal but neither durable nor applied.
     late: Vec<Write>,
     end: Option<Position>,
 }
@@ -59,14 +61,14 @@ struct Log {
     stops: Arc<Stops>,
     always: bool,
     order: Mutex<Order>,
-    /// Nanoseconds that the last batch took behind its sync, for the thread that handed it on.
+    /// The duration of the last batch after its sync, in nanoseconds. The thread that handed the batch on reads it.
     applied: AtomicU64,
 }
 
-/// The replicas and, with a log, the log before them.
+/// The replicas and, if changes are durable, the log.
 pub struct Store {
     db: Replicated<Db>,
-    /// Says that the number of replicas was chosen, and is not that of the nodes.
+    /// Whether the number of replicas was set explicitly, instead of one for each NUMA node.
     chosen: bool,
     log: Option<Log>,
     snapshots: Option<Snapshots>,
@@ -78,17 +80,17 @@ fn replicated(replicas: usize, db: &Db) -> Replicated<Db> {
     builder.build(|| db.clone())
 }
 
-/// Why a start failed, in a sentence.
+/// A sentence that says why a start failed.
 pub type Refusal = String;
 
 impl Store {
-    /// Without a log.
+    /// Creates a store without a log.
     pub fn volatile() -> Self {
         Self { db: Replicated::new(Db::default), chosen: false, log: None, snapshots: None }
     }
 
-    /// With the snapshot in `directory`, if there is one, and with a log there, of which the records behind the snapshot are
-    /// applied. Reads both: O(bytes).
+    /// Opens a store in a directory, with a log unless `appendonly` is [`Appendonly::No`]. Reads the snapshot in
+    /// `directory`, if there is one, and applies the records of the log after the snapshot. O(bytes of both).
     ///
     /// # Errors
     /// A sentence that says what is wrong and what to do.
@@ -100,10 +102,10 @@ impl Store {
         Self::open_on(disk, directory, appendonly, 0)
     }
 
-    /// The same with a number of replicas; 0: one a NUMA node.
+    /// Like [`open`](Self::open), with a number of replicas; 0 means one for each NUMA node.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// As for [`open`](Self::open).
     pub fn open_on(
         disk: Arc<dyn Disk>,
         directory: &Path,
@@ -113,11 +115,11 @@ impl Store {
         Self::open_with(disk, directory, appendonly, Options::default().segment, replicas)
     }
 
-    /// The same with segments of the log of about this number of bytes: what a snapshot makes superfluous is removed segment
-    /// by segment.
+    /// Like [`open_on`](Self::open_on), with log segments of about `segment` bytes. A snapshot makes earlier records
+    /// superfluous; they are removed in whole segments.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// As for [`open`](Self::open).
     pub fn open_with(
         disk: Arc<dyn Disk>,
         directory: &Path,
@@ -135,7 +137,7 @@ impl Store {
                 }
                 let mut db = Db::default();
                 let status = snapshot::read(&*disk, directory, &mut db)?;
-                // What clients had set is set anew.
+                // Clients set this parameter anew after each start.
                 db.sparse = hyperloglog::SPARSE;
                 let snapshots = Some(Snapshots::new(disk, directory, status));
                 return Ok((Self { db: replicated(replicas, &db), chosen: replicas > 0, log: None, snapshots }, None));
@@ -147,7 +149,7 @@ impl Store {
         let mut db = Db::default();
         let status = snapshot::read(&*disk, directory, &mut db)?;
         let place = status.place;
-        // Asked before the journal makes a new log here.
+        // Checked here, because opening the journal creates a new log.
         if place > 0 && !has_log(&*disk, directory) {
             return Err(without_its_log(directory, place));
         }
@@ -188,7 +190,8 @@ impl Store {
         };
         let snapshots = Some(Snapshots::new(disk, directory, status));
         let store = Self { db: replicated(replicas, &db), chosen: replicas > 0, log: Some(log), snapshots };
-        // The clients who watched are gone. Logged as all changes are, since it counts as an operation.
+        // The clients that watched keys are gone. The change is logged like every other change, because it counts as an
+        // operation.
         for outcome in store.write_many(&mut store.handle(), vec![Write::UnwatchAll]) {
             if let Reply::Error(fault) = outcome.reply {
                 return Err(fault.0.into_owned());
@@ -197,12 +200,14 @@ impl Store {
         Ok((store, Some(recovery)))
     }
 
-    /// A handle that changes go through: of the calling thread's node, or of the first replica where their number was chosen.
+    /// A handle for changes. It uses the replica of the calling thread's node, or the first replica if the number of
+    /// replicas was set.
     pub fn handle(&self) -> Handle<Db> {
         self.handle_of(0)
     }
 
-    /// The handle of a loop. Where the number of replicas was chosen, the last is for long reads alone, if it is not the only one.
+    /// The handle of the event loop `number`. If the number of replicas was set and is greater than 1, the last replica
+    /// serves long reads only.
     pub fn handle_of(&self, number: usize) -> Handle<Db> {
         if self.chosen { self.db.handle_on(number % (self.db.replicas() - 1).max(1)) } else { self.db.handle() }
     }
@@ -217,12 +222,13 @@ impl Store {
         self.log.as_ref().is_some_and(|log| log.always)
     }
 
-    /// With a log that waits: how long the last batch took, without the wait. Of use to the only thread that hands on batches.
+    /// The duration of the last batch without the wait for the disk, if the log is synced before each answer. Meaningful
+    /// only for the thread that hands on batches.
     pub fn applied(&self) -> Duration {
         Duration::from_nanos(self.log.as_ref().map_or(0, |log| log.applied.load(Relaxed)))
     }
 
-    /// Carries out changes in order, each with an outcome: after they are durable with `always`, which waits.
+    /// Carries out changes in order and returns one outcome for each. With `always`, waits until the changes are durable.
     pub fn write_many(&self, handle: &mut Handle<Db>, batch: Vec<Write>) -> Vec<Outcome> {
         let Some(log) = &self.log else { return apply(handle, batch) };
         let mut order = log.order.lock().expect("nothing panics while it is locked");
@@ -245,7 +251,7 @@ impl Store {
         } else {
             outcomes = apply(handle, batch);
         }
-        // What the replicas did with a script may come about otherwise.
+        // The stop of a script could not be recorded, so a recovery may produce another outcome than the replicas did.
         if let Err(error) = log.stops.sound() {
             outcomes.iter_mut().for_each(|outcome| outcome.reply = refused(&error, true).reply);
         }
@@ -255,15 +261,15 @@ impl Store {
         outcomes
     }
 
-    /// Where snapshots are written, if they are.
+    /// The snapshots, if any are written.
     pub fn snapshots(&self) -> Option<&Snapshots> {
         self.snapshots.as_ref()
     }
 
-    /// Looks at a replica while no change is between the log and the replicas. Returns where the log ends, too.
+    /// Calls `look` with a replica while no change is between the log and the replicas. Also returns the end of the log.
     ///
     /// # Errors
-    /// If changes are late that cannot be synced.
+    /// If late changes cannot be synced.
     pub(crate) fn quiet<R>(&self, look: impl FnOnce(&Db) -> R) -> Result<(Option<Position>, R), Refusal> {
         let look = || self.db.inspect(0, look).map_err(|poisoned| poisoned.to_string());
         let Some(log) = &self.log else { return Ok((None, look()?)) };
@@ -275,7 +281,7 @@ impl Store {
         Ok((Some(end), look()?))
     }
 
-    /// Removes segments of the log that end at or before a position.
+    /// Removes the segments of the log that end at or before a position.
     pub(crate) fn retire_before(&self, end: Position) -> Result<(), Refusal> {
         let log = self.log.as_ref();
         let retired = |log: &Log| {
@@ -285,21 +291,21 @@ impl Store {
         log.map_or(Ok(()), |log| retired(log).map_err(|error| error.to_string()))
     }
 
-    /// Bytes of changes that were ever appended to the log.
+    /// The number of bytes of changes that were ever appended to the log.
     pub fn appended(&self) -> u64 {
         self.log.as_ref().map_or(0, |log| log.journal.end(0).place)
     }
 
-    /// Writes and syncs all.
+    /// Writes and syncs all changes.
     ///
     /// # Errors
-    /// What failed, in a sentence.
+    /// A sentence that says what failed.
     pub fn sync(&self) -> Result<(), Refusal> {
         let synced = |log: &Log| log.journal.sync().and_then(|()| log.stops.sound());
         self.log.as_ref().map_or(Ok(()), |log| synced(log).map_err(|error| error.to_string()))
     }
 
-    /// What is wrong with the log, if anything is.
+    /// The error of the log, if there is one.
     pub fn trouble(&self) -> Option<Refusal> {
         let log = self.log.as_ref()?;
         log.stops.sound().and(log.journal.is_durable(log.journal.end(0))).err().map(|error| error.to_string())
@@ -307,7 +313,7 @@ impl Store {
 }
 
 impl Log {
-    /// Appends the changes up to the first that is refused. Returns them, and why the next was refused.
+    /// Appends the changes up to the first refused change. Returns the appended changes, and the reason of the refusal.
     fn append(&self, order: &mut MutexGuard<'_, Order>, mut batch: Vec<Write>) -> (Vec<Write>, Option<Error>) {
         for at in 0..batch.len() {
             if let Err(error) = self.stops.sound() {
@@ -333,7 +339,7 @@ impl Log {
         (batch, None)
     }
 
-    /// Waits until all that is appended is durable, and applies what is late.
+    /// Waits until all appended changes are durable, and applies the late ones.
     fn wait(&self, order: &mut MutexGuard<'_, Order>, handle: &mut Handle<Db>) -> Result<(), Error> {
         let Some(end) = order.end else { return Ok(()) };
         self.journal.wait(end)?;
@@ -346,12 +352,12 @@ impl Log {
     }
 }
 
-/// The calls of an operation, and where the log has them.
+/// The calls of an operation, with their positions in the log.
 fn placed(write: &mut Write, record: u64) -> impl Iterator<Item = (&mut Call, Place)> {
     write.calls_mut().iter_mut().zip(0..).map(move |(call, number)| (call, Place { record, number }))
 }
 
-/// Gives the scripts of a recovered operation what is known of them.
+/// Gives the scripts of a recovered operation their recorded stops.
 fn recall(stops: &Arc<Stops>, record: u64, write: &mut Write) {
     for (call, place) in placed(write, record).filter(|(call, _)| runs_lua(call.command)) {
         call.deadline = Deadline::recalled(stops, place, Duration::from_millis(LIMIT)).map(Arc::new);
@@ -362,7 +368,8 @@ fn has_log(disk: &dyn Disk, directory: &Path) -> bool {
     disk.list(directory).is_ok_and(|names| names.iter().any(|name| name == "manifest"))
 }
 
-/// The log is synced before a snapshot says that it goes on there: it can only have been removed.
+/// The log is synced before a snapshot refers to a position in it. So if the log does not reach this position, its files
+/// were removed.
 fn without_its_log(directory: &Path, place: u64) -> Refusal {
     format!(
         "{}: the snapshot goes on at {place} of a log that is not there or ends before: put what is missing back; or, to go on \

@@ -1,4 +1,4 @@
-//! Channels: who subscribes to what, over all loops.
+//! Channels: the subscriptions of the clients of all event loops.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,16 +8,16 @@ use crate::family::glob;
 /// A kind of subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
-    /// A channel by its name.
+    /// To a channel by its name.
     Channel,
-    /// Channels by a pattern.
+    /// To all channels whose names match a pattern.
     Pattern,
-    /// A channel of a shard: the whole server is one.
+    /// To a channel of a shard. The whole server is one shard.
     Shard,
 }
 
 impl Kind {
-    /// The word in front of a message.
+    /// The first word of a message to such a subscriber.
     pub fn message(self) -> &'static str {
         match self {
             Self::Channel => "message",
@@ -54,7 +54,8 @@ impl Hub {
         }
     }
 
-    /// Calls `each` with every subscriber of a channel, and the pattern if it is one that fits. O(patterns + subscribers).
+    /// Calls `each` with every subscriber of a channel, and with the subscriber's pattern if the subscription is to a
+    /// pattern. O(patterns + subscribers).
     pub fn subscribers(&self, shard: bool, channel: &[u8], mut each: impl FnMut(Owner, Option<&[u8]>)) {
         let kind = if shard { Kind::Shard } else { Kind::Channel };
         if let Some(owners) = self.all.get(&(kind, channel.to_vec())) {
@@ -70,13 +71,13 @@ impl Hub {
         }
     }
 
-    /// Channels of a kind, with how many subscribe to each.
+    /// The channels of a kind, with the number of subscribers of each.
     pub fn channels(&self, kind: Kind) -> impl Iterator<Item = (&[u8], usize)> {
         let all = self.all.iter().filter(move |((other, _), _)| *other == kind);
         all.map(|((_, name), owners)| (&name[..], owners.len()))
     }
 
-    /// How many patterns are subscribed to.
+    /// The number of patterns that have subscribers.
     pub fn patterns(&self) -> usize {
         self.patterns
     }

@@ -1,17 +1,18 @@
-//! RDB files and `DUMP` payloads, as Redis 7 has them: read in all its encodings, written in plain ones.
+//! RDB files and `DUMP` payloads in Redis 7's format. All encodings are read; simple encodings are written.
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
-//! | [`input`] | bytes with their offset and checksum; lengths, strings, LZF |
-//! | [`values`] | values of all types from an input |
-//! | [`packed`] | ziplists, integer sets and zipmaps |
-//! | [`output`] | values as bytes |
-//! | [`files`] | a server's database from a file, and into one |
+//! | [`input`] | reads bytes with their offset and checksum; lengths, strings, LZF compression |
+//! | [`values`] | reads values of all types |
+//! | [`packed`] | reads ziplists, integer sets and zipmaps |
+//! | [`output`] | writes values |
+//! | [`files`] | loads a server's database from a file, and saves it into a file |
 //!
-//! # What anyone may have made
-//! A payload of `RESTORE` or a file may say anything. A length is no promise: room is made for bytes as they come, and a
-//! compressed string is refused if its length is more than LZF can make of what is there. Nothing nests, so nothing recurs.
-//! A count of elements reserves no room: each element is read, or the end is met.
+//! # Untrusted input
+//! A payload of `RESTORE` or a file may contain anything. A length in it is not trusted: memory is allocated as bytes
+//! arrive. A compressed string is refused if its stated length is more than LZF can produce from the compressed bytes. A
+//! count of elements reserves no memory: each element is read until the input ends. Values do not nest, so reading does not
+//! recurse.
 
 pub mod files;
 pub mod input;
@@ -30,11 +31,11 @@ use input::{Input, LIMIT};
 use output::Output;
 use values::Found;
 
-/// The version of RDB that is written: that of Redis 7.0.
+/// The version of RDB that is written by default: that of Redis 7.0.
 pub const VERSION: u16 = 10;
-/// The version that is written where fields of a hash expire: that of Redis 7.4, the first that has such hashes.
+/// The version of RDB that is written if fields of a hash expire: that of Redis 7.4, the first version with such hashes.
 pub const DATED: u16 = 12;
-/// The newest version that is read: that of Redis 7.4 and 8.0.
+/// The newest version of RDB that is read: that of Redis 7.4 and 8.0.
 pub const NEWEST: u16 = 12;
 
 const AUX: u8 = 0xfa;
@@ -51,7 +52,7 @@ const SLOT: u8 = 0xf4;
 /// Why a file or payload was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
-    /// Bytes before what is wrong.
+    /// The number of bytes before the error.
     pub offset: u64,
     /// What is wrong, and what to do.
     pub what: String,
@@ -65,21 +66,22 @@ impl fmt::Display for Error {
 
 impl core::error::Error for Error {}
 
-/// What a file had.
+/// The contents of a file.
 #[derive(Debug)]
 pub struct Loaded {
     /// The databases.
     pub db: Db,
-    /// How many keys.
+    /// The number of keys.
     pub keys: u64,
-    /// Libraries of functions: their code.
+    /// The code of each library of functions.
     pub functions: Vec<Vec<u8>>,
 }
 
 /// Reads a file. O(bytes).
 ///
 /// # Errors
-/// If it is no RDB file of a version up to [`NEWEST`], is cut, has a wrong checksum, or has values of modules.
+/// If the file is not an RDB file of a version up to [`NEWEST`], is truncated, has a wrong checksum, or contains values of
+/// modules.
 pub fn read(from: &mut impl Read) -> Result<Loaded, Error> {
     let mut input = Input::new(from);
     let magic: [u8; 9] = input.array()?;
@@ -113,7 +115,7 @@ pub fn read(from: &mut impl Read) -> Result<Loaded, Error> {
             kind => {
                 let key = input.string()?;
                 let found = values::read(&mut input, kind)?;
-                // Old versions saved keys with nothing in them, which Redis leaves out, too.
+                // Old versions of Redis saved keys with empty containers. Redis skips such keys, too.
                 if let Found::Value(value) = found {
                     let mut change = Change {
                         db: &mut loaded.db,
@@ -138,7 +140,7 @@ pub fn read(from: &mut impl Read) -> Result<Loaded, Error> {
     let (expected, offset) = (input.sum(), input.offset());
     if version >= 5 {
         let sum = u64::from_le_bytes(input.array()?);
-        // A file without a checksum has 0 there.
+        // A file that was written without a checksum has 0 here.
         if sum != 0 && sum != expected {
             let what = "the checksum is wrong: the file is damaged; take another copy".into();
             return Err(Error { offset, what });
@@ -147,11 +149,11 @@ pub fn read(from: &mut impl Read) -> Result<Loaded, Error> {
     Ok(loaded)
 }
 
-/// Writes a file of version [`VERSION`], which Redis 7.0 and newer read; of [`DATED`], which Redis 7.4 and newer read, if
-/// fields of a hash expire. O(bytes); values are not compressed.
+/// Writes a file of version [`VERSION`], which Redis 7.0 and newer read. If fields of a hash expire, the version is
+/// [`DATED`], which Redis 7.4 and newer read. O(bytes); values are not compressed.
 ///
 /// # Errors
-/// As those of `to`.
+/// The errors of `to`.
 pub fn write(db: &Db, to: &mut impl Write) -> io::Result<()> {
     let mut output = Output::new(to);
     let dated = db.spaces.iter().any(|space| space.dated > 0);
@@ -191,7 +193,7 @@ fn libraries(functions: &Functions, output: &mut Output<'_, impl Write>) -> io::
     })
 }
 
-/// A payload: what `content` writes, the version and a checksum.
+/// A payload: the bytes that `content` writes, the version and a checksum.
 fn payload(version: u16, content: impl FnOnce(&mut Output<'_, Vec<u8>>) -> io::Result<()>) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut output = Output::new(&mut bytes);
@@ -202,7 +204,7 @@ fn payload(version: u16, content: impl FnOnce(&mut Output<'_, Vec<u8>>) -> io::R
     bytes
 }
 
-/// A value as `DUMP` answers with: its type and its bytes.
+/// A value in the format of `DUMP`: its type and its bytes.
 pub fn dump(value: &crate::db::value::Value) -> Vec<u8> {
     let version = if value.earliest().is_some() { DATED } else { VERSION };
     payload(version, |output| {
@@ -211,7 +213,7 @@ pub fn dump(value: &crate::db::value::Value) -> Vec<u8> {
     })
 }
 
-/// Libraries as `FUNCTION DUMP` answers with.
+/// Libraries in the format of `FUNCTION DUMP`.
 pub fn dump_functions(functions: &Functions) -> Vec<u8> {
     payload(VERSION, |output| libraries(functions, output))
 }
@@ -219,13 +221,13 @@ pub fn dump_functions(functions: &Functions) -> Vec<u8> {
 /// Why a payload was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// It is of another version or damaged.
+    /// The payload is of another version or damaged.
     Checksum,
-    /// What it says is no value.
+    /// The payload's content is not a value.
     Format,
 }
 
-/// What a payload has, if its version and checksum are right.
+/// The content of a payload, if its version and checksum are right.
 fn opened(payload: &[u8]) -> Option<&[u8]> {
     let (content, sum) = payload.split_last_chunk::<8>()?;
     let (body, version) = content.split_last_chunk::<2>()?;
@@ -234,8 +236,8 @@ fn opened(payload: &[u8]) -> Option<&[u8]> {
     (u16::from_le_bytes(*version) <= NEWEST && is_whole).then_some(body)
 }
 
-/// The texts of libraries of a payload that anyone may have made, one after the other: up to the first that is none. Returns
-/// `None` if its version or checksum is wrong.
+/// The texts of the libraries in an untrusted payload, one after the other, up to the first entry that is not a library.
+/// Returns `None` if the version or the checksum is wrong.
 pub fn restore_functions(payload: &[u8]) -> Option<impl Iterator<Item = Result<Vec<u8>, Fault>>> {
     let mut rest = opened(payload)?;
     Some(core::iter::from_fn(move || {
@@ -248,10 +250,10 @@ pub fn restore_functions(payload: &[u8]) -> Option<impl Iterator<Item = Result<V
     }))
 }
 
-/// The value of a payload that anyone may have made.
+/// The value in an untrusted payload.
 ///
 /// # Errors
-/// If it is none.
+/// If the payload does not contain one value.
 pub fn restore(payload: &[u8]) -> Result<crate::db::value::Value, Refused> {
     let body = opened(payload).filter(|body| !body.is_empty()).ok_or(Refused::Checksum)?;
     let mut rest = &body[1..];
@@ -262,5 +264,5 @@ pub fn restore(payload: &[u8]) -> Result<crate::db::value::Value, Refused> {
     }
 }
 
-/// The most bytes of a string: that of a request.
+/// The maximum length of a string in bytes: the limit of a request's arguments.
 pub const LONGEST: u64 = LIMIT;

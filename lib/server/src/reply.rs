@@ -1,4 +1,4 @@
-//! Answers, and their bytes in both protocols.
+//! Answers to requests, and their bytes in both protocols.
 
 mod bulks;
 
@@ -6,72 +6,72 @@ use std::borrow::Cow;
 
 pub use bulks::Bulks;
 
-/// The protocol that a connection speaks: `HELLO` changes it.
+/// The protocol of a connection. `HELLO` changes it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Protocol {
-    /// Redis 2 to 7, unless asked otherwise.
+    /// The protocol of Redis 2 to 7. Each connection begins with it.
     #[default]
     Resp2,
-    /// With maps, sets, doubles, nulls and pushes.
+    /// The protocol that adds maps, sets, doubles, nulls and pushes.
     Resp3,
 }
 
-/// What a command is answered with, before a protocol is chosen.
+/// The answer to a command, independent of the protocol.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reply {
     /// No value.
     Null,
-    /// No array; the same as `Null` in RESP3.
+    /// No array. In RESP3 the same as `Null`.
     NullArray,
-    /// A short word, as "OK".
+    /// A short word, for example "OK".
     Status(&'static str),
-    /// A line that a script made, as a status.
+    /// A status line that a script produced.
     Line(Vec<u8>),
     /// A number.
     Int(i64),
     /// Bytes.
     Bulk(Vec<u8>),
-    /// A number with a fraction.
+    /// A floating-point number.
     Double(f64),
-    /// The digits of such a number: bytes in RESP2.
+    /// The digits of a floating-point number: a double in RESP3, a bulk string in RESP2.
     Digits(String),
     /// Answers in order.
     Array(Vec<Reply>),
-    /// Keys and values by turns: a map in RESP3, an array in RESP2.
+    /// Keys and values, alternating: a map in RESP3, an array in RESP2.
     Map(Vec<Reply>),
-    /// Keys and values by turns: a map in RESP3, an array of arrays of two in RESP2.
+    /// Keys and values, alternating: a map in RESP3, an array of two-element arrays in RESP2.
     Pairs(Vec<Reply>),
-    /// Members and scores, or names and values, by turns: an array of arrays of two in RESP3, one array in RESP2.
+    /// Members and scores, or names and values, alternating: an array of two-element arrays in RESP3, a flat array in RESP2.
     Twos(Vec<Reply>),
     /// A set in RESP3, an array in RESP2.
     Set(Vec<Reply>),
-    /// The same as an [`Array`](Self::Array), [`Map`](Self::Map) or [`Set`](Self::Set) of bytes: of ranges and of all that a key
-    /// holds, which may be many.
+    /// An [`Array`](Self::Array), [`Map`](Self::Map) or [`Set`](Self::Set) of byte strings, in one allocation. Used where
+    /// the strings may be many: for ranges, and for all elements of a key's value.
     Bulks(Many, Bulks),
-    /// A message that answers no request: an array in RESP2.
+    /// A message that no request asked for: a push in RESP3, an array in RESP2.
     Push(Vec<Reply>),
-    /// Text for people (`INFO`): a bulk string in RESP2.
+    /// Text for people (`INFO`): a verbatim string in RESP3, a bulk string in RESP2.
     Text(String),
-    /// An error: its line without the sign before it.
+    /// An error: its line without the leading sign `-`.
     Error(Fault),
 }
 
-/// What an answer of many parts is in RESP3; in RESP2 it is an array.
+/// The form of an answer of many parts in RESP3. In RESP2 all forms are arrays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Many {
     /// Parts in order.
     Array,
-    /// Keys and values by turns.
+    /// Keys and values, alternating.
     Map,
     /// Parts without order.
     Set,
 }
 
-/// An error's line: a code in capital letters, and what happened.
+/// An error's line: a code in capital letters, then a description.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault(pub Cow<'static, str>);
 
-/// What functions of commands return.
+/// The result of a command's function.
 pub type Answer = Result<Reply, Fault>;
 
 impl Fault {
@@ -80,19 +80,19 @@ impl Fault {
         Self(Cow::Borrowed(text))
     }
 
-    /// An error whose text is made.
+    /// An error whose text is made at run time.
     pub fn made(text: String) -> Self {
         Self(Cow::Owned(text))
     }
 }
 
-/// The errors that several families give.
+/// Errors that several families of commands use.
 pub mod fault {
     use super::Fault;
 
     /// The key holds a value of another type.
     pub const WRONG_TYPE: Fault = Fault::new("WRONGTYPE Operation against a key holding the wrong kind of value");
-    /// The arguments make no sense.
+    /// The arguments are not valid.
     pub const SYNTAX: Fault = Fault::new("ERR syntax error");
     /// An argument or value should be an integer.
     pub const NOT_AN_INTEGER: Fault = Fault::new("ERR value is not an integer or out of range");
@@ -104,25 +104,25 @@ pub mod fault {
     pub const NOT_POSITIVE: Fault = Fault::new("ERR value is out of range, must be positive");
     /// The key does not exist.
     pub const NO_SUCH_KEY: Fault = Fault::new("ERR no such key");
-    /// A command needs memory when there is none.
+    /// The command needs memory, and the limit of memory is reached.
     pub const NO_ROOM: Fault = Fault::new("OOM command not allowed when used memory > 'maxmemory'.");
-    /// An argument should be an integer of 32 bits.
+    /// An argument should be a 32-bit integer.
     pub const NOT_SHORT: Fault = Fault::new("ERR value is out of range, value must between -2147483648 and 2147483647");
-    /// A database's number.
+    /// There is no database with this number.
     pub const DB_INDEX: Fault = Fault::new("ERR DB index is out of range");
-    /// A position.
+    /// A position is out of range.
     pub const INDEX: Fault = Fault::new("ERR index out of range");
-    /// A sum that has no value.
+    /// The result of an addition would not be a finite number.
     pub const NAN_OR_INFINITY: Fault = Fault::new("ERR increment would produce NaN or Infinity");
-    /// A string that would be longer than allowed.
+    /// A string would be longer than allowed.
     pub const TOO_LONG: Fault = Fault::new("ERR string exceeds maximum allowed size (proto-max-bulk-len)");
 }
 
 impl Reply {
-    /// "OK".
+    /// The status "OK".
     pub const OK: Self = Self::Status("OK");
 
-    /// Bytes.
+    /// A byte string.
     pub fn bulk(bytes: impl AsRef<[u8]>) -> Self {
         Self::Bulk(bytes.as_ref().to_vec())
     }
@@ -132,17 +132,17 @@ impl Reply {
         Self::Int(i64::try_from(count).unwrap_or(i64::MAX))
     }
 
-    /// Bytes, or null.
+    /// A byte string, or null.
     pub fn optional(bytes: Option<impl AsRef<[u8]>>) -> Self {
         bytes.map_or(Self::Null, Self::bulk)
     }
 
-    /// Bytes of each.
+    /// An array of byte strings.
     pub fn bulks<T: AsRef<[u8]>>(all: impl IntoIterator<Item = T>) -> Self {
         Self::Bulks(Many::Array, all.into_iter().collect())
     }
 
-    /// Bytes that it takes, about.
+    /// The approximate size of the answer in memory, in bytes.
     pub fn weight(&self) -> usize {
         let beside = match self {
             Self::Bulk(bytes) | Self::Line(bytes) => bytes.len(),
@@ -159,7 +159,7 @@ impl Reply {
         size_of::<Self>() + beside
     }
 
-    /// The same answer, with a part of its own for each of its strings; within arrays, too.
+    /// Returns the same answer with one [`Reply`] for each string of [`Bulks`](Self::Bulks), in nested arrays as well.
     #[must_use]
     pub fn apart(self) -> Self {
         match self {
@@ -171,12 +171,12 @@ impl Reply {
         }
     }
 
-    /// Returns whether it is an error.
+    /// Returns whether the answer is an error.
     pub fn is_error(&self) -> bool {
         matches!(self, Self::Error(_))
     }
 
-    /// Appends its bytes.
+    /// Appends the answer's bytes in a protocol.
     pub fn encode(&self, protocol: Protocol, out: &mut Vec<u8>) {
         let three = protocol == Protocol::Resp3;
         match self {
@@ -233,7 +233,7 @@ fn line_end(bytes: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// A line; what would end it early becomes a blank.
+/// Appends a line. A line break within `bytes` would end the line early, so each of its bytes becomes a blank.
 fn line(sign: u8, bytes: &[u8], out: &mut Vec<u8>) {
     out.push(sign);
     out.extend(bytes.iter().map(|byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { *byte }));
@@ -275,12 +275,12 @@ pub fn integer(number: i64, out: &mut Vec<u8>) {
     out.extend_from_slice(&digits[at..]);
 }
 
-/// A double as Redis 7.0 answers with it: with 17 significant digits, so that it can be read back exactly.
+/// Formats a double like C's `%.17g`, which is the format of Redis 7.0's answers.
 pub fn double(number: f64) -> String {
     general(number, 17)
 }
 
-/// A double as C's `%g` writes it with this many significant digits, from 1 to 17.
+/// Formats a double like C's `%g` with this many significant digits, from 1 to 17.
 pub fn general(number: f64, digits: usize) -> String {
     if number.is_nan() {
         return "nan".into();
@@ -291,7 +291,7 @@ pub fn general(number: f64, digits: usize) -> String {
     if number == 0.0 {
         return if number.is_sign_negative() { "-0".into() } else { "0".into() };
     }
-    // No digit of such an integer is rounded.
+    // An integer with no more than `digits` digits is printed exactly. Integers below 10^15 are exact in a double.
     if number.abs() < 10_f64.powi(digits.min(15) as i32) && number.trunc() == number {
         return (number as i64).to_string();
     }
@@ -307,7 +307,7 @@ pub fn general(number: f64, digits: usize) -> String {
     format!("{}e{sign}{:02}", trimmed(mantissa), exponent.abs())
 }
 
-/// Without zeros at the end of a fraction.
+/// Removes zeros at the end of a fraction.
 fn trimmed(number: &str) -> &str {
     if number.contains('.') { number.trim_end_matches('0').trim_end_matches('.') } else { number }
 }

@@ -1,24 +1,25 @@
-//! Requests from bytes: arrays of bulk strings, and lines typed by hand.
+//! Parses requests from bytes: arrays of bulk strings, and lines typed by hand.
 //!
-//! Written here and not taken from a crate: a request is an array of bulk strings and nothing else, so that nothing
-//! nests, and a general parser (`redis-protocol`, `redis`) makes a tree of allocations of what is one run of bytes.
+//! This parser is not taken from a crate. A request is always a flat array of bulk strings, which fits in one run of bytes.
+//! A general parser (`redis-protocol`, `redis`) allocates a tree for it.
 //!
-//! A length announces nothing: room is made for what has come, never for what is said to come.
+//! Memory is allocated for bytes that have arrived, never for bytes that a length announces.
 
 use crate::args::Args;
 
-/// Bytes of a line: of an inline command, or of a length.
+/// The maximum length of a line in bytes: of an inline command, or of a length.
 const LONGEST_LINE: usize = 64 << 10;
-/// The most arguments of a request.
+/// The maximum number of arguments of a request.
 const MOST_ARGUMENTS: i64 = i32::MAX as i64;
-/// The same, and bytes of one of them, for a client that has yet to say its password.
+/// The maximum number of arguments, and of bytes of one argument, for a client that has not authenticated yet.
 const OF_STRANGERS: (i64, i64) = (10, 16 << 10);
-/// Bytes of one argument.
+/// The maximum length of one argument, in bytes.
 pub const LONGEST_BULK: i64 = 512 << 20;
-/// Bytes of all arguments of a request, and of their offsets, of which many empty ones would have gigabytes. Offsets in [`Args`] are of 32 bits.
+/// The maximum size of a request in bytes: all arguments and their offsets. Offsets are counted because those of very many
+/// empty arguments would take gigabytes. The limit lets an offset in [`Args`] fit in 32 bits.
 const LONGEST_REQUEST: usize = 1 << 30;
 
-/// What is wrong with a request. The connection is closed after it was told.
+/// The error for a malformed request. The connection is closed after the error is sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Malformed(pub String);
 
@@ -28,24 +29,24 @@ impl Malformed {
     }
 }
 
-/// Makes requests of the bytes of one connection, which come in pieces.
+/// Parses requests from the bytes of one connection, which arrive in pieces.
 #[derive(Debug, Default)]
 pub struct Parser {
-    /// The client has yet to say its password: it gets room for little more.
+    /// Whether the client has not authenticated yet. Such a client's requests have lower limits.
     pub is_strange: bool,
     args: Args,
-    /// Arguments still to come; 0 between requests.
+    /// The number of arguments that are still missing; 0 between requests.
     missing: usize,
-    /// Bytes of the argument that is coming, when its length was read.
+    /// The length of the next argument, once its length was read.
     bulk: Option<usize>,
 }
 
 impl Parser {
-    /// Takes as much of `input` as makes one request. Returns it, if it is whole, and the number of bytes taken: those
-    /// are never shown again. An empty request ("*0", an empty line) is skipped.
+    /// Parses at most one request from the start of `input`. Returns the request, if it is complete, and the number of bytes
+    /// consumed. The caller must not pass consumed bytes again. An empty request ("*0", an empty line) is skipped.
     ///
     /// # Errors
-    /// If the bytes are no request.
+    /// If the bytes are not a request.
     pub fn take(&mut self, input: &[u8]) -> Result<(Option<Args>, usize), Malformed> {
         let mut at = 0;
         loop {
@@ -105,7 +106,7 @@ impl Parser {
     }
 }
 
-/// The first line without its end, and where the next begins.
+/// Returns the first line without its end, and the start of the next line.
 fn line(input: &[u8], of_length: bool) -> Result<Option<(&[u8], usize)>, Malformed> {
     let end = input[..input.len().min(LONGEST_LINE)].iter().position(|byte| *byte == b'\n');
     match end {
@@ -117,7 +118,7 @@ fn line(input: &[u8], of_length: bool) -> Result<Option<(&[u8], usize)>, Malform
     }
 }
 
-/// A number in its shortest form: as Redis, without "+" or zeros in front.
+/// Parses an integer in its shortest form: without "+" and leading zeros, as Redis does.
 fn number(digits: &[u8]) -> Option<i64> {
     match digits.strip_prefix(b"-").unwrap_or(digits) {
         [b'1'..=b'9', ..] => core::str::from_utf8(digits).ok()?.parse().ok(),
@@ -125,8 +126,8 @@ fn number(digits: &[u8]) -> Option<i64> {
     }
 }
 
-/// The words of a line: between blanks, or quoted with escapes as in C. A zero byte ends the line, as in Redis. Returns `None`
-/// if a quote does not end.
+/// Splits a line into words. Words are separated by blanks, or quoted with escapes as in C. A zero byte ends the line, as in
+/// Redis. Returns `None` if a closing quote is missing.
 pub fn words(line: &[u8]) -> Option<Args> {
     let mut args = Args::default();
     let mut rest = line.split(|byte| *byte == 0).next().unwrap_or_default();
@@ -154,7 +155,7 @@ pub fn words(line: &[u8]) -> Option<Args> {
     }
 }
 
-/// Reads up to the closing quote. Returns what is behind it: nothing or a blank.
+/// Appends the bytes up to the closing quote to `word`. Returns the rest of the line, which is empty or begins with a blank.
 fn quoted<'l>(mut rest: &'l [u8], quote: u8, word: &mut Vec<u8>) -> Option<&'l [u8]> {
     loop {
         let (&byte, after) = rest.split_first()?;

@@ -1,24 +1,24 @@
-//! Sockets: event loops, one a core, bound to nodes.
+//! Sockets: one event loop for each core, bound to its NUMA node.
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
-//! | [`event_loop`] | accepts, takes requests in rounds, hands changes on as one batch |
-//! | [`client`] | a client, and the bytes on their way: all bounds are here |
-//! | [`wire`], [`tls`] | its socket, with TLS or without |
+//! | [`event_loop`] | accepts clients, reads requests in rounds, hands changes on as one batch |
+//! | [`client`] | a client, its input and output buffers, and their limits |
+//! | [`wire`], [`tls`] | a client's socket, with TLS or without |
 //! | [`aside`] | long reads, in threads of their own |
-//! | [`room`] | what goes when memory is short |
-//! | [`saver`] | snapshots, by command and on time |
-//! | [`access`] | who a client is, and what it may do |
+//! | [`room`] | what is evicted when memory is short |
+//! | [`saver`] | snapshots, on request and by time |
+//! | [`access`] | authentication and permissions of clients |
 //! | [`commands`], [`info`], [`clients`], [`catalog`], [`debug`] | commands of the connection and of the server; [`help`](crate::command::help) |
-//! | [`requests`] | reads, and what is noted of requests |
-//! | [`transaction`] | the same inside `MULTI` |
-//! | [`events`], [`tracking`] | who hears of changes: keyspace events, client-side caches |
-//! | [`stats`], [`slow`], [`monitor`] | what commands came, and how long they took |
-//! | [`metrics`] | the same for Prometheus and for people, over HTTP |
-//! | [`params`] | parameters of these |
-//! | [`shared`] | letters between loops, the thread that waits for the disk, clients that wait for keys |
+//! | [`requests`] | reads, and the records that are kept of requests |
+//! | [`transaction`] | reads and records inside `MULTI` |
+//! | [`events`], [`tracking`] | the receivers of changes: keyspace events, client-side caches |
+//! | [`stats`], [`slow`], [`monitor`] | counts of commands and their durations |
+//! | [`metrics`] | the same figures over HTTP, for Prometheus and for people |
+//! | [`params`] | parameters of these modules |
+//! | [`shared`] | messages between event loops, the thread that waits for the disk, clients that wait for keys |
 //!
-//! Sockets are those of the standard library, behind `mio`: the door of `archipelago_platform` has no network.
+//! The sockets are those of the standard library, driven through `mio`: `archipelago_platform` has no network.
 
 mod access;
 mod aside;
@@ -66,7 +66,7 @@ use crate::rdb::files::{self, Imported};
 use event_loop::{LETTERS, Loop};
 use shared::{Mailbox, Shared};
 
-/// A server that listens.
+/// A running server.
 pub struct Server {
     shared: Arc<Shared>,
     loops: Vec<thread::JoinHandle<io::Result<()>>>,
@@ -75,12 +75,12 @@ pub struct Server {
     readers: Vec<thread::JoinHandle<()>>,
     recovery: Option<Recovery>,
     imported: Option<Imported>,
-    /// Of the directory.
+    /// The lock of the server's directory.
     _lock: Option<Box<dyn DiskLock>>,
 }
 
 impl Server {
-    /// Listens, and starts the loops: after the log was read.
+    /// Reads the log, listens, and starts the event loops.
     ///
     /// # Errors
     /// A sentence that says what is wrong and what to do.
@@ -88,10 +88,10 @@ impl Server {
         Self::start_on(settings, Arc::new(Real))
     }
 
-    /// The same on another disk: for tests.
+    /// Like [`start`](Self::start), on another disk: for tests.
     ///
     /// # Errors
-    /// As [`start`](Self::start).
+    /// As for [`start`](Self::start).
     pub fn start_on(settings: &Settings, disk: Arc<dyn Disk>) -> Result<Self, Refusal> {
         let mut settings = settings.clone();
         let terms = settings.tls.as_ref().map(tls::load).transpose()?;
@@ -154,7 +154,7 @@ impl Server {
             let run = move || {
                 let topology = Topology::current();
                 let node = number % topology.nodes().len();
-                // Where the system does not allow it, the loop runs anywhere.
+                // If the operating system refuses the binding, the loop runs on any processor.
                 let _ = thread::bind_current(topology, archipelago_platform::topology::NodeId(node));
                 Loop::new(poll, listeners, shared, number).run()
             };
@@ -163,8 +163,8 @@ impl Server {
         Ok(server)
     }
 
-    /// Tells metrics to all who ask at an address, which is returned: `/metrics` for Prometheus, and a page at `/`. There is no
-    /// password.
+    /// Serves metrics over HTTP without a password: `/metrics` for Prometheus, and a page at `/`. Returns the address on
+    /// which it listens.
     ///
     /// # Errors
     /// A sentence that says what is wrong and what to do.
@@ -178,54 +178,54 @@ impl Server {
         Ok(address)
     }
 
-    /// Where it listens.
+    /// The address on which the server listens.
     pub fn address(&self) -> SocketAddr {
         self.shared.address
     }
 
-    /// Where it speaks TLS.
+    /// The address on which the server listens for TLS, if it does.
     pub fn tls_address(&self) -> Option<SocketAddr> {
         self.shared.terms.as_ref()?;
         let port = self.shared.config.get("tls-port").parse().ok()?;
         Some(SocketAddr::new(self.shared.address.ip(), port))
     }
 
-    /// What was read at the start, with a log.
+    /// What was read from the log at the start, if there is a log.
     pub fn recovery(&self) -> Option<&Recovery> {
         self.recovery.as_ref()
     }
 
-    /// What was read of an RDB file at the start.
+    /// What was read from an RDB file at the start, if one was loaded.
     pub fn imported(&self) -> Option<Imported> {
         self.imported
     }
 
-    /// Ends, as [`stop`](Self::stop) does, and writes the database into an RDB file that Redis 7.0 reads.
+    /// Stops the server like [`stop`](Self::stop), and writes the database into an RDB file that Redis 7.0 reads.
     ///
     /// # Errors
-    /// What went wrong, in a sentence.
+    /// A sentence that says what failed.
     pub fn export(mut self, path: &Path) -> Result<(), Refusal> {
         let ended = self.end();
         files::export(&self.shared.store, path).and(ended)
     }
 
-    /// Returns whether it was asked to end.
+    /// Returns whether the server was asked to end, or one of its event loops has ended.
     pub fn is_ending(&self) -> bool {
         self.shared.stop.load(Relaxed) || self.loops.iter().any(thread::JoinHandle::is_finished)
     }
 
-    /// Ends: what is under way is answered, and synced.
+    /// Stops the server. Requests that are being processed are answered, and their changes are synced.
     ///
     /// # Errors
-    /// What went wrong, in a sentence.
+    /// A sentence that says what failed.
     pub fn stop(mut self) -> Result<(), Refusal> {
         self.end()
     }
 
-    /// Waits until `SHUTDOWN` was asked for, and ends.
+    /// Waits until `SHUTDOWN` was requested, then stops the server.
     ///
     /// # Errors
-    /// What went wrong, in a sentence.
+    /// A sentence that says what failed.
     pub fn wait(self) -> Result<(), Refusal> {
         while !self.is_ending() {
             thread::sleep(core::time::Duration::from_millis(50));
@@ -256,7 +256,7 @@ impl Server {
     }
 }
 
-/// Ends the threads.
+/// Ends the server's threads.
 impl Drop for Server {
     fn drop(&mut self) {
         let _ = self.end();
@@ -270,7 +270,8 @@ fn bind(address: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
     Ok((listener, address))
 }
 
-/// Listens where the settings say, which then say where: each with whether TLS is spoken there.
+/// Listens on the addresses of the settings, and stores the actual addresses in the settings. Returns each listener with
+/// whether it is for TLS.
 fn listen(settings: &mut Settings) -> Result<Vec<(Listener, bool)>, Refusal> {
     let mut listeners = Vec::new();
     let only = settings.tls.as_ref().is_some_and(|tls| tls.only);
@@ -288,14 +289,14 @@ fn listen(settings: &mut Settings) -> Result<Vec<(Listener, bool)>, Refusal> {
     Ok(listeners)
 }
 
-/// Makes the directory, if it is not there.
+/// Creates the directory, if it does not exist.
 fn make(disk: &dyn Disk, directory: &Path) -> Result<(), Refusal> {
     let shown = directory.display();
     disk.create_directory(directory)
         .map_err(|error| format!("cannot make {shown}: {error}. Make its parent, or choose another with --dir"))
 }
 
-/// Makes the directory, if it is not there, and locks it.
+/// Creates the directory, if it does not exist, and locks it.
 fn lock(disk: &dyn Disk, directory: &Path) -> Result<Box<dyn DiskLock>, Refusal> {
     make(disk, directory)?;
     let shown = directory.display();
@@ -307,7 +308,7 @@ fn lock(disk: &dyn Disk, directory: &Path) -> Result<Box<dyn DiskLock>, Refusal>
     })
 }
 
-/// Milliseconds since 1970.
+/// The time, in milliseconds since 1970.
 fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |passed| passed.as_millis() as u64)
 }

@@ -1,7 +1,8 @@
-//! A client's state without its socket: which database, which protocol, the queue of a transaction, watched keys.
+//! A client's state without its socket: database, protocol, the queue of a transaction, watched keys.
 //!
-//! A [`Session`] makes an operation of a request ([`Session::accept`]) and an answer of the operation's outcome
-//! ([`Session::answer`]). What needs the server (clients, settings, channels) it hands back as [`Step::Server`].
+//! A [`Session`] turns a request into a [`Step`] ([`Session::accept`]), and the outcome of an operation into an answer
+//! ([`Session::answer`]). Commands that need the server (its clients, settings or channels) are returned as
+//! [`Step::Server`].
 
 use archipelago_platform::sync::Arc;
 
@@ -15,25 +16,25 @@ use crate::family::{parse, streams};
 use crate::operation::{Call, Read, Watched, Write, wish};
 use crate::reply::{Fault, Protocol, Reply, fault};
 
-/// What a request becomes.
+/// The next step for a request.
 #[derive(Debug)]
 pub enum Step {
-    /// An answer at once.
+    /// Answer at once.
     Reply(Reply),
-    /// An operation of the local replica.
+    /// Carry out an operation on the local replica.
     Read(Read),
-    /// An operation of the log.
+    /// Carry out an operation that changes the database: it is appended to the replicas' log.
     Write(Write),
-    /// A command of the server's; its arguments.
+    /// Carry out a command of the server, with its arguments.
     Server(&'static Command, Args),
-    /// An answer, and the connection's end.
+    /// Answer, then close the connection.
     Close(Reply),
 }
 
-/// What the server decides for an operation.
+/// The values that the server supplies for an operation.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Moment {
-    /// Milliseconds since 1970.
+    /// The time, in milliseconds since 1970.
     pub now: u64,
     /// Random bits.
     pub seed: u64,
@@ -41,37 +42,37 @@ pub struct Moment {
     pub wishes: u8,
 }
 
-/// A transaction that is being queued.
+/// The commands queued since `MULTI`.
 #[derive(Debug, Default)]
 struct Queue {
     calls: Vec<Call>,
-    /// A command was refused: `EXEC` will be.
+    /// Whether a command was refused. If so, `EXEC` will be refused.
     refused: bool,
-    /// The database for the next command.
+    /// The database that the next command will use.
     db: u32,
 }
 
-/// A client's state. See the module.
+/// A client's state. See the module's documentation.
 #[derive(Debug, Default)]
 pub struct Session {
-    /// The database's number.
+    /// The number of the client's database.
     pub db: u32,
-    /// The protocol.
+    /// The client's protocol.
     pub protocol: Protocol,
     queue: Option<Queue>,
     watched: Vec<Watched>,
-    /// Keys of a `WATCH` that is under way.
+    /// The database and the keys of a `WATCH` that is not answered yet.
     watching: Option<(u32, Vec<Vec<u8>>)>,
-    /// Says that commands which need memory are refused.
+    /// Whether commands that need memory are refused.
     pub no_room: bool,
-    /// What the client's user may do; nothing: all.
+    /// The user whose rights the client has. `None` allows everything.
     pub rights: Option<Arc<User>>,
-    /// Scripts that the server knows.
+    /// The scripts that the server has stored.
     #[cfg(feature = "lua")]
     scripts: crate::script::table::Scripts,
-    /// The last command of the connection, or of the server, that was accepted: until its loop takes it.
+    /// The last accepted command of the connection or of the server. The event loop takes it.
     pub own: Option<&'static Command>,
-    /// The database after an `EXEC` that is under way.
+    /// The database that the client will have after an `EXEC` that is not answered yet.
     selects: Option<u32>,
 }
 
@@ -80,7 +81,8 @@ pub fn wrong_number(name: &str) -> Fault {
     Fault::made(format!("ERR wrong number of arguments for '{name}' command"))
 }
 
-/// Checks a command's part before it is queued, as the number of its arguments is. Returns what carries the part out.
+/// Checks a command's subcommand when the request arrives, also within `MULTI`, as the number of arguments is checked.
+/// Returns the command that carries the subcommand out.
 fn part(command: &'static Command, args: &Args) -> Result<&'static Command, Fault> {
     catalog::check(command, args)?;
     #[cfg(feature = "lua")]
@@ -104,13 +106,13 @@ fn unknown(args: &Args) -> Fault {
 }
 
 impl Session {
-    /// One of a server that knows these scripts.
+    /// Creates a session of a server that has stored these scripts.
     #[cfg(feature = "lua")]
     pub fn with_scripts(scripts: crate::script::table::Scripts) -> Self {
         Self { scripts, ..Self::default() }
     }
 
-    /// What a request becomes. `args` is not empty.
+    /// Returns the next step for a request. `args` must not be empty.
     pub fn accept(&mut self, args: Args, moment: Moment) -> Step {
         let command = command::find(&args[0]).filter(|command| !command.has(flag::INTERNAL));
         let found = command.ok_or_else(|| unknown(&args)).and_then(|command| match command.takes(args.len()) {
@@ -131,7 +133,7 @@ impl Session {
             return self.enqueue(command, args, moment);
         }
         match command.run {
-            // It may wait: as a change it has a place among the changes.
+            // The read may have to wait for an entry. It is an operation of the log, so it has a position among the changes.
             Run::Read(_) if command.has(flag::BLOCKING) && streams::block(&args).is_some() => {
                 Step::Write(Write::Call(self.call(command, args, moment)))
             }
@@ -153,7 +155,7 @@ impl Session {
         Call { command, args, db, now, seed, wishes, rights, deadline }
     }
 
-    /// That of a script which is called now.
+    /// The time limit of a script that is called now.
     fn deadline(&self) -> Option<Arc<Deadline>> {
         #[cfg(feature = "lua")]
         return self.scripts.deadline();
@@ -161,18 +163,18 @@ impl Session {
         None
     }
 
-    /// What a script has to know of the memory.
+    /// A bit that tells a script whether commands that need memory are refused.
     fn full(&self, command: &Command) -> u8 {
         if self.no_room && runs_script(command) { wish::FULL } else { 0 }
     }
 
-    /// An error before the command runs: it spoils the transaction that is being queued.
+    /// Returns an error before the command runs. A transaction that is being queued will be refused.
     fn refuse(&mut self, fault: Fault) -> Step {
         self.spoil();
         Step::Reply(Reply::Error(fault))
     }
 
-    /// Has the transaction that is being queued refused, if there is one.
+    /// Marks the transaction that is being queued, if there is one: its `EXEC` will be refused.
     pub fn spoil(&mut self) {
         if let Some(queue) = &mut self.queue {
             queue.refused = true;
@@ -236,18 +238,18 @@ impl Session {
         }
     }
 
-    /// `SCRIPT`.
+    /// Carries out `SCRIPT`.
     #[cfg(feature = "lua")]
     pub fn script(&self, args: &Args) -> Reply {
         self.scripts.command(args).into()
     }
 
-    /// Returns whether a transaction is being queued, and of how many commands.
+    /// The number of queued commands, if a transaction is being queued.
     pub fn queued(&self) -> Option<usize> {
         self.queue.as_ref().map(|queue| queue.calls.len())
     }
 
-    /// Lets the watched keys go: at `UNWATCH`, and when the connection ends.
+    /// Releases the watched keys: at `UNWATCH`, and when the connection ends.
     pub fn unwatch(&mut self) -> Step {
         match core::mem::take(&mut self.watched) {
             watched if watched.is_empty() => Step::Reply(Reply::OK),
@@ -261,7 +263,7 @@ impl Session {
         };
         let watched = core::mem::take(&mut self.watched);
         if refused {
-            // The keys are let go by a transaction of nothing.
+            // An empty transaction releases the watched keys.
             calls.clear();
         }
         for call in &mut calls {
@@ -271,8 +273,8 @@ impl Session {
         Step::Write(Write::Exec { calls, watched, now: moment.now })
     }
 
-    /// The answer to an operation that [`accept`](Self::accept) made. Operations of a session are answered in order, and
-    /// the next request is accepted after the answer if the operation was a `WATCH` or an `EXEC`.
+    /// Returns the answer to an operation that [`accept`](Self::accept) returned. Operations of a session must be answered
+    /// in order. After a `WATCH` or an `EXEC`, the next request must be accepted only after this answer.
     pub fn answer(&mut self, operation: &Write, outcome: &mut Outcome) -> Reply {
         let reply = core::mem::replace(&mut outcome.reply, Reply::Null);
         match (operation, &reply) {
@@ -295,7 +297,7 @@ impl Session {
         }
     }
 
-    /// Returns whether the next request has to wait for the answer to this operation.
+    /// Returns whether the next request must wait for the answer to this operation.
     pub fn must_wait(operation: &Write) -> bool {
         matches!(operation, Write::Watch { .. } | Write::Exec { .. } | Write::Unwatch { .. })
     }

@@ -1,20 +1,24 @@
-//! Snapshots: the database at one place of the log, in the file `snapshot`, so that the log before it can go.
+//! Snapshots: the file `snapshot` holds the database at one position of the log. The log before this position is then
+//! superfluous.
 //!
-//! # How one is made
-//! 1. *Begin.* While no batch is on its way ([`Store::quiet`]), the log's end is noted and a walk over one replica begins
-//!    ([`walk`](crate::db::walk)): what it hands out is the database as it was at that place.
-//! 2. *Walk.* Stretches of entries are encoded while changes of that replica wait, some 32 KiB each, and written while they
-//!    do not. Other replicas go on all the time.
-//! 3. *Commit.* The log is synced up to the place: else the snapshot could have what the log has lost, and the log would give the
-//!    same places to other changes. The file is synced, renamed from `snapshot.tmp`, and the directory synced. The rename is
-//!    the switch: at each moment of a crash `snapshot` is the whole old file or the whole new one.
-//! 4. *Retire.* Segments of the log that end before the place are removed.
+//! # How a snapshot is made
+//! 1. *Begin.* While no batch is between the log and the replicas ([`Store::quiet`]), the position of the log's end is
+//!    noted, and a walk over one replica begins ([`walk`](crate::db::walk)). The walk returns the database as it was at this
+//!    position.
+//! 2. *Walk.* Entries are encoded in portions of about 32 KiB. Changes of the walked replica wait while a portion is
+//!    encoded. They continue while the portion is written to the file. Other replicas continue all the time.
+//! 3. *Commit.* The log is synced up to the position. Without this sync, a crash could remove changes from the log that the
+//!    snapshot contains, and the log would then give their positions to other changes. Next, the file is synced and renamed
+//!    from `snapshot.tmp`, and the directory is synced. The rename is atomic: at each moment of a crash `snapshot` is either
+//!    the whole old file or the whole new file.
+//! 4. *Retire.* Segments of the log that end before the position are removed.
 //!
-//! A recovery reads the snapshot and applies the records behind its place.
+//! A recovery reads the snapshot and applies the log's records after the snapshot's position.
 //!
 //! # The file
-//! A checkpoint file of the [journal](archipelago_journal): each record has a CRC-32C, and the last frame their number. The first
-//! record is the head: version, place, Unix time, what the database knows besides its entries. All others are entries.
+//! A checkpoint file of the [journal](archipelago_journal): each record has a CRC-32C, and the last frame has the number of
+//! records. The first record is the head: version, position, Unix time, and the state of the database other than its
+//! entries. All other records are entries.
 
 use std::path::{Path, PathBuf};
 
@@ -31,34 +35,34 @@ use crate::operation::{Input, put_bytes, put_number};
 
 /// The version of the file's format.
 const VERSION: u64 = 1;
-/// Bytes of a stretch of entries.
+/// The size of a portion of entries, in bytes.
 const STRETCH: usize = 32 << 10;
-/// A record is shorter than this.
+/// Every record is shorter than this number of bytes.
 const LONGEST: usize = 1 << 31;
-/// Bytes that are decoded at a time, by all threads together.
+/// The number of bytes that are decoded at a time, by all threads together.
 const DECODED: usize = 8 << 20;
 
-/// Where a directory's snapshot is.
+/// The path of a directory's snapshot.
 pub fn path(directory: &Path) -> PathBuf {
     directory.join("snapshot")
 }
 
-/// What is known of the snapshots of a server.
+/// The state of a server's snapshots: the last one, and the last failure.
 #[derive(Clone, Debug, Default)]
 pub struct Status {
-    /// When the last one was begun, in seconds since 1970; 0: there is none.
+    /// The time at which the last snapshot was begun, in seconds since 1970; 0 if there is none.
     pub time: u64,
-    /// Up to where the log is in it.
+    /// The position of the log up to which the last snapshot has the changes.
     pub place: u64,
-    /// Its length in bytes, about.
+    /// The approximate size of the last snapshot, in bytes.
     pub bytes: u64,
-    /// Operations that are in it.
+    /// The number of operations in the last snapshot.
     pub serial: u64,
-    /// Why the last attempt failed.
+    /// The error of the last attempt, if it failed.
     pub failure: Option<Refusal>,
 }
 
-/// Where snapshots are written.
+/// The snapshots of a directory.
 pub struct Snapshots {
     disk: Arc<dyn Disk>,
     path: PathBuf,
@@ -67,30 +71,30 @@ pub struct Snapshots {
     cancelled: AtomicBool,
 }
 
-/// Says that no snapshot is being made any more, and ends its walk.
+/// On drop, notes that no snapshot is being made any more, and ends the walk.
 struct Turn<'s>(&'s Snapshots, &'s Store);
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        // A poisoned database answers everything with an error.
+        // An error means a poisoned database, which answers every later operation with an error.
         let _ = self.1.db().inspect(0, Db::end_walk);
         self.0.running.store(false, Relaxed);
     }
 }
 
 impl Snapshots {
-    /// Those of a directory, of which the last one was read.
+    /// The snapshots of a directory; `status` describes the last one.
     pub(crate) fn new(disk: Arc<dyn Disk>, directory: &Path, status: Status) -> Self {
         let (running, cancelled) = (AtomicBool::new(false), AtomicBool::new(false));
         Self { disk, path: path(directory), status: Mutex::new(status), running, cancelled }
     }
 
-    /// What is known of them.
+    /// The state of the snapshots.
     pub fn status(&self) -> Status {
         self.status.lock().expect("nothing panics while it is locked").clone()
     }
 
-    /// Ends the one that is being made and refuses others, until it is called with `false`.
+    /// Cancels the snapshot that is being made, and refuses others until this function is called with `false`.
     pub fn cancel(&self, cancel: bool) {
         self.cancelled.store(cancel, Relaxed);
     }
@@ -101,11 +105,11 @@ impl Snapshots {
 }
 
 impl Store {
-    /// Makes a snapshot, and removes what of the log is in it. `time` is in seconds since 1970. Changes wait for a stretch of
-    /// some 32 KiB at a time, or for one value that is longer.
+    /// Makes a snapshot, and removes the part of the log that the snapshot contains. `time` is in seconds since 1970.
+    /// Changes wait while a portion of about 32 KiB, or one longer value, is encoded.
     ///
     /// # Errors
-    /// Why not, in a sentence: the one before is still there.
+    /// A sentence that says what failed. The previous snapshot still exists.
     pub fn snapshot(&self, time: u64) -> Result<(), Refusal> {
         let snapshots = self.snapshots().ok_or("this server has no directory for snapshots")?;
         if snapshots.running.swap(true, Relaxed) {
@@ -126,7 +130,7 @@ impl Store {
         let (end, head) = self.quiet(|db| db.begin_walk())?;
         let is_logged = end.is_some();
         let place = end.map_or(0, |end| end.place);
-        // A log has made its directory.
+        // With a log, the directory exists already.
         if let (false, Some(directory)) = (is_logged, snapshots.path.parent()) {
             let shown = directory.display();
             snapshots.disk.create_directory(directory).map_err(|error| format!("cannot make {shown}: {error}"))?;
@@ -176,13 +180,13 @@ impl Store {
     }
 }
 
-/// Reads the snapshot of a directory into `db`, which is empty. Entries are decoded on all processors.
+/// Reads the snapshot of a directory into `db`, which must be empty. Entries are decoded on all processors.
 ///
 /// # Errors
 /// A sentence that says what is wrong with which file, and what to do.
 pub fn read(disk: &dyn Disk, directory: &Path, db: &mut Db) -> Result<Status, Refusal> {
     let path = path(directory);
-    // What a crash left unfinished. The next snapshot would overwrite it.
+    // Removes a file that a crash left unfinished. An error is ignored, because the next snapshot overwrites the file.
     if disk.list(directory).is_ok_and(|names| names.iter().any(|name| name == "snapshot.tmp")) {
         let _ = disk.remove(&path.with_extension("tmp"));
     }

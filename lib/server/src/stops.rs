@@ -1,21 +1,24 @@
-//! What became of scripts that ran long, beside the log: in the folder `stopped` of its directory.
+//! A journal of decisions about scripts that ran long. It is stored in the folder `stopped` of the log's directory.
 //!
-//! A replica stops a script by time, and a recovery has no such clock: it needs to know at which point the script was stopped. The log's
-//! record is older than the decision, so entries go to a journal of their own, each synced before anything that the script did
-//! can be seen. Most servers never have one: the folder is made for the first entry.
+//! A replica stops a script by a clock. A recovery cannot repeat this decision by a clock, so it needs the point at which
+//! the script was stopped ([`deadline`](crate::deadline) explains points). The log's record of the script is written before
+//! the decision. Therefore the decisions, the *entries*, go to this second journal. Each entry is synced before any effect
+//! of the script is visible. Most servers never have an entry: the folder is created for the first one.
 //!
 //! # What a recovery does with a script
-//! - *An outcome is known.* The script stops at its point, or runs to its end.
-//! - *It is known to have run long, and no outcome is known.* The process ended meanwhile. No replica had carried the script out: an
-//!   outcome would have been synced before. So nobody has seen it or any change behind it in the log. It is stopped at its first
-//!   point, and scripts behind it are limited by time as new ones are; both with entries of their own.
-//! - *Nothing is known.* It ended soon (or the process did, within the first moments of the script): it runs without a limit of
-//!   time, which is no evidence here, on another machine perhaps.
+//! - *The outcome is known.* The script stops at the recorded point, or runs to its own end.
+//! - *The script is known to have run long, and its outcome is unknown.* The process ended while the script ran. No replica
+//!   had finished the script, because its outcome would have been synced first. So no client has seen the script's effects,
+//!   or any later change of the log. The recovery stops the script at its first point. Scripts after it in the log are
+//!   limited by time like new scripts. Both write entries of their own.
+//! - *Nothing is known.* The script ended soon, or the process ended within the script's first moments. The recovery runs
+//!   the script without a time limit: a clock of the recovery says nothing about the first run, since the recovery may run
+//!   on another machine.
 //!
-//! # Places
-//! An entry names a record by where it ends in the log. What a power failure takes from the log's end may have entries, and its
-//! places are given to other changes then. So each start drops the entries behind the log's end before it takes changes; with
-//! them go those that the snapshot has made superfluous.
+//! # Positions
+//! An entry identifies a record by the position of the record's end in the log. A power failure may remove the log's last
+//! records although they have entries, and the log then gives their positions to other changes. So each start drops the
+//! entries after the log's end before it accepts changes. It also drops the entries that the snapshot has made superfluous.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -23,34 +26,34 @@ use std::path::{Path, PathBuf};
 use archipelago_journal::{Disk, Error, Journal, Options};
 use archipelago_platform::sync::{Arc, Mutex, MutexGuard};
 
-/// Which call of the log: where its record ends, and its number in a transaction.
+/// Identifies a call in the log: the end of its record, and its number in a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
-    /// Where the record ends.
+    /// The position of the record's end in the log.
     pub record: u64,
-    /// The call's number in it.
+    /// The call's number in the record.
     pub number: u32,
 }
 
-/// What is known of a script that ran long.
+/// What is known about a script that ran long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entry {
-    /// It has run for a while.
+    /// The script has run for a while.
     Running,
-    /// All replicas stop it at this point.
+    /// All replicas stop the script at this point.
     Stopped(u64),
-    /// All replicas run it to its end.
+    /// All replicas run the script to its own end.
     Finished,
 }
 
-/// What a recovery is to do with a script.
+/// What a recovery does with a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recalled {
-    /// So much is known of it.
+    /// This entry is known about the script.
     Known(Entry),
-    /// Nothing is, and nobody has seen what it did.
+    /// No entry is known, and no client has seen the script's effects.
     Unseen,
-    /// It runs without a limit of time.
+    /// No entry is known. The script runs without a time limit.
     Old,
 }
 
@@ -58,19 +61,19 @@ pub enum Recalled {
 pub struct Stops {
     disk: Arc<dyn Disk>,
     path: PathBuf,
-    /// Of the first script that ran when the process before ended.
+    /// The position of the first script that was running when the previous process ended, if there is one.
     unseen: Option<u64>,
     inner: Mutex<Inner>,
 }
 
 struct Inner {
-    /// Where entries go; none is there before the first.
+    /// The journal of the entries. It is created with the first entry.
     journal: Option<Journal>,
     entries: BTreeMap<Place, Entry>,
     failed: Option<Error>,
 }
 
-/// What a record does with the entries before it.
+/// The first word of a record: whether its entries are added to the earlier entries, or replace them.
 const ADD: u64 = 0;
 const REPLACE: u64 = 1;
 
@@ -114,7 +117,8 @@ fn take_in(bytes: &[u8], entries: &mut BTreeMap<Place, Entry>) -> Option<()> {
     Some(())
 }
 
-/// Opens the journal, which is made if it is not there. A torn tail is cut: what was not synced was not seen.
+/// Opens the journal, or creates it. A torn tail is cut: its entries were not synced, so no effect of their scripts was
+/// visible.
 fn open(disk: &Arc<dyn Disk>, path: &Path, mut each: impl FnMut(&[u8]) + Send) -> Result<Journal, Error> {
     let options = Options { background: false, segment: 64 << 10, ..Options::default() };
     let each = Mutex::new(&mut each);
@@ -124,10 +128,10 @@ fn open(disk: &Arc<dyn Disk>, path: &Path, mut each: impl FnMut(&[u8]) + Send) -
 }
 
 impl Stops {
-    /// Those beside the log in `directory`.
+    /// Opens the entries beside the log in `directory`.
     ///
     /// # Errors
-    /// Those of the journal, and a sentence if an entry makes no sense.
+    /// The errors of the journal, and a sentence if an entry is malformed.
     pub fn open(disk: Arc<dyn Disk>, directory: &Path) -> Result<Self, String> {
         let path = directory.join("stopped");
         let (mut entries, mut sound) = (BTreeMap::new(), true);
@@ -145,7 +149,7 @@ impl Stops {
         self.inner.lock().expect("nothing panics while it is locked")
     }
 
-    /// What a recovery is to do with a script.
+    /// Returns what a recovery does with a script.
     pub fn recall(&self, place: Place) -> Recalled {
         match self.lock().entries.get(&place) {
             Some(entry) => Recalled::Known(*entry),
@@ -154,18 +158,18 @@ impl Stops {
         }
     }
 
-    /// Notes what is known of a script, and syncs it. Should that fail, [`sound`](Self::sound) says so for good: the script goes
-    /// on or stops all the same, since other replicas do.
+    /// Adds an entry and syncs it. If this fails, the script still continues or stops as decided, because the other replicas
+    /// do. From then on [`sound`](Self::sound) returns an error.
     pub fn note(&self, place: Place, entry: Entry) {
         let inner = &mut *self.lock();
         inner.entries.insert(place, entry);
         inner.write(&self.disk, &self.path, &encoded(ADD, [(&place, &entry)].into_iter()));
     }
 
-    /// Drops entries of records at or before `from`, and of those behind `to`.
+    /// Drops the entries of records at or before `from`, and of records after `to`.
     ///
     /// # Errors
-    /// Those of the journal.
+    /// The errors of the journal.
     pub fn keep(&self, from: u64, to: u64) -> Result<(), Error> {
         let inner = &mut *self.lock();
         let before = inner.entries.len();
@@ -180,10 +184,10 @@ impl Stops {
         inner.failed.clone().map_or(Ok(()), Err)
     }
 
-    /// Returns whether all that was noted is durable.
+    /// Checks that all entries are durable.
     ///
     /// # Errors
-    /// Why something is not: nothing that comes later can be relied on.
+    /// The first error of the journal. No later entry can be relied on.
     pub fn sound(&self) -> Result<(), Error> {
         self.lock().failed.clone().map_or(Ok(()), Err)
     }

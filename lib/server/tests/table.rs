@@ -1,4 +1,4 @@
-//! The table of commands in the documentation is made from the registry.
+//! The table of commands in the documentation is generated from the registry.
 
 use std::path::Path;
 use std::{env, fs};
@@ -30,7 +30,7 @@ fn table() -> String {
     table
 }
 
-/// `ARCHIPELAGO_RECORD=1` writes it.
+/// Compares the table with the documentation. `ARCHIPELAGO_RECORD=1` writes it.
 #[test]
 fn the_table_of_commands_is_current() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/mechanisms/server.md");
@@ -56,7 +56,8 @@ fn no_name_is_there_twice_and_each_is_found_in_either_case() {
     }
 }
 
-/// The catalog says what clients are told, the registry what is done: of a command without parts they agree.
+/// The catalog has what clients are told about commands, and the registry has what the server does. For commands without
+/// subcommands both must agree.
 #[test]
 fn the_catalog_agrees_with_the_registry() {
     let mut differences = Vec::new();
@@ -80,7 +81,7 @@ fn the_catalog_agrees_with_the_registry() {
         let is_counted = row.specs().any(|spec| matches!(spec.find, Find::Counted(..)));
         let mut agrees = vec![
             ("categories", row.bits() == command.categories),
-            // Keys and channels of the session's commands are known to it alone.
+            // The registry has no keys and channels for commands of the session.
             ("keys", command.keys == Keys::None || row.keys == [first, last, step]),
             ("counted keys", is_counted == matches!(command.keys, Keys::Counted { .. })),
         ];

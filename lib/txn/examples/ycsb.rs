@@ -2,8 +2,9 @@
 //!
 //!     cargo run --release -p archipelago-txn --example ycsb -- SECONDS THREADS UPDATES% THETA ROWS
 //!
-//! All schemes, one after the other; thousands of transactions a second: row by row, rows asked for together (`get_many`) before
-//! they are looked at, and beside a scan of all rows by a snapshot.
+//! Runs all schemes, one after the other. Prints thousands of transactions a second in three settings: rows are read one by
+//! one; rows are read together (`get_many`) before they are read one by one; and rows are read one by one while a snapshot
+//! scans all rows.
 
 use std::time::{Duration, Instant};
 
@@ -36,7 +37,8 @@ struct Setting {
     together: bool,
 }
 
-/// Numbers below `n`, the small ones more often (Gray et al., Quickly Generating Billion-Record Synthetic Databases, 1994).
+/// Draws numbers below `n` by a Zipf distribution (Gray et al., Quickly Generating Billion-Record Synthetic Databases,
+/// 1994).
 #[derive(Clone, Copy)]
 struct Zipf {
     n: f64,
@@ -72,7 +74,7 @@ fn next(state: &mut u64) -> u64 {
     *state
 }
 
-/// Transactions of one thread until the time is over.
+/// Runs transactions in one thread until `over` is set.
 fn client<S: Scheme>(
     db: &Database<S>,
     table: &Table<Record, S>,
@@ -86,7 +88,7 @@ fn client<S: Scheme>(
     while !over.load(Ordering::Relaxed) {
         let requests: [(u64, bool); 16] = std::array::from_fn(|_| {
             let key = zipf.draw((next(&mut state) >> 11) as f64 / (1_u64 << 53) as f64);
-            // Scattered over the keys.
+            // Frequent numbers are scattered over the keys.
             (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) % setting.rows, next(&mut state) % 100 < setting.updates)
         });
         let sum = db.transact(|tx| {

@@ -30,8 +30,8 @@ pub(crate) const REMOVED: u32 = 1 << 31;
 const SERIAL: usize = 4;
 /// The length of an entry's head, which precedes the body.
 pub(crate) const HEAD: usize = 16;
-/// The head's content while users' code appends the body. If the code changes these bytes, it does not only append, and
-/// could damage other entries of the log.
+/// The head's content while users' code appends the body. Code that changes these bytes does more than append, and could
+/// damage other entries of the log.
 const MARK: [u8; HEAD] = *b"an entry's head\xff";
 
 impl<K, P: Payload> Codec<K, P> {

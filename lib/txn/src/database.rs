@@ -117,8 +117,8 @@ impl<S: Scheme> Database<S> {
     /// ```
     ///
     /// # Panics
-    /// If the database has a table, or was opened from a disk, since a log's epochs are counted on from one opening to
-    /// the next.
+    /// If the database has a table, or was opened from a disk: the epochs of a log continue from one opening to the next, so
+    /// they cannot come from another clock.
     #[must_use]
     pub fn with_clock(mut self, kind: ClockKind) -> Self {
         let shared = Arc::get_mut(&mut self.shared).filter(|shared| shared.log().is_none());
@@ -289,7 +289,7 @@ const LONGEST: u32 = 12;
 /// A transaction that has made this many attempts waits until no other such transaction runs.
 const OFTEN: u32 = 8;
 
-/// Pauses between attempts: random, twice as long at most each time, and bounded.
+/// Pauses between attempts. A pause's length is random. Its bound doubles with each attempt, up to a limit.
 struct Pause {
     step: u32,
     random: u64,
@@ -301,7 +301,7 @@ impl Pause {
         Self { step: 0, random: (thread::slot().index as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) }
     }
 
-    /// Returns whether the attempts were many.
+    /// Returns whether there have been many attempts.
     fn has_been_often(&self) -> bool {
         self.step >= OFTEN
     }

@@ -315,7 +315,7 @@ impl<S: Scheme> Epochs<S> {
 /// Returns whether a snapshot sees `version`, whose successor began in `next`. If so, it also makes sure that the
 /// record is in a snapshot's list.
 fn keep<S: Scheme>(table: &mut Open<S>, version: &Version<S>, next: u64, entry: Kept<S>) -> bool {
-    // To see an origin is to see no version.
+    // A snapshot that sees an origin sees no version.
     let begin = version.begin.load(Ordering::Relaxed);
     if begin == 0 || begin >= next {
         return false;

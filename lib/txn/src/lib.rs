@@ -1,9 +1,9 @@
 //! An in-memory database kernel: transactions over tables of plain Rust rows.
 //!
-//! A [`Database`] has [`Table`]s. A table's rows are values of a type that is [`Row`]: anything that is `Clone`, with `String`s
-//! and `Vec`s in it. Rows are found by a primary key and by secondary [`Index`]es, unique or not, each on the ordered map that
-//! its declaration names ([`on`]). A transaction may change several tables; it takes effect at one moment or not at
-//! all.
+//! A [`Database`] has [`Table`]s. A table's rows are values of a type that implements [`Row`]: any type that is `Clone`,
+//! also with `String`s and `Vec`s in it. Rows are found by a primary key and by secondary [`Index`]es, unique or not. Each
+//! index is stored in the ordered map that its declaration names ([`on`]). A transaction may change several tables. It takes
+//! effect at one moment or not at all.
 //!
 //! ```
 //! use archipelago_txn::{Database, Error, Index, Row, on};
@@ -93,21 +93,23 @@
 //! | [`Hekaton`] | as of the transaction's begin; validated if it writes; wait for commits that are being installed | never: the second transaction that writes a row retries | long reads beside writers |
 //! | [`MvRlu`] | likewise, but never wait in a database in memory | likewise | likewise |
 //!
-//! With optimistic schemes a long transaction may be retried forever if short ones write what it reads: read from a
-//! [`Snapshot`] instead. With [`WaitDie`] a retried transaction keeps its age, so it gets its rows' locks in the end.
-//! With all schemes the commit validates gaps (absent keys and ranges), and a transaction may be retried as long as
-//! others fill its gaps. With locking schemes a closure that blocks makes all transactions wait that need its rows, and
-//! a closure that waits for another transaction may wait forever.
+//! With optimistic schemes a long transaction may be retried forever if short ones write what it reads. A [`Snapshot`]
+//! avoids this. With [`WaitDie`] a retried transaction keeps its age, so it gets its rows' locks in the end. With all
+//! schemes the commit validates gaps (absent keys and ranges). So a transaction may be retried as long as others fill its
+//! gaps. With locking schemes a closure that blocks makes all transactions wait that need its rows, and a closure that waits
+//! for another transaction may wait forever.
 //!
 //! # Costs
-//! A look-up costs one of the map's, and an entry in a list. A write costs a clone of the row and an allocation, and an
-//! insert or a removal also a record for each index. With locking schemes every access to a row, also a read, writes
-//! the row's record twice. A commit latches and validates in O(rows read and written), and scans again the ranges that
-//! were read. Commits of different rows write no common cache line, with these exceptions: `TicToc` stamps indexes in
-//! which keys were absent, `WaitDie` numbers transactions, and commits that replace rows while snapshots are open share
-//! a lock. `Hekaton` and `MvRlu` increment a counter that all transactions read when they begin (with
-//! [`Database::with_clock`] they read the processors' clocks instead, for machines with many cores), and prune each
-//! replaced row once more after a grace period.
+//! A look-up costs one look-up in the map, and an entry in a list. A write costs a clone of the row and an allocation; an
+//! insert or a removal also costs a record for each index. With locking schemes every access to a row, also a read, writes
+//! the row's record twice. A commit latches and validates in O(rows read and written), and scans again the ranges that were
+//! read.
+//!
+//! Commits of different rows write no common cache line, with these exceptions. `TicToc` stamps indexes in which keys were
+//! absent. `WaitDie` numbers transactions. Commits that replace rows while snapshots are open share a lock. `Hekaton` and
+//! `MvRlu` increment a counter that all transactions read when they begin. With [`Database::with_clock`] they read the
+//! processors' clocks instead, for machines with many cores. They also prune each replaced row once more after a grace
+//! period.
 //!
 //! # Memory
 //! A replaced version is freed when all transactions have ended that were running when it was replaced. So one long
@@ -137,10 +139,10 @@
 //!
 //! # Inside
 //! ```text
-//! tx, snapshot      the faces                 table     rows and indexes, their types
+//! tx, snapshot      the interfaces            table     rows and indexes, their types
 //! sight             look-ups and ranges of both             tree      an index: keys to records; absence
 //! work, writes      what a transaction did; the commit      record    records and versions
-//! scheme/, locks/   how reads are judged; locks' words      epochs    the clock of snapshots, what readers need
+//! scheme/, locks/   how reads are validated; locks' words   epochs    the clock of snapshots, what readers need
 //! memory            the limit
 //! ```
 //! The correctness arguments are in `tree.rs` (absence), `epochs.rs` (snapshots), `work.rs` (commits), and each scheme.

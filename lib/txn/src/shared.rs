@@ -105,8 +105,8 @@ impl<S: Scheme> Shared<S> {
 
     /// Returns the epochs of a database to which no table refers yet.
     pub(crate) fn epochs_mut(&mut self) -> &mut Epochs<S> {
-        // SAFETY: there until the drop; each table has a reference to this value, so no table exists, and no
-        // transaction.
+        // SAFETY: the home lives until the drop. Each table has a reference to this value. The exclusive reference shows
+        // that no table exists, and so no transaction.
         unsafe { &mut (*self.home).epochs }
     }
 
@@ -120,8 +120,8 @@ impl<S: Scheme> Shared<S> {
         if S::AGES { self.arrivals.fetch_add(1, Ordering::Relaxed) } else { 0 }
     }
 
-    /// Waits, for a bounded time, until no other transaction has the turn. If it then gets the turn, no other
-    /// transaction gets it until the result is dropped.
+    /// Waits, for a bounded time, until no other transaction has the turn, and takes the turn. No other transaction gets it
+    /// until the result is dropped. Returns `None` if the turn was not free in time.
     pub(crate) fn take_turn(&self) -> Option<Turn<'_>> {
         // Relaxed: the turn protects no data and publishes none.
         let take = || !self.turn.load(Ordering::Relaxed) && !self.turn.swap(true, Ordering::Relaxed);

@@ -100,7 +100,7 @@ pub trait Indexes<R: Row>: sealed::Sealed {
     fn build<S: Scheme>(home: &Builder<'_, S>) -> Vec<Box<dyn Secondary<R, S>>>;
 }
 
-/// What an index needs to be made.
+/// The data from which an index is built.
 pub struct Builder<'h, S: Scheme>(pub(crate) &'h Home<S>);
 
 mod sealed {
@@ -225,7 +225,7 @@ pub struct Slot<S: Scheme> {
     pub(crate) seen: *mut Version<S>,
 }
 
-/// A record that is to be written, with its types and without.
+/// A record that is to be written: with its types, and as a slot without them.
 type Claimed<'t, K, P, S> = (Found<'t, K, P, S>, Slot<S>);
 
 /// Looks up the record of a key, to write it, and links one if none exists.
@@ -269,13 +269,13 @@ pub trait Secondary<R: Row, S: Scheme>: Send + Sync {
     fn restore(&self, row: &R, link: LinkTo<R, S>) -> bool;
 }
 
-/// How entries are distinguished.
+/// How the entries of an index are distinguished from each other.
 trait Kept<K: KeyPart>: Send + Sync + 'static {
     type Entry: KeyPart;
     fn entry(key: K, record: u64) -> Self::Entry;
 }
 
-/// By their keys.
+/// By their keys: in a unique index.
 struct One;
 
 impl<K: KeyPart> Kept<K> for One {
@@ -285,7 +285,7 @@ impl<K: KeyPart> Kept<K> for One {
     }
 }
 
-/// By their keys and rows: a row's number is its record's address, which is unique as long as any reader sees the row.
+/// By their keys and rows. A row's number is its record's address, which is unique as long as any reader sees the row.
 struct Each;
 
 impl<K: KeyPart> Kept<K> for Each {

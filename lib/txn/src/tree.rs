@@ -192,8 +192,8 @@ impl<M: Kind, K: KeyPart, P: Payload, S: Scheme> Typed<M, K, P, S> {
         words.into_iter().map(|word| word.map(|word| unsafe { Self::keyed(word) })).collect()
     }
 
-    /// Returns the record of a key, and whether this call linked it, since the key had none. On a record that it links
-    /// the caller has a hold.
+    /// Returns the record of a key, and whether this call linked it, because the key had none. The caller gets a hold on a
+    /// record that the call linked.
     pub(crate) fn find_or_link<'g>(&self, key: K) -> (Found<'g, K, P, S>, bool) {
         if let Some(found) = self.find(&key) {
             return (found, false);
@@ -309,7 +309,7 @@ impl<M: Kind, K: KeyPart, P: Payload, S: Scheme> Tree<S> for Typed<M, K, P, S> {
             tree.due(record);
         }
         let (record, tree) = (ptr::from_ref(record).cast_mut(), ptr::from_ref(self).cast_mut());
-        // The replaced versions are not freed before.
+        // The replaced versions are not freed before this callback, so their bytes count as garbage until then.
         let bytes = if S::VERSIONS { size_of::<Full<P, S>>() } else { 0 };
         // SAFETY: `due` is sound in any thread while the index is there.
         unsafe { guard.retire_sized(record.cast(), bytes, tree.cast(), due::<M, K, P, S>) };

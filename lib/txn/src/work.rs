@@ -63,7 +63,8 @@ pub struct Work<'t, S: Scheme> {
     /// Whether the records own the written versions.
     handed_over: bool,
     locks: FxHashMap<*const Record<S>, (Mode, Place<S>)>,
-    /// The record that another transaction has, and the mode in which this one wanted it.
+    /// The record because of which this transaction was refused, since another transaction has it, and the mode that was
+    /// requested.
     missed: Cell<Option<(*const Record<S>, Mode)>>,
     /// Records on which the transaction has holds, some of them several times.
     held: Vec<Place<S>>,
@@ -335,9 +336,9 @@ impl<'t, S: Scheme> Work<'t, S> {
         self.writes.find(record).is_some()
     }
 
-    /// Returns whether a record's head is the version `seen`, and no other transaction has latched it. A latch on a
-    /// record that this transaction writes is its own only during its commit; when the reads of a failed closure are
-    /// validated, it is another's.
+    /// Returns whether a record's head is the version `seen`, and no other transaction has latched it. During this
+    /// transaction's commit, a latch on a record that it writes is its own. When the reads of a failed closure are
+    /// validated, such a latch is another transaction's.
     pub(crate) fn is_current(&self, record: &Record<S>, seen: &Version<S>, latched: bool) -> bool {
         let head = record.head();
         let same = !head.is_dead() && core::ptr::eq(head.version(), seen);
@@ -415,8 +416,8 @@ impl<'t, S: Scheme> Work<'t, S> {
             return if self.is_sound() { Ok(self.newest_read()) } else { Err(Error::Conflict) };
         }
         if let Some(record) = self.stale {
-            // The version that replaced it may be linked while its owner has not ended. SAFETY:
-            // alive inside of the guard.
+            // The version that replaced it may be linked while its owner has not ended.
+            // SAFETY: alive inside of the guard.
             self.note_missed(unsafe { &*record });
             return Err(Error::Conflict);
         }

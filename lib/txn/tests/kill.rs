@@ -1,4 +1,4 @@
-//! `kill -9` of a real process on real files: nothing acknowledged is lost, and nothing is half there.
+//! `kill -9` of a real process on real files: no acknowledged transaction is lost, and no transaction is there in part.
 //!
 //! `ARCHIPELAGO_KILLS=N` kills N processes (9 by default).
 #![cfg(all(unix, feature = "durable", not(archipelago_sim)))]
@@ -26,7 +26,7 @@ fn open(kind: usize, directory: &Path) -> (Database<Silo>, Bank<Silo>) {
     (opening.start().unwrap_or_else(|failure| panic!("{failure}")), bank)
 }
 
-/// The program that is killed: moves money, and says what was acknowledged. Not a test of its own.
+/// The process that is killed: transfers money, and prints the acknowledged transfers. Not a test by itself.
 #[test]
 fn child() {
     let Some(text) = std::env::var_os(CHILD) else { return };
@@ -43,7 +43,7 @@ fn child() {
                     db.transact(|tx| bank.transfer(tx, teller, number, false)).unwrap();
                     if kind < 2 || number % 20 == 0 {
                         db.flush().unwrap();
-                        // One write of a line: whole, or not there.
+                        // One write for a line, so that the line is printed as a whole or not at all.
                         let _ = std::io::stdout().write_all(format!("\nack {teller} {number}\n").as_bytes());
                     }
                 }
@@ -81,7 +81,7 @@ fn nothing_acknowledged_is_lost_and_nothing_is_half_there() {
     std::fs::remove_dir_all(&base).unwrap();
 }
 
-/// Kills a child after some acknowledgements. Returns all that it said.
+/// Kills a child after some acknowledgements. Returns all acknowledgements that it printed.
 fn run_and_kill(kind: usize, directory: &Path, after: usize) -> Vec<(u64, u64)> {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "child", "--nocapture", "--test-threads=1"])

@@ -1,4 +1,4 @@
-//! Histories of transactions under many schedules, with threads that lose their processors anywhere.
+//! Histories of transactions under many schedules, with threads that lose their processors at any point.
 #![cfg(archipelago_sim)]
 
 #[path = "common/book.rs"]
@@ -63,7 +63,7 @@ fn mvrlu() {
     histories::<MvRlu, on::Art>(800, SERIALIZABLE, Level::Strict);
 }
 
-/// Each socket's clock differs from the others'.
+/// The clock of each socket differs from the others.
 #[test]
 fn the_processors_clocks() {
     histories_by::<Hekaton, on::Art>(ClockKind::Hardware, 400, SERIALIZABLE, Level::Strict);
@@ -97,12 +97,12 @@ impl Row for Twin {
     }
 }
 
-/// What a closure fails with.
+/// The error of a closure.
 #[derive(Debug)]
 enum Fault {
-    /// Rows that have one value at any moment had two.
+    /// Two rows that have the same value at each moment had different values.
     Torn,
-    /// The database's own.
+    /// An error of the database.
     Other,
 }
 
@@ -112,7 +112,7 @@ impl From<Error> for Fault {
     }
 }
 
-/// Adds one to both rows, in a random order. The first one is written before the second one is looked at.
+/// Increments both rows, in a random order. The first row is written before the second one is read.
 fn add_to_both<S: Scheme>((db, table): &Twins<S>) -> Result<(), Fault> {
     let first = world::random() % 2;
     db.transact(|tx| {
@@ -129,7 +129,7 @@ fn add_to_both<S: Scheme>((db, table): &Twins<S>) -> Result<(), Fault> {
 
 type Twins<S> = (Database<S>, Table<Twin, S>);
 
-/// Two rows with one value.
+/// A database of two rows with the same value.
 fn twins<S: Scheme>() -> Twins<S> {
     twins_by(ClockKind::Logical)
 }
@@ -143,14 +143,14 @@ fn twins_by<S: Scheme>(clock: ClockKind) -> Twins<S> {
     (db, table)
 }
 
-/// Replaces both rows, of which it has read nothing: nothing of the commit can fail.
+/// Replaces both rows without reading them, so no part of the commit can fail.
 fn replace_both<S: Scheme>((db, table): &Twins<S>) {
     let value = world::random();
     let replaced = db.transact(|tx| (0..2).try_for_each(|key| tx.upsert(table, Twin { key, value }).map(drop)));
     replaced.expect("only conflicts are in the way");
 }
 
-/// Looks at both rows again and again, at one moment.
+/// Reads both rows repeatedly in one snapshot.
 fn look_at_both<S: Scheme>((db, table): &Twins<S>) {
     let view = db.snapshot();
     let value = |key| view.get(table, &key).expect("rows stay").value;
@@ -158,7 +158,8 @@ fn look_at_both<S: Scheme>((db, table): &Twins<S>) {
     assert!((0..12).all(|key| value(key % 2) == first), "one moment");
 }
 
-/// A snapshot sees all of a commit or nothing, now and later, whose thread stands still anywhere in it, or when it has its stamp.
+/// A snapshot sees all of a commit or nothing of it, now and later. The commit's thread may be descheduled at any point, or
+/// after drawing its stamp.
 fn commits_are_whole<S: Scheme>(clock: ClockKind) {
     let client = |space: &Twins<S>, _: Client| {
         (0..4).for_each(|_| if world::random() % 2 == 0 { replace_both(space) } else { look_at_both(space) });
@@ -176,8 +177,8 @@ fn commits_of_many_versions_are_whole() {
     }
 }
 
-/// An error of the closure's is told only if what it has read goes together. A transaction that has installed one of its rows holds
-/// the other's latch, also where this one is to write that row.
+/// An error of the closure is returned only if the rows that it read are consistent. A transaction that has installed one of
+/// its rows still holds the other row's latch, even if this transaction is to write that row.
 fn errors_are_sound<S: Scheme>() {
     let client = |space: &Twins<S>, _: Client| {
         (0..3).for_each(|_| add_to_both(space).expect("rows have one value at any moment"));
@@ -200,7 +201,7 @@ fn errors_of_closures_are_sound() {
     errors_are_sound::<MvRlu>();
 }
 
-/// A row that one thread replaces again and again, and the newest value that anybody has been told of.
+/// A row that one thread replaces repeatedly, and the newest value that any thread has announced.
 struct Rumour<S: Scheme> {
     twins: Twins<S>,
     known: AtomicU64,
@@ -210,7 +211,8 @@ fn rumour<S: Scheme>() -> Rumour<S> {
     Rumour { twins: twins_by(ClockKind::Hardware), known: AtomicU64::new(0) }
 }
 
-/// What a thread has been told of it sees, be it told by the commit's thread or by a reader, and whatever its own clock shows.
+/// A thread sees each value that was announced to it before, by the committing thread or by a reader, whatever its own clock
+/// shows.
 fn what_is_told_is_seen<S: Scheme>() {
     let client = |Rumour { twins: (db, table), known }: &Rumour<S>, client: Client| {
         for value in 1..=8 {
@@ -236,7 +238,7 @@ fn clocks_that_differ_tell_one_story() {
     what_is_told_is_seen::<MvRlu>();
 }
 
-/// Readers find what there was at their moment in chains that writers cut behind them, and those that close snapshots.
+/// Readers find the values of their moment in chains that writers and closing snapshots prune meanwhile.
 fn moments_are_kept<S: Scheme>(clock: ClockKind) {
     let client = |space: &Twins<S>, client: Client| {
         let (db, table) = space;

@@ -23,7 +23,7 @@ pub enum Appendonly {
 pub enum DebugAccess {
     /// No client
     No,
-    /// Clients of the same machine
+    /// Clients on the same machine
     Local,
     /// Every client whose user may call it
     Yes,
@@ -111,7 +111,7 @@ pub struct Serve {
     /// The most clients at a time
     #[arg(long, value_parser = count, default_value = "10k")]
     pub maxclients: usize,
-    /// Which clients may call DEBUG, by which a client can hold up others
+    /// Which clients may call DEBUG. Such a client can delay other clients
     #[arg(long, value_enum, default_value = "no")]
     pub enable_debug_command: DebugAccess,
 }

@@ -1,7 +1,7 @@
-//! May a user do this?
+//! Decides whether a user may make a request.
 //!
-//! A request is allowed if one selector allows all of it: its command, the way in which it uses each of its keys, and its
-//! channels. What is refused is told by the selector that came furthest.
+//! A request is allowed if one selector allows all of it: its command, the use of each of its keys, and its channels. If no
+//! selector does, the error is that of the selector that allowed the most.
 
 use super::selector::{READ, Selector, WRITE};
 use super::units;
@@ -11,16 +11,16 @@ use crate::command::{Command, Keys, flag};
 use crate::pubsub::Kind;
 use crate::reply::Fault;
 
-/// Why a request is refused. Later ones are nearer to what is allowed.
+/// Why a request is refused. The variants are ordered: a later variant means that more of the request was allowed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Denied {
-    /// The command: its name.
+    /// The command is not allowed: its name.
     Command(String),
-    /// A key.
+    /// A key is not allowed.
     Key(Vec<u8>),
-    /// Keys that `SORT` would make of a pattern.
+    /// An option of `SORT` is not allowed: it forms keys from a pattern.
     Pattern(&'static str),
-    /// A channel.
+    /// A channel is not allowed.
     Channel(Vec<u8>),
 }
 
@@ -43,7 +43,7 @@ impl Denied {
         }
     }
 
-    /// The error for a script's command.
+    /// The error for a command that a script calls.
     pub fn within(&self) -> Fault {
         match self {
             Self::Command(_) => Fault::new("ERR The user executing the script can't run this command or subcommand"),
@@ -68,7 +68,7 @@ impl Denied {
         }
     }
 
-    /// Its kind and what was refused, for the log.
+    /// The kind of refusal and the refused object, for the log.
     pub fn logged(&self) -> (&'static str, Vec<u8>) {
         match self {
             Self::Command(name) => ("command", name.clone().into_bytes()),
@@ -79,7 +79,7 @@ impl Denied {
     }
 }
 
-/// Commands that write to their first key, and read the others.
+/// Commands that write their first key and read the other keys.
 const STORES: &[&str] = &[
     "bitop",
     "sdiffstore",
@@ -91,9 +91,9 @@ const STORES: &[&str] = &[
     "zunionstore",
     "geosearchstore",
 ];
-/// Commands that read and write their first key, and write the second.
+/// Commands that read and write their first key, and write their second key.
 const MOVES: &[&str] = &["blmove", "brpoplpush", "lmove", "rename", "renamenx", "rpoplpush", "smove"];
-/// Commands that write without telling anything of what was there.
+/// Commands that write and return nothing of the old value.
 const BLIND: &[&str] = &[
     "append",
     "del",
@@ -146,7 +146,7 @@ const BLIND: &[&str] = &[
     "pfadd",
     "xgroup",
 ];
-/// Commands that tell of a value no more than its type and size: any pattern will do.
+/// Commands that return only a value's type or size. Any pattern that matches the key allows them.
 const SHAPES: &[&str] = &[
     "exists",
     "hexists",
@@ -165,7 +165,8 @@ const SHAPES: &[&str] = &[
     "memory",
 ];
 
-/// Commands that run scripts. They carry their user's rights, since each command within is asked for itself.
+/// Commands that run scripts. Their log entries carry the user's rights, because each command that a script calls is checked
+/// as well.
 const SCRIPTS: &[&str] = &["eval", "evalsha", "eval_ro", "evalsha_ro", "fcall", "fcall_ro"];
 
 /// Returns whether a command runs a script.
@@ -173,12 +174,13 @@ pub fn runs_script(command: &Command) -> bool {
     SCRIPTS.contains(&command.name)
 }
 
-/// Returns whether a command runs a text in Lua: a script, or a library that is loaded.
+/// Returns whether a command runs Lua text: a script, or a library that is loaded.
 pub fn runs_lua(command: &Command) -> bool {
     runs_script(command) || matches!(command.name, "function|load" | "function|restore")
 }
 
-/// How a command uses its `number`th key. What is not in a list is used in both ways if the command writes.
+/// Returns how a command uses its key with index `number`. A command that is in no list reads its keys; if it has the flag
+/// `WRITE`, it reads and writes them.
 fn modes(command: &Command, args: &Args, number: usize) -> u8 {
     let name = command.name;
     let is = |list: &[&str]| list.contains(&name);
@@ -187,7 +189,7 @@ fn modes(command: &Command, args: &Args, number: usize) -> u8 {
         _ if is(BLIND) => WRITE,
         ("copy", 0) | ("xreadgroup", _) => READ,
         ("copy", _) => WRITE,
-        // The value that was there is told only with GET.
+        // `SET` returns the old value only with the option `GET`.
         ("pfmerge", 1..) => READ,
         ("set", _) if (3..args.len()).all(|at| !args.is(at, "GET")) => WRITE,
         ("bitfield", _) if !bits_change(args) => READ,
@@ -200,7 +202,7 @@ fn modes(command: &Command, args: &Args, number: usize) -> u8 {
                 READ
             }
         }
-        // How the script uses its keys is not known.
+        // How the script uses its keys is unknown.
         ("eval" | "evalsha" | "fcall", _) => READ | WRITE,
         _ if is(MOVES) && number > 0 => WRITE,
         _ if command.has(flag::WRITE) => READ | WRITE,
@@ -208,12 +210,12 @@ fn modes(command: &Command, args: &Args, number: usize) -> u8 {
     }
 }
 
-/// Returns whether a `BITFIELD` does more than `GET`.
+/// Returns whether a `BITFIELD` command has operations that change the value.
 fn bits_change(args: &Args) -> bool {
     (2..args.len()).any(|at| args.is(at, "SET") || args.is(at, "INCRBY"))
 }
 
-/// The places of a request's keys.
+/// The indices of a request's arguments that are keys.
 fn keys(command: &Command, args: &Args) -> Vec<usize> {
     match (command.name, command.keys) {
         ("watch", _) => (1..args.len()).collect(),
@@ -222,7 +224,7 @@ fn keys(command: &Command, args: &Args) -> Vec<usize> {
     }
 }
 
-/// The channels of a request, and whether they are patterns.
+/// The indices of a request's arguments that are channels, and whether these channels are patterns.
 fn channels(command: &Command, args: &Args) -> (core::ops::Range<usize>, bool) {
     match command.name {
         "publish" | "spublish" => (1..2, false),
@@ -232,14 +234,14 @@ fn channels(command: &Command, args: &Args) -> (core::ops::Range<usize>, bool) {
     }
 }
 
-/// The first option of `SORT` that makes keys of a pattern.
+/// The first option of `SORT` that forms keys from a pattern.
 fn sorted_by(command: &Command, args: &Args) -> Option<&'static str> {
     if !matches!(command.name, "sort" | "sort_ro") {
         return None;
     }
     (2..args.len().saturating_sub(1)).find_map(|at| match () {
         () if args.is(at, "BY") && args[at + 1].contains(&b'*') => Some("BY"),
-        // The element itself, too, as Redis has it.
+        // `GET #`, which returns the element itself, counts as well, as in Redis.
         () if args.is(at, "GET") => Some("GET"),
         () => None,
     })
@@ -272,10 +274,10 @@ fn selected(selector: &Selector, command: &'static Command, args: &Args) -> Resu
 }
 
 impl User {
-    /// Asks whether a request is allowed. Its number of arguments is right.
+    /// Checks whether a request is allowed. Precondition: the request has a valid number of arguments.
     ///
     /// # Errors
-    /// What is not allowed.
+    /// The refused part of the request.
     pub fn check(&self, command: &'static Command, args: &Args) -> Result<(), Denied> {
         if self.is_all {
             return Ok(());
@@ -290,7 +292,7 @@ impl User {
         furthest.map_or(Ok(()), Err)
     }
 
-    /// Returns whether a subscription that there is would be allowed now.
+    /// Returns whether the user may keep an existing subscription.
     pub fn may_hear(&self, kind: Kind, channel: &[u8]) -> bool {
         self.selectors.iter().any(|selector| selector.allows_channel(channel, kind == Kind::Pattern))
     }

@@ -1,4 +1,4 @@
-//! What was refused: `ACL LOG`.
+//! The log of refused requests: `ACL LOG`.
 
 use std::collections::VecDeque;
 
@@ -6,27 +6,27 @@ use archipelago_platform::sync::{Mutex, MutexGuard};
 
 use crate::reply::Reply;
 
-/// How long equal entries are counted as one, in milliseconds.
+/// Equal refusals within this time, in milliseconds, are counted as one entry.
 const TOGETHER: u64 = 60_000;
 
-/// A refusal.
+/// A refused request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// `command`, `key`, `channel` or `auth`.
     pub reason: &'static str,
     /// `toplevel` or `multi`.
     pub context: &'static str,
-    /// What was refused.
+    /// The refused command, key, channel or user name.
     pub object: Vec<u8>,
-    /// To which user.
+    /// The user's name.
     pub user: Vec<u8>,
     /// The client's line in `CLIENT LIST`.
     pub client: String,
-    /// When, in milliseconds since 1970.
+    /// The time of the refusal, in milliseconds since 1970.
     pub at: u64,
 }
 
-/// Refusals, the last first.
+/// Refused requests with their counts, the latest first.
 #[derive(Default)]
 pub struct Log {
     entries: Mutex<VecDeque<(u64, Entry)>>,
@@ -37,7 +37,7 @@ impl Log {
         self.entries.lock().expect("nothing panics while it is locked")
     }
 
-    /// Notes a refusal, and forgets what is beyond the last `most`.
+    /// Adds a refusal, and removes entries beyond the latest `most`.
     pub fn note(&self, entry: Entry, most: usize) {
         let mut entries = self.entries();
         let same = entries.iter().position(|(_, known)| {
@@ -50,12 +50,12 @@ impl Log {
         entries.truncate(most);
     }
 
-    /// Forgets all.
+    /// Removes all entries.
     pub fn clear(&self) {
         self.entries().clear();
     }
 
-    /// The last `count`, as `ACL LOG` tells them.
+    /// Returns the latest `count` entries in the format of `ACL LOG`.
     pub fn told(&self, count: usize, now: u64) -> Reply {
         let told = |(count, entry): &(u64, Entry)| {
             let pairs = [

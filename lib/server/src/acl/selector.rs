@@ -4,25 +4,25 @@ use super::units;
 use crate::command::category;
 use crate::family::glob;
 
-/// May read the value.
+/// The key's value may be read.
 pub const READ: u8 = 1;
-/// May change the value.
+/// The key's value may be changed.
 pub const WRITE: u8 = 2;
 
-/// What is allowed together.
+/// A set of commands, keys and channels. A request is allowed if all of its parts are in the set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selector {
-    /// A bit for each of [`units::all`].
+    /// One bit for each unit of [`units::all`]: whether the unit is allowed.
     allowed: Vec<u64>,
-    /// Commands that are allowed with these first arguments, though not as a whole.
+    /// Commands that are allowed only with certain first arguments: the command's name and the argument.
     firsts: Vec<(&'static str, Vec<u8>)>,
-    /// What makes `allowed` and `firsts`, in order, from nothing.
+    /// The rules that produce `allowed` and `firsts` from an empty selector, in order.
     rules: Vec<String>,
-    /// Every key.
+    /// Whether every key is allowed.
     pub all_keys: bool,
-    /// Every channel.
+    /// Whether every channel is allowed.
     pub all_channels: bool,
-    /// Patterns of keys, and what is allowed with these.
+    /// Patterns of keys, with the allowed uses of matching keys.
     pub keys: Vec<(Vec<u8>, u8)>,
     /// Patterns of channels.
     pub channels: Vec<Vec<u8>>,
@@ -35,17 +35,17 @@ const CHANNELS: &str = "Adding a pattern after the * pattern (or the 'allchannel
 const DEEP: &str = "Allowing first-arg of a subcommand is not supported";
 
 impl Selector {
-    /// All is allowed.
+    /// A selector that allows everything.
     pub fn all() -> Self {
         let mut all = Self { all_keys: true, all_channels: true, ..Self::default() };
         all.every(true);
         all
     }
 
-    /// One of rules with blanks between: what [`line`](Self::line) tells is read as an equal.
+    /// Parses rules that are separated by blanks. The result of [`line`](Self::line) is parsed as an equal selector.
     ///
     /// # Errors
-    /// What is wrong with one of the rules.
+    /// The reason why one of the rules is wrong.
     pub fn read(rules: &[u8]) -> Result<Self, &'static str> {
         let mut selector = Self::default();
         let mut rules = rules.split(u8::is_ascii_whitespace).filter(|rule| !rule.is_empty());
@@ -84,10 +84,10 @@ impl Selector {
         }
     }
 
-    /// Changes it by a rule.
+    /// Applies a rule to the selector.
     ///
     /// # Errors
-    /// What is wrong with the rule.
+    /// The reason why the rule is wrong.
     pub fn apply(&mut self, rule: &[u8]) -> Result<(), &'static str> {
         match rule.to_ascii_lowercase().as_slice() {
             b"allkeys" | b"~*" => (self.all_keys, self.keys) = (true, Vec::new()),
@@ -193,7 +193,7 @@ impl Selector {
             self.note(units::all()[unit].name(), allow);
             return Ok(());
         }
-        // A word that is no part's name allows nothing of a command with parts.
+        // A command with subcommands cannot be allowed with a word that is not the name of a subcommand.
         if part.is_empty() || units.len() > 1 || !allow {
             return Err(if part.is_empty() { SYNTAX } else { UNKNOWN });
         }
@@ -205,13 +205,13 @@ impl Selector {
         Ok(())
     }
 
-    /// Notes a rule in place of one that it makes void: one for the very same units.
+    /// Records a rule, and removes an earlier rule for the same units, because the new rule cancels it.
     fn note(&mut self, what: String, allow: bool) {
         self.rules.retain(|rule| rule[1..] != what);
         self.rules.push(format!("{}{what}", if allow { '+' } else { '-' }));
     }
 
-    /// The rules for commands, from nothing.
+    /// The rules for commands, from an empty selector on.
     pub fn commands(&self) -> String {
         let base = if self.rules.first().is_some_and(|rule| rule == "+@all") { None } else { Some("-@all") };
         let rules: Vec<&str> = base.into_iter().chain(self.rules.iter().map(String::as_str)).collect();
@@ -242,7 +242,7 @@ impl Selector {
         self.channels.iter().map(|pattern| [b"&", &pattern[..]].concat()).collect::<Vec<_>>().join(&b' ')
     }
 
-    /// All of its rules, from nothing.
+    /// All rules of the selector, from an empty selector on.
     pub fn line(&self) -> Vec<u8> {
         let mut parts = Vec::new();
         parts.extend(Some(self.key_rules()).filter(|rules| !rules.is_empty()));
@@ -254,7 +254,7 @@ impl Selector {
         parts.join(&b' ')
     }
 
-    /// Returns whether a key may be used in these ways.
+    /// Returns whether a key may be used in all of the ways `modes`.
     pub fn allows_key(&self, key: &[u8], modes: u8) -> bool {
         self.all_keys || self.keys.iter().any(|(pattern, known)| known & modes == modes && glob::fits(pattern, key))
     }
@@ -264,7 +264,8 @@ impl Selector {
         self.all_keys || self.keys.iter().any(|(pattern, known)| pattern == b"*" && known & READ != 0)
     }
 
-    /// Returns whether a channel, or a pattern of channels by its very text, may be used.
+    /// Returns whether a channel may be used. If `is_pattern`, `channel` is itself a pattern, which must equal an allowed
+    /// pattern.
     pub fn allows_channel(&self, channel: &[u8], is_pattern: bool) -> bool {
         let fits = |pattern: &Vec<u8>| if is_pattern { pattern == channel } else { glob::fits(pattern, channel) };
         self.all_channels || self.channels.iter().any(fits)
@@ -311,7 +312,7 @@ mod tests {
         b"& e",
     ];
 
-    /// Rights are in the log as lines: one that could not be read would make the log unreadable.
+    /// The log stores rights as lines. A line that cannot be parsed would make the log unreadable.
     #[test]
     fn lines_are_read_as_equals() {
         let mut random = Random(5);

@@ -1,5 +1,6 @@
-//! What rules allow: units. A command without parts is a unit; so are each part of a command that has some, and the command
-//! with a part that is not listed here, which is as the whole command: allowed only if that is.
+//! Units: the smallest sets of requests that a rule can allow. A command without subcommands is one unit. If a command has
+//! subcommands, each listed subcommand is one unit. One more unit is the command with any other subcommand: it is allowed
+//! only if the whole command is.
 
 use archipelago_platform::sync::LazyLock;
 use std::collections::HashMap;
@@ -8,14 +9,14 @@ use crate::args::Args;
 use crate::command::{self, Command, category, flag};
 use category::{ADMIN, CONNECTION, DANGEROUS, PUBSUB, READ, SCRIPTING, SLOW, STREAM, WRITE};
 
-/// The categories of an administrator's parts.
+/// The categories of subcommands for administrators.
 const FOR_ADMINS: u32 = ADMIN | DANGEROUS | SLOW;
-/// The same of `CLIENT`.
+/// The categories of subcommands of `CLIENT` for administrators.
 const CLIENTS: u32 = FOR_ADMINS | CONNECTION;
-/// The categories of other parts of the connection.
+/// The categories of the other subcommands that concern the connection.
 const CONNECTED: u32 = CONNECTION | SLOW;
 
-/// Commands with parts, and their parts with their categories.
+/// Commands with subcommands: name, categories, and the subcommands of these categories.
 #[rustfmt::skip]
 const PARTS: &[(&str, u32, &[&str])] = &[
     ("acl", SLOW, &["cat", "dryrun", "genpass", "help", "whoami"]),
@@ -45,11 +46,11 @@ const PARTS: &[(&str, u32, &[&str])] = &[
     ("xinfo", SLOW | STREAM, &["help"]),
 ];
 
-/// A unit.
+/// A unit that a rule can allow.
 pub struct Unit {
     /// The command's name.
     pub command: &'static str,
-    /// The part's name.
+    /// The subcommand's name, if the unit is a subcommand.
     pub part: Option<&'static str>,
     /// Bits of [`category()`].
     pub categories: u32,
@@ -67,7 +68,7 @@ static UNITS: LazyLock<Vec<Unit>> = LazyLock::new(|| {
     units
 });
 
-/// Where each command's units are.
+/// The range of each command's units in `UNITS`.
 static PLACES: LazyLock<HashMap<&'static str, (usize, usize)>> = LazyLock::new(|| {
     let mut places = HashMap::new();
     for (at, unit) in UNITS.iter().enumerate() {
@@ -81,17 +82,17 @@ pub fn all() -> &'static [Unit] {
     &UNITS
 }
 
-/// The places of a command's units: the first is the command's own.
+/// The indices of a command's units. The first is the unit of the command itself.
 pub fn of(command: &str) -> Option<core::ops::Range<usize>> {
     PLACES.get(command).map(|(start, end)| *start..*end)
 }
 
-/// The place of a part's unit.
+/// The index of a subcommand's unit.
 pub fn part(command: &str, part: &[u8]) -> Option<usize> {
     of(command)?.find(|at| UNITS[*at].part.is_some_and(|name| part.eq_ignore_ascii_case(name.as_bytes())))
 }
 
-/// The place of what a request asks for. Returns `None` for the server's own commands.
+/// The index of the unit that a request needs. Returns `None` for the server's internal commands.
 pub fn asked(command: &Command, args: &Args) -> Option<usize> {
     let whole = of(command.name)?;
     args.get(1).and_then(|word| part(command.name, word)).or(Some(whole.start))
@@ -103,7 +104,7 @@ pub fn category(name: &[u8]) -> Option<u32> {
 }
 
 impl Unit {
-    /// Its name, as errors say it.
+    /// The unit's name in the format of errors.
     pub fn name(&self) -> String {
         self.part.map_or_else(|| self.command.to_owned(), |part| format!("{}|{part}", self.command))
     }

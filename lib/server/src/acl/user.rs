@@ -1,4 +1,4 @@
-//! A user: whether it may come in, and its selectors.
+//! A user: passwords and selectors.
 
 use sha2::{Digest, Sha256};
 
@@ -7,19 +7,20 @@ use super::selector::Selector;
 /// A password's SHA-256.
 type Hash = [u8; 32];
 
-/// A user. See the module of [`acl`](super).
+/// A user; see the documentation of [`acl`](super).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
-    /// It may come in.
+    /// Whether clients may authenticate as this user.
     pub on: bool,
-    /// Any password is right.
+    /// Whether any password is accepted.
     pub nopass: bool,
-    /// Whether payloads of `RESTORE` are looked at, if a rule said so: they always are.
+    /// The rule about verifying payloads of `RESTORE`, if there was one. The server reports the rule, and always verifies
+    /// payloads.
     sanitize: Option<bool>,
     passwords: Vec<Hash>,
-    /// What is allowed: by any of these, the first of which is the user's own.
+    /// A request is allowed if one of these selectors allows it. The first selector is the user's own and is never removed.
     pub selectors: Vec<Selector>,
-    /// Every request is allowed: asked with each.
+    /// Whether every request is allowed. Stored, because it is read at each request.
     pub is_all: bool,
 }
 
@@ -27,21 +28,21 @@ const HASH: &str = "The password hash must be exactly 64 characters and contain 
 const NO_PASSWORD: &str = "The password you are trying to remove from the user does not exist";
 
 impl User {
-    /// A user that may nothing.
+    /// A user who may do nothing.
     pub fn none() -> Self {
         let (selectors, passwords) = (vec![Selector::default()], Vec::new());
         Self { on: false, nopass: false, sanitize: None, passwords, selectors, is_all: false }
     }
 
-    /// A user that may everything, without a password.
+    /// A user who may do everything, without a password.
     pub fn all() -> Self {
         Self { on: true, nopass: true, selectors: vec![Selector::all()], is_all: true, ..Self::none() }
     }
 
-    /// Changes it by a rule; one in parentheses is a selector, in one piece.
+    /// Applies a rule to the user. A rule in parentheses adds a whole selector.
     ///
     /// # Errors
-    /// What is wrong with the rule.
+    /// The reason why the rule is wrong.
     pub fn apply(&mut self, rule: &[u8]) -> Result<(), &'static str> {
         match rule.to_ascii_lowercase().as_slice() {
             b"on" => self.on = true,
@@ -78,7 +79,8 @@ impl User {
         Ok(())
     }
 
-    /// Returns whether a password is right. All passwords are compared to their ends: the time says nothing of them.
+    /// Returns whether a password is right. Every stored hash is compared to its end, so that the time reveals nothing about
+    /// the hashes.
     pub fn has_password(&self, password: &[u8]) -> bool {
         let asked = hash(password);
         let found = self.passwords.iter().fold(false, |found, known| {
@@ -88,7 +90,7 @@ impl User {
         found || self.nopass
     }
 
-    /// The words that say what it is, as `ACL GETUSER` tells them.
+    /// The words for the user's state, as `ACL GETUSER` reports them.
     pub fn flags(&self) -> Vec<&'static str> {
         let mut flags = vec![if self.on { "on" } else { "off" }];
         flags.extend(self.nopass.then_some("nopass"));
@@ -96,18 +98,18 @@ impl User {
         flags
     }
 
-    /// Its passwords' hashes, in hexadecimal digits.
+    /// The hashes of the user's passwords, in hexadecimal digits.
     pub fn passwords(&self) -> impl Iterator<Item = String> {
         self.passwords.iter().map(|hash| hash.iter().map(|byte| format!("{byte:02x}")).collect())
     }
 
-    /// One that may do what these selectors allow, and cannot come in.
+    /// A user with these selectors, as whom no client can authenticate.
     pub fn of(selectors: Vec<Selector>) -> Self {
         let is_all = selectors.iter().any(Selector::is_all);
         Self { selectors, is_all, ..Self::none() }
     }
 
-    /// All of its rules, from nothing, behind its name.
+    /// The user's name, then all rules that produce the user from an empty user.
     pub fn line(&self, name: &[u8]) -> Vec<u8> {
         let mut parts = vec![b"user".to_vec(), name.to_vec()];
         parts.extend(self.flags().into_iter().map(|flag| flag.as_bytes().to_vec()));
@@ -134,10 +136,10 @@ fn digits_of(digits: &[u8]) -> Option<Hash> {
     Some(hash)
 }
 
-/// The rules, those of a selector joined to one.
+/// Joins the words of each selector in parentheses to one rule.
 ///
 /// # Errors
-/// A parenthesis that is not closed.
+/// If a parenthesis is not closed.
 pub fn joined<'a>(words: impl Iterator<Item = &'a [u8]>) -> Result<Vec<Vec<u8>>, String> {
     let mut rules: Vec<Vec<u8>> = Vec::new();
     let mut open: Option<Vec<u8>> = None;

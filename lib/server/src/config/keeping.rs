@@ -1,9 +1,9 @@
-//! Settings of what is kept: when snapshots are made, and in how much memory.
+//! Settings of snapshots, of the log's rewriting, and of memory.
 
 use super::Config;
 use crate::db::evict::Policy;
 
-/// The parameters, with the values that they begin with.
+/// The parameters with their initial values.
 pub const PARAMETERS: &[(&str, &str)] = &[
     ("save", ""),
     ("auto-aof-rewrite-percentage", "100"),
@@ -13,7 +13,7 @@ pub const PARAMETERS: &[(&str, &str)] = &[
     ("maxmemory-samples", "5"),
 ];
 
-/// A number of bytes as Redis reads it: with `k`, `kb`, `m`, `mb`, `g`, `gb` behind it or nothing.
+/// Parses a number of bytes as Redis does: digits, then nothing or one of the units `b`, `k`, `kb`, `m`, `mb`, `g`, `gb`.
 pub fn bytes(text: &str) -> Option<u64> {
     let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
     let unit = match text[digits.len()..].to_ascii_lowercase().as_str() {
@@ -29,17 +29,17 @@ pub fn bytes(text: &str) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(unit)
 }
 
-/// The points of `save`: seconds and changes.
+/// Parses the value of `save`: pairs of a number of seconds and a number of changes.
 fn points(text: &str) -> Option<Vec<(u64, u64)>> {
     let numbers: Vec<u64> = text.split_ascii_whitespace().map(|word| word.parse().ok()).collect::<Option<_>>()?;
     let points = || numbers.chunks(2).map(|pair| (pair[0], pair[1])).collect();
     (numbers.len().is_multiple_of(2) && numbers.iter().step_by(2).all(|seconds| *seconds > 0)).then(points)
 }
 
-/// The number that a text is, if it is between these two or one of them.
+/// Checks that a text is an integer from `least` to `most`, both included. Returns the integer's digits.
 ///
 /// # Errors
-/// What Redis says of another text.
+/// Redis's error text for any other text.
 pub fn within(text: &str, least: i64, most: i64) -> Result<String, String> {
     match text.parse::<i64>() {
         Ok(number) if (least..=most).contains(&number) => Ok(number.to_string()),
@@ -48,10 +48,11 @@ pub fn within(text: &str, least: i64, most: i64) -> Result<String, String> {
     }
 }
 
-/// What a parameter of these is set to by a text. Returns `None` if it is none of them.
+/// Checks a new value of a parameter of this module and returns the value to store. Returns `None` if the parameter does not
+/// belong to this module.
 ///
 /// # Errors
-/// What is wrong with the text.
+/// The reason why the value is wrong.
 pub fn checked(name: &str, text: &str) -> Option<Result<String, String>> {
     Some(match name {
         "requirepass" => Ok(text.to_owned()),
@@ -71,14 +72,14 @@ pub fn checked(name: &str, text: &str) -> Option<Result<String, String>> {
     })
 }
 
-/// Returns whether the log has outgrown the data: by so many bytes since a snapshot of so many.
+/// Returns whether the log is to be rewritten, if `appended` bytes were appended since a snapshot of `snapshot` bytes.
 pub fn is_outgrown(config: &Config, appended: u64, snapshot: u64) -> bool {
     let percentage: u64 = config.get("auto-aof-rewrite-percentage").parse().unwrap_or(0);
     let least: u64 = config.get("auto-aof-rewrite-min-size").parse().unwrap_or(u64::MAX);
     percentage > 0 && appended > 0 && appended >= least && appended >= snapshot / 100 * percentage
 }
 
-/// Returns whether `save` asks for a snapshot, so many seconds and changes after the last.
+/// Returns whether `save` asks for a snapshot, `since` seconds and `changes` changes after the last snapshot.
 pub fn is_due(config: &Config, since: u64, changes: u64) -> bool {
     let points = points(&config.get("save")).unwrap_or_default();
     changes > 0 && points.iter().any(|(seconds, least)| since >= *seconds && changes >= *least)

@@ -1,4 +1,4 @@
-//! Settings of TLS, as Redis names them.
+//! Settings of TLS, with the names of Redis's parameters.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -7,39 +7,39 @@ use archipelago_platform::time::Duration;
 
 use super::Settings;
 
-/// Whether clients show certificates: `tls-auth-clients`.
+/// Whether clients present certificates: `tls-auth-clients`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AuthClients {
-    /// They have to.
+    /// A client must present a valid certificate.
     #[default]
     Yes,
-    /// They may; one that is shown has to be right.
+    /// A client may present a certificate. If it does, the certificate must be valid.
     Optional,
-    /// They are not asked for any.
+    /// Clients are not asked for certificates.
     No,
 }
 
-/// Where TLS is spoken, and with which certificates. All files are PEM.
+/// The address and the certificates for TLS. All files are PEM.
 #[derive(Clone, Debug)]
 pub struct Tls {
-    /// Where it listens: `tls-port`.
+    /// The address on which the server listens for TLS. Its port is `tls-port`.
     pub address: SocketAddr,
-    /// The server's certificate, and those between it and an authority: `tls-cert-file`.
+    /// The server's certificate and the certificates between it and an authority: `tls-cert-file`.
     pub certificate: PathBuf,
-    /// Its private key, not encrypted: `tls-key-file`.
+    /// The private key of the server's certificate, not encrypted: `tls-key-file`.
     pub key: PathBuf,
-    /// The authorities of clients' certificates: `tls-ca-cert-file`.
+    /// The authorities that sign clients' certificates: `tls-ca-cert-file`.
     pub authorities: Option<PathBuf>,
-    /// Whether clients show certificates.
+    /// Whether clients present certificates.
     pub clients: AuthClients,
-    /// How long a client may take to agree on keys.
+    /// The maximum duration of a handshake.
     pub patience: Duration,
-    /// There is no port without TLS.
+    /// Whether the server has no port without TLS.
     pub only: bool,
 }
 
 impl Tls {
-    /// How long a client may take to agree on keys, if nothing else is set.
+    /// The default for the maximum duration of a handshake.
     pub const PATIENCE: Duration = Duration::from_secs(10);
 }
 

@@ -1,4 +1,4 @@
-//! A server's database from a file, and into one.
+//! Loads a server's database from a file, and saves it into a file.
 
 use std::fs::{self, File};
 use std::io::{BufReader, BufWriter, Write as _};
@@ -12,25 +12,26 @@ use crate::db::table::Keyed;
 use crate::log::{Refusal, Store};
 use crate::operation::{Call, Write};
 
-/// Keys of a batch.
+/// The number of keys in a batch.
 const BATCH: usize = 64;
-/// Bytes of a batch, but for the last of its keys.
+/// The number of bytes after which a batch is complete.
 const BATCH_BYTES: usize = 1 << 20;
 
-/// What was read.
+/// The counts of an import.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Imported {
-    /// Keys.
+    /// The number of keys.
     pub keys: u64,
-    /// Libraries of functions. They are left out of a server without scripts.
+    /// The number of libraries of functions. A server without scripts skips libraries.
     pub libraries: usize,
 }
 
-/// Reads a file into a database that has no keys. Each key enters the log as a `RESTORE`, and each library as a
-/// `FUNCTION LOAD`, so that a recovery, too, has it; keys that have expired by `now` (milliseconds since 1970) are left out. O(bytes), and the memory of a second database.
+/// Reads a file into a database without keys. Each key enters the log as a `RESTORE`, and each library as a `FUNCTION LOAD`,
+/// so that a recovery restores them. Keys that have expired by `now` (milliseconds since 1970) are skipped. O(bytes); needs
+/// the memory of a second database meanwhile.
 ///
 /// # Errors
-/// A sentence with the file and the place. If it is the log that refuses, a part of the keys is in the log.
+/// A sentence with the file and the position. If the log refuses a change, some of the keys are already in the log.
 pub fn import(store: &Store, path: &Path, now: u64) -> Result<Imported, Refusal> {
     let shown = path.display();
     let refused = |what: String| format!("{shown}: {what}");
@@ -67,7 +68,7 @@ pub fn import(store: &Store, path: &Path, now: u64) -> Result<Imported, Refusal>
     Ok(Imported { keys: loaded.keys, libraries: loaded.functions.len() })
 }
 
-/// The operations that load these libraries, where there are scripts.
+/// The operations that load these libraries, if the server supports scripts.
 fn libraries(texts: &[Vec<u8>]) -> impl Iterator<Item = Call> {
     command::find(b"function|load").into_iter().flat_map(move |command| {
         texts.iter().map(move |text| {
@@ -77,7 +78,7 @@ fn libraries(texts: &[Vec<u8>]) -> impl Iterator<Item = Call> {
     })
 }
 
-/// The operations that make these databases.
+/// The operations that create the keys of these databases.
 fn calls(db: &Db, now: u64) -> impl Iterator<Item = Call> {
     let command = command::find(b"restore").expect("it is in the registry");
     db.spaces.iter().zip(0..).flat_map(move |(space, index)| {
@@ -91,8 +92,8 @@ fn calls(db: &Db, now: u64) -> impl Iterator<Item = Call> {
     })
 }
 
-/// Writes the database into a file: beside it first, so that the name has all or nothing. O(bytes); changes of the first
-/// replica wait.
+/// Writes the database into a file. The bytes first go to a temporary file, so that `path` never names a partial file.
+/// O(bytes). The first replica applies no changes meanwhile.
 ///
 /// # Errors
 /// A sentence with the file.

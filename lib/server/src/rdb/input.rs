@@ -1,4 +1,4 @@
-//! Bytes of a file or payload: with their offset and checksum, so that an error can say where.
+//! Reads bytes of a file or payload. Counts their offset, so that an error can report it, and computes their checksum.
 
 use std::io::Read;
 
@@ -10,19 +10,19 @@ use crate::reply::integer;
 /// The checksum of RDB.
 pub static CRC: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_REDIS);
 
-/// The most bytes of a string.
+/// The maximum length of a string, in bytes.
 pub const LIMIT: u64 = 512 << 20;
-/// The most bytes that LZF makes of one.
+/// The maximum number of bytes that LZF produces from one compressed byte.
 const EXPANSION: u64 = 264;
 
-/// A length, or a string that is kept otherwise.
+/// A length, or the encoding of a string.
 enum Length {
     Bytes(u64),
-    /// How it is kept: 0, 1, 2 are integers of one, two and four bytes, 3 is compressed.
+    /// The encoding: 0, 1 and 2 are integers of one, two and four bytes, 3 is a compressed string.
     Encoded(u8),
 }
 
-/// Bytes to be read. See the module.
+/// Bytes to be read. See the module's documentation.
 pub struct Input<'r, R> {
     from: &'r mut R,
     offset: u64,
@@ -30,27 +30,27 @@ pub struct Input<'r, R> {
 }
 
 impl<'r, R: Read> Input<'r, R> {
-    /// From its start on.
+    /// Starts at the beginning of `from`.
     pub fn new(from: &'r mut R) -> Self {
         Self { from, offset: 0, digest: CRC.digest() }
     }
 
-    /// Bytes that were read.
+    /// The number of bytes read.
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// The checksum of all bytes so far.
+    /// The checksum of all bytes read.
     pub fn sum(&self) -> u64 {
         self.digest.clone().finalize()
     }
 
-    /// An error at this place.
+    /// An error at this offset.
     pub fn wrong(&self, what: impl Into<String>) -> Error {
         Error { offset: self.offset, what: what.into() }
     }
 
-    /// The error for a value that makes no sense.
+    /// The error for an invalid value.
     pub fn damaged(&self) -> Error {
         self.wrong("a value that makes no sense: the file is damaged; take another copy")
     }
@@ -62,7 +62,7 @@ impl<'r, R: Read> Input<'r, R> {
         }
     }
 
-    /// So many bytes.
+    /// Reads `N` bytes.
     pub fn array<const N: usize>(&mut self) -> Result<[u8; N], Error> {
         let mut bytes = [0; N];
         self.from.read_exact(&mut bytes).map_err(|error| self.cut(&error))?;
@@ -71,12 +71,12 @@ impl<'r, R: Read> Input<'r, R> {
         Ok(bytes)
     }
 
-    /// One byte.
+    /// Reads one byte.
     pub fn byte(&mut self) -> Result<u8, Error> {
         self.array::<1>().map(|[byte]| byte)
     }
 
-    /// So many bytes: room is made as they come.
+    /// Reads `length` bytes. Memory is allocated as the bytes arrive.
     pub fn take(&mut self, length: u64) -> Result<Vec<u8>, Error> {
         if length > LIMIT {
             return Err(self.wrong(format!("a string of {length} bytes: at most {LIMIT} are read")));
@@ -103,7 +103,7 @@ impl<'r, R: Read> Input<'r, R> {
         })
     }
 
-    /// A length or a number.
+    /// Reads a length or a number.
     pub fn length(&mut self) -> Result<u64, Error> {
         match self.any_length()? {
             Length::Bytes(length) => Ok(length),
@@ -111,7 +111,7 @@ impl<'r, R: Read> Input<'r, R> {
         }
     }
 
-    /// A string.
+    /// Reads a string.
     pub fn string(&mut self) -> Result<Vec<u8>, Error> {
         let number = match self.any_length()? {
             Length::Bytes(length) => return self.take(length),
@@ -134,7 +134,7 @@ impl<'r, R: Read> Input<'r, R> {
     }
 }
 
-/// What LZF made `packed` of, if it has this length.
+/// Expands bytes that LZF compressed. Returns `None` if the result does not have this length.
 fn expand(packed: &[u8], length: usize) -> Option<Vec<u8>> {
     let (mut out, mut at) = (Vec::with_capacity(length), 0);
     let byte = |at: usize| packed.get(at).copied();
@@ -142,11 +142,12 @@ fn expand(packed: &[u8], length: usize) -> Option<Vec<u8>> {
         let control = usize::from(packed[at]);
         at += 1;
         if control < 32 {
-            // So many bytes as they are, and one.
+            // `control + 1` literal bytes.
             out.extend_from_slice(packed.get(at..=at + control)?);
             at += control + 1;
         } else {
-            // A piece of what came before: three bits of its length, or more in a byte; its distance.
+            // A copy of earlier output. The control byte has three bits of its length; at 7, one more byte is added. Then
+            // follows the distance back.
             let mut count = control >> 5;
             if count == 7 {
                 count += usize::from(byte(at)?);
@@ -155,7 +156,7 @@ fn expand(packed: &[u8], length: usize) -> Option<Vec<u8>> {
             let distance = (control & 0x1f) << 8 | usize::from(byte(at)?);
             at += 1;
             let from = out.len().checked_sub(distance + 1)?;
-            // What is copied may go on into the copy.
+            // The source may overlap the copy.
             (from..from + count + 2).for_each(|from| out.push(out[from]));
         }
         if out.len() > length {

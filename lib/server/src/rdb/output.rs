@@ -1,4 +1,5 @@
-//! Values as bytes: in the plain encodings that every version of Redis reads, but for streams, which are listpacks.
+//! Writes values in the simple encodings that every version of Redis reads. Streams are the exception: they are written as
+//! listpacks.
 
 use std::io::{self, Write};
 
@@ -9,13 +10,13 @@ use crate::db::hash::Hash;
 use crate::db::stream::{Id, Stream};
 use crate::db::value::{Value, canonical};
 
-/// Where bytes go to, with their checksum.
+/// A writer, with the checksum of the bytes written.
 pub struct Output<'w, W> {
     to: &'w mut W,
     digest: Digest<'static, u64, Table<16>>,
 }
 
-/// The number of a value's type.
+/// The number of a value's type in the file.
 pub fn kind(value: &Value) -> u8 {
     match value {
         Value::Str(_) | Value::Raw(_) | Value::Int(_) => 0,
@@ -29,23 +30,23 @@ pub fn kind(value: &Value) -> u8 {
 }
 
 impl<'w, W: Write> Output<'w, W> {
-    /// From its start on.
+    /// Starts at the beginning of a file or payload.
     pub fn new(to: &'w mut W) -> Self {
         Self { to, digest: CRC.digest() }
     }
 
-    /// The checksum of all bytes so far.
+    /// The checksum of all bytes written.
     pub fn sum(&self) -> u64 {
         self.digest.clone().finalize()
     }
 
-    /// Bytes as they are.
+    /// Writes bytes as they are.
     pub fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.digest.update(bytes);
         self.to.write_all(bytes)
     }
 
-    /// A length or a number.
+    /// Writes a length or a number.
     pub fn length(&mut self, length: u64) -> io::Result<()> {
         match length {
             0..0x40 => self.put(&[length as u8]),
@@ -61,7 +62,7 @@ impl<'w, W: Write> Output<'w, W> {
         }
     }
 
-    /// A string: an integer, if it is a short one.
+    /// Writes a string. A short string of decimal digits is written as an integer.
     pub fn string(&mut self, string: &[u8]) -> io::Result<()> {
         match canonical(string).filter(|_| string.len() <= 11) {
             Some(number @ -0x80..=0x7f) => self.put(&[0xc0, number as u8]),
@@ -80,7 +81,7 @@ impl<'w, W: Write> Output<'w, W> {
         }
     }
 
-    /// A value without its type.
+    /// Writes a value without its type.
     pub fn value(&mut self, value: &Value) -> io::Result<()> {
         match value {
             Value::Str(_) | Value::Raw(_) | Value::Int(_) => self.string(&value.bytes().expect("it is a string")),
@@ -95,7 +96,7 @@ impl<'w, W: Write> Output<'w, W> {
             Value::Hash(hash) => self.hash(hash),
             Value::Zset(zset) => {
                 self.length(zset.len() as u64)?;
-                // The largest first, as Redis has it: a skip list takes each at its head.
+                // The largest score first, as in Redis: then a reader inserts each member at the head of its skip list.
                 zset.range(0, usize::MAX).into_iter().rev().try_for_each(|(member, score)| {
                     self.string(member)?;
                     self.put(&score.to_le_bytes())
@@ -105,7 +106,8 @@ impl<'w, W: Write> Output<'w, W> {
         }
     }
 
-    /// The first time at which a field expires, if any does; and before each field how much later it does, and 1; or 0.
+    /// If a field expires, the earliest expiry time comes first. Each field is then preceded by 0 if it does not expire;
+    /// otherwise by the difference between its time and the earliest, plus 1.
     fn hash(&mut self, hash: &Hash) -> io::Result<()> {
         let earliest = hash.earliest();
         if let Some(at) = earliest {

@@ -1,6 +1,6 @@
-//! What Redis packed small values into before it had listpacks, and integer sets.
+//! Reads integer sets, and the encodings of small values before listpacks.
 //!
-//! All return `None` for what is malformed.
+//! All functions return `None` if the bytes are malformed.
 
 use crate::db::listpack::Item;
 
@@ -16,7 +16,7 @@ pub fn ziplist(bytes: &[u8]) -> Option<Vec<Item<'_>>> {
     }
     let (mut all, mut at) = (Vec::new(), 10);
     while *bytes.get(at)? != 0xff {
-        // The length of the entry before.
+        // The length of the previous entry, which is not needed.
         at += if bytes[at] == 0xfe { 5 } else { 1 };
         let (item, next) = ziplist_item(bytes, at)?;
         all.push(item);
@@ -67,7 +67,7 @@ pub fn intset(bytes: &[u8]) -> Option<Vec<i64>> {
     all.windows(2).all(|pair| pair[0] < pair[1]).then_some(all)
 }
 
-/// The strings of a zipmap: names and values by turns.
+/// The strings of a zipmap: names and values alternate.
 pub fn zipmap(bytes: &[u8]) -> Option<Vec<Item<'_>>> {
     let (mut all, mut at) = (Vec::new(), 1);
     while *bytes.get(at)? != 0xff {
@@ -77,7 +77,7 @@ pub fn zipmap(bytes: &[u8]) -> Option<Vec<Item<'_>>> {
             length = u32::from_le_bytes(array(bytes, at)?) as usize;
             at += 4;
         }
-        // A value has a byte that says how many free bytes are behind it.
+        // The length of a value is followed by the number of unused bytes after the value.
         let free = if all.len() % 2 == 1 {
             at += 1;
             usize::from(*bytes.get(at - 1)?)

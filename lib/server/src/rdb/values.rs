@@ -1,4 +1,4 @@
-//! Values of all types and encodings.
+//! Reads values of all types and encodings.
 
 use std::io::Read;
 
@@ -14,15 +14,15 @@ use crate::db::stream_node::Node;
 use crate::db::value::{Kind, Value};
 use crate::db::zset::Zset;
 
-/// The last time at which a field may expire, in milliseconds since 1970: what Redis reads.
+/// The latest time at which a field may expire, in milliseconds since 1970. Redis reads no later time.
 const LAST_READ: u64 = (1 << 48) - 1;
 
-/// What was read.
+/// The result of reading a value.
 #[derive(Debug)]
 pub enum Found {
     /// A value.
     Value(Value),
-    /// A container with nothing in it.
+    /// An empty container.
     Nothing,
 }
 
@@ -68,7 +68,7 @@ pub fn read<R: Read>(input: &mut Input<'_, R>, kind: u8) -> Result<Found, Error>
     })
 }
 
-/// A container of what a string has packed.
+/// Reads a string and makes a container of the items that are packed in it.
 fn with<R: Read, T>(
     input: &mut Input<'_, R>,
     unpack: for<'b> fn(&'b [u8]) -> Option<Vec<Item<'b>>>,
@@ -120,7 +120,7 @@ fn list<R: Read>(input: &mut Input<'_, R>) -> Result<List, Error> {
     Ok(list)
 }
 
-/// A list of ziplists, or of listpacks and single elements.
+/// Reads a list of ziplists; if `second`, a list of listpacks and single elements.
 fn quicklist<R: Read>(input: &mut Input<'_, R>, second: bool) -> Result<List, Error> {
     let mut list = List::default();
     for _ in 0..input.length()? {
@@ -157,14 +157,15 @@ fn hash<R: Read>(input: &mut Input<'_, R>) -> Result<Hash, Error> {
     Ok(hash)
 }
 
-/// Sets a new field that expires at a time, or never (0).
+/// Sets a new field that expires at `at`, in milliseconds since 1970; 0 means never.
 fn date(hash: &mut Hash, name: &[u8], value: &[u8], at: u64) -> Option<()> {
     let sane = at <= LAST_READ && hash.set(name, value);
     hash.expire_at(name, (at != 0).then_some(at));
     sane.then_some(())
 }
 
-/// The first of the times at which fields expire, and before each field how much later it does, and 1; or 0: never.
+/// Reads the earliest expiry time of all fields, then the fields. Each field is preceded by 0 if it does not expire;
+/// otherwise by the difference between its time and the earliest, plus 1.
 fn dated_hash<R: Read>(input: &mut Input<'_, R>) -> Result<Hash, Error> {
     let (first, mut hash) = (u64::from_le_bytes(input.array()?), Hash::default());
     for _ in 0..input.length()? {
@@ -178,7 +179,7 @@ fn dated_hash<R: Read>(input: &mut Input<'_, R>) -> Result<Hash, Error> {
     Ok(hash)
 }
 
-/// Fields, values and times in a listpack, behind the first of the times.
+/// Reads the earliest expiry time, then a listpack of fields, values and expiry times.
 fn dated_pack<R: Read>(input: &mut Input<'_, R>) -> Result<Hash, Error> {
     input.array::<8>()?;
     with(input, listpack::items, |items| {
@@ -203,7 +204,7 @@ fn zset<R: Read>(input: &mut Input<'_, R>, binary: bool) -> Result<Zset, Error> 
     Ok(zset)
 }
 
-/// A score as its digits, with a length of one byte.
+/// Reads a score as decimal digits, preceded by their number in one byte.
 fn written_score<R: Read>(input: &mut Input<'_, R>) -> Result<f64, Error> {
     match input.byte()? {
         0xff => Ok(f64::NEG_INFINITY),
@@ -220,7 +221,7 @@ fn id<R: Read>(input: &mut Input<'_, R>) -> Result<Id, Error> {
     Ok(Id(input.length()?, input.length()?))
 }
 
-/// A stream as version 1 (Redis 5), 2 (7.0) or 3 (7.2) has it.
+/// Reads a stream in version 1 (Redis 5), 2 (7.0) or 3 (7.2) of its encoding.
 fn stream<R: Read>(input: &mut Input<'_, R>, version: u8) -> Result<Stream, Error> {
     let mut stream = Stream::default();
     for _ in 0..input.length()? {
@@ -233,7 +234,7 @@ fn stream<R: Read>(input: &mut Input<'_, R>, version: u8) -> Result<Stream, Erro
     let len = input.length()?;
     stream.last = id(input)?;
     if version >= 2 {
-        // The first entry, which the entries say, too.
+        // The ID of the first entry, which the entries contain as well.
         id(input)?;
         stream.deleted = id(input)?;
         stream.added = input.length()?;
@@ -255,7 +256,7 @@ fn stream<R: Read>(input: &mut Input<'_, R>, version: u8) -> Result<Stream, Erro
 
 fn group<R: Read>(input: &mut Input<'_, R>, stream: &Stream, version: u8) -> Result<Group, Error> {
     let last = id(input)?;
-    // The largest number stands for one that is not known.
+    // The largest number means that the count is unknown.
     let read = if version >= 2 { Some(input.length()?).filter(|read| *read != u64::MAX) } else { stream.ordinal(last) };
     let mut group = Group { last, read, ..Group::default() };
     let mut pending = std::collections::BTreeMap::new();
@@ -270,7 +271,7 @@ fn group<R: Read>(input: &mut Input<'_, R>, stream: &Stream, version: u8) -> Res
         let name = input.string()?;
         let (name, new) = group.seen(&name, u64::from_le_bytes(input.array()?));
         if version >= 3 {
-            // When the consumer got something last, which Redis 7.0 does not know.
+            // The time of the consumer's last delivery, which Redis 7.0 does not have.
             input.array::<8>()?;
         }
         for _ in 0..input.length()? {
@@ -282,7 +283,7 @@ fn group<R: Read>(input: &mut Input<'_, R>, stream: &Stream, version: u8) -> Res
             return Err(input.damaged());
         }
     }
-    // What is pending is so with a consumer.
+    // Every pending entry must belong to a consumer.
     if pending.is_empty() { Ok(group) } else { Err(input.damaged()) }
 }
 
@@ -309,7 +310,7 @@ mod tests {
 
     #[test]
     fn hashes_whose_fields_expire_are_read_as_redis_writes_them() {
-        // A listpack of fields, values and times: those with a time first, in their order.
+        // A listpack of fields, values and times. Fields with an expiry time come first, in the order of their times.
         let mut pack = vec![0; 4];
         pack.extend(6_u16.to_le_bytes());
         for item in [&b"a"[..], b"1", b"1800000000000", b"b", b"2", b"0"] {
@@ -320,7 +321,7 @@ mod tests {
         pack[..4].copy_from_slice(&length.to_le_bytes());
         let first = 1_800_000_000_000_u64.to_le_bytes();
         let few = [&first[..], &[pack.len() as u8], &pack].concat();
-        // Before each field of a table how much later than the first it expires, and 1.
+        // Each field of the table is preceded by the difference between its time and the first, plus 1.
         let many = [&first[..], &[3], &[1, 1, b'a', 1, b'1'], &[0, 1, b'b', 1, b'2'], &[6, 1, b'c', 1, b'3']].concat();
         for (kind, content, earliest, last) in [(25, &few, "a", None), (24, &many, "a", Some("c"))] {
             let Ok(Value::Hash(hash)) = restore(&payload(kind, content)) else { panic!("type {kind} is read") };

@@ -1,12 +1,12 @@
-//! Many byte strings as one answer, in one allocation.
+//! An answer of many byte strings, in one allocation.
 
 use super::{Reply, bulk};
 
 /// Byte strings in order.
 ///
 /// # Invariant
-/// The bytes are those of `count` bulk strings as both protocols write them: a `$`, the length, an end of line, the string, an
-/// end of line.
+/// `bytes` is the encoding of `count` bulk strings, which is the same in both protocols: for each string a `$`, its length,
+/// a line end, the string, a line end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Bulks {
     bytes: Vec<u8>,
@@ -20,17 +20,17 @@ impl Bulks {
         self.count += 1;
     }
 
-    /// How many strings there are.
+    /// The number of strings.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Returns whether there is none.
+    /// Returns whether there are no strings.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// The strings as the protocols write them.
+    /// The strings as bytes of both protocols.
     pub fn encoded(&self) -> &[u8] {
         &self.bytes
     }
@@ -48,7 +48,7 @@ impl Bulks {
         })
     }
 
-    /// Each as an answer of its own.
+    /// One answer for each string.
     pub fn apart(&self) -> Vec<Reply> {
         self.iter().map(Reply::bulk).collect()
     }

@@ -60,7 +60,6 @@ fn settings_of_json_act() {
     let with = |text: &str| eval(&format!("local c = cjson.new() {text}"));
     assert_eq!(with("return {c.encode_sparse_array(true, 3, 4)}"), "*3 :1 :3 :4");
     let sparse = "return c.encode({1, 2, [5] = 3, [1000] = 4})";
-    assert_eq!(with(sparse), eval("return cjson.encode({1, 2, [5] = 3, [1000] = 4})"));
     assert!(with(sparse).contains("excessively sparse array"));
     let mut pairs: Vec<_> = with(&format!("c.encode_sparse_array('on', 3, 4) {sparse}"))
         .trim_start_matches("$34 {")

@@ -1,9 +1,10 @@
-//! Who a client is, what it may do, and the commands that say so.
+//! Authentication and permissions of clients, and the commands for them.
 //!
-//! A loop asks with each request ([`Loop::refusal_of`]), for each command of a transaction once more when it is carried out
-//! ([`Loop::refuse_calls`]), and for a client that waits for keys when its turn comes ([`Shared::refusal_of`]). A change of
-//! users has each loop look again at all of its clients ([`Loop::look_again`]): one whose user is gone is ended, and one
-//! that hears channels that it may no longer hear.
+//! Permissions are checked in three places: by the event loop for each request ([`Loop::refusal_of`]); again for each
+//! command of a transaction when `EXEC` carries it out ([`Loop::refuse_calls`]); and for a client that waits for keys when
+//! it is served ([`Shared::refusal_of`]). When users change, each loop checks all of its clients again
+//! ([`Loop::look_again`]). It ends a client whose user was removed, and a client with a subscription that is no longer
+//! allowed.
 
 use std::fs;
 use std::io::{self, Read as _, Write as _};
@@ -25,34 +26,35 @@ use crate::family::parse;
 use crate::operation::{Call, Write};
 use crate::reply::{Answer, Fault, Reply};
 
-/// Who a client is, as it last looked.
+/// A client's user, as of the client's last look at the users.
 pub struct Identity {
     user: Arc<User>,
     generation: u64,
-    /// It has said the password, or need not have.
+    /// Whether the client has authenticated, or needed no authentication when it connected.
     said: bool,
 }
 
 impl Identity {
-    /// That of a client that has said nothing yet.
+    /// The identity of a new client.
     pub fn new(acl: &Acl) -> Self {
         let generation = acl.generation();
         let user = acl.user(DEFAULT).unwrap_or_else(|| Arc::new(User::none()));
         Self { said: user.on && user.nopass, user, generation }
     }
 
-    /// What it may do; nothing: all.
+    /// The user's rights. `None` if the user may do everything.
     fn rights(&self) -> Option<Arc<User>> {
         (!self.user.is_all).then(|| self.user.clone())
     }
 
-    /// Returns whether it may do more than say who it is.
+    /// Returns whether the client may send commands that need authentication.
     pub fn is_known(&self, acl: &Acl) -> bool {
         self.said || acl.is_open()
     }
 }
 
-/// What stands in a card in place of the name of a user that was removed.
+/// The user name in a client's card (the data that other threads may read) after the client's user was removed. No user may
+/// have this name.
 const GONE: &[u8] = b"\0";
 
 const NO_FILE: &str = "ERR This Redis instance is not configured to use an ACL file. You may want to specify users via the ACL SETUSER command and then issue a CONFIG REWRITE (assuming you have a Redis configuration file set) in order to store users in the Redis configuration.";
@@ -60,14 +62,14 @@ const BITS: &str =
     "ERR ACL GENPASS argument must be the number of bits for the output password, a positive number up to 4096";
 
 impl Shared {
-    /// Notes a refusal.
+    /// Adds a refusal to the log of refusals.
     fn note_refusal(&self, card: &Card, (reason, object): (&'static str, Vec<u8>), multi: bool, user: Vec<u8>) {
         let context = if multi { "multi" } else { "toplevel" };
         let entry = Entry { reason, context, object, user, client: clients::line(card), at: now() };
         self.acl.log.note(entry, self.config.get("acllog-max-len").parse().unwrap_or(usize::MAX));
     }
 
-    /// Why a client that waits for keys may not have what it waits for.
+    /// Checks a call of a client that waits for keys. Returns the error if the client's user may no longer make the call.
     pub fn refusal_of(&self, id: u64, call: &Call) -> Option<Fault> {
         let card = lock(&self.clients).get(&id).cloned()?;
         let name = lock(&card.user).clone();
@@ -80,7 +82,7 @@ impl Shared {
         })
     }
 
-    /// Has all loops look at their clients again.
+    /// Asks all event loops to check their clients again.
     fn users_changed(&self) {
         (0..self.mail.len()).for_each(|to| self.post(to, Letter::Access));
     }
@@ -92,7 +94,7 @@ impl Shared {
     /// Reads the file of users.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// What is wrong with the file.
     pub fn load_users(&self, path: &str) -> Result<(), String> {
         let text = fs::read(path).map_err(|error| format!("Error loading ACLs, opening file '{path}': {error}"))?;
         self.acl.load(&text, path)
@@ -100,7 +102,8 @@ impl Shared {
 }
 
 impl Loop {
-    /// Takes note of what became of a client's user.
+    /// Looks the client's user up again, if any user has changed. Ends the client if its user was removed, or if it has a
+    /// subscription that is no longer allowed.
     pub(super) fn look(&self, client: &mut Client) {
         let generation = self.shared.acl.generation();
         if client.identity.generation == generation {
@@ -116,12 +119,12 @@ impl Loop {
         client.ends |= client.subscriptions.iter().any(|(kind, name)| !user.may_hear(*kind, name));
     }
 
-    /// The same for all clients.
+    /// Looks up the users of all clients again.
     pub(super) fn look_again(&mut self) {
         for slot in 0..self.clients.len() {
             if let Some(mut client) = self.clients[slot].take() {
                 self.look(&mut client);
-                // One that waits for a key is never asked for an answer.
+                // A client that waits for a key is not answered any more: it is removed at once.
                 client.dead |= client.ends && client.blocked.is_some();
                 self.clients[slot] = Some(client);
                 self.wake(slot);
@@ -129,7 +132,7 @@ impl Loop {
         }
     }
 
-    /// Why a request may not be carried out.
+    /// Checks a request. Returns the error if it is not allowed.
     pub(super) fn refusal_of(&self, client: &mut Client, args: &Args) -> Option<Fault> {
         client.session.rights = client.identity.rights();
         if client.identity.user.is_all {
@@ -144,7 +147,7 @@ impl Loop {
         Some(denied.fault())
     }
 
-    /// Puts refusals in place of a transaction's commands that are no longer allowed.
+    /// Replaces the commands of a transaction that are no longer allowed by commands that answer with an error.
     pub(super) fn refuse_calls(&self, client: &Client, write: &mut Write) {
         let Write::Exec { calls, .. } = write else { return };
         for call in calls.iter_mut().filter(|call| runs_script(call.command)) {
@@ -154,11 +157,11 @@ impl Loop {
             return;
         }
         for call in calls {
-            // An `EVALSHA` has become an `EVAL` under its name.
+            // An `EVALSHA` has become an `EVAL`. The permission is that of the name in the request.
             let asked = command::find(&call.args[0]).unwrap_or(call.command);
             let Err(denied) = client.identity.user.check(asked, &call.args) else { continue };
             let text = later(&denied);
-            // A statement of its own: the note takes the lock again.
+            // A statement of its own releases the lock of the name, which `note_refusal` takes again.
             let user = lock(&client.card.user).clone();
             self.shared.note_refusal(&client.card, denied.logged(), true, user);
             call.command = command::find(b"refused").expect("it is in the registry");
@@ -166,7 +169,7 @@ impl Loop {
         }
     }
 
-    /// `AUTH`, and that of `HELLO`. Without a user's name it is of `default`.
+    /// Carries out `AUTH`, and the `AUTH` option of `HELLO`. Without a name, the user is `default`.
     pub(super) fn auth(&mut self, client: &mut Client, password: &[u8], name: Option<&[u8]>) -> Reply {
         let acl = &self.shared.acl;
         if name.is_none() && acl.user(DEFAULT).is_some_and(|user| user.nopass) {
@@ -176,13 +179,14 @@ impl Loop {
         }
         let name = name.unwrap_or(DEFAULT);
         let before = lock(&client.card.user).clone();
-        // The generation first: a change behind it is seen by the next look.
+        // The generation is read before the user, so the next look notices any later change.
         let mut generation = acl.generation();
         let mut user = acl.authenticate(name, password);
         if user.is_some() {
             *lock(&client.card.user) = name.to_vec();
-            // `DELUSER` moves the generation, and looks at the cards after it: it finds the name there, or is seen here.
-            // Else the client would be one of a user that is made anew under the name with another password.
+            // `ACL DELUSER` changes the generation and then looks through the cards. Either `DELUSER` finds this name in the
+            // card, or the new generation is seen here. Otherwise the client would stay authenticated as a user who was
+            // created anew under the same name with another password.
             let now = acl.generation();
             if now != generation {
                 (generation, user) = (now, acl.authenticate(name, password));
@@ -199,14 +203,14 @@ impl Loop {
         Reply::OK
     }
 
-    /// Makes a client one that has said nothing yet.
+    /// Resets a client to a new client's identity.
     pub(super) fn forget_user(&self, client: &mut Client) {
         client.identity = Identity::new(&self.shared.acl);
         *lock(&client.card.user) = DEFAULT.to_vec();
         client.known = client.identity.said;
     }
 
-    /// `ACL`.
+    /// Carries out `ACL`.
     pub(super) fn acl(&mut self, client: &mut Client, command: &Command, args: &Args) -> Answer {
         let acl = &self.shared.acl;
         match (args[1].to_ascii_uppercase().as_slice(), args.len()) {
@@ -229,8 +233,8 @@ impl Loop {
                     return Err(Fault::new("ERR The 'default' user cannot be removed"));
                 }
                 let count = acl.remove(args.from(2));
-                // A user that is made anew under the name is another: until its loop ends it, a client has a name that no
-                // user may have.
+                // A user that is created anew under this name is another user. Until the client's loop ends the client, its
+                // card has a name that no user may have.
                 for card in lock(&self.shared.clients).values() {
                     let mut name = lock(&card.user);
                     let gone = args.from(2).any(|removed| *name == removed);
@@ -272,7 +276,7 @@ impl Loop {
     }
 }
 
-/// What `EXEC` says of a command that was allowed when it was queued.
+/// The error of `EXEC` for a command that was allowed when it was queued.
 fn later(denied: &Denied) -> String {
     let reason = match denied {
         Denied::Command(_) => "no permission to execute the command or subcommand",
@@ -285,7 +289,7 @@ fn later(denied: &Denied) -> String {
     )
 }
 
-/// A user as `ACL GETUSER` tells it.
+/// A user in the format of `ACL GETUSER`.
 fn told(user: &User) -> Reply {
     let selector = |at: usize| {
         let selector = &user.selectors[at];
@@ -308,7 +312,7 @@ fn told(user: &User) -> Reply {
     map(pairs)
 }
 
-/// The units of a category.
+/// The names of a category's commands and subcommands.
 fn members(name: &[u8]) -> Answer {
     let unknown = || Fault::made(format!("ERR Unknown category '{}'", String::from_utf8_lossy(name)));
     let bit = units::category(name).ok_or_else(unknown)?;
@@ -329,7 +333,7 @@ fn dry_run(acl: &Acl, args: &Args) -> Answer {
     Ok(user.check(command, &call).map_or_else(|denied| Reply::bulk(denied.told()), |()| Reply::OK))
 }
 
-/// A password of random bits, from the system.
+/// A password of random bits from the operating system.
 fn password(bits: Option<&[u8]>) -> Answer {
     let bits = bits.map_or(Ok(256), parse::integer)?;
     let bits = usize::try_from(bits).ok().filter(|bits| (1..=4096).contains(bits)).ok_or(Fault::new(BITS))?;
@@ -341,7 +345,7 @@ fn password(bits: Option<&[u8]>) -> Answer {
     Ok(Reply::bulk(&digits[..bits.div_ceil(4)]))
 }
 
-/// Writes the file in one piece: another one, synced, takes its place.
+/// Replaces the file at once: writes and syncs a new file, then renames it to `path`.
 fn save(path: &Path, lines: &[Vec<u8>]) -> io::Result<()> {
     let beside = path.with_extension("acl-new");
     let mut file = fs::File::create(&beside)?;

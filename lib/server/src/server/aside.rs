@@ -1,11 +1,11 @@
-//! Long reads, carried out by threads of their own: neither their loop's other clients nor other loops wait for them.
+//! Long reads. They run in threads of their own, so that no event loop and no other client waits for them.
 //!
-//! A loop asks the replica for a read that is not to take long ([`wish::SHORT`](crate::operation::wish::SHORT)). If it would
-//! ([`cost`](crate::family::cost)), the call goes to these threads, and its client's next request is taken after the answer. So there are never
-//! more calls here than clients.
+//! A loop first sends each read to its replica with the flag [`wish::SHORT`](crate::operation::wish::SHORT). If the read
+//! would take long ([`cost`](crate::family::cost)), the replica does not carry it out, and the loop passes the call to these
+//! threads. The client's next request is processed after the answer. So there are never more calls here than clients.
 //!
-//! A replica's changes wait for its readers. The threads read the last replica: with more than one (`--replicas`), changes and
-//! short reads of the others go on beside a long read.
+//! A replica applies no changes while it is read. The threads read the last replica. With more than one replica
+//! (`--replicas`), the other replicas apply changes and serve short reads during a long read.
 
 use std::collections::VecDeque;
 
@@ -17,7 +17,7 @@ use crate::blocked::Owner;
 use crate::operation::{Call, Read};
 use crate::reply::{Fault, Reply};
 
-/// Calls that wait for a thread, and whether no more come.
+/// The queue of calls, and whether the queue is closed.
 #[derive(Default)]
 pub struct Aside {
     calls: Mutex<(VecDeque<(Owner, Call)>, bool)>,
@@ -25,13 +25,13 @@ pub struct Aside {
 }
 
 impl Aside {
-    /// Hands a call over.
+    /// Adds a call to the queue.
     pub fn submit(&self, owner: Owner, call: Call) {
         lock(&self.calls).0.push_back((owner, call));
         self.work.notify_one();
     }
 
-    /// No more calls come.
+    /// Closes the queue.
     pub fn end(&self) {
         lock(&self.calls).1 = true;
         self.work.notify_all();
@@ -49,7 +49,7 @@ impl Aside {
 }
 
 impl Shared {
-    /// The life of a thread for long reads.
+    /// The main function of a thread for long reads.
     pub fn read_aside(&self) {
         let replicas = self.store.db();
         let mut handle = replicas.handle_on(replicas.replicas() - 1);

@@ -1,4 +1,4 @@
-//! `COMMAND`: the registry as clients see it, by its [`catalog`].
+//! `COMMAND`: describes the commands from their [`catalog`].
 
 use crate::args::Args;
 use crate::command::catalog::{self, Begin, Find, Row, Spec, of};
@@ -10,7 +10,7 @@ fn shown() -> impl Iterator<Item = &'static Command> {
     command::all().filter(|command| !command.has(flag::INTERNAL))
 }
 
-/// `COMMAND`.
+/// Carries out `COMMAND`.
 pub fn commands(args: &Args) -> Answer {
     let every = || Ok(Reply::Array(shown().map(|command| told(of(command))).collect()));
     match (args.get(1).map(<[u8]>::to_ascii_uppercase).as_deref(), args.len()) {
@@ -44,7 +44,7 @@ fn list(args: &Args) -> Answer {
     let fits = |row: &&Row| match () {
         () if args.is(3, "PATTERN") => glob::fits(&lower, row.name.as_bytes()),
         () if args.is(3, "ACLCAT") => row.categories.split(' ').any(|name| name.as_bytes() == lower),
-        // There are no modules.
+        // The filter by module matches nothing, because there are no modules.
         () => false,
     };
     if !["PATTERN", "ACLCAT", "MODULE"].iter().any(|word| args.is(3, word)) {
@@ -53,7 +53,8 @@ fn list(args: &Args) -> Answer {
     Ok(Reply::bulks(all.filter(fits).map(|row| row.name)))
 }
 
-/// What a request that is an argument asks for, the request, and where its keys are.
+/// Reads a request from the arguments after the second. Returns its row of the catalog, the request, and the indices of its
+/// keys.
 fn keys(args: &Args) -> Result<(&'static Row, Args, Vec<usize>), Fault> {
     let call: Args = args.from(2).collect();
     let unknown = Fault::new("ERR Invalid command specified");
@@ -72,7 +73,7 @@ fn keys(args: &Args) -> Result<(&'static Row, Args, Vec<usize>), Fault> {
         return Err(Fault::new("ERR Invalid number of arguments specified for command"));
     }
     let places = match (command.keys, row.keys) {
-        // Those of the session's commands, which knows them.
+        // The registry has no key positions for commands of the session, so those of the catalog are used.
         (Keys::None, [first, last, step]) => Keys::Range(first, last, step).places(&call),
         (Keys::Counted { count, .. }, _) if !counts(&call, count) => Vec::new(),
         (keys, _) => keys.places(&call),
@@ -85,13 +86,13 @@ fn keys(args: &Args) -> Result<(&'static Row, Args, Vec<usize>), Fault> {
     }
 }
 
-/// Returns whether there are as many keys as the argument at this place says.
+/// Returns whether the request has as many keys as the argument at `place` states.
 fn counts(call: &Args, place: usize) -> bool {
     let count = parse::integer(&call[place]).ok().and_then(|count| usize::try_from(count).ok());
     count.is_some_and(|count| (1..call.len() - place).contains(&count))
 }
 
-/// `COMMAND GETKEYSANDFLAGS`.
+/// Carries out `COMMAND GETKEYSANDFLAGS`.
 fn keys_and_uses(args: &Args) -> Answer {
     let (row, call, places) = keys(args)?;
     let told = |place: &usize| {
@@ -99,9 +100,9 @@ fn keys_and_uses(args: &Args) -> Answer {
         let spec = row.specs().find(|spec| spec.has(&call, *place)).or_else(|| row.specs().filter(unknown).last());
         let mut uses: Vec<&'static str> = spec.iter().flat_map(Spec::flags).filter(|flag| *flag != VARIABLE).collect();
         match row.name {
-            // It reads only if it is asked to.
+            // `SET` reads the old value only with the option `GET`.
             "set" if !(3..call.len()).any(|at| call.is(at, "GET")) => uses = vec!["OW", "update"],
-            // It changes nothing unless it is asked to set or to increase.
+            // `BITFIELD` changes the value only with `SET` or `INCRBY`.
             "bitfield" if !(2..call.len()).any(|at| call.is(at, "SET") || call.is(at, "INCRBY")) => {
                 uses = vec!["RO", "access"];
             }
@@ -113,10 +114,10 @@ fn keys_and_uses(args: &Args) -> Answer {
     Ok(Reply::Array(places.iter().map(told).collect()))
 }
 
-/// Says that what happens to the key is up to other arguments.
+/// The flag of keys whose use depends on other arguments.
 const VARIABLE: &str = "variable_flags";
 
-/// A row and those of its parts.
+/// A row, followed by the rows of its subcommands if it is a command.
 fn with_parts(row: &'static Row) -> &'static [Row] {
     match row.part() {
         None => of(command::find(row.name.as_bytes()).expect("commands of rows are there")),
@@ -142,7 +143,7 @@ fn words(text: &'static str) -> impl Iterator<Item = &'static str> {
     text.split(' ').filter(|word| !word.is_empty())
 }
 
-/// A command as `COMMAND` tells it: its row is the first, those of its parts follow.
+/// A command in the format of `COMMAND`. The first row is the command's, the others are its subcommands'.
 fn told(rows: &'static [Row]) -> Reply {
     let (row, parts) = (&rows[0], &rows[1..]);
     let categories = words(row.categories).map(|name| Reply::Line(format!("@{name}").into_bytes()));
@@ -156,7 +157,7 @@ fn told(rows: &'static [Row]) -> Reply {
         Reply::Set(categories.collect()),
         Reply::Set(words(row.tips).map(Reply::bulk).collect()),
         Reply::Set(row.specs().map(told_spec).collect()),
-        // As Redis has it: no set unless there are none.
+        // As in Redis: an array of subcommands, or an empty set.
         match parts {
             [] => Reply::Set(Vec::new()),
             parts => Reply::Array(parts.iter().map(|row| told(core::slice::from_ref(row))).collect()),
@@ -165,7 +166,7 @@ fn told(rows: &'static [Row]) -> Reply {
     Reply::Array(fields)
 }
 
-/// Where keys are, without the notes for people that Redis has.
+/// The positions of keys, without Redis's notes for people.
 fn told_spec(spec: Spec) -> Reply {
     let typed = |name: &str, spec: Reply| map([("type", Reply::bulk(name)), ("spec", spec)]);
     let number = |number: usize| Reply::Int(number as i64);

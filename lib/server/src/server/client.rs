@@ -1,9 +1,9 @@
-//! A client's socket, and the bytes on their way.
+//! A client's socket, with its input and output buffers.
 //!
-//! # Bounds
-//! Bytes are read only when the parser needs more, so that what waits here is one unfinished request and one read. Requests
-//! are taken only while the client takes its answers ([`Client::takes`]). What waits for it has limits, those of
-//! `client-output-buffer-limit`, beyond which the client is ended ([`Client::limit`]).
+//! # Limits
+//! Bytes are read only when the parser needs more. So the input buffer holds at most one unfinished request and the bytes of
+//! one read. Requests are processed only while the client reads its answers ([`Client::takes`]). The output buffer is
+//! limited by `client-output-buffer-limit`. A client above the limit is ended ([`Client::limit`]).
 
 use std::collections::BTreeSet;
 use std::io;
@@ -25,82 +25,83 @@ use crate::reply::{Protocol, Reply};
 use crate::resp::{Malformed, Parser};
 use crate::session::Session;
 
-/// Answers that may wait before no more requests are taken.
+/// The number of unsent bytes from which on no more requests are processed.
 const ANSWERS: usize = 256 << 10;
-/// Room that an idle client keeps for its next request.
+/// The capacity that an idle client keeps for its next request, in bytes.
 const KEPT: usize = 4 << 10;
 
-/// Which answers are left out: `CLIENT REPLY`.
+/// The answers that are suppressed: `CLIENT REPLY`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mute {
-    /// None.
+    /// No answer is suppressed.
     #[default]
     Off,
-    /// So many.
+    /// This number of further answers is suppressed.
     Next(u8),
-    /// All.
+    /// All answers are suppressed.
     All,
 }
 
-/// A client of a loop.
+/// A client of an event loop.
 pub struct Client {
     pub wire: Wire,
     pub session: Session,
     pub card: Arc<Card>,
     pub subscriptions: BTreeSet<(Kind, Vec<u8>)>,
-    /// A request that waits for the changes before it.
+    /// A request that waits until earlier changes are answered.
     pub held: Option<Args>,
-    /// An answer that waits for those of the changes before it.
+    /// An answer that waits until earlier changes are answered.
     pub late: Option<Reply>,
-    /// The change that only the session can answer, the last of those that are under way.
+    /// The last unanswered change, if it is one whose answer the session must produce.
     pub special: Option<Write>,
-    /// Changes that are under way.
+    /// The number of operations that are not answered yet.
     pub waits: usize,
-    /// It waits for the answer to a long read.
+    /// Whether the client waits for the answer to a long read.
     pub aside: bool,
-    /// When it waits for keys: until when, and what it is then answered with.
+    /// If the client is blocked: the time at which its wait ends, and the answer at that time. `None` as the time means no
+    /// end.
     pub blocked: Option<(Option<Instant>, Reply)>,
-    /// It waits for the time only, in no queue.
+    /// Whether the client waits only for a time, in no queue of a key.
     pub sleeps: bool,
-    /// How it tracks keys for its cache.
+    /// The mode in which the client tracks keys for its cache, if it does.
     pub tracking: Option<Mode>,
-    /// What `CLIENT CACHING` said of the next command.
+    /// The argument of `CLIENT CACHING` for the next command.
     pub caching: Option<bool>,
-    /// It sees all requests.
+    /// Whether the client receives all requests (`MONITOR`).
     pub monitors: bool,
-    /// It asked to be kept when memory is short.
+    /// Whether the client asked with `CLIENT NO-EVICT` to be kept when memory is short.
     pub no_evict: bool,
-    /// Which answers are left out.
+    /// The answers that are suppressed.
     pub mute: Mute,
-    /// Commands of a transaction are being carried out.
+    /// Whether commands of a transaction are being carried out.
     pub in_transaction: bool,
-    /// When the last request came, in milliseconds since 1970.
+    /// The time of the last request, in milliseconds since 1970.
     pub last: u64,
     /// The last command.
     pub command: Option<&'static Command>,
-    /// Since when the output is beyond the soft limit.
+    /// The time since which the output has been above the soft limit.
     beyond: Since,
-    /// Who it is.
+    /// The client's user.
     pub identity: Identity,
-    /// It has said the password, or need not.
+    /// Whether the client may send commands that need authentication.
     pub known: bool,
-    /// Ends when the output is written.
+    /// Whether the client is to be ended after its output is written.
     pub ends: bool,
-    /// Ends now.
+    /// Whether the client is to be ended at once.
     pub dead: bool,
-    /// There may be bytes to read.
+    /// Whether there may be bytes to read.
     pub readable: bool,
-    /// The other side writes no more: what is read ends.
+    /// Whether the other side has closed its direction of the connection, so that reading will reach an end.
     pub closed: bool,
-    /// It is in the loop's list of clients to turn to.
+    /// Whether the client is in the loop's list of active clients.
     pub active: bool,
     parser: Parser,
     input: Vec<u8>,
-    /// The first byte of the input that was not taken.
+    /// The index of the first byte of `input` that was not parsed.
     start: usize,
-    /// What it is to be sent.
+    /// Bytes to be sent.
     pub output: Vec<u8>,
-    /// The first byte of the output that was not sent.
+    /// The index of the first byte of `output` that was not sent.
     sent: usize,
 }
 
@@ -142,17 +143,17 @@ impl Client {
         }
     }
 
-    /// Returns whether its next request may be taken.
+    /// Returns whether the client's next request may be processed.
     pub fn takes(&self) -> bool {
         !(self.ends || self.dead || self.blocked.is_some()) && self.output.len() - self.sent < ANSWERS
     }
 
-    /// Returns whether it subscribes to something in RESP2, which has no form of its own for messages.
+    /// Returns whether the client has a subscription in RESP2. RESP2 sends messages in the form of answers.
     pub fn hears_in_answers(&self) -> bool {
         self.session.protocol == Protocol::Resp2 && !self.subscriptions.is_empty()
     }
 
-    /// The next request, of what was read.
+    /// Parses the next request from the input buffer.
     pub fn parse(&mut self) -> Result<Option<Args>, Malformed> {
         self.parser.is_strange = !self.known;
         let (args, taken) = self.parser.take(&self.input[self.start..])?;
@@ -167,7 +168,8 @@ impl Client {
         Ok(args)
     }
 
-    /// Reads once. Returns whether there is something new; if not, there may be later, when it is still readable.
+    /// Reads from the socket once. Returns whether there are new bytes. If not, and `readable` is still set, bytes may be
+    /// available later.
     pub fn receive(&mut self, room: &mut [u8]) -> bool {
         if !self.readable || self.dead {
             return false;
@@ -182,7 +184,8 @@ impl Client {
                 }
                 Ok(Got::Bytes(count, more)) => {
                     self.readable = more || self.closed;
-                    // What was taken makes room first; it is at least half, so that each byte is moved once at most.
+                    // Parsed bytes are removed first. They are at least half of the buffer, so each byte is moved at most
+                    // once.
                     if self.start * 2 >= self.input.len() {
                         self.input.drain(..self.start);
                         self.start = 0;
@@ -209,20 +212,20 @@ impl Client {
         }
     }
 
-    /// Appends the beginning of an answer of several: they follow.
+    /// Appends the header of an array. Its elements must follow.
     pub fn begin_array(&mut self, count: usize) {
         if self.mute == Mute::Off {
             self.output.extend_from_slice(format!("*{count}\r\n").as_bytes());
         }
     }
 
-    /// Appends a message that answers no request.
+    /// Appends a message that is not an answer to a request.
     pub fn tell(&mut self, bytes: &[u8], limits: Limits) {
         self.output.extend_from_slice(bytes);
         self.limit(limits);
     }
 
-    /// Ends a client that leaves too much of its output.
+    /// Marks the client to be ended if its output is above a limit.
     pub fn limit(&mut self, limits: Limits) {
         let waiting = self.waiting() as u64;
         self.dead |= limits.hard > 0 && waiting > limits.hard;
@@ -234,17 +237,17 @@ impl Client {
         self.dead |= since.elapsed().as_secs() >= limits.seconds;
     }
 
-    /// Bytes that wait to be sent.
+    /// The number of bytes that wait to be sent.
     pub fn waiting(&self) -> usize {
         self.output.len() - self.sent
     }
 
-    /// Bytes that were received and not taken.
+    /// The number of bytes that were received and not parsed.
     pub fn unread(&self) -> usize {
         self.input.len() - self.start
     }
 
-    /// Writes what it can.
+    /// Writes as much output as the socket accepts.
     pub fn send(&mut self) {
         while self.sent < self.output.len() && !self.dead {
             match self.wire.write(&self.output[self.sent..]) {
@@ -269,7 +272,7 @@ impl Client {
         }
     }
 
-    /// Sends what the socket did not take before.
+    /// Sends bytes that the wire still holds.
     fn flush(&mut self) {
         if !self.dead
             && let Err(error) = self.wire.flush()
@@ -278,7 +281,8 @@ impl Client {
         }
     }
 
-    /// Returns whether it is to be removed. Not while changes are under way: their answers say what it watches.
+    /// Returns whether the client is to be removed. A client with unanswered operations stays: their answers may tell which
+    /// keys it watches.
     pub fn is_over(&self) -> bool {
         let told = self.late.is_none() && self.output.is_empty();
         self.waits == 0 && (self.dead || (self.ends && told && self.wire.is_flushed()))

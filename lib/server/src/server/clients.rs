@@ -1,4 +1,4 @@
-//! `CLIENT`: what clients see of each other, and do to each other.
+//! `CLIENT`: lists, ends, pauses and unblocks clients, and sets their options.
 
 use archipelago_platform::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use archipelago_platform::time::{Duration, Instant};
@@ -14,19 +14,19 @@ use crate::operation::{Write, wish};
 use crate::pubsub::Kind;
 use crate::reply::{Fault, Protocol, Reply, fault};
 
-/// What others see of a client: its loop stores it after each round, others read it at any time. The values need not fit
-/// together.
+/// The state of a client that other threads read. The client's loop stores it after each round. The values may belong to
+/// different moments.
 #[derive(Default)]
 pub struct Shown {
-    /// When its last request came: milliseconds since 1970.
+    /// The time of the last request, in milliseconds since 1970.
     last: AtomicU64,
-    /// The number of its last command, plus one.
+    /// The number of the last command plus one; 0 if there was none.
     command: AtomicUsize,
     db: AtomicU32,
     three: AtomicBool,
     /// Bits of [`FLAGS`].
     flags: AtomicU32,
-    /// Commands of a transaction that is being queued, plus one.
+    /// The number of queued commands plus one, while a transaction is being queued; otherwise 0.
     queued: AtomicUsize,
     subscriptions: [AtomicUsize; 3],
     input: AtomicUsize,
@@ -34,7 +34,7 @@ pub struct Shown {
     redirect: AtomicU64,
 }
 
-/// The letters of a client's flags.
+/// The letters of the flags in `CLIENT LIST`, one for each bit.
 const FLAGS: &[u8] = b"PxbtBeO";
 const PUBSUB: u32 = 1;
 const QUEUES: u32 = 1 << 1;
@@ -45,7 +45,7 @@ const NO_EVICT: u32 = 1 << 5;
 const MONITOR: u32 = 1 << 6;
 
 impl Client {
-    /// Stores what others see.
+    /// Stores the state that other threads read.
     pub fn show(&self) {
         let shown = &self.card.shown;
         shown.last.store(self.last, Relaxed);
@@ -109,7 +109,7 @@ pub fn line(card: &Card) -> String {
     )
 }
 
-/// Which clients `CLIENT LIST` and `CLIENT KILL` mean.
+/// The filter of `CLIENT LIST` and `CLIENT KILL`.
 #[derive(Default)]
 struct Filter {
     ids: Vec<u64>,
@@ -149,22 +149,22 @@ fn number(text: &[u8], what: &'static str) -> Result<u64, Fault> {
     parse::integer(text).ok().and_then(|number| u64::try_from(number).ok()).filter(|number| *number > 0).ok_or(bad)
 }
 
-/// A pause that `CLIENT PAUSE` asked for.
+/// A pause by `CLIENT PAUSE`.
 #[derive(Default)]
 pub struct Pause {
-    /// Until when, in milliseconds since 1970.
+    /// The end of the pause, in milliseconds since 1970.
     until: AtomicU64,
-    /// Reads go on.
+    /// Whether only changes are paused.
     writes_only: AtomicBool,
 }
 
 impl Pause {
-    /// Returns whether there is one at a time.
+    /// Returns whether the pause includes the time `now`, in milliseconds since 1970.
     pub fn is_on(&self, now: u64) -> bool {
         self.until.load(Relaxed) > now
     }
 
-    /// Returns whether a request has to wait now.
+    /// Returns whether a request must wait for the end of the pause.
     pub fn holds(&self, args: &Args) -> bool {
         self.until.load(Relaxed) > 0
             && self.is_on(super::now())
@@ -176,7 +176,7 @@ impl Pause {
 }
 
 impl Loop {
-    /// Carries out `CLIENT`. Returns whether the client's next request may be taken.
+    /// Carries out `CLIENT`. Returns whether the client's next request may be processed.
     pub(super) fn client_command(&mut self, client: &mut Client, command: &'static Command, args: &Args) -> bool {
         let word = args[1].to_ascii_uppercase();
         if word == b"TRACKING" && args.len() > 2 {
@@ -236,7 +236,7 @@ impl Loop {
                 client.mute = match args[2].to_ascii_uppercase().as_slice() {
                     b"ON" => Mute::Off,
                     b"OFF" => Mute::All,
-                    // The answer to this command is the first that is left out, the next one the second.
+                    // The answer to this command is the first one suppressed. The next command's answer is the second.
                     b"SKIP" if client.mute != Mute::All => Mute::Next(2),
                     b"SKIP" => Mute::All,
                     _ => return Err(fault::SYNTAX),
@@ -268,7 +268,7 @@ impl Loop {
         Ok(Reply::Text(meant.map(|card| line(card)).collect()))
     }
 
-    /// `CLIENT KILL address`, or with filters.
+    /// Carries out `CLIENT KILL address`, or `CLIENT KILL` with filters.
     fn kill(&mut self, client: &mut Client, args: &Args) -> Result<Reply, Fault> {
         let (mut filter, mut spares) = (Filter::default(), args.len() > 3);
         if args.len() == 3 {
@@ -297,7 +297,7 @@ impl Loop {
             return Err(fault::SYNTAX);
         }
         let mut killed = 0;
-        // They are out of the list before the answer, though their loops have not ended them yet.
+        // The clients are removed from the list before the answer, although their loops have not ended them yet.
         lock(&self.shared.clients).retain(|_, card| {
             if !filter.means(card) {
                 return true;
@@ -321,7 +321,8 @@ impl Loop {
         }
     }
 
-    /// Whoever takes a client out of the queues answers it: this, its deadline, or the change that made a key ready.
+    /// Carries out `CLIENT UNBLOCK`. A waiting client can be answered by this command, by its timeout, or by a change that
+    /// fills a key. The thread that removes the client from the queues is the one that answers it.
     fn unblock(&mut self, args: &Args) -> Result<Reply, Fault> {
         let error = match args.get(3).map(<[u8]>::to_ascii_uppercase).as_deref() {
             None | Some(b"TIMEOUT") => false,
@@ -348,7 +349,7 @@ impl Loop {
         };
         let pause = &self.shared.pause;
         let now = super::now();
-        // The harder of two pauses, and the later of their ends.
+        // Of two pauses that overlap, the stricter kind and the later end apply.
         let harder = pause.is_on(now) && !pause.writes_only.load(Relaxed);
         pause.writes_only.store(writes_only && !harder, Relaxed);
         pause.until.fetch_max(now.saturating_add(millis), Relaxed);
@@ -415,12 +416,12 @@ impl Loop {
         info(flags, mode.redirect as i64, &mode.prefixes)
     }
 
-    /// Has the database gather effects, or cease to, and answers behind it. Returns whether the client's next request may be
-    /// taken.
+    /// Makes the database record effects of changes, or stop recording them, and answers after this. Returns whether the
+    /// client's next request may be processed.
     pub(super) fn listen(&mut self, client: &mut Client, writes: Vec<Write>) -> bool {
         let mut owners = vec![None; writes.len()];
         match owners.last_mut() {
-            // The thread that waits for the disk answers with the last of them; reads wait for the answer.
+            // The thread that waits for the disk answers after the last operation. The client's reads wait for this answer.
             Some(last) if self.shared.store.waits() && !client.in_transaction => {
                 *last = Some(client.card.owner);
                 client.waits += 1;
@@ -432,7 +433,7 @@ impl Loop {
     }
 }
 
-/// An error if this is no name for a client.
+/// Checks a client's name.
 pub fn named(name: &[u8]) -> Result<(), Fault> {
     if name.iter().all(|byte| (b'!'..=b'~').contains(byte)) {
         return Ok(());
@@ -529,8 +530,8 @@ fn caching(client: &mut Client, word: &[u8]) -> Result<Reply, Fault> {
     }
 }
 
-/// How long a loop sleeps while requests have to wait for something that tells nobody.
+/// The time that a loop sleeps while a request waits for a condition that wakes no loop.
 pub const MOMENT: Duration = Duration::from_millis(1);
 
-/// Since when a client's output is beyond the soft limit.
+/// The time since which a client's output has been above the soft limit.
 pub type Since = Option<Instant>;

@@ -15,7 +15,7 @@ use crate::reply::{Fault, Protocol, Reply, fault};
 use crate::session::Session;
 use flag::{ADMIN, FAST, NO_AUTH, NOSCRIPT, PUBSUB};
 
-/// Their rows in the registry, but for those of [`connection`](crate::family::connection).
+/// The commands' rows in the registry. Some commands have theirs in [`connection`](crate::family::connection).
 #[rustfmt::skip]
 pub const COMMANDS: &[Command] = &[
     Command::session("auth", -2, FAST | NOSCRIPT | NO_AUTH, category::CONNECTION),
@@ -39,13 +39,14 @@ pub const COMMANDS: &[Command] = &[
     Command::session("role", 1, FAST | NOSCRIPT, category::ADMIN | category::DANGEROUS),
 ];
 
-/// The name that clients are shown, and the version whose commands are there.
+/// The version of Redis whose commands this server has. Clients see it as the server's version.
 const VERSION: &str = "7.0.15";
 
-/// Words behind `SHUTDOWN`. There are no followers to wait for, so `NOW` changes nothing; `FORCE` does not either.
+/// Arguments of `SHUTDOWN`. `NOW` has no effect, because there are no followers to wait for. `FORCE` has no effect either.
 const SHUTDOWNS: [&[u8]; 4] = [b"SAVE", b"NOSAVE", b"NOW", b"FORCE"];
 
-/// What keeps a client from any but a few commands.
+/// Returns an error if the client is not authenticated, or if it has a subscription in RESP2 and the command is not allowed
+/// then.
 pub fn refusal(client: &Client, args: &Args) -> Option<Reply> {
     if client.known && (client.subscriptions.is_empty() || client.session.protocol == Protocol::Resp3) {
         return None;
@@ -66,7 +67,7 @@ pub fn refusal(client: &Client, args: &Args) -> Option<Reply> {
 }
 
 impl Loop {
-    /// Carries out a command. Returns whether the client's next request may be taken.
+    /// Carries out a command. Returns whether the client's next request may be processed.
     pub(super) fn command(&mut self, client: &mut Client, command: &'static Command, args: Args) -> bool {
         let reply = match command.name {
             "subscribe" => return self.subscribe(client, Kind::Channel, "subscribe", &args),
@@ -148,7 +149,7 @@ impl Loop {
         true
     }
 
-    /// The state of a client that has just come.
+    /// The session of a new client.
     pub(super) fn session(&self) -> Session {
         #[cfg(feature = "lua")]
         return Session::with_scripts(self.shared.scripts.clone());
@@ -262,7 +263,8 @@ impl Loop {
         Reply::Map(pairs.into_iter().flat_map(|(name, value)| [Reply::bulk(name), value]).collect())
     }
 
-    /// `CONFIG`. Returns what the database is to be told before the answer, which is then OK; or another answer.
+    /// Carries out `CONFIG`. Returns operations that must reach the database before the answer "OK", or any other answer as
+    /// the error.
     fn config(&mut self, command: &Command, args: &Args) -> Result<Vec<Write>, Reply> {
         match (args[1].to_ascii_uppercase().as_slice(), args.len()) {
             (b"GET", 3..) => {
@@ -293,7 +295,7 @@ impl Loop {
     }
 }
 
-/// The count in an answer to a subscription.
+/// The count in the answer to a subscription.
 fn counted(client: &Client, kind: Kind) -> Reply {
     let shard = kind == Kind::Shard;
     Reply::count(client.subscriptions.iter().filter(|(kind, _)| (*kind == Kind::Shard) == shard).count())

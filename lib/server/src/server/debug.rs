@@ -1,4 +1,4 @@
-//! `DEBUG`'s harmless parts, `WAIT`, and what an end of listening takes.
+//! The harmless subcommands of `DEBUG`, `WAIT`, and the end of a client's tracking and monitoring.
 
 use archipelago_platform::atomic::Ordering::Relaxed;
 use archipelago_platform::thread;
@@ -26,13 +26,13 @@ impl Loop {
         }
     }
 
-    /// `DEBUG`: what suites of tests use, and no more.
+    /// Carries out `DEBUG`. It has only the subcommands that test suites use.
     pub(super) fn debug(&mut self, client: &Client, command: &Command, args: &Args) -> Result<Reply, Fault> {
         if !self.may_debug(client) {
             return Err(Fault::new(REFUSED));
         }
         match (args[1].to_ascii_uppercase().as_slice(), args.len()) {
-            // Redis stops as a whole; here the connections of one loop wait.
+            // Redis stops as a whole. Here only the connections of one event loop wait.
             (b"SLEEP", 3) => {
                 let seconds = parse::float(&args[2])?.clamp(0.0, 60.0);
                 thread::sleep(Duration::from_secs_f64(seconds));
@@ -49,7 +49,7 @@ impl Loop {
         }
     }
 
-    /// A key's line of `DEBUG OBJECT`: without an address, and with the time of no use.
+    /// The line of `DEBUG OBJECT` for a key. The address and the time since the last use are always 0.
     fn described(&mut self, db: u32, key: &[u8]) -> Result<Reply, Fault> {
         let mut session = Session::default();
         session.db = db;
@@ -63,14 +63,14 @@ impl Loop {
         else {
             return Err(Fault::new("ERR no such key"));
         };
-        // Without the type, the version and the check.
+        // The length without the type, the version and the checksum.
         let (encoding, bytes) = (String::from_utf8_lossy(&encoding), dump.len().saturating_sub(11));
         let line =
             format!("Value at:0x0 refcount:1 encoding:{encoding} serializedlength:{bytes} lru:0 lru_seconds_idle:0");
         Ok(Reply::Line(line.into_bytes()))
     }
 
-    /// `WAIT`: there are no followers, so that nothing but the time is waited for.
+    /// Carries out `WAIT`. There are no followers, so the command waits for its timeout only.
     pub(super) fn wait(&mut self, client: &mut Client, args: &Args) -> bool {
         let numbers = parse::integer(&args[1]).and_then(|followers| {
             let bad = Fault::new("ERR timeout is not an integer or out of range");
@@ -95,7 +95,7 @@ impl Loop {
         false
     }
 
-    /// Ends what a client listens to, but for its subscriptions.
+    /// Ends the client's tracking, monitoring and options. Its subscriptions remain.
     pub(super) fn stop_listening(&mut self, client: &mut Client) {
         let owner = client.card.owner;
         (client.caching, client.mute, client.no_evict) = (None, Mute::Off, false);

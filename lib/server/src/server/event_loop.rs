@@ -1,9 +1,9 @@
 //! An event loop.
 //!
-//! It works in rounds: each active client has up to [`REQUESTS`] requests taken; their changes are one batch of the combiner,
-//! and reads go to the replica of the loop's node. A request behind a change waits for the next round, unless it is a change,
-//! too: answers come in the order of requests. Between rounds, the loop looks for events, so that nobody waits for more than a
-//! round of each other client.
+//! A loop works in rounds. In a round, up to [`REQUESTS`] requests of each active client are processed. Their changes form
+//! one batch for the combiner. Reads are carried out on the replica of the loop's node. Answers are sent in the order of
+//! requests. So after a change, a client's further changes join the same batch, but any other request waits for the next
+//! round. Between two rounds the loop polls for events. So no client waits longer than one round of all other clients.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
@@ -30,28 +30,29 @@ use crate::operation::{Read, Write};
 use crate::reply::{Fault, Protocol, Reply};
 use crate::session::{Moment, Session, Step};
 
-/// The letters' waker.
+/// The token of the waker for letters, which are messages from other threads.
 pub const LETTERS: Token = Token(usize::MAX);
-/// The first listener; the others are below.
+/// The token of the first listener. The tokens of further listeners are below it.
 const LISTENER: usize = usize::MAX - 1;
-/// There are no more listeners than these.
+/// The maximum number of listeners.
 const LISTENERS: usize = 2;
-/// Requests of a client in a round.
+/// The maximum number of requests of one client in a round.
 const REQUESTS: usize = 64;
-/// Bytes of a client's requests in a round, but for the last of them.
+/// The number of bytes of one client's requests after which the client's round ends.
 const REQUEST_BYTES: usize = 1 << 20;
-/// Bytes of a read.
+/// The maximum number of bytes of one read.
 const READ: usize = 64 << 10;
-/// Connections that are accepted in a row.
+/// The maximum number of connections accepted in a row.
 const ACCEPTS: usize = 64;
-/// How often it is asked whether keys have expired: O(log n), and nothing enters the log if none has.
+/// The interval at which the loop checks for expired keys. A check is O(log n), and enters the log only if a key has
+/// expired.
 const TICK: Duration = Duration::from_millis(100);
-/// The same, while more have than are removed at a time.
+/// The interval while more keys have expired than are removed at a time.
 const BUSY_TICK: Duration = Duration::from_millis(1);
-/// Expired keys of a database that are removed at a time: a fraction of a millisecond.
+/// The number of expired keys of a database that are removed at a time, which takes a fraction of a millisecond.
 const EXPIRED: u32 = 500;
 
-/// Why a client is not let in: in plain, and as an alert of TLS (`access_denied`, `internal_error`).
+/// The answer to a connection that is refused: in plain text, and as an alert of TLS (`access_denied`, `internal_error`).
 type Refused = (&'static str, &'static [u8]);
 const PROTECTED: Refused = (
     "-DENIED Running in protected mode: no password is set, so that only clients of this machine are let in. Start with --requirepass to let in others.\r\n",
@@ -59,13 +60,13 @@ const PROTECTED: Refused = (
 );
 const CROWDED: Refused = ("-ERR max number of clients reached\r\n", &[21, 3, 3, 0, 2, 2, 80]);
 
-/// Changes of a round, and whose they are.
+/// The changes of a round, each with the client that made it.
 type Batch = (Vec<Option<Owner>>, Vec<Write>);
 
 /// An event loop.
 pub struct Loop {
     pub poll: Poll,
-    /// Each with whether TLS is spoken there.
+    /// The listeners, each with whether it is for TLS.
     pub listeners: Vec<(Listener, bool)>,
     pub shared: Arc<Shared>,
     pub number: usize,
@@ -73,16 +74,16 @@ pub struct Loop {
     pub clients: Vec<Option<Client>>,
     free: Vec<usize>,
     active: Vec<usize>,
-    /// When clients cease to wait for keys.
+    /// The times at which blocked clients stop waiting, with the clients' slots.
     pub deadlines: BTreeSet<(Instant, usize)>,
     pub random: Random,
     room: Vec<u8>,
     accepts: bool,
     accept_again: Option<Instant>,
     next_loop: usize,
-    /// Clients that have to agree on keys by then, if they are still there.
+    /// Clients whose handshake of TLS may still be running, with the times by which it must be complete.
     shaking: VecDeque<(Instant, Owner)>,
-    /// When it is next looked what is due without a request.
+    /// The time of the next check for work that no request triggers.
     tick: Instant,
 }
 
@@ -126,7 +127,7 @@ impl Loop {
                         let Some(client) = self.clients.get_mut(slot).and_then(Option::as_mut) else { continue };
                         client.readable |= event.is_readable();
                         client.closed |= event.is_read_closed();
-                        // Such a client is never read from.
+                        // A blocked client is never read from, so reading would not notice the end of its connection.
                         client.dead |= client.closed && client.blocked.is_some();
                         self.wake(slot);
                     }
@@ -144,10 +145,11 @@ impl Loop {
         }
     }
 
-    /// How long the loop may sleep.
+    /// The maximum time for which the loop may sleep. `None` means until an event.
     fn patience(&self) -> Option<Duration> {
         if !self.active.is_empty() || self.accepts {
-            // A client that waits for room at another loop has nothing to do for a moment.
+            // An active client that waits for space in another loop's mailbox, or for the end of a pause, has nothing to do
+            // for a moment.
             let waits = self.shared.is_full() || self.shared.pause.is_on(now());
             return Some(if waits { clients::MOMENT } else { Duration::ZERO });
         }
@@ -156,11 +158,11 @@ impl Loop {
         let first = self.deadlines.first().map(|(at, _)| *at);
         let shaking = self.shaking.front().map(|(until, _)| *until);
         let until = [first, self.accept_again, tick, shaking].into_iter().flatten().min()?;
-        // Rounded up: the system counts in milliseconds.
+        // Rounded up, because the operating system counts in milliseconds.
         Some(until.saturating_duration_since(now) + Duration::from_millis(1))
     }
 
-    /// Sees to it that the next round turns to a client.
+    /// Adds a client to the active clients of the next round.
     pub(super) fn wake(&mut self, slot: usize) {
         if let Some(client) = self.clients.get_mut(slot).and_then(Option::as_mut)
             && !core::mem::replace(&mut client.active, true)
@@ -182,8 +184,8 @@ impl Loop {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted) => {
                 }
-                // No descriptors or no memory: they may be there later. Asked for again at once, they would be asked for all
-                // the time, since the connection stays.
+                // There are no descriptors or there is no memory; both may be available later. The connection stays in the
+                // queue, so an immediate retry would repeat without end.
                 Err(_) => {
                     self.accept_again = Some(Instant::now() + TICK);
                     return;
@@ -193,7 +195,7 @@ impl Loop {
         self.accepts = true;
     }
 
-    /// Gives a connection to the loop whose turn it is.
+    /// Passes a connection to the next loop in turn.
     fn deal(&mut self, stream: TcpStream, secure: bool) {
         let to = self.next_loop % self.shared.mail.len();
         self.next_loop += 1;
@@ -246,7 +248,7 @@ impl Loop {
         self.wake(slot);
     }
 
-    /// Takes what other threads sent.
+    /// Processes the letters from other threads.
     fn letters(&mut self) {
         for letter in self.shared.mail[self.number].take() {
             match letter {
@@ -270,7 +272,7 @@ impl Loop {
                     let limits = self.shared.limits.of(true);
                     if let Some(client) = self.client(owner) {
                         let three = client.session.protocol == Protocol::Resp3;
-                        // One of RESP2 that subscribes to nothing would take it for an answer.
+                        // A RESP2 client without subscriptions would take the message for an answer.
                         let bytes = if three { &body.1[..] } else { &body.0[..] };
                         if three || !client.subscriptions.is_empty() {
                             client.tell(bytes, limits);
@@ -301,18 +303,19 @@ impl Loop {
         }
     }
 
-    /// The client, if it is still there.
+    /// The client, if it still exists.
     pub fn client(&mut self, owner: Owner) -> Option<&mut Client> {
         self.clients.get_mut(owner.slot)?.as_mut().filter(|client| client.card.owner.id == owner.id)
     }
 
-    /// Tells a client what became of its change.
+    /// Passes the result of a client's operation to the client.
     fn hear(&mut self, owner: Owner, verdict: Verdict) {
         let Some(client) = self.clients.get_mut(owner.slot).and_then(Option::as_mut) else { return };
         if client.card.owner.id != owner.id {
             return;
         }
-        // Where this loop carries changes out, it still knows which clients have more to do.
+        // `stopped`: the client must be woken. Otherwise this loop carries out changes itself, and the round has noted which
+        // clients have more requests.
         let mut stopped = self.shared.store.waits() || client.special.is_some() || client.blocked.is_some();
         match verdict {
             Verdict::Blocks(millis) => {
@@ -320,11 +323,13 @@ impl Loop {
                 client.dead |= client.closed;
                 stopped = true;
                 let until = (millis > 0).then(|| Instant::now() + Duration::from_millis(millis.min(1 << 40)));
-                // Of all commands: in Redis, too, those that answer null otherwise.
+                // All blocking commands have this answer after their timeout. In Redis, too, this includes commands that
+                // otherwise answer with a single null.
                 client.blocked = Some((until, Reply::NullArray));
                 self.deadlines.extend(until.map(|until| (until, owner.slot)));
             }
-            // What only read has been replaced since by what changes something: it waits on, as a change.
+            // The call was a read when it was sent. Its function has been replaced by one that changes the database, so the
+            // call becomes a change and the client waits on.
             Verdict::Read(read) if read.1.effects.as_ref().is_some_and(|effects| effects.writes) => {
                 client.aside = false;
                 self.commit((vec![Some(owner)], vec![Write::Call(read.0)]));
@@ -332,7 +337,7 @@ impl Loop {
             }
             Verdict::Read(read) => {
                 let (call, outcome, took) = *read;
-                // Out of its place, as in a round.
+                // The client is taken out of its slot, as in a round.
                 if let Some(mut client) = self.clients[owner.slot].take() {
                     (client.waits, client.aside) = (client.waits - 1, false);
                     let reply = self.note_read(&client, &call, outcome, took);
@@ -360,7 +365,7 @@ impl Loop {
                 };
                 match (mixed, reply) {
                     (Some(calls), Reply::Array(replies)) => {
-                        // Out of its place, as in a round.
+                        // The client is taken out of its slot, as in a round.
                         if let Some(mut client) = self.clients[owner.slot].take() {
                             self.answer_all(&mut client, calls, replies);
                             self.clients[owner.slot] = Some(client);
@@ -375,7 +380,7 @@ impl Loop {
         }
     }
 
-    /// Does what is due.
+    /// Does the work whose time has come.
     fn on_time(&mut self) {
         if self.deadlines.is_empty() && self.accept_again.is_none() && self.shaking.is_empty() && self.number != 0 {
             return;
@@ -394,7 +399,7 @@ impl Loop {
         while let Some((_, slot)) = self.deadlines.first().copied().filter(|(at, _)| *at <= now) {
             self.deadlines.pop_first();
             let Some(client) = self.clients.get_mut(slot).and_then(Option::as_mut) else { continue };
-            // Else the answer is on its way.
+            // If the client neither sleeps nor waits in a queue, its answer is already on its way.
             if (core::mem::take(&mut client.sleeps) || self.shared.unblock(client.card.owner.id))
                 && let Some((_, nothing)) = client.blocked.take()
             {
@@ -415,7 +420,7 @@ impl Loop {
         }
     }
 
-    /// Has keys removed that have expired. Returns whether there are more.
+    /// Removes expired keys. Returns whether more keys have expired.
     fn expire(&mut self) -> bool {
         let now = super::now();
         let expired = self.shared.store.db().inspect(0, |db| db.expired(now)).unwrap_or(0);
@@ -425,12 +430,12 @@ impl Loop {
         expired > EXPIRED as usize
     }
 
-    /// Turns to each active client once.
+    /// Processes each active client once.
     fn round(&mut self) {
         let slots = core::mem::take(&mut self.active);
         let mut batch = Batch::default();
         for slot in &slots {
-            // Out of its place, so that commands of the server may look at the others.
+            // The client is taken out of its slot, so that commands of the server can access the other clients.
             let Some(mut client) = self.clients[*slot].take() else { continue };
             client.active = false;
             let more = client.waits == 0 && self.take_requests(&mut client, &mut batch);
@@ -457,18 +462,18 @@ impl Loop {
         }
     }
 
-    /// Takes requests of a client: changes into the batch, reads while the client has no change in it. Returns whether
-    /// there may be more.
+    /// Processes requests of a client. Changes are added to the batch. Reads are carried out only while the client has no
+    /// change in the batch. Returns whether there may be more requests.
     fn take_requests(&mut self, client: &mut Client, batch: &mut Batch) -> bool {
         let mut bytes = 0;
         if let Some(reply) = client.late.take() {
             client.answer(&reply);
-            // What follows a malformed request is none.
+            // Bytes after a malformed request are not a request.
             if client.ends {
                 return false;
             }
         }
-        // Changes make messages for those who listen.
+        // Changes send messages to listeners, so they wait while a mailbox is full.
         if self.shared.listens() && self.shared.is_full() {
             return true;
         }
@@ -492,7 +497,8 @@ impl Loop {
                 },
             };
             bytes += args.bytes();
-            // A request behind a change waits for it, unless it is a change, too. (One that is refused has its answer wait.)
+            // After a change, only further changes are processed; any other request waits. (If a change is refused, its
+            // answer waits.)
             if client.waits > 0 && command::find(&args[0]).is_none_or(|command| !command.has(flag::WRITE)) {
                 client.held = Some(args);
                 return true;
@@ -508,15 +514,16 @@ impl Loop {
         true
     }
 
-    /// Carries out a request. Returns whether the next may be taken.
+    /// Carries out a request. Returns whether the next request may be processed.
     fn request(&mut self, client: &mut Client, args: Args, batch: &mut Batch) -> bool {
         self.shared.counts.commands.fetch_add(1, Relaxed);
         self.look(client);
-        // Its user is gone: this request is not carried out, though its letter has not come yet.
+        // The client's user was removed. This request is not carried out, although the letter that ends the client has not
+        // arrived yet.
         if client.ends {
             return false;
         }
-        // A browser that a page has told to write here.
+        // The request comes from a browser that a page made connect to this port.
         if [&b"post"[..], b"host:"].iter().any(|word| args[0].eq_ignore_ascii_case(word)) {
             client.dead = true;
             return false;
@@ -533,14 +540,14 @@ impl Loop {
         client.last = moment.now;
         self.shared.show(client, &args);
         let step = match client.session.accept(args, moment) {
-            // The database alone knows whether the function changes something.
+            // Only the database knows whether the function changes anything.
             Step::Write(Write::Call(call)) if call.command.name == "fcall" => Step::Read(Read::Call(call)),
             step => step,
         };
         self.note_own(client, &step);
         let reply = match step {
             Step::Reply(reply) => reply,
-            // One that hears messages tells them from answers by their form.
+            // A RESP2 client with subscriptions distinguishes messages from answers by their form.
             Step::Read(Read::Call(call)) if call.command.name == "ping" && client.hears_in_answers() => {
                 Reply::bulks([&b"pong"[..], call.args.get(1).unwrap_or_default()])
             }
@@ -559,8 +566,8 @@ impl Loop {
         self.reply(client, reply)
     }
 
-    /// Gives an answer in its place: behind those of the client's changes that are under way. Returns whether the next request may be
-    /// taken.
+    /// Appends an answer in the order of requests: if changes of the client are unanswered, the answer waits for theirs.
+    /// Returns whether the next request may be processed.
     fn reply(&self, client: &mut Client, reply: Reply) -> bool {
         if client.waits > 0 {
             client.late = Some(reply);
@@ -570,7 +577,7 @@ impl Loop {
         true
     }
 
-    /// Takes a change into the batch. Returns whether the client's next request may be taken.
+    /// Adds a change to the batch. Returns whether the client's next request may be processed.
     fn change(&mut self, client: &mut Client, mut write: Write, batch: &mut Batch) -> bool {
         self.refuse_calls(client, &mut write);
         self.note_reads(client, &write);
@@ -583,7 +590,7 @@ impl Loop {
         !last
     }
 
-    /// Has changes carried out, here or by the thread that waits for the disk.
+    /// Carries out changes, or hands them to the thread that waits for the disk.
     pub fn commit(&mut self, (owners, batch): Batch) {
         if batch.is_empty() {
             return;
@@ -604,7 +611,7 @@ impl Loop {
         let Some(mut client) = self.clients[slot].take() else { return };
         self.stop_listening(&mut client);
         self.free.push(slot);
-        // Whatever comes for this client finds another's number, or none.
+        // A later letter for this client finds another client's number in the slot, or no client.
         let owner = client.card.owner;
         if let Some((until, _)) = client.blocked.take() {
             self.shared.unblock(owner.id);
@@ -626,7 +633,7 @@ impl Loop {
         }
     }
 
-    /// Waits for what is under way, and tells it: no more requests are taken.
+    /// Waits for unanswered operations and sends their answers. No more requests are processed.
     fn finish(mut self) -> io::Result<()> {
         self.listeners.clear();
         let mut events = Events::with_capacity(1024);

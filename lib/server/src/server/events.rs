@@ -1,13 +1,15 @@
-//! What follows from changes, beside their answers: keyspace events, and which keys' caches are stale.
+//! Messages that follow from changes: keyspace events, and invalidations of client-side caches.
 //!
 //! # Order
-//! While anybody listens, a loop carries a batch out and tells what follows from it under one lock
-//! ([`Shared::in_order`]): all hear of changes in the order of the log. Answers are given before, or are on their way to
-//! the same mailbox before, so that a client hears of a change behind the answer to its own read of what was there before.
+//! While any client listens, a loop holds one lock ([`Shared::in_order`]) while it carries out a batch and sends the
+//! messages. So all clients receive the messages in the order of the log. The batch's answers are written, or posted to the
+//! same mailbox, before the messages. So a client that has read an old value receives the answer first, and the message
+//! about the change after it.
 //!
 //! # Nothing is missed
-//! Whether effects are gathered is part of the database ([`Write::Listen`]): all changes behind that operation in the log
-//! are told, and `CONFIG SET` and `CLIENT TRACKING` are answered behind it.
+//! Whether the database records effects of changes is part of its state. The operation [`Write::Listen`] changes this state:
+//! the effects of all changes after this operation in the log are recorded. `CONFIG SET` and `CLIENT TRACKING` are answered
+//! after this operation.
 
 use archipelago_platform::atomic::{AtomicU32, Ordering::Relaxed};
 use archipelago_platform::sync::{Arc, Mutex, MutexGuard};
@@ -21,9 +23,9 @@ use crate::operation::{Write, wish};
 use crate::pubsub::Kind;
 use crate::reply::{Protocol, Reply};
 
-/// The letters of `notify-keyspace-events`, each with its bit, in the order in which Redis tells them.
+/// The letters of `notify-keyspace-events`, in Redis's order of output. A letter's index is the number of its bit.
 const LETTERS: [u8; 14] = *b"g$lszhxetdnKEm";
-/// What the letter `A` stands for: all classes but new keys and misses.
+/// The classes of the letter `A`: all classes except new keys and misses.
 const ALL: u32 = (1 << 10) - 1;
 const NEW: u32 = 1 << 10;
 const KEYSPACE: u32 = 1 << 11;
@@ -34,7 +36,7 @@ fn bit(class: u8) -> u32 {
     LETTERS.iter().position(|letter| *letter == class).map_or(0, |place| 1 << place)
 }
 
-/// The classes that a value of `notify-keyspace-events` names.
+/// Parses a value of `notify-keyspace-events`. Returns the bits of its classes.
 pub fn classes(text: &str) -> Option<u32> {
     text.bytes().try_fold(0, |all, letter| match (letter, bit(letter)) {
         (b'A', _) => Some(all | ALL),
@@ -43,14 +45,14 @@ pub fn classes(text: &str) -> Option<u32> {
     })
 }
 
-/// How `CONFIG GET` tells classes.
+/// Formats classes like `CONFIG GET`.
 pub fn shown(classes: u32) -> String {
     let (begin, rest) = if classes & ALL == ALL { ("A", classes & !ALL) } else { ("", classes) };
     let letters = LETTERS.iter().filter(|letter| rest & bit(**letter) != 0).map(|letter| char::from(*letter));
     begin.chars().chain(letters).collect()
 }
 
-/// Who listens to events, and the lock of their order.
+/// The classes of events that clients listen to, and the lock for the order of messages.
 #[derive(Default)]
 pub struct Events {
     classes: AtomicU32,
@@ -58,9 +60,9 @@ pub struct Events {
 }
 
 impl Events {
-    /// Listens to other classes. Returns the operations that say so to the database.
+    /// Sets the classes of events. Returns the operations that set them in the database.
     pub fn listen(&self, classes: u32) -> Vec<Write> {
-        // Without a kind of channel there is nobody to tell.
+        // Without a kind of channel no client can receive events.
         let classes = if classes & (KEYSPACE | KEYEVENT) == 0 { 0 } else { classes };
         let before = self.classes.swap(classes, Relaxed);
         let parts = [(wish::EVENTS, ALL | NEW), (wish::MISSES, MISS)];
@@ -69,24 +71,24 @@ impl Events {
     }
 }
 
-/// What follows from a batch.
+/// The consequences of a batch.
 #[derive(Default)]
 pub struct Aftermath {
-    /// Keys that blocked clients may go on with.
+    /// Keys that may unblock waiting clients.
     pub ready: Vec<Key>,
     events: Vec<Event>,
-    /// Keys that were changed, and the numbers of the clients that did it; 0: no client.
+    /// Keys that were changed, each with the number of the client that changed it; 0 if it was no client.
     pub changes: Vec<(u64, Vec<u8>)>,
-    /// Whole databases were changed.
+    /// Whether whole databases were emptied.
     pub flushed: bool,
-    /// Commands that scripts called, and the numbers of the databases.
+    /// Commands that scripts called, each with the number of its database.
     calls: Vec<(u32, Args)>,
-    /// What scripts published.
+    /// Messages that scripts published: whether the channel is a shard's, the channel, the message.
     messages: Vec<(bool, Vec<u8>, Vec<u8>)>,
 }
 
 impl Aftermath {
-    /// Adds what follows from a client's change.
+    /// Adds the consequences of one change.
     pub fn add(&mut self, by: Option<Owner>, effects: Effects) {
         let by = by.map_or(0, |owner| owner.id);
         self.ready.extend(effects.ready);
@@ -99,18 +101,18 @@ impl Aftermath {
 }
 
 impl Shared {
-    /// Returns whether anybody listens to what follows from changes.
+    /// Returns whether any client listens to consequences of changes.
     pub fn listens(&self) -> bool {
         self.events.classes.load(Relaxed) != 0 || self.tracking.is_on()
     }
 
-    /// The lock under which a batch is carried out and told, while anybody listens. It comes before that of blocked
-    /// clients.
+    /// Returns the lock that must be held while a batch is carried out and its messages are sent, if any client listens. It
+    /// must be acquired before the lock of blocked clients.
     pub fn in_order(&self) -> Option<MutexGuard<'_, ()>> {
         self.listens().then(|| lock(&self.events.order))
     }
 
-    /// Tells those who listen.
+    /// Sends the messages that follow from a batch.
     pub fn tell(&self, aftermath: &Aftermath) {
         self.tell_events(&aftermath.events);
         aftermath.calls.iter().for_each(|(db, args)| self.show_call(*db, args));
@@ -122,7 +124,7 @@ impl Shared {
         }
     }
 
-    /// Publishes events.
+    /// Publishes keyspace events.
     pub fn tell_events(&self, events: &[Event]) {
         let classes = if events.is_empty() { 0 } else { self.events.classes.load(Relaxed) };
         for Event { name, db, key, .. } in events.iter().filter(|event| classes & bit(event.class) != 0) {
@@ -136,8 +138,8 @@ impl Shared {
         }
     }
 
-    /// Sends a message to all subscribers; returns their number. The hub is locked until the letters are posted: all loops'
-    /// subscribers hear the messages of a channel in one order.
+    /// Sends a message to all subscribers. Returns their number. The lock of the subscriptions is held until the letters
+    /// (messages to event loops) are posted, so the subscribers at all loops receive the messages of a channel in one order.
     pub fn publish(&self, shard: bool, channel: &[u8], body: &[u8]) -> i64 {
         let hub = lock(&self.hub);
         let mut count = 0;
@@ -162,7 +164,7 @@ impl Shared {
     }
 }
 
-/// A message's kind, and its bytes in both protocols.
+/// The kind of a message, and its bytes in both protocols.
 fn message(shard: bool, pattern: Option<&[u8]>, channel: &[u8], body: &[u8]) -> (Kind, (Vec<u8>, Vec<u8>)) {
     let kind = match (shard, pattern) {
         (true, _) => Kind::Shard,

@@ -1,12 +1,12 @@
-//! Commands of what this server does not have: modules, a cluster, followers. They answer as a Redis does that has none set up, since
-//! clients ask for it when they come.
+//! Commands for features that this server lacks: modules, a cluster, followers. Clients send them when they connect. The
+//! answers are those of a Redis on which none of these features is configured.
 
 use crate::args::Args;
 use crate::command::{Command, category, flag, help};
 use crate::reply::{Answer, Fault, Reply, fault};
 use flag::{ADMIN, FAST, NOSCRIPT};
 
-/// Their rows in the registry.
+/// The commands' rows in the registry.
 #[rustfmt::skip]
 pub const COMMANDS: &[Command] = &[
     Command::session("module", -2, 0, 0),

@@ -1,12 +1,12 @@
 //! Metrics over HTTP: `/metrics` for Prometheus, and a page for people at `/`.
 //!
-//! Counts are where they are made, a row for each thread, and are added up when they are asked for. A library of metrics
-//! would own the counts and share them between threads; what is left of it without is the text below.
+//! Each thread counts in its own row. The rows are added up when metrics are requested. A library for metrics would own the
+//! counters and share them between threads. Without it, only the text format below remains to be written.
 //!
-//! # Bounds
-//! [`ASKING`] connections are served at a time, each by a thread and for one request of at most [`HEAD`] bytes that comes
-//! within [`PATIENCE`]: a scraper and a few people ask, and browsers connect before they ask.
-//! The page loads nothing from anywhere else.
+//! # Limits
+//! At most [`ASKING`] connections are served at a time: enough for a scraper and a few people, because browsers connect
+//! before they send a request. Each connection has a thread and may send one request of at most [`HEAD`] bytes within
+//! [`PATIENCE`]. The page loads nothing from other servers.
 
 use archipelago_platform::atomic::{AtomicUsize, Ordering::Relaxed};
 use archipelago_platform::sync::Arc;
@@ -21,13 +21,13 @@ use super::shared::{Shared, lock};
 use super::stats::{BUCKETS, Sum};
 use crate::pubsub::Kind;
 
-/// Connections at a time; others are closed.
+/// The maximum number of connections at a time. Further connections are closed.
 const ASKING: usize = 8;
-/// Bytes of a request.
+/// The maximum size of a request in bytes.
 const HEAD: usize = 8 << 10;
-/// How long a request may take, and its answer.
+/// The maximum time for a request, and for its answer.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How often it is looked for requests, and for the end.
+/// The interval at which the thread checks for connections and for the server's end.
 const LOOK: Duration = Duration::from_millis(20);
 
 const PAGE: &str = include_str!("page.html");
@@ -46,7 +46,7 @@ pub fn serve(listener: &TcpListener, shared: &Arc<Shared>) {
         asking.fetch_add(1, Relaxed);
         let (shared, asks) = (shared.clone(), asking.clone());
         let run = move || {
-            // One that asks for nothing, or leaves, is no failure of the server's.
+            // An error is ignored: the client has left, or sent no request.
             let _ = answer(stream, &shared);
             asks.fetch_sub(1, Relaxed);
         };
@@ -90,11 +90,11 @@ fn answer(mut stream: TcpStream, shared: &Shared) -> io::Result<()> {
     )
 }
 
-/// Metrics as Prometheus reads them.
+/// Metrics in the text format of Prometheus.
 struct Text(String);
 
 impl Text {
-    /// A metric's name, type and meaning, in front of its values.
+    /// Writes the name, type and meaning of a metric, which precede its values.
     fn about(&mut self, name: &str, kind: &str, help: &str) {
         let _ = write!(self.0, "# HELP archipelago_{name} {help}\n# TYPE archipelago_{name} {kind}\n");
     }
@@ -136,7 +136,7 @@ fn text(shared: &Shared) -> String {
     text.0
 }
 
-/// How a count of a command is told.
+/// Formats a count of a command.
 type Shown = fn(&Sum) -> String;
 
 fn commands(text: &mut Text, shared: &Shared) {
@@ -163,7 +163,7 @@ fn commands(text: &mut Text, shared: &Shared) {
     let mut seen = 0;
     for (bucket, count) in buckets.iter().enumerate() {
         seen += count;
-        // The last bucket has what is longer than all others.
+        // The last bucket contains all longer times.
         let most = if bucket + 1 == BUCKETS { "+Inf".to_owned() } else { ((1_u64 << bucket) as f64 / 1e6).to_string() };
         text.value("request_seconds_bucket", &format!("{{le=\"{most}\"}}"), seen);
     }
@@ -176,7 +176,7 @@ fn replicas(text: &mut Text, shared: &Shared) {
     text.gauge("replicas", "Replicas of the database, one a node.", replicas);
     text.counter("changes_total", "Changes so far.", stats.writes);
     text.counter("batches_total", "Batches in which they came.", stats.batches);
-    // Counts of several threads, read one after the other: they need not fit together.
+    // The counts are read one after the other while threads change them, so the difference is approximate.
     let lag = (stats.writes * replicas).saturating_sub(stats.applied);
     text.gauge("replica_lag_changes", "Changes that replicas have not applied yet, over all replicas.", lag);
     text.gauge("replica_slowest", "The replica that is furthest behind.", stats.slowest_replica);

@@ -1,8 +1,9 @@
-//! `MONITOR`: clients that see all requests.
+//! `MONITOR`: clients that receive all requests.
 //!
-//! A request is shown when it is taken, commands of a transaction as they are queued. Commands for administrators, and those
-//! with passwords, are not shown. Commands that a script calls are shown when the script has ended, of one that may change
-//! something. A monitor that takes its lines too slowly is ended as a slow subscriber is.
+//! A request is shown when it is processed; commands of a transaction are shown when they are queued. Commands for
+//! administrators are not shown, nor are `AUTH` and `HELLO`, which may contain passwords. Commands that a script calls are
+//! shown after the script has ended, if the script may change the database. A monitor that reads its lines too slowly is
+//! ended like a slow subscriber.
 
 use archipelago_platform::atomic::{AtomicUsize, Ordering::Relaxed};
 use archipelago_platform::sync::{Arc, Mutex};
@@ -17,7 +18,7 @@ use crate::blocked::Owner;
 use crate::command::{self, flag};
 use crate::operation::wish;
 
-/// Who sees all requests.
+/// The clients that receive all requests.
 #[derive(Default)]
 pub struct Monitors {
     count: AtomicUsize,
@@ -25,7 +26,7 @@ pub struct Monitors {
 }
 
 impl Monitors {
-    /// Begins or ends.
+    /// Adds or removes a client.
     pub fn set(&self, owner: Owner, on: bool) {
         let mut all = lock(&self.all);
         if on {
@@ -38,12 +39,12 @@ impl Monitors {
 }
 
 impl Shared {
-    /// What is wished for of operations: bits of [`wish`].
+    /// The bits of [`wish`] that operations need so that commands of scripts can be shown.
     pub fn shown_wishes(&self) -> u8 {
         if self.monitors.count.load(Relaxed) == 0 { 0 } else { wish::CALLS }
     }
 
-    /// Shows a request to those who see all.
+    /// Sends a request to all monitors.
     pub fn show(&self, client: &Client, args: &Args) {
         if self.monitors.count.load(Relaxed) == 0 {
             return;
@@ -55,7 +56,7 @@ impl Shared {
         self.show_line(line(client.session.db, client.card.peer, args));
     }
 
-    /// Shows a command that a script has called.
+    /// Sends a command that a script has called to all monitors.
     pub fn show_call(&self, db: u32, args: &Args) {
         self.show_line(line(db, "lua", args));
     }

@@ -1,4 +1,4 @@
-//! In place of TLS where the feature `tls` is off: types without values.
+//! The replacement for `tls` without the feature `tls`. Its types have no values.
 
 use std::io;
 
@@ -9,10 +9,10 @@ use super::wire::Got;
 use crate::config::tls::Tls;
 use crate::log::Refusal;
 
-/// There are none.
+/// The settings of TLS. There are none.
 pub enum Terms {}
 
-/// There is none.
+/// A connection with TLS. There are none.
 pub enum Session {}
 
 pub fn load(_: &Tls) -> Result<Arc<Terms>, Refusal> {

@@ -1,4 +1,4 @@
-//! Parameters of `CONFIG` that say what people see of the server, and limits of clients.
+//! Parameters of `CONFIG` for the modules of the server: scripts, events, slow commands, tracking, and limits of clients.
 
 use archipelago_platform::sync::Mutex;
 
@@ -9,7 +9,7 @@ use crate::config::keeping;
 use crate::deadline::LIMIT;
 use crate::operation::Write;
 
-/// Their names and first values.
+/// The parameters with their initial values.
 pub const PARAMETERS: [(&str, &str); 10] = [
     ("busy-reply-threshold", "5000"),
     ("client-output-buffer-limit", "normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60"),
@@ -23,10 +23,11 @@ pub const PARAMETERS: [(&str, &str); 10] = [
     ("tracking-table-max-keys", "1000000"),
 ];
 
-/// A value as `CONFIG GET` tells it. Returns `None` if the parameter is not one of these.
+/// Checks a new value and returns it in the format of `CONFIG GET`. Returns `None` if the parameter does not belong to this
+/// module.
 ///
 /// # Errors
-/// What is wrong with the value.
+/// The reason why the value is wrong.
 pub fn check(name: &str, value: &str, before: &str) -> Option<Result<String, String>> {
     let number = |least| keeping::within(value, least, i64::MAX);
     Some(match name {
@@ -52,31 +53,30 @@ pub fn check(name: &str, value: &str, before: &str) -> Option<Result<String, Str
     })
 }
 
-/// Limits on what waits for a client: bytes beyond which it is ended, and bytes beyond which it is ended after a number of
-/// seconds; 0: none.
+/// Limits on the bytes that wait to be sent to a client. A value of 0 means no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// Beyond these bytes it is ended.
+    /// A client with more unsent bytes is ended at once.
     pub hard: u64,
-    /// Beyond these bytes it is ended after [`seconds`](Self::seconds).
+    /// A client that has had more unsent bytes for [`seconds`](Self::seconds) is ended.
     pub soft: u64,
-    /// How long it may be beyond the soft limit.
+    /// The time for which a client may be above the soft limit, in seconds.
     pub seconds: u64,
 }
 
-/// The limits of both classes of clients.
+/// The limits of both classes of clients: normal clients and subscribers.
 #[derive(Default)]
 pub struct Output {
     classes: Mutex<[Limits; 2]>,
 }
 
 impl Output {
-    /// As a value of `client-output-buffer-limit` says.
+    /// Sets the limits from a value of `client-output-buffer-limit`.
     pub fn set(&self, value: &str) {
         *lock(&self.classes) = ["normal", "pubsub"].map(|class| limits_of(value, class));
     }
 
-    /// Those of clients that subscribe, or of all others.
+    /// The limits of subscribers, or of all other clients.
     pub fn of(&self, subscribes: bool) -> Limits {
         lock(&self.classes)[usize::from(subscribes)]
     }
@@ -105,7 +105,7 @@ fn bytes(text: &str) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(factor)
 }
 
-/// Puts the classes of a value in the place of those before.
+/// Replaces the limits of some classes in `before` by those in `value`.
 fn limits(value: &str, before: &str) -> Result<String, &'static str> {
     let words: Vec<&str> = value.split_ascii_whitespace().collect();
     if words.is_empty() || !words.len().is_multiple_of(4) {
@@ -129,7 +129,7 @@ fn limits(value: &str, before: &str) -> Result<String, &'static str> {
 }
 
 impl Shared {
-    /// Takes a parameter's new value. Returns what the database is to be told.
+    /// Applies a parameter's new value. Returns operations that the database needs for it.
     pub fn configure(&self, name: &str) -> Vec<Write> {
         let name = name.to_ascii_lowercase();
         let value = self.config.get(&name);
@@ -146,7 +146,7 @@ impl Shared {
         Vec::new()
     }
 
-    /// Takes all parameters' first values.
+    /// Applies the initial values of all parameters.
     pub fn configure_all(&self) {
         PARAMETERS.iter().for_each(|(name, _)| _ = self.configure(name));
     }

@@ -1,4 +1,5 @@
-//! What a loop notes of requests that it carries out: times, commands, and the keys of clients that track them.
+//! The records that a loop keeps of the requests it carries out: durations, commands, and the keys of clients that track
+//! keys.
 
 use archipelago_platform::time::{Duration, Instant};
 
@@ -12,7 +13,7 @@ use crate::reply::{Fault, Reply};
 use crate::session::Step;
 
 impl Client {
-    /// Returns whether keys that it reads now are to be noted.
+    /// Returns whether the keys that the client reads now must be recorded.
     fn notes(&self) -> bool {
         self.tracking.as_ref().is_some_and(|mode| {
             let asked = (!mode.opt_in || self.caching == Some(true)) && !(mode.opt_out && self.caching == Some(false));
@@ -21,13 +22,13 @@ impl Client {
     }
 }
 
-/// What becomes of a read.
+/// The result of sending a read to the replica.
 pub(super) enum Looked {
-    /// Its answer.
+    /// The read was carried out: its answer.
     Answer(Reply),
-    /// It takes long: its answer comes in a letter.
+    /// The read takes long. Its answer comes later, in a letter (a message from another thread).
     Aside,
-    /// It may change something, and is an operation of the log.
+    /// The call may change the database. It must become an operation of the log.
     Writes(Call),
 }
 
@@ -39,8 +40,9 @@ impl Loop {
             self.note_keys(client, &call);
             client.caching = None;
         }
-        // A thread for long reads might post an answer behind the letter of a change that it has not seen: what a client caches
-        // is read here, where the answer comes first.
+        // A thread for long reads could post its answer after the letter of a change that the read has not seen. The client
+        // would then cache the old value. So reads of a client that tracks keys run here, where the answer is written before
+        // the letter is processed.
         if client.tracking.is_none() {
             call.wishes |= wish::SHORT;
         }
@@ -63,7 +65,7 @@ impl Loop {
         }
     }
 
-    /// Notes a read that was carried out. Returns its answer.
+    /// Records a read that was carried out. Returns its answer.
     pub(super) fn note_read(&self, client: &Client, call: &Call, outcome: Outcome, took: Duration) -> Reply {
         if let Some(effects) = outcome.effects {
             self.shared.tell_events(&effects.events);
@@ -75,7 +77,7 @@ impl Loop {
         outcome.reply
     }
 
-    /// Notes the keys of a read, before it.
+    /// Records the keys of a read. Must be called before the read.
     fn note_keys(&self, client: &Client, call: &Call) {
         if client.notes() {
             let places = call.command.keys.places(&call.args);
@@ -83,7 +85,7 @@ impl Loop {
         }
     }
 
-    /// Notes the keys that a transaction reads, before it is handed on.
+    /// Records the keys that a transaction reads. Must be called before the transaction is handed on.
     pub(super) fn note_reads(&self, client: &mut Client, write: &Write) {
         client.command = match write {
             Write::Call(call) => Some(call.command),
@@ -99,8 +101,8 @@ impl Loop {
         client.caching = None;
     }
 
-    /// Notes a command of the session itself: it takes no time. (`EXEC` is noted with its commands, others of the server when they are
-    /// carried out.)
+    /// Records a command of the session itself, with a duration of zero. (`EXEC` is recorded with its commands. Commands of
+    /// the server are recorded when they are carried out.)
     pub(super) fn note_own(&self, client: &mut Client, step: &Step) {
         let Some(command) = client.session.own.take() else { return };
         client.command = Some(command);
@@ -110,7 +112,8 @@ impl Loop {
         }
     }
 
-    /// Carries out a command of the server, and notes its time. Returns whether the client's next request may be taken.
+    /// Carries out a command of the server, and records its duration. Returns whether the client's next request may be
+    /// processed.
     pub(super) fn serve_timed(&mut self, client: &mut Client, command: &'static Command, args: Args) -> bool {
         client.command = Some(command);
         if command.name != "client" {

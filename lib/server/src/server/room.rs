@@ -1,8 +1,9 @@
-//! `maxmemory`: what goes when memory is short is chosen here, and goes by an operation that names it.
+//! `maxmemory`: this module chooses the keys to evict. An operation that names the keys removes them.
 //!
-//! After each batch, keys are chosen and removed until what is left is below the limit: up to [`ROUNDS`] times [`AT_ONCE`] keys, so that no
-//! client waits for a flood of them. If nothing may go, changes that need memory are refused until there is room. The
-//! limit is for the keys and values of one replica ([`Db::used`]); clients' buffers and the log's queue have bounds of their own.
+//! After each batch, keys are chosen and removed until the used memory is below the limit: at most [`ROUNDS`] times
+//! [`AT_ONCE`] keys, so that no client waits for very many removals. If no key may be evicted, changes that need memory are
+//! refused until memory is free. The limit is for the keys and values of one replica ([`Db::used`]). The clients' buffers
+//! and the log's queue have limits of their own.
 
 use archipelago_platform::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use archipelago_platform::sync::Mutex;
@@ -15,26 +16,26 @@ use crate::db::evict::{Order, Policy};
 use crate::db::{Db, Effects, Random};
 use crate::operation::Write;
 
-/// Keys that are chosen at a time.
+/// The number of keys that are chosen at a time.
 const AT_ONCE: usize = 16;
-/// How often keys are chosen after a batch.
+/// How often keys are chosen after a batch, at most.
 const ROUNDS: usize = 64;
 
-/// What is known of the limit.
+/// The limit of memory, and the state of eviction.
 #[derive(Default)]
 pub struct Room {
-    /// Bytes; 0: there is none.
+    /// The limit in bytes; 0 if there is none.
     limit: AtomicU64,
-    /// Says that changes which need memory are refused.
+    /// Whether changes that need memory are refused.
     full: AtomicBool,
     evicted: AtomicU64,
     chooser: Mutex<Chooser>,
 }
 
-/// How keys are chosen: by one thread at a time.
+/// The settings for choosing keys. One thread at a time chooses.
 #[derive(Default)]
 struct Chooser {
-    /// As `CONFIG` has them: what is in force.
+    /// The texts of the parameters in `CONFIG` that are in force.
     texts: [String; 3],
     policy: Policy,
     samples: usize,
@@ -42,32 +43,33 @@ struct Chooser {
 }
 
 impl Room {
-    /// Returns whether changes that need memory are to be refused.
+    /// Returns whether changes that need memory must be refused.
     pub fn is_full(&self) -> bool {
         self.full.load(Relaxed)
     }
 
-    /// Keys that were removed for the limit's sake.
+    /// The number of keys that were evicted.
     pub fn evicted(&self) -> u64 {
         self.evicted.load(Relaxed)
     }
 }
 
 impl Shared {
-    /// Puts a new limit of memory in force, and keeps to it where no batch does. Returns what has to be done. Called by one loop now and
-    /// then, and when a setting is changed.
+    /// Applies new settings of the limit, and evicts keys when there are no batches. Returns an operation to carry out. This
+    /// function is called by one loop at intervals, and after a change of a setting.
     pub fn keep_limit(&self) -> Option<Write> {
         self.apply_limit().or_else(|| self.choose_victims())
     }
 
-    /// Puts new settings in force. Returns an operation that has to come before them.
+    /// Applies new settings. Returns an operation that must be carried out before keys are chosen.
     ///
-    /// The database itself tells whether it counts memory, and for which policy. What this function last asked for is no answer: the log
-    /// may apply the changes of two loops in another order than they were made in, and it contains the policies of earlier starts.
-    /// If the database has another policy than the settings, the next call corrects it.
+    /// The database itself tells whether it counts memory, and for which policy. The last operation that this function
+    /// returned does not tell this, for two reasons: the log may apply changes of two loops in another order than they were
+    /// made, and the log contains the policies of earlier starts. If the database has another policy than the settings, the
+    /// next call corrects it.
     fn apply_limit(&self) -> Option<Write> {
         let mut chooser = lock(&self.room.chooser);
-        // Read under the lock: of two loops, neither puts older settings in force after the other's.
+        // Read under the lock, so that of two loops neither applies older settings after the other's newer ones.
         let texts = ["maxmemory", "maxmemory-policy", "maxmemory-samples"].map(|name| self.config.get(name));
         if chooser.texts != texts {
             let [limit, policy, samples] = &texts;
@@ -87,7 +89,8 @@ impl Shared {
         (uncounted || other).then_some(Write::Meter { lfu })
     }
 
-    /// What is to be removed for the limit's sake, if anything is. Notes whether changes are refused.
+    /// Chooses keys to evict. Returns the operation that removes them, if there are any. Notes whether changes must be
+    /// refused.
     pub fn choose_victims(&self) -> Option<Write> {
         let limit = self.room.limit.load(Relaxed);
         if limit == 0 {
@@ -107,7 +110,7 @@ impl Shared {
         (!keys.is_empty()).then_some(Write::Evict { now, keys })
     }
 
-    /// Removes keys until what is left is below the limit. Returns what is to be told of that.
+    /// Evicts keys until the used memory is below the limit. Returns the effects of the removals.
     pub fn make_room(&self, handle: &mut Handle<Db>) -> Vec<Effects> {
         let mut told = Vec::new();
         if self.room.limit.load(Relaxed) == 0 {
@@ -125,7 +128,7 @@ impl Shared {
         told
     }
 
-    /// Bytes of keys and values, about; 0 while there is no limit.
+    /// The approximate memory of keys and values in bytes; 0 while there is no limit.
     pub fn counted(&self) -> usize {
         self.store.db().inspect(0, Db::used).unwrap_or(0)
     }

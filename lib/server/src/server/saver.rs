@@ -1,4 +1,5 @@
-//! Snapshots by command, by `save`'s points, and when the log has outgrown the data; on a thread of their own.
+//! Snapshots on a thread of their own. A snapshot is made by command, by the pairs in `save`, and when the log has outgrown
+//! the data.
 
 use archipelago_platform::sync::{Arc, Mutex};
 use archipelago_platform::thread;
@@ -17,7 +18,7 @@ use crate::reply::{Fault, Reply, fault};
 use crate::snapshot::Status;
 use flag::{ADMIN, FAST, NO_MULTI, NOSCRIPT};
 
-/// Their rows in the registry.
+/// The commands' rows in the registry.
 #[rustfmt::skip]
 pub const COMMANDS: &[Command] = &[
     Command::session("save", 1, ADMIN | NOSCRIPT | NO_MULTI, 0),
@@ -26,14 +27,14 @@ pub const COMMANDS: &[Command] = &[
     Command::session("lastsave", 1, FAST, category::ADMIN | category::DANGEROUS),
 ];
 
-/// How long after a snapshot that failed the next is made without being asked for.
+/// The time after a failed snapshot until the next automatic attempt.
 const AGAIN: Duration = Duration::from_secs(60);
 
-/// The thread that makes a snapshot, and when the last one began.
+/// The thread that makes a snapshot, and the time at which the last snapshot began.
 #[derive(Default)]
 pub struct Saver {
     thread: Option<thread::JoinHandle<()>>,
-    /// A snapshot is under way, unless its thread has panicked. The thread ends after it has said that no snapshot is.
+    /// Whether a snapshot is being made. Stays set if the thread has panicked. The thread clears it before it ends.
     runs: bool,
     tried: Option<Instant>,
 }
@@ -43,8 +44,8 @@ impl Saver {
         self.runs && self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
     }
 
-    /// Begins a snapshot: a thread makes it and then tells what came of it. Returns whether none is under way. `place` is where the saver
-    /// of `of` is.
+    /// Starts a thread that makes a snapshot with `make` and then passes the result to `tell`. Returns whether the thread
+    /// was started; it is not if a snapshot is being made. `place` returns the saver of `of`.
     fn begin<S: Send + Sync + 'static, T>(
         of: Arc<S>,
         place: fn(&S) -> &Mutex<Self>,
@@ -58,7 +59,7 @@ impl Saver {
         }
         let run = move || {
             let made = make(&of);
-            // Before it is told: the client's next request may be for another snapshot.
+            // Cleared before the result is passed on, because the client's next request may be for another snapshot.
             lock(place(&of)).runs = false;
             tell(&of, made);
         };
@@ -69,7 +70,7 @@ impl Saver {
     }
 }
 
-/// Seconds since 1970.
+/// The time, in seconds since 1970.
 fn seconds() -> u64 {
     now() / 1000
 }
@@ -83,7 +84,8 @@ impl Shared {
         lock(&self.saver).is_busy()
     }
 
-    /// Begins a snapshot, of which `owner` is told the end. Returns whether none is under way.
+    /// Starts a snapshot, and answers `owner` at its end. Returns whether it was started; it is not if a snapshot is being
+    /// made.
     fn begin_snapshot(self: &Arc<Self>, owner: Option<Owner>) -> bool {
         let make = |shared: &Self| match shared.store.snapshot(seconds()) {
             Ok(()) => Reply::OK,
@@ -98,7 +100,7 @@ impl Shared {
         Saver::begin(self.clone(), |shared| &shared.saver, make, tell)
     }
 
-    /// Begins a snapshot if the settings ask for one.
+    /// Starts a snapshot if the settings ask for one.
     pub fn save_on_time(self: &Arc<Self>) {
         if self.saves() {
             return;
@@ -116,15 +118,16 @@ impl Shared {
         }
     }
 
-    /// Operations since the last snapshot.
+    /// The number of operations since the last snapshot.
     fn changes(&self, status: &Status) -> u64 {
         self.store.db().inspect(0, |db| db.serial()).unwrap_or(0).saturating_sub(status.serial)
     }
 
-    /// Ends a snapshot that is under way, and makes a last one if the settings ask for it. No loop runs any more.
+    /// Cancels a snapshot that is being made, and makes a last one if the settings or `SHUTDOWN` ask for it. No event loop
+    /// may run any more.
     ///
     /// # Errors
-    /// Why the last one failed.
+    /// The reason why the last snapshot failed.
     pub fn end_snapshots(&self) -> Result<(), String> {
         let Some(snapshots) = self.store.snapshots() else { return Ok(()) };
         snapshots.cancel(true);
@@ -133,12 +136,12 @@ impl Shared {
         }
         snapshots.cancel(false);
         let points = !self.config.get("save").is_empty();
-        // Once: an end may be asked for again.
+        // Only once, because the server may be ended twice.
         let asked = lock(&self.last_save).replace(false);
         if asked.unwrap_or(points) { self.store.snapshot(seconds()) } else { Ok(()) }
     }
 
-    /// What `INFO` tells of snapshots.
+    /// The lines of `INFO` about snapshots.
     pub fn snapshots_info(&self) -> String {
         let status = self.saved();
         let running = u8::from(self.saves());
@@ -156,14 +159,14 @@ impl Shared {
 }
 
 impl Loop {
-    /// `SAVE`, `BGSAVE`, `BGREWRITEAOF`, `LASTSAVE`. Returns whether the client's next request may be taken.
+    /// Carries out `SAVE`, `BGSAVE`, `BGREWRITEAOF`, `LASTSAVE`. Returns whether the client's next request may be processed.
     pub(super) fn snapshots(&mut self, client: &mut Client, command: &Command, args: &Args) -> bool {
         let reply = match command.name {
             "lastsave" => {
                 Reply::Int(self.shared.saved().time.max(seconds() - self.shared.since.elapsed().as_secs()) as i64)
             }
             "save" if self.shared.begin_snapshot(Some(client.card.owner)) => {
-                // The client waits as one does for a key, and for ever: other clients go on.
+                // The client is blocked like a client that waits for a key, without a timeout. Other clients continue.
                 client.blocked = Some((None, Reply::OK));
                 return false;
             }
@@ -204,7 +207,7 @@ mod tests {
         assert!(!begin(make, tell, other), "one is under way");
         drop(made);
         told.recv().unwrap();
-        // The thread is still there: it goes on when it is let.
+        // The thread still exists: it waits until `ends` is dropped.
         assert!(!lock(&saver).is_busy(), "its end was told");
         drop(ends);
     }

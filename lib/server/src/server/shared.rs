@@ -1,4 +1,4 @@
-//! What all loops share, and the letters between them.
+//! The state that all event loops share, and the letters (messages) between them.
 
 use archipelago_platform::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use archipelago_platform::sync::{Condvar, Mutex, MutexGuard};
@@ -34,52 +34,53 @@ use crate::operation::{Call, Write};
 use crate::pubsub::{Hub, Kind};
 use crate::reply::Reply;
 
-/// Bytes of messages that may wait at a loop before publishers wait, too.
+/// The number of bytes of messages that may wait at a loop. Above it, publishers wait, too.
 const MAIL: usize = 16 << 20;
 
-/// A message, as RESP2 and as RESP3.
+/// A message in the bytes of RESP2 and of RESP3.
 pub type Encoded = Arc<(Vec<u8>, Vec<u8>)>;
 
-/// A kind of subscription, and a channel or pattern.
+/// A kind of subscription, and the name of a channel or a pattern.
 pub type Subscription = (Kind, Vec<u8>);
 
-/// A letter to a loop.
+/// A message to an event loop.
 pub enum Letter {
     /// A new connection, and whether it speaks TLS.
     Client(TcpStream, bool),
-    /// What became of changes.
+    /// Results of clients' operations.
     Answers(Vec<(Owner, Verdict)>),
-    /// A message for subscribers: its bytes in both protocols, and what they subscribe to; none: they see all requests. One
-    /// that has ceased to by now takes no message, which it would take for an answer.
+    /// A message for clients: its bytes in both protocols, and the subscription of these clients, or `None` for clients that
+    /// receive all requests. A client that has unsubscribed meanwhile gets no message, because the client would take the
+    /// message for an answer.
     Message(Vec<Owner>, Encoded, Option<Arc<Subscription>>),
-    /// Keys that a client's cache has are stale: what it is told of them in both protocols.
+    /// Keys that a client caches are stale: the message about it in both protocols.
     Invalidate(Owner, (Vec<u8>, Vec<u8>)),
     /// Users have changed.
     Access,
-    /// A client is to end.
+    /// A client is to be ended.
     Kill(Owner),
-    /// A client waits no longer: it is answered with an error, or as after its time.
+    /// A client is unblocked. It is answered with an error, or as after its timeout.
     Unblocked(Owner, bool),
 }
 
-/// What became of a change.
+/// The result of a client's operation.
 pub enum Verdict {
-    /// It was carried out.
+    /// The operation was carried out.
     Done(Outcome),
-    /// The client waits for keys, for this number of milliseconds (0: for ever).
+    /// The client waits for keys, for this number of milliseconds; 0 means without end.
     Blocks(u64),
-    /// What became of a long read, and how long it took.
+    /// The result of a long read, and its duration.
     Read(Box<(Call, Outcome, Duration)>),
 }
 
-/// A loop's letters.
+/// The letters that wait for a loop, and the waker of the loop.
 pub struct Mailbox {
     letters: Mutex<(Vec<Letter>, usize)>,
     waker: Waker,
 }
 
 impl Mailbox {
-    /// One of which letters wake a loop.
+    /// Creates an empty mailbox. Letters wake the loop through `waker`.
     pub fn new(waker: Waker) -> Self {
         Self { letters: Mutex::default(), waker }
     }
@@ -90,7 +91,7 @@ impl Mailbox {
         letters.0.push(letter);
         letters.1 += bytes;
         drop(letters);
-        // A loop takes all letters after it was woken, so the first of them is the one to wake it.
+        // A woken loop takes all letters, so only the first letter needs to wake it.
         if first {
             let _ = self.waker.wake();
         }
@@ -102,26 +103,26 @@ impl Mailbox {
     }
 }
 
-/// A client as others see it.
+/// The state of a client that other threads may read.
 pub struct Card {
-    /// Which client.
+    /// The client's loop, slot and number.
     pub owner: Owner,
-    /// Where it comes from.
+    /// The client's address.
     pub peer: SocketAddr,
-    /// Where it came in.
+    /// The server's address of the connection.
     pub local: SocketAddr,
-    /// Since when.
+    /// The time of the connection.
     pub since: Instant,
-    /// Its name.
+    /// The client's name.
     pub name: Mutex<Vec<u8>>,
-    /// Its user's name.
+    /// The name of the client's user.
     pub user: Mutex<Vec<u8>>,
-    /// What its loop shows of it.
+    /// The state that the client's loop stores after each round.
     pub shown: Shown,
 }
 
 impl Card {
-    /// Of a client that has just come.
+    /// The card of a new client.
     pub fn new(owner: Owner, peer: SocketAddr, local: SocketAddr) -> Self {
         Self {
             owner,
@@ -138,42 +139,42 @@ impl Card {
 /// Counts for `INFO`.
 #[derive(Default)]
 pub struct Counts {
-    /// Connections ever.
+    /// Connections accepted since the start.
     pub connections: AtomicU64,
     /// Connections that were refused.
     pub rejected: AtomicU64,
-    /// Requests.
+    /// Requests processed.
     pub commands: AtomicU64,
-    /// Connections of TLS that came to no agreement on keys.
+    /// Connections of TLS whose handshake failed.
     pub unsecured: AtomicU64,
-    /// What became of the last of them.
+    /// The error of the last failed handshake.
     pub last_unsecured: Mutex<String>,
 }
 
-/// A batch for the thread that writes with `always`.
+/// A batch for the thread that waits for the disk (`always`).
 type Job = (Vec<Option<Owner>>, Vec<Write>);
 
-/// What all loops share.
+/// The state that all event loops share.
 pub struct Shared {
     /// The database.
     pub store: Store,
-    /// Settings.
+    /// Parameters of `CONFIG`.
     pub config: Config,
     /// Users.
     pub acl: Acl,
-    /// Each loop's letters.
+    /// The mailbox of each loop.
     pub mail: Vec<Mailbox>,
-    /// Who listens to events.
+    /// The classes of events that clients listen to.
     pub events: Events,
-    /// What took long.
+    /// Commands that took long.
     pub slow: Slow,
-    /// How often commands came. The last thread is the one of [`run`](Self::run).
+    /// Counts of commands, with a row for each thread. The last row is for the thread of [`run`](Self::run).
     pub stats: Stats,
-    /// Who sees all requests.
+    /// Clients that receive all requests.
     pub monitors: Monitors,
-    /// A pause of clients.
+    /// A pause by `CLIENT PAUSE`.
     pub pause: Pause,
-    /// Limits on what waits for clients.
+    /// Limits on unsent bytes of clients.
     pub limits: Output,
     /// Client-side caches.
     pub tracking: Tracking,
@@ -184,27 +185,27 @@ pub struct Shared {
     /// Scripts that clients have loaded.
     #[cfg(feature = "lua")]
     pub scripts: crate::script::table::Scripts,
-    /// Counts.
+    /// Counts for `INFO`.
     pub counts: Counts,
-    /// When it began.
+    /// The time of the server's start.
     pub since: Instant,
-    /// Where it listens.
+    /// The address on which the server listens.
     pub address: SocketAddr,
-    /// What is agreed on with clients of TLS.
+    /// The settings for connections of TLS.
     pub terms: Option<Arc<Terms>>,
-    /// How long they may take to do so.
+    /// The maximum duration of a handshake of TLS.
     pub patience: Duration,
-    /// Long reads.
+    /// The queue of long reads.
     pub aside: Aside,
-    /// Says that all is to end.
+    /// Whether the server is to end.
     pub stop: AtomicBool,
     /// The limit of memory.
     pub room: Room,
-    /// Makes snapshots.
+    /// The thread that makes snapshots.
     pub saver: Mutex<Saver>,
-    /// What `SHUTDOWN` said of a last snapshot.
+    /// The argument of `SHUTDOWN` about a last snapshot, if there was one.
     pub last_save: Mutex<Option<bool>>,
-    /// Expired keys are not looked for.
+    /// Whether expired keys are left in the database.
     pub no_expiry: AtomicBool,
     /// Clients that wait for keys.
     blocked: Mutex<Blocked>,
@@ -212,25 +213,26 @@ pub struct Shared {
     work: Condvar,
 }
 
-/// Locks. Nothing panics while one of the server's locks is held.
+/// Locks a mutex. Nothing panics while one of the server's locks is held.
 ///
-/// One that holds a lock takes only those behind it in this list, so that no two wait for each other:
+/// To prevent deadlocks, a thread that holds a lock acquires only locks that come later in this list:
 ///
 /// 1. the order of events ([`Shared::in_order`]),
-/// 2. `blocked`: [`Shared::serve`] holds it while it asks what a client may do, carries out its command and tells of it,
-/// 3. the tables of tracking, and the hub of subscriptions: never both,
-/// 4. `clients`, and what chooses keys for the limit of memory: never both,
-/// 5. a [`Card`]'s `name` or `user`, a loop's letters, those of settings, of users and of the log of refusals: nothing is
-///    locked behind one of these.
+/// 2. `blocked`: [`Shared::serve`] holds it while it checks a client's rights, carries out the client's command and sends
+///    the messages that follow,
+/// 3. the tables of tracking, and the subscriptions: never both,
+/// 4. `clients`, and the chooser of keys to evict: never both,
+/// 5. a [`Card`]'s `name` or `user`, a loop's letters, the settings, the users, the log of refusals: no lock is acquired
+///    after one of these.
 ///
-/// A guard in a statement's expression is held to the end of the statement: where one of these locks is read for a call that
-/// takes another, or the same again, the reading is a statement of its own.
+/// A guard in an expression lives until the end of the statement. If the value is then passed to a call that acquires
+/// another lock, or the same lock again, the value is read in a statement of its own.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().expect("nothing panics while it is locked")
 }
 
 impl Shared {
-    /// Of a server that begins.
+    /// The state of a new server.
     pub fn new(store: Store, config: Config, mail: Vec<Mailbox>, address: SocketAddr) -> Self {
         let stats = Stats::new(mail.len() + 1);
         let shared = Self {
@@ -269,7 +271,7 @@ impl Shared {
         shared
     }
 
-    /// Sends a letter.
+    /// Posts a letter to the loop `to`.
     pub fn post(&self, to: usize, letter: Letter) {
         let bytes = match &letter {
             Letter::Message(_, body, _) => body.0.len() + body.1.len() + 64,
@@ -279,7 +281,7 @@ impl Shared {
         self.mail[to].post(letter, bytes);
     }
 
-    /// Returns whether publishers are to wait, since a loop has too many messages to take.
+    /// Returns whether publishers must wait, because too many messages wait for some loop.
     pub fn is_full(&self) -> bool {
         self.mail.iter().any(|mailbox| lock(&mailbox.letters).1 > MAIL)
     }
@@ -290,12 +292,12 @@ impl Shared {
         self.mail.iter().for_each(|mailbox| _ = mailbox.waker.wake());
     }
 
-    /// Clients that wait for keys.
+    /// The number of clients that wait for keys.
     pub fn waiting(&self) -> usize {
         lock(&self.blocked).len()
     }
 
-    /// Lets a client that waits go. Returns whether it waited.
+    /// Removes a client from the queues of keys. Returns whether the client waited.
     pub fn unblock(&self, id: u64) -> bool {
         lock(&self.blocked).remove(id)
     }
@@ -306,13 +308,13 @@ impl Shared {
         self.work.notify_one();
     }
 
-    /// Ends [`run`](Self::run) once it has done what was submitted.
+    /// Ends [`run`](Self::run) after it has carried out all batches that were submitted.
     pub fn last_job(&self) {
         lock(&self.jobs).1 = true;
         self.work.notify_one();
     }
 
-    /// Carries out what loops submit, one batch of all that is there after the other: they share a sync.
+    /// Carries out the batches that loops submit. All batches that wait at a time are carried out as one and share a sync.
     pub fn run(&self) {
         let mut handle = self.store.handle();
         loop {
@@ -345,8 +347,8 @@ impl Shared {
         }
     }
 
-    /// Carries out changes. Returns what became of those that have an owner, in order, and what is to be done after the owners
-    /// were told.
+    /// Carries out changes. Returns, in order, the results of the changes that have an owner, and the consequences that must
+    /// be handled after the owners have the results.
     pub fn carry_out(
         &self,
         handle: &mut Handle<Db>,
@@ -387,7 +389,7 @@ impl Shared {
         (told.collect(), aftermath)
     }
 
-    /// Counts the commands of a batch, and tells if it took long.
+    /// Counts the commands of a batch, and logs them if the batch took long.
     fn timed(
         &self,
         owners: &[Option<Owner>],
@@ -396,7 +398,7 @@ impl Shared {
         suspects: Vec<Suspect>,
         took: Duration,
     ) {
-        // With a thread of its own, the log's sync is most of the time, and of no command.
+        // If a thread waits for the disk, most of the time is the sync of the log, which belongs to no command.
         let took = if self.store.waits() { self.store.applied() } else { took };
         let share = took / commands.len().max(1) as u32;
         for ((owner, command), outcome) in owners.iter().zip(commands).zip(outcomes) {
@@ -439,13 +441,13 @@ impl Shared {
                 }
                 let again = Write::Call(Call { now: now(), ..call.clone() });
                 let Some(mut outcome) = self.store.write_many(handle, vec![again]).pop() else { return };
-                // A key that has expired is an effect, too, when there is nothing for the client.
+                // Removing an expired key is an effect, even if the client gets nothing.
                 let mut aftermath = Aftermath::default();
                 if let Some(effects) = outcome.effects.take() {
                     aftermath.add(Some(owner), *effects);
                 }
                 ready.extend(aftermath.ready.drain(..));
-                // Others may ask for what is behind another place of a stream, or for another type.
+                // Other clients of the queue may wait for another position of a stream, or for another type of value.
                 let others_may = match &outcome.reply {
                     Reply::Error(fault) => fault.0.starts_with("WRONGTYPE").then_some(true),
                     Reply::Null | Reply::NullArray => Some(call.command.name.starts_with('x')),
@@ -464,7 +466,7 @@ impl Shared {
     }
 }
 
-/// The command of a change that a client asked for.
+/// The command of a change that a client requested.
 fn commanded(write: &Write) -> Option<&'static Command> {
     match write {
         Write::Call(call) => Some(call.command),
@@ -481,7 +483,7 @@ pub fn blocking(write: &Write) -> Option<&Call> {
     }
 }
 
-/// How long a blocking call waits, in milliseconds; 0: for ever. Returns `None` if it does not wait.
+/// The timeout of a blocking call in milliseconds; 0 means no timeout. Returns `None` if the call does not wait.
 pub fn timeout(call: &Call) -> Option<u64> {
     let args = &call.args;
     let place = match call.command.name {

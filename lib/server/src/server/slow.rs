@@ -1,8 +1,9 @@
-//! `SLOWLOG` and `LATENCY`: what took long.
+//! `SLOWLOG` and `LATENCY`: commands that took long.
 //!
-//! A read is timed by itself. Of changes, the batch is timed, and it is not known which of them it was: of a slow batch, those
-//! are logged whose time grows with their data, or all if none is such. The words of the others are kept only while the limit
-//! is below a millisecond, since that costs a copy.
+//! A read is timed individually. Changes are timed as a batch, so it is unknown which change of a slow batch took the time.
+//! Of a slow batch, the changes are logged whose duration grows with their data. If there are none, all changes are logged.
+//! The arguments of the other changes are kept only while the limit is below a millisecond, because keeping them costs a
+//! copy.
 
 use archipelago_platform::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use archipelago_platform::sync::{Arc, Mutex};
@@ -18,15 +19,15 @@ use crate::family::parse;
 use crate::operation::Write;
 use crate::reply::{Fault, Reply};
 
-/// Words of an entry, and bytes of a word, as Redis has them.
+/// The maximum number of words of an entry, and of bytes of a word, as in Redis.
 const WORDS: usize = 32;
 const BYTES: usize = 128;
-/// Samples of an event.
+/// The maximum number of samples of an event.
 const SAMPLES: usize = 160;
 
 struct Entry {
     id: i64,
-    /// Seconds since 1970.
+    /// The time, in seconds since 1970.
     at: u64,
     micros: u64,
     words: Vec<Vec<u8>>,
@@ -34,20 +35,20 @@ struct Entry {
     name: Vec<u8>,
 }
 
-/// What took long.
+/// Commands that took long.
 pub struct Slow {
-    /// From how many microseconds on; negative: never.
+    /// The least duration that is logged, in microseconds; negative if nothing is logged.
     after: AtomicI64,
     most: AtomicUsize,
     entries: Mutex<(VecDeque<Entry>, i64)>,
-    /// From how many milliseconds on there are samples; 0: never.
+    /// The least duration that is sampled, in milliseconds; 0 if nothing is sampled.
     monitor: AtomicU64,
     samples: Mutex<BTreeMap<&'static str, Samples>>,
 }
 
 #[derive(Default)]
 struct Samples {
-    /// Seconds since 1970, and milliseconds.
+    /// The time in seconds since 1970, and the duration in milliseconds.
     all: VecDeque<(u64, u64)>,
     longest: u64,
 }
@@ -64,11 +65,11 @@ impl Default for Slow {
     }
 }
 
-/// A change that a batch might take long for: its place, and its words as far as they are kept.
+/// A change that may have made its batch slow: its index in the batch, its command, and its arguments if they are kept.
 pub type Suspect = (usize, &'static Command, Option<Args>);
 
 impl Slow {
-    /// Takes a parameter's value, which was checked.
+    /// Applies a parameter's value. The value was checked before.
     pub fn configure(&self, name: &str, value: &str) {
         match name {
             "slowlog-log-slower-than" => self.after.store(value.parse().unwrap_or(-1), Relaxed),
@@ -82,13 +83,13 @@ impl Slow {
         }
     }
 
-    /// Returns whether a time is to be told.
+    /// Returns whether a duration must be logged or sampled.
     pub fn is_slow(&self, took: Duration) -> bool {
         let (after, monitor) = (self.after.load(Relaxed), self.monitor.load(Relaxed));
         (after >= 0 && took.as_micros() as i64 >= after) || (monitor > 0 && took.as_millis() as u64 >= monitor)
     }
 
-    /// Tells of a command that took long.
+    /// Logs and samples a command that took long, as far as its duration is above the limits.
     pub fn tell(&self, card: Option<&Arc<Card>>, command: &Command, args: Option<&Args>, took: Duration) {
         let (now, micros) = (super::now() / 1000, took.as_micros() as u64);
         let monitor = self.monitor.load(Relaxed);
@@ -115,7 +116,7 @@ impl Slow {
         let samples = samples.entry(event).or_default();
         samples.longest = samples.longest.max(millis);
         match samples.all.back_mut() {
-            // One a second: the longest.
+            // Of all samples within a second, the longest is kept.
             Some((at, longest)) if *at == now => *longest = millis.max(*longest),
             _ => samples.all.push_back((now, millis)),
         }
@@ -124,7 +125,7 @@ impl Slow {
         }
     }
 
-    /// The changes of a batch that are told of if it takes long.
+    /// The changes of a batch that are logged if the batch is slow.
     pub fn suspects(&self, batch: &[Write]) -> Vec<Suspect> {
         let (after, monitor) = (self.after.load(Relaxed), self.monitor.load(Relaxed));
         if after < 0 && monitor == 0 {
@@ -143,7 +144,7 @@ impl Slow {
     }
 }
 
-/// An entry's words: of many and of long ones, the beginning, and how much there is more.
+/// The words of an entry. Too many words and too long words are cut, with a note of how much is missing.
 fn words(args: &Args) -> Vec<Vec<u8>> {
     let kept = if args.len() > WORDS { WORDS - 1 } else { args.len() };
     let mut words: Vec<Vec<u8>> = Vec::new();
@@ -161,7 +162,7 @@ fn words(args: &Args) -> Vec<Vec<u8>> {
 }
 
 impl Loop {
-    /// `SLOWLOG`.
+    /// Carries out `SLOWLOG`.
     pub(super) fn slowlog(&mut self, command: &Command, args: &Args) -> Result<Reply, Fault> {
         let slow = &self.shared.slow;
         match (args[1].to_ascii_uppercase().as_slice(), args.len()) {
@@ -194,7 +195,7 @@ impl Loop {
         }
     }
 
-    /// `LATENCY`.
+    /// Carries out `LATENCY`.
     pub(super) fn latency(&mut self, command: &Command, args: &Args) -> Result<Reply, Fault> {
         let slow = &self.shared.slow;
         let mut samples = lock(&slow.samples);
@@ -263,7 +264,7 @@ impl Loop {
     }
 }
 
-/// A line of the height of each sample.
+/// A line with one character for the height of each sample.
 fn graph(name: &str, samples: &Samples) -> String {
     let heights = b"_.,-=o#%@";
     let longest = samples.all.iter().map(|(_, millis)| *millis).max().unwrap_or(0).max(1);

@@ -1,15 +1,17 @@
-//! How often commands came, and how long they took.
+//! Counts of commands and their durations.
 //!
-//! A read's time is its own. Changes are carried out in batches: each is given an even share of its batch's time.
+//! A read is timed individually. Changes are carried out in batches; each change is assigned an equal share of its batch's
+//! duration.
 //!
-//! Each thread that carries commands out has rows of its own, which it alone writes; others add them up.
+//! Each thread that carries out commands has rows that only this thread writes. Readers add the rows up.
 
 use archipelago_platform::atomic::{AtomicU64, Ordering::Relaxed};
 use archipelago_platform::time::Duration;
 
 use crate::command::{self, Command};
 
-/// Buckets of a histogram: the one of number `b` has the times of at most 2^b microseconds, the last all that are longer.
+/// The number of buckets of a histogram. Bucket `b` counts the durations of at most 2^b microseconds that no smaller bucket
+/// counts. The last bucket counts all longer ones.
 pub const BUCKETS: usize = 26;
 
 #[derive(Default)]
@@ -21,18 +23,18 @@ struct Row {
     buckets: [AtomicU64; BUCKETS],
 }
 
-/// Sums of all threads for a command.
+/// The counts of a command, summed over all threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sum {
-    /// How often it was carried out.
+    /// The number of calls.
     pub calls: u64,
-    /// How often with an error.
+    /// The number of calls that failed.
     pub failed: u64,
-    /// How often it was refused before.
+    /// The number of requests that were refused before the call.
     pub rejected: u64,
-    /// Nanoseconds of all calls.
+    /// The duration of all calls, in nanoseconds.
     pub nanos: u64,
-    /// Calls by their times.
+    /// The number of calls by duration.
     pub buckets: [u64; BUCKETS],
 }
 
@@ -41,7 +43,7 @@ pub struct Stats {
     threads: Vec<Vec<Row>>,
 }
 
-/// Adds where no other thread writes.
+/// Adds to a counter that no other thread writes.
 fn add(to: &AtomicU64, more: u64) {
     to.store(to.load(Relaxed).wrapping_add(more), Relaxed);
 }
@@ -52,13 +54,13 @@ fn bucket(nanos: u64) -> usize {
 }
 
 impl Stats {
-    /// Of so many threads.
+    /// Creates rows for this number of threads.
     pub fn new(threads: usize) -> Self {
         let rows = || command::all().map(|_| Row::default()).collect();
         Self { threads: (0..threads).map(|_| rows()).collect() }
     }
 
-    /// A command was carried out by a thread.
+    /// Counts a call by a thread.
     pub fn note(&self, thread: usize, command: &'static Command, took: Duration, failed: bool) {
         let (row, nanos) = (&self.threads[thread][command.number()], took.as_nanos() as u64);
         add(&row.calls, 1);
@@ -69,12 +71,12 @@ impl Stats {
         }
     }
 
-    /// A command was refused by a thread.
+    /// Counts a request that a thread refused.
     pub fn reject(&self, thread: usize, command: &'static Command) {
         add(&self.threads[thread][command.number()].rejected, 1);
     }
 
-    /// A command's sums.
+    /// A command's counts, summed over all threads.
     pub fn sum(&self, command: &'static Command) -> Sum {
         let mut sum = Sum::default();
         for row in self.threads.iter().map(|rows| &rows[command.number()]) {
@@ -87,13 +89,13 @@ impl Stats {
         sum
     }
 
-    /// All commands that came, with their sums.
+    /// All commands that were requested, with their counts.
     pub fn all(&self) -> impl Iterator<Item = (&'static Command, Sum)> {
         let sums = command::all().map(|command| (command, self.sum(command)));
         sums.filter(|(_, sum)| sum.calls + sum.rejected > 0)
     }
 
-    /// Begins anew. What threads add at the same time may stay.
+    /// Resets all counts. Calls that are counted at the same time may remain.
     pub fn reset(&self) {
         for row in self.threads.iter().flatten() {
             let Row { calls, failed, rejected, nanos, buckets } = row;
@@ -103,7 +105,7 @@ impl Stats {
 }
 
 impl Sum {
-    /// Whole microseconds below which this share of calls lies, as far as buckets tell.
+    /// The duration in whole microseconds that this share of the calls does not exceed, as precisely as the buckets allow.
     pub fn percentile(&self, share: f64) -> u64 {
         let wanted = (self.calls as f64 * share).ceil() as u64;
         let mut seen = 0;

@@ -1,16 +1,16 @@
-//! TLS, by *rustls*, as the event loops need it: nothing here waits.
+//! TLS with *rustls*, without blocking: for event loops.
 //!
-//! # Bounds
-//! | what | bytes |
+//! # Limits
+//! | contents | bytes |
 //! |---|---|
-//! | records that are not whole, and messages before keys are agreed on | 64 KiB |
-//! | plain bytes that were decrypted and not read | 16 KiB, a record |
-//! | encrypted bytes that wait for the socket | [`WAITING`], and the record that went beyond |
+//! | incomplete records, and messages of the handshake | 64 KiB |
+//! | decrypted bytes that were not read yet | 16 KiB: one record |
+//! | encrypted bytes that wait for the socket | [`WAITING`], plus the record that exceeds it |
 //!
-//! A client that sends records without anything in them takes [`RECORDS`] turns at most before others have theirs.
+//! A client that sends empty records is read at most [`RECORDS`] times before other clients are processed.
 //!
-//! Sessions are not resumed: a certificate is looked at with each connection, so that none outlives its end, and connections of
-//! this protocol are few and long.
+//! Sessions are not resumed. So a certificate is checked at each connection, and no client stays accepted after its
+//! certificate expires. The cost is small, because connections of this protocol are few and long.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::path::Path;
@@ -28,18 +28,18 @@ use super::wire::Got;
 use crate::config::tls::{AuthClients, Tls};
 use crate::log::Refusal;
 
-/// Encrypted bytes that may wait for the socket before no more are taken.
+/// The number of encrypted bytes that may wait for the socket. Above it, no more plain bytes are accepted.
 const WAITING: usize = 64 << 10;
-/// Reads of the socket before others have their turn.
+/// The number of reads of the socket before other clients are processed.
 const RECORDS: usize = 16;
 
-/// What the server says of itself, and asks of clients.
+/// The server's settings for TLS: its certificate, and the checks of clients' certificates.
 pub type Terms = ServerConfig;
 
-/// Reads the files.
+/// Reads the files of the settings.
 ///
 /// # Errors
-/// Which file is wrong, and what is wrong with it.
+/// The file that is wrong, and the reason.
 pub fn load(tls: &Tls) -> Result<Arc<Terms>, Refusal> {
     let certificates = certificates("--tls-cert-file", &tls.certificate)?;
     let key = PrivateKeyDer::from_pem_file(&tls.key).map_err(|error| unreadable("--tls-key-file", &tls.key, &error))?;
@@ -68,7 +68,7 @@ fn certificates(option: &str, path: &Path) -> Result<Vec<CertificateDer<'static>
     Ok(all)
 }
 
-/// What looks at clients' certificates.
+/// The verifier of clients' certificates.
 fn verifier(tls: &Tls) -> Result<Arc<dyn ClientCertVerifier>, Refusal> {
     if tls.clients == AuthClients::No {
         return Ok(WebPkiClientVerifier::no_client_auth());
@@ -86,7 +86,7 @@ fn verifier(tls: &Tls) -> Result<Arc<dyn ClientCertVerifier>, Refusal> {
     builder.build().map_err(|error| unreadable(option, path, &error))
 }
 
-/// A socket that notes whether it gave all that it had.
+/// A socket that notes whether a read has emptied it.
 struct Draining<'a> {
     tcp: &'a mut TcpStream,
     drained: bool,
@@ -100,19 +100,19 @@ impl Read for Draining<'_> {
     }
 }
 
-/// One connection's TLS.
+/// The state of TLS of one connection.
 pub struct Session {
     tls: ServerConnection,
-    /// Plain bytes that were decrypted and not read.
+    /// The number of decrypted bytes that were not read yet.
     left: usize,
-    /// The socket had no more when it was last read.
+    /// Whether the last read emptied the socket.
     drained: bool,
-    /// Why no keys were agreed on.
+    /// The error of the handshake, if it failed.
     failure: Option<String>,
 }
 
 impl Session {
-    /// One that begins.
+    /// Creates the state of a new connection.
     pub fn new(terms: &Arc<Terms>) -> io::Result<Self> {
         let mut tls = ServerConnection::new(terms.clone()).map_err(io::Error::other)?;
         tls.set_buffer_limit(Some(WAITING));
@@ -127,9 +127,10 @@ impl Session {
         !self.tls.wants_write()
     }
 
-    /// Reads plain bytes, and shakes hands before.
+    /// Reads plain bytes, after completing the handshake.
     ///
-    /// An end without notice is an end, as without TLS: what was cut off is no whole request, and nothing of it is carried out.
+    /// The end of the socket without a closing message of TLS counts as a normal end, as without TLS. If bytes are missing,
+    /// the last request is incomplete and is not carried out.
     pub fn read(&mut self, tcp: &mut TcpStream, room: &mut [u8]) -> io::Result<Got> {
         for _ in 0..RECORDS {
             match self.tls.reader().read(room) {
@@ -159,20 +160,20 @@ impl Session {
         if count == 0 && self.is_shaking() {
             return Err(ErrorKind::UnexpectedEof.into());
         }
-        // The rest is sent with the next event.
+        // Bytes that the socket does not accept now are sent at the next event.
         self.flush(tcp).or_else(|error| if error.kind() == ErrorKind::WouldBlock { Ok(()) } else { Err(error) })
     }
 
-    /// Tells the other side what was wrong with what it sent.
+    /// Reports the client's error to the client.
     fn refuse(&mut self, tcp: &mut TcpStream, error: &Error) -> io::Error {
         self.failure = Some(error.to_string());
         let plain = *error == Error::InvalidMessage(InvalidMessage::InvalidContentType) && self.is_shaking();
-        // Best effort: the connection ends either way.
+        // An error is ignored, because the connection ends in any case.
         let _ = if plain { tcp.write(b"-ERR This port speaks TLS only\r\n").map(|_| ()) } else { self.flush(tcp) };
         ErrorKind::InvalidData.into()
     }
 
-    /// Takes plain bytes to send, while few wait for the socket.
+    /// Accepts plain bytes to send, unless too many encrypted bytes wait for the socket.
     pub fn write(&mut self, tcp: &mut TcpStream, bytes: &[u8]) -> io::Result<usize> {
         self.flush(tcp)?;
         match self.tls.writer().write(bytes)? {

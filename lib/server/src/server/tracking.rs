@@ -1,16 +1,17 @@
-//! Client-side caching: which clients are to hear that a key was changed.
+//! Client-side caching: records which clients must be told when a key changes.
 //!
-//! # A cache is never stale for good
-//! A client's keys are noted before they are read ([`Tracking::note`]), and a change is looked for here after it was carried
-//! out ([`Shared::invalidate`]), both under one lock. If the look comes before the note, the change comes before the read,
-//! which sees it. Else the client is told; its loop takes the letter behind the read, whose answer the loop wrote at once,
-//! and for reads of a transaction behind the letter with the transaction's answer. That changes are told at all is a matter
-//! of [`events`](super::events).
+//! # No cache stays stale The keys of a read are recorded before the read ([`Tracking::note`]). The recorded clients of a
+//! changed key are looked up after the change is carried out ([`Shared::invalidate`]). Both steps hold one lock, so one of
+//! two cases holds. If the lookup comes before the recording, the change comes before the read, and the read returns the new
+//! value. Otherwise the lookup finds the client and sends its event loop a letter (a message between threads). The client's
+//! loop writes the answer to a read at once, so it processes the letter after the answer. For reads of a transaction, the
+//! letter comes after the letter with the transaction's answer. [`events`](super::events) explains why every change is
+//! looked up.
 //!
-//! # Bounds
-//! At most `tracking-table-max-keys` keys are noted: one beyond is forgotten, and those who had it are told that it changed.
-//! Numbers of clients that are gone stay with a key until it changes, or until it has twice as many as it had when it was
-//! last rid of them.
+//! # Limits
+//! At most `tracking-table-max-keys` keys are recorded. If there is one more, a key is forgotten, and the clients that had
+//! read it are told that it changed. The number of a client that is gone stays in a key's list until the key changes, or
+//! until the list is as long as a power of two of at least 16; then gone clients are removed from the list.
 
 use archipelago_platform::atomic::{AtomicUsize, Ordering::Relaxed};
 use archipelago_platform::sync::Mutex;
@@ -22,27 +23,28 @@ use super::shared::{Letter, Shared, lock};
 use crate::blocked::Owner;
 use crate::reply::{Protocol, Reply};
 
-/// How a client tracks keys.
+/// The mode in which a client tracks keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mode {
-    /// It hears of all keys with its prefixes, and nothing is noted for it.
+    /// The client is told about all changed keys with its prefixes. No keys are recorded for it.
     pub broadcast: bool,
-    /// Only what follows `CLIENT CACHING YES` is noted.
+    /// Only keys of the command after `CLIENT CACHING YES` are recorded.
     pub opt_in: bool,
-    /// What follows `CLIENT CACHING NO` is not noted.
+    /// Keys of the command after `CLIENT CACHING NO` are not recorded.
     pub opt_out: bool,
-    /// It does not hear of its own changes.
+    /// The client is not told about its own changes.
     pub no_loop: bool,
-    /// The client that hears in its place; 0: itself.
+    /// The client that receives the messages instead; 0 if there is none.
     pub redirect: u64,
-    /// With `broadcast`: prefixes, none of which begins another. None: all keys.
+    /// The prefixes of `broadcast`. None of them is the beginning of another. If there are none, the client is told about
+    /// all keys.
     pub prefixes: Vec<Vec<u8>>,
 }
 
 struct Tracker {
     owner: Owner,
     mode: Mode,
-    /// The client that is to hear in its place is gone.
+    /// Whether the client that receives the messages instead is gone.
     broken: bool,
 }
 
@@ -50,27 +52,27 @@ struct Tracker {
 struct Tables {
     clients: BTreeMap<u64, Tracker>,
     keys: BTreeMap<Vec<u8>, Vec<u64>>,
-    /// The key that was forgotten last: the next one is behind it.
+    /// The key that was forgotten last. The next key to be forgotten follows it in order.
     hand: Vec<u8>,
     prefixes: BTreeMap<Vec<u8>, BTreeSet<u64>>,
 }
 
-/// All that is tracked.
+/// The state of tracking.
 #[derive(Default)]
 pub struct Tracking {
     clients: AtomicUsize,
-    /// The most keys; 0: any number.
+    /// The maximum number of recorded keys; 0 if there is no limit.
     most: AtomicUsize,
     tables: Mutex<Tables>,
 }
 
 /// Counts for `INFO`.
 pub struct Tracked {
-    /// Keys that are noted.
+    /// The number of recorded keys.
     pub keys: usize,
-    /// Clients over all noted keys.
+    /// The number of recorded clients, added up over all keys.
     pub items: usize,
-    /// Prefixes.
+    /// The number of prefixes.
     pub prefixes: usize,
 }
 
@@ -80,17 +82,17 @@ impl Tracking {
         self.clients.load(Relaxed) > 0
     }
 
-    /// How many clients track keys.
+    /// The number of clients that track keys.
     pub fn clients(&self) -> usize {
         self.clients.load(Relaxed)
     }
 
-    /// Takes another bound on the number of keys; 0: none.
+    /// Sets the maximum number of recorded keys; 0 means no limit.
     pub fn limit(&self, most: usize) {
         self.most.store(most, Relaxed);
     }
 
-    /// Begins, or goes on in another mode.
+    /// Starts a client's tracking, or changes its mode.
     pub fn begin(&self, owner: Owner, mode: Mode) {
         let mut tables = lock(&self.tables);
         if mode.broadcast {
@@ -101,7 +103,7 @@ impl Tracking {
         self.clients.store(tables.clients.len(), Relaxed);
     }
 
-    /// Ends a client's tracking. O(prefixes): the keys that were noted for it are left.
+    /// Ends a client's tracking. O(prefixes): the client's number stays with recorded keys.
     pub fn end(&self, id: u64) {
         let mut tables = lock(&self.tables);
         tables.clients.remove(&id);
@@ -115,20 +117,20 @@ impl Tracking {
         self.clients.store(tables.clients.len(), Relaxed);
     }
 
-    /// Returns whether the client that is to hear in this one's place is gone.
+    /// Returns whether the client that receives the messages instead is gone.
     pub fn is_broken(&self, id: u64) -> bool {
         lock(&self.tables).clients.get(&id).is_some_and(|tracker| tracker.broken)
     }
 
-    /// Counts. O(keys).
+    /// Counts the recorded keys and prefixes. O(keys).
     pub fn tracked(&self) -> Tracked {
         let tables = lock(&self.tables);
         let items = tables.keys.values().map(Vec::len).sum();
         Tracked { keys: tables.keys.len(), items, prefixes: tables.prefixes.len() }
     }
 
-    /// Notes that a client is about to read keys. Returns the keys that are forgotten for them, and for which clients: they
-    /// are to be told. O(log keys) for each.
+    /// Records that a client is about to read keys. Returns the keys that were forgotten for them, with the clients that
+    /// must be told. O(log keys) for each key.
     pub fn note<'k>(&self, id: u64, keys: impl Iterator<Item = &'k [u8]>) -> Vec<(Vec<u8>, Vec<u64>)> {
         let most = self.most.load(Relaxed);
         let mut tables = lock(&self.tables);
@@ -161,8 +163,8 @@ impl Tracking {
 }
 
 impl Shared {
-    /// Tells clients whose caches have any of the keys, which were changed by the clients before them; or that all keys may
-    /// have changed.
+    /// Tells clients about changed keys. Each change has the number of the client that made it. If `all`, tells all clients
+    /// that any key may have changed.
     pub fn invalidate(&self, changes: &[(u64, Vec<u8>)], all: bool) {
         let mut tables = lock(&self.tracking.tables);
         let Tables { clients, keys: noted, prefixes, .. } = &mut *tables;
@@ -186,14 +188,14 @@ impl Shared {
         }
         for (id, keys) in heard {
             let broadcast = clients.get(&id).is_some_and(|tracker| tracker.mode.broadcast);
-            // One message a key, as Redis does but in broadcasting mode.
+            // One message for each key, as in Redis; in broadcasting mode, one message for all keys.
             for keys in keys.chunks(if broadcast { keys.len().max(1) } else { 1 }) {
                 self.send(clients, id, Some(keys));
             }
         }
     }
 
-    /// Notes that a client is about to read keys.
+    /// Records that a client is about to read keys, and tells the clients whose keys were forgotten for them.
     pub fn note<'k>(&self, id: u64, keys: impl Iterator<Item = &'k [u8]>) {
         let forgotten = self.tracking.note(id, keys);
         if forgotten.is_empty() {
@@ -218,7 +220,7 @@ impl Shared {
             let bytes = (Vec::new(), both(&Reply::Push(told)).1);
             return self.post(tracker.owner.at, Letter::Invalidate(tracker.owner, bytes));
         };
-        // A client of RESP2 hears by a channel, and only in another's place.
+        // A RESP2 client receives the message on a channel, and only if it receives messages for another client.
         let mut bytes = (Vec::new(), Vec::new());
         if tracker.mode.redirect != 0 {
             let named = [Reply::bulk("message"), Reply::bulk("__redis__:invalidate"), keys.clone()];

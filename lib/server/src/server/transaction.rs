@@ -1,8 +1,8 @@
 //! Commands of the server inside `MULTI` and `EXEC`.
 //!
-//! A transaction is one operation of the log, and the database answers nothing useful for commands that are not its own.
-//! The loop carries those out when it has the transaction's answers, in their order: behind all of its changes, which in
-//! Redis they are between.
+//! A transaction is one operation of the log. The database returns a placeholder for commands of the server. When the loop
+//! has the transaction's answers, it carries out these commands in their order. So they take effect after all changes of the
+//! transaction; in Redis they take effect between the changes.
 
 use super::client::{Client, Mute};
 use super::event_loop::Loop;
@@ -10,7 +10,7 @@ use crate::command::Run;
 use crate::operation::{Call, Write};
 use crate::reply::Reply;
 
-/// The calls of a transaction, if any is not the database's.
+/// The calls of a transaction, if any of them is a command of the server.
 pub fn mixed(write: Write) -> Option<Vec<Call>> {
     match write {
         Write::Exec { calls, .. } if calls.iter().any(is_of_the_server) => Some(calls),
@@ -23,7 +23,7 @@ fn is_of_the_server(call: &Call) -> bool {
 }
 
 impl Loop {
-    /// Answers a transaction.
+    /// Answers a transaction, and carries out its commands of the server.
     pub(super) fn answer_all(&mut self, client: &mut Client, calls: Vec<Call>, replies: Vec<Reply>) {
         let skips = matches!(client.mute, Mute::Next(_));
         if skips {
@@ -34,7 +34,7 @@ impl Loop {
         for (call, reply) in calls.into_iter().zip(replies) {
             match call.command.name {
                 _ if !is_of_the_server(&call) => client.answer(&reply),
-                // Whoever publishes in a transaction waits with its next one, if at all.
+                // If a mailbox is full, the client waits before its next publication, not before this one.
                 "publish" | "spublish" => {
                     let shard = call.command.name == "spublish";
                     let count = self.shared.publish(shard, &call.args[1], &call.args[2]);

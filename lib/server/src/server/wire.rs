@@ -7,39 +7,39 @@ use mio::net::TcpStream;
 
 use super::tls::{Session, Terms};
 
-/// What a read has brought.
+/// The result of a read.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Got {
-    /// So many bytes, and whether there may be more now.
+    /// This number of bytes was read; the flag tells whether more may be available now.
     Bytes(usize, bool),
-    /// The other side writes no more.
+    /// The other side sends no more bytes.
     End,
-    /// Nothing yet, after enough work that others come first.
+    /// No bytes yet. The read did enough work, so that other clients come first.
     Later,
 }
 
-/// A socket that waits for nothing: what would have to wait is `WouldBlock`.
+/// A socket that never blocks. An operation that would block returns `WouldBlock`.
 pub struct Wire {
     tcp: TcpStream,
     tls: Option<Box<Session>>,
 }
 
 impl Wire {
-    /// Of a new connection; with terms it speaks TLS.
+    /// Creates the wire of a new connection. If `terms` are given, the connection uses TLS.
     ///
     /// # Errors
-    /// What TLS says of the terms.
+    /// The error of TLS about the terms.
     pub fn new(tcp: TcpStream, terms: Option<&Arc<Terms>>) -> io::Result<Self> {
         let tls = terms.map(Session::new).transpose()?.map(Box::new);
         Ok(Self { tcp, tls })
     }
 
-    /// What events come from.
+    /// The source of events.
     pub fn source(&mut self) -> &mut TcpStream {
         &mut self.tcp
     }
 
-    /// Returns whether keys are still to be agreed on.
+    /// Returns whether the handshake of TLS is incomplete.
     pub fn is_shaking(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.is_shaking())
     }
@@ -48,8 +48,8 @@ impl Wire {
     pub fn read(&mut self, room: &mut [u8]) -> io::Result<Got> {
         match &mut self.tls {
             Some(tls) => tls.read(&mut self.tcp, room),
-            // Fewer bytes than there was room for are all that there were: the next ones, and an end that was not announced,
-            // are an event of their own.
+            // If fewer bytes than requested were read, no more bytes are available. Later bytes, and an unannounced end,
+            // cause another event.
             None => self.tcp.read(room).map(|count| match count {
                 0 => Got::End,
                 _ => Got::Bytes(count, count == room.len()),
@@ -57,7 +57,7 @@ impl Wire {
         }
     }
 
-    /// Takes bytes to send. Returns how many.
+    /// Accepts bytes to send. Returns their number.
     pub fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match &mut self.tls {
             Some(tls) => tls.write(&mut self.tcp, bytes),
@@ -65,17 +65,17 @@ impl Wire {
         }
     }
 
-    /// Sends what was taken.
+    /// Sends accepted bytes that were not sent yet.
     pub fn flush(&mut self) -> io::Result<()> {
         self.tls.as_mut().map_or(Ok(()), |tls| tls.flush(&mut self.tcp))
     }
 
-    /// Returns whether all that was taken was sent.
+    /// Returns whether all accepted bytes were sent.
     pub fn is_flushed(&self) -> bool {
         self.tls.as_ref().is_none_or(|tls| tls.is_flushed())
     }
 
-    /// Says that nothing more comes. Returns why no keys were agreed on, if none were.
+    /// Announces that no more bytes follow. Returns the error of the handshake, if it failed.
     pub fn close(&mut self) -> Option<String> {
         self.tls.as_mut().and_then(|tls| tls.close(&mut self.tcp))
     }

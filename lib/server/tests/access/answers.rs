@@ -1,6 +1,6 @@
-//! Answers are those of Redis 7.0.15, which are recorded.
+//! The answers are those of Redis 7.0.15, which are recorded.
 //!
-//! `ARCHIPELAGO_RECORD=1` asks the `redis-server` that is installed, and writes them anew.
+//! `ARCHIPELAGO_RECORD=1` runs the installed `redis-server` and records the answers again.
 
 use crate::client::{Client, server};
 use std::net::SocketAddr;
@@ -8,10 +8,11 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::{env, fs, thread, time::Duration};
 
-/// Requests of three clients, the first letter of a line: `a` is `default`, `b` and `c` are others as they say.
+/// Requests of three clients. The first letter of a line is the client: `a` is the user `default`; `b` and `c` authenticate
+/// as other users.
 const REQUESTS: &str = include_str!("requests.txt");
 
-/// Requests and answers.
+/// Sends all requests. Returns requests and answers as text.
 fn asked(address: SocketAddr) -> String {
     let mut clients = [(); 3].map(|()| Client::new(address));
     let mut all = String::new();
@@ -25,7 +26,8 @@ fn asked(address: SocketAddr) -> String {
     all
 }
 
-/// An answer without the client's number in `HELLO`: theirs counts the clients of the record's start, too.
+/// Hides the client's number in the answer to `HELLO`. The number in Redis's answer also counts the clients that started the
+/// recording.
 fn unnumbered(answer: &str) -> String {
     let mut words: Vec<&str> = answer.split(' ').collect();
     if let Some(place) = words.iter().position(|word| *word == "id").filter(|_| words[0] == "server") {

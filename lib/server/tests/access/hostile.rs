@@ -1,10 +1,10 @@
-//! Clients that try to get around what they may not do.
+//! Clients that try to bypass access control.
 
 use crate::client::{Client, server, started};
 use archipelago_server::server::Settings;
 use std::{env, fs};
 
-/// Every command that names a key, with one that the user may not touch: none of them tells or changes anything.
+/// Every command that names a key is sent with a key that the user may not access. No command reveals or changes anything.
 #[test]
 fn no_command_gets_at_a_key_of_others() {
     let server = server(1);
@@ -29,7 +29,7 @@ fn no_command_gets_at_a_key_of_others() {
     assert!(user.ask("PUBLISH news 1").starts_with("-NOPERM"));
 }
 
-/// Requests of all commands with keys, the last key that a request may have being another's.
+/// Requests of all commands with keys. The last key of each request belongs to another user.
 fn user_visible() -> Vec<(&'static str, Vec<String>)> {
     use archipelago_server::args::Args;
     use archipelago_server::command::{self, Keys, flag};
@@ -67,12 +67,12 @@ fn a_script_does_what_its_user_may() {
         assert!(eval(&mut user, name, "return redis.call('get', 'theirs')").contains("can't access"), "{name}");
         assert_eq!(eval(&mut root, name, "return redis.call('get', 'theirs')"), "secret");
     }
-    // What counts is what the user may at the end.
+    // The user's rights at the time of `EXEC` count.
     user.ask("MULTI");
     assert_eq!(eval(&mut user, "EVAL", "return redis.call('get', 'mine')"), "+QUEUED");
     root.ask("ACL SETUSER u resetkeys ~other");
     assert!(user.ask("EXEC").contains("can't access"));
-    // `EVALSHA` is asked for under its name, in a transaction, too.
+    // The permission for `EVALSHA` is that of its own name, in a transaction as well.
     root.ask("ACL SETUSER u -eval ~mine");
     let digest = root.ask("SCRIPT LOAD return");
     let digest = digest.trim_start_matches('+');
@@ -101,14 +101,14 @@ fn a_function_does_what_its_user_may() {
         assert_eq!(user.ask(&format!("FUNCTION {part}")), refused);
     }
     assert!(user.ask("FUNCTION LIST").contains("no-writes"));
-    // Under the name of what carries a part out it is no command.
+    // The internal name of a subcommand is not a command.
     assert!(root.ask("FUNCTION|FLUSH FLUSH").starts_with("-ERR unknown command"));
     for call in ["FCALL get", "FCALL read", "FCALL_RO read"] {
         assert!(user.ask(&format!("{call} 0 theirs")).contains("can't access"), "{call}");
         assert!(user.ask(&format!("{call} 1 theirs mine")).starts_with("-NOPERM"), "{call}");
         assert_eq!(root.ask(&format!("{call} 0 theirs")), "secret");
         assert_eq!(user.ask(&format!("{call} 1 mine mine")), "$-1");
-        // What counts is what the user may at the end of a transaction.
+        // The user's rights at the time of `EXEC` count.
         user.ask("MULTI");
         assert_eq!(user.ask(&format!("{call} 0 mine")), "+QUEUED");
         root.ask("ACL SETUSER u resetkeys ~other");
@@ -200,7 +200,7 @@ fn refusals_are_logged_and_counted() {
     assert!(!root.ask("ACL LOG").contains("object b"));
 }
 
-/// Long reads, which other threads carry out, and what a client's cache hears.
+/// Long reads, which other threads carry out, and the messages to a client's cache.
 #[test]
 fn long_reads_and_caches_are_checked_first() {
     let server = server(2);
@@ -234,7 +234,8 @@ fn long_reads_and_caches_are_checked_first() {
     assert_eq!(heard, "message __redis__:invalidate small", "it hears of a key that it may not read");
 }
 
-/// `INFO` counts clients and those that wait; a client that is served holds the lock of the latter and takes that of the former.
+/// `INFO` counts all clients and the waiting clients. While a client is served, the lock of the waiting clients is held and
+/// the lock of all clients is acquired. `INFO` must not hold these locks in the opposite order.
 #[test]
 fn being_served_and_counted_do_not_wait_for_each_other() {
     let server = server(6);
@@ -252,7 +253,7 @@ fn being_served_and_counted_do_not_wait_for_each_other() {
     });
 }
 
-/// The client of a removed user is not one of a user that has the name later.
+/// After a user is removed, its clients do not become clients of a new user with the same name.
 #[test]
 fn a_name_made_anew_is_another_user() {
     let server = server(2);
@@ -265,7 +266,7 @@ fn a_name_made_anew_is_another_user() {
         let both = [&["ACL", "DELUSER", "u"][..], &["ACL", "SETUSER", "u", "on", ">new", "+set", "~a"]];
         root.send(&both.map(crate::client::request).concat()).unwrap();
         assert_eq!((root.answer().unwrap().as_str(), root.answer().unwrap().as_str()), (":1", "+OK"));
-        // It is answered as the former user, or not at all.
+        // The client is answered as the former user, or not at all.
         let _ = user.send(&crate::client::request(&["SET", "a", "1"]));
         while let Ok(answer) = user.answer() {
             assert!(answer == "$-1", "{answer}");

@@ -1,4 +1,4 @@
-//! Who may do what: users, asked as Redis 7.0.15 was, and clients that try to get around them.
+//! Access control: users, compared with Redis 7.0.15, and clients that try to bypass it.
 
 mod answers;
 #[allow(dead_code, reason = "some of it is for the other programs")]

@@ -1,4 +1,4 @@
-//! Templates of the families of streams, files, sorting and places. See `generate`.
+//! Templates of further families: streams, files, sorting, geographic positions and others. See `generate`.
 
 pub const STREAMS: &[&str] = &[
     "xadd K ID M V",
@@ -81,7 +81,7 @@ pub const GROUPS: &[&str] = &[
     "xclaim K G C 0|-3|100000000|1e3|many ID [FOO]",
     "xautoclaim K G C 0 ID",
     "xautoclaim K G C 0 - count SMALL [justid]",
-    // Redis refuses a count for which it finds no memory.
+    // Redis refuses a count for which it cannot allocate memory.
     "xautoclaim K G C 0|-3|100000000|1e3|many INTERVAL [count] SMALL",
     "xdel K ID+",
     "xtrim K maxlen SMALL",
@@ -94,8 +94,8 @@ pub const GROUPS: &[&str] = &[
     "del K",
 ];
 
-/// Without numbers that overflow: Redis keeps this error for the next number.
-/// Of `ALPHA` and `BY` together only with one element: where keys are equal, or not there, the order is up to a sort.
+/// No numbers overflow, because Redis would report the overflow at the next number, too. `ALPHA` and `BY` are combined only
+/// for a single element: if keys are equal or missing, the order depends on the sorting algorithm.
 pub const SORT: &[&str] = &[
     "rpush K SMALL+",
     "rpush K QUARTER QUARTER I M",
@@ -161,13 +161,13 @@ pub const GEO: &[&str] = &[
     "georadiusbymember_ro K M FAR km asc [store] K",
     "zrange K 0 -1 withscores",
     "zrem K M+",
-    // Places that are equal are told in any order: one member is there.
+    // Members at equal positions have no defined order, so there is only one member.
     "zadd K 5 m1",
     "set k0 V",
     "del K",
 ];
 
-/// Without blanks, which end a word.
+/// Scripts without blanks, because a blank ends a word.
 pub const SCRIPTS: &[&str] = &[
     "set K V",
     "set K I",
@@ -208,7 +208,7 @@ pub const SCRIPTS: &[&str] = &[
     "del K",
 ];
 
-/// Whole ones, sparse and dense; ones that a byte at a wrong place has spoilt; ones that were never any.
+/// Valid HyperLogLogs, sparse and dense; some with one wrong byte; some strings that never were HyperLogLogs.
 pub const HYPERLOGLOGS: &[&str] = &[
     "pfadd K M+",
     "pfadd K V",
@@ -296,7 +296,7 @@ pub const FUNCTIONS: &[&str] = &[
     "del K",
 ];
 
-/// What a script gets that calls wrongly, and what it may ask of itself.
+/// Errors of scripts that call functions wrongly, and functions that scripts may call about themselves.
 pub const PACKS: &[&str] = &[
     "eval PACKS 0",
     "eval PACKS 0",

@@ -1,6 +1,6 @@
-//! Files and payloads of Redis: what it saves is read here, and what is written here it reads.
+//! Files and payloads: this server reads those of Redis, and Redis reads those of this server.
 //!
-//! Where redis-server is not installed, a file that it saved is read (`redis.rdb`, made by `ARCHIPELAGO_RECORD=1`).
+//! If redis-server is not installed, a file that it saved earlier is read (`redis.rdb`, made with `ARCHIPELAGO_RECORD=1`).
 
 use std::path::{Path, PathBuf};
 use std::{env, fs};
@@ -17,14 +17,14 @@ fn words(line: &str) -> Vec<Vec<u8>> {
     line.split(' ').map(|word| word.as_bytes().to_vec()).collect()
 }
 
-/// A time that is far away.
+/// A time in the far future, in milliseconds since 1970.
 const LATER: u64 = 4_000_000_000_000;
 
 fn now() -> u64 {
     std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis() as u64
 }
 
-/// Values that have each of Redis's encodings, beside what random commands make.
+/// Makes values in each of Redis's encodings, and values by random commands.
 fn fill(mut ask: impl FnMut(Vec<Vec<u8>>)) {
     for (family, (name, templates)) in FAMILIES.iter().enumerate().filter(|(_, (name, _))| *name != "keys") {
         if ["transactions", "functions"].contains(name) {
@@ -73,7 +73,7 @@ fn fill(mut ask: impl FnMut(Vec<Vec<u8>>)) {
     ask(["rpush", "plain", &long.repeat(60), "b"].map(|word| word.as_bytes().to_vec()).to_vec());
 }
 
-/// Libraries that random ones have no functions in common with. One is so long that it is compressed.
+/// Libraries whose functions have other names than those of random libraries. One library is so long that it is compressed.
 const LIBRARIES: [&str; 2] = [
     "#!lua name=saved\nredis.register_function{function_name='saved', description='d', flags={'no-writes', 'allow-oom'}, \
      callback=function(keys, args) return {1, args} end}",
@@ -81,7 +81,7 @@ const LIBRARIES: [&str; 2] = [
      redis.register_function('other_saved', function() return 2 end)",
 ];
 
-/// Commands that show all of a database.
+/// Commands that show the whole contents of a database.
 fn show(keys: &[Vec<u8>]) -> Vec<Vec<Vec<u8>>> {
     let lines = [
         "type",
@@ -172,11 +172,11 @@ fn what_redis_saves_is_read() {
     let (some, bytes) = compared(&mut theirs);
     assert!(some > 2_000, "{some} answers");
     if env::var_os("ARCHIPELAGO_RECORD").is_some() {
-        // Other tests read it meanwhile.
+        // Renamed at once, because other tests read the file meanwhile.
         fs::write(recorded().with_extension("new"), &bytes).unwrap();
         fs::rename(recorded().with_extension("new"), recorded()).unwrap();
     }
-    // Without compression and a checksum, and large values where there were small ones.
+    // Without compression, without a checksum, and with the encodings of large values for small values.
     for setting in [
         "rdbcompression no",
         "rdbchecksum no",
@@ -204,7 +204,7 @@ fn redis_reads_what_is_written() {
     fs::write(theirs.folder.join("dump.rdb"), &bytes).unwrap();
     assert_eq!(theirs.ask(&words("debug reload nosave")), Answer::Status("OK".into()));
     assert!(compare(&mut ours, &mut theirs) > 2_000);
-    // And it takes payloads.
+    // Redis accepts payloads as well.
     theirs.ask(&words("select 15"));
     ours.ask(&words("select 13"), now());
     let Answer::Array(keys) = ours.ask(&words("keys *"), now()) else { unreachable!("it answers an array") };
@@ -290,7 +290,7 @@ fn payloads_are_checked_first() {
     assert_eq!(restore(b"").unwrap_err(), Refused::Checksum);
 }
 
-/// With a sum of 0, which is not checked.
+/// A payload with the checksum 0, which means that it is not checked.
 fn payload(kind: u8, content: &[u8]) -> Vec<u8> {
     [&[kind], content, &rdb::VERSION.to_le_bytes(), &[0; 8]].concat()
 }

@@ -1,13 +1,14 @@
 //! Random commands from templates.
 //!
-//! A word of a template in capital letters stands for a random argument; `a|b` for one of the words; a word in brackets may be
-//! missing; one with `+` comes one to four times. Now and then a word is dropped, doubled or replaced.
+//! In a template, a word in capital letters stands for a random argument. `a|b` stands for one of the words. A word in
+//! brackets may be omitted. A word with `+` is repeated one to four times. With a small probability a word is dropped,
+//! doubled or replaced.
 
 use archipelago_server::db::Random;
 
 use crate::{families, libraries, packs};
 
-/// Templates by family.
+/// Templates of each family.
 pub const FAMILIES: &[(&str, &[&str])] = &[
     ("strings", STRINGS),
     ("bits", BITS),
@@ -315,7 +316,7 @@ const ZSETS: &[&str] = &[
     "del K",
 ];
 
-/// Members of one score: with others, ranges by member are what an implementation makes of them.
+/// Members of equal scores. With different scores, the result of ranges by member depends on the implementation.
 const LEXES: &[&str] = &[
     "zadd K 0 M 0 M 0 M 0 M",
     "zadd K 0 MANY 0 MANY 0 MANY",
@@ -368,7 +369,7 @@ impl Generator {
                 let word = self.pick(&choices);
                 for (at, part) in word.split('~').enumerate() {
                     if part == "HUNDRED" {
-                        // As many words, most of them new ones.
+                        // A hundred words, most of them new.
                         words.extend((0..100).map(|_| self.random.below(100_000).to_string().into_bytes()));
                     } else if at > 0 || !part.is_empty() {
                         words.push(self.word(part));
@@ -422,7 +423,7 @@ impl Generator {
         }
     }
 
-    /// A stream's identifier, mostly a small one.
+    /// A stream's ID, mostly a small one.
     fn id(&mut self) -> String {
         match self.random.below(16) {
             0 => self.pick(&["0-*", "5-*", "abc", "-", "+", "0-0", "1-1-1", "01-1", " 1", "$", ">", ""]).into(),
@@ -468,10 +469,10 @@ impl Generator {
             "I" => self.integer().into_bytes(),
             "F" => self.float().into_bytes(),
             "SMALL" => self.random.below(12).to_string().into_bytes(),
-            // Redis makes as many answers as asked for: no large numbers.
+            // No large numbers, because Redis returns as many elements as requested.
             "CH" => (self.random.below(30) as i64 - 15).to_string().into_bytes(),
             "COUNT" => (1 + self.random.below(5)).to_string().into_bytes(),
-            // Relative times, so long that no clock's step is seen.
+            // Relative times that are so long that the difference between the clocks does not matter.
             "NEAR" => self.pick(&["100000000", "200000000", "-1", "0", "9223372036854775807", "x"]).as_bytes().to_vec(),
             "NEAR000" => self.pick(&["100000000000", "-1", "0", "9223372036854775807"]).as_bytes().to_vec(),
             "TIME" => (Self::now() / 100_000 * 100_000 + self.pick(&[1_000_000, 2_000_000])).to_string().into_bytes(),

@@ -1,4 +1,4 @@
-//! Compares answers, and tells what came before the first that differ.
+//! Compares answers, and shows the commands before the first difference.
 
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -8,23 +8,23 @@ use archipelago_server::operation::{put_bytes, put_number};
 use crate::ours::Ours;
 use crate::theirs::{Answer, Theirs, bytes};
 
-/// Commands whose answers have no order.
+/// Commands whose answers are unordered.
 const UNORDERED: &[&str] =
     &["keys", "smembers", "sinter", "sunion", "sdiff", "hkeys", "hvals", "command", "scan", "sscan", "hscan"];
-/// Commands whose answers are pairs in no order.
+/// Commands whose answers are unordered pairs.
 const PAIRS: &[&str] = &["hgetall", "config"];
-/// Commands whose answers are up to chance: the form is compared.
+/// Commands with random answers. Only the form of their answers is compared.
 const CHANCE: &[&str] = &["randomkey", "spop", "srandmember", "hrandfield", "zrandmember"];
 
-/// Makes both databases empty.
+/// Commands that empty both databases.
 const BEGIN: [&str; 3] = ["discard", "flushall", "function flush"];
 
 fn words(line: &str) -> Vec<Vec<u8>> {
     line.split(' ').map(|word| word.as_bytes().to_vec()).collect()
 }
 
-/// An answer about libraries, of which neither they nor their functions have an order; nor is it told by it which function is
-/// there already, or how a payload is compressed.
+/// Makes answers about libraries comparable: libraries and their functions have no order, an error may name any function
+/// that exists already, and the compression of payloads may differ.
 fn of_libraries(answer: &Answer) -> Answer {
     match answer {
         Answer::Bulk(bytes) if bytes.first() == Some(&0xf5) => Answer::Bulk(b"a payload".to_vec()),
@@ -56,7 +56,7 @@ pub fn shown(command: &[Vec<u8>]) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// An answer for people. One bit may make a string of half a gigabyte, of which the digits alone would take seconds.
+/// An answer as text for people. One bit may make a string of half a gigabyte, and formatting its digits would take seconds.
 fn told(answer: &Answer) -> String {
     match answer {
         Answer::Bulk(bytes) if bytes.len() > 1000 => format!("<{} bytes>", bytes.len()),
@@ -92,7 +92,7 @@ pub fn equal(command: &[Vec<u8>], ours: &Answer, theirs: &Answer) -> bool {
             _ => ours == theirs,
         };
     }
-    // Both sides read the clock, one after the other.
+    // Each side reads its own clock, one after the other.
     let slack = match name.as_str() {
         "pexpiretime" | "pttl" => 1000,
         "expiretime" | "ttl" => 1,
@@ -104,13 +104,13 @@ pub fn equal(command: &[Vec<u8>], ours: &Answer, theirs: &Answer) -> bool {
         }
         _ if matches!(name.as_str(), "function" | "exec") => of_libraries(ours) == of_libraries(theirs),
         _ if matches!(name.as_str(), "xpending" | "xinfo") => without_times(ours) == without_times(theirs),
-        // Members within an area have no order if none is asked for.
+        // The members within an area are unordered if the request asks for no order.
         _ if (name.starts_with("georadius") || name.starts_with("geosearch"))
             && !command.iter().any(|word| [&b"asc"[..], b"desc", b"count"].contains(&word.as_slice())) =>
         {
             canonical("keys", ours) == canonical("keys", theirs)
         }
-        // A set has no order.
+        // The elements of a set are unordered.
         _ if name == "sort" && command.windows(2).any(|pair| pair[0] == b"by" && !pair[1].contains(&b'*')) => {
             canonical("keys", ours) == canonical("keys", theirs)
         }
@@ -118,13 +118,13 @@ pub fn equal(command: &[Vec<u8>], ours: &Answer, theirs: &Answer) -> bool {
     }
 }
 
-/// Answers about streams have times of both sides' clocks: they may be a second apart.
+/// Makes answers about streams comparable. They contain times of both sides' clocks, which may be a second apart.
 fn without_times(answer: &Answer) -> Answer {
     const SINCE_1970: i64 = 1_000_000_000_000;
     let Answer::Array(all) = answer else { return answer.clone() };
     let is_pending = matches!(&all[..], [Answer::Bulk(_), Answer::Bulk(_), Answer::Int(_), Answer::Int(_)]);
     let all = all.iter().enumerate().map(|(at, one)| match one {
-        // The time since the delivery, or since a consumer was seen.
+        // The time since an entry's delivery, or since the last activity of a consumer.
         Answer::Int(idle) if is_pending && at == 2 => Answer::Int(idle / 10_000),
         Answer::Int(idle) if at > 0 && all[at - 1] == Answer::Bulk(b"idle".to_vec()) => Answer::Int(idle / 10_000),
         Answer::Int(time) if *time > SINCE_1970 => Answer::Int(time / 10_000_000),
@@ -140,7 +140,7 @@ pub struct Judge {
     history: Vec<String>,
     asked: u64,
     differences: BTreeMap<String, (u64, String)>,
-    /// Times, commands and answers, if they are to be recorded.
+    /// The times, commands and answers, if they are recorded.
     pub record: Option<Vec<u8>>,
 }
 
@@ -149,7 +149,7 @@ fn now() -> u64 {
 }
 
 impl Judge {
-    /// One that records, or not.
+    /// Creates a judge that records if `records`.
     pub fn new(records: bool) -> Self {
         Self { record: records.then(Vec::new), ..Self::default() }
     }
@@ -190,7 +190,7 @@ impl Judge {
             about.get(1..).unwrap_or_default().join("\n          ")
         );
         self.differences.entry(name).or_insert((0, text)).0 += 1;
-        // What follows would differ, too.
+        // Later answers would differ as a consequence, so both databases are emptied.
         self.history.clear();
         for line in BEGIN {
             let command = words(line);

@@ -1,7 +1,7 @@
-//! Random libraries of functions, whole ones and broken ones, and payloads of them.
+//! Random libraries of functions, valid and invalid, and payloads of libraries.
 //!
-//! None keeps anything in its variables, which is forgotten here after each call, and none has functions whose names differ in
-//! case alone, which end Redis.
+//! Two kinds of libraries are left out. No library keeps values in its variables, because this server forgets them after
+//! each call. No library has functions whose names differ only in case, because such functions crash Redis.
 
 use archipelago_server::db::Random;
 use archipelago_server::db::functions::{Functions, Library};
@@ -64,7 +64,7 @@ const FLAGS: &[&str] = &[
     "",
 ];
 
-/// What is wrong, but for a little.
+/// Code that is wrong, mostly.
 const WRONG: &[&str] = &[
     "redis.register_function()",
     "redis.register_function('f')",
@@ -115,13 +115,13 @@ fn register(random: &mut Random, name: &str) -> String {
     }
 }
 
-/// A name of a function.
+/// A random name of a function.
 pub fn function(random: &mut Random) -> String {
     let letter = if random.below(6) == 0 { 'F' } else { 'f' };
     format!("{letter}{}", random.below(7))
 }
 
-/// A library's text.
+/// A random library's text.
 pub fn library(random: &mut Random) -> String {
     let name = pick(random, &["a", "a", "b", "b", "c", "Abc"]);
     let first = match random.below(24) {
@@ -146,7 +146,7 @@ pub fn library(random: &mut Random) -> String {
     text
 }
 
-/// A payload of libraries.
+/// A payload of random libraries.
 pub fn payload(random: &mut Random) -> Vec<u8> {
     let mut all = Functions::default();
     for name in 0..random.below(4) {
@@ -161,7 +161,7 @@ pub fn payload(random: &mut Random) -> Vec<u8> {
     payload
 }
 
-/// A script that says of itself what it does.
+/// A script that declares its flags.
 pub fn script(random: &mut Random) -> String {
     let first = pick(
         random,

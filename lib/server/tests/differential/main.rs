@@ -1,8 +1,10 @@
-//! The same random commands to this database and to `redis-server`: equal answers, errors included.
+//! The same random commands are sent to this database and to `redis-server`. All answers must be equal, including errors.
 //!
-//! Where redis-server is not installed, the recorded commands and answers of `recorded.bin` are replayed. It is made by
-//! `ARCHIPELAGO_RECORD=1`; `ARCHIPELAGO_DIFFERENTIAL=100000` is a long run, of this number of commands of each family;
-//! `ARCHIPELAGO_SEED` begins elsewhere; `ARCHIPELAGO_FAMILY` chooses one.
+//! If redis-server is not installed, the commands and answers recorded in `recorded.bin` are replayed. Variables:
+//! - `ARCHIPELAGO_RECORD=1` records them again.
+//! - `ARCHIPELAGO_DIFFERENTIAL=100000` sends this number of commands of each family, for a long run.
+//! - `ARCHIPELAGO_SEED` sets the first seed.
+//! - `ARCHIPELAGO_FAMILY` selects one family.
 
 mod families;
 mod files;
@@ -54,7 +56,7 @@ fn random_commands_of_every_family_are_answered_as_redis_answers_them() {
     judge.verdict();
 }
 
-/// What was recorded where redis-server is.
+/// Replays the answers that were recorded with redis-server.
 #[test]
 fn recorded_answers_are_given_again() {
     replay(&fs::read(recorded()).expect("there are recorded answers"));

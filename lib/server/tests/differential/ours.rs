@@ -1,4 +1,4 @@
-//! This database without sockets: a session, and two replicas of which one is fed with encoded operations.
+//! This database without sockets: a session and two replicas. One replica gets the operations in encoded form.
 
 use archipelago_server::args::Args;
 use archipelago_server::db::{Db, Outcome};
@@ -17,7 +17,7 @@ pub struct Ours {
 }
 
 impl Ours {
-    /// With these databases.
+    /// Begins with these databases.
     pub fn of(db: Db) -> Self {
         Self { replica: db.clone(), db, ..Self::default() }
     }
@@ -62,7 +62,7 @@ fn encoded(reply: &Reply) -> Vec<u8> {
     out
 }
 
-/// By their bytes: a number that is none is equal to itself there. Answers may have hundreds of megabytes.
+/// Compares the bytes of answers, because a NaN does not equal itself. Answers may have hundreds of megabytes.
 fn is_same(one: &Outcome, other: &Outcome) -> bool {
     encoded(&one.reply) == encoded(&other.reply) && one.effects == other.effects
 }

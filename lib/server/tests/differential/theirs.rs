@@ -1,4 +1,4 @@
-//! A `redis-server` of the system, on a socket in a folder of its own, and its answers.
+//! The system's `redis-server`, on a socket in a folder of its own, and its answers.
 
 use std::env;
 use std::fs;
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread::sleep;
 use std::time::Duration;
 
-/// An answer, as RESP2 has it.
+/// An answer in RESP2.
 #[derive(Clone, Debug, PartialEq, PartialOrd)]
 pub enum Answer {
     Null,
@@ -22,7 +22,7 @@ pub enum Answer {
     Array(Vec<Answer>),
 }
 
-/// The next answer of a stream.
+/// Reads the next answer from a stream.
 pub fn parse(input: &mut impl BufRead) -> Option<Answer> {
     let mut line = Vec::new();
     input.read_until(b'\n', &mut line).ok()?;
@@ -47,7 +47,7 @@ pub fn parse(input: &mut impl BufRead) -> Option<Answer> {
 
 pub struct Theirs {
     server: Child,
-    /// Where it saves.
+    /// The folder in which it saves files.
     pub folder: PathBuf,
     stream: BufReader<UnixStream>,
 }
@@ -59,7 +59,7 @@ fn next() -> usize {
 }
 
 impl Theirs {
-    /// Returns `None` if there is no redis-server of version 7.0.
+    /// Starts a server. Returns `None` if redis-server 7.0 is not installed.
     pub fn start() -> Option<Self> {
         let version = Command::new("redis-server").arg("--version").output().ok()?;
         if !String::from_utf8_lossy(&version.stdout).contains("v=7.0.") {
@@ -99,7 +99,7 @@ impl Drop for Theirs {
     }
 }
 
-/// The bytes of an answer.
+/// Appends the bytes of an answer.
 pub fn bytes(answer: &Answer, out: &mut Vec<u8>) {
     let mut line = |text: String| out.extend_from_slice(text.as_bytes());
     match answer {

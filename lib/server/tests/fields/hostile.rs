@@ -1,4 +1,4 @@
-//! Loads that would make clients wait, and clocks that go wrong. What is counted are steps, not times.
+//! Loads that could make clients wait, and wrong clocks. The tests count steps, not time.
 
 use crate::ours::Ours;
 use archipelago_server::db::Random;
@@ -15,7 +15,7 @@ fn expire(ours: &mut Ours, now: u64) -> usize {
     }
 }
 
-/// A hash of many fields with one time, and fields that stay.
+/// A hash of many fields that expire at one time, and fields that do not expire.
 fn filled(fields: usize, stay: usize) -> Ours {
     let mut ours = Ours::default();
     let set = |ours: &mut Ours, options: &[&str], from: usize, to: usize| {
@@ -43,7 +43,7 @@ fn a_million_fields_that_are_due_at_once_go_step_by_step() {
     assert_eq!(ours.line("HGET h field:3", 2_000), "nil");
     assert_eq!(ours.line("HTTL h FIELDS 1 field:3", 2_000), "[:-2]");
     assert_eq!(ours.db.digest(), digest, "reads remove nothing");
-    // A write takes a few out, whatever it does.
+    // Each write removes a few expired fields, whatever else it does.
     for line in ["HSET h field:3 new", "HDEL h field:4", "HINCRBY h field:5 1", "HSETNX h field:6 1", "EXPIRE h 1000"] {
         let before = ours.db.expired(2_000);
         ours.line(line, 2_000);
@@ -51,7 +51,7 @@ fn a_million_fields_that_are_due_at_once_go_step_by_step() {
         assert!((1..=3 * MET + 1).contains(&taken), "{line}: {taken}");
     }
     assert_eq!(ours.line("HMGET h field:3 field:4 field:5 field:6", 2_000), "[new nil 1 1]");
-    // The others go in steps, between which there is room for clients.
+    // The remaining fields are removed in steps. Clients can be served between two steps.
     let (mut left, mut steps) = (ours.db.expired(2_000), 0);
     while left > 0 {
         let removed = expire(&mut ours, 2_000);
@@ -103,7 +103,7 @@ fn ten_thousand_hashes_with_one_field_each_go_in_the_order_of_their_times() {
 fn a_clock_that_jumps_back_makes_no_replica_differ() {
     let (mut ours, mut random) = (Ours::default(), Random(4));
     for step in 0..30_000 {
-        // Hours forth and back.
+        // The clock moves forward and back by hours.
         let now = [1_000, 5_000_000, 5_000_100, 0, u64::MAX / 2][random.below(5)] + random.below(200) as u64;
         let (key, field) = (random.below(4), random.below(30));
         let line = match random.below(9) {

@@ -1,5 +1,5 @@
-//! Hash fields that expire: a table of requests, answers and events after Redis 7.4 and 8.0, whose commands the installed
-//! redis-server may not have; a model; and loads that would make clients wait.
+//! Hash fields that expire. There are three parts: a table of requests, answers and events after Redis 7.4 and 8.0, because
+//! the installed redis-server may lack these commands; a comparison with a model; and loads that could make clients wait.
 
 mod hostile;
 mod model;

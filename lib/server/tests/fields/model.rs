@@ -1,4 +1,5 @@
-//! A map of fields with values and times in plain Rust, against random commands at a time that stands still.
+//! A model: a map of fields with values and times in plain Rust. Random commands are compared with it, at times that the
+//! test sets.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +8,12 @@ use archipelago_server::db::{Db, Random, image};
 use archipelago_server::operation::{Input, Write};
 use archipelago_server::reply::Reply;
 
-/// Fields in order, each with its value and the time at which it expires.
+/// Fields in order, each with its value and expiry time.
 type Fields = BTreeMap<Vec<u8>, (Vec<u8>, Option<u64>)>;
 
 #[derive(Default)]
 struct Model {
-    /// With the time at which the key expires.
+    /// The keys, each with its fields and expiry time.
     keys: BTreeMap<Vec<u8>, (Fields, Option<u64>)>,
 }
 
@@ -20,14 +21,14 @@ fn number(text: &[u8]) -> i64 {
     std::str::from_utf8(text).unwrap().parse().unwrap()
 }
 
-/// A time of `HPEXPIRE` and its kind by the command's name.
+/// The time that an argument of `HPEXPIRE` or a similar command means, by the command's name.
 fn time(name: &str, argument: &[u8], now: u64) -> u64 {
     let scale = if name.starts_with("hp") || name == "px" { 1 } else { 1000 };
     number(argument) as u64 * scale + if name.ends_with("at") { 0 } else { now }
 }
 
 impl Model {
-    /// What is due goes at once.
+    /// Removes all fields and keys that have expired.
     fn pass(&mut self, now: u64) {
         self.keys.retain(|_, (fields, at)| {
             fields.retain(|_, (_, at)| at.is_none_or(|at| at > now));
@@ -252,7 +253,8 @@ fn words(random: &mut Random) -> Vec<Vec<u8>> {
             many = key == 0;
             format!("k{key}")
         }
-        // Of one key many, so that it is a table most of the time; some are too long for a pack, and for their place.
+        // One key has many fields, so that it is a table most of the time. Some fields are too long for a pack and for an
+        // entry of the table.
         "F" if many => format!("f{}", random.below(400)),
         "F" if random.below(400) == 0 => format!("{:0>80}", random.below(4)),
         "F" => format!("f{}", random.below(8)),
@@ -267,7 +269,7 @@ fn words(random: &mut Random) -> Vec<Vec<u8>> {
     template.split(' ').map(|part| word(part, random).into_bytes()).collect()
 }
 
-/// An answer whose elements have no order, in one.
+/// Sorts an answer whose elements are unordered.
 fn ordered(name: &[u8], reply: Reply) -> Reply {
     let pairs = |all: Vec<Reply>, width| {
         let mut pairs: Vec<Vec<Reply>> = all.chunks(width).map(<[Reply]>::to_vec).collect();
@@ -285,9 +287,9 @@ fn ordered(name: &[u8], reply: Reply) -> Reply {
     }
 }
 
-/// As a command, in a transaction, or in a script.
+/// Sends a command by itself, in a transaction, or in a script.
 fn ask(ours: &mut Ours, words: &[Vec<u8>], way: usize, now: u64) -> Reply {
-    // Renaming to itself and copying to itself are refused or do nothing, and scripts have no maps.
+    // Renaming and copying a key to itself is refused or has no effect. Scripts have no maps.
     match way {
         0 => {
             ours.ask(&["MULTI"], now);
@@ -307,7 +309,7 @@ fn ask(ours: &mut Ours, words: &[Vec<u8>], way: usize, now: u64) -> Reply {
     }
 }
 
-/// The same through an image of a snapshot, and through a file.
+/// The same database, restored from a snapshot's image and from a file.
 fn again(db: &Db) -> [Db; 2] {
     let (mut one, head) = (Db::default(), db.begin_walk());
     one.resume(&head).unwrap();

@@ -1,4 +1,4 @@
-//! A database without sockets at a time that stands still, and a second one that gets each change by its bytes.
+//! A database without sockets, at times that the test sets, and a replica that gets each change in encoded form.
 
 use archipelago_server::args::Args;
 use archipelago_server::db::{Db, Effects};
@@ -12,7 +12,7 @@ pub struct Ours {
     pub replica: Db,
     session: Session,
     asked: u64,
-    /// What followed from the last request.
+    /// The effects of the last request.
     pub effects: Effects,
 }
 
@@ -48,7 +48,7 @@ impl Ours {
         reply.apart()
     }
 
-    /// Carries a change out on both.
+    /// Carries out a change on both databases.
     pub fn write(&mut self, write: &Write) -> Reply {
         let mut bytes = Vec::new();
         write.encode(&mut bytes);

@@ -1,9 +1,9 @@
-//! Requests, answers and events, written after Redis's documentation and the behaviour of its versions 7.4 and 8.0.
+//! Requests, answers and events, written from Redis's documentation and the behaviour of its versions 7.4 and 8.0.
 
 use crate::ours::Ours;
 use archipelago_server::operation::Write;
 
-/// What is asked one after the other: milliseconds since 1970, the request, its answer, its events.
+/// One request: milliseconds since 1970, the request, its answer, its events.
 type Row = (u64, &'static str, &'static str, &'static str);
 
 fn all(rows: &[Row]) {
@@ -12,7 +12,8 @@ fn all(rows: &[Row]) {
         let told = match line.strip_prefix("active ") {
             Some(most) => {
                 let most = most.parse().unwrap();
-                // Listeners are a part of the database: an operation that no client sent has no wishes of its own.
+                // Whether events are recorded is part of the database, because an operation of the server has no wishes of
+                // its own.
                 ours.write(&Write::Listen { what: 3, begins: true });
                 let told = crate::ours::shown(&ours.write(&Write::Expire { now: *now, most }));
                 let effects = std::mem::take(&mut ours.effects);
@@ -25,7 +26,7 @@ fn all(rows: &[Row]) {
         assert_eq!(told, *answer, "{line} at {now}");
         let heard: Vec<&str> = ours.effects.events.iter().map(|event| event.name).collect();
         assert_eq!(heard.join(" "), *events, "{line} at {now}");
-        // What clients keep of a key is stale with each event but that of a new key.
+        // Each event except "new" means that clients' caches of the key are stale.
         let stale = heard.iter().filter(|name| **name != "new").count();
         assert_eq!(ours.effects.changes.len(), stale, "{line} at {now}");
     }
@@ -213,7 +214,7 @@ fn a_field_that_is_due_is_not_there_for_any_command() {
         (1_140, "active 500", ":1", "hexpired"),
         (1_140, "active 500", ":0", ""),
         (1_140, "HPEXPIRE h 10 FIELDS 1 b", "[:1]", "hexpire"),
-        // All fields are due: so is the key, for all commands, and other types may come.
+        // If all fields have expired, so has the key, for all commands. A value of another type may be stored.
         (1_150, "EXISTS h", ":0", ""),
         (1_150, "TYPE h", "+none", ""),
         (1_150, "HLEN h", ":0", ""),
@@ -225,7 +226,7 @@ fn a_field_that_is_due_is_not_there_for_any_command() {
         (1_160, "DEL h", ":1", "del"),
         (1_160, "HSETEX h PX 10 FIELDS 1 a 7", ":1", "new hset hexpire"),
         (1_170, "active 500", ":1", "hexpired del"),
-        // A key with a time of its own, which is the first that comes.
+        // The key has an expiry time of its own, which comes first.
         (1_170, "HSETEX h PX 20 FIELDS 1 a 7", ":1", "new hset hexpire"),
         (1_170, "PEXPIRE h 10", ":1", "expire"),
         (1_180, "HLEN h", ":0", ""),
@@ -247,7 +248,7 @@ fn a_watched_hash_is_another_once_a_field_is_due() {
             ours.write(&Write::Expire { now: 1_100, most: 500 });
         }
         assert_eq!(ours.line("EXEC", 1_100), seen);
-        // Watched behind the time, nothing changes any more.
+        // If the watch begins after the expiry time, nothing changes afterwards.
         ours.line("WATCH h", 1_101);
         ours.line("MULTI", 1_101);
         ours.line("HGET h a", 1_101);

@@ -1,4 +1,4 @@
-//! The same with fred, a client of other authors that does not wait for one answer before it sends the next request.
+//! The same tests with fred, a client that sends requests before it has the answers to earlier ones.
 
 use archipelago_server::server::Server;
 use fred::prelude::*;
@@ -39,7 +39,7 @@ fn values_and_transactions_in_both_protocols() {
             assert_eq!(client.zscore::<f64, _, _>("zset", "m").await?, 1.5);
             let wrong = client.incr::<i64, _>("list").await.unwrap_err();
             assert!(wrong.details().starts_with("WRONGTYPE"), "{wrong}");
-            // All under way at once, in one connection.
+            // All requests are sent at once, on one connection.
             let counts = (0..500).map(|_| client.incr::<i64, _>("number"));
             assert!(futures::future::try_join_all(counts).await?.into_iter().eq(1..=500));
             let transaction = client.multi();
@@ -60,7 +60,7 @@ fn messages() {
             let (listener, client) = (connect(&server, version.clone()).await?, connect(&server, version).await?);
             let mut messages = listener.message_rx();
             let _: () = listener.subscribe("news").await?;
-            // The client does not wait for the answer to a subscription, and keeps 32 messages.
+            // The client does not wait for the answer to a subscription, and keeps at most 32 messages.
             while client.publish::<i64, _, _>("news", 0).await? == 0 {}
             for number in 1..20 {
                 assert_eq!(client.publish::<i64, _, _>("news", number).await?, 1);

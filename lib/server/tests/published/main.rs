@@ -1,4 +1,4 @@
-//! Published clients, redis-rs and fred, get what they expect.
+//! The published clients redis-rs and fred get the answers that they expect.
 
 mod asynchronous;
 

@@ -1,16 +1,16 @@
-//! A client of a few lines: requests as words, answers as their bytes.
+//! A minimal client: sends words, returns answers as text.
 
 use archipelago_server::server::{Server, Settings};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// A server on the loopback, on any port.
+/// A server on the loopback interface, on any free port.
 pub fn server(loops: usize) -> Server {
     started(Settings { loops, ..Settings::default() })
 }
 
-/// The same, with these settings.
+/// A server with these settings, on the loopback interface and any free port.
 pub fn started(settings: Settings) -> Server {
     Server::start(&Settings { address: ([127, 0, 0, 1], 0).into(), ..settings }).unwrap()
 }
@@ -22,7 +22,7 @@ pub fn request(words: &[&str]) -> Vec<u8> {
     bytes
 }
 
-/// A connection. Reads fail after ten seconds, so that a test of a server that does not answer ends.
+/// A connection. Reads fail after ten seconds, so that a test ends if its server does not answer.
 pub struct Client {
     stream: TcpStream,
     reader: BufReader<TcpStream>,
@@ -44,7 +44,7 @@ impl Client {
         self.stream.write_all(bytes)
     }
 
-    /// Sends without waiting for room. Returns how many bytes went.
+    /// Sends as many bytes as possible without blocking. Returns their number.
     pub fn stuff(&mut self, bytes: &[u8]) -> usize {
         self.stream.set_nonblocking(true).unwrap();
         let sent = self.stream.write(bytes).unwrap_or(0);
@@ -52,7 +52,7 @@ impl Client {
         sent
     }
 
-    /// The next answer, flat: lines and bulks joined by blanks.
+    /// The next answer as flat text: lines and bulk strings joined by blanks.
     pub fn answer(&mut self) -> std::io::Result<String> {
         let mut line = String::new();
         if self.reader.read_line(&mut line)? == 0 {
@@ -78,7 +78,7 @@ impl Client {
         self.answer()
     }
 
-    /// The answer to a request, of a server that is there.
+    /// The answer to a request. Panics if the connection has ended.
     pub fn ask(&mut self, line: &str) -> String {
         self.call(&line.split(' ').collect::<Vec<_>>()).unwrap()
     }

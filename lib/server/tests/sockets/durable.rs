@@ -1,4 +1,4 @@
-//! What a crash leaves: power losses at every call of the disk, processes that are killed, syncs that fail.
+//! The state after a crash: power losses at every call of the disk, processes that are killed, syncs that fail.
 
 use crate::client::{Client, started};
 use archipelago_journal::{Call, Fault, Simulated};
@@ -37,7 +37,7 @@ fn open(disk: &Simulated) -> Result<Store, String> {
     Ok(Store::open(Arc::new(disk.clone()), Path::new("/data"), Appendonly::Always)?.0)
 }
 
-/// What two keys hold that change together.
+/// The values of two keys that change together.
 pub fn values(store: &Store) -> (u64, u64) {
     let mut handle: archipelago_replicate::Handle<Db> = store.handle();
     let mut value = |key: &str| match handle.read(&Read::Call(call(&format!("GET {key}")))).unwrap().reply {
@@ -47,7 +47,7 @@ pub fn values(store: &Store) -> (u64, u64) {
     (value("a"), value("b"))
 }
 
-/// Counts up until the disk fails. Returns what was acknowledged, and what a reader saw.
+/// Increments until the disk fails. Returns the number of acknowledged increments, and the highest value that a reader saw.
 fn count(disk: &Simulated) -> (u64, u64) {
     let (mut told, mut seen) = (0, 0);
     let Ok(store) = open(disk) else { return (0, 0) };
@@ -90,7 +90,7 @@ fn power_may_fail_at_every_call() {
     }
 }
 
-/// Two loops over a log in a simulated directory, synced before each answer.
+/// Settings of two loops with a log in a simulated directory, synced before each answer.
 pub fn settings() -> Settings {
     Settings {
         address: ([127, 0, 0, 1], 0).into(),
@@ -127,7 +127,7 @@ fn a_full_disk_refuses_changes_until_there_is_room() {
     assert!(client.ask("INCR a").starts_with("-MISCONF"));
     assert_eq!(client.ask("GET a"), "1");
     disk.set_capacity(None);
-    // The first was in the journal already, and its client was told so.
+    // The first of the refused changes was in the journal already, and its client was told so.
     let mut after = client.ask("INCR a");
     while after.starts_with("-MISCONF") {
         after = client.ask("INCR a");
@@ -152,7 +152,7 @@ fn a_directory_has_one_server() {
 
 const DIRECTORY: &str = "ARCHIPELAGO_SERVER_DIRECTORY";
 
-/// Serves, in a process of its own, until it is killed. Without the variable it is a part of the test below that has nothing to do.
+/// Runs a server in a process of its own, until it is killed: part of the test below. Does nothing without the variable.
 #[test]
 fn child() {
     let Ok(directory) = std::env::var(DIRECTORY) else { return };
@@ -161,7 +161,7 @@ fn child() {
     server.wait().unwrap();
 }
 
-/// A child, and where it listens.
+/// Starts a child process. Returns the process and the address on which its server listens.
 pub fn spawn(directory: &Path) -> (Child, SocketAddr) {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "durable::child", "--nocapture"])
@@ -171,12 +171,12 @@ pub fn spawn(directory: &Path) -> (Child, SocketAddr) {
         .unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
     let address = lines.find_map(|line| line.strip_prefix("listening on ")?.parse().ok());
-    // The harness tells of a test that has run for a minute, and ends if nobody reads it.
+    // The test harness reports a test that has run for a minute, and fails if its output is not read.
     thread::spawn(move || lines.for_each(drop));
     (child, address.expect("it says where it listens"))
 }
 
-/// Calls until the child is killed; each answer is a number that never falls.
+/// Sends requests until the child is killed. The answers are numbers that never fall.
 fn until_killed(address: SocketAddr, line: &str, highest: &AtomicU64, end: &AtomicBool) {
     let Ok(mut client) = Client::try_new(address) else { return };
     let words: Vec<&str> = line.split(' ').collect();
@@ -207,7 +207,7 @@ fn killed_servers_lose_nothing() {
                 scope.spawn(move || until_killed(address, &format!("INCR {key}"), highest, end));
                 scope.spawn(move || until_killed(address, &format!("GET {key}"), highest, end));
             }
-            // Snapshots all the time, so that kills meet them at all their steps.
+            // Snapshots are made without pause, so that kills hit all of their steps.
             scope.spawn(|| until_killed(address, "SAVE", &AtomicU64::new(0), &end));
             thread::sleep(Duration::from_millis(15 + kill * 7 % 40));
             child.kill().unwrap();

@@ -1,4 +1,4 @@
-//! Keys that expire and that no client asks for again.
+//! Keys that expire and that no client accesses afterwards.
 
 use crate::client::{Client, request, started};
 use archipelago_journal::Simulated;
@@ -16,7 +16,7 @@ fn fill(client: &mut Client, keys: usize, millis: &str) {
     (0..keys).for_each(|_| assert_eq!(client.answer().unwrap(), "+OK"));
 }
 
-/// Waits until the database has so many keys.
+/// Waits until the database has this number of keys.
 fn until(client: &mut Client, keys: &str) {
     for _ in 0..600 {
         if client.ask("DBSIZE") == keys {
@@ -54,7 +54,7 @@ fn the_log_hears_of_expiry_only_where_something_expired() {
     let mut client = Client::new(server.address());
     assert_eq!(client.ask("SET stays 1 EX 1000"), "+OK");
     let calls = disk.calls().len();
-    // Some ticks, in which the key is asked for what it expires at.
+    // Several ticks, at each of which the server checks the key's expiry time.
     sleep(Duration::from_millis(450));
     assert_eq!(disk.calls().len(), calls, "nothing has expired, and the disk was used");
     fill(&mut client, 300, "50");

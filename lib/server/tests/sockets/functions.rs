@@ -1,4 +1,4 @@
-//! Libraries of functions: a part of the database that replicas, logs and snapshots have.
+//! Libraries of functions. They are part of the database, so replicas, logs and snapshots contain them.
 
 use crate::client::{Client, request, started};
 use crate::durable::{self, spawn};
@@ -11,7 +11,7 @@ fn load(client: &mut Client, name: &str, body: &str) -> String {
     client.call(&["FUNCTION", "LOAD", "REPLACE", &format!("#!lua name={name}\n{body}")]).unwrap()
 }
 
-/// Counts in a key, and asks for the count.
+/// One function increments a key, the other returns the key's value.
 const COUNTS: &str = "redis.register_function('count', function(keys) return redis.call('incr', keys[1]) end) \
      redis.register_function{function_name='counted', flags={'no-writes'}, callback=function(keys) \
      return redis.call('get', keys[1]) end}";
@@ -50,7 +50,7 @@ fn replicas_a_log_and_a_snapshot_agree_on_libraries() {
     let there = clients.each_mut().map(|client| client.ask("FUNCTION LIST WITHCODE"));
     assert_eq!(there[0], there[1]);
     assert!(there[0].contains("no-writes") && there[0].contains("redis.register_function('count'"), "{}", there[0]);
-    // From the log alone, and from a snapshot with a log behind it.
+    // Recovery from the log alone, and from a snapshot with later changes in the log.
     let alone = Server::start_on(&settings(), Arc::new(disk.restarted()));
     assert_eq!(Client::new(alone.unwrap().address()).ask("FUNCTION LIST WITHCODE"), there[0]);
     assert_eq!(clients[0].ask("SAVE"), "+OK");
@@ -95,13 +95,13 @@ fn libraries_survive_kills() {
     std::fs::remove_dir_all(directory).unwrap();
 }
 
-/// Of a server that stops no script by time: how long scripts take here depends on the machine.
+/// Settings of a server without a time limit for scripts: the duration of scripts depends on the machine.
 fn without_time(loops: usize) -> Settings {
     let parameters = vec![("lua-time-limit", "0".into())];
     Settings { loops, replicas: 2, parameters, ..Settings::default() }
 }
 
-/// Takes about a second, and answers with what a key holds then.
+/// A function that runs for about a second and then carries out `after`.
 fn slow(flags: &str, after: &str) -> String {
     format!(
         "redis.register_function{{function_name='slow', flags={{{flags}}}, callback=function(keys) \
@@ -119,7 +119,8 @@ fn a_function_that_reads_runs_beside_changes() {
     for number in 1..=10 {
         assert_eq!(writer.ask("INCR n"), format!(":{number}"));
     }
-    // The changes did not wait for it: it is still to answer, with what was there when it began or while it ran.
+    // The changes did not wait for the function, which has not answered yet. It returns the value of some moment since its
+    // start.
     assert!(!writer.ask("INFO commandstats").contains("cmdstat_fcall:"));
     let seen = slowly.answer().unwrap();
     assert!(seen == "$-1" || (1..=10).any(|number| seen == number.to_string()), "{seen}");
@@ -136,7 +137,7 @@ fn a_function_that_is_replaced_while_it_waits_for_a_thread_is_a_change() {
     assert_eq!(load(writer, "lib", read), "lib");
     assert_eq!(load(writer, "slow", &slow("'no-writes'", "return 1")), "slow");
     assert_eq!((waits.ask("FCALL f 0"), waits.ask("PING")), ("read".into(), "+PONG".into()));
-    // The one thread for long reads is busy for a while, with the last replica; changes go on.
+    // The only thread for long reads is busy on the last replica. Changes continue.
     let mut called = |clients: usize| while writer.ask("CLIENT LIST").matches("cmd=fcall").count() < clients {};
     busy.send(&request(&["FCALL", "slow", "0"])).unwrap();
     called(1);
@@ -149,7 +150,7 @@ fn a_function_that_is_replaced_while_it_waits_for_a_thread_is_a_change() {
     server.stop().unwrap();
 }
 
-/// Resident memory of this process, in bytes: the server runs in it.
+/// The resident memory of this process, in bytes. The server runs in this process.
 fn resident() -> usize {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
     statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096

@@ -1,4 +1,4 @@
-//! Clients that mean no good, beside one that does.
+//! Hostile clients, and other clients beside them.
 
 use crate::client::{Client, request, server, started};
 use archipelago_server::server::Settings;
@@ -6,7 +6,7 @@ use std::io::Write;
 use std::net::TcpStream;
 use std::process::Command;
 
-/// Resident memory of this process, in bytes: the server runs in it.
+/// The resident memory of this process, in bytes. The server runs in this process.
 fn resident() -> usize {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
     statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
@@ -19,7 +19,7 @@ fn a_client_that_reads_nothing_stops_itself_only() {
     let value = "v".repeat(10_000);
     slow.call(&["SET", "big", &value]).unwrap();
     let before = resident();
-    // A million requests are 24 MB, and their answers 10 GB: the server takes requests only while answers go.
+    // A million requests are 24 MB, and their answers are 10 GB. The server processes requests only while answers are read.
     let pipeline = request(&["GET", "big"]).repeat(10_000);
     let (mut sent, mut refused) = (0, 0);
     while sent < 100 * pipeline.len() && refused < 200 {
@@ -33,7 +33,7 @@ fn a_client_that_reads_nothing_stops_itself_only() {
     }
     assert!(refused == 200, "the server took all {sent} bytes of a client that reads nothing");
     assert!(resident() < before + (64 << 20), "memory grew from {before} to {}", resident());
-    // All of them are answered once it reads.
+    // All requests are answered once the client reads.
     for _ in 0..1000 {
         assert_eq!(slow.answer().unwrap().len(), value.len());
     }
@@ -62,7 +62,7 @@ fn idle_clients_cost_little_and_are_counted() {
     assert_eq!(more.answer().unwrap(), "-ERR max number of clients reached");
     assert!(more.answer().is_err(), "it is ended");
     assert!(clients[0].ask("INFO clients").contains("connected_clients:200"));
-    // Those that are gone make room.
+    // Clients that are gone make room for others.
     clients.truncate(100);
     while !clients[0].ask("INFO clients").contains("connected_clients:100") {}
     assert_eq!(Client::new(server.address()).ask("PING"), "+PONG");
@@ -70,7 +70,8 @@ fn idle_clients_cost_little_and_are_counted() {
 
 const CROWD: &str = "ARCHIPELAGO_SERVER_CROWD";
 
-/// The test below, with as many descriptors as the system allows; a part of it that has nothing to do without the variable.
+/// The part of the test below that runs in its own process, with as many descriptors as the system allows. Does nothing
+/// without the variable.
 #[test]
 fn crowd() {
     let Ok(directory) = std::env::var(CROWD) else { return };
@@ -88,12 +89,13 @@ fn crowd() {
     let mut clients = Vec::new();
     for number in 1..=9_990 {
         clients.push(TcpStream::connect(address).unwrap());
-        // The system drops what comes faster than a server accepts, and each such connection waits for a second.
+        // The system drops connections that arrive faster than the server accepts them, and each dropped connection is
+        // retried after a second.
         if number % 64 == 0 {
             connected(1 + number);
         }
     }
-    // A third says nothing, a third has begun a request, a third has made one.
+    // A third of the clients sends nothing, a third sends part of a request, a third sends one request.
     for (number, client) in clients.iter_mut().enumerate() {
         let said: &[u8] = [&b""[..], b"*2\r\n$3\r\nGET\r\n$5\r\nab", b"PING\r\n"][number % 3];
         client.write_all(said).unwrap();

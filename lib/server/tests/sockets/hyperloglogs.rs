@@ -1,4 +1,4 @@
-//! HyperLogLogs over sockets: a setting that changes how they are kept, and the log.
+//! HyperLogLogs over sockets: a setting that changes their encoding, and the log.
 
 use crate::client::Client;
 use archipelago_journal::Simulated;
@@ -6,7 +6,8 @@ use archipelago_server::config::{Appendonly, Settings};
 use archipelago_server::server::Server;
 use std::sync::Arc;
 
-/// The setting is a part of the database: else a log that is read with another would make other bytes of the same changes.
+/// The setting is part of the database. Otherwise a log that is read with another setting would produce other bytes from the
+/// same changes.
 #[test]
 fn what_is_sparse_by_a_setting_is_so_after_a_start() {
     let disk = Simulated::new();
@@ -21,7 +22,7 @@ fn what_is_sparse_by_a_setting_is_so_after_a_start() {
     let mut client = Client::new(server.address());
     assert_eq!(client.ask("PFADD before a b c"), ":1");
     assert_eq!(client.ask("CONFIG SET hll-sparse-max-bytes 20"), "+OK");
-    // One snapshot has the setting, and one change behind it needs it.
+    // The snapshot has the setting, and the change after the snapshot depends on it.
     assert_eq!(client.ask("SAVE"), "+OK");
     assert_eq!(client.ask("PFADD after a b c"), ":1");
     assert_eq!(client.ask("PFCOUNT before after"), ":3");

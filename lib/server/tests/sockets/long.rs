@@ -1,10 +1,10 @@
-//! Reads that take long go on beside their loop: answers come in order all the same.
+//! Long reads run outside of their event loop. Answers come in order nevertheless.
 
 use archipelago_server::config::{Appendonly, Settings};
 
 use crate::client::{Client, request, started};
 
-/// More than a loop looks at itself.
+/// A read of this number of keys is too long for a loop.
 const KEYS: usize = 20_000;
 
 fn fill(client: &mut Client) {
@@ -17,7 +17,8 @@ fn fill(client: &mut Client) {
     (0..2 * KEYS).for_each(|_| _ = client.answer().unwrap());
 }
 
-/// Long and short reads and changes of one client by turns, in one run of bytes, with other clients of the loop between them.
+/// One client sends long reads, short reads and changes alternately in one run of bytes. Other clients of the loop send
+/// requests meanwhile.
 fn answers_come_in_order(settings: Settings) {
     let server = started(settings);
     let (mut one, mut other) = (Client::new(server.address()), Client::new(server.address()));
@@ -38,7 +39,7 @@ fn answers_come_in_order(settings: Settings) {
         assert_eq!(one.answer().unwrap().split(' ').count(), KEYS);
         assert_eq!(one.answer().unwrap(), format!(":{}", round + 1));
         assert_eq!(other.ask("SET key:7 2"), "+OK");
-        // In a transaction it is a part of that.
+        // In a transaction the long read is part of the transaction.
         assert_eq!(other.ask("MULTI"), "+OK");
         assert_eq!(other.ask("ZRANGE z 0 -1"), "+QUEUED");
         assert_eq!(other.ask("EXEC").split(' ').count(), KEYS);

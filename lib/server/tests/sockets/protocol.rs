@@ -1,4 +1,4 @@
-//! What redis-server 7.0.15 answered to the same commands, byte for byte: in RESP2, and in RESP3 after `HELLO 3`.
+//! The answers of redis-server 7.0.15 to the same commands, byte for byte: in RESP2, and in RESP3 after `HELLO 3`.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -9,14 +9,14 @@ use archipelago_server::server::{Server, Settings};
 
 use crate::client::{Client, request, started};
 
-/// Words of a line, of which one between quotes may have blanks.
+/// The words of a line. A word between quotes may contain blanks.
 fn words(line: &str) -> Vec<&str> {
     let quoted = line.split('"').enumerate();
     quoted.flat_map(|(at, part)| if at % 2 == 1 { vec![part] } else { part.split_whitespace().collect() }).collect()
 }
 
-/// Sends the requests of each line at once, those between semicolons, and compares the answers: a line of the file is requests, a tab
-/// and answers, in which a bar is an end of line.
+/// Compares answers with a file. A line of the file has requests, a tab, and the expected answers. Semicolons separate
+/// requests, which are sent at once. A bar in the answers stands for a line end.
 fn compare(protocol: &str, file: &str) {
     let server = started(Settings { loops: 1, ..Settings::default() });
     let mut stream = TcpStream::connect(server.address()).unwrap();
@@ -31,7 +31,7 @@ fn compare(protocol: &str, file: &str) {
     for (command, expected) in lines {
         let requests: Vec<u8> = command.split(';').flat_map(|one| request(&words(one))).collect();
         stream.write_all(&requests).unwrap();
-        // What comes behind each answer says where it ends.
+        // The answer to this request marks the end of the answers before it.
         stream.write_all(&request(&["ECHO", "end of this answer"])).unwrap();
         let (mut answer, end) = (Vec::new(), b"$18\r\nend of this answer\r\n");
         while !answer.ends_with(end) {
@@ -54,13 +54,13 @@ fn resp3_is_as_redis_has_it() {
     compare("3", include_str!("resp3.txt"));
 }
 
-/// A request that is refused is answered behind the changes before it, which wait for the end of a round.
+/// The answer to a refused request comes after the answers to earlier changes, which wait for the end of a round.
 #[test]
 fn answers_come_in_the_order_of_requests_and_are_those_of_redis() {
     compare("2", include_str!("resp2.txt"));
 }
 
-/// All that a server sends to a client that sends this and waits.
+/// All bytes that the server sends to a client that sends `bytes` and then waits.
 fn sent_for(server: &Server, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(server.address()).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
@@ -70,7 +70,7 @@ fn sent_for(server: &Server, bytes: &[u8]) -> String {
     String::from_utf8_lossy(&all).replace("\r\n", "|")
 }
 
-/// The answers are Redis's. With a log, changes are under way when the next request is looked at.
+/// The answers are those of Redis. With a log, changes are unanswered when the next request is read.
 #[test]
 fn a_malformed_request_is_told_behind_the_answers_before_it() {
     let folder = std::env::temp_dir().join(format!("archipelago-malformed-{}", std::process::id()));
@@ -93,7 +93,7 @@ fn a_malformed_request_is_told_behind_the_answers_before_it() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
-/// A page that a browser shows may have it send what it likes to this machine: its own lines come first.
+/// A page in a browser may make the browser send arbitrary bytes to this machine. The browser's own lines come first.
 #[test]
 fn a_browser_is_not_listened_to() {
     let server = started(Settings::default());
@@ -112,7 +112,7 @@ fn a_client_that_was_killed_is_in_no_list() {
     let (mut one, mut other) = (Client::new(server.address()), Client::new(server.address()));
     other.ask("CLIENT SETNAME other");
     let id = other.ask("CLIENT ID")[1..].to_owned();
-    // Loops are two, so that the other's ends it when it comes to it.
+    // There are two loops. The other client's loop ends it when it processes the letter.
     assert_eq!(one.ask(&format!("CLIENT KILL ID {id}")), ":1");
     assert!(!one.ask("CLIENT LIST").contains("name=other"));
     assert!(other.call(&["PING"]).is_err());

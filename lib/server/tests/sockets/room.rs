@@ -64,7 +64,7 @@ fn without_a_policy_changes_are_refused_and_others_go_on() {
         assert_eq!(client.ask(&format!("DEL key:{key}")), ":1");
     }
     assert_eq!(client.ask("SET a 1"), "+OK", "there is room at once");
-    // Only keys that expire may go, and one does: it is not enough.
+    // Only keys that expire may be evicted. There is one such key, and evicting it is not enough.
     limit(&mut client, "20kb", "volatile-lru");
     for _ in 0..500 {
         if client.ask("SET b 1") == OOM && client.ask("EXISTS first") == ":0" {
@@ -87,7 +87,7 @@ fn limits_and_snapshots_are_set_at_the_start() {
     let set = |name, value: &str| (name, value.to_owned());
     let parameters = vec![set("maxmemory", "100kb"), set("maxmemory-policy", "allkeys-lru"), set("save", "900 1")];
     let disk = Simulated::new();
-    // A directory that nobody has made.
+    // A directory that does not exist yet.
     let directory = "/data".into();
     let settings = Settings { address: ([127, 0, 0, 1], 0).into(), parameters, directory, ..Settings::default() };
     let server = Server::start_on(&settings, Arc::new(disk.clone())).unwrap();
@@ -96,7 +96,7 @@ fn limits_and_snapshots_are_set_at_the_start() {
     for key in 0..600 {
         assert_eq!(client.ask(&format!("SET key:{key} {}", "v".repeat(1_000))), "+OK");
     }
-    // The limit comes into force within a while.
+    // The limit comes into force after a short time.
     for _ in 0..500 {
         if info(&mut client, "evicted_keys") > 0 && info(&mut client, "used_memory_dataset") <= 100 << 10 {
             break;
@@ -191,7 +191,7 @@ fn keys_go_until_the_rest_is_below_the_limit() {
             let later = Server::start_on(&settings, Arc::new(disk.restarted())).unwrap();
             let mut client = Client::new(later.address());
             assert_eq!(client.ask("DBSIZE"), format!(":{left}"), "what was evicted stays away");
-            // The log says LFU where the policy was; the settings of this start do not.
+            // The log contains the LFU policy if it was in force. The settings of this start have another policy.
             let asks = (0..500).any(|_| {
                 std::thread::sleep(Duration::from_millis(20));
                 client.ask("OBJECT FREQ key:599").starts_with("-ERR An LFU maxmemory policy is not selected")

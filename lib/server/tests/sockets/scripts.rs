@@ -1,4 +1,4 @@
-//! Scripts: two replicas agree, and a log brings back what they did.
+//! Scripts: two replicas agree, and a log restores their effects.
 
 use crate::client::{Client, started};
 use crate::durable;
@@ -74,7 +74,7 @@ fn scripts_end_by_time_and_the_server_goes_on() {
     later.stop().unwrap();
 }
 
-/// A transaction of two scripts that may run for so long.
+/// A transaction of two scripts with this time limit.
 fn long(limit: Duration) -> Write {
     let script = |key: &str| {
         let body = format!("for i = 1, 2000 do redis.call('incr', '{key}') end");
@@ -89,7 +89,7 @@ fn open(disk: &Simulated, appendonly: Appendonly) -> Result<Store, String> {
     Ok(Store::open_on(Arc::new(disk.clone()), Path::new("/data"), appendonly, 2)?.0)
 }
 
-/// Runs one, and says whether its answers were given.
+/// Carries out an operation. Returns whether its answers were given.
 fn run(store: &Store, write: Write) -> bool {
     let outcome = store.write_many(&mut store.handle(), vec![write]).remove(0);
     match &outcome.reply {
@@ -141,7 +141,7 @@ fn a_stop_that_cannot_be_kept_ends_all_changes() {
     let disk = Simulated::new();
     let store = open(&disk, Appendonly::Always).unwrap();
     assert!(run(&store, long(Duration::from_micros(300))));
-    // The next sync is the log's, and the one behind it that of what is known of the script.
+    // The first of the next syncs is the log's. The second is that of the script's entry.
     let script = long(Duration::ZERO);
     let calls = disk.calls().len();
     disk.fail_at(calls + 3, Fault::Io);
@@ -155,7 +155,7 @@ fn a_stop_that_cannot_be_kept_ends_all_changes() {
     }
 }
 
-/// The log's end is where the record of its last change ends.
+/// Adds an entry for the last change of the log: its position is the end of the log.
 fn note(disk: &Simulated, place: u64, entry: Entry) {
     Stops::open(Arc::new(disk.clone()), Path::new("/data")).unwrap().note(Place { record: place, number: 0 }, entry);
 }
@@ -187,12 +187,12 @@ fn a_script_that_ran_when_the_process_ended_is_not_carried_out() {
     let stopped = disk.restarted();
     note(&stopped, place, Entry::Running);
     note(&stopped, place, Entry::Stopped(500));
-    // What is torn was not synced, so nobody has seen it.
+    // A torn entry was not synced, so no client has seen its script's effects.
     let directory = Path::new("/data/stopped");
     let segments = stopped.list(directory).unwrap().into_iter().filter(|name| name.ends_with(".segment"));
     let last = directory.join(segments.max().unwrap());
     let torn = stopped.restarted();
-    // More than the mark that the end of a process leaves behind the last entry.
+    // More bytes than the mark that is written after the last entry when a process ends.
     torn.damage(&last, |bytes| bytes.truncate(bytes.len() - 40));
     for _ in 0..2 {
         let (a, b) = durable::values(&open(&stopped, Appendonly::Always).unwrap());
@@ -224,9 +224,9 @@ fn scripts_publish_once_however_many_replicas_run_them() {
     assert_eq!(hears.ask("PSUBSCRIBE n?ws"), "psubscribe n?ws :2");
     assert_eq!(hears.ask("SSUBSCRIBE news"), "ssubscribe news :1");
     let text = "redis.call('set', KEYS[1], 'v') redis.call('publish', 'news', ARGV[1]) return redis.call('spublish', 'news', 'of a shard')";
-    // How many hear it no replica knows.
+    // A script gets 0 as the number of receivers, because no replica knows this number.
     assert_eq!(client.call(&["EVAL", text, "1", "k", "one"]).unwrap(), ":0");
-    // Of a transaction, and not of a script that may only read.
+    // From a script in a transaction; but not from a script that may only read.
     client.ask("MULTI");
     client.call(&["EVAL", "return redis.call('publish', 'news', 'two')", "0"]).unwrap();
     assert_eq!(client.ask("EXEC"), ":0");

@@ -1,9 +1,9 @@
-//! Concurrent histories over several keys are linearizable, with `WATCH` and scripts: of servers with a log and without, and
-//! of servers that are killed under load.
+//! Concurrent histories over several keys, with `WATCH` and scripts, are linearizable: with a log, without a log, and if the
+//! server is killed under load.
 //!
-//! A killed server leaves requests without an answer, which it has carried out or not: one choice for all of them has to make
-//! the history up to the first look after the next start linearizable. So nothing that was acknowledged is lost, and no
-//! client has seen what is gone.
+//! When a server is killed, some requests have no answer. It is unknown whether the server carried them out. The check
+//! succeeds if some choice, carried out or not for each of them, makes the history linearizable, including the first look
+//! after the next start. So nothing that was acknowledged is lost, and no client has seen a change that was lost.
 
 use crate::client::{Client, started};
 use crate::durable::spawn;
@@ -20,15 +20,16 @@ use std::time::Duration;
 const KEYS: [&str; 3] = ["a", "b", "c"];
 type State = [u64; 3];
 
-/// What is asked. Each change has a value that no other has.
+/// An operation. Each change writes a value that no other change writes.
 #[derive(Clone, Copy, Debug)]
 enum Op {
-    /// All keys.
+    /// Reads all keys.
     Look,
     Set(usize, u64),
-    /// With `WATCH`: the second key's value goes to the first, and the second gets a new one, if both are as they were seen.
+    /// With `WATCH`: moves the second key's value to the first key and writes a new value to the second, if both keys have
+    /// the values that were read before.
     Watched([usize; 2], [u64; 2], u64),
-    /// A script does the same, whatever they are, and says what the second was.
+    /// A script that does the same without a condition, and returns the second key's old value.
     Script([usize; 2], u64),
 }
 
@@ -37,7 +38,7 @@ enum Ret {
     All(State),
     Done,
     Was(u64),
-    /// The server was killed.
+    /// The server was killed before it answered.
     Unknown,
 }
 
@@ -91,7 +92,7 @@ fn look(client: &mut Client) -> io::Result<State> {
     Ok(all)
 }
 
-/// What is asked next, with what has to be asked before.
+/// Chooses the next operation. For an operation with `WATCH`, first watches and reads the keys.
 fn choose(client: &mut Client, random: &mut Random, new: u64) -> io::Result<Op> {
     let first = random.below(3);
     let pair = [first, (first + 1 + random.below(2)) % 3];
@@ -109,7 +110,7 @@ fn choose(client: &mut Client, random: &mut Random, new: u64) -> io::Result<Op> 
     })
 }
 
-/// Asks. Returns `None` if a watched key had changed.
+/// Carries out the operation. Returns `None` if a watched key had changed.
 fn ask(client: &mut Client, op: &Op) -> io::Result<Option<Ret>> {
     let answer = match *op {
         Op::Look => return look(client).map(|all| Some(Ret::All(all))),
@@ -134,7 +135,7 @@ fn ask(client: &mut Client, op: &Op) -> io::Result<Option<Ret>> {
 
 type Past = Vec<Entry<Op, Ret>>;
 
-/// Asks again and again, for so many times or until the server is gone.
+/// Carries out operations, until `turns` are done or the server is gone.
 fn client(thread: usize, address: SocketAddr, stamps: &Recorder<(), ()>, first: u64, turns: u64) -> Past {
     let mut past = Past::new();
     let Ok(mut client) = Client::try_new(address) else { return past };
@@ -155,7 +156,7 @@ fn client(thread: usize, address: SocketAddr, stamps: &Recorder<(), ()>, first: 
     past
 }
 
-/// Runs clients beside something. Returns what they asked and were answered.
+/// Runs clients while `beside` runs. Returns the clients' operations and answers.
 fn history(address: SocketAddr, stamps: &Recorder<(), ()>, first: u64, turns: u64, beside: impl FnOnce()) -> Past {
     thread::scope(|scope| {
         let clients: Vec<_> =
@@ -165,12 +166,12 @@ fn history(address: SocketAddr, stamps: &Recorder<(), ()>, first: u64, turns: u6
     })
 }
 
-/// Judges a history that begins with a state and ends with a look.
+/// Checks a history that begins with a known state and ends with a look.
 fn judge(initial: State, past: Past, last: State, stamps: &Recorder<(), ()>) {
     let look = |invoked| Entry { thread: 9, invoked, returned: stamps.stamp(), op: Op::Look, ret: Ret::All(last) };
     let (open, mut told): (Past, Past) = past.into_iter().partition(|entry| matches!(entry.ret, Ret::Unknown));
     told.push(look(stamps.stamp()));
-    // A look without an answer says nothing.
+    // A look without an answer has no effect and no result.
     let open: Past = open.into_iter().filter(|entry| !matches!(entry.op, Op::Look)).collect();
     let verdicts = (0..1_u32 << open.len()).map(|chosen| {
         let carried_out =
@@ -225,7 +226,7 @@ fn killed_servers_keep_their_histories() {
         let end = AtomicBool::new(false);
         past = history(address, &stamps, 1 + (kill << 20), u64::MAX, || {
             thread::scope(|scope| {
-                // Snapshots, so that kills meet them at all their steps.
+                // Snapshots are made without pause, so that kills hit all of their steps.
                 scope.spawn(|| {
                     let mut saves = || !end.load(SeqCst) && kill % 2 == 1 && looker.call(&["SAVE"]).is_ok();
                     while saves() {

@@ -1,4 +1,4 @@
-//! Snapshots, and a log that becomes shorter.
+//! Snapshots, and the shortening of the log.
 
 use crate::client::{Client, request};
 use crate::durable::{call, values};
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 fn open(disk: &Simulated) -> Result<Store, String> {
-    // Segments so short that each snapshot leaves some behind it.
+    // Segments so short that each snapshot makes some superfluous.
     Ok(Store::open_with(Arc::new(disk.clone()), Path::new("/data"), Appendonly::Always, 600, 0)?.0)
 }
 
@@ -27,12 +27,12 @@ fn write(store: &Store, lines: &[&str]) -> Vec<Reply> {
     store.write_many(&mut store.handle(), batch).into_iter().map(|outcome| outcome.reply).collect()
 }
 
-/// Segments of the log.
+/// The number of the log's segments.
 fn segments(disk: &Simulated) -> usize {
     disk.list(Path::new("/data")).unwrap().iter().filter(|name| !name.starts_with("snap")).count()
 }
 
-/// Counts up, with snapshots between, until the disk fails. Returns what was acknowledged.
+/// Increments keys, with snapshots between, until the disk fails. Returns the number of acknowledged increments.
 fn count(disk: &Simulated) -> u64 {
     let mut told = 0;
     let Ok(store) = open(disk) else { return 0 };
@@ -66,7 +66,7 @@ fn power_may_fail_at_every_call_of_a_snapshot() {
             assert!(a >= told, "{told} were acknowledged and {a} are left, after call {at}");
             let before = digest(&store);
             drop(store);
-            // What was recovered is recovered again: from a snapshot, too.
+            // The recovered state is recovered again, then also from a snapshot.
             let store = open(&later).unwrap();
             let again = digest(&store);
             assert_ne!(before, again, "the start counts as an operation");
@@ -96,7 +96,8 @@ fn a_call_may_fail_and_the_snapshot_before_stays() {
             disk.fail_at(disk.calls().len() + at, fault);
             let made = store.snapshot(2);
             let harmless = matches!(fault, Fault::Short | Fault::Interrupted);
-            // The journal syncs what is synced already no more; a log without a call is none that can fail.
+            // The journal does not repeat a sync of bytes that are synced, so the last call may not happen, and then it
+            // cannot fail.
             assert!(made.is_err() || harmless || at + 1 >= calls, "{fault:?} at call {at} of {calls} was not told");
             assert_eq!(store.snapshots().unwrap().status().failure.is_some(), made.is_err());
             assert_eq!(values(&store), (2, 2));
@@ -188,9 +189,9 @@ fn damage_is_refused_with_file_and_offset() {
             Ok(store) => assert_eq!(values(&store), (1, 1), "byte {at} was believed"),
         }
     }
-    // Some bytes of the header mean nothing.
+    // Some bytes of the header have no meaning.
     assert!(refusals + 8 > length, "{refusals} of {length} bytes were missed");
-    // Without the log that it goes on with, it is refused, too.
+    // A snapshot whose log is missing is refused as well.
     let without = disk.restarted();
     for name in without.list(Path::new("/data")).unwrap() {
         if name != "snapshot" {
@@ -237,7 +238,7 @@ fn settings(appendonly: Appendonly) -> Settings {
     Settings { address: ([127, 0, 0, 1], 0).into(), directory: "/data".into(), appendonly, ..Settings::default() }
 }
 
-/// Waits until `INFO` says this.
+/// Waits until `INFO` contains `what`.
 fn until(client: &mut Client, what: &str) {
     for _ in 0..500 {
         if client.ask("INFO persistence").contains(what) {
@@ -268,7 +269,7 @@ fn commands_make_snapshots() {
         assert_eq!(client.ask("BGREWRITEAOF"), "+Background append only file rewriting started");
         until(&mut client, "rdb_changes_since_last_save:0\r\nrdb_bgsave_in_progress:0\r\n");
         assert_eq!(client.ask("BGSAVE NOW"), "-ERR syntax error");
-        // The end of a snapshot is told when the next one may begin.
+        // When the end of a snapshot is reported, the next snapshot may begin.
         for _ in 0..200 {
             assert_eq!(client.ask("SAVE"), "+OK");
         }

@@ -1,4 +1,4 @@
-//! Clients that wait for keys, and channels, over loops.
+//! Clients that wait for keys, and channels, across event loops.
 
 use crate::client::{Client, request, server};
 use std::thread;
@@ -33,7 +33,8 @@ fn nothing_is_missed_between_the_look_and_the_queue() {
         (0..rounds).map(|_| client.ask("BLPOP list 10")).collect::<Vec<_>>()
     });
     let mut pusher = Client::new(address);
-    // Each waits for the other half of the time: pushes come before, between and behind.
+    // After every third push the pusher waits until the list is empty. So pushes come before, during and after the popper's
+    // wait.
     for round in 0..rounds {
         pusher.ask(&format!("RPUSH list {round}"));
         if round % 3 == 0 {

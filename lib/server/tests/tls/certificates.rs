@@ -1,4 +1,4 @@
-//! Authorities, what they sign, and clients that show it.
+//! Authorities, the certificates that they sign, and clients that present them.
 
 use archipelago_server::config::Settings;
 use archipelago_server::config::tls::{AuthClients, Tls};
@@ -15,17 +15,17 @@ use std::time::Duration;
 
 use crate::client::request;
 
-/// Whether a certificate's time is over.
+/// Whether a certificate has expired.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Expired {
     Yes,
     No,
 }
 
-/// A certificate and its key.
+/// A certificate and its private key.
 pub type Shown = (Certificate, KeyPair);
 
-/// One that signs, with files of its own.
+/// An authority that signs certificates, with files of its own.
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
     own: Certificate,
@@ -66,12 +66,12 @@ impl Authority {
         (params.signed_by(&key, &self.issuer).unwrap(), key)
     }
 
-    /// A client's certificate.
+    /// Signs a client's certificate.
     pub fn client(&self, expired: Expired) -> Shown {
         self.sign("client", expired)
     }
 
-    /// Settings with a certificate of this authority, which judges clients, too.
+    /// Settings with a server certificate of this authority. Clients' certificates are checked against this authority, too.
     pub fn settings(&self, clients: AuthClients) -> Tls {
         Tls {
             address: ([127, 0, 0, 1], 0).into(),
@@ -84,7 +84,7 @@ impl Authority {
         }
     }
 
-    /// A client that trusts this authority.
+    /// Connects a client that trusts this authority.
     pub fn connect(
         &self,
         server: &Server,
@@ -110,28 +110,28 @@ impl Authority {
     }
 }
 
-/// A server with a plain port and one that speaks TLS.
+/// A server with a plain port and a port for TLS.
 pub fn secure_server(authority: &Authority, clients: AuthClients) -> Server {
     server_of(authority.settings(clients)).unwrap()
 }
 
-/// The same with these settings.
+/// A server with a plain port and a port with these settings for TLS.
 pub fn server_of(tls: Tls) -> Result<Server, String> {
     Server::start(&Settings { address: ([127, 0, 0, 1], 0).into(), loops: 2, tls: Some(tls), ..Settings::default() })
 }
 
-/// A connection.
+/// A connection with TLS.
 pub struct Secure(pub StreamOwned<ClientConnection, TcpStream>);
 
 impl Secure {
-    /// So many bytes of answers.
+    /// Reads `count` bytes of answers.
     pub fn exactly(&mut self, count: usize) -> std::io::Result<Vec<u8>> {
         let mut bytes = vec![0; count];
         self.0.read_exact(&mut bytes)?;
         Ok(bytes)
     }
 
-    /// A request, and the bytes of its answer that came in one piece.
+    /// Sends a request. Returns the bytes of one read.
     pub fn ask(&mut self, words: &[&str]) -> std::io::Result<Vec<u8>> {
         self.0.write_all(&request(words))?;
         let mut bytes = vec![0; 4096];

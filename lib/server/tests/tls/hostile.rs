@@ -1,4 +1,4 @@
-//! Clients that mean no good, beside others.
+//! Hostile clients, and other clients beside them.
 
 use crate::certificates::{Authority, secure_server, server_of};
 use crate::client::{Client, request};
@@ -7,7 +7,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-/// What comes until the server ends a connection.
+/// All bytes until the server ends the connection.
 fn all(mut stream: TcpStream) -> Vec<u8> {
     stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     let mut bytes = Vec::new();
@@ -35,14 +35,14 @@ fn clients_that_agree_on_no_keys_are_ended() {
     let authority = Authority::new("people");
     let patience = Duration::from_millis(300);
     let server = server_of(Tls { patience, ..authority.settings(AuthClients::No) }).unwrap();
-    // Long since agreed: it is not meant.
+    // This client's handshake is complete, so the time limit does not concern it.
     let mut good = authority.connect(&server, None, &[]);
     assert_eq!(good.ask(&["PING"]).unwrap(), b"+PONG\r\n");
     let mut other = Client::new(server.address());
     let silent: Vec<TcpStream> = (0..50)
         .map(|number| {
             let mut client = TcpStream::connect(server.tls_address().unwrap()).unwrap();
-            // Nothing, or a record's head and a part of it.
+            // No bytes, or part of a record.
             client.write_all(&[22, 3, 1, 2, 0, 1, 0, 1, 252][..number % 9]).unwrap();
             client
         })
@@ -69,7 +69,7 @@ fn noise_ends_its_client_only() {
                 (seed >> 56) as u8
             })
             .collect();
-        // As a handshake, as encrypted bytes, as an alert.
+        // As a handshake, as encrypted bytes, and as an alert.
         let head = [[22, 3, 1], [23, 3, 3], [21, 3, 3]][round % 3];
         let length = (noise.len() as u16).to_be_bytes();
         let _ = client.write_all(&[&head[..], &length, &noise].concat());
@@ -93,7 +93,7 @@ fn a_client_that_reads_nothing_stops_itself_only() {
         refused += u32::from(slow.0.write_all(&request(&["GET", "big"]).repeat(1_000)).is_err());
         assert_eq!(other.ask("PING"), "+PONG");
     }
-    // What waits is an answer beyond 256 KiB, not the gigabyte that was asked for.
+    // The waiting bytes are those of answers above 256 KiB, not the requested gigabyte.
     let list = other.ask("CLIENT LIST");
     let waits = list.lines().filter_map(|line| line.split("omem=").nth(1)?.split(' ').next()?.parse::<u64>().ok());
     assert!(waits.max().unwrap() < 512 << 10, "{list}");

@@ -1,4 +1,4 @@
-//! The port that speaks TLS: clients with certificates of all kinds, and those that mean no good.
+//! The port for TLS: clients with certificates of all kinds, and hostile clients.
 
 mod certificates;
 #[allow(dead_code, reason = "some of it is for the other programs")]
@@ -25,7 +25,7 @@ fn both_versions_carry_what_plain_sockets_carry() {
         let mut client = authority.connect(&server, Some(authority.client(Expired::No)), &[version]);
         assert_eq!(client.ask(&["PING"]).unwrap(), b"+PONG\r\n");
         assert_eq!(client.0.conn.protocol_version(), Some(expected));
-        // More than any buffer on the way has room for.
+        // A value that is larger than all buffers between client and server.
         let value = "v".repeat(3 << 20);
         client.0.write_all(&request(&["SET", "k", &value])).unwrap();
         assert_eq!(client.exactly(5).unwrap(), b"+OK\r\n");
@@ -36,7 +36,7 @@ fn both_versions_carry_what_plain_sockets_carry() {
         let counted: String = (1..=1000).map(|number| format!(":{number}\r\n")).collect();
         assert_eq!(client.exactly(counted.len()).unwrap(), counted.as_bytes());
     }
-    // What came in there is seen by those without.
+    // Clients without TLS see the changes.
     let mut plain = Client::new(server.address());
     assert_eq!(plain.ask("STRLEN k"), format!(":{}", 3 << 20));
     let mut client = authority.connect(&server, Some(authority.client(Expired::No)), &[&version::TLS13]);
@@ -70,7 +70,7 @@ fn certificates_are_judged() {
     }
     assert_eq!(good.ask(&["PING"]).unwrap(), b"+PONG\r\n");
     assert!(plain.ask("INFO clients").contains("connected_clients:2"), "those that were refused are gone");
-    // The client judges, too.
+    // The client checks the server's certificate, too.
     assert!(stranger.connect(&server, None, &[]).ask(&["PING"]).unwrap_err().to_string().contains("UnknownIssuer"));
 }
 
@@ -89,7 +89,7 @@ fn certificates_may_be_left_out_where_it_says_so() {
 fn an_end_leaves_no_answer_out() {
     let authority = Authority::new("people");
     let server = secure_server(&authority, AuthClients::No);
-    // More than the sockets have room for.
+    // More bytes than the sockets can buffer.
     let value = "v".repeat(1 << 20);
     assert_eq!(Client::new(server.address()).call(&["SET", "big", &value]).unwrap(), "+OK");
     for says_so in [true, false] {

@@ -1,4 +1,4 @@
-//! A published client, redis-rs, speaks TLS with its own certificate.
+//! The published client redis-rs uses TLS with its own certificate.
 
 use crate::certificates::{Authority, Expired, secure_server};
 use archipelago_server::config::tls::AuthClients;

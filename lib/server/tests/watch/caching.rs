@@ -1,11 +1,11 @@
-//! Client-side caches: who hears that a key was changed.
+//! Client-side caches: which clients are told that a key changed.
 
 use crate::client::{Client, server, started};
 use archipelago_server::config::{Appendonly, Settings};
 use std::collections::BTreeMap;
 use std::thread;
 
-/// A client of RESP3 that tracks keys.
+/// A RESP3 client that tracks keys.
 fn tracking(address: std::net::SocketAddr, words: &str) -> Client {
     let mut client = Client::new(address);
     three(&mut client);
@@ -13,7 +13,7 @@ fn tracking(address: std::net::SocketAddr, words: &str) -> Client {
     client
 }
 
-/// `HELLO 3`, of which the answer is a map.
+/// Sends `HELLO 3`. Reads its answer, which is a map.
 fn three(client: &mut Client) {
     assert!(client.ask("HELLO 3").starts_with("%"));
     (0..14).for_each(|_| _ = client.answer().unwrap());
@@ -40,7 +40,7 @@ fn a_key_is_told_once_each_time_it_was_read() {
     assert_eq!(client.answer().unwrap(), "invalidate none");
     other.ask("FLUSHALL");
     assert_eq!(client.answer().unwrap(), "invalidate _");
-    // Reads of transactions, and times that pass.
+    // Reads in transactions, and expiry times.
     client.ask("MULTI");
     client.ask("GET x");
     assert_eq!(client.ask("EXEC"), "_");
@@ -55,7 +55,7 @@ fn a_key_is_told_once_each_time_it_was_read() {
     client.ask("HGET h f");
     assert_eq!(client.answer().unwrap(), "invalidate h", "a field has expired");
     assert_eq!(client.ask("HMGET h f g"), "_ 2");
-    // Own changes are told, behind their answers.
+    // A client's own changes are reported to it after their answers.
     client.ask("GET a");
     assert_eq!(client.ask("SET a 1"), "+OK");
     assert_eq!(client.answer().unwrap(), "invalidate a");
@@ -137,7 +137,7 @@ fn the_table_of_keys_is_bounded() {
     let mut other = Client::new(server.address());
     other.ask("CONFIG SET tracking-table-max-keys 10");
     let mut client = tracking(server.address(), "");
-    // A push comes before the next answer, or behind it: only the last answer is looked for.
+    // A message may come before or after the next answer, so the loop counts both until all have arrived.
     (0..25).for_each(|key| client.send(&crate::client::request(&["GET", &format!("k{key}")])).unwrap());
     let (mut forgotten, mut answers) = (0, 0);
     while answers < 25 || forgotten < 15 {
@@ -149,7 +149,7 @@ fn the_table_of_keys_is_bounded() {
     assert!(other.ask("INFO stats").contains("tracking_total_keys:10\r\n"));
 }
 
-/// The answer to a request; keys that are told before it are dropped.
+/// The answer to a request. Keys that are reported as changed before the answer are removed from the cache.
 fn answer(client: &mut Client, line: &str, cache: &mut BTreeMap<String, String>) -> String {
     client.send(&crate::client::request(&line.split(' ').collect::<Vec<_>>())).unwrap();
     loop {
@@ -161,7 +161,8 @@ fn answer(client: &mut Client, line: &str, cache: &mut BTreeMap<String, String>)
     }
 }
 
-/// Three clients cache what they read and drop what they are told; while another writes. In the end no cache is stale.
+/// Three clients cache what they read and remove what is reported as changed, while another client writes. At the end no
+/// cache is stale.
 fn caches_are_not_stale(settings: Settings, rounds: usize) {
     let server = started(settings);
     let address = server.address();
@@ -172,7 +173,7 @@ fn caches_are_not_stale(settings: Settings, rounds: usize) {
                 let mut client = tracking(address, "");
                 let mut cache: BTreeMap<String, String> = BTreeMap::new();
                 let mut last = "_".to_owned();
-                // The value "end" of the key that is written last ends it.
+                // The reader ends when it has read "done" from the key "end", which is written last.
                 for turn in 0.. {
                     if cache.get("end").is_some_and(|value| value == "done") {
                         break;
@@ -183,7 +184,7 @@ fn caches_are_not_stale(settings: Settings, rounds: usize) {
                     lines.into_iter().for_each(|line| last = answer(&mut client, line, &mut cache));
                     cache.insert(key.to_owned(), last.clone());
                 }
-                // All that was told before this answer is here.
+                // All messages that were sent before this answer have arrived.
                 answer(&mut client, "PING", &mut cache);
                 cache
             })

@@ -1,4 +1,4 @@
-//! Clients that look at each other, pause, wait and are let go.
+//! Clients that list each other, pause, wait and are unblocked.
 
 use crate::client::{Client, request, server, started};
 use archipelago_server::config::{DebugAccess, Settings};
@@ -57,7 +57,7 @@ fn a_client_that_waits_is_let_go_once() {
         assert_eq!(other.ask(&format!("CLIENT UNBLOCK {id}{how}")), ":0");
         assert_eq!(waiting.answer().unwrap(), answer);
     }
-    // What comes next is for others.
+    // The next element goes to other clients.
     assert_eq!(other.ask("RPUSH list a"), ":1");
     assert_eq!(other.ask("LLEN list"), ":1");
     assert_eq!(waiting.ask("PING"), "+PONG");
@@ -88,7 +88,7 @@ fn waiting_clients_go_on_with_what_others_make() {
     assert_eq!(blocked("BZPOPMIN a 0", &mut waiting, &["ZADD b 1 m", "ZUNIONSTORE a 1 b"]), "a m 1");
     assert_eq!(blocked("BLMOVE a b LEFT RIGHT 0", &mut waiting, &["MULTI", "RPUSH a 1 2", "LPOP a", "EXEC"]), "2");
     assert_eq!(blocked("BLPOP a 0", &mut waiting, &["MULTI", "RPUSH a 1", "DEL a", "EXEC", "RPUSH a 2"]), "a 2");
-    // In a transaction nothing waits.
+    // In a transaction no command waits.
     other.ask("MULTI");
     other.ask("BLPOP none 0");
     assert_eq!(other.ask("EXEC"), "*-1");

@@ -1,13 +1,14 @@
-//! Keyspace events are those of Redis 7.0.15, of which the answers are recorded.
+//! Keyspace events are those of Redis 7.0.15. Its answers are recorded.
 //!
-//! `ARCHIPELAGO_RECORD=1` asks the `redis-server` that is installed, and writes them anew.
+//! `ARCHIPELAGO_RECORD=1` runs the installed `redis-server` and records the answers again.
 
 use crate::client::{Client, request, server};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::{env, fs, thread, time::Duration};
 
-/// Commands of all families, each with those that change something, those that do not, and those that empty a key.
+/// Commands of all families. Each family has commands that change something, commands that change nothing, and commands that
+/// empty a key.
 const COMMANDS: &str = "
 SET s 1|SET s 2 EX 100|SET s 3 NX|SET s 3 KEEPTTL|SET s 3 GET|SETNX s 1|SETNX n 1|SETEX s 100 v|PSETEX s 100000 v
 GETSET s 5|GETDEL n|GETEX s EX 50|GETEX s PERSIST|GETEX s|INCR s|INCRBY s 2|DECR s|DECRBY s 2|INCRBYFLOAT f 1.5|APPEND s x
@@ -35,7 +36,7 @@ SDIFFSTORE x miss miss5|ZUNIONSTORE x 2 miss miss6|LPOP miss|SREM miss a|SETNX m
 SWAPDB 0 1|SELECT 1|GET miss|SET s 1|FLUSHDB|SELECT 0|SET e 1 PX 1|WAITED e|FLUSHALL
 MULTI|SET tx 1|INCR tx|DEL tx|EXEC|MULTI|SET tx 1|DISCARD";
 
-/// What is heard of each command, one line each, behind the command's line.
+/// The events of each command, one line each, after the command's line.
 fn heard(address: std::net::SocketAddr) -> String {
     let (mut client, mut listener, mut end) = (Client::new(address), Client::new(address), Client::new(address));
     assert_eq!(client.ask("CONFIG SET notify-keyspace-events KEAnm"), "+OK");
@@ -116,7 +117,7 @@ fn only_the_classes_that_were_asked_for_are_told() {
     assert_eq!(listener.answer().unwrap(), "pmessage __key* __keyend end");
 }
 
-/// Events of changes that two loops make to one key are heard in the order of the changes.
+/// The events of changes that two loops make to one key are received in the order of the changes.
 #[test]
 fn all_hear_events_in_the_order_of_the_log() {
     let server = server(2);
@@ -132,7 +133,7 @@ fn all_hear_events_in_the_order_of_the_log() {
             (0..rounds).filter(|_| client.send(&line).and_then(|()| client.answer()).unwrap() == ":1").count()
         }
     };
-    // Each change needs the other before it: events alternate.
+    // Each change succeeds only after the other, so the events alternate.
     let threads = [thread::spawn(writer(true)), thread::spawn(writer(false))];
     let [set, deleted] = threads.map(|thread| thread.join().unwrap());
     for turn in 0..set + deleted {
@@ -156,7 +157,7 @@ fn commands_of_the_server_are_answered_in_transactions() {
     assert_eq!(listener.answer().unwrap(), "message news hello");
     let mut other = Client::new(server.address());
     assert!(other.ask("CLIENT LIST").contains("name=me"));
-    // Of a transaction that is not carried out, nothing is.
+    // If a transaction is not carried out, its `PUBLISH` is not either.
     other.ask("WATCH a");
     Client::new(server.address()).ask("SET a 2");
     other.ask("MULTI");
@@ -166,7 +167,7 @@ fn commands_of_the_server_are_answered_in_transactions() {
     assert_eq!(listener.answer().unwrap(), "message news found");
 }
 
-/// A client of RESP2 would take what comes behind its last unsubscription for an answer.
+/// A RESP2 client would take a message after its last unsubscription for an answer.
 #[test]
 fn no_message_comes_behind_the_end_of_a_subscription() {
     let server = server(2);

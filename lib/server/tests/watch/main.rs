@@ -1,4 +1,4 @@
-//! What people and clients see of the server: events, each other, caches, what is slow.
+//! What people and clients observe of the server: events, other clients, caches, slow commands.
 
 mod caching;
 #[allow(dead_code, reason = "some of it is for the other program")]

@@ -40,7 +40,7 @@ fn counts_are_told_as_prometheus_reads_them() {
     assert_eq!(value(text, "keys_expiring{db=\"0\"}"), 10.0);
     assert_eq!(value(text, "replica_lag_changes"), 0.0);
     assert!(value(text, "resident_bytes") > 1e6);
-    // A bucket has all that the ones before it have, and the last has all.
+    // Each bucket includes the counts of all smaller buckets. The last bucket counts all requests.
     let buckets = text.lines().filter(|line| line.starts_with("archipelago_request_seconds_bucket"));
     let counts: Vec<u64> = buckets.map(|line| line.rsplit_once(' ').unwrap().1.parse().unwrap()).collect();
     assert!(counts.is_sorted() && counts.last() == Some(&24), "{counts:?}");
@@ -62,7 +62,7 @@ fn a_page_and_what_is_none() {
     assert!(head.starts_with("HTTP/1.1 200 OK") && head.ends_with("\r\n\r\n"));
     assert!(get(address, "GET /other").starts_with("HTTP/1.1 404 "));
     assert!(get(address, "POST /metrics").starts_with("HTTP/1.1 405 "));
-    // Connections that ask for nothing keep no one from the numbers, and do not keep the server from its end.
+    // Connections without a request prevent neither other requests nor the server's end.
     let silent: Vec<TcpStream> = (0..4).map(|_| TcpStream::connect(address).unwrap()).collect();
     assert!(get(address, "GET /metrics").starts_with("HTTP/1.1 200 OK"));
     server.stop().unwrap();

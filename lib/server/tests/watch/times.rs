@@ -1,4 +1,4 @@
-//! What took long, what came how often, and what all requests were.
+//! Slow commands, counts of commands, and the log of all requests.
 
 use crate::client::{Client, server, started};
 use archipelago_server::config::{DebugAccess, Settings};
@@ -92,7 +92,7 @@ fn a_monitor_sees_all_requests_but_passwords() {
     assert!(rest.starts_with("[0 127.0.0.1:") && rest.ends_with("] \"SET\" \"a b\" \"\\\"\\n\\x01\""), "{seen}");
     assert!(client.ask("CLIENT LIST").contains("flags=O"));
     assert_eq!(monitor.answer().unwrap().rsplit_once("] ").unwrap().1, "\"CLIENT\" \"LIST\"");
-    // Behind the answer to RESET there are no more lines, also of requests that came before.
+    // After the answer to `RESET` no more lines arrive, not even for earlier requests.
     (0..100).for_each(|_| client.send(&crate::client::request(&["GET", "a"])).unwrap());
     let mut line = monitor.ask("RESET");
     while line != "+RESET" {

@@ -12,7 +12,7 @@ pub enum Failure {
     Log(journal::Error),
     /// The directory has rows of a table that the program does not declare.
     Undeclared {
-        /// Its name.
+        /// The table's name.
         table: String,
     },
     /// A row's or key's bytes cannot be read as its type: another type has written them.

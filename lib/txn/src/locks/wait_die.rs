@@ -8,11 +8,11 @@
 //! least among the holders and perhaps some that have released the lock. A transaction with a lower number is older
 //! than all holders.
 //!
-//! *No starvation*: a transaction that conflicts with readers closes them, whether it then waits or dies. No reader
-//! joins closed readers, so they end. Once a transaction is the oldest of all, no reader that arrives later has a lower
-//! number. So at each record the oldest transaction dies only as long as the readers last that it has met there. A
-//! transaction that requests a free lock, or wants to join readers, dies if an older transaction waits. So no
-//! transaction overtakes the oldest waiting one.
+//! *No starvation*: a transaction that conflicts with readers closes them, whether it then waits or dies. No reader joins
+//! closed readers, so they end. Once a transaction is the oldest of all, no reader that arrives later has a lower number. So
+//! the oldest transaction dies at a record only until the readers that it found there have ended. A transaction that
+//! requests a free lock, or wants to join readers, dies if an older transaction waits. So no transaction overtakes the
+//! oldest waiting one.
 
 use archipelago_platform::atomic::{AtomicU64, Ordering};
 use archipelago_sync::backoff::Backoff;

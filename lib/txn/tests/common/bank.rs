@@ -1,21 +1,21 @@
-//! A bank whose books show what is missing: every transaction enters a move, and each account counts the moves that it has
-//! seen. What is recovered is compared with the moves that are there.
+//! A bank whose books show lost transactions. Every transaction inserts a move (a transfer), and each account counts the
+//! moves in which it took part. After a recovery the accounts are compared with the moves present.
 
 use std::collections::BTreeMap;
 
 use archipelago_txn::{Database, Error, Index, Opening, Row, Scheme, Table, Tx, on};
 use serde::{Deserialize, Serialize};
 
-/// Accounts, 0 the bank's own, from which all money comes.
+/// The number of accounts. Account 0 is the bank's own, from which all money comes.
 pub const ACCOUNTS: u64 = 6;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Account {
     pub id: u64,
     pub cents: i64,
-    /// Moves that it has seen.
+    /// The number of moves in which the account took part.
     pub moves: u64,
-    /// Its length differs.
+    /// A text whose length varies.
     pub note: String,
 }
 
@@ -45,7 +45,7 @@ pub struct Move {
     pub from: u64,
     pub to: u64,
     pub cents: i64,
-    /// How many moves both accounts had seen.
+    /// The numbers of moves in which the two accounts had taken part before.
     pub seen: (u64, u64),
 }
 
@@ -80,18 +80,20 @@ impl<S: Scheme> Bank<S> {
         Self { accounts: opening.table("accounts"), moves: opening.table("moves") }
     }
 
-    /// What an account has; one that was never seen, or is closed, has nothing, and its count is the bank's to know.
+    /// Returns an account. If it was never opened or is closed, it has no money, and its count of moves is computed from the
+    /// moves.
     fn account(&self, tx: &mut Tx<'_, S>, id: u64) -> Result<Account, Error> {
         if let Some(row) = tx.get(&self.accounts, &id)? {
             return Ok(row.clone());
         }
-        // The last move that it was in tells.
+        // Counts the account's moves.
         let rows = tx.range(&self.moves, ..).collect::<Result<Vec<_>, _>>()?;
         let moves = rows.iter().filter(|row| row.from == id || row.to == id).count() as u64;
         Ok(Account { id, cents: 0, moves, note: String::new() })
     }
 
-    /// Move `number` of `teller`: an amount that the numbers determine; accounts without money are closed.
+    /// Makes the move `number` of `teller`. The numbers determine the amount. If `closing`, accounts without money are
+    /// closed.
     pub fn transfer(&self, tx: &mut Tx<'_, S>, teller: u64, number: u64, closing: bool) -> Result<(), Error> {
         let mix = (teller * 31 + number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
         let (from, step) = (mix % ACCOUNTS, 1 + (mix >> 8) % (ACCOUNTS - 1));
@@ -114,7 +116,7 @@ impl<S: Scheme> Bank<S> {
         Ok(())
     }
 
-    /// That the books are right; the moves, by teller.
+    /// Checks the books. Returns the numbers of the moves of each teller.
     pub fn audit(&self, db: &Database<S>) -> BTreeMap<u64, Vec<u64>> {
         let view = db.snapshot();
         let mut accounts: BTreeMap<u64, (i64, u64)> = BTreeMap::new();

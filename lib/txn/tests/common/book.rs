@@ -1,7 +1,7 @@
-//! Transactions that note all that they read and wrote, for the checker of anomalies.
+//! Transactions that record everything that they read and write, for the checker of anomalies.
 //!
-//! The rows of `Item` come and go. `Log` has a row for each key that lists its versions, removals included: the order
-//! that the checker asks for.
+//! Rows of `Item` are inserted and removed. The table `Log` has a row for each key. The row lists the key's versions in
+//! order, removals included, because the checker needs this order.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use archipelago_platform::atomic::{AtomicU64, Ordering};
 use archipelago_platform::sync::Mutex;
 use archipelago_txn::{ClockKind, Database, Error, Index, Isolation, Row, Scheme, Table, Tx, on};
 
-/// Keys of a book.
+/// The number of keys of a book.
 pub const KEYS: u64 = 6;
 
 pub struct Item<M> {
@@ -35,7 +35,7 @@ impl<M: on::Kind> Row for Item<M> {
     }
 }
 
-/// Even and odd keys.
+/// An index by whether the key is even or odd.
 pub struct ByHalf<M>(std::marker::PhantomData<M>);
 
 impl<M: on::Kind> Index for ByHalf<M> {
@@ -47,7 +47,7 @@ impl<M: on::Kind> Index for ByHalf<M> {
     }
 }
 
-/// Another entry with each update.
+/// An index whose entry changes at each update.
 pub struct ByVersion<M>(std::marker::PhantomData<M>);
 
 impl<M: on::Kind> Index for ByVersion<M> {
@@ -84,7 +84,7 @@ pub struct Book<S: Scheme, M: on::Kind> {
     done: Mutex<Vec<Txn<u64>>>,
 }
 
-/// The user's own error.
+/// The closure's own error.
 enum Stop {
     Wanted,
     Engine(Error),
@@ -99,7 +99,7 @@ impl From<Error> for Stop {
 type Notes = Vec<Action<u64>>;
 
 impl<S: Scheme, M: on::Kind> Book<S, M> {
-    /// An empty one, ordered by a clock of this kind.
+    /// Creates an empty book, ordered by a clock of this kind.
     pub fn new(clock: ClockKind) -> Self {
         let db = Database::new().with_clock(clock);
         let (items, logs) = (db.table(), db.table());
@@ -112,7 +112,7 @@ impl<S: Scheme, M: on::Kind> Book<S, M> {
         self.done.lock().unwrap().push(Txn { committed, during, actions });
     }
 
-    /// One transaction, as `random` (below a bound) has it.
+    /// Runs one transaction. `random` returns a random number below its argument.
     pub fn transact(&self, isolation: Isolation, random: impl Fn(u64) -> u64) {
         let begin = self.stamps.stamp();
         if random(8) == 0 {
@@ -167,7 +167,7 @@ impl<S: Scheme, M: on::Kind> Book<S, M> {
                 }
             }
             5 => {
-                // Taken back, as if it had not been.
+                // Rolled back, so that it has no effect.
                 let taken_back = tx.savepoint(|tx| {
                     let version = self.versions.fetch_add(1, Ordering::Relaxed);
                     tx.upsert(&self.items, Item { key, version, map: Default::default() })?;
@@ -190,14 +190,15 @@ impl<S: Scheme, M: on::Kind> Book<S, M> {
         Ok(())
     }
 
-    /// A transaction's last version of a key takes the place of its earlier ones.
+    /// Adds a version to the list of a key. If the transaction writes the key again, the last version replaces its earlier
+    /// ones.
     fn list(&self, tx: &mut Tx<'_, S>, key: u64, version: u64) -> Result<(), Error> {
         let mut versions = tx.get(&self.logs, &key)?.map_or(Vec::new(), |log| log.versions.clone());
         versions.push(version);
         tx.upsert(&self.logs, Log { key, versions }).map(drop)
     }
 
-    /// A snapshot, read in two ways.
+    /// Reads a snapshot in two ways.
     fn report(&self, begin: u64, random: impl Fn(u64) -> u64) {
         let snapshot = self.db.snapshot();
         let mut notes: Notes = (0..KEYS)
@@ -213,7 +214,7 @@ impl<S: Scheme, M: on::Kind> Book<S, M> {
         self.note(true, begin, notes);
     }
 
-    /// The history, and that the indexes agree with the rows.
+    /// Returns the history. Checks that the indexes agree with the rows.
     pub fn finish(self) -> History<u64> {
         let snapshot = self.db.snapshot();
         let rows = snapshot.range(&self.items, ..).count();

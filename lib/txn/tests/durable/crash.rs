@@ -1,6 +1,6 @@
-//! Power losses, ends of the process and failures at every call of the disk that a workload and its recovery make.
+//! Power losses, ends of the process and failures at every call of the disk, during a workload and its recovery.
 //!
-//! `ARCHIPELAGO_CRASH_POINTS=10000` tries as many states of the disk (some hundreds by default).
+//! `ARCHIPELAGO_CRASH_POINTS=10000` tests this number of states of the disk (some hundreds by default).
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,7 +23,8 @@ struct Kind {
     acknowledge: Acknowledge,
 }
 
-/// With transactions that wait, and with flushes now and then: never by time.
+/// Transactions that wait for the disk, and transactions with explicit flushes at intervals. The interval of the flushing
+/// thread is so long that it never flushes.
 fn kinds() -> [Kind; 3] {
     let later = Acknowledge::Committed { every: Duration::from_secs(100_000) };
     let durable = Acknowledge::Durable;
@@ -41,7 +42,7 @@ fn open(disk: &Simulated, kind: Kind) -> Result<(Database<Silo>, Bank<Silo>), Fa
     Ok((opening.start()?, bank))
 }
 
-/// What was done: moves begun, and those of which it is certain that they stay.
+/// The progress of the workload: the number of moves that were begun, and of those that are certainly durable.
 #[derive(Clone, Copy, Default)]
 struct Told {
     begun: u64,
@@ -49,7 +50,7 @@ struct Told {
 }
 
 impl Told {
-    /// Moves until a failure; returns whether there was none.
+    /// Makes moves until a failure. Returns whether there was no failure.
     fn moves(&mut self, db: &Database<Silo>, bank: &Bank<Silo>, kind: Kind, count: u64) -> bool {
         for _ in 0..count {
             let number = self.begun;
@@ -60,13 +61,13 @@ impl Told {
             if kind.acknowledge == Acknowledge::Durable || (number % 5 == 4 && db.flush().is_ok()) {
                 self.durable = self.begun;
             }
-            // Removed records go for good, and come back under other ones.
+            // Removed records are freed, and their keys get new records.
             db.collect();
         }
         true
     }
 
-    /// Two lives with checkpoints between moves.
+    /// Two openings, with checkpoints between moves.
     fn story(&mut self, disk: &Simulated, kind: Kind) {
         for _ in 0..2 {
             let Ok((db, bank)) = open(disk, kind) else { return };
@@ -74,7 +75,7 @@ impl Told {
                 if !self.moves(&db, &bank, kind, 9) || db.checkpoint().is_err() {
                     return;
                 }
-                // A snapshot has all that was committed, and it is durable now.
+                // A checkpoint contains all commits, so they are durable now.
                 self.durable = self.begun;
             }
             if !self.moves(&db, &bank, kind, 6) || db.close().is_err() {
@@ -84,7 +85,7 @@ impl Told {
         }
     }
 
-    /// That a disk has a beginning of the moves, with all that are certain; goes on with what is there.
+    /// Checks that the disk has a prefix of the moves, with all durable ones. Continues from the moves present.
     fn look(&mut self, disk: &Simulated, kind: Kind, what: &str) {
         let (db, bank) = open(disk, kind).unwrap_or_else(|failure| panic!("{what}: {failure}"));
         let there = bank.audit(&db).remove(&0).unwrap_or_default();
@@ -106,7 +107,7 @@ fn calls(kind: Kind) -> usize {
     disk.calls().len()
 }
 
-/// The story with a fault at a call; nothing if the disk has no directory yet.
+/// Runs the workload with a fault at a call of the disk.
 fn with_fault(kind: Kind, at: usize, fault: Fault) -> (Simulated, Told) {
     let disk = Simulated::new();
     disk.fail_at(at, fault);
@@ -123,7 +124,7 @@ fn exists(disk: &Simulated) -> bool {
 fn power_losses_lose_nothing_that_was_acknowledged() {
     let kinds = kinds().map(|kind| (kind, calls(kind)));
     let all: usize = kinds.iter().map(|(_, calls)| calls).sum();
-    // Every how many calls, and in how many states each.
+    // The distance between two calls with a fault, and the number of states for each.
     let step = (2 * all / points()).max(1);
     let seeds = points().div_ceil(all / step).max(2) as u64 + 1;
     let mut looked = 0;
@@ -139,7 +140,7 @@ fn power_losses_lose_nothing_that_was_acknowledged() {
                 looked += 1;
                 let what = format!("{} lanes, call {at}, seed {seed}", kind.lanes);
                 let mut told = told;
-                // A recovery that ends anywhere, too.
+                // The recovery also loses power at some call.
                 after.fail_at((salt % 90) as usize, Fault::PowerLoss);
                 let crashed = match open(&after, kind) {
                     Ok((db, bank)) => {

@@ -32,12 +32,12 @@ fn after_a_failed_sync_nothing_is_acknowledged() {
     disk.fail_next(Call::Sync, Fault::Io);
     let told = db.transact(|tx| bank.transfer(tx, 0, 5, false));
     assert_eq!(told, Err(Error::NotDurable));
-    // The disk works again, as far as it says.
+    // The disk reports success again.
     for number in 6..9 {
         let told = db.transact(|tx| bank.transfer(tx, 0, number, false));
         assert_eq!(told, Err(Error::Refused));
     }
-    // What was read may be gone after a crash.
+    // The row that was read may be lost in a crash.
     let read = db.transact(|tx| Ok::<_, Error>(tx.get(&bank.moves, &(0, 5))?.is_some()));
     assert_eq!(read, Err(Error::NotDurable));
     let read = db.transact(|tx| Ok::<_, Error>(tx.get(&bank.moves, &(0, 1))?.is_some()));
@@ -110,7 +110,7 @@ fn damage_is_refused_with_a_sentence() {
                     let text = failure.to_string();
                     assert!(text.contains("damaged") || text.contains("declare"), "{name}: {text}");
                 }
-                // The very end of a log may be a torn tail; beside it are unused bytes of headers.
+                // The last bytes of a log may count as a torn tail, and headers have unused bytes.
                 Ok((db, bank)) => drop((bank.audit(&db), db)),
             }
         }
@@ -133,7 +133,7 @@ fn a_reader_is_acknowledged_when_what_it_read_is_durable() {
     let db = opening.start().unwrap();
     moves(&db, &bank, 0..5);
     assert_eq!(bank.audit(&db)[&0].len(), 5);
-    // Nothing has been written yet.
+    // No bytes have been written yet.
     let (lost, lost_bank) = open_one(&disk.power_loss(0));
     assert!(lost_bank.audit(&lost).is_empty());
     db.flush().unwrap();
@@ -151,7 +151,7 @@ fn open_one(disk: &Simulated) -> (Database<Silo>, Bank<Silo>) {
     (opening.start().unwrap_or_else(|failure| panic!("{failure}")), bank)
 }
 
-/// A row that goes and comes back in one epoch, under another record and in another lane: the last word is the last.
+/// A row is removed and inserted again in one epoch, with another record and in another lane. The last write wins.
 #[test]
 fn rows_that_come_back_within_an_epoch_are_the_last_ones() {
     let later = Acknowledge::Committed { every: std::time::Duration::from_secs(100_000) };
@@ -162,7 +162,7 @@ fn rows_that_come_back_within_an_epoch_are_the_last_ones() {
     let db = opening.start().unwrap();
     let account = |moves| crate::bank::Account { id: 3, cents: 0, moves, note: String::new() };
     for round in 0..7 {
-        // The more often it is written before, the higher the serial of the record that goes.
+        // More updates before the removal give the removed record a higher serial.
         for moves in 0..round {
             db.transact(|tx| tx.upsert(&bank.accounts, account(100 + moves)).map(drop)).unwrap();
         }

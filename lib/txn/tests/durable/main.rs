@@ -1,4 +1,4 @@
-//! What databases on a disk promise.
+//! The guarantees of databases on a disk.
 #![cfg(all(feature = "durable", not(archipelago_sim)))]
 
 #[path = "../common/bank.rs"]

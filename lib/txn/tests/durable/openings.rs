@@ -1,4 +1,4 @@
-//! Opening: tables that come, go and change; what is refused.
+//! Opening: tables that are added, dropped and changed; openings that are refused.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ impl Row for Item {
     }
 }
 
-/// The same bytes, with an index.
+/// A row type with the same bytes, and an index.
 #[derive(Clone, Serialize, Deserialize)]
 struct Indexed {
     key: String,
@@ -53,7 +53,7 @@ impl Index for ByValue {
     }
 }
 
-/// Other bytes.
+/// A row type with other bytes.
 #[derive(Clone, Serialize, Deserialize)]
 struct Other(String);
 
@@ -112,7 +112,7 @@ fn what_does_not_fit_is_refused() {
         let db = opening.start().unwrap();
         put(&db, &items, "one", 1);
         put(&db, &items, "two", 1);
-        // Another part of the same process.
+        // Another opening in the same process is refused.
         let Err(Failure::Log(archipelago_journal::Error::Locked { .. })) = self::opening(&disk).start() else {
             panic!()
         };
@@ -134,7 +134,7 @@ fn what_does_not_fit_is_refused() {
         let refused = indexed.start().map(drop).unwrap_err();
         assert!(matches!(&refused, Failure::Taken { index, .. } if index.ends_with("ByValue")), "{refused}");
     }
-    // Nothing of it has changed anything.
+    // The refused openings have changed nothing.
     let mut opening = opening(&disk);
     let items = opening.table::<Item>("items");
     let db = opening.start().unwrap();
@@ -152,8 +152,8 @@ fn a_database_in_memory_has_nothing_to_flush() {
     db.close().unwrap();
 }
 
-/// Rows that panic while they are written, or write over what was there before, roll their transaction back, and damage neither other rows
-/// nor the log.
+/// If a row's code panics while it encodes the row, or overwrites earlier bytes, the transaction is rolled back. Other rows
+/// and the log are not damaged.
 #[test]
 fn users_code_that_fails_while_it_is_written_rolls_back() {
     type Damage = fn(&mut Vec<u8>);
@@ -206,7 +206,7 @@ fn users_code_that_fails_while_it_is_written_rolls_back() {
     }
 }
 
-/// What is on the disk comes back whatever the limit is; then the limit holds.
+/// A recovery restores all rows whatever the limit is. Afterwards the limit applies.
 #[test]
 fn a_limit_refuses_no_recovery() {
     let disk = Simulated::new();

@@ -1,4 +1,4 @@
-//! Threads beside each other, checkpoints beside them, and a power loss at any moment.
+//! Concurrent threads with concurrent checkpoints, and a power loss at any moment.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -23,7 +23,7 @@ fn open<S: Scheme>(disk: &Simulated, acknowledge: Acknowledge) -> (Database<S>, 
     (opening.start().unwrap_or_else(|failure| panic!("{failure}")), bank)
 }
 
-/// Tellers until the disk is off; what each was told to be durable, and began.
+/// Runs tellers until the disk fails. Returns for each teller the numbers of moves that are durable and that were begun.
 fn tellers<S: Scheme>(db: &Database<S>, bank: &Bank<S>, first: &BTreeMap<u64, Vec<u64>>) -> BTreeMap<u64, (u64, u64)> {
     let over = AtomicBool::new(false);
     let told: Vec<_> = (0..TELLERS).map(|_| (AtomicU64::new(0), AtomicU64::new(0))).collect();

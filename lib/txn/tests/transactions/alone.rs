@@ -1,4 +1,4 @@
-//! One thread: what operations answer, errors, savepoints, snapshots.
+//! One thread: results of operations, errors, savepoints, snapshots.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -92,7 +92,7 @@ fn operations<S: Scheme>() {
         let down = ids(tx.range_by_rev::<ByName>(&people, ..).collect::<Result<_, _>>()?);
         assert_eq!(down, [3, 2, 1]);
         assert_eq!(ids(tx.range_rev(&people, 2..).collect::<Result<_, _>>()?), [3, 2]);
-        // What was lent stays as it was.
+        // A reference that was returned earlier still shows the old row.
         assert!(tx.update(&people, &1, |row| row.city = "Chur".into())?);
         assert_eq!((ann.city.as_str(), tx.get(&people, &1)?.unwrap().city.as_str()), ("Bern", "Chur"));
         assert!(!tx.update(&people, &9, |_| panic!("it is not there"))?);
@@ -109,7 +109,7 @@ fn operations<S: Scheme>() {
         assert_eq!(tx.update(&people, &1, |row| row.id = 7), Err(Error::KeyChanged));
         assert!(tx.get(&people, &4)?.is_none());
         assert_eq!(tx.range_by::<ByCity>(&people, "Biel".to_string()..="Biel".to_string()).count(), 0);
-        // A key that is given up in this transaction is free.
+        // A unique key that the transaction itself has freed can be used again.
         assert_eq!(tx.remove(&people, &3)?.unwrap().name, "Cid");
         assert!(tx.remove(&people, &3)?.is_none());
         tx.insert(&people, person(4, "Dan", "Biel", Some("c")))?;
@@ -124,7 +124,7 @@ fn operations<S: Scheme>() {
     assert_eq!(view.range_by::<ByName>(&people, ..).map(|row| row.id).collect::<Vec<_>>(), [1, 2, 4, 5]);
 }
 
-/// The user's own error.
+/// The closure's own error.
 #[derive(Debug, PartialEq)]
 enum Mine {
     No,
@@ -236,7 +236,7 @@ fn panics_roll_back<S: Scheme>() {
         assert_eq!(db.snapshot().range(&people, ..).collect::<Vec<_>>(), [&person(1, "Ann", "Bern", None)]);
         assert_eq!(db.snapshot().range_by::<ByCity>(&people, ..).count(), 1);
     }
-    // Nothing is locked.
+    // No lock is left.
     db.transact(|tx| tx.remove(&people, &1).map(drop)).unwrap();
     let nested = || db.transact(|_| db.transact(|_| Ok::<_, Error>(())));
     let message = *catch_unwind(AssertUnwindSafe(nested)).unwrap_err().downcast::<&str>().unwrap();
@@ -245,7 +245,8 @@ fn panics_roll_back<S: Scheme>() {
     catch_unwind(AssertUnwindSafe(|| other.transact(|tx| tx.remove(&people, &1).map(drop)))).unwrap_err();
 }
 
-/// Two transactions of two databases' worth of code in one thread cannot be; a thread beside is.
+/// One thread cannot run two transactions at the same time. So the second transaction runs in another thread, between two
+/// steps of the first.
 fn two_in_one_thread<S: Scheme>() {
     let db = Database::<S>::new();
     let people = db.table::<Person>();
@@ -254,7 +255,7 @@ fn two_in_one_thread<S: Scheme>() {
         tx.insert(&people, person(2, "Bob", "Bern", None))
     })
     .unwrap();
-    // Each reads both and moves one, unless the other has gone: beside each other both would go.
+    // Each transaction reads both rows and moves one of them, unless the other has moved. Without isolation both would move.
     let leave = |id: u64, isolation, between: &dyn Fn()| {
         let mut first = true;
         db.transact_at(isolation, |tx| {

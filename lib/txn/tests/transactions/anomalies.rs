@@ -1,12 +1,13 @@
-//! The anomalies that have names (Adya: Weak Consistency, 1999; as Hermitage tries them on databases; P4 of Berenson et al., 1995),
-//! one test each, by every scheme and isolation: one transaction runs in another thread between two steps of the other one.
+//! The known anomalies (Adya: Weak Consistency, 1999; as Hermitage tests them on databases; P4 of Berenson et al., 1995).
+//! Each has a test, with every scheme and isolation. One transaction runs in another thread, between two steps of the other
+//! transaction.
 //!
 //! | | serializable | snapshot isolation |
 //! |---|---|---|
 //! | G0, G1a, G1b, G1c, OTV, PMP, P4, G-single | no | no |
 //! | G2-item (write skew), G2 (by a predicate) | no | possible |
 //!
-//! Each transaction is tried once: what it has seen counts if it commits, and one of the two has to.
+//! Each transaction is tried once. What it has read counts only if it commits. At least one of the two must commit.
 
 use std::mem::take;
 use std::thread;
@@ -40,7 +41,7 @@ impl Index for ByValue {
     }
 }
 
-/// Why a transaction did not commit: as it was to, or because of another.
+/// Why a transaction did not commit: the closure ended it, or it conflicted with another transaction.
 struct Stop;
 
 impl From<Error> for Stop {
@@ -51,7 +52,7 @@ impl From<Error> for Stop {
 
 type Step<T> = Result<T, Stop>;
 
-/// Two rows: 1 has 10, and 2 has 20.
+/// Two rows: row 1 has the value 10, and row 2 has the value 20.
 struct World<S: Scheme> {
     db: Database<S>,
     table: Table<Item, S>,
@@ -76,26 +77,26 @@ impl<S: Scheme> World<S> {
         Ok(())
     }
 
-    /// How many rows have this value, by the index and by a scan.
+    /// Returns the number of rows with this value, by the index and by a scan.
     fn count(&self, tx: &mut Tx<'_, S>, value: i64) -> Step<(usize, usize)> {
         let by_index = tx.range_by::<ByValue>(&self.table, value..=value).collect::<Result<Vec<_>, _>>()?.len();
         let rows = tx.range(&self.table, ..).collect::<Result<Vec<_>, _>>()?;
         Ok((by_index, rows.iter().filter(|row| row.value == value).count()))
     }
 
-    /// Tries a transaction once; what it returns, if it commits.
+    /// Tries a transaction once. Returns the closure's result if the transaction commits.
     fn once<T>(&self, mut body: impl FnMut(&mut Tx<'_, S>) -> Step<T>) -> Option<T> {
         let mut first = true;
         let tried = |tx: &mut Tx<'_, S>| if take(&mut first) { body(tx) } else { Err(Stop) };
         self.db.transact_at(self.isolation, tried).ok()
     }
 
-    /// The same in another thread.
+    /// Tries a transaction once in another thread.
     fn beside<T: Send>(&self, body: impl FnMut(&mut Tx<'_, S>) -> Step<T> + Send) -> Option<T> {
         thread::scope(|scope| scope.spawn(|| self.once(body)).join().unwrap())
     }
 
-    /// The values of both rows.
+    /// Returns the values of both rows.
     fn values(&self) -> (i64, i64) {
         let view = self.db.snapshot();
         (view.get(&self.table, &1).unwrap().value, view.get(&self.table, &2).unwrap().value)
@@ -231,7 +232,7 @@ fn read_skew<S: Scheme>() {
     });
 }
 
-/// Two that read what the other writes: both commit by snapshot isolation only.
+/// Two transactions that each read what the other writes: both commit with snapshot isolation only.
 fn judge_skew<S: Scheme>(world: &World<S>, inner: Option<()>, outer: Option<()>) {
     assert!(inner.is_some() || outer.is_some());
     assert_eq!(inner.and(outer).is_some(), world.isolation == Isolation::Snapshot);

@@ -1,4 +1,4 @@
-//! Threads beside each other: anomalies that have names.
+//! Concurrent threads: known anomalies.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -42,7 +42,7 @@ super::by_every_scheme! {
     large_ones_get_through: large_beside_small;
 }
 
-/// A published engine lets all eight insert.
+/// Eight threads each insert a row if its key is absent. One published engine lets all eight insert.
 fn absent_then_insert<S: Scheme>() {
     watchdog(USUAL, |_| {
         let db = Database::<S>::new();
@@ -72,7 +72,7 @@ fn absent_then_insert<S: Scheme>() {
     });
 }
 
-/// Each inserts a key of its own if a range (by either index) is empty.
+/// Each thread inserts a key of its own if a range is empty, by one of the indexes.
 fn empty_range_then_insert<S: Scheme>() {
     watchdog(USUAL, |_| {
         let db = Database::<S>::new();
@@ -106,7 +106,7 @@ fn empty_range_then_insert<S: Scheme>() {
     });
 }
 
-/// Of two accounts one may be overdrawn if the sum is not: each thread draws from its own.
+/// One of two accounts may be overdrawn as long as the sum of both is not. Each thread draws from its own account.
 fn write_skew<S: Scheme>() {
     watchdog(USUAL, |_| {
         let db = Database::<S>::new();
@@ -147,7 +147,7 @@ fn write_skew<S: Scheme>() {
     });
 }
 
-/// Transfers, accounts that come and go, and auditors: by snapshots and by transactions.
+/// Transfers, accounts that are opened and closed, and audits by snapshots and by transactions.
 fn bank<S: Scheme>() {
     const ACCOUNTS: u64 = 20;
     watchdog(USUAL, |_| {
@@ -186,7 +186,8 @@ fn bank<S: Scheme>() {
     });
 }
 
-/// Moves all or a part; an account without money is closed, and opened when it gets some.
+/// Transfers all of an account's money or a part of it. An account without money is closed, and opened again when it gets
+/// money.
 fn transfer<S: Scheme>(
     tx: &mut archipelago_txn::Tx<'_, S>,
     table: &archipelago_txn::Table<Account, S>,
@@ -232,7 +233,7 @@ fn counters<S: Scheme>() {
     });
 }
 
-/// Transactions that write all rows, beside those that write one: each ends.
+/// Transactions that write all rows run concurrently with transactions that write one row. Each ends.
 fn large_beside_small<S: Scheme>() {
     watchdog(USUAL, |_| {
         let db = Database::<S>::new();

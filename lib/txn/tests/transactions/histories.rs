@@ -1,4 +1,4 @@
-//! Histories of threads beside each other, judged by the checker of anomalies.
+//! Histories of concurrent threads, checked for anomalies.
 
 use archipelago_check::adya::{self, Level};
 use archipelago_txn::{ClockKind, Hekaton, Isolation, MvRlu, NoWait, Scheme, Silo, TicToc, WaitDie, on};

@@ -1,4 +1,4 @@
-//! Users' code that panics wherever it is called, and uses of the public face that nobody would think of.
+//! Users' code that panics at each of its calls, and unusual uses of the public interface.
 
 use std::cell::{Cell, RefCell};
 use std::ops::Bound;
@@ -12,12 +12,12 @@ use archipelago_index::KeyAs;
 use archipelago_txn::{Database, Error, Index, Row, Scheme, Silo, Table, Tx, on};
 
 thread_local! {
-    /// Calls of the user's code until one panics; 0: none does.
+    /// The number of calls of users' code until one panics; 0 if none panics.
     static FUSE: Cell<u32> = const { Cell::new(0) };
 }
 
 fn burn() {
-    // A second panic while one unwinds would end the process.
+    // A second panic during unwinding would abort the process.
     if thread::panicking() {
         return;
     }
@@ -30,7 +30,7 @@ fn burn() {
     }
 }
 
-/// A key whose every use is the user's code.
+/// A key whose methods are all users' code.
 struct Mined(u64);
 
 impl Clone for Mined {
@@ -106,7 +106,7 @@ super::by_every_scheme! {
 
 const ROWS: u64 = 8;
 
-/// Writes, looks and walks of all kinds; it moves each group up by one.
+/// All kinds of writes, look-ups and walks. Increments the group of each row.
 fn all_kinds<S: Scheme>(tx: &mut Tx<'_, S>, items: &Table<Item, S>) -> Result<(), Error> {
     assert!(tx.get(items, &Mined(ROWS + 5))?.is_none());
     assert!(tx.get_by::<ByGroup>(items, &Mined(1_000_000))?.is_none());
@@ -121,7 +121,7 @@ fn all_kinds<S: Scheme>(tx: &mut Tx<'_, S>, items: &Table<Item, S>) -> Result<()
     tx.remove(items, &Mined(ROWS)).map(drop)
 }
 
-/// The groups, if the table is whole; the fuse is out.
+/// Checks that the index agrees with the table. Returns the rows' groups. The fuse must be off.
 fn groups<S: Scheme>(db: &Database<S>, items: &Table<Item, S>) -> Vec<u64> {
     let view = db.snapshot();
     let rows = view.range(items, ..).map(|row| (row.key, row.group)).collect::<Vec<_>>();
@@ -131,7 +131,8 @@ fn groups<S: Scheme>(db: &Database<S>, items: &Table<Item, S>) -> Vec<u64> {
     rows.into_iter().map(|(_, group)| group).collect()
 }
 
-/// A transaction whose user's code panics at the first call, at the second, and so on, until none is left.
+/// Repeats a transaction. Users' code panics at its first call, then at its second call, and so on, until a run makes fewer
+/// calls.
 fn panics_everywhere<S: Scheme>() {
     watchdog(USUAL, |_| {
         let db = Database::<S>::limited(1 << 20);
@@ -149,7 +150,7 @@ fn panics_everywhere<S: Scheme>() {
                 Err(_) => assert!(after == before || after == moved, "call {calls}: {before:?}, and then {after:?}"),
             }
             before = after;
-            // Nothing is latched, locked, owned or linked: one attempt of another thread has to do.
+            // Nothing is latched, locked, owned or linked, so another thread succeeds at its first attempt.
             let other = || db.try_transact(|tx| all_kinds(tx, &items));
             assert_eq!(thread::scope(|scope| scope.spawn(other).join().expect("no panic")), Ok(()), "call {calls}");
             before.iter_mut().for_each(|group| *group += 1);
@@ -161,7 +162,7 @@ fn panics_everywhere<S: Scheme>() {
     });
 }
 
-/// The closure catches the panic of a part, and goes on: nothing of the part is left, wherever it panicked.
+/// The closure catches the panic of a savepoint and continues. Nothing of the savepoint remains, wherever it panicked.
 fn caught_inside<S: Scheme>() {
     let db = Database::<S>::new();
     let items = db.table::<Item>();
@@ -212,7 +213,7 @@ fn unique_keys<S: Scheme>() {
         insert(tx, 1, 10)?;
         taken(insert(tx, 2, 10));
         taken(insert(tx, 1, 11));
-        // What a savepoint took back is free again, and what it removed is taken again.
+        // A key that a savepoint rolled back is free again. A key that the savepoint removed is taken again.
         let undone = tx.savepoint(|tx| {
             insert(tx, 2, 20)?;
             tx.remove(&items, &Mined(1))?;
@@ -223,7 +224,7 @@ fn unique_keys<S: Scheme>() {
         assert_eq!(undone, Err(Error::KeyChanged));
         taken(insert(tx, 3, 10));
         insert(tx, 2, 20)?;
-        // Two swap their groups, over a third.
+        // Two rows exchange their groups, by way of a third group.
         taken(tx.update(&items, &Mined(1), |row| row.group = 20).map(drop));
         tx.update(&items, &Mined(1), |row| row.group = 30)?;
         tx.update(&items, &Mined(2), |row| row.group = 10)?;
@@ -234,12 +235,12 @@ fn unique_keys<S: Scheme>() {
     .unwrap();
     assert_eq!(groups(&db, &items).len(), 2);
     assert_eq!(db.snapshot().get_by::<ByGroup>(&items, &Mined(20)).map(|row| row.key), Some(1));
-    // The wrong way round there is nothing.
+    // A range whose start is above its end is empty.
     let (low, high) = (Bound::Included(Mined(5)), Bound::Excluded(Mined(1)));
     assert_eq!(db.snapshot().range(&items, (low, high)).count(), 0);
 }
 
-/// Does something when the thread's own variables are dropped.
+/// Runs a closure when the thread's local variables are dropped.
 struct Late(RefCell<Option<Box<dyn FnOnce()>>>);
 
 impl Drop for Late {
@@ -255,7 +256,8 @@ thread_local! {
 }
 
 fn late_transactions<S: Scheme>() {
-    // Dropped before what the database keeps for the thread, and after it: by the order of first uses.
+    // The value is dropped before the database's thread-local state, or after it. The order follows from the order of first
+    // use.
     for is_first in [true, false] {
         let db = Arc::new(Database::<S>::new());
         let items = db.table::<Item>();
@@ -284,7 +286,7 @@ fn late_transactions<S: Scheme>() {
     }
 }
 
-/// Snapshots and walks that nobody ends cost memory, and nothing else.
+/// Leaked snapshots and iterators cost memory, and have no other effect.
 #[test]
 fn what_is_leaked_keeps_nothing_from_its_end() {
     let db = Database::<Silo>::new();
@@ -307,7 +309,7 @@ fn what_is_leaked_keeps_nothing_from_its_end() {
     drop((db, items));
 }
 
-/// A row that looks into its own database, and tries to write there, when it is dropped.
+/// A row whose destructor reads its own database and tries to write to it.
 struct Homesick {
     key: u64,
     home: &'static OnceLock<(Database<Silo>, Table<Homesick, Silo>)>,
@@ -335,7 +337,7 @@ impl Drop for Homesick {
         let Some((db, rows)) = self.home.get() else { return };
         DROPPED.fetch_add(1, Ordering::Relaxed);
         assert!(db.snapshot().range(rows, ..).count() <= 20);
-        // In a transaction of this thread it panics, and where rows are freed the panic ends.
+        // During a transaction of this thread the call panics. The panic does not leave the destructor.
         let _ = catch_unwind(AssertUnwindSafe(|| db.transact(|tx| tx.remove(rows, &(self.key + 10)).map(drop))));
     }
 }

@@ -1,4 +1,4 @@
-//! Databases with a limit of memory: what is refused, what goes on, and that there is room again.
+//! Databases with a limit of memory: which operations are refused, which continue, and that memory becomes free again.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use archipelago_check::watchdog::{USUAL, watchdog};
 use archipelago_txn::{Database, Error, Index, Row, Scheme, Table, Tx, on};
 
 const ROWS: u64 = 200;
-/// What a row owns, which is most of what it takes.
+/// The memory that a row owns, in bytes: most of the row's size.
 const TEXT: usize = 1_000;
 
 #[derive(Clone)]
@@ -56,7 +56,7 @@ fn filled_to<S: Scheme>(limit: usize) -> (Database<S>, Table<Note, S>) {
     (db, notes)
 }
 
-/// With room for the rows, and for as much again less a tenth; and what the rows take.
+/// A database with memory for the rows and for nine tenths as much again. Also returns the memory of the rows, in bytes.
 fn filled<S: Scheme>() -> (Database<S>, Table<Note, S>, usize) {
     let (db, _notes) = filled_to::<S>(usize::MAX / 2);
     let live = counted(&db);
@@ -69,7 +69,7 @@ fn add<S: Scheme>(tx: &mut Tx<'_, S>, notes: &Table<Note, S>, key: u64) -> Resul
     tx.update(notes, &key, |row| row.value += 1).map(|found| assert!(found))
 }
 
-/// Counted bytes, when what can be freed is.
+/// Returns the counted bytes, after all garbage has been freed.
 fn counted<S: Scheme>(db: &Database<S>) -> usize {
     (0..4).for_each(|_| db.collect());
     db.stats().counted_bytes.expect("there is a limit")
@@ -101,7 +101,7 @@ fn snapshot_that_stays<S: Scheme>() {
     let (updated, error) = full.expect("a version more of each row is more than there is room for");
     assert_eq!(error, Error::Full);
     assert!(updated > ROWS / 2, "room for {updated} versions");
-    // Refused again, with the same words; what was refused has changed nothing.
+    // Operations are refused again with the same error. Refused operations have changed nothing.
     assert_eq!(db.transact(|tx| tx.insert(&notes, Note::new(ROWS))), Err(Error::Full));
     assert_eq!(db.transact(|tx| tx.upsert(&notes, Note::new(0)).map(drop)), Err(Error::Full));
     let sum = db.transact(|tx| tx.range(&notes, ..).map(|row| row.map(|row| row.value)).sum::<Result<u64, _>>());
@@ -132,7 +132,7 @@ fn too_large<S: Scheme>() {
     assert!(after <= before + live / 50, "{before} bytes counted before, {after} after");
 }
 
-/// Of a transaction, after a step that found no room.
+/// Removals in a transaction after a step that found no memory.
 fn removals<S: Scheme>() {
     let (db, notes, _) = filled::<S>();
     let view = db.snapshot();

@@ -1,4 +1,4 @@
-//! Memory: what is dropped when, snapshots that stay, threads that come and go.
+//! Memory: when rows are dropped, snapshots that stay open, threads that come and go.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
@@ -72,7 +72,7 @@ fn every_row_is_dropped_once<S: Scheme>() {
     drops.assert_all_dropped();
 }
 
-/// An error of the user's, or the engine's.
+/// An error of the closure or of the database.
 struct Mine;
 
 impl From<Error> for Mine {
@@ -101,7 +101,7 @@ fn held_snapshots<S: Scheme>() {
             })
             .unwrap();
         }
-        // Short ones beside those that stay.
+        // Short snapshots while others stay open.
         assert_eq!(db.snapshot().range(&table, ..).count(), ROWS as usize * usize::from(round != 20));
     }
     db.collect();

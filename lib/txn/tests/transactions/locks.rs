@@ -1,4 +1,4 @@
-//! Orders that are prone to deadlock, storms of young transactions, and locks that must not be left.
+//! Orders of locking that are prone to deadlock, many young transactions, and locks that must be released.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -43,7 +43,7 @@ super::by_every_scheme! {
     no_lock_is_left: errors_and_panics;
 }
 
-/// Half of the threads go up, and half of them down.
+/// Half of the threads write the rows in ascending order, the other half in descending order.
 fn opposite_orders<S: Scheme>() {
     watchdog(USUAL, |_| {
         let (db, table) = counters::<S>();
@@ -68,7 +68,7 @@ fn opposite_orders<S: Scheme>() {
     });
 }
 
-/// All read all rows, and then write one that the others have read.
+/// All transactions read all rows, and then write a row that the others have read.
 fn upgrades<S: Scheme>() {
     watchdog(USUAL, |_| {
         let (db, table) = counters::<S>();
@@ -98,7 +98,7 @@ enum Ending {
     Panic,
 }
 
-/// Its own error, or the database's.
+/// An error of the closure or of the database.
 struct Stop;
 
 impl From<Error> for Stop {
@@ -107,7 +107,7 @@ impl From<Error> for Stop {
     }
 }
 
-/// Reads and writes rows, there and not, and ends so after some steps.
+/// Reads and writes rows, existing and absent ones, and ends as `ending` says after `steps` steps.
 fn ends_after<S: Scheme>(
     tx: &mut Tx<'_, S>,
     table: &Table<Counter, S>,
@@ -144,7 +144,7 @@ fn errors_and_panics<S: Scheme>() {
         for steps in 0..=6 {
             let ended = catch_unwind(AssertUnwindSafe(|| db.transact(|tx| ends_after(tx, &table, steps, ending))));
             assert!(ended.map_or(ending == Ending::Panic, |result| result.is_err()));
-            // One attempt, in another thread, has to do.
+            // One attempt in another thread must succeed.
             let all = |tx: &mut Tx<'_, S>| (0..ROWS).try_for_each(|key| add(tx, &table, key));
             let insert = |tx: &mut Tx<'_, S>| tx.insert(&table, Counter { key: 99, count: 0 });
             let remove = |tx: &mut Tx<'_, S>| tx.remove(&table, &99).map(drop);
@@ -160,7 +160,7 @@ fn errors_and_panics<S: Scheme>() {
     assert!(db.snapshot().range(&table, ..).all(|row| row.count == 14));
 }
 
-/// A reader that wants to write gives up beside another reader, and leaves its lock.
+/// A reader that wants to write gives up if there is another reader, and releases its lock.
 #[test]
 fn a_reader_does_not_write_beside_another() {
     let (db, table) = counters::<NoWait>();
@@ -177,7 +177,7 @@ fn a_reader_does_not_write_beside_another() {
     assert_eq!((read, db.try_transact(upgrade)), (Ok(()), Ok(())));
 }
 
-/// One that meets the lock of an older one does not wait for it.
+/// A transaction that meets an older transaction's lock does not wait for it.
 #[test]
 fn the_younger_gives_up_at_once() {
     let (db, table) = counters::<WaitDie>();
@@ -193,7 +193,7 @@ fn the_younger_gives_up_at_once() {
     assert_eq!(younger, Ok(Ok(Err(Error::Conflict))));
 }
 
-/// One that arrived before all others dies of none of them, however many there are and whatever they hold.
+/// A transaction that arrived before all others never dies, however many there are and whatever they hold.
 #[test]
 fn the_oldest_dies_of_no_lock() {
     watchdog(USUAL, |_| {
@@ -237,8 +237,8 @@ fn the_oldest_dies_of_no_lock() {
     });
 }
 
-/// One that is not the oldest when it begins, with rows that all others read or write all the time, is after a while: many of
-/// them, one after another, end.
+/// All other transactions read or write the transaction's rows all the time. A transaction that is not the oldest when it
+/// begins becomes the oldest after a while. The test runs many such transactions, one after another, and all of them end.
 #[test]
 fn all_become_the_oldest() {
     watchdog(USUAL, |_| {

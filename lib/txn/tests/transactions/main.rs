@@ -1,4 +1,4 @@
-//! What transactions promise, alone and beside each other, by every scheme.
+//! The guarantees of transactions, with one thread and with several, by every scheme.
 #![cfg(not(archipelago_sim))]
 
 mod alone;
@@ -14,7 +14,7 @@ mod locks;
 mod model;
 mod versions;
 
-/// Runs a function that is generic over the scheme, by each of them.
+/// Runs a function that is generic over the scheme, with each scheme.
 macro_rules! by_every_scheme {
     ($($name:ident: $run:ident;)*) => { $(
         mod $name {

@@ -62,7 +62,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// Transactions: what they do, and whether they commit.
+/// Transactions: their operations, and whether they commit.
 fn program() -> impl Strategy<Value = Vec<(Vec<Op>, bool)>> {
     prop::collection::vec((prop::collection::vec(op(), 1..20), prop::bool::weighted(0.7)), 1..12)
 }

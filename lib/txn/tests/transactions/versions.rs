@@ -1,4 +1,4 @@
-//! What schemes of many versions promise beyond the others: reads that no writer is in the way of.
+//! The additional guarantees of multi-version schemes: reads that no writer delays or makes retry.
 
 use std::cell::Cell;
 use std::sync::Mutex;
@@ -35,14 +35,14 @@ fn filled<S: Scheme>(clock: ClockKind) -> (Database<S>, Table<Item, S>) {
     (db, table)
 }
 
-/// Adds one to each row, a transaction each, in a thread of its own.
+/// Increments each row by one, with one transaction for each row, in a thread of its own.
 fn update_all<S: Scheme>(db: &Database<S>, table: &Table<Item, S>) {
     let update =
         || (0..ROWS).try_for_each(|key| db.transact(|tx| tx.update(table, &key, |row| row.value += 1)).map(drop));
     thread::scope(|scope| scope.spawn(update).join()).expect("no panic").expect("only conflicts are in the way");
 }
 
-/// Scans all rows, half of them before all are updated, the first time; returns how often it began.
+/// Scans all rows. At the first attempt, all rows are updated after half of the scan. Returns the number of attempts.
 fn scan_beside_updates<S: Scheme>(isolation: Isolation, clock: ClockKind) -> u64 {
     let (db, table) = filled::<S>(clock);
     let begun = Cell::new(0);
@@ -76,11 +76,11 @@ fn scans_beside_updates_are_never_begun_anew() {
     );
 }
 
-/// A transaction that has read what was replaced since may end, but not write.
+/// A transaction that has read rows which were replaced later may end, but must not write.
 fn no_skew_with_the_past<S: Scheme>(clock: ClockKind) {
     let (db, table) = filled::<S>(clock);
     let result = db.try_transact(|tx| {
-        // Of nothing that it has seen as the newest is there anything newer.
+        // The transaction has read nothing yet, so none of its reads is out of date.
         update_all(&db, &table);
         let value = tx.get(&table, &1)?.expect("rows stay").value;
         assert_eq!(value, 0, "what was there when it began");
@@ -90,7 +90,7 @@ fn no_skew_with_the_past<S: Scheme>(clock: ClockKind) {
     assert!(db.snapshot().get(&table, &ROWS).is_none());
 }
 
-/// Of two that write a row the first one wins, and the second one does not wait.
+/// Of two transactions that write a row, the first one wins, and the second one does not wait.
 fn the_first_writer_wins<S: Scheme>(clock: ClockKind) {
     let (db, table) = filled::<S>(clock);
     let won = db.try_transact(|tx| {
@@ -102,7 +102,7 @@ fn the_first_writer_wins<S: Scheme>(clock: ClockKind) {
         Ok::<_, Error>(())
     });
     assert_eq!(won, Ok(()));
-    // And one that began before the last commit does not overwrite it, also if nothing else is validated.
+    // A transaction that began before the last commit does not overwrite it, even if nothing else is validated.
     let begun = Cell::new(0);
     let late = db.transact_at(Isolation::Snapshot, |tx| {
         begun.set(begun.get() + 1);
@@ -115,7 +115,7 @@ fn the_first_writer_wins<S: Scheme>(clock: ClockKind) {
     assert_eq!(db.snapshot().get(&table, &0).map(|row| row.value), Some(80));
 }
 
-/// Rows have become long chains when a transaction comes to those that it has not read yet.
+/// The rows that a transaction has not read yet get long chains of versions before it reads them.
 fn long_chains<S: Scheme>(clock: ClockKind) {
     let (db, table) = filled::<S>(clock);
     update_all(&db, &table);
@@ -128,7 +128,7 @@ fn long_chains<S: Scheme>(clock: ClockKind) {
     assert_eq!(sum, Ok((1, ROWS)), "one moment, at the first attempt");
 }
 
-/// About a KiB.
+/// A row of about 1 KiB.
 #[derive(Clone)]
 struct Heavy {
     key: u64,
@@ -147,7 +147,7 @@ impl Row for Heavy {
 }
 
 const THREADS: u64 = 4;
-/// Rows of 64 KiB.
+/// The number of rows in 64 KiB.
 const SLACK: i64 = (64 << 10) / size_of::<Heavy>() as i64;
 
 fn filled_heavily<S: Scheme>(drops: &DropCounter, clock: ClockKind) -> (Database<S>, Table<Heavy, S>) {
@@ -158,7 +158,7 @@ fn filled_heavily<S: Scheme>(drops: &DropCounter, clock: ClockKind) -> (Database
     (db, table)
 }
 
-/// Adds one to each row, by several threads, a transaction each; returns how often these began.
+/// Increments each row by one, with several threads and one transaction for each row. Returns the number of attempts.
 fn weigh_on_all<S: Scheme>(db: &Database<S>, table: &Table<Heavy, S>) -> u64 {
     let begun = AtomicU64::new(0);
     let update = |key| {
@@ -173,8 +173,8 @@ fn weigh_on_all<S: Scheme>(db: &Database<S>, table: &Table<Heavy, S>) -> u64 {
     begun.into_inner()
 }
 
-/// What was replaced is freed in passing: at most as much as there is, and 64 KiB a thread. (A thread that loses its processor in
-/// a transaction may hold back more; so here it keeps the others from theirs.)
+/// Replaced versions are freed continuously. The garbage is at most as large as the rows, plus 64 KiB for each thread. (A
+/// thread that is descheduled in a transaction may delay more. So the threads here take turns.)
 fn updates_need_little<S: Scheme>(clock: ClockKind) {
     let drops = DropCounter::new();
     let (db, table) = filled_heavily::<S>(&drops, clock);
@@ -189,7 +189,7 @@ fn updates_need_little<S: Scheme>(clock: ClockKind) {
     thread::scope(|scope| (0..THREADS).for_each(|thread| _ = scope.spawn(move || part(thread))));
 }
 
-/// A snapshot that stays costs a version a row, however often the rows are replaced, and makes no writer begin anew.
+/// An open snapshot costs one version for each row, however often the rows are replaced, and causes no retries of writers.
 fn snapshots_keep_little<S: Scheme>(clock: ClockKind) {
     let drops = DropCounter::new();
     let (db, table) = filled_heavily::<S>(&drops, clock);
@@ -206,7 +206,7 @@ fn snapshots_keep_little<S: Scheme>(clock: ClockKind) {
     assert_eq!(drops.alive(), ROWS as i64);
 }
 
-/// Chains that became long beside a transaction are short when it has ended.
+/// Chains that became long during a transaction are short after its end.
 fn chains_are_cut<S: Scheme>(clock: ClockKind) {
     let drops = DropCounter::new();
     let (db, table) = filled_heavily::<S>(&drops, clock);
@@ -219,7 +219,7 @@ fn chains_are_cut<S: Scheme>(clock: ClockKind) {
     assert_eq!(drops.alive(), ROWS as i64);
 }
 
-/// Runs a function that is generic over the scheme, by both, on both clocks.
+/// Runs a function that is generic over the scheme, with both schemes and both clocks.
 macro_rules! on_both_clocks {
     ($($name:ident: $run:ident;)*) => { $(
         #[test]
