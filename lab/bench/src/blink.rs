@@ -104,7 +104,7 @@ const KNOWN: [Known<Mix>; 17] = [
     Known::of::<Clients<Pages<65_472>>>("pages-64k"),
 ];
 
-/// Returns the techniques of a list, in one cell for each percentage of updates.
+/// Returns the techniques of a list, in one cell (a workload with its parameters) for each percentage of updates.
 fn cells<C: clap::Args>(args: &Blink<C>, count: usize) -> Result<Cells<Mix>, Failure> {
     let names: Vec<&str> = KNOWN.iter().map(|known| known.name).collect();
     let named = crate::choose::names("technique", &args.technique, &names)?;
@@ -129,7 +129,7 @@ pub fn run(args: &Blink<Timed>) -> Result<ExitCode, Failure> {
     Command::start(common)?.run(&Experiment::of("blink", common, "standard", time, cells)?)
 }
 
-/// Returns the contenders on the virtual machine.
+/// Returns the contenders on the virtual machine (a simulator).
 ///
 /// # Errors
 /// If a name is not known.

@@ -115,8 +115,8 @@ impl Program for Clients {
     }
 }
 
-/// Returns the trace of a workload, or `None` if the workload has none. All cells share the trace, so it is kept until
-/// the program ends.
+/// Returns the trace of a workload, or `None` if the workload has none. All cells (workloads with their parameters)
+/// share the trace, so it is kept until the program ends.
 fn trace<C: clap::Args>(
     args: &Cache<C>,
     workload: &str,
@@ -187,7 +187,7 @@ pub fn run<R: Roster>(args: &Cache<Timed>) -> Result<ExitCode, Failure> {
     Command::start(common)?.run(&Experiment::of("cache", common, "kyoto", time, cells)?)
 }
 
-/// Returns the contenders on the virtual machine.
+/// Returns the contenders on the virtual machine (a simulator).
 ///
 /// # Errors
 /// If a name is not known.

@@ -62,7 +62,7 @@ pub trait Visit<K: BenchKey> {
 pub enum On {
     /// On this machine and on the virtual one.
     Both,
-    /// On this machine only: the virtual machine cannot run the contender, or models it badly.
+    /// On this machine only: the virtual machine (a simulator) cannot run the contender, or models it badly.
     Native,
     /// On the virtual machine only: the contender shows the effect of one of an index's parts.
     Simulated,

@@ -279,7 +279,8 @@ subjects! {
     SkipWhole16 "euno-skiplist-16" Skip16, Skip16::new();
 }
 
-/// Returns the indexes of a list, in one cell for each workload, exponent and percentage of updates.
+/// Returns the indexes of a list, in one cell (a workload with its parameters) for each workload, exponent and
+/// percentage of updates.
 fn cells<C: clap::Args>(args: &Euno<C>, count: usize) -> Result<Cells<Work>, Failure> {
     let names: Vec<&'static str> = KNOWN.iter().map(|known| known.name).collect();
     let named = choose::names("index", &args.index, &names)?;
@@ -323,7 +324,7 @@ pub fn run(args: &Euno<Timed>) -> Result<ExitCode, Failure> {
     Command::start(common)?.run(&Experiment::of("euno", common, "btree-olc", time, cells)?)
 }
 
-/// Returns the contenders on the virtual machine.
+/// Returns the contenders on the virtual machine (a simulator).
 ///
 /// # Errors
 /// If a name is not known.

@@ -113,8 +113,8 @@ const SHARED: [Known<Option<u32>>; 7] = [
     Known::of::<Sections<sync::RwLock<()>>>("std"),
 ];
 
-/// Returns the locks of a list in their cells: exclusive locks, and reader-writer locks at each percentage of writes.
-/// Locks of other authors are not simulated.
+/// Returns the locks of a list in their cells (workloads with their parameters): exclusive locks, and reader-writer
+/// locks at each percentage of writes. Locks of other authors are not simulated.
 fn cells(list: &str, percents: &[u32], simulated: bool) -> Result<Cells<Option<u32>>, Failure> {
     let is_known = |lock: &&'static Known<_>| !(simulated && ["parking-lot", "std"].contains(&lock.name));
     let names: Vec<&str> = EXCLUSIVE.iter().chain(&SHARED).filter(is_known).map(|lock| lock.name).collect();

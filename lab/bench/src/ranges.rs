@@ -138,7 +138,8 @@ fn flush(shared: &Shared, thread: usize) {
     work(ANSWER * (shared.interrupts.len() as u64 - 1));
 }
 
-/// Returns the spaces of `spaces` that the arguments name, in one cell for each workload.
+/// Returns the spaces of `spaces` that the arguments name, in one cell (a workload with its parameters) for each
+/// workload.
 fn cells<C: clap::Args>(args: &Ranges<C>, spaces: &'static [spaces::Known]) -> Result<Cells<Work>, Failure> {
     let names: Vec<&'static str> = spaces.iter().map(|space| space.name).collect();
     let chosen = known::named::<Clients, _>(&choose::names("space", &args.space, &names)?);
@@ -166,7 +167,7 @@ pub fn run<R: Roster>(args: &Ranges<Timed>) -> Result<ExitCode, Failure> {
     Command::start(common)?.run(&Experiment::of("ranges", common, "rwlock", time, cells)?)
 }
 
-/// Returns the contenders on the virtual machine.
+/// Returns the contenders on the virtual machine (a simulator).
 ///
 /// # Errors
 /// If a name is not known.

@@ -58,7 +58,8 @@ fn experiment(args: &Sets) -> Result<Experiment<'static>, Failure> {
     Ok(experiment)
 }
 
-/// Returns the chosen contenders in one cell for each structure and percentage of updates.
+/// Returns the chosen contenders in one cell (a workload with its parameters) for each structure and percentage of
+/// updates.
 ///
 /// # Errors
 /// If the distribution is not a known one, or is `latest`, which needs an order of insertion.
@@ -94,7 +95,7 @@ fn cells(work: &SetsWork, chosen: &'static [Over], stuck_reader: bool) -> Result
     Ok(cells)
 }
 
-/// Returns the contenders on the virtual machine.
+/// Returns the contenders on the virtual machine (a simulator).
 ///
 /// # Errors
 /// If a name is not known.

@@ -113,7 +113,7 @@ impl Program for Clients {
 
 /// Runs one transaction.
 fn one(client: &mut dyn Client, kinds: &mut [[u64; 4]]) -> Done {
-    // On the virtual machine, reading the clock would be an access of its own.
+    // On the virtual machine (a simulator), reading the clock would be an access of its own.
     let start = (!SIMULATED).then(Instant::now);
     let turn = client.turn();
     let ns = start.map_or(0, |start| start.elapsed().as_nanos() as u64);
@@ -144,7 +144,7 @@ fn ours() -> impl Iterator<Item = &'static Known> {
     catalog::stores().chain(&SILO_OVER_RIVALS)
 }
 
-/// Returns a cell for each workload, exponent and percentage of updates.
+/// Returns a cell (a workload with its parameters) for each workload, exponent and percentage of updates.
 fn cells<C: clap::Args>(args: &Txn<C>, rows: usize, whole: bool) -> Result<Vec<(Cell, Workload)>, Failure> {
     let rows = args.count.unwrap_or(rows);
     let mut cells = Vec::new();

@@ -2,8 +2,8 @@
 //!
 //! An index's turn: the index is made and loaded, the workloads run in the order of [`Workload::ALL`] (those that
 //! insert come last), and the index is dropped. All indexes have the same streams in every run. On the virtual machine
-//! an index is made and loaded anew for each workload. Loading takes no virtual time there, so the workload `load`
-//! inserts further keys.
+//! (a simulator) an index is made and loaded anew for each workload. Loading takes no virtual time, so the workload
+//! `load` inserts further keys.
 
 mod clients;
 mod faults;

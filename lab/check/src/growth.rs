@@ -1,9 +1,9 @@
 //! Measures how an operation's cost grows with the size of a structure: at some size, at four times and at sixteen
 //! times that size.
 //!
-//! The cost is the number of memory accesses on the virtual machine, by one thread and the background threads that it
-//! wakes: accesses to atomics, and to plain memory that is announced. Accesses are counted, not timed. So a run is
-//! exactly reproducible, and structures need no code for the measurement.
+//! The cost is the number of memory accesses on the virtual machine (a simulator), by one thread and the background
+//! threads that it wakes: accesses to atomics, and to plain memory that is announced. Accesses are counted, not timed.
+//! So a run is exactly reproducible, and structures need no code for the measurement.
 
 use archipelago_sim::{Client, Config, Machine, run_with, world};
 

@@ -18,8 +18,8 @@
 //! overlapping operations, with which linearizability is concerned. Missing fences are searched with loom and Miri
 //! instead.
 //!
-//! On the virtual machine, the machine's own stamps are used. They order events by virtual time, and cost no virtual
-//! time. They are not steps at which a schedule could switch threads.
+//! On the virtual machine (a simulator), the machine's own stamps are used. They order events by virtual time, and cost
+//! no virtual time. They are not steps at which a schedule could switch threads.
 //!
 //! All other data is private to a thread. Entries are stored in the thread's own [`Log`], and are moved to the
 //! [`Recorder`] when the log is dropped.

@@ -12,7 +12,7 @@
 //! | [`topologies`](mod@topologies) | synthetic machines of 1, 2, 4 and 8 nodes |
 //! | [`drops`] | values that count how many of them are alive |
 //! | `forked` | (on Unix) child processes that have none of their parent's other threads |
-//! | `growth` | (with `--cfg archipelago_sim`) counts on the virtual machine whether an operation costs more in a larger structure |
+//! | `growth` | (with `--cfg archipelago_sim`) counts on the virtual machine (a simulator) whether an operation costs more in a larger structure |
 //! | [`hostile`] | crowds of threads, memory, the longest operation, and a control with which to compare it |
 //! | [`late`] | runs code at the very end of a thread |
 //! | `simulated` | (with `--cfg archipelago_sim`) runs programs under many schedules of the virtual machine |

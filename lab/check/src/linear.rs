@@ -39,8 +39,8 @@ pub trait Model {
     /// The state before the first operation.
     fn initial(&self) -> Self::State;
 
-    /// Returns the state after `op` returned `ret` in `state`, or `None` if this result is wrong there. Several results
-    /// may be right in one state. The state and the result together determine the next state.
+    /// Returns the state after `op` returned `ret` in `state`, or `None` if this result is wrong in `state`. Several
+    /// results may be right in one state. The state and the result together determine the next state.
     fn step(&self, state: &Self::State, op: &Self::Op, ret: &Self::Ret) -> Option<Self::State>;
 
     /// Returns whether `op` with the result `ret` may leave one state unchanged and change another. This is the case

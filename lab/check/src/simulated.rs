@@ -1,4 +1,5 @@
-//! Runs programs of a few threads under many schedules of the virtual machine, in which threads can be preempted.
+//! Runs programs of a few threads under many schedules of the virtual machine (a simulator), in which threads can be
+//! preempted.
 
 use archipelago_sim::{Client, Config, Fault, Machine, Placement, Point, hunt, run_with};
 

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-/// The scripts build in `CARGO_TARGET_DIR` and look for results there. The alias for simulations reports what it
+/// The scripts build in `CARGO_TARGET_DIR` and look for results in it. The alias for simulations reports what it
 /// builds.
 #[test]
 fn scripts_respect_the_target_directory() {

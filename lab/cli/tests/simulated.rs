@@ -1,5 +1,5 @@
-//! Tests `sim` as its users see it, in the build for the virtual machine: an error is one line with exit code 2, and
-//! complete results are never lost.
+//! Tests `sim` as its users see it, in the build for the virtual machine (a simulator): an error is one line with exit
+//! code 2, and complete results are never lost.
 
 #![cfg(archipelago_sim)]
 

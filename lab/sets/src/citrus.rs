@@ -7,15 +7,15 @@
 //! is unlinked after a wait for readers.
 //!
 //! # Why a null link that is null again belongs to the same keys
-//! In the paper, a null link carries a count of how often it became null, because a writer there leaves its read
+//! In the paper, a null link carries a count of how often it became null, because a writer of that tree leaves its read
 //! section before it locks. In the meantime the link may have held the successor of a removed node, and may have become
 //! null again. Then the link belongs to greater keys only: the keys below the successor belong to the left of the new
 //! node.
 //!
-//! In this implementation an insertion stays in the guard of its search until it has linked its node. Three cases show
-//! that no count is needed. A successor that is not a child of the removed node is unlinked only after a wait for that
-//! guard. A successor that is a child of the removed node is itself removed together with its link, which the insertion
-//! notices. Any other removal only widens the range of keys that belong to a null link.
+//! In this implementation an insertion stays in the RCU guard of its search until it has linked its node. Three cases
+//! show that no count is needed. A successor that is not a child of the removed node is unlinked only after a wait for
+//! that guard. A successor that is a child of the removed node is itself removed together with its link, which the
+//! insertion notices. Any other removal only widens the range of keys that belong to a null link.
 
 use core::{cmp, ptr};
 

@@ -13,8 +13,8 @@
 //! becomes unmarked again).
 //!
 //! A search has two hazard pointers: [`AHEAD`] protects the node that it examines, and [`BEHIND`] protects the node
-//! whose link led there. When the search moves on, a node's address moves from `AHEAD` to `BEHIND`: it is stored into
-//! `BEHIND` with Release before `AHEAD` is overwritten. A reclaimer reads in the other order, `AHEAD` first, with
+//! whose link led to that node. When the search moves on, a node's address moves from `AHEAD` to `BEHIND`: it is stored
+//! into `BEHIND` with Release before `AHEAD` is overwritten. A reclaimer reads in the other order, `AHEAD` first, with
 //! Acquire. So the reclaimer finds the address in one of them.
 //!
 //! A record of hazard pointers is owned by one session at a time. A session claims it by an exchange on `taken` with
@@ -34,7 +34,7 @@ use crate::{Set, SetSession, Visit};
 
 /// The hazard pointer of the node that is examined.
 const AHEAD: usize = 0;
-/// The hazard pointer of the node whose link led there.
+/// The hazard pointer of the node whose link led to the examined node.
 const BEHIND: usize = 1;
 /// A record tries to free its retired nodes when it has this many, plus twice the number of hazard pointers.
 const BATCH: usize = 64;

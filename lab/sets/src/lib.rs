@@ -136,8 +136,8 @@ pub trait SetSession {
     /// threads depends on the mechanism. Memory grows; or updates wait for the section's end (all updates over RLU;
     /// over [`OverRcu`] and in [`CitrusTree`], removals that replace a node of a tree).
     ///
-    /// No code of the caller runs in the section. An update there, by another session of the same thread, would wait
-    /// for its own thread.
+    /// No code of the caller runs in the section. An update in the section, by another session of the same thread,
+    /// would wait for its own thread.
     fn linger(&mut self, visit: &Visit);
 
     /// Returns how many attempts at updates this session has repeated because they conflicted with another update.

@@ -99,7 +99,7 @@ pub trait View<const LINKS: usize> {
 /// Changing nodes. All changes become visible at once, or (RCU) in order.
 #[doc(hidden)]
 pub trait Update<const LINKS: usize>: View<LINKS> {
-    /// Changes a link. `Change::from` is the value that the update has read there and on which it was decided.
+    /// Changes a link. `Change::from` is the value that the update has read in the link and on which it was decided.
     /// Mechanisms whose updates run in parallel compare the link with this value again.
     ///
     /// # Safety

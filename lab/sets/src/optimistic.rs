@@ -2,9 +2,9 @@
 //! a [`Commit`] carries it out; if that fails, it is decided anew.
 //!
 //! # Why no thread waits for ever
-//! A commit waits for a bounded time inside the guard. A thread that has to wait longer leaves its guard, waits, and
-//! decides anew. A thread that has nodes locked waits for no reader: each update changes its links one after another,
-//! and no change has to wait until readers have left (`tree.rs`).
+//! A commit waits for a bounded time inside the RCU guard of its session. A thread that has to wait longer leaves its
+//! guard, waits, and decides anew. A thread that has nodes locked waits for no reader: each update changes its links
+//! one after another, and no change has to wait until readers have left (`tree.rs`).
 
 use archipelago_platform::hint::point;
 use archipelago_sync::backoff::Backoff;

@@ -8,8 +8,8 @@
 //! ensure that of two updates that would be wrong together, both change or retire some common node (`list.rs`,
 //! `tree.rs`).
 //!
-//! A link may change and later have its old value again. This does no harm: the guard, which lasts from the code to the
-//! check, keeps the seen nodes from being freed and reused as other nodes. A link that is null again belongs to the
+//! A link may change and later have its old value again. This does no harm: the RCU guard, which lasts from the code to
+//! the check, keeps the seen nodes from being freed and reused as other nodes. A link that is null again belongs to the
 //! same keys, or to more keys (`tree.rs`).
 
 use archipelago_platform::{touch, touch_mut};

@@ -6,10 +6,10 @@
 //! are set by the remover, or by a thread that wants to insert the same key.
 //!
 //! Every level is a list as in [`HarrisList`](crate::HarrisList): a link's low bit marks the link's *owner* as removed
-//! on this level. A node is in the map from the moment when it is linked on level 0 to the moment when it is marked
-//! there. Links above level 0 are shortcuts. The thread that inserted the node sets them after level 0, and the thread
-//! that removes it marks them before level 0. A thread that finds a marked node on the way to a key unlinks it on that
-//! level.
+//! on this level. A node is in the map from the moment when it is linked on level 0 to the moment when it is marked on
+//! level 0. Links above level 0 are shortcuts. The thread that inserted the node sets them after level 0, and the
+//! thread that removes it marks them before level 0. A thread that finds a marked node on the way to a key unlinks it
+//! on that level.
 //!
 //! # When a node may be retired
 //! The book leaves reclamation to a garbage collector. A node is unlinked for good when three conditions hold: all its
@@ -19,8 +19,8 @@
 //!
 //! That search must be *thorough*: on each level it continues behind the first node that is not below the key, through
 //! all nodes with the same key. The reason is that a newer node of the key may be in front of an older one. This
-//! happens if the newer node's inserter found the older node on an upper level just before it was marked there, and did
-//! not find it on level 0 any more.
+//! happens if the newer node's inserter found the older node on an upper level just before it was marked on this level,
+//! and did not find it on level 0 any more.
 
 use core::alloc::Layout;
 use core::array;

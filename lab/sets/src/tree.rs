@@ -264,7 +264,7 @@ pub(crate) fn put<U: Update<2>>(tx: &mut U, root: U::Link, key: u64, value: u64)
     }
 }
 
-/// A link, and the node as it was read there.
+/// A link, and the content of the node to which it leads, as it was read.
 type Seen<L> = (L, Node<L, 2>);
 
 /// Returns the nodes on the way along left links from `link` to the last node, and the last node.

@@ -1,5 +1,5 @@
-//! Tests the sets on the virtual machine, under many schedules that do not occur naturally, with threads that are
-//! stalled anywhere. Every history is checked.
+//! Tests the sets on the virtual machine (a simulator), under many schedules that do not occur naturally, with threads
+//! that are stalled anywhere. Every history is checked.
 #![cfg(archipelago_sim)]
 
 use archipelago_check::growth::{assert_flat, costs};

@@ -43,7 +43,7 @@ pub(crate) enum Step {
     Go(u32),
     /// Yield, then ask again.
     Suspend,
-    /// Not make the access, which must leave no trace: the thread's transaction is doomed.
+    /// Skip the access, which must leave no trace: the thread's transaction is doomed.
     Doomed,
     /// Unwind: the run is over.
     Unwind,

@@ -108,7 +108,7 @@ static SCHEMES: &[[Known; 5]] = &[
 ];
 
 /// The other stores: with timestamps of the processors' clocks; with a log, which is not available on the virtual
-/// machine; and with the global lock.
+/// machine (a simulator); and with the global lock.
 static OTHERS: &[Known] = &[
     Known::of("mvrlu-ordered-hydralist", |_, workload, seed| load(Engine::<MvRlu, Chosen>::ordered(), workload, seed)),
     Known::of("hekaton-ordered-hydralist", |_, workload, seed| {

@@ -128,10 +128,11 @@ pub struct Blink<C: Args> {
 pub struct Euno<C: Args> {
     /// Indexes, comma-separated: euno-btree and euno-skiplist; euno-btree-locks (no transactions), euno-btree-walks
     /// (walks are transactions too); the same indexes with only some of their techniques: btree+split (an operation has
-    /// two phases), btree+partition (also partitions every chunk), btree+control (also limits contention by doors), and
-    /// the same with skiplist; htm-btree and htm-skiplist (each operation is one transaction); pugh (locks), fraser
-    /// (lock-free); btree-olc, masstree-like, hydralist, art; a suffix -16 (euno-btree-16, btree+split-16,
-    /// skiplist+split-16, htm-btree-16) means 16 entries in a leaf, as in the paper; or all
+    /// two phases), btree+partition (also partitions every chunk), btree+control (also has doors: bits that serialize
+    /// threads at contended chunks), and the same with skiplist; htm-btree and htm-skiplist (each operation is one
+    /// transaction); pugh (locks), fraser (lock-free); btree-olc, masstree-like, hydralist, art; a suffix -16
+    /// (euno-btree-16, btree+split-16, skiplist+split-16, htm-btree-16) means 16 entries in a leaf, as in the paper; or
+    /// all
     #[arg(long, default_value = "all")]
     pub index: String,
     /// Workloads, comma-separated: ycsb, rising (one counter's next number), orders (warehouse, district, next number),
@@ -167,8 +168,8 @@ pub struct Cache<C: Args> {
     /// Caches, comma-separated: s3-fifo, sieve, sampled-lru (a look-up returns a reference), s3-fifo-copied (a look-up
     /// copies the record, as in the following caches), kyoto (a readers-writer lock over locks of slots over trees),
     /// kyoto-rcu, kyoto-rlu, kyoto-mvrlu, kyoto-rcx (trees of these mechanisms instead of those locks),
-    /// kyoto-rcu-slots, kyoto-rcx-slots (also one lock for each slot), with the
-    /// feature 'peers' on this machine also moka, quick-cache, foyer; or all
+    /// kyoto-rcu-slots, kyoto-rcx-slots (also one lock for each slot), with the feature 'peers' on this machine also
+    /// moka, quick-cache, foyer; or all
     #[arg(long, default_value = "all")]
     pub cache: String,
     /// Workloads, comma-separated: zipf; trace-zipf, trace-loop, trace-scan, trace-file (these also report the hit

@@ -1,4 +1,4 @@
-//! The arguments of the experiments on the virtual machine.
+//! The arguments of the experiments on the virtual machine (a simulator).
 
 use std::path::PathBuf;
 

@@ -1,4 +1,5 @@
-//! An experiment: its cells, its contenders, and the order in which the contenders run.
+//! An experiment: its cells (a cell is a workload with its parameters), its contenders, and the order in which the
+//! contenders run.
 
 use archipelago_platform::time::Duration;
 use serde_json::{Value, json};

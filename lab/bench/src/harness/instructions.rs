@@ -1,6 +1,6 @@
-//! Charges instructions between accesses to shared memory. The virtual machine sees none of these instructions. How
-//! many an operation of a contender executes is data (`instructions.toml`, which says how they were counted);
-//! `sim --instructions` charges their time.
+//! Charges instructions between accesses to shared memory. The virtual machine (a simulator) sees none of these
+//! instructions. How many an operation of a contender executes is data (`instructions.toml`, which says how they were
+//! counted); `sim --instructions` charges their time.
 //!
 //! The machine charges each access to shared memory itself, so one instruction per access is subtracted. The others
 //! take their time at a given number of instructions per cycle. All of the time is charged in one piece when the

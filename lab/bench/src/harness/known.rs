@@ -1,4 +1,4 @@
-//! Contenders that are the same program on this machine and on the virtual machine.
+//! Contenders that are the same program on this machine and on the virtual machine (a simulator).
 
 use archipelago_platform::time::Duration;
 
@@ -21,7 +21,8 @@ const PLAIN: Format = Format {
 pub struct Known<A> {
     /// Its name.
     pub name: &'static str,
-    /// Makes its program for this machine from its name, the cell's number and an `A`.
+    /// Makes its program for this machine from its name, the number of its cell (a workload with its parameters) and an
+    /// `A`.
     pub native: fn(&'static str, usize, A) -> Entry<'static>,
     /// Makes its program for the virtual machine.
     pub simulate: fn(&'static str, A) -> simulated::Simulation,

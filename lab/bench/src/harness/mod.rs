@@ -1,8 +1,9 @@
 //! Measures contenders beside each other: the parts that every experiment uses.
 //!
-//! An [`Experiment`] lists its cells and its contenders. For each run, for each group, for each thread count, every
-//! contender of the group has its turn. So contenders alternate within seconds or minutes, and a ratio compares two
-//! measurements of about the same time. Ctrl-C ends the measurement, and the complete runs are reported.
+//! An [`Experiment`] lists its cells and its contenders. A cell is a workload with its parameters. For each run, for
+//! each group, for each thread count, every contender of the group has its turn. So contenders alternate within seconds
+//! or minutes, and a ratio compares two measurements of about the same time. Ctrl-C ends the measurement, and the
+//! complete runs are reported.
 //!
 //! | what | module |
 //! |---|---|
@@ -11,7 +12,7 @@
 //! | what a contender does, on this machine and on the virtual one | [`program`] |
 //! | the results | [`series`] |
 //! | cells, contenders, turns, rows | [`experiment`] |
-//! | a run on the virtual machine, and when its throughput is steady | [`simulated`], [`steady`] |
+//! | a run on the virtual machine (a simulator), and when its throughput is steady | [`simulated`], [`steady`] |
 //! | the time of instructions between accesses to shared memory | [`instructions`] |
 //! | contenders that are one program on both machines | [`known`] |
 //! | from arguments to reports; progress messages | [`command`], [`progress`] |

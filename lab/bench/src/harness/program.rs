@@ -1,4 +1,5 @@
-//! The program of a contender in one cell, written once for this machine and for the virtual machine.
+//! The program of a contender in one cell (a workload with its parameters), written once for this machine and for the
+//! virtual machine (a simulator).
 
 use core::cell::Cell;
 use core::hint::black_box;

@@ -7,7 +7,7 @@ use crate::failure::Failure;
 use crate::report::row::Facts;
 use crate::stats;
 
-/// One run of one contender in one cell with a number of threads.
+/// One run of one contender in one cell (a workload with its parameters) with a number of threads.
 #[derive(Clone, Debug)]
 pub struct Sample {
     /// The run's number.

@@ -64,8 +64,8 @@ pub type Make<T, M> = fn(&Load, &(dyn Fn() -> T + Sync)) -> M;
 pub struct Clients<T, M> {
     load: Load,
     make: Make<T, M>,
-    /// On the virtual machine, the original of which each run's structures are copies. It is outside the runs, so its
-    /// memory is not simulated.
+    /// On the virtual machine (a simulator), the original of which each run's structures are copies. It is outside the
+    /// runs, so its memory is not simulated.
     first: OnceLock<T>,
 }
 

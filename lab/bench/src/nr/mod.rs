@@ -4,7 +4,8 @@
 //! For each run, workload and thread count, every method has its turn. So the methods alternate within seconds, and a
 //! ratio compares measurements of about the same time. A method is made anew for every workload and run. It then passes
 //! through all update ratios, distributions and amounts of external work, none of which changes the structure's size.
-//! On the virtual machine, where making a method takes no time, it is made anew for each of these as well.
+//! On the virtual machine (a simulator), where making a method takes no time, it is made anew for each of these as
+//! well.
 
 mod clients;
 mod methods;
@@ -109,7 +110,8 @@ fn methods<R: Roster>(workload: &str) -> Vec<Known> {
     }
 }
 
-/// A workload: its cells with the load of each, and the methods of a list that fit the workload and the machine.
+/// A workload: its cells (combinations of its parameters) with the load of each, and the methods of a list that fit the
+/// workload and the machine.
 struct Chosen {
     cells: Vec<(Cell, Load)>,
     methods: Vec<Known>,

@@ -2,8 +2,8 @@
 //!
 //! Nodes are stored in two arrays, one of keys and values and one of links, and are identified by number. A freed
 //! node's links are reused by the next node of the same height. Tower heights come from the list's own random
-//! generator, which has the same seed in every replica. All memory is [`Plain`], so the virtual machine is told of
-//! every access.
+//! generator, which has the same seed in every replica. All memory is [`Plain`], so the virtual machine (a simulator)
+//! is told of every access.
 
 use archipelago_platform::plain::Plain;
 use archipelago_platform::touch_mut;

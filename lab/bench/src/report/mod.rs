@@ -43,8 +43,8 @@ pub fn show(rows: &[Row], show: &Show, look: &Look<'_>) -> Result<(), Failure> {
 /// A special file, or a file in a folder where no other file can be made, is written in place and has no such
 /// guarantee.
 ///
+/// # Errors
 /// If the file cannot be written.
-/// If it can't be written.
 pub fn replace(path: &Path, text: &str) -> io::Result<()> {
     // The target of a symbolic link is replaced, not the link.
     let path = &fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());

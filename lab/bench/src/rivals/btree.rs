@@ -355,8 +355,8 @@ struct Page {
     len: usize,
 }
 
-/// Returns the node at an address that was read from a node or the anchor. `validate` returns whether the address was
-/// still there.
+/// Returns the node at an address that was read from a node or the anchor. `validate` returns whether the node or the
+/// anchor still contained the address.
 ///
 /// # Safety
 /// The read was inside a guard of the domain that lasts for `'g`, and `validate` returns the truth.

@@ -5,7 +5,7 @@
 //! - Keys ascend on each level, and the nodes of a level are among the nodes of the level below. All links change only
 //!   in transactions or under the lock.
 //! - A node is made before the transaction that links it, and is retired to RCU after the transaction that unlinks it.
-//!   Walks hold a guard, so that a transaction that is about to abort reads no freed memory.
+//!   Walks hold an RCU guard, so that a transaction that is about to abort reads no freed memory.
 
 use core::array;
 use core::cell::Cell;

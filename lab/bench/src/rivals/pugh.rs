@@ -5,8 +5,8 @@
 //! - Keys ascend on each level. A link changes only while its lock is held.
 //! - A removal unlinks a node level by level. In one critical section it makes the predecessor's link lead past the
 //!   node, and turns the node's own link back to the predecessor. So a thread that has reached the node goes back to
-//!   the predecessor, and continues from there. A removed node is *garbage*: its link on the lowest level leads to a
-//!   lesser key.
+//!   the predecessor, and continues from the predecessor. A removed node is *garbage*: its link on the lowest level
+//!   leads to a lesser key.
 //! - A node's own lock is held by the thread that links the node, until the node is linked on all its levels; and by
 //!   the thread that removes the node.
 //! - A key is present while a node with the key is linked on the lowest level. The node's value changes only while the
@@ -60,7 +60,7 @@ impl Node {
     }
 
     /// Returns the next node on a level. Acquire pairs with the Release of the store that linked the node. The caller
-    /// is in a guard of the list's domain.
+    /// is in an RCU guard of the list's domain.
     fn next(&self, level: usize) -> Option<&Node> {
         // SAFETY: linked nodes are freed through RCU only.
         unsafe { self.next[level].to.load(Ordering::Acquire).as_ref() }

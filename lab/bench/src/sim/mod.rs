@@ -1,5 +1,5 @@
-//! `sim`: experiments on the virtual machine. They run only in the build for the virtual machine (`cargo sim …`), but
-//! are compiled in every build, so that ordinary checks include them.
+//! `sim`: experiments on the virtual machine (a simulator). They run only in the build for the virtual machine (`cargo
+//! sim …`), but are compiled in every build, so that ordinary checks include them.
 //!
 //! An experiment is a list of [`Contender`]s: programs that differ in one thing. [`compare`] runs each contender with
 //! each number of threads. A [`Sink`] takes each row when it is complete, and [`report`] shows the results.

@@ -1,4 +1,4 @@
-//! `sim papers`: compares what papers state with the results of the virtual machine.
+//! `sim papers`: compares what papers state with the results of the virtual machine (a simulator).
 //!
 //! A paper is a file of data (`papers/*.toml`). It contains the paper's figures, each with an experiment of this
 //! command, and the orderings that the paper states about the figure, with their section. None of this is in the

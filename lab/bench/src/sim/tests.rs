@@ -1,5 +1,5 @@
-//! Tests of the experiments' arguments and reports. The experiments themselves run in the build for the virtual
-//! machine.
+//! Tests of the experiments' arguments and reports. The experiments themselves run in the build for the virtual machine
+//! (a simulator).
 
 use clap::Parser;
 

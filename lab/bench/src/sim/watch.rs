@@ -1,5 +1,5 @@
-//! `sim … --watch`: finds shared memory that an experiment's programs access plainly. The virtual machine does not see
-//! such accesses, so they cost no time.
+//! `sim … --watch`: finds shared memory that an experiment's programs access plainly. The virtual machine (a simulator)
+//! does not see such accesses, so they cost no time.
 
 use std::process::ExitCode;
 

@@ -15,7 +15,7 @@ use crate::harness::program::{Done, Program, Turns, from_every_node};
 use crate::keys::{BenchKey, KeyKind};
 use crate::workload::{Distribution, Kind, Op, Stream, Workload, stream};
 
-/// Operations of a thread on the virtual machine; the thread repeats them.
+/// Operations of a thread on the virtual machine (a simulator); the thread repeats them.
 const STREAM: usize = 4096;
 /// Keys held back for each thread on the virtual machine, for inserts.
 const FRESH: usize = 2048;

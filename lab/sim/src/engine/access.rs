@@ -102,8 +102,8 @@ impl Engine {
         Step::Go(line)
     }
 
-    /// In set-up and tear-down, accesses take no time and need no turn. But transactions work there, too, so these
-    /// accesses conflict with other threads' transactions.
+    /// In set-up and tear-down, accesses take no time and need no turn. But transactions work in set-up and tear-down,
+    /// too, so these accesses conflict with other threads' transactions.
     fn access_untimed(&mut self, addr: usize, size: usize, kind: Kind) -> Step {
         let line = self.memory.line(addr, self.threads[self.current].socket);
         self.tx_conflict(line, kind);
@@ -285,7 +285,7 @@ impl Engine {
         self.count_remote(&cost);
         let thread = &mut self.threads[me];
         let done = start + cost.latency + rng::below(&mut thread.rng, self.config.jitter_ps + 1);
-        // A transaction's write leaves its core only after the line has arrived there and the transaction has
+        // A transaction's write leaves its core only after the line has arrived in the core and the transaction has
         // committed.
         let kept = if thread.tx_depth > 0 && kind == Kind::Store { done + 1 } else { 0 };
         let record = &mut self.memory.lines[line as usize];
@@ -400,8 +400,8 @@ impl Engine {
         inside
     }
 
-    /// Records that the running thread passes a named point. Returns for how many nanoseconds it stalls there, if it
-    /// does.
+    /// Records that the running thread passes a named point. Returns for how many nanoseconds it stalls at the point,
+    /// if it does.
     pub(crate) fn passed(&mut self, name: &'static str) -> Option<u64> {
         if self.config.faults.is_empty() {
             return None;

@@ -13,7 +13,7 @@ pub(crate) struct Costs {
     pub(crate) clock: u64,
     pub(crate) call: u64,
     pub(super) wake: u64,
-    /// In 256ths.
+    /// The slowdown factor of two busy hardware threads on a core, in units of 1/256.
     pub(super) smt: u64,
     pub(super) tx_begin: u64,
     pub(super) tx_commit: u64,

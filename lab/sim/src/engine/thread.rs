@@ -29,7 +29,7 @@ pub(crate) enum Status {
     Spinning,
     /// Waits for its turn on a contended line.
     Queued(u32),
-    /// Parked, asleep, or waiting for a key. If the thread is in the agenda, its time there is the time-out.
+    /// Parked, asleep, or waiting for a key. If the thread is in the agenda, its time in the agenda is the time-out.
     Blocked(Reason),
     /// Ended.
     Done,

@@ -465,14 +465,14 @@ impl Engine {
             return;
         }
         for old in self.threads[self.current].tx.stray.drain(..).rev() {
-            // SAFETY: the program announced that it writes there, as in `tx_doom`.
+            // SAFETY: the program announced that it writes this memory, as in `tx_doom`.
             unsafe { old.restore() };
         }
     }
 
-    /// Called before the running thread's doomed transaction writes there.
+    /// Called before the running thread's doomed transaction writes to this memory. Saves the old bytes.
     pub(crate) fn tx_stray(&mut self, addr: usize, len: usize) {
-        // SAFETY: the program announces that it writes there; all simulated threads share this OS thread.
+        // SAFETY: the program announces that it writes this memory; all simulated threads share this OS thread.
         unsafe { save_range(&mut self.threads[self.current].tx.stray, addr, len) };
     }
 
@@ -491,8 +491,8 @@ impl Engine {
         }
     }
 
-    /// Undoes what an aborted transaction wrote on the stack: its captured locals. Other threads' writes there are
-    /// kept. Words that the transaction itself wrote as shared memory have been undone already.
+    /// Undoes what an aborted transaction wrote on the stack: its captured locals. Other threads' writes to the stack
+    /// are kept. Words that the transaction itself wrote as shared memory have been undone already.
     pub(crate) fn tx_restore_stack(&mut self, frame: usize) {
         let thread = &mut self.threads[self.current];
         if thread.tx_depth > 0 || thread.tx.stack_from != frame {
@@ -519,8 +519,8 @@ impl Engine {
         }
     }
 
-    /// Called when the running thread writes there while copies of stacks exist: the address may be on another thread's
-    /// stack.
+    /// Called when the running thread writes to an address while copies of stacks exist: the address may be on another
+    /// thread's stack.
     #[cold]
     pub(super) fn tx_wrote(&mut self, addr: usize, size: usize) {
         if self.arena.as_ref().is_some_and(|arena| arena.span().contains(&addr)) {

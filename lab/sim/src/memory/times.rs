@@ -15,7 +15,7 @@ pub(super) struct Times {
     pub(super) clean_remote: Vec<u64>,
     pub(super) memory: Vec<u64>,
     pub(super) shared_read: u64,
-    /// In 256ths of the latency.
+    /// The part of the latency for which a transfer occupies the line, in units of 1/256.
     pub(super) transfer: u64,
     pub(super) hold: u64,
 }

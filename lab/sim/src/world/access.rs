@@ -64,7 +64,7 @@ fn write<R>(addr: *const (), size: usize, kind: Kind, op: impl FnOnce() -> (R, b
             // SAFETY: the caller is about to write these bytes, and all simulated threads share this OS thread.
             let old = unsafe { Old::save(addr.addr(), size) };
             let (result, _) = op();
-            // SAFETY: as above; `op` has just written there.
+            // SAFETY: as above; `op` has just written these bytes.
             unsafe { old.restore() };
             result
         }

@@ -80,7 +80,7 @@ impl<C: Direct> Client for &C {
 
 /// This library's cache, with the policy `P`.
 struct Ours<P> {
-    /// The hash has a fixed seed, so that runs on the virtual machine are reproducible.
+    /// The hash has a fixed seed, so that runs on the virtual machine (a simulator) are reproducible.
     cache: Cache<u64, Value, P, FixedState>,
     /// Whether a look-up copies the record, as Kyoto Cabinet does.
     copies: bool,

@@ -40,7 +40,7 @@ impl Scale {
     /// The specification's scale.
     pub const WHOLE: Self = Self { items: 100_000, customers: 3_000 };
 
-    /// The scale for the virtual machine: a hundredth of a warehouse.
+    /// The scale for the virtual machine (a simulator): a hundredth of a warehouse.
     pub const SMALL: Self = Self { items: 1_000, customers: 30 };
 
     /// The scale for tests.

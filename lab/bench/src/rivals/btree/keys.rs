@@ -11,9 +11,9 @@ use crate::rivals::bytes;
 /// A key that a node can hold in one 64-bit word.
 ///
 /// *Alive*: the word was made by [`word`](Self::word) or [`copy`](Self::copy), and one of two conditions holds. Either
-/// the caller has the word's node locked. Or the caller read the word there at a version that has been validated since,
-/// inside a guard that began before the read. In the second case the word is freed only after the guard, since the
-/// thread that removes a word from a node retires it.
+/// the caller has the word's node locked. Or the caller read the word in the node at a version that has been validated
+/// since, inside an RCU guard that began before the read. In the second case the word is freed only after the guard,
+/// since the thread that removes a word from a node retires it.
 pub trait TreeKey: BenchKey {
     /// Whether a word is the key itself. If so, any word may be compared, even one that was not validated.
     const PLAIN: bool;
