@@ -82,8 +82,8 @@ impl<P: Policy> Program for Clients<P> {
 /// Bytes of a page in the contenders that differ by technique only.
 const PAGE: usize = 4032;
 
-/// The techniques one by one, their combinations, and other page sizes under version locks. The compiler makes a tree
-/// of each.
+/// The techniques one by one, their combinations, and other page sizes under version locks. Each of them is a tree type
+/// of its own.
 const KNOWN: [Known<Mix>; 17] = [
     Known::of::<Clients<Latched<PAGE, Central, true>>>("standard"),
     Known::of::<Clients<Latched<PAGE, CohortWp, true>>>("cohort"),

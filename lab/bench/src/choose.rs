@@ -46,7 +46,7 @@ pub fn choose<T: Copy + PartialEq>(
     Ok(chosen)
 }
 
-/// [`choose`] for things that are their names.
+/// Returns the names that a list chooses, as [`choose`] does.
 ///
 /// # Errors
 /// As [`choose`].

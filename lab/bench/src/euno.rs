@@ -164,7 +164,7 @@ fn load(work: &Work, map: &impl OrderedIndex<u64, u64>) {
     map.quiesce();
 }
 
-/// Runs an operation of `ycsb`. Returns what is to be counted of the operation, if anything.
+/// Runs an operation of `ycsb`. Returns [`Done::Missed`] if a look-up did not find a key that must be present.
 fn access(work: &Work, map: &impl OrderedSession<u64, u64>, key: u64, updates: bool, roll: u64) -> Option<Done> {
     if !updates {
         let found = map.get(&key).is_some();

@@ -1,7 +1,7 @@
 //! Runs threads on a program and measures the run: each thread to the end of its work, or all threads for a given time.
 //!
 //! All threads start from a [`Gate`]. Wall time begins when the first of these threads passes the gate, by that
-//! thread's own clock. The clock of the thread that started them would not do, since that thread may wake up late. Wall
+//! thread's own clock. The clock of the thread that started them is not used, since that thread may wake up late. Wall
 //! time ends with the end of the last thread's work; in a run of a given time, it ends when the threads are told to
 //! stop. CPU time is the whole process's, including background threads. It is counted until the program has finished
 //! its postponed work ([`Drive::settle`]), so no contender gains by postponing.
@@ -352,7 +352,7 @@ mod tests {
         (outcome, counting)
     }
 
-    /// Notes when its first operation began, and when its threads were told to stop.
+    /// Records when its first operation began, and when its threads were told to stop.
     #[derive(Default)]
     struct Noting(Mutex<[Option<Instant>; 2]>);
 

@@ -1,8 +1,8 @@
 //! A gate at which the threads of a run wait until all of them have arrived.
 //!
 //! The thread that starts the others opens the gate. It learns when the first of them passed the gate. The starting
-//! thread may itself wake up late; a time that it took by its own clock would be too short for what the others have
-//! done by then. A thread that will never arrive closes the gate for good, so that no thread waits for it.
+//! thread may itself wake up late. A time measured from its wake-up would be too short for the work that the others
+//! have done by then. A thread that will never arrive closes the gate for good, so that no thread waits for it.
 
 use archipelago_platform::sync::{Condvar, Mutex, MutexGuard};
 use archipelago_platform::time::Instant;
@@ -27,7 +27,8 @@ struct State {
     begun: Option<Instant>,
 }
 
-/// Closes the gate when it is dropped, unless the gate is open by then. Each worker holds one for its whole life.
+/// Closes the gate when it is dropped, unless the gate is open by then. Each worker holds such a guard for its whole
+/// life.
 pub struct Closing<'a>(&'a Gate);
 
 impl Drop for Closing<'_> {

@@ -18,7 +18,7 @@ pub struct Progress {
     lines: Option<RefCell<Lines>>,
 }
 
-/// The lines where there is no terminal.
+/// The state of the lines that are written without a terminal.
 struct Lines {
     out: Box<dyn Write>,
     begun: Instant,

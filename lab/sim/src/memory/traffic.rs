@@ -53,7 +53,7 @@ pub(crate) struct Traffic {
     via: Vec<u16>,
     link_time: u64,
     memory_time: u64,
-    /// The time of the latest request. No later request is from before it.
+    /// The time of the latest request. No later request has an earlier time.
     latest: u64,
 }
 
