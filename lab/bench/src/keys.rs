@@ -213,7 +213,7 @@ pub struct KeySet<K> {
     pub duplicates: usize,
 }
 
-/// Makes `count` keys to load and `fresh` more. `kind` is synthetic, and its keys are words.
+/// Makes `count` keys to load and `fresh` more. `kind` is synthetic, and its keys are `u64`.
 pub fn words(kind: &KeyKind, count: usize, fresh: usize, seed: u64) -> KeySet<u64> {
     let total = count + fresh;
     let mut rng = SmallRng::seed_from_u64(seed);

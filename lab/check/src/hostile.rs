@@ -60,8 +60,8 @@ pub fn beside() -> RwLockReadGuard<'static, ()> {
     TESTS.read().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The system's allocator with counts. A test binary declares it: `#[global_allocator] static HEAP: Counting =
-/// Counting::new();`
+/// The system's allocator with counts. A test binary declares it by
+/// `#[global_allocator] static HEAP: Counting = Counting::new();`.
 #[derive(Debug)]
 pub struct Counting {
     now: AtomicUsize,

@@ -14,9 +14,9 @@ pub enum Measure {
     Throughput,
     /// Aborted hardware transactions, per operation.
     Aborts,
-    /// Transactions that another thread's access aborted.
+    /// Transactions aborted by another thread's access, per operation.
     Conflicts,
-    /// Transactions whose cache lines did not fit.
+    /// Transactions aborted because their cache lines did not fit, per operation.
     Capacity,
     /// Accesses that left the socket, per operation.
     Remote,

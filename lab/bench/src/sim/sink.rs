@@ -44,7 +44,7 @@ pub struct Sink {
     out: Option<Out>,
     stamp: String,
     rows: Vec<Row>,
-    /// Whether the reader of standard output is still there.
+    /// Whether standard output is still being read.
     read: bool,
 }
 
