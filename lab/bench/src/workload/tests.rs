@@ -1,4 +1,4 @@
-//! Streams: the right operations in the right proportion, on the right keys, and the same ones every time.
+//! Tests of streams: the proportions of operations, their keys, and that streams are reproducible.
 
 use super::*;
 
@@ -9,7 +9,7 @@ fn loaded() -> Vec<u32> {
     (0..KEYS).collect()
 }
 
-/// Keys that no stream was loaded with.
+/// Returns keys that are not loaded.
 fn fresh(count: usize) -> Vec<u32> {
     (KEYS..).take(count).collect()
 }
@@ -39,7 +39,8 @@ fn mixes_are_those_of_ycsb() {
         for kind in [Kind::Read, Kind::Update, Kind::Insert, Kind::Scan, Kind::Modify] {
             let wanted = mix.iter().find(|part| part.0 == kind).map_or(0.0, |part| part.1);
             let found = percent(&made, kind);
-            // One percent is four standard deviations of a half, nine of a twentieth; of nothing, nothing is allowed.
+            // One percent is four standard deviations of a proportion of a half, and nine of a twentieth. Proportions
+            // of none and of all must be exact.
             let slack = if wanted == 0.0 || wanted == 100.0 { 0.0 } else { 1.0 };
             assert!((found - wanted).abs() <= slack, "{workload:?} has {found} % {kind:?}, should have {wanted}");
         }
@@ -92,14 +93,14 @@ fn the_seed_decides() {
     }
 }
 
-/// How often each loaded key is read.
+/// Returns how often each loaded key is read.
 fn counts(distribution: Distribution) -> Vec<usize> {
     let mut counts = vec![0; KEYS as usize];
     make(Workload::C, distribution, &[], 3).keys.iter().for_each(|key| counts[*key as usize] += 1);
     counts
 }
 
-/// The part of all draws that rank 1 gets.
+/// Returns the part of all draws that rank 1 has.
 fn share_of_the_first(exponent: f64) -> f64 {
     1.0 / (1..=KEYS).map(|rank| f64::from(rank).powf(-exponent)).sum::<f64>()
 }
@@ -107,7 +108,7 @@ fn share_of_the_first(exponent: f64) -> f64 {
 #[test]
 fn uniform_keys_are_all_alike() {
     let counts = counts(Distribution::Uniform);
-    // 40 expected, with a standard deviation of 6.3.
+    // The expected number is 40, with a standard deviation of 6.3.
     assert!(counts.iter().all(|count| (10..80).contains(count)), "{counts:?}");
 }
 
@@ -135,7 +136,7 @@ fn latest_reads_the_last_ones_most() {
 
 #[test]
 fn d_reads_what_it_inserted_last() {
-    // Whatever the distribution of the others.
+    // D draws the latest keys, whatever the distribution of the other workloads.
     let made = make(Workload::D, Distribution::Uniform, &fresh(OPS), 3);
     let (mut newest, mut hits, mut reads) = (KEYS - 1, 0, 0);
     for (op, key) in made.ops.iter().zip(&made.keys) {
