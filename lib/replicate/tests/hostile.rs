@@ -87,8 +87,8 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// Starts threads that write through handles of all replicas in turn until `stop`. Returns the number of writes of
-/// each.
+/// Starts a thread for each item of `replicas`. The thread writes through a handle of this replica until `stop`, and
+/// returns its number of writes.
 fn writers<'scope>(
     scope: &'scope thread::Scope<'scope, '_>,
     replicated: &'scope Replicated<Map>,
