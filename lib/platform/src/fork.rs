@@ -108,8 +108,9 @@ mod imp {
         // `pthread_atfork` returns, no fork without the handlers is in progress, because of the C library's own lock.
         if !REGISTERED.load(Ordering::Acquire) {
             // A child inherits its parent's handlers. If there is no memory for them, none are registered, and forks do
-            // not wait. SAFETY: the functions access a static and thread-locals without destructors; they neither
-            // allocate nor unwind.
+            // not wait.
+            // SAFETY: the functions access a static and thread-locals without destructors; they neither allocate nor
+            // unwind.
             _ = unsafe { libc::pthread_atfork(Some(before), Some(after_in_parent), Some(after_in_child)) };
             REGISTERED.store(true, Ordering::Release);
         }

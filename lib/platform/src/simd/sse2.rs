@@ -38,8 +38,8 @@ pub(super) fn match_words(words: [u64; 8], byte: u8) -> u64 {
 #[inline]
 pub(super) fn load(bytes: &[AtomicU8; 16]) -> __m128i {
     let loaded: __m128i;
-    // The block is not `pure`: two searches must not be merged into one. SAFETY: reads the 16 bytes of `bytes`, which
-    // the reference keeps readable, and has no other effect.
+    // The block is not `pure`: two searches must not be merged into one.
+    // SAFETY: reads the 16 bytes of `bytes`, which the reference keeps readable, and has no other effect.
     unsafe {
         // If the surrounding code uses AVX, the old encoding would cost a state transition.
         #[cfg(target_feature = "avx")]
