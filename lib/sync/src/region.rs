@@ -409,8 +409,8 @@ impl Region {
         self.htm.is_none() || !self.walks
     }
 
-    /// Repeats the walk until it conflicts with no change. The result was true at one moment, as far as the pages are
-    /// consistent. Waits for changes of the pages on its way.
+    /// Repeats the walk until it conflicts with no change. The result corresponds to one moment, as far as the walk's
+    /// pages are consistent with each other. Waits for changes of the pages on its way.
     ///
     /// # Panics
     /// If the walk enters a retired page, where [`try_traverse`](Self::try_traverse) returns an error.

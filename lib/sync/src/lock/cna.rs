@@ -41,7 +41,7 @@ pub struct RawCna {
     queue: Queue,
     second_head: AtomicPtr<Waiter>,
     second_tail: AtomicPtr<Waiter>,
-    /// Hand-overs within one node in a row.
+    /// The number of consecutive hand-overs within one node.
     passes: AtomicU32,
 }
 
@@ -164,7 +164,8 @@ impl RawCna {
     }
 }
 
-/// The first waiter on `node` from `first` on, or null, and the last waiter before it, or null.
+/// Returns the first waiter on `node` from `first` on, and the last waiter before it; null for a waiter that does not
+/// exist.
 ///
 /// # Safety
 /// The caller holds the lock, and `first` is the first waiter.
@@ -212,7 +213,7 @@ mod tests {
         assert_eq!(served(&[]), []);
         assert_eq!(served(&[1]), [0]);
         assert_eq!(served(&[1, 0]), [1, 0]);
-        // Set aside twice, one and then two; they come back in their order.
+        // Waiters are moved to the second queue twice, first one and then two. They come back in their order.
         assert_eq!(served(&[1, 0, 1, 1, 0]), [1, 4, 0, 2, 3]);
         // No thread of the node is left while others wait in both queues: the second queue goes first.
         assert_eq!(served(&[1, 0, 2]), [1, 0, 2]);

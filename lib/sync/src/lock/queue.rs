@@ -48,7 +48,7 @@ impl Waiter {
     }
 }
 
-/// See the module's text.
+/// The queue. See the module's text.
 #[derive(Debug)]
 pub(super) struct Queue {
     tail: AtomicPtr<Waiter>,
@@ -69,8 +69,8 @@ impl Queue {
         self.tail.compare_exchange(ptr::null_mut(), HELD, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// Takes the lock, behind all who wait already. `node` is the caller's NUMA node, which the thread that grants the
-    /// lock reads.
+    /// Waits behind all threads that already wait, and takes the lock. `node` is the caller's NUMA node, which the
+    /// thread that grants the lock reads.
     #[cold]
     pub(super) fn enter(&self, node: usize) {
         let waiter = Waiter::new(node);
@@ -81,7 +81,7 @@ impl Queue {
             let link = if before == HELD {
                 &self.first
             } else {
-                // SAFETY: a waiter stays until the one that follows it in `tail` has linked itself in, which is done below.
+                // SAFETY: a waiter stays until its successor in `tail` has linked itself, which this thread does below.
                 unsafe { &(*before).next }
             };
             link.store(me, Ordering::Release);
@@ -141,7 +141,7 @@ impl Queue {
         unsafe { (*waiter).granted.store(true, Ordering::Release) };
     }
 
-    /// Whether a thread holds the lock.
+    /// Returns whether a thread holds the lock.
     #[inline]
     pub(super) fn is_taken(&self) -> bool {
         !self.tail.load(Ordering::Relaxed).is_null()

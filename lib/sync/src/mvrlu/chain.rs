@@ -1,4 +1,4 @@
-//! A scan of all sections, what it says about versions, and the pruning of an object's chain.
+//! A scan of all sections, its conclusions about versions, and the pruning of an object's chain.
 //!
 //! *Who may prune.* One thread at a time per chain: the thread tries one of a few locks, chosen by the object's
 //! address, and skips the chain if another thread has the lock. It unlinks the copies that no section chooses, also

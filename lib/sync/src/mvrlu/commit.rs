@@ -1,4 +1,4 @@
-//! How a transaction commits or aborts.
+//! Commit and abort of transactions.
 //!
 //! *Commit*: mark in the leader that all copies are linked; draw the stamp and store it in the leader, which makes the
 //! whole set visible; store the stamp in the other copies and in the versions that they supersede; unlock. A reader

@@ -1,4 +1,4 @@
-//! The state that handles share: their slots, and the distribution of collecting.
+//! The state that handles share: their slots, and the assignment of collecting to threads.
 
 use archipelago_platform::atomic::{AtomicUsize, Ordering};
 use archipelago_platform::sync::{Arc, Mutex, MutexGuard};

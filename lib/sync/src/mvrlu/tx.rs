@@ -263,7 +263,8 @@ impl Tx<'_> {
         unsafe { self.handle.see(object, self.local) }
     }
 
-    /// Not inlined, since searches take many steps, mostly before the first lock.
+    /// Not inlined: a search reads many objects, mostly before the transaction's first lock, when there are no own
+    /// copies.
     #[inline(never)]
     fn own_copy(&self, head: NonNull<Head>) -> Option<NonNull<Copied>> {
         let Ok(Found::Own(index)) = self.look(head) else { return None };
@@ -305,7 +306,7 @@ impl Tx<'_> {
     /// As [`alloc`](Self::alloc).
     ///
     /// # Safety
-    /// As there.
+    /// As for [`alloc`](Self::alloc).
     #[inline]
     pub unsafe fn alloc_raw<T: Versioned>(&mut self, value: T) -> Raw<T> {
         let object = Raw::new(value, self.local);
@@ -343,7 +344,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// [`look`](Self::look), as a transaction that wants the object.
+    /// Calls [`look`](Self::look) for a transaction that wants to lock the object.
     #[inline]
     fn find(&mut self, head: NonNull<Head>) -> Result<Found, Abort> {
         self.look(head).or_else(|met| self.find_after(head, met))

@@ -70,7 +70,8 @@ pub(super) const PRUNED: u64 = u64::MAX - 2;
 /// A bit that is set in every word of `superseded` that is not a time.
 pub(super) const HELD: u64 = 1 << 63;
 
-/// The end of a chain: no section below `birth` has a link to the object, or looks for an older version of it.
+/// Returns the end word of a chain: no section below `birth` has a link to the object, or looks for an older version of
+/// it.
 #[inline]
 pub(super) fn end(birth: u64) -> *mut Copied {
     // If addresses are shorter than times, all objects count as made before all sections.

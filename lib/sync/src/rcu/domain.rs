@@ -343,7 +343,7 @@ impl Domain {
             !self.records.of_this_thread().any(Record::is_active_here),
             "synchronize() inside a guard of the same domain would wait for itself: drop the guard first"
         );
-        // The epoch at which an object would be ripe that this thread retired now, inside a guard.
+        // The epoch at which an object would be ripe if this thread retired it now, inside a guard.
         let ripe = self.epoch_in(&self.pin()) + GRACE;
         let backoff = Backoff::new();
         loop {
@@ -357,9 +357,9 @@ impl Domain {
         }
     }
 
-    /// Reclaims what can be reclaimed: seals every thread's bag, also finished threads', tries to advance the epoch,
-    /// and runs the reclaim functions of ripe bags. If no guard is alive, it reclaims everything that was retired
-    /// before. Never waits for a reader.
+    /// Reclaims as much as possible: seals every thread's bag, including those of finished threads, tries to advance
+    /// the epoch, and runs the reclaim functions of ripe bags. If no guard is alive, it reclaims everything that was
+    /// retired before. Never waits for a reader.
     ///
     /// Within a reclaim function the call only seals, and the caller of that function continues to reclaim.
     ///
@@ -400,7 +400,8 @@ impl Domain {
         panic.resume();
     }
 
-    /// Reclaims everything at once, since no thread can be reading. Dropping the domain does the same.
+    /// Reclaims everything at once. No thread can be reading, since the call has exclusive access. Dropping the domain
+    /// does the same.
     ///
     /// # Panics
     /// With the first panic of a reclaim function, after all have run.
@@ -423,7 +424,7 @@ impl Domain {
         let mut panic = FirstPanic::default();
         for record in self.records.iter() {
             self.seal(record, 0);
-            // `&mut self`: no guard is alive that a thread could still read under, so every bag is ripe.
+            // Because of `&mut self`, no guard is alive under which a thread could still read. So every bag is ripe.
             self.reclaim_ripe(record, u64::MAX, &mut panic);
         }
         panic

@@ -41,14 +41,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use super::domain::Domain;
 use super::garbage::drop_quietly;
 
-/// The time from the first garbage to the first look,
+/// The time from the first garbage to the first look.
 const FIRST: Duration = Duration::from_millis(1);
 
-/// the longest time between two looks,
+/// The longest time between two looks.
 const LONGEST: Duration = Duration::from_millis(1024);
 
-/// and the largest number of successive looks that leave garbage although nothing is retired; in all these take some
-/// seconds.
+/// The largest number of successive looks that leave garbage although nothing is retired. All of them together take
+/// some seconds.
 const LOOKS: u32 = 14;
 
 /// Objects were retired after the last look, and another look will follow; or looks have ended forever.
@@ -176,7 +176,7 @@ struct Tender {
 static TENDER: AtomicPtr<Tender> = AtomicPtr::new(ptr::null_mut());
 
 impl Tender {
-    /// Returns the latest one, which may belong to a parent process.
+    /// Returns the interface of the thread that was started last. It may belong to a parent process.
     fn latest() -> Option<&'static Self> {
         // SAFETY: null, or leaked. Acquire: pairs with the Release in `start`.
         unsafe { TENDER.load(Ordering::Acquire).as_ref() }
@@ -208,7 +208,8 @@ impl Tender {
         let tender = unsafe { &*tender };
         let thread = thread::Builder::new().name("archipelago-rcu".to_owned()).spawn(|| tender.live());
         if thread.is_err() {
-            // Domains that are registered stay `NEW`, as without the thread; the next one tries to start it again.
+            // If the thread cannot be started, registered domains keep the state `NEW`, as without the thread. The next
+            // domain that needs the thread tries again to start it.
             let _ = TENDER.compare_exchange(
                 ptr::from_ref(tender).cast_mut(),
                 ptr::null_mut(),

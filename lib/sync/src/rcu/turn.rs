@@ -21,7 +21,8 @@ use crate::crowd::processors;
 /// The number of unripe bags that is no reason to wait: three or four bags are always unripe.
 const FEW: usize = 5;
 
-/// The lengths of the first sleep and of the longest, and the sum of all sleeps for one epoch.
+/// The length of the first sleep, the length of the longest sleep, and the limit of the sum of all sleeps for one
+/// epoch.
 const FIRST: Duration = Duration::from_micros(100);
 const LONGEST: Duration = Duration::from_millis(1);
 const IN_ALL: Duration = Duration::from_millis(10);
