@@ -40,7 +40,8 @@ impl<L: Locks> Objects<L> {
     fn add(&self, which: &[usize]) -> bool {
         let mut handles = which.iter().map(|at| self.rcx.handle(self.objects[*at])).collect();
         let _held = self.rcx.lock(self.rcx.order(&mut handles));
-        // This is the validation under the lock. SAFETY: changed only by the holder of the first object.
+        // This is the validation under the lock.
+        // SAFETY: changed only by the holder of the first object.
         if which.contains(&0) && self.removed.with(|removed| unsafe { *removed }) {
             return false;
         }
