@@ -29,7 +29,6 @@
 //! The bound holds for the CPUs that the process could use when the topology was first read, but not for CPUs that are
 //! allowed later. Two problems are not covered: counters that drift apart, which "invariant TSC" excludes, and a
 //! virtual machine that moves to another host while the process runs.
-//! first.
 
 #[cfg(not(loom))]
 mod calibrate;

@@ -8,7 +8,6 @@
 //! |---|---|---|
 //! | `base` | `u64::MAX` | the thread that changes the segment, when it has reserved the mark; the recycler, before it frees the segment |
 //! | `segment` | null: it marks the slot as free | the same threads |
-//! | `segment` | null | the same; a null is what shows that the slot is free |
 //!
 //! # Memory
 //! A segment is kept until all replicas have replayed it. A replica that stops keeps alive the segment in which its
