@@ -11,7 +11,7 @@
 //! | `tail` (the paper's *logTail*) | combiners, by compare-and-exchange | first index that no thread has reserved |
 //! | `local_tails[r]` | replica `r`'s combiner | replica `r` has applied all operations below this index |
 //! | `completed` (*completedTail*) | the threads that replay | no operation at or above this index was answered or seen by a reader |
-//! | `min` (*logMin*) | the recycler | entries below this index were applied by all replicas; their operations are dropped, and their memory may be reused |
+//! | `min` (*logMin*) | the recycler | operations below this index were applied by all replicas; they are dropped, and their entries may be reused |
 //!
 //! Invariants, asserted in debug builds:
 //! - `min <= local_tails[r] <= tail`, and `completed <= tail`.
@@ -67,8 +67,8 @@ const MOVING: u64 = 1 << 63;
 struct Tail {
     index: u64,
     generation: usize,
-    /// Whether the last reserved entry is the mark of a change of segment that is not finished. Until it is, no thread
-    /// may reserve an entry after the mark.
+    /// Whether a change of segment is in progress. Then the last reserved entry is its mark, and no thread may reserve an
+    /// entry after the mark.
     moving: bool,
 }
 
