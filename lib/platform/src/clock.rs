@@ -13,7 +13,7 @@
 //! ([`OrderedClock::is_before`]). A stamp from [`OrderedClock::new_after`]`(a)` exceeds `a` by more than the
 //! uncertainty, so every thread that compares the two finds that `a` is before it.
 //!
-//! Reading the clock is ordered with memory accesses as a happens-before edge requires: the loads before the call in
+//! Reading the clock is ordered with memory accesses as a happens-before edge requires. The loads before the call in
 //! program order are complete before the counter is read, and no access after the call starts earlier. *Stores* before
 //! the call may not yet be visible to other CPUs when the counter is read, and no fence of the language changes this. A
 //! thread whose stores must be visible to every thread that reads a later time calls [`drain_stores`] first.

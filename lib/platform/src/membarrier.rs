@@ -3,7 +3,7 @@
 //! On Linux, `heavy` is the system call `membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED)`. Between its call and its
 //! return, every running thread of the process executes a full memory barrier (a thread that does not run executed one
 //! when it was switched out). So a `light` in one thread and a `heavy` in another order the accesses around them as two
-//! `SeqCst` fences would: either the thread with `light` sees everything before the other's `heavy`, or the thread with
+//! `SeqCst` fences would. Either the thread with `light` sees everything before the other's `heavy`, or the thread with
 //! `heavy` sees everything before the other's `light`. Two `light`s order nothing. The pair suits protocols with
 //! frequent readers and rare writers.
 //!

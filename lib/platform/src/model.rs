@@ -2,8 +2,9 @@
 //!
 //! loom chooses its schedules by the last access to each word, and so misses some of them, in the worst case all but
 //! one (see `atomic/model.rs`). The atomics of this crate correct this, at the cost of many more schedules. Therefore a
-//! model is run several times: first with the schedules that loom chooses, with the full number of preemptions; then
-//! with the correction, with one preemption, two preemptions, and so on, until the limit of schedules is reached.
+//! model is run several times. The first run has the schedules that loom chooses, with the full number of preemptions.
+//! The next runs have the correction, with one preemption, two preemptions, and so on, until the limit of schedules is
+//! reached.
 
 use std::cell::Cell;
 use std::sync::Arc;

@@ -6,8 +6,8 @@
 //!
 //! There is one file per instruction set. Those with vectors load through `asm!`, for correctness: a plain vector load
 //! of racing bytes would be undefined behaviour, and Rust has no atomic load of a vector. An `asm!` block may do
-//! whatever some Rust code could do. These loads do what relaxed loads of every byte do: x86-64 and AArch64 never tear
-//! a single byte, each byte's value is one that was stored in it, and the order among the bytes is not specified, as
+//! whatever some Rust code could do. These loads do what relaxed loads of every byte do. x86-64 and AArch64 never tear
+//! a single byte, so each byte's value is one that was stored in it. The order among the bytes is not specified, as
 //! among relaxed loads.
 //!
 //! On other targets, and under Miri, loom and sanitizers, which cannot analyze `asm!`, [`Level::Scalar`] loads byte by

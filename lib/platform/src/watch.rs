@@ -1,9 +1,9 @@
 //! A detector of unordered non-atomic accesses, for the model world. Natively it does nothing and has size 0.
 //!
-//! Some values are read and copied as plain bytes: the values of MV-RLU's masters and copies, the data that the waiters
-//! of a lock store about themselves, and the keys and values of sets' nodes. loom does not see such accesses. So each
-//! of these values has a `Watch` beside it, to which its accesses are reported. loom ends the run if two accesses, at
-//! least one of them a write, are not ordered, whatever bytes they accessed.
+//! Some values are read and copied as plain bytes. These are the values of MV-RLU's masters and copies, the data that
+//! the waiters of a lock store about themselves, and the keys and values of sets' nodes. loom does not see such
+//! accesses. So each of these values has a `Watch` beside it, to which its accesses are reported. loom ends the run if
+//! two accesses, at least one of them a write, are not ordered, whatever bytes they accessed.
 
 /// See [the module](self).
 #[cfg(not(loom))]

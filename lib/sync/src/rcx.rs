@@ -51,8 +51,8 @@
 //! # Orderings
 //! The global word orders the accesses of an object's holders: the thread that takes the word synchronizes, by an
 //! Acquire, with the Release of the thread that gave it up. (On one node, the local byte alone does this.) This order
-//! does not depend on local bytes. They, too, are taken with Acquire and given up with Release, so that a thread that
-//! takes a byte sees the state in which its predecessor on the node left the global word. Hand-over depends on this. A
+//! does not depend on local bytes. They, too, are taken with Acquire and given up with Release. So a thread that takes
+//! a byte sees the state in which its predecessor on the node left the global word. Hand-over depends on this. A
 //! transaction that commits has the ordering of a sequentially consistent fence.
 //!
 //! # Differences from the original

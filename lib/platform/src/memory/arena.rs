@@ -13,7 +13,7 @@
 //! were all moved is as small as one that never had more blocks.
 //!
 //! One lock protects an arena. An index allocates once in tens of inserts, and the lock is held for some tens of
-//! instructions: chunks are found by binary search in an array of addresses, lists are doubly linked, and no system
+//! instructions. Chunks are found by binary search in an array of addresses, lists are doubly linked, and no system
 //! call is made under the lock. Growing has a second lock. So threads that run out of blocks at the same time map one
 //! chunk and not one each, and other threads can free blocks in the meantime.
 

@@ -5,9 +5,9 @@
 //! writer switches it off and waits for the readers that entered by it. Readers switch the bias on again after a number
 //! of reads through the underlying lock. The number is so high that revocations slow writers down by a tenth at most.
 //!
-//! Differences from the paper: the table of visible readers belongs to the lock instead of the process, so locks
-//! share no state, at the price of memory, which is allocated when the bias is first switched on; and the bias is
-//! inhibited for a number of reads instead of a time, so no clock is read.
+//! Differences from the paper: The table of visible readers belongs to the lock instead of the process. So locks share
+//! no state, but each needs memory, which is allocated when the bias is first switched on. The bias is inhibited for a
+//! number of reads instead of a time, so no clock is read.
 //!
 //! # How a reader remembers by which path it entered
 //! `lock_api` hands nothing from taking a lock to releasing it. A thread-local row of [`ROW`] entries contains the

@@ -1,9 +1,9 @@
 //! The queue of waiters that MCS and CNA share, in the shape known as K42 (Auslander et al. 2003).
 //!
 //! In the MCS lock each thread brings a queue node, which it needs until it unlocks; `lock_api` has no place to keep
-//! the node. Here a node is needed only while its thread *waits*, so it is on the waiter's stack: no pool, no
-//! allocation, no thread-local, and a guard may be sent to another thread. The thread that gets the lock copies the
-//! node's link to its successor into the lock.
+//! the node. Here a node is needed only while its thread *waits*, so it is on the waiter's stack. So there is no pool,
+//! no allocation and no thread-local, and a guard may be sent to another thread. The thread that gets the lock copies
+//! the node's link to its successor into the lock.
 //!
 //! | `tail` | meaning |
 //! |---|---|
@@ -18,7 +18,7 @@
 //! - `first` is null when the lock is free, and when a waiter is granted the lock. It is written by the waiter that
 //!   found `HELD` in `tail`, and by the holder.
 //! - A waiter's node is referred to by `tail` and by one link (`first`, or its predecessor's). When the waiter leaves
-//!   [`enter`](Queue::enter), neither refers to it any more: the thread that granted the lock has read the link, and
+//!   [`enter`](Queue::enter), neither refers to it any more. The thread that granted the lock has read the link, and
 //!   `tail` was changed either by the waiter itself or by its successor. In the second case the waiter waits until the
 //!   successor has linked itself.
 //! - Granting is the last access to a waiter's node by another thread.

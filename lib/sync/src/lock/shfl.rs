@@ -21,9 +21,10 @@
 //! that steal while it is being woken, and for one more holder. The same bound applies to each waiter before it in the
 //! queue.
 //!
-//! No waiter yields. Linux (measured with 6.18) treats a yield as the end of a time slice: a thread that yields sixteen
-//! times before it sleeps is sixteen slices behind the others when it is woken, and all waiters behind it in the queue
-//! wait for it. With 16 threads on two cores, yielding made the longest wait ten times as long (346 ms instead of 40).
+//! No waiter yields. Linux (measured with 6.18) treats a yield as the end of a time slice. So a thread that yields
+//! sixteen times before it sleeps is sixteen slices behind the others when it is woken. All waiters behind it in the
+//! queue wait for it. With 16 threads on two cores, yielding made the longest wait ten times as long (346 ms instead of
+//! 40).
 //!
 //! # Invariants
 //! - A waiter's node is on its stack. The node stays valid from the waiter's `swap` of `tail` until the waiter has

@@ -1,6 +1,6 @@
 //! A scan of all sections, its conclusions about versions, and the pruning of an object's chain.
 //!
-//! *Who may prune.* One thread at a time per chain: the thread tries one of a few locks, chosen by the object's
+//! *Mutual exclusion.* One thread at a time prunes a chain: the thread tries one of a few locks, chosen by the object's
 //! address, and skips the chain if another thread has the lock. It unlinks the copies that no section chooses, also
 //! those in other threads' logs, and marks them as [`PRUNED`]. The owner of a copy's log frees the copy when all walks
 //! have ended that were in progress. So each chain is walked once for all logs.

@@ -375,9 +375,9 @@ impl Handle {
             // Loaded again, since a copy that was linked before the walk began may be pruned.
             let mut copy = copy_of(newest.load(Ordering::Acquire));
             while let Some(here) = copy {
-                // SAFETY: reached in a walk at `local`: pruned copies are kept for it, and others above a visible one are
-                // stamped above `local`, so not superseded at or before the horizon, or unlinked not before our section
-                // began.
+                // SAFETY: the copy was reached in a walk at `local`, for which pruned copies are kept. Other copies
+                // above a visible one are stamped above `local`. So they are not superseded at or before the horizon,
+                // or they were not unlinked before our section began.
                 let header = unsafe { here.as_ref() };
                 header.header.read();
                 // SAFETY: as above.

@@ -19,14 +19,14 @@ use crate::crowd::processors;
 /// When the domain collects, and how. The defaults suit most uses.
 #[derive(Clone, Copy, Debug)]
 pub struct Tuning {
-    /// Bytes of versions in a log at which its thread looks for a grace period: the paper's capacity watermark. 8 KiB
-    /// (the paper: half of a 512 KiB ring), and more in a domain with many objects: an eighth of their bytes, divided
-    /// by the handles, up to 64 KiB. A larger log needs fewer membarriers; a smaller log saves memory and keeps chains
-    /// short for readers.
+    /// Bytes of versions in a log at which its thread looks for a grace period: the paper's capacity watermark. The
+    /// default is 8 KiB (the paper: half of a 512 KiB ring). In a domain with many objects it is more: an eighth of
+    /// their bytes, divided by the number of handles, up to 64 KiB. A larger log needs fewer membarriers; a smaller log
+    /// saves memory and keeps chains short for readers.
     pub low_watermark: usize,
-    /// How often a handle reads a copy instead of a master before it collects all threads' logs: the paper's
-    /// dereference watermark (in the paper a ratio, 50 % by its text and 33 % by its code). 4096 such reads cost
-    /// as much as one collection. `u32::MAX` turns it off.
+    /// The number of times that a handle reads a copy instead of a master before it collects all threads' logs. This is
+    /// the paper's dereference watermark (in the paper a ratio, 50 % by its text and 33 % by its code). 4096 such reads
+    /// cost as much as one collection. `u32::MAX` turns it off.
     pub dereference_watermark: u32,
     /// Whether each thread collects its own log, and helps with a log whose owner rests. If it is off, one
     /// thread at a time collects all logs, for measurements of the difference.
@@ -136,8 +136,8 @@ impl Horizon {
         if self.settled.membarrier { membarrier::heavy() } else { fence(Ordering::SeqCst) }
     }
 
-    /// Adds a record, which scans see from now on. If a scan misses the record, then the barrier at the entry of the
-    /// record's sections comes after the scan's barrier, so these sections begin at or above the floor that the scan
+    /// Adds a record, which scans see from now on. If a scan misses the record, the barrier at the entry of the
+    /// record's sections comes after the scan's barrier. So these sections begin at or above the floor that the scan
     /// has read.
     pub(super) fn add_record(&self) -> Arc<Record> {
         self.records.push(|at| Arc::new(Record::new(at as u32))).clone()

@@ -12,10 +12,10 @@
 //! 4. superseded, and no section's local time lies between its stamp and its successor's: no thread will ever choose
 //!    it. It is *pruned* from the middle of its chain, and freed when every thread that was walking a chain has
 //!    finished. This bounds memory while a stuck reader stops H.
-//! 5. the mark of an object of which no section's local time lies between the object's birth and the mark's stamp, when
-//!    no version is below it any more: sections from before the birth have no link to the object, and sections after
-//!    the mark find none. The mark is freed together with the master when all walks have ended. So memory stays bounded
-//!    if objects are made and retired while a reader is stuck.
+//! 5. the mark of an object, if no section's local time is between the object's birth and the mark's stamp, and if no
+//!    version is left below the mark: sections from before the birth have no link to the object, and sections after the
+//!    mark find none. The mark is freed together with the master when all walks have ended. So memory stays bounded if
+//!    objects are made and retired while a reader is stuck.
 //!
 //! The collector is inside a section while it works on a log (see [`collect`](Log::collect)): this corresponds to
 //! the paper's reclamation barrier. The code never waits for another thread: locked chains and logs are left for
@@ -205,9 +205,9 @@ impl Log {
     /// *Why the section is needed.* Write-back checks that a copy is the newest, and then writes the master. If a newer
     /// version c is committed meanwhile, c's write-back must not begin before this one has ended. This thread has
     /// missed c's link, so c's stamp is above this section's local time, and the horizon does not reach the stamp while
-    /// the section lasts. Likewise, a master whose mark this thread has missed (since it has loaded "not superseded")
-    /// is not freed: its tick is above this section's time, and the cuts of a pruner of the mark include this section,
-    /// which is between the object's birth and the mark.
+    /// the section lasts. Likewise, if this thread has missed a master's mark (it has loaded "not superseded"), the
+    /// master is not freed. The mark's tick is above this section's time. And the cuts of a pruner of the mark include
+    /// this section, which is between the object's birth and the mark.
     pub(super) unsafe fn collect(&mut self, horizon: &Horizon, to: u64, pool: &mut Pool) {
         self.collected_to = to;
         pool.beside(self.bytes + self.gone, horizon.low());

@@ -1,7 +1,7 @@
 //! Running transactions: their reads and locks.
 //!
-//! *Lock* (`try_lock` in the paper): check that no thread holds the object and that its newest version is not newer
-//! than the snapshot (write-latest-only), link a copy above this version, which is held and has no stamp, and then fill
+//! *Lock* (`try_lock` in the paper): (1) check that no thread holds the object and that its newest version is not newer
+//! than the snapshot (write-latest-only); (2) link a copy above this version, which is held and has no stamp; (3) fill
 //! the copy. `commit` describes how the transaction ends.
 
 use core::cell::RefCell;
@@ -495,8 +495,8 @@ fn fill<T: Versioned>(copy: NonNull<Copied>, object: Raw<T>) {
     header.watch.write();
     let from = older.map_or(master.value.get(), |older| payload::<T>(older).as_ptr());
     touch(from, size_of::<T>());
-    // SAFETY: the newest version below, which is the one that the caller's snapshot sees (see `look`), so it is kept
-    // and unchanged during the section: a master is not written while no committed copy is above it. The copy is the
+    // SAFETY: the newest version below is the one that the caller's snapshot sees (see `look`). So it is kept and
+    // unchanged during the section: a master is not written while no committed copy is above it. The copy is the
     // caller's.
     unsafe { ptr::copy_nonoverlapping(from, payload::<T>(copy).as_ptr(), 1) };
 }

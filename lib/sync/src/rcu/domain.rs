@@ -173,10 +173,10 @@ impl Domain {
     }
 
     /// Sets a limit above which garbage is reported. When more than `objects` sealed objects wait for their grace
-    /// period (since a reader is stuck or was preempted), `report` is called with the statistics, and again each time
-    /// that the number has doubled. Each thread that fills a bag then yields the processor once, so that readers may
-    /// end. No object is dropped and no thread blocks: RCU cannot reclaim while a reader is stuck, and can only report
-    /// it.
+    /// period (since a reader is stuck or was preempted), `report` is called with the statistics. It is called again
+    /// each time that the number has doubled. Each thread that fills a bag then yields the processor once, so that
+    /// readers may end. No object is dropped and no thread blocks: RCU cannot reclaim while a reader is stuck, and can
+    /// only report it.
     ///
     /// `report` runs in a thread that retires, inside its guard: it must not call [`synchronize`](Self::synchronize).
     ///
@@ -468,8 +468,8 @@ impl Domain {
         self.backlog.bytes()
     }
 
-    /// Returns whether this thread may wait until other threads' guards end: it is inside no guard of this domain
-    /// (except quiescent readers) and in no reclaim function, so that no other thread can wait for it in turn. An
+    /// Returns whether this thread may wait until other threads' guards end. It may if it is inside no guard of this
+    /// domain (except quiescent readers) and in no reclaim function. Then no other thread can wait for it in turn. An
     /// [`OwnedGuard`] counts as a guard of the thread that began or last renewed it. O(threads).
     ///
     /// ```

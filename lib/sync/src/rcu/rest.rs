@@ -1,10 +1,10 @@
 //! Garbage of idle structures, and the process's thread that reclaims it.
 //!
 //! Retiring advances the epoch, so the last retired objects wait for later ones. In an idle structure they would wait
-//! forever, and so would their destructors and all that the objects own (perhaps the last reference to the structure
-//! itself, of which no other thread can know). A structure that has no thread of its own to reclaim them registers with
-//! [`Domain::tended_by`]. The process has one thread for all registered domains. The first garbage starts this thread,
-//! and it sleeps while all domains that it knows have no garbage.
+//! forever, and so would their destructors and everything that the objects own. This may even be the last reference to
+//! the structure itself, of which no other thread can know. A structure that has no thread of its own to reclaim them
+//! registers with [`Domain::tended_by`]. The process has one thread for all registered domains. The first garbage
+//! starts this thread, and it sleeps while all domains that it knows have no garbage.
 //!
 //! **Looks are few.** [`Rest::word`] is nearly always [`NEW`] while the structure is in use: a thread that retires the
 //! first object of a bag only loads the word. A *look* is a visit of the process's thread to a domain: it sets the word
@@ -25,7 +25,7 @@
 //!
 //! **After `fork`** the child has no such thread. The child starts a thread of its own when it needs one, for domains
 //! that had no garbage at the fork, and does not wait for looks of its parent. No fork happens during a look
-//! ([`outside_forks`]): otherwise a bag's lock that the thread held would be held in the child forever, and objects
+//! ([`outside_forks`]). Otherwise a bag's lock that the thread held would be held in the child forever, and objects
 //! that it had taken from a bag would be lost there.
 
 use archipelago_platform::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, Ordering};
