@@ -79,7 +79,7 @@ impl Tx<'_> {
     fn stamp_serializable(&mut self) -> Result<u64, Abort> {
         loop {
             let (leader, clock) = (self.leader(), self.handle.horizon().clock());
-            // Release: as `LINKED`. Until the stamp is stored, a thread that meets this state resets it.
+            // Release: as for `LINKED`. Until the stamp is stored, a thread that meets this state resets it.
             leader.stamp.store(CHECKING, Ordering::Release);
             let stamp = clock.stamp();
             let checking = CHECKING | stamp;

@@ -39,16 +39,16 @@ impl Default for Tuning {
     }
 }
 
-/// The highest low watermark that many objects lead to.
+/// The upper bound of the low watermark, which grows with the bytes of the objects.
 const HIGHEST_LOW: usize = 64 * 1024;
 
-/// See the text of this file.
+/// The domain's horizon and the state from which it is computed: see the top of this file.
 pub(super) struct Horizon {
     clock: Clock,
     /// No present or future section has a local time below this. It only grows.
     known: CachePadded<AtomicU64>,
     settled: CachePadded<Settled>,
-    /// The low watermark, which grows with the objects.
+    /// The low watermark, which grows with the bytes of the objects.
     low: AtomicUsize,
     /// The number of handles at the last scan.
     handles: AtomicUsize,
@@ -56,7 +56,7 @@ pub(super) struct Horizon {
     records: Grown<Arc<Record>>,
 }
 
-/// Constants, in another cache line than variables, since every section loads them at its begin and end.
+/// Constants, in a cache line without variables, since every section loads them at its begin and end.
 struct Settled {
     /// Whether readers enter without a fence, and scans use membarrier.
     membarrier: bool,
@@ -175,7 +175,8 @@ impl Horizon {
         self.known.fetch_max(found, Ordering::AcqRel).max(found)
     }
 
-    /// Waits until every section is at or above the stamp. If the caller is in a section, its own section is.
+    /// Waits until every section is at or above the stamp, and returns the horizon. If the caller is in a section, this
+    /// section is already at or above the stamp.
     pub(super) fn wait_for(&self, stamp: u64) -> u64 {
         let mut patience = Patience::new();
         loop {

@@ -1,5 +1,8 @@
 //! A handle's log: its committed versions until they are written back or freed. Every thread collects its own log.
 //!
+//! The versions of an object form a chain: copies, the newest first, and at its end the *master*, the object's own
+//! memory. A retired object's last copy is its *mark*.
+//!
 //! The fate of a version, where H is the domain's horizon (no present or future section has a local time below H):
 //!
 //! 1. superseded at or before H: no thread can choose it, and no reader follows a pointer to it. A pruner may, so a
@@ -66,15 +69,15 @@ pub(super) struct Log {
     committed: VecDeque<Version>,
     /// Versions that are stamped at or before the horizon, and still needed.
     waiting: VecDeque<Version>,
-    /// Versions that sections which begin at or after their tick cannot access. `ticks` has the number of versions of
-    /// each tick.
+    /// Versions that are out of their chains: a section that begins at or after a version's tick cannot access the
+    /// version. `ticks` has the number of versions of each tick.
     detached: VecDeque<Version>,
     ticks: VecDeque<(u64, usize)>,
     pruned: Vec<Pruned>,
     /// With two versions: the latest stamp in `committed`, and the number of commits there.
     deferred: (u64, usize),
-    /// Bytes of copies in `committed` and `waiting`; in the others; in those that could not be pruned since another
-    /// thread was pruning their chain.
+    /// Three numbers of bytes of copies: `bytes` in `committed` and `waiting`; `gone` in the other lists; `busy` of
+    /// copies that could not be pruned because another thread was pruning their chain.
     bytes: usize,
     gone: usize,
     busy: usize,
@@ -407,8 +410,8 @@ impl Log {
         *self = Self { accounted: self.accounted, ..Self::new() };
     }
 
-    /// Adds versions that were linked and never committed. They are unlinked, but other threads may be accessing
-    /// them. Returns whether the log has enough of them for a collection.
+    /// Adds versions that were linked and never committed. They are unlinked, but other threads may be accessing them.
+    /// Returns whether the log has enough such versions for a collection.
     pub(super) fn detach(&mut self, tick: u64, unlinked: &mut Vec<Version>) -> bool {
         let first = self.detached.len();
         self.gone += unlinked.iter().map(Version::bytes).sum::<usize>();
@@ -446,7 +449,7 @@ unsafe fn prune(version: &Version, pruner: &Pruner, me: &Record, cuts: &Cuts) ->
     if !cuts.spare(stamp, copy.superseded.load(Ordering::Acquire)) {
         return Attempt::Needed;
     }
-    // SAFETY: the caller's promise; just seen.
+    // SAFETY: the caller's promise; no section of `cuts` chooses the version, by the check above.
     match unsafe { pruner.prune(me, version.master, copy, cuts) } {
         true => Attempt::Out,
         false => Attempt::Busy,

@@ -125,8 +125,8 @@ impl<'h> Tx<'h> {
         unsafe { self.lock_raw(self.raw(link)) }
     }
 
-    /// Locks the object without changing it: no other thread commits a change of it before this transaction ends.
-    /// Against write skew. Copies nothing, whatever the object's size.
+    /// Locks the object without changing it: no other thread commits a change of it before this transaction ends. This
+    /// prevents write skew. Copies nothing, whatever the object's size.
     ///
     /// # Errors
     /// [`Abort::Conflict`] as for [`lock`](Self::lock).
@@ -251,9 +251,9 @@ impl Tx<'_> {
         if !self.handle.writes.is_empty()
             && let Some(copy) = self.own_copy(object.head())
         {
-            // SAFETY: our own pending copy.
+            // SAFETY: this transaction's own pending copy.
             unsafe { copy.as_ref() }.watch.read();
-            // SAFETY: as above, filled; borrowed from us.
+            // SAFETY: as above. The copy is filled, and the reference borrows this transaction.
             return unsafe { payload::<T>(copy).as_ref() };
         }
         if self.reads.is_some() {
@@ -299,7 +299,7 @@ impl Tx<'_> {
                 Fate::Goes(_) => panic!("this transaction has retired the object"),
             },
         };
-        // SAFETY: our own pending copy, filled; the reference borrows the transaction.
+        // SAFETY: this transaction's own pending copy, filled; the reference borrows the transaction.
         Ok(unsafe { payload::<T>(copy).as_mut() })
     }
 
@@ -414,7 +414,7 @@ impl Tx<'_> {
         fate: Fate,
     ) -> Result<NonNull<Copied>, Abort> {
         let copy = self.new_copy(self.handle.writes.len(), newest, shape, fate)?;
-        // SAFETY: not freed in our section.
+        // SAFETY: not freed in this transaction's section.
         let head = unsafe { master.as_ref() };
         point(points::LINKING);
         // SeqCst for the validation of serializable transactions: if two transactions lock each other's reads, one must
