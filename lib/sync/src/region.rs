@@ -158,7 +158,7 @@ const NOT_LISTED: &str = "a page is retired by a change that it is not listed fo
 /// A page: it has a version lock, and words and links that change only in regions.
 ///
 /// # Safety
-/// Words and links in the page keep their type and place as long as the page is borrowed, since a change that fails
+/// Words and links in the page keep their type and address as long as the page is borrowed, since a change that fails
 /// restores their old values after its body.
 pub unsafe trait Page {
     /// A promise: the page changes only while its lock is held explicitly, and no [`Change`] lists it. So every change

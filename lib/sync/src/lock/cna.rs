@@ -1,6 +1,6 @@
 //! The compact NUMA-aware lock (Dice and Kogan 2019): an MCS queue that serves its own node first.
 //!
-//! The thread that unlocks searches for the first waiter of its own node. It moves the waiters before that one to a
+//! The thread that unlocks searches for the first waiter of its own node. It moves the waiters before this waiter to a
 //! second queue, in their order. The second queue is put back at the front of the main queue in two cases: when the
 //! main queue has no thread of this node left, and after [`MAX_PASSES`] hand-overs within the node. So the lock and the
 //! data that it guards stay on a node for a while. The lock's size does not depend on the number of nodes.

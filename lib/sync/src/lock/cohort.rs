@@ -58,8 +58,8 @@ pub trait Part: RawMutex + Default {
 /// ```
 pub type RawCohort = Cohort<RawTicket>;
 
-/// Hierarchical MCS lock of two levels: as [`RawCohort`], but every waiter waits on a word of its own, which pays with
-/// many waiters per node.
+/// Hierarchical MCS lock of two levels: as [`RawCohort`], but every waiter waits on a word of its own, which is
+/// worthwhile with many waiters per node.
 ///
 /// ```
 /// use archipelago::sync::lock::{Mutex, RawHmcs};

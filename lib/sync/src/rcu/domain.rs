@@ -203,9 +203,9 @@ impl Domain {
     }
 
     /// Registers the domain for reclamation by a thread of the process, for a structure that has no thread of its own
-    /// to reclaim when it becomes idle. This thread serves all such domains. It reclaims the rest some milliseconds
-    /// later, and tries again a bounded number of times if readers prevent that. It runs reclaim functions and catches
-    /// their panics. `owner` contains the domain. It is upgraded only for the time of a try, and
+    /// to reclaim when it becomes idle. This thread serves all such domains. It reclaims the remaining objects some
+    /// milliseconds later, and tries again a bounded number of times if readers prevent this. It runs reclaim functions
+    /// and catches their panics. `owner` contains the domain. It is upgraded only for the time of a try, and
     /// [`stop_tending`](Self::stop_tending) must be called before the owner is changed or dropped.
     #[cfg(not(loom))]
     #[must_use]

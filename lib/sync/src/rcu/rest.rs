@@ -1,17 +1,17 @@
 //! Garbage of idle structures, and the process's thread that reclaims it.
 //!
 //! Retiring advances the epoch, so the last retired objects wait for later ones. In an idle structure they would wait
-//! forever, and so would their destructors and everything that the objects own. This may even be the last reference to
-//! the structure itself, of which no other thread can know. A structure that has no thread of its own to reclaim them
-//! registers with [`Domain::tended_by`]. The process has one thread for all registered domains. The first garbage
-//! starts this thread, and it sleeps while all domains that it knows have no garbage.
+//! forever, and so would their destructors and everything that the objects own. They may even own the last reference to
+//! the structure itself, and no other thread can know this. A structure that has no thread of its own to reclaim such
+//! objects registers with [`Domain::tended_by`]. The process has one thread for all registered domains. The first
+//! garbage starts this thread, and it sleeps while all domains that it knows have no garbage.
 //!
-//! **Looks are few.** [`Rest::word`] is nearly always [`NEW`] while the structure is in use: a thread that retires the
-//! first object of a bag only loads the word. A *look* is a visit of the process's thread to a domain: it sets the word
-//! to [`WATCHED`], and frees what can be freed. If the word is `NEW` again at the next look, the structure is in use.
-//! If not, and no garbage is left, the word becomes [`UNWATCHED`], and the thread forgets the domain until a thread
-//! that retires an object wakes it. If readers keep garbage, at most [`LOOKS`] looks follow, each after twice the time,
-//! up to [`LONGEST`].
+//! **Looks are few.** A *look* is a visit of the process's thread to a domain: it sets [`Rest::word`] to [`WATCHED`],
+//! and frees what can be freed. A thread that retires the first object of a bag sets the word to [`NEW`]. While the
+//! structure is in use, the word is nearly always `NEW`, so such a thread only loads it. If the word is `NEW` again at
+//! the next look, the structure is in use. If the word is still `WATCHED`, and no garbage is left, the word becomes
+//! [`UNWATCHED`], and the thread forgets the domain until a thread that retires an object wakes it. If readers keep
+//! garbage, at most [`LOOKS`] looks follow, each after twice the time, up to [`LONGEST`].
 //!
 //! No garbage is overlooked. A look makes the word `WATCHED`, then locks and seals every bag. If an object was added
 //! before the look locked its bag, the look finds it. If not, the bag's first object was also added after the look's
@@ -19,8 +19,8 @@
 //! `WATCHED` or a later state. It sets the word to `NEW`, which the next look sees, or wakes the thread.
 //!
 //! **The end.** The thread has a reference to the structure's owner only during a look, under a lock. Before the owner
-//! is dropped, [`Domain::stop_tending`] ends the looks and waits for one that is running. If the process's thread
-//! itself drops the owner (since it reclaimed an object that owned the structure), it does not wait: the look
+//! is dropped, [`Domain::stop_tending`] ends the looks and waits for one that is running. The process's thread itself
+//! may drop the owner, because it reclaimed an object that owned the structure. Then it does not wait: the look
 //! continues, and the domain is dropped at its end.
 //!
 //! **After `fork`** the child has no such thread. The child starts a thread of its own when it needs one, for domains
