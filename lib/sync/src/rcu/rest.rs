@@ -1,7 +1,7 @@
 //! Garbage of idle structures, and the process's thread that reclaims it.
 //!
 //! Retiring advances the epoch, so the last retired objects wait for later ones. In an idle structure they would wait
-//! forever, and so would their destructors and everything that the objects own. They may even own the last reference to
+//! forever, and so would their destructors and everything that they own. The objects may even own the last reference to
 //! the structure itself, and no other thread can know this. A structure that has no thread of its own to reclaim such
 //! objects registers with [`Domain::tended_by`]. The process has one thread for all registered domains. The first
 //! garbage starts this thread, and it sleeps while all domains that it knows have no garbage.
@@ -20,7 +20,7 @@
 //!
 //! **The end.** The thread has a reference to the structure's owner only during a look, under a lock. Before the owner
 //! is dropped, [`Domain::stop_tending`] ends the looks and waits for one that is running. The process's thread itself
-//! may drop the owner, because it reclaimed an object that owned the structure. Then it does not wait: the look
+//! may drop the owner, when it reclaims an object that owns the structure. Then it does not wait: the look
 //! continues, and the domain is dropped at its end.
 //!
 //! **After `fork`** the child has no such thread. The child starts a thread of its own when it needs one, for domains
