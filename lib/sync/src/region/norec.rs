@@ -1,5 +1,5 @@
-//! NOrec (Dalessandro, Spear and Scott 2010): a software transactional memory of one sequence lock, whose readers
-//! validate by value. It runs the same bodies, for tests and as a rival: every commit writes one word that all
+//! NOrec (Dalessandro, Spear and Scott 2010): a software transactional memory with one sequence lock, whose readers
+//! validate by value. It runs the same bodies, for tests and for comparison. Every commit writes one word that all
 //! transactions read.
 //!
 //! # Invariants
