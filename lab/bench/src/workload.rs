@@ -86,15 +86,15 @@ impl Workload {
         Ok(chosen)
     }
 
-    fn draw(self, rng: &mut SmallRng) -> Kind {
+    fn draw(self, rng: &mut SmallRng) -> OpKind {
         let percent = rng.random_range(0..100u32);
         match self {
-            Workload::A if percent < 50 => Kind::Update,
-            Workload::B if percent < 5 => Kind::Update,
-            Workload::F if percent < 50 => Kind::Modify,
-            Workload::D | Workload::E if percent < 5 => Kind::Insert,
-            Workload::E => Kind::Scan,
-            _ => Kind::Read,
+            Workload::A if percent < 50 => OpKind::Update,
+            Workload::B if percent < 5 => OpKind::Update,
+            Workload::F if percent < 50 => OpKind::Modify,
+            Workload::D | Workload::E if percent < 5 => OpKind::Insert,
+            Workload::E => OpKind::Scan,
+            _ => OpKind::Read,
         }
     }
 }
@@ -143,7 +143,7 @@ impl fmt::Display for Distribution {
 /// What an operation does with its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Kind {
+pub enum OpKind {
     /// Looks the key up.
     Read,
     /// Overwrites the key's value.
@@ -160,7 +160,7 @@ pub enum Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Op {
     /// What to do.
-    pub kind: Kind,
+    pub kind: OpKind,
     /// The number of entries to visit, for a scan.
     pub span: u8,
 }
@@ -194,11 +194,11 @@ pub fn stream<K: Clone>(
     let mut inserted = 0;
     for _ in 0..ops {
         let mut kind = workload.draw(&mut rng);
-        if kind == Kind::Insert && inserted == fresh.len() {
-            kind = if workload == Workload::E { Kind::Scan } else { Kind::Read };
+        if kind == OpKind::Insert && inserted == fresh.len() {
+            kind = if workload == Workload::E { OpKind::Scan } else { OpKind::Read };
         }
-        let span = if kind == Kind::Scan { rng.random_range(1..=LONGEST_SCAN) } else { 0 };
-        let key = if kind == Kind::Insert {
+        let span = if kind == OpKind::Scan { rng.random_range(1..=LONGEST_SCAN) } else { 0 };
+        let key = if kind == OpKind::Insert {
             inserted += 1;
             &fresh[inserted - 1]
         } else {

@@ -65,7 +65,7 @@ pub struct Mix {
 
 /// The kinds of operations a [`Mix`] mixes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum OpKind {
     /// A look-up.
     Get,
     /// An insert or replacement.
@@ -90,13 +90,13 @@ impl Mix {
     ///
     /// # Panics
     /// If all shares are 0.
-    pub fn next(&self, rng: &mut Rng) -> Kind {
+    pub fn next(&self, rng: &mut Rng) -> OpKind {
         let shares = [
-            (self.get, Kind::Get),
-            (self.insert, Kind::Insert),
-            (self.update, Kind::Update),
-            (self.remove, Kind::Remove),
-            (self.scan, Kind::Scan),
+            (self.get, OpKind::Get),
+            (self.insert, OpKind::Insert),
+            (self.update, OpKind::Update),
+            (self.remove, OpKind::Remove),
+            (self.scan, OpKind::Scan),
         ];
         let mut point = rng.random_range(0..shares.iter().map(|(share, _)| share).sum());
         for (share, kind) in shares {
@@ -248,8 +248,8 @@ mod tests {
         let mut rng = rng(3, 0);
         let kinds: Vec<_> = (0..1600).map(|_| Mix::EVEN.next(&mut rng)).collect();
         let count = |kind| kinds.iter().filter(|&&k| k == kind).count();
-        assert!((320..480).contains(&count(Kind::Get)) && (120..280).contains(&count(Kind::Scan)));
-        assert!((0..100).all(|_| matches!(Mix::CHURN.next(&mut rng), Kind::Insert | Kind::Remove)));
+        assert!((320..480).contains(&count(OpKind::Get)) && (120..280).contains(&count(OpKind::Scan)));
+        assert!((0..100).all(|_| matches!(Mix::CHURN.next(&mut rng), OpKind::Insert | OpKind::Remove)));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use archipelago_check::history::Recorder;
 use archipelago_check::linear::{DEFAULT_STEPS, Verdict};
 use archipelago_check::map::{MapOp, MapRet, apply, check_map};
 use archipelago_check::watchdog::{USUAL, watchdog};
-use archipelago_check::workload::{self, Choice, Kind, Mix};
+use archipelago_check::workload::{self, Choice, Mix, OpKind};
 use archipelago_platform::sync::Mutex;
 use archipelago_platform::thread;
 use std::collections::BTreeMap;
@@ -30,11 +30,11 @@ fn one_run(seed: u64, ops: usize, run: fn(&Map, &Op) -> Ret) -> Verdict {
                 for i in 0..ops {
                     let (key, value) = (choice.next(&mut rng) as u64, (i * THREADS + t) as u64);
                     let op = match Mix::EVEN.next(&mut rng) {
-                        Kind::Get => MapOp::Get(key),
-                        Kind::Insert => MapOp::Insert(key, value),
-                        Kind::Update => MapOp::Update(key, value),
-                        Kind::Remove => MapOp::Remove(key),
-                        Kind::Scan => MapOp::Scan(key, 9),
+                        OpKind::Get => MapOp::Get(key),
+                        OpKind::Insert => MapOp::Insert(key, value),
+                        OpKind::Update => MapOp::Update(key, value),
+                        OpKind::Remove => MapOp::Remove(key),
+                        OpKind::Scan => MapOp::Scan(key, 9),
                     };
                     log.record(op, |op| run(map, op));
                 }

@@ -4,7 +4,7 @@
 use archipelago_check::history::{Entry, History};
 use archipelago_check::linear::{self, DEFAULT_STEPS, Verdict};
 use archipelago_check::map::{AtomicMap, MapEntry, MapOp, MapRet, apply, check_map};
-use archipelago_check::workload::{self, Kind, Mix, Rng};
+use archipelago_check::workload::{self, Mix, OpKind, Rng};
 use proptest::prelude::*;
 use rand::RngExt;
 use std::collections::BTreeMap;
@@ -166,12 +166,12 @@ fn random_op(rng: &mut Rng, keys: u8, value: u32) -> Op {
     let key = rng.random_range(0..keys);
     let limit = if rng.random_bool(0.5) { 100 } else { rng.random_range(0..=keys as usize) };
     match Mix::EVEN.next(rng) {
-        Kind::Get => Get(key),
-        Kind::Insert => Insert(key, value),
-        Kind::Update => Update(key, value),
-        Kind::Remove => Remove(key),
-        Kind::Scan if rng.random_bool(0.5) => Scan(key, limit),
-        Kind::Scan => ScanRev(key, limit),
+        OpKind::Get => Get(key),
+        OpKind::Insert => Insert(key, value),
+        OpKind::Update => Update(key, value),
+        OpKind::Remove => Remove(key),
+        OpKind::Scan if rng.random_bool(0.5) => Scan(key, limit),
+        OpKind::Scan => ScanRev(key, limit),
     }
 }
 

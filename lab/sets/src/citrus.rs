@@ -122,13 +122,13 @@ pub struct CitrusSession<'s> {
 
 /// The result of a search. The references are valid in the guard of the search. After the guard they are valid while
 /// the node is locked and not removed, since only the holder of a node's lock removes the node.
-struct Place<'n> {
+struct Position<'n> {
     parent: &'n Node,
     side: usize,
     at: Option<&'n Node>,
 }
 
-impl Place<'_> {
+impl Position<'_> {
     /// Returns whether the link is as the search saw it. The caller holds the parent's lock.
     fn holds(&self) -> bool {
         let seen = self.at.map_or(ptr::null(), ptr::from_ref);
@@ -143,19 +143,19 @@ impl CitrusSession<'_> {
     /// Searches a key.
     ///
     /// # Safety
-    /// The caller is in a guard, and uses the result as [`Place`] permits.
+    /// The caller is in a guard, and uses the result as [`Position`] permits.
     #[inline]
-    unsafe fn find<'n>(&self, key: u64) -> Place<'n> {
+    unsafe fn find<'n>(&self, key: u64) -> Position<'n> {
         // SAFETY: the root lives as long as the tree, which outlives every operation.
         let (mut parent, mut side) = (unsafe { &*ptr::from_ref::<Node>(&self.tree.root) }, LEFT);
         loop {
             // SAFETY: the node was reached in the guard.
             match unsafe { parent.child(side).as_ref() }.inspect(|node| node.watch.read()) {
                 Some(node) => match key.cmp(&node.key) {
-                    cmp::Ordering::Equal => return Place { parent, side, at: Some(node) },
+                    cmp::Ordering::Equal => return Position { parent, side, at: Some(node) },
                     less => (parent, side) = (node, if less.is_lt() { LEFT } else { RIGHT }),
                 },
-                None => return Place { parent, side, at: None },
+                None => return Position { parent, side, at: None },
             }
         }
     }
@@ -185,7 +185,7 @@ impl CitrusSession<'_> {
     }
 
     /// Puts a new node with the successor's key in the place of a locked node with two children. Returns the successor.
-    fn replace(&self, place: &Place<'_>, node: &Node, guard: Guard<'_>) -> Option<*mut Node> {
+    fn replace(&self, place: &Position<'_>, node: &Node, guard: Guard<'_>) -> Option<*mut Node> {
         // SAFETY: inside the guard; the child is not null, by the caller. Nodes that are locked below outlive the
         // guard.
         let (mut above, mut last) = (node, unsafe { &*node.child(RIGHT) });

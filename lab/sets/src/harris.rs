@@ -80,12 +80,12 @@ pub struct HarrisSession<'s> {
 }
 
 /// A key's position: the link before it, and the first node that is not below the key.
-struct Place<'g> {
+struct Position<'g> {
     link: &'g AtomicPtr<Node>,
     at: *mut Node,
 }
 
-impl Place<'_> {
+impl Position<'_> {
     /// Returns the node with `key`, if there is one.
     ///
     /// # Safety
@@ -102,7 +102,7 @@ impl<'s> HarrisSession<'s> {
     }
 
     /// Finds a key's position, and unlinks removed nodes on the way.
-    fn find<'g>(&self, key: u64, guard: &'g Guard<'_>) -> Place<'g>
+    fn find<'g>(&self, key: u64, guard: &'g Guard<'_>) -> Position<'g>
     where
         's: 'g,
     {
@@ -111,7 +111,7 @@ impl<'s> HarrisSession<'s> {
             let mut at = link.load(Ordering::Acquire);
             loop {
                 // SAFETY: the node was reached in the guard, by links that were not marked when they were read.
-                let Some(node) = (unsafe { at.as_ref() }) else { return Place { link, at } };
+                let Some(node) = (unsafe { at.as_ref() }) else { return Position { link, at } };
                 node.watch.read();
                 let next = node.next.load(Ordering::Acquire);
                 if is_tagged(next) {
@@ -123,7 +123,7 @@ impl<'s> HarrisSession<'s> {
                     unsafe { guard.retire_box(at) };
                     at = rest;
                 } else if *node.key >= key {
-                    return Place { link, at };
+                    return Position { link, at };
                 } else {
                     link = &node.next;
                     at = next;

@@ -77,7 +77,7 @@ pub struct HazardSession<'s> {
 }
 
 /// A key's position: the link before it, and the first node that is not below the key, protected if there is one.
-struct Place<'s> {
+struct Position<'s> {
     link: &'s AtomicPtr<Node>,
     at: *mut Node,
     equal: bool,
@@ -182,14 +182,14 @@ impl<'s> HazardSession<'s> {
 
     /// Finds a key's position, and unlinks removed nodes on the way. The nodes found are protected until the next
     /// search.
-    fn find(&self, key: u64) -> Place<'s> {
+    fn find(&self, key: u64) -> Position<'s> {
         let [ahead, behind] = [AHEAD, BEHIND].map(|which| &self.record.hazards[which]);
         'again: loop {
             let mut link: &'s AtomicPtr<Node> = self.list.head(key);
             let mut at = link.load(Ordering::Acquire);
             loop {
                 if at.is_null() {
-                    return Place { link, at, equal: false };
+                    return Position { link, at, equal: false };
                 }
                 ahead.store(at, Ordering::Release);
                 fence(Ordering::SeqCst);
@@ -211,7 +211,7 @@ impl<'s> HazardSession<'s> {
                 }
                 let found = node.key.load(Ordering::Relaxed);
                 if found >= key {
-                    return Place { link, at, equal: found == key };
+                    return Position { link, at, equal: found == key };
                 }
                 // Before `AHEAD` is overwritten.
                 behind.store(at, Ordering::Release);

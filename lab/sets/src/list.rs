@@ -90,14 +90,14 @@ impl<M: Mechanism<1>> SetSession for ListSession<'_, M> {
 }
 
 /// A key's position, whether the key is present or not.
-struct Place<L> {
+struct Position<L> {
     before: L,
     /// The first node whose key is not below the key, with its own key.
     at: Option<(u64, L)>,
 }
 
 #[inline]
-fn find<V: View<1>>(view: &V, root: V::Link, key: u64) -> Place<V::Link> {
+fn find<V: View<1>>(view: &V, root: V::Link, key: u64) -> Position<V::Link> {
     let mut before = root;
     // SAFETY: `root` is a root; the other links were read in the caller's section.
     let (_, mut next) = unsafe { view.step(root, 0) };
@@ -105,15 +105,15 @@ fn find<V: View<1>>(view: &V, root: V::Link, key: u64) -> Place<V::Link> {
         // SAFETY: as above.
         let (here, following) = unsafe { view.step(link, 0) };
         if here >= key {
-            return Place { before, at: Some((here, link)) };
+            return Position { before, at: Some((here, link)) };
         }
         before = link;
         next = following;
     }
-    Place { before, at: None }
+    Position { before, at: None }
 }
 
-impl<L: Copy> Place<L> {
+impl<L: Copy> Position<L> {
     #[inline]
     fn node_with(&self, key: u64) -> Option<L> {
         self.at.filter(|(here, _)| *here == key).map(|(_, link)| link)

@@ -166,14 +166,14 @@ impl<M: Mechanism<2>> SetSession for TreeSession<'_, M> {
 }
 
 /// A key's position, whether the key is present or not.
-struct Place<L> {
+struct Position<L> {
     parent: L,
     side: usize,
     at: Option<L>,
 }
 
 #[inline]
-fn find<V: View<2>>(view: &V, root: V::Link, key: u64) -> Place<V::Link> {
+fn find<V: View<2>>(view: &V, root: V::Link, key: u64) -> Position<V::Link> {
     let (mut parent, mut side) = (root, LEFT);
     // SAFETY: `root` is a root; the other links were read in the caller's section.
     let (_, mut next) = unsafe { view.step(root, LEFT) };
@@ -181,11 +181,11 @@ fn find<V: View<2>>(view: &V, root: V::Link, key: u64) -> Place<V::Link> {
         // SAFETY: as above.
         let (here, further) = unsafe { view.toward(link, key) };
         if here == key {
-            return Place { parent, side, at: Some(link) };
+            return Position { parent, side, at: Some(link) };
         }
         (parent, side, next) = (link, usize::from(key > here), further);
     }
-    Place { parent, side, at: None }
+    Position { parent, side, at: None }
 }
 
 #[inline]
@@ -285,7 +285,7 @@ unsafe fn leftmost<V: View<2>>(view: &V, link: V::Link) -> (Vec<Seen<V::Link>>, 
 /// Replaces the node by a new node with the successor's key, above `children`.
 fn replace_by_successor<U: Update<2>>(
     tx: &mut U,
-    place: &Place<U::Link>,
+    place: &Position<U::Link>,
     [left, right]: [U::Link; 2],
 ) -> Result<(), Conflict> {
     // SAFETY: the links were read in this update. The new node is linked at once, or the attempt fails. The last change
@@ -307,7 +307,7 @@ fn replace_by_successor<U: Update<2>>(
 /// copies.
 fn replace_by_copies<U: Update<2>>(
     tx: &mut U,
-    place: &Place<U::Link>,
+    place: &Position<U::Link>,
     [left, right]: [U::Link; 2],
 ) -> Result<(), Conflict> {
     // SAFETY: the links were read in this update. The last change links the new nodes, and removes the only links to

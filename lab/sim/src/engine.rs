@@ -212,7 +212,7 @@ impl Engine {
 
     /// Reports a charged access to the watch, if there is one.
     #[inline]
-    pub(crate) fn announce(&mut self, addr: usize, kind: crate::memory::Kind) {
+    pub(crate) fn announce(&mut self, addr: usize, kind: crate::memory::AccessKind) {
         if let Some(watch) = &mut self.watch
             && !self.threads[self.current].untimed
         {

@@ -28,7 +28,7 @@ use traffic::Traffic;
 
 /// The kind of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum AccessKind {
     /// Reads.
     Load,
     /// Writes without waiting: the store buffer hides the latency.
@@ -37,9 +37,9 @@ pub(crate) enum Kind {
     Rmw,
 }
 
-impl Kind {
+impl AccessKind {
     pub(crate) fn writes(self) -> bool {
-        self != Kind::Load
+        self != AccessKind::Load
     }
 }
 
@@ -164,14 +164,14 @@ impl Memory {
 
     /// Returns whether the core can make an access of this kind without another core or memory.
     #[inline]
-    pub(crate) fn private(&self, core: usize, line: u32, kind: Kind) -> bool {
+    pub(crate) fn private(&self, core: usize, line: u32, kind: AccessKind) -> bool {
         let line = &self.lines[line as usize];
         if kind.writes() { line.owner == core as u16 } else { line.has(core) }
     }
 
     /// Makes an access that is [`private`](Self::private). Returns its latency.
     #[inline]
-    pub(crate) fn hit(&mut self, core: usize, line: u32, kind: Kind) -> u64 {
+    pub(crate) fn hit(&mut self, core: usize, line: u32, kind: AccessKind) -> u64 {
         let record = &mut self.lines[line as usize];
         record.dirty |= kind.writes();
         record.unsaved |= kind.writes();
@@ -219,7 +219,15 @@ impl Memory {
 
     /// Makes an access that is not private, granted at `now`. `quiet` tells that no thread waits for the line, so that
     /// the access may overlap with others of a stream. `addr` is the address of the access.
-    pub(crate) fn miss(&mut self, core: usize, line: u32, kind: Kind, now: u64, quiet: bool, addr: usize) -> Cost {
+    pub(crate) fn miss(
+        &mut self,
+        core: usize,
+        line: u32,
+        kind: AccessKind,
+        now: u64,
+        quiet: bool,
+        addr: usize,
+    ) -> Cost {
         let socket = core / self.per_socket;
         self.traffic.at(now);
         let mut cost = self.fetch(core, socket, line, kind);
@@ -229,7 +237,7 @@ impl Memory {
             self.share(core, socket, line);
         }
         self.fill(core, socket, line);
-        let streams = self.overlap > 1 && kind != Kind::Rmw && self.misses[core].follow((addr >> 6) as u64);
+        let streams = self.overlap > 1 && kind != AccessKind::Rmw && self.misses[core].follow((addr >> 6) as u64);
         if streams && quiet {
             cost.latency = (cost.latency / self.overlap).max(self.times.l2);
         }
@@ -237,7 +245,7 @@ impl Memory {
     }
 
     /// Finds the source of the data, and returns the cost of fetching from it.
-    fn fetch(&mut self, core: usize, socket: usize, line: u32, kind: Kind) -> Cost {
+    fn fetch(&mut self, core: usize, socket: usize, line: u32, kind: AccessKind) -> Cost {
         let record = &self.lines[line as usize];
         let (owner, shared, home) = (record.owner, record.shared, usize::from(record.home));
         let (part, hold) = (self.times.transfer, self.times.hold);
@@ -426,7 +434,7 @@ impl Memory {
             self.stats.prefetches_dropped += 1;
             return None;
         }
-        let cost = self.miss(core, line, Kind::Load, now, false, addr);
+        let cost = self.miss(core, line, AccessKind::Load, now, false, addr);
         self.lines[line as usize].busy = now + cost.occupancy;
         self.misses[core].depart(line, now + cost.latency);
         self.stats.prefetches += 1;

@@ -10,13 +10,13 @@
 //! input. The store is Silo over HydraList, with one thread and one warehouse of a hundredth of the full size.
 
 use archipelago_txn::{Silo, on};
-use archipelago_workloads::tpcc::{Kind, Scale, Terminal, Tpcc};
+use archipelago_workloads::tpcc::{Scale, Terminal, Tpcc, TransactionType};
 use archipelago_workloads::{Arena, Engine};
 
 type Ours = Engine<Silo, on::HydraList>;
 
 #[inline(never)]
-fn run(terminal: &mut Terminal<'_, Ours>, kind: Kind, count: usize) {
+fn run(terminal: &mut Terminal<'_, Ours>, kind: TransactionType, count: usize) {
     (0..count).for_each(|_| _ = terminal.run(kind));
 }
 
@@ -32,7 +32,7 @@ fn main() {
     // The mix runs first: its set-up is not counted with the other transactions, and it leaves orders to deliver and to
     // ask for.
     run_mix(&mut terminal);
-    run(&mut terminal, Kind::ALL[kind], count);
+    run(&mut terminal, TransactionType::ALL[kind], count);
     tpcc.check().expect("the twelve conditions hold");
 }
 

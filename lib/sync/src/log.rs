@@ -54,7 +54,7 @@ use archipelago_platform::sync::Arc;
 
 use generations::{GENERATIONS, Generations};
 use recycle::Recycler;
-use segment::{Entry, Kind};
+use segment::{Content, Entry};
 
 /// Number of bits of the packed tail that contain the index. At a billion operations per second, they last for four
 /// years.
@@ -88,7 +88,7 @@ impl Tail {
 }
 
 /// A position in the log, with the data needed to find the entry at this position.
-struct Place<Op> {
+struct Position<Op> {
     index: u64,
     generation: usize,
     /// Index of the generation's first entry.
@@ -98,7 +98,7 @@ struct Place<Op> {
     entries: NonNull<Entry<Op>>,
 }
 
-impl<Op> Place<Op> {
+impl<Op> Position<Op> {
     /// Returns the entry at this position.
     ///
     /// # Safety
@@ -122,7 +122,7 @@ impl<Op> Place<Op> {
 pub struct Cursor<Op> {
     log: Arc<()>,
     reader: usize,
-    place: Place<Op>,
+    place: Position<Op>,
 }
 
 // SAFETY: a cursor only points into the log, which may be shared between threads (see `Segment`).
@@ -294,13 +294,13 @@ impl<Op: Send + Sync> Log<Op> {
         debug_assert!(until <= self.tail());
         self.assert_of_this(cursor);
         let place = &cursor.place;
-        let mut probe = Place { ..*place };
+        let mut probe = Position { ..*place };
         while probe.index < until {
             // SAFETY: the cursor's replica has not moved past this entry, so its segment is not freed.
             match unsafe { probe.entry() }.kind(probe.pass()) {
                 None => break,
                 // After the mark the log continues in another segment, which this cursor has not reached yet.
-                Some(Kind::Moved) => return probe.index + 1,
+                Some(Content::Moved) => return probe.index + 1,
                 Some(_) => probe.index += 1,
             }
         }
@@ -315,7 +315,7 @@ impl<Op: Send + Sync> Log<Op> {
         self.assert_of_this(cursor);
         // SAFETY: as in `filled_until`.
         let entry = unsafe { cursor.place.entry() };
-        if entry.kind(cursor.place.pass()) == Some(Kind::Operation) {
+        if entry.kind(cursor.place.pass()) == Some(Content::Operation) {
             // SAFETY: the entry contains an operation, and is not recycled while the replica's local tail is not past
             // it.
             unsafe { entry.with(show) }
@@ -342,9 +342,9 @@ impl<Op: Send + Sync> Log<Op> {
                 None => break,
                 // SAFETY: the entry contains an operation. It is not recycled before this replica's local tail is past
                 // it, and the local tail is stored below.
-                Some(Kind::Operation) => unsafe { entry.with(|operation| apply(place.index, operation)) },
-                Some(Kind::Void) => {}
-                Some(Kind::Moved) => {
+                Some(Content::Operation) => unsafe { entry.with(|operation| apply(place.index, operation)) },
+                Some(Content::Void) => {}
+                Some(Content::Moved) => {
                     *place = self.generations.place(generations::after(place.generation), place.index + 1);
                     continue;
                 }
@@ -365,7 +365,7 @@ impl<Op: Send + Sync> Log<Op> {
 /// are filled with nothing.
 pub struct Reservation<'l, Op: Send + Sync> {
     log: &'l Log<Op>,
-    place: Place<Op>,
+    place: Position<Op>,
     left: u64,
 }
 
@@ -394,7 +394,7 @@ impl<Op: Send + Sync> Drop for Reservation<'_, Op> {
     fn drop(&mut self) {
         while self.left > 0 {
             // SAFETY: as in `fill`: the segment of a reserved, unfilled entry is not freed.
-            unsafe { self.place.entry() }.publish(self.place.pass(), Kind::Void);
+            unsafe { self.place.entry() }.publish(self.place.pass(), Content::Void);
             self.place.index += 1;
             self.left -= 1;
         }

@@ -67,7 +67,7 @@ impl<L: Locks> Objects<L> {
 }
 
 /// The parameters of a schedule, derived from its seed.
-struct Kind {
+struct Shape {
     objects: usize,
     threads: usize,
     passes: u32,
@@ -75,7 +75,7 @@ struct Kind {
     faults: Vec<Fault>,
 }
 
-impl Kind {
+impl Shape {
     fn of(seed: u64) -> Self {
         let pick = |every: u64, of: u64| seed / every % of;
         let stall = |at| Fault::Stall { thread: None, at, for_ns: 30_000 };
@@ -104,7 +104,7 @@ fn explore<L: Locks>(make: impl Fn(u32) -> Rcx<L>) {
     let first = replay.unwrap_or(0);
     let count = asked.unwrap_or(if replay.is_some() { 1 } else { SCHEDULES });
     for seed in first..first + count {
-        let kind = Kind::of(seed);
+        let kind = Shape::of(seed);
         let config = Config {
             schedule: if seed % 2 == 0 { Schedule::Random } else { Schedule::Pct { depth: 3 } },
             placement: kind.placement(),

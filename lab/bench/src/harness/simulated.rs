@@ -121,7 +121,7 @@ pub struct Run {
     /// Bytes of the model's memory per cache line.
     pub bytes_per_line: f64,
     /// Reads and updates that counted, if the program distinguishes them.
-    pub kinds: Option<[Kind; 2]>,
+    pub kinds: Option<[OpTotals; 2]>,
     /// Restarted reads, in percent of the operations of the whole run, if the program counts them.
     pub retry_percent: Option<f64>,
     /// Repeated attempts at updates, in percent of all attempts of the whole run, if the program counts them.
@@ -133,7 +133,7 @@ pub struct Run {
 
 /// The operations of one kind: reads, or updates.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Kind {
+pub struct OpTotals {
     /// How many operations counted.
     pub ops: u64,
     /// Virtual nanoseconds of the measured span that threads spent in these operations, including operations that did
@@ -149,7 +149,7 @@ pub struct Turns<'a> {
     begun: Option<u64>,
     /// Whether the latest operation was an update, if the program says so.
     updates: Option<bool>,
-    kinds: [Kind; 2],
+    kinds: [OpTotals; 2],
     charge: Charge,
 }
 
@@ -158,7 +158,7 @@ struct Counts {
     course: Course,
     /// Operations begun.
     turns: Cell<u32>,
-    kinds: Cell<Option<[Kind; 2]>>,
+    kinds: Cell<Option<[OpTotals; 2]>>,
     retry_percent: Cell<Option<f64>>,
     /// The number of updates, and how many attempts were repeated.
     attempts: Cell<Option<(u64, u64)>>,
@@ -213,7 +213,7 @@ impl Turns<'_> {
         true
     }
 
-    fn kind(&mut self) -> &mut Kind {
+    fn kind(&mut self) -> &mut OpTotals {
         &mut self.kinds[usize::from(self.updates == Some(true))]
     }
 }
@@ -253,7 +253,7 @@ impl Drop for Turns<'_> {
         if self.updates.is_some() {
             let mut all = self.counts.kinds.get().unwrap_or_default();
             for (all, own) in all.iter_mut().zip(self.kinds) {
-                *all = Kind { ops: all.ops + own.ops, ns: all.ns + own.ns };
+                *all = OpTotals { ops: all.ops + own.ops, ns: all.ns + own.ns };
             }
             self.counts.kinds.set(Some(all));
         }

@@ -51,7 +51,7 @@ pub enum Side {
 }
 
 /// A position, in pixels from the upper left corner.
-pub type Place = (f64, f64);
+pub type Point = (f64, f64);
 
 /// A picture.
 pub struct Svg {
@@ -66,31 +66,31 @@ impl Svg {
     }
 
     /// Draws a line.
-    pub fn line(&mut self, class: &str, (x, y): Place, (to_x, to_y): Place) {
+    pub fn line(&mut self, class: &str, (x, y): Point, (to_x, to_y): Point) {
         self.push(format_args!(
             "<line class=\"{class}\" x1=\"{x:.1}\" y1=\"{y:.1}\" x2=\"{to_x:.1}\" y2=\"{to_y:.1}\"/>"
         ));
     }
 
     /// Draws a line through positions.
-    pub fn curve(&mut self, class: &str, places: impl Iterator<Item = Place>) {
+    pub fn curve(&mut self, class: &str, places: impl Iterator<Item = Point>) {
         self.push(format_args!("<polyline class=\"{class}\" points=\"{}\"/>", points(places)));
     }
 
     /// Draws an area with these corners.
-    pub fn area(&mut self, class: &str, places: impl Iterator<Item = Place>) {
+    pub fn area(&mut self, class: &str, places: impl Iterator<Item = Point>) {
         self.push(format_args!("<polygon class=\"{class}\" points=\"{}\"/>", points(places)));
     }
 
     /// Draws a bar from its upper left corner, with this width and height. `opacity` is 1 for the full colour.
-    pub fn bar(&mut self, class: &str, (x, y): Place, (width, height): Place, opacity: f64) {
+    pub fn bar(&mut self, class: &str, (x, y): Point, (width, height): Point, opacity: f64) {
         self.push(format_args!(
             "<rect class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" opacity=\"{opacity:.2}\"/>"
         ));
     }
 
     /// Draws a point. `about` is shown when a mouse rests on the point.
-    pub fn point(&mut self, class: &str, (x, y): Place, about: &str) {
+    pub fn point(&mut self, class: &str, (x, y): Point, about: &str) {
         let about = escape(about);
         self.push(format_args!(
             "<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3.5\"><title>{about}</title></circle>"
@@ -98,7 +98,7 @@ impl Svg {
     }
 
     /// Writes a text whose middle line is at the height of the position.
-    pub fn write(&mut self, side: Side, (x, y): Place, text: &str) {
+    pub fn write(&mut self, side: Side, (x, y): Point, text: &str) {
         let class = match side {
             Side::Start => "s",
             Side::Middle => "m",
@@ -119,7 +119,7 @@ impl Svg {
     }
 }
 
-fn points(places: impl Iterator<Item = Place>) -> String {
+fn points(places: impl Iterator<Item = Point>) -> String {
     places.map(|(x, y)| format!("{x:.1},{y:.1}")).collect::<Vec<_>>().join(" ")
 }
 
@@ -145,7 +145,7 @@ pub mod tests {
     use super::*;
 
     /// Returns the texts of a picture, each with its alignment and position.
-    pub fn texts(svg: &str) -> Vec<(Side, Place, String)> {
+    pub fn texts(svg: &str) -> Vec<(Side, Point, String)> {
         let number = |element: &str, key: &str| {
             let value = element.split_once(&format!(" {key}=\"")).unwrap().1.split_once('"').unwrap().0;
             value.parse::<f64>().unwrap()
@@ -167,7 +167,7 @@ pub mod tests {
         let size = svg.split_once("viewBox=\"0 0 ").unwrap().1.split_once('"').unwrap().0;
         let (width, height) = size.split_once(' ').unwrap();
         let (width, height) = (width.parse::<f64>().unwrap(), height.parse::<f64>().unwrap());
-        let boxed = |(side, (x, y), text): &(Side, Place, String)| {
+        let boxed = |(side, (x, y), text): &(Side, Point, String)| {
             let left = match side {
                 Side::Start => *x,
                 Side::Middle => x - wide(text) / 2.0,

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use archipelago_check::history::Recorder;
 use archipelago_check::linear::DEFAULT_STEPS;
 use archipelago_check::map::{MapOp, MapRet, check_map};
-use archipelago_check::workload::{self, Choice, Kind, Mix};
+use archipelago_check::workload::{self, Choice, Mix, OpKind};
 use archipelago_index::OrderedSession;
 use archipelago_platform::thread;
 use rand::RngExt;
@@ -127,11 +127,11 @@ impl<K: BenchKey + Hash, I: BenchIndex<K>> Scene<K, I> {
             let key = pool[choice.next(&mut rng)].clone();
             let value = (number << 32 | step) as u64;
             let op = match mixes[step / ops].next(&mut rng) {
-                Kind::Get => MapOp::Get(key),
-                Kind::Insert => MapOp::Insert(key, value),
-                Kind::Update => MapOp::Update(key, value),
-                Kind::Remove => MapOp::Remove(key),
-                Kind::Scan => MapOp::Scan(key, rng.random_range(1..40)),
+                OpKind::Get => MapOp::Get(key),
+                OpKind::Insert => MapOp::Insert(key, value),
+                OpKind::Update => MapOp::Update(key, value),
+                OpKind::Remove => MapOp::Remove(key),
+                OpKind::Scan => MapOp::Scan(key, rng.random_range(1..40)),
             };
             log.record(op, |op| perform(&session, op));
         }

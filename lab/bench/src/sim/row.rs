@@ -4,7 +4,7 @@ use archipelago_sim::{Stats, TxSite};
 use serde_json::{Value, json};
 
 use super::measure::Measure;
-use crate::harness::simulated::{Contender, Figures, Kind, Run, Setting};
+use crate::harness::simulated::{Contender, Figures, OpTotals, Run, Setting};
 use crate::report::digits;
 use crate::report::row::Row;
 use crate::stats;
@@ -21,7 +21,7 @@ pub fn row(contender: &Contender, threads: usize, figures: &Figures, setting: &S
     let least = |values: &[f64]| values.iter().copied().reduce(f64::min);
     let most = |values: &[f64]| values.iter().copied().reduce(f64::max);
     let per_op = |which: usize| first.kinds.map(|kinds| kinds[which].ns as f64 / kinds[which].ops.max(1) as f64);
-    let updating = |[reads, updates]: [Kind; 2]| 100.0 * updates.ns as f64 / (reads.ns + updates.ns).max(1) as f64;
+    let updating = |[reads, updates]: [OpTotals; 2]| 100.0 * updates.ns as f64 / (reads.ns + updates.ns).max(1) as f64;
     let tx = |count: u64| (stats.tx_begun > 0).then(|| count as f64 / ops);
     let of_cell = contender.cell.facts();
     let cell =

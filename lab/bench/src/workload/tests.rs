@@ -20,23 +20,23 @@ fn make(workload: Workload, distribution: Distribution, fresh: &[u32], seed: u64
     made
 }
 
-fn percent(made: &Stream<u32>, kind: Kind) -> f64 {
+fn percent(made: &Stream<u32>, kind: OpKind) -> f64 {
     made.ops.iter().filter(|op| op.kind == kind).count() as f64 * 100.0 / OPS as f64
 }
 
 #[test]
 fn mixes_are_those_of_ycsb() {
-    let mixes: [(Workload, &[(Kind, f64)]); 6] = [
-        (Workload::A, &[(Kind::Read, 50.0), (Kind::Update, 50.0)]),
-        (Workload::B, &[(Kind::Read, 95.0), (Kind::Update, 5.0)]),
-        (Workload::C, &[(Kind::Read, 100.0)]),
-        (Workload::D, &[(Kind::Read, 95.0), (Kind::Insert, 5.0)]),
-        (Workload::E, &[(Kind::Scan, 95.0), (Kind::Insert, 5.0)]),
-        (Workload::F, &[(Kind::Read, 50.0), (Kind::Modify, 50.0)]),
+    let mixes: [(Workload, &[(OpKind, f64)]); 6] = [
+        (Workload::A, &[(OpKind::Read, 50.0), (OpKind::Update, 50.0)]),
+        (Workload::B, &[(OpKind::Read, 95.0), (OpKind::Update, 5.0)]),
+        (Workload::C, &[(OpKind::Read, 100.0)]),
+        (Workload::D, &[(OpKind::Read, 95.0), (OpKind::Insert, 5.0)]),
+        (Workload::E, &[(OpKind::Scan, 95.0), (OpKind::Insert, 5.0)]),
+        (Workload::F, &[(OpKind::Read, 50.0), (OpKind::Modify, 50.0)]),
     ];
     for (workload, mix) in mixes {
         let made = make(workload, Distribution::Uniform, &fresh(OPS), 3);
-        for kind in [Kind::Read, Kind::Update, Kind::Insert, Kind::Scan, Kind::Modify] {
+        for kind in [OpKind::Read, OpKind::Update, OpKind::Insert, OpKind::Scan, OpKind::Modify] {
             let wanted = mix.iter().find(|part| part.0 == kind).map_or(0.0, |part| part.1);
             let found = percent(&made, kind);
             // One percent is four standard deviations of a proportion of a half, and nine of a twentieth. Proportions
@@ -50,11 +50,11 @@ fn mixes_are_those_of_ycsb() {
 #[test]
 fn scans_visit_1_to_100_entries_and_others_none() {
     let made = make(Workload::E, Distribution::Uniform, &fresh(OPS), 3);
-    let scans = || made.ops.iter().filter(|op| op.kind == Kind::Scan).map(|op| op.span);
+    let scans = || made.ops.iter().filter(|op| op.kind == OpKind::Scan).map(|op| op.span);
     assert_eq!((scans().min(), scans().max()), (Some(1), Some(100)));
     let mean = scans().map(f64::from).sum::<f64>() / scans().count() as f64;
     assert!((mean - 50.5).abs() < 1.0, "{mean}");
-    assert!(made.ops.iter().all(|op| op.kind == Kind::Scan || op.span == 0));
+    assert!(made.ops.iter().all(|op| op.kind == OpKind::Scan || op.span == 0));
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn every_key_read_is_there_and_every_key_inserted_is_new() {
             let made = make(workload, distribution, &fresh, 3);
             let mut inserted = 0;
             for (op, key) in made.ops.iter().zip(&made.keys) {
-                if op.kind == Kind::Insert {
+                if op.kind == OpKind::Insert {
                     assert_eq!(*key, fresh[inserted], "fresh keys are inserted in turn");
                     inserted += 1;
                 } else {
@@ -79,9 +79,9 @@ fn every_key_read_is_there_and_every_key_inserted_is_new() {
 #[test]
 fn without_fresh_keys_inserts_become_what_the_rest_is() {
     let made = make(Workload::D, Distribution::Latest, &fresh(10), 3);
-    assert_eq!(made.ops.iter().filter(|op| op.kind == Kind::Insert).count(), 10);
-    assert!((percent(&made, Kind::Read) - 100.0).abs() < 0.1);
-    assert_eq!(percent(&make(Workload::E, Distribution::Uniform, &[], 3), Kind::Scan), 100.0);
+    assert_eq!(made.ops.iter().filter(|op| op.kind == OpKind::Insert).count(), 10);
+    assert!((percent(&made, OpKind::Read) - 100.0).abs() < 0.1);
+    assert_eq!(percent(&make(Workload::E, Distribution::Uniform, &[], 3), OpKind::Scan), 100.0);
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn d_reads_what_it_inserted_last() {
     let (mut newest, mut hits, mut reads) = (KEYS - 1, 0, 0);
     for (op, key) in made.ops.iter().zip(&made.keys) {
         match op.kind {
-            Kind::Insert => newest = *key,
+            OpKind::Insert => newest = *key,
             _ => (hits, reads) = (hits + usize::from(*key == newest), reads + 1),
         }
     }

@@ -13,7 +13,7 @@ use rand::rngs::SmallRng;
 use crate::contender::BenchIndex;
 use crate::harness::program::{Done, Program, Turns, from_every_node};
 use crate::keys::{BenchKey, KeyKind};
-use crate::workload::{Distribution, Kind, Op, Stream, Workload, stream};
+use crate::workload::{Distribution, Op, OpKind, Stream, Workload, stream};
 
 /// Operations of a thread on the virtual machine (a simulator); the thread repeats them.
 const STREAM: usize = 4096;
@@ -149,14 +149,14 @@ fn load<K: BenchKey, I: BenchIndex<K>>(index: &I, keys: &[K]) {
 #[inline(always)]
 fn execute<K: BenchKey, I: BenchIndex<K>>(session: &I::Session<'_>, op: Op, key: &K, value: u64) -> bool {
     match op.kind {
-        Kind::Read => black_box(session.get(key)).is_some(),
-        Kind::Update => overwrite::<K, I>(session, key, value),
-        Kind::Insert => {
+        OpKind::Read => black_box(session.get(key)).is_some(),
+        OpKind::Update => overwrite::<K, I>(session, key, value),
+        OpKind::Insert => {
             session.insert(key, value);
             true
         }
-        Kind::Scan => scan::<K, I>(session, usize::from(op.span), key),
-        Kind::Modify => match session.get(key) {
+        OpKind::Scan => scan::<K, I>(session, usize::from(op.span), key),
+        OpKind::Modify => match session.get(key) {
             Some(old) => overwrite::<K, I>(session, key, old.wrapping_add(1)),
             None => false,
         },

@@ -15,7 +15,7 @@ use super::thread::Status;
 use super::tx::Cause;
 use super::{Engine, Step};
 use crate::config::{Fault, Point};
-use crate::memory::{Cost, Kind, NONE};
+use crate::memory::{AccessKind, Cost, NONE};
 use crate::rng;
 
 /// The time, in first-level hits after an access to a line, within which further loads of the line count as made
@@ -29,7 +29,7 @@ const SEARCHED: usize = 32;
 impl Engine {
     /// Tries to make an access of the running thread. After [`Step::Go`] the caller makes the real access at once.
     #[inline]
-    pub(crate) fn access(&mut self, addr: usize, size: usize, kind: Kind) -> Step {
+    pub(crate) fn access(&mut self, addr: usize, size: usize, kind: AccessKind) -> Step {
         let me = self.current;
         if self.unwinding {
             return match self.must_unwind() {
@@ -49,7 +49,7 @@ impl Engine {
                 let stall = self.fault();
                 self.stall(stall);
             }
-            if kind == Kind::Rmw {
+            if kind == AccessKind::Rmw {
                 // The thread's own stores come first. The thread queues for the time after them.
                 self.drain_stores();
             }
@@ -69,7 +69,7 @@ impl Engine {
             return Step::Doomed;
         }
         let line = self.memory.line(addr, self.threads[me].socket);
-        if kind == Kind::Load && self.made_together(line) {
+        if kind == AccessKind::Load && self.made_together(line) {
             self.count(line, kind);
             self.advance(self.costs.issue());
             return Step::Go(line);
@@ -104,7 +104,7 @@ impl Engine {
 
     /// In set-up and tear-down, accesses take no time and need no turn. But transactions work in set-up and tear-down,
     /// too, so these accesses conflict with other threads' transactions.
-    fn access_untimed(&mut self, addr: usize, size: usize, kind: Kind) -> Step {
+    fn access_untimed(&mut self, addr: usize, size: usize, kind: AccessKind) -> Step {
         let line = self.memory.line(addr, self.threads[self.current].socket);
         self.tx_conflict(line, kind);
         if self.saved_stacks > 0 && kind.writes() {
@@ -157,7 +157,7 @@ impl Engine {
     }
 
     #[inline]
-    fn count(&mut self, line: u32, kind: Kind) {
+    fn count(&mut self, line: u32, kind: AccessKind) {
         let thread = &mut self.threads[self.current];
         thread.accesses += 1;
         self.memory.stats.accesses += 1;
@@ -172,7 +172,7 @@ impl Engine {
 
     /// Joins the line's queue if the line is being transferred.
     #[inline]
-    fn must_queue(&mut self, line: u32, kind: Kind) -> bool {
+    fn must_queue(&mut self, line: u32, kind: AccessKind) -> bool {
         let me = self.current;
         let (clock, core) = (self.threads[me].clock, self.threads[me].core);
         let record = &self.memory.lines[line as usize];
@@ -260,7 +260,7 @@ impl Engine {
 
     /// Advances the running thread's clock, and the line's, by the cost of the access. `queued` tells whether the
     /// access waited for the line.
-    fn charge(&mut self, line: u32, kind: Kind, queued: bool, addr: usize) {
+    fn charge(&mut self, line: u32, kind: AccessKind, queued: bool, addr: usize) {
         let me = self.current;
         let core = self.threads[me].core;
         if self.memory.private(core, line, kind) {
@@ -269,13 +269,13 @@ impl Engine {
             }
             let mut time = self.memory.hit(core, line, kind);
             match kind {
-                Kind::Load => {}
-                Kind::Store => {
+                AccessKind::Load => {}
+                AccessKind::Store => {
                     // No thread waits for the result of this access.
                     time = time.min(self.costs.issue());
                     self.keep_order(line);
                 }
-                Kind::Rmw => time += self.costs.locked,
+                AccessKind::Rmw => time += self.costs.locked,
             }
             return self.advance(time);
         }
@@ -287,10 +287,10 @@ impl Engine {
         let done = start + cost.latency + rng::below(&mut thread.rng, self.config.jitter_ps + 1);
         // A transaction's write leaves its core only after the line has arrived in the core and the transaction has
         // committed.
-        let kept = if thread.tx_depth > 0 && kind == Kind::Store { done + 1 } else { 0 };
+        let kept = if thread.tx_depth > 0 && kind == AccessKind::Store { done + 1 } else { 0 };
         let record = &mut self.memory.lines[line as usize];
         record.busy = (start + cost.occupancy).max(kept);
-        if kind == Kind::Store {
+        if kind == AccessKind::Store {
             self.keep_order(line);
         }
         let record = &self.memory.lines[line as usize];
@@ -300,12 +300,12 @@ impl Engine {
         }
         let thread = &mut self.threads[me];
         match kind {
-            Kind::Load => thread.clock = done,
-            Kind::Rmw => {
+            AccessKind::Load => thread.clock = done,
+            AccessKind::Rmw => {
                 thread.clock = done;
                 self.advance(self.costs.locked);
             }
-            Kind::Store => self.buffer_store(start, done),
+            AccessKind::Store => self.buffer_store(start, done),
         }
     }
 
@@ -358,8 +358,8 @@ impl Engine {
         self.memory.stats.accesses += 1;
         let record = &self.memory.lines[line as usize];
         // A contended line is not prefetched.
-        if record.busy <= now && record.queue_head == NONE && !self.memory.private(core, line, Kind::Load) {
-            self.tx_conflict(line, Kind::Load);
+        if record.busy <= now && record.queue_head == NONE && !self.memory.private(core, line, AccessKind::Load) {
+            self.tx_conflict(line, AccessKind::Load);
             if let Some(cost) = self.memory.prefetch(core, line, now, addr) {
                 self.check_length(cost.latency);
                 self.count_remote(&cost);

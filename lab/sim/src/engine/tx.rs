@@ -19,7 +19,7 @@ use core::panic::Location;
 use std::collections::BTreeMap;
 
 use super::Engine;
-use crate::memory::{Evicted, Kind, NONE};
+use crate::memory::{AccessKind, Evicted, NONE};
 use crate::report::{TxCounts, TxLine, TxSite};
 use crate::rng;
 
@@ -354,7 +354,7 @@ impl Engine {
 
     /// Dooms the transactions of other threads with which an access to `line` conflicts.
     #[inline]
-    pub(crate) fn tx_conflict(&mut self, line: u32, kind: Kind) {
+    pub(crate) fn tx_conflict(&mut self, line: u32, kind: AccessKind) {
         let mark = self.memory.lines[line as usize].tx;
         if mark != NONE {
             self.tx_doom_others(line, mark, kind);
@@ -362,7 +362,7 @@ impl Engine {
     }
 
     #[cold]
-    fn tx_doom_others(&mut self, line: u32, mark: u32, kind: Kind) {
+    fn tx_doom_others(&mut self, line: u32, mark: u32, kind: AccessKind) {
         let mark = &self.marks.marks[mark as usize];
         let (me, writer) = (self.current as u32, mark.writer);
         let readers = if kind.writes() { mark.readers.clone() } else { Vec::new() };
@@ -374,7 +374,7 @@ impl Engine {
     }
 
     /// Adds an access of the running thread's transaction to its sets. Returns false if the transaction is doomed now.
-    pub(crate) fn tx_track(&mut self, line: u32, addr: usize, size: usize, kind: Kind) -> bool {
+    pub(crate) fn tx_track(&mut self, line: u32, addr: usize, size: usize, kind: AccessKind) -> bool {
         let me = self.current;
         self.tx_strike();
         match &mut self.threads[me].tx.fuse {

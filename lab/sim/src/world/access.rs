@@ -3,13 +3,13 @@
 use crate::engine::switch::{self, engine, suspend, unwind};
 use crate::engine::tx::Old;
 use crate::engine::{Engine, Step};
-use crate::memory::{Kind, NONE};
+use crate::memory::{AccessKind, NONE};
 
 use super::{htm, with};
 
 /// Waits for the turn of an access. Returns the access's line, or `None` if the access must leave no trace.
 #[inline]
-fn begin(engine: *mut Engine, addr: usize, size: usize, kind: Kind) -> Option<u32> {
+fn begin(engine: *mut Engine, addr: usize, size: usize, kind: AccessKind) -> Option<u32> {
     loop {
         match with(engine, |engine| engine.access(addr, size, kind)) {
             Step::Go(line) => {
@@ -30,7 +30,7 @@ fn begin(engine: *mut Engine, addr: usize, size: usize, kind: Kind) -> Option<u3
 #[inline]
 pub fn load<R>(addr: *const (), size: usize, op: impl FnOnce() -> R) -> R {
     if let Some(engine) = engine() {
-        begin(engine, addr.addr(), size, Kind::Load);
+        begin(engine, addr.addr(), size, AccessKind::Load);
     }
     op()
 }
@@ -39,18 +39,18 @@ pub fn load<R>(addr: *const (), size: usize, op: impl FnOnce() -> R) -> R {
 /// changed.
 #[inline]
 pub fn store(addr: *const (), size: usize, op: impl FnOnce() -> bool) {
-    write(addr, size, Kind::Store, || ((), op()));
+    write(addr, size, AccessKind::Store, || ((), op()));
 }
 
 /// Reads and writes the `size` bytes at `addr` in one step by calling `op`. `op` returns what it found, and whether the
 /// bytes changed. Failing compare-and-exchanges and sequentially consistent stores are updates, too.
 #[inline]
 pub fn update<R>(addr: *const (), size: usize, op: impl FnOnce() -> (R, bool)) -> R {
-    write(addr, size, Kind::Rmw, op)
+    write(addr, size, AccessKind::Rmw, op)
 }
 
 #[inline]
-fn write<R>(addr: *const (), size: usize, kind: Kind, op: impl FnOnce() -> (R, bool)) -> R {
+fn write<R>(addr: *const (), size: usize, kind: AccessKind, op: impl FnOnce() -> (R, bool)) -> R {
     let Some(engine) = engine() else { return op().0 };
     match begin(engine, addr.addr(), size, kind) {
         Some(line) => {
@@ -114,12 +114,12 @@ pub fn pause(turns: u64) {
 
 /// Announces plain reads of `len` bytes at `addr` that no thread changes. Costs one load per line; the loads overlap.
 pub fn touch(addr: *const (), len: usize) {
-    each_line(addr, len, Kind::Load);
+    each_line(addr, len, AccessKind::Load);
 }
 
 /// Announces plain writes of `len` bytes at `addr` that no other thread accesses now. Costs one store per line.
 pub fn touch_mut(addr: *const (), len: usize) {
-    each_line(addr, len, Kind::Store);
+    each_line(addr, len, AccessKind::Store);
 }
 
 /// Charges the allocator's writes to a block that it allocates or frees, if virtual time is measured.
@@ -146,10 +146,10 @@ pub(crate) fn allocated(addr: *const (), len: usize) {
 /// Returns false if nothing is charged, or nothing any more.
 fn charge_allocation(engine: *mut Engine, addr: usize, size: usize) -> bool {
     while with(engine, |engine| engine.charges_allocation()) {
-        match with(engine, |engine| engine.access(addr, size, Kind::Store)) {
+        match with(engine, |engine| engine.access(addr, size, AccessKind::Store)) {
             Step::Suspend => suspend(engine),
             Step::Go(_) => {
-                with(engine, |engine| engine.announce(addr, Kind::Store));
+                with(engine, |engine| engine.announce(addr, AccessKind::Store));
                 return true;
             }
             Step::Doomed | Step::Unwind => unreachable!("outside of transactions, in a run that goes on"),
@@ -161,7 +161,7 @@ fn charge_allocation(engine: *mut Engine, addr: usize, size: usize) -> bool {
     false
 }
 
-fn each_line(addr: *const (), len: usize, kind: Kind) {
+fn each_line(addr: *const (), len: usize, kind: AccessKind) {
     let Some(engine) = engine() else { return };
     let (first, end) = (addr.addr(), addr.addr() + len.max(1));
     let (mut at, mut doomed) = (first, false);
@@ -170,11 +170,11 @@ fn each_line(addr: *const (), len: usize, kind: Kind) {
         doomed |= begin(engine, at, next - at, kind).is_none();
         at = next;
     }
-    if kind == Kind::Store {
+    if kind == AccessKind::Store {
         // A thread that fills memory is not stalled, however long it takes.
         with(engine, |engine| engine.progress(engine.current));
     }
-    if doomed && kind == Kind::Store {
+    if doomed && kind == AccessKind::Store {
         with(engine, |engine| engine.tx_stray(first, end - first));
     }
 }

@@ -65,8 +65,8 @@ fn data(random: &mut Random) -> String {
     text
 }
 
-fn place(random: &mut Random) -> Place {
-    Place {
+fn place(random: &mut Random) -> Address {
+    Address {
         name: random.text(6, 10),
         street: [random.text(10, 20), random.text(10, 20)],
         city: random.text(10, 20),

@@ -82,7 +82,7 @@ pub struct Tpcc<D: Store> {
 
 /// A transaction of TPC-C.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum TransactionType {
     /// A customer orders.
     NewOrder,
     /// A customer pays.
@@ -95,12 +95,18 @@ pub enum Kind {
     StockLevel,
 }
 
-impl Kind {
+impl TransactionType {
     /// All five, in the order of their names in [`Arena::kinds`].
-    pub const ALL: [Kind; 5] = [Kind::NewOrder, Kind::Payment, Kind::OrderStatus, Kind::Delivery, Kind::StockLevel];
+    pub const ALL: [TransactionType; 5] = [
+        TransactionType::NewOrder,
+        TransactionType::Payment,
+        TransactionType::OrderStatus,
+        TransactionType::Delivery,
+        TransactionType::StockLevel,
+    ];
 
     fn writes(self) -> bool {
-        !matches!(self, Kind::OrderStatus | Kind::StockLevel)
+        !matches!(self, TransactionType::OrderStatus | TransactionType::StockLevel)
     }
 }
 
@@ -153,17 +159,17 @@ pub struct Terminal<'t, D: Store> {
 }
 
 impl<D: Store> Terminal<'_, D> {
-    /// Draws a kind in the specification's mix: in the order of [`Kind::ALL`], 45, 43, 4, 4 and 4 percent.
-    fn draw(&mut self) -> Kind {
+    /// Draws a kind in the specification's mix: in the order of [`TransactionType::ALL`], 45, 43, 4, 4 and 4 percent.
+    fn draw(&mut self) -> TransactionType {
         if self.tpcc.pair {
-            return if self.random.percent(50) { Kind::NewOrder } else { Kind::Payment };
+            return if self.random.percent(50) { TransactionType::NewOrder } else { TransactionType::Payment };
         }
         match self.random.within(0, 99) {
-            0..45 => Kind::NewOrder,
-            45..88 => Kind::Payment,
-            88..92 => Kind::OrderStatus,
-            92..96 => Kind::Delivery,
-            _ => Kind::StockLevel,
+            0..45 => TransactionType::NewOrder,
+            45..88 => TransactionType::Payment,
+            88..92 => TransactionType::OrderStatus,
+            92..96 => TransactionType::Delivery,
+            _ => TransactionType::StockLevel,
         }
     }
 
@@ -171,27 +177,27 @@ impl<D: Store> Terminal<'_, D> {
     ///
     /// # Panics
     /// If the store fails.
-    pub fn run(&mut self, kind: Kind) -> Turn {
+    pub fn run(&mut self, kind: TransactionType) -> Turn {
         self.clock += 1;
         let mut begun = 0;
         let result = match kind {
-            Kind::NewOrder => {
+            TransactionType::NewOrder => {
                 let order = order::Input::draw(self);
                 self.transact(kind, &mut begun, |tables, tx| order::run::<D>(tables, tx, &order).map(drop))
             }
-            Kind::Payment => {
+            TransactionType::Payment => {
                 let payment = pay::Input::draw(self);
                 self.transact(kind, &mut begun, |tables, tx| pay::run::<D>(tables, tx, &payment).map(drop))
             }
-            Kind::OrderStatus => {
+            TransactionType::OrderStatus => {
                 let question = read::Status::draw(self);
                 self.transact(kind, &mut begun, |tables, tx| read::status::<D>(tables, tx, &question).map(drop))
             }
-            Kind::Delivery => {
+            TransactionType::Delivery => {
                 let delivery = deliver::Input::draw(self);
                 self.transact(kind, &mut begun, |tables, tx| deliver::run::<D>(tables, tx, &delivery).map(drop))
             }
-            Kind::StockLevel => {
+            TransactionType::StockLevel => {
                 let question = read::Level::draw(self);
                 self.transact(kind, &mut begun, |tables, tx| read::level::<D>(tables, tx, &question).map(drop))
             }
@@ -204,7 +210,7 @@ impl<D: Store> Terminal<'_, D> {
     /// Runs a transaction, as one that writes if `kind` does.
     fn transact(
         &self,
-        kind: Kind,
+        kind: TransactionType,
         begun: &mut u64,
         mut body: impl FnMut(&Tables<D>, &mut D::Tx<'_>) -> Result<(), Stop>,
     ) -> Result<(), Stop> {

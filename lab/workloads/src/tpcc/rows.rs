@@ -52,7 +52,7 @@ pub fn order_of(w: u16, d: u8, c: u16, o: u32) -> u64 {
 
 /// An address.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Place {
+pub struct Address {
     /// The name of a warehouse or a district.
     pub name: String,
     /// The street in two lines.
@@ -75,7 +75,7 @@ pub struct Warehouse {
     /// W_YTD
     pub ytd: i64,
     /// W_NAME and the address.
-    pub place: Arc<Place>,
+    pub place: Arc<Address>,
 }
 plain!(Warehouse: u16 = |row| row.w);
 
@@ -93,7 +93,7 @@ pub struct District {
     /// D_NEXT_O_ID
     pub next_o: u32,
     /// D_NAME and the address.
-    pub place: Arc<Place>,
+    pub place: Arc<Address>,
 }
 plain!(District: u64 = |row| district(row.w, row.d));
 
@@ -107,7 +107,7 @@ pub struct Person {
     /// C_PHONE
     pub phone: String,
     /// The address.
-    pub place: Place,
+    pub place: Address,
     /// C_SINCE
     pub since: u64,
     /// C_CREDIT_LIM

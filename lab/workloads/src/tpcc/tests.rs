@@ -194,10 +194,14 @@ fn all_stores_agree() {
         let mut terminal = tpcc.terminal(1, 3);
         let turns: Vec<Turn> = (0..2000).map(|_| terminal.turn()).collect();
         assert!(turns.iter().all(|turn| turn.begun == 1), "alone it is in no one's way");
-        let share = |kind: Kind| turns.iter().filter(|turn| turn.kind == kind as usize).count() / 20;
-        assert!((40..50).contains(&share(Kind::NewOrder)) && (38..48).contains(&share(Kind::Payment)));
+        let share = |kind: TransactionType| turns.iter().filter(|turn| turn.kind == kind as usize).count() / 20;
         assert!(
-            [Kind::OrderStatus, Kind::Delivery, Kind::StockLevel].iter().all(|kind| (2..7).contains(&share(*kind)))
+            (40..50).contains(&share(TransactionType::NewOrder)) && (38..48).contains(&share(TransactionType::Payment))
+        );
+        assert!(
+            [TransactionType::OrderStatus, TransactionType::Delivery, TransactionType::StockLevel]
+                .iter()
+                .all(|kind| (2..7).contains(&share(*kind)))
         );
         // About a hundredth of the transactions are rolled back.
         assert!((1..25).contains(&turns.iter().filter(|turn| turn.rolled_back).count()));
@@ -221,7 +225,7 @@ fn beside<D: Store>(tpcc: &Tpcc<D>, turns: usize) {
                     let mut terminal = tpcc.terminal(thread, 11);
                     for _ in 0..turns {
                         let turn = terminal.turn();
-                        let orders = turn.kind == Kind::NewOrder as usize && !turn.rolled_back;
+                        let orders = turn.kind == TransactionType::NewOrder as usize && !turn.rolled_back;
                         ordered.fetch_add(usize::from(orders), Relaxed);
                     }
                 })
@@ -281,6 +285,6 @@ fn conditions_hold_beside_a_global_lock() {
 fn two_transactions_alone_keep_the_conditions() {
     let tpcc = tiny(ours(), 1).pair_only();
     let mut terminal = tpcc.terminal(0, 1);
-    assert!((0..300).all(|_| terminal.turn().kind <= Kind::Payment as usize));
+    assert!((0..300).all(|_| terminal.turn().kind <= TransactionType::Payment as usize));
     tpcc.check().unwrap();
 }

@@ -67,14 +67,14 @@ impl Topology {
 
 #[cfg(not(loom))]
 std::thread_local! {
-    static PLACE: Cell<Place> = const { Cell::new(Place { cpu: CpuId(0), uses: 0 }) };
+    static PLACE: Cell<LastSeen> = const { Cell::new(LastSeen { cpu: CpuId(0), uses: 0 }) };
 }
 
 /// The CPU on which the thread was last seen, and how many times this value may still be used before it is determined
 /// again.
 #[cfg(not(loom))]
 #[derive(Clone, Copy)]
-struct Place {
+struct LastSeen {
     cpu: CpuId,
     uses: u32,
 }
@@ -129,11 +129,11 @@ fn recent_cpu() -> CpuId {
         return cpu;
     }
     PLACE.with(|place| {
-        let Place { mut cpu, uses } = place.get();
+        let LastSeen { mut cpu, uses } = place.get();
         if uses == 0 {
             cpu = current_cpu().unwrap_or(CpuId(0));
         }
-        place.set(Place { cpu, uses: if uses == 0 { USES } else { uses - 1 } });
+        place.set(LastSeen { cpu, uses: if uses == 0 { USES } else { uses - 1 } });
         cpu
     })
 }

@@ -211,9 +211,15 @@ impl<T: Replicable> Builder<T> {
     ///     fn commit(&mut self, _: u64) {} // here a file would be synchronized
     /// }
     ///
-    /// let journal = Arc::new(Mutex::new(Vec::new())); let add = |sum: &mut u64, more: &u64| *sum += more; let sum =
-    /// Replicated::builder().observer(Journal(journal.clone())).build(|| FromFns::new(0, |_: &u64, (): &()| (), add));
-    /// let mut sum = sum.handle(); sum.write(2)?; sum.write(3)?; assert_eq!(*journal.lock().unwrap(), [2, 3]);
+    /// let journal = Arc::new(Mutex::new(Vec::new()));
+    /// let add = |sum: &mut u64, more: &u64| *sum += more;
+    /// let sum = Replicated::builder()
+    ///     .observer(Journal(journal.clone()))
+    ///     .build(|| FromFns::new(0, |_: &u64, (): &()| (), add));
+    /// let mut sum = sum.handle();
+    /// sum.write(2)?;
+    /// sum.write(3)?;
+    /// assert_eq!(*journal.lock().unwrap(), [2, 3]);
     /// # Ok::<(), archipelago::replicate::Poisoned>(())
     /// ```
     #[must_use]

@@ -76,13 +76,13 @@ pub type RawHmcs = Cohort<RawMcs>;
 #[derive(Debug)]
 pub struct Cohort<L> {
     global: L,
-    locals: Slots<Local<L>>,
+    locals: Slots<NodeLock<L>>,
     /// Index of the node whose lock the holder holds, or `DIRECT`.
     holder: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
-struct Local<L> {
+struct NodeLock<L> {
     lock: L,
     /// Whether the node's next holder inherits the global lock.
     inherited: AtomicBool,
@@ -122,7 +122,7 @@ impl<L: Part> Cohort<L> {
     }
 
     #[inline]
-    fn local(&self, node: usize) -> &CachePadded<Local<L>> {
+    fn local(&self, node: usize) -> &CachePadded<NodeLock<L>> {
         let locals = self.locals.get_or_make(nodes::count);
         &locals[node & (locals.len() - 1)]
     }
@@ -186,7 +186,7 @@ impl<L: Part> Part for Cohort<L> {
     }
 }
 
-impl<L: Part> Local<L> {
+impl<L: Part> NodeLock<L> {
     /// Returns whether the thread that has just locked the node's lock inherited the global lock.
     fn take_inheritance(&self) -> bool {
         let inherited = self.inherited.load(Ordering::Relaxed);

@@ -23,8 +23,8 @@ use core::ptr::{self, NonNull};
 use archipelago_platform::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use archipelago_platform::topology::{NodeId, Topology};
 
-use super::segment::{Kind, Segment};
-use super::{GENERATION_BITS, Log, Place, Tail};
+use super::segment::{Content, Segment};
+use super::{GENERATION_BITS, Log, Position, Tail};
 
 /// The largest number of segments at one time. Since each growth doubles the size, memory is exhausted before this
 /// number is reached.
@@ -120,7 +120,7 @@ impl<Op> Generations<Op> {
     ///
     /// The caller knows that the generation has begun (from `tail` or from a replayed mark) and that its segment is not
     /// freed.
-    pub(super) fn place(&self, generation: usize, index: u64) -> Place<Op> {
+    pub(super) fn place(&self, generation: usize, index: u64) -> Position<Op> {
         let (base, bits) = self.extent(generation);
         // Relaxed: as in `extent`.
         let segment = NonNull::new(self.ring[generation].segment.load(Ordering::Relaxed));
@@ -128,7 +128,7 @@ impl<Op> Generations<Op> {
         debug_assert!(base <= index);
         // SAFETY: the segment is not freed, by the caller's promise.
         let entries = unsafe { segment.as_ref() }.entries();
-        Place { index, generation, base, bits, entries }
+        Position { index, generation, base, bits, entries }
     }
 
     fn make(&self, generation: usize, bits: u32) -> Box<Segment<Op>> {
@@ -215,7 +215,7 @@ impl<Op: Send + Sync> Log<Op> {
         let entry = unsafe { place.entry() };
         debug_assert!(entry.kind(place.pass()).is_none());
         // The Release in `publish` makes the new generation visible to replicas.
-        entry.publish(place.pass(), Kind::Moved);
+        entry.publish(place.pass(), Content::Moved);
         if bits > place.bits {
             self.generations.growths.fetch_add(1, Ordering::Relaxed);
         }

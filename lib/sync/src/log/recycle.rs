@@ -6,13 +6,13 @@
 
 use archipelago_platform::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::{Kind, Log, Place, generations};
+use super::{Content, Log, Position, generations};
 use archipelago_platform::cell::RaceCell;
 
 /// The position up to which entries were recycled, and the lock that protects it.
 pub(super) struct Recycler<Op> {
     busy: AtomicBool,
-    place: RaceCell<Place<Op>>,
+    place: RaceCell<Position<Op>>,
     /// The tail at the last time that more than half of the segment was found in use. Written only by the holder of
     /// `busy`.
     crowded_at: AtomicU64,
@@ -24,7 +24,7 @@ unsafe impl<Op: Send + Sync> Sync for Recycler<Op> {}
 unsafe impl<Op: Send + Sync> Send for Recycler<Op> {}
 
 impl<Op> Recycler<Op> {
-    pub(super) fn new(start: Place<Op>) -> Self {
+    pub(super) fn new(start: Position<Op>) -> Self {
         Self { busy: AtomicBool::new(false), place: RaceCell::new(start), crowded_at: AtomicU64::new(0) }
     }
 
@@ -104,7 +104,7 @@ impl<Op> Log<Op> {
     }
 
     /// Frees the segment at whose end `place` is. Returns the same position in the next segment.
-    fn leave_segment(&self, place: &Place<Op>) -> Place<Op> {
+    fn leave_segment(&self, place: &Position<Op>) -> Position<Op> {
         // Only the recycler frees segments, and the recycler frees the next segment later.
         let next = self.generations.place(generations::after(place.generation), place.index);
         // SAFETY: every entry of the segment was filled (otherwise it could not have been replayed) and replayed by all
@@ -115,7 +115,7 @@ impl<Op> Log<Op> {
 }
 
 /// Drops the operations from `place` to `end`, which is in the same segment or directly after it.
-fn drop_operations<Op>(place: &mut Place<Op>, end: u64) {
+fn drop_operations<Op>(place: &mut Position<Op>, end: u64) {
     if !core::mem::needs_drop::<Op>() {
         place.index = end;
         return;
@@ -126,7 +126,7 @@ fn drop_operations<Op>(place: &mut Place<Op>, end: u64) {
         let kind = entry.kind(place.pass());
         // The position is moved first, so a destructor that panics is not called a second time.
         place.index += 1;
-        if kind == Some(Kind::Operation) {
+        if kind == Some(Content::Operation) {
             // SAFETY: all replicas have read the operation, and the recycler's position has moved past it.
             unsafe { entry.drop_operation() };
         }

@@ -26,7 +26,7 @@ use archipelago_platform::cell::RaceCell;
 
 /// The content of a filled entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum Content {
     /// An operation.
     Operation,
     /// Nothing: the thread that reserved the entry did not use it.
@@ -37,12 +37,12 @@ pub(super) enum Kind {
 
 const KIND_SHIFT: u8 = 1;
 
-impl Kind {
+impl Content {
     fn from_bits(bits: u8) -> Self {
         match bits >> KIND_SHIFT {
-            0 => Kind::Operation,
-            1 => Kind::Void,
-            _ => Kind::Moved,
+            0 => Content::Operation,
+            1 => Content::Void,
+            _ => Content::Moved,
         }
     }
 
@@ -71,10 +71,10 @@ impl<Op> Entry<Op> {
 
     /// Returns the entry's content in pass `pass`, or `None` while the entry is empty.
     #[inline]
-    pub(super) fn kind(&self, pass: u64) -> Option<Kind> {
+    pub(super) fn kind(&self, pass: u64) -> Option<Content> {
         // Acquire: pairs with the Release of `publish`, so the operation's bytes are visible to this thread.
         let state = self.state.load(Ordering::Acquire);
-        (state & 1 == filled_bit(pass)).then(|| Kind::from_bits(state & !1))
+        (state & 1 == filled_bit(pass)).then(|| Content::from_bits(state & !1))
     }
 
     /// Moves `operation` into the entry and publishes it.
@@ -88,12 +88,12 @@ impl<Op> Entry<Op> {
             // SAFETY: because of the reservation, no other thread accesses the cell until it is published.
             unsafe { (*cell).write(operation) };
         });
-        self.publish(pass, Kind::Operation);
+        self.publish(pass, Content::Operation);
     }
 
     /// Publishes the entry as filled with `kind`. The caller reserved the entry for this pass.
     #[inline]
-    pub(super) fn publish(&self, pass: u64, kind: Kind) {
+    pub(super) fn publish(&self, pass: u64, kind: Content) {
         // Release: pairs with the Acquire of `kind`.
         self.state.store(filled_bit(pass) | kind.bits(), Ordering::Release);
     }
@@ -185,11 +185,11 @@ mod tests {
             assert_eq!(entry.kind(pass), None);
             // SAFETY: no other thread accesses the entry, and `u64` needs no drop.
             unsafe { entry.fill(pass, pass * 10) };
-            assert_eq!(entry.kind(pass), Some(Kind::Operation));
+            assert_eq!(entry.kind(pass), Some(Content::Operation));
             // SAFETY: the entry was filled just now.
             assert_eq!(unsafe { entry.with(|&operation| operation) }, pass * 10);
         }
-        for (pass, kind) in [(5, Kind::Void), (6, Kind::Moved), (7, Kind::Operation)] {
+        for (pass, kind) in [(5, Content::Void), (6, Content::Moved), (7, Content::Operation)] {
             entry.publish(pass, kind);
             assert_eq!(entry.kind(pass), Some(kind));
             assert_eq!(entry.kind(pass + 1), None);

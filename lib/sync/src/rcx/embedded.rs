@@ -19,13 +19,13 @@ pub struct Embedded {
 
 /// The part of a lock that is stored in an object: the lock, or its number in a pool.
 #[derive(Debug)]
-pub struct Object(Kind);
+pub struct Object(Storage);
 
 /// The largest number of nodes whose bytes are stored in the object.
 const INLINE: usize = 7;
 
 #[derive(Debug)]
-enum Kind {
+enum Storage {
     Own(Own),
     /// A lock in the pool with this identity.
     Apart {
@@ -67,8 +67,8 @@ impl Locks for Embedded {
 
     fn object(&self) -> Object {
         Object(match &self.pool {
-            Some(pool) => Kind::Apart { pool: pool.id(), number: pool.take() },
-            None => Kind::Own(Own {
+            Some(pool) => Storage::Apart { pool: pool.id(), number: pool.take() },
+            None => Storage::Own(Own {
                 locals: core::array::from_fn(|_| AtomicU8::new(0)),
                 alone: self.nodes == 1,
                 global: AtomicU32::new(0),
@@ -77,7 +77,7 @@ impl Locks for Embedded {
     }
 
     fn give_back(&self, object: &Object) {
-        if let Kind::Apart { pool: id, number } = object.0 {
+        if let Storage::Apart { pool: id, number } = object.0 {
             self.pool.as_ref().filter(|pool| pool.id() == id).expect(FOREIGN).give_back(number);
         }
     }
@@ -86,8 +86,8 @@ impl Locks for Embedded {
     fn lock_of<'o>(&'o self, object: &'o Object) -> ToLock<'o> {
         touch(&raw const object.0, size_of::<Object>());
         ToLock(match (&object.0, &self.pool) {
-            (Kind::Own(own), None) if own.alone == (self.nodes == 1) => Lock::Own(own),
-            (Kind::Apart { pool: id, number }, Some(pool)) if *id == pool.id() => Lock::Apart(pool.lock(*number)),
+            (Storage::Own(own), None) if own.alone == (self.nodes == 1) => Lock::Own(own),
+            (Storage::Apart { pool: id, number }, Some(pool)) if *id == pool.id() => Lock::Apart(pool.lock(*number)),
             _ => panic!("{FOREIGN}"),
         })
     }
