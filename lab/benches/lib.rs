@@ -1,15 +1,15 @@
-//! What the pieces cost: `cargo bench -p archipelago-benches`, one file with `--bench locks`, some of it with a part of a
-//! name behind `--`.
+//! Microbenchmarks: `cargo bench -p archipelago-benches` runs all of them, `--bench locks` one file, and a part of a
+//! name after `--` selects among them.
 //!
-//! Whole structures under load, beside their rivals, are measured by the command instead: `archipelago bench`.
+//! The command `archipelago bench` measures whole structures under load, beside their rivals.
 
-/// The next of a sequence that jumps about: keys that no prefetcher guesses.
+/// Returns a number's element of a scattered sequence: keys that no prefetcher predicts.
 #[inline(always)]
 pub fn scatter(number: u64) -> u64 {
     number.wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
 
-/// Counts 0, 1, 2, and so on, and gives each in turn.
+/// Returns a function that returns 0, 1, 2, and so on.
 pub fn counter() -> impl FnMut() -> u64 {
     let mut next = 0;
     move || {

@@ -1,6 +1,7 @@
-//! A critical section of four words of one line, and about 100 ns of work beside it: alone, with 2 threads, and with 16.
-//! The column *slowest* with 16 threads is the longest of the measured samples. How long one thread may wait at worst is
-//! another question: `cargo run --release -p archipelago-sync --example lock_waits`.
+//! A critical section that accesses four words of one cache line, and about 100 ns of work outside it: with 1, 2 and 16
+//! threads. In the rows for 16 threads, the column *slowest* is the longest of the measured samples. It does not tell
+//! the longest wait of a thread, which another program measures: `cargo run --release -p archipelago-sync --example
+//! lock_waits`.
 
 use archipelago_sync::lock::*;
 use divan::{Bencher, black_box};

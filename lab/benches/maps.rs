@@ -1,11 +1,11 @@
-//! One operation on a map, with a session that is kept and with one made for it.
+//! One operation on a map, with a session that is reused and with a session that is made for the operation.
 
 use archipelago_benches::{counter, scatter};
 use archipelago_index::map::{Kind, Map};
 use archipelago_index::{Art, BLinkTree, EunoBTree, EunoSkipList, HydraList, OrderedIndex, OrderedSession};
 use divan::{Bencher, black_box};
 
-/// Entries: in the first-level caches, and far beyond the last one.
+/// Numbers of entries: a map that fits the first-level caches, and a map far larger than the last-level cache.
 const SIZES: [u64; 2] = [1_000, 1_000_000];
 
 fn main() {
@@ -26,7 +26,7 @@ fn art(size: u64) -> Art<u64, u64> {
     art
 }
 
-/// Keys that are there, in no order.
+/// Returns a function that returns present keys, in no order.
 fn keys(size: u64) -> impl FnMut() -> u64 {
     let mut next = counter();
     move || scatter(scatter(next()) % size)
@@ -84,10 +84,10 @@ fn art_pin_and_get(bencher: Bencher, size: u64) {
     bencher.bench_local(|| art.pin().get(&key()));
 }
 
-/// Entries of a queue.
+/// The number of entries in a queue.
 const QUEUED: u64 = 10_000;
 
-/// An entry goes in at one end of `map` and the oldest goes out at the other, or by its key: two operations.
+/// Inserts an entry at one end of `map`, and removes the oldest entry at the other end, or by its key: two operations.
 fn queue<S: Kind>(map: &Map<S, u64, u64>, bencher: Bencher, by_key: bool) {
     let map = map.pin();
     (0..QUEUED).for_each(|key| _ = map.insert(key, key));

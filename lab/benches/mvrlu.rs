@@ -1,6 +1,6 @@
-//! MV-RLU by the piece, on one thread, with either clock.
+//! The single operations of MV-RLU, on one thread, with either clock.
 
-// `Ok(tx.lock(link)?[0] += 1)` says in one line what a body of three would.
+// `Ok(tx.lock(link)?[0] += 1)` expresses in one line what would otherwise take three.
 #![allow(clippy::unit_arg)]
 
 use archipelago_benches::counter;
@@ -16,7 +16,7 @@ fn main() {
 
 type Object = Link<[u64; 3]>;
 
-/// A handle, and objects in turn.
+/// Returns a handle, and a function that returns objects in turn.
 fn some_objects(clock: ClockKind) -> (Handle, impl FnMut() -> Object) {
     let domain = Domain::builder().clock(clock).build();
     let links: Vec<Object> = (0..OBJECTS).map(|number| domain.alloc([number; 3])).collect();

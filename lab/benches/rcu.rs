@@ -1,4 +1,4 @@
-//! Critical sections of readers, and retiring, beside `crossbeam-epoch`.
+//! Readers' critical sections, and retiring, beside `crossbeam-epoch`.
 
 use archipelago_platform::atomic::{AtomicPtr, Ordering};
 use archipelago_sync::rcu::{Domain, Flavour};
@@ -12,7 +12,7 @@ fn main() {
     divan::main();
 }
 
-/// A number behind a pointer, that is read in critical sections and never replaced.
+/// A number behind a pointer. It is read in critical sections and never replaced.
 struct Shared(AtomicPtr<u64>);
 
 impl Shared {
@@ -22,14 +22,14 @@ impl Shared {
 
     #[inline]
     fn read(&self) -> u64 {
-        // SAFETY: made in `new`, and freed in `drop` only.
+        // SAFETY: the box was made in `new`, and is freed only in `drop`.
         unsafe { *self.0.load(Ordering::Acquire) }
     }
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // SAFETY: made in `new`; no thread has it any more.
+        // SAFETY: the box was made in `new`; no thread uses it any more.
         drop(unsafe { Box::from_raw(self.0.load(Ordering::Relaxed)) });
     }
 }
@@ -79,7 +79,7 @@ fn pin_and_read_crossbeam(bencher: Bencher) {
 fn retire_and_free(bencher: Bencher, flavour: Flavour) {
     let domain = Domain::with_flavour(flavour);
     bencher.bench(|| {
-        // SAFETY: a fresh box that nothing else refers to.
+        // SAFETY: a fresh box, to which nothing else refers.
         unsafe { domain.pin().retire_box(Box::into_raw(Box::new(7_u64))) };
     });
 }
@@ -88,7 +88,7 @@ fn retire_and_free(bencher: Bencher, flavour: Flavour) {
 fn retire_and_free_crossbeam(bencher: Bencher) {
     bencher.bench(|| {
         let guard = epoch::pin();
-        // SAFETY: a fresh box that nothing else refers to.
+        // SAFETY: a fresh box, to which nothing else refers.
         unsafe { guard.defer_destroy(Owned::new(7_u64).into_shared(&guard)) };
     });
 }

@@ -1,4 +1,4 @@
-//! What one thread pays for a change and for a read when it is alone: the structure is a number, so all of it is overhead.
+//! The cost of a change and of a read by a single thread. The structure is a number, so all of the cost is overhead.
 
 use archipelago_platform::sync::Mutex;
 use archipelago_replicate::{Combined, Handle, Replicated, Sequential};

@@ -1,5 +1,6 @@
-//! `simd::match_bytes` at every level that this machine has. The rows are many and change from search to search, as in an
-//! index; they fit the first-level cache, and each depends on the last answer, as in a descent.
+//! `simd::match_bytes` at every level that this machine supports. There are many rows, and each search uses another
+//! one, as in an index. The rows fit the first-level cache. Each search depends on the previous result, as in a
+//! descent.
 
 use archipelago_platform::atomic::AtomicU8;
 use archipelago_platform::simd::{Level, match_bytes, match_bytes_with};
@@ -34,13 +35,13 @@ fn search<const N: usize>(bencher: Bencher, search: impl Fn(&[AtomicU8; N], u8) 
     });
 }
 
-/// The level known at compile time, inlined.
+/// Inlined, with the level that is known at compile time.
 #[divan::bench(consts = [16, 48, 64])]
 fn inlined<const N: usize>(bencher: Bencher) {
     search::<N>(bencher, match_bytes);
 }
 
-/// Each level that there is, called.
+/// Called as a function, at each supported level.
 #[divan::bench(args = levels(), consts = [16, 48, 64])]
 fn called<const N: usize>(bencher: Bencher, level: Level) {
     search::<N>(bencher, |row, byte| match_bytes_with(level, row, byte));

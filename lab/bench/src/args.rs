@@ -1,4 +1,4 @@
-//! The command line.
+//! The command line: the commands and benchmarks, and the arguments of `bench ycsb`, `nr`, `sets` and `verify`.
 
 mod common;
 mod parse;
@@ -20,7 +20,7 @@ pub use sim::{Sim, SimCommon, SimNr, SimPapers, SimSets, SimYcsb};
 #[derive(Debug, Parser)]
 #[command(name = "archipelago", version, after_help = "Without a command: a short tour (under a minute).")]
 pub struct Cli {
-    /// What to do; nothing for the tour.
+    /// The command; `None` for the tour.
     #[command(subcommand)]
     pub command: Option<Command>,
 }
@@ -28,7 +28,7 @@ pub struct Cli {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Measure indexes, ours beside their peers
+    /// Measure this library's indexes beside their peers
     Bench {
         /// What to measure.
         #[command(subcommand)]
@@ -36,9 +36,9 @@ pub enum Command {
     },
     /// Print the machine as the library sees it
     Machine,
-    /// A server of Redis's protocol: one replica of the database per NUMA node
+    /// Serve clients of Redis's protocol, with one replica of the database per NUMA node
     Serve(Box<Serve>),
-    /// Experiments on the virtual machine (built by `cargo sim`): how it would run on machines one doesn't have
+    /// Run experiments on the virtual machine, a simulator of machines that you do not have (built by `cargo sim`)
     Sim {
         /// What to do.
         #[command(subcommand)]
@@ -51,27 +51,27 @@ pub enum Command {
 pub enum Bench {
     /// YCSB: load, then the workloads A to F
     Ycsb(Box<Ycsb>),
-    /// Node replication beside locks, combining and a lock-free structure, on its paper's workloads
+    /// Node replication beside locks, flat combining and a lock-free structure, on its paper's workloads
     Nr(Box<Nr>),
     /// List, hash table and search tree over RCU, RLU and MV-RLU
     Sets(Box<Sets>),
-    /// Short critical sections under our locks, and under others'
+    /// Short critical sections under this library's locks and under others
     Locks(Box<Locks<Timed>>),
     /// The B-link tree under each technique of the NUMA B-tree thesis
     Blink(Box<Blink<Timed>>),
-    /// Eunomia, one of its means after the other, and its rivals, where many threads write to few places
+    /// Eunomia, with its techniques switched on one by one, and its rivals, where many threads write to few keys
     Euno(Box<Euno<Timed>>),
-    /// Transactions: TPC-C, YCSB, SmallBank, by every scheme over every map, beside one lock
+    /// Transactions: TPC-C, YCSB and SmallBank under every scheme over every map, beside a store with one lock
     Txn(Box<Txn<Timed>>),
-    /// Records in caches, ours by policy and one after Kyoto Cabinet's
+    /// Records in caches: this library's eviction policies, and a cache after Kyoto Cabinet's
     Cache(Box<Cache<Timed>>),
-    /// Page faults beside mapping and unmapping, in address spaces
+    /// Page faults that run beside mapping and unmapping, in address spaces
     Ranges(Box<Ranges<Timed>>),
-    /// The correctness exam: a model, own writes, overwritten keys
+    /// The correctness exam: each index is compared with a model; threads check their own writes and overwritten keys
     Verify(Verify),
 }
 
-/// `bench ycsb`
+/// The arguments of `bench ycsb`.
 #[derive(Clone, Debug, Args)]
 pub struct Ycsb {
     /// Indexes, comma-separated; also all, ours, peers
@@ -83,10 +83,10 @@ pub struct Ycsb {
     /// int, clustered, sequential, email, a file with one key per line, or - for standard input
     #[arg(long, default_value = "int", value_name = "KIND|FILE|-")]
     pub keys: PathBuf,
-    /// Keys to load (10M, 5k, 1e9, 1_000); of a file all, but for those that D and E insert, unless said [default: 10M]
+    /// Keys to load (10M, 5k, 1e9, 1_000). By default 10M; of a file, all keys except those that D and E insert
     #[arg(long, value_parser = count)]
     pub count: Option<usize>,
-    /// Operations per workload and run, all threads together (E: an eighth)
+    /// Operations per workload and run, all threads together (E: an eighth of them)
     #[arg(long, value_parser = count, default_value = "2M")]
     pub ops: usize,
     /// Which keys are popular: zipf:S, uniform, latest (D always reads the latest)
@@ -95,20 +95,20 @@ pub struct Ycsb {
     /// In C, look up this many keys at a time
     #[arg(long, value_parser = batch, value_name = "N")]
     pub batch: Option<usize>,
-    /// What all measurements have.
+    /// The options of all measurements.
     #[command(flatten)]
     pub common: Common,
 }
 
-/// `bench nr`
+/// The arguments of `bench nr`.
 #[derive(Clone, Debug, Args)]
 pub struct Nr {
     /// Workloads, comma-separated: pqueue, dictionary, sorted-set, or all
     #[arg(long, default_value = "all")]
     pub workload: String,
-    /// Methods, comma-separated: sl (one lock), rwl (one readers-writer lock), fc and fc+ (flat combining, the latter
-    /// with a lock for readers), nr (node replication), nr+ (reading before a change that may be none), lf (lock-free,
-    /// freeing nothing), lf-freeing, lf-crossbeam (crossbeam's skip list), or all
+    /// Methods, comma-separated: sl (one lock), rwl (one readers-writer lock), fc and fc+ (flat combining; fc+ has a
+    /// lock for readers), nr (node replication), nr+ (reads first where a change may have nothing to change), lf
+    /// (lock-free, frees nothing), lf-freeing, lf-crossbeam (crossbeam's skip list), or all
     #[arg(long, default_value = "sl,rwl,fc,fc+,nr")]
     pub method: String,
     /// Replicas of node replication [default: one per NUMA node]
@@ -117,15 +117,15 @@ pub struct Nr {
     /// How long each measurement takes, in milliseconds
     #[arg(long, value_parser = count, default_value = "300")]
     pub millis: usize,
-    /// What methods do.
+    /// What the threads do to the structure.
     #[command(flatten)]
     pub work: NrWork,
-    /// What all measurements have.
+    /// The options of all measurements.
     #[command(flatten)]
     pub common: Common,
 }
 
-/// `bench sets`
+/// The arguments of `bench sets`.
 #[derive(Clone, Debug, Args)]
 pub struct Sets {
     /// Structures, comma-separated: list, hash, tree, or all
@@ -135,21 +135,21 @@ pub struct Sets {
     /// harris, harris-hp, citrus, or all
     #[arg(long, default_value = "rcu,rlu,mvrlu,harris,citrus")]
     pub mechanism: String,
-    /// One reader more, which stays in its section for the whole run; the table shows what memory grows by
+    /// Add one reader that stays in its critical section for the whole run; the table shows by how much memory grows
     #[arg(long)]
     pub stuck_reader: bool,
     /// How long a run takes
     #[arg(long, default_value_t = 0.5, value_parser = seconds)]
     pub seconds: f64,
-    /// What threads do to a set.
+    /// What the threads do to a set.
     #[command(flatten)]
     pub work: SetsWork,
-    /// What all measurements have.
+    /// The options of all measurements.
     #[command(flatten)]
     pub common: Common,
 }
 
-/// `bench verify`
+/// The arguments of `bench verify`.
 #[derive(Clone, Debug, Args)]
 pub struct Verify {
     /// Indexes, comma-separated; also all, ours, peers
@@ -158,7 +158,7 @@ pub struct Verify {
     /// About how long each part of the exam may take, per index and kind of keys
     #[arg(long, default_value_t = 1.0, value_parser = seconds)]
     pub seconds: f64,
-    /// Of keys and operations
+    /// The seed of keys and operations
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
 }

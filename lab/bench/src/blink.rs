@@ -17,7 +17,7 @@ use crate::harness::{Cells, Command, Experiment, Known, known};
 use crate::report::row::Cell;
 use crate::resources;
 
-/// Bytes of a key and its value in half-full pages.
+/// Bytes that a key and its value take in half-full pages.
 const ITEM: u64 = 32;
 
 /// What clients do to a tree of `count` keys.
@@ -29,7 +29,7 @@ struct Mix {
     removes: bool,
 }
 
-/// A mix under a policy.
+/// A mix, run on trees under the policy `P`.
 struct Clients<P>(Mix, PhantomData<fn() -> P>);
 
 impl<P> From<Mix> for Clients<P> {
@@ -38,7 +38,7 @@ impl<P> From<Mix> for Clients<P> {
     }
 }
 
-/// Which key a number is: in no order.
+/// Returns the key with this number. Successive numbers give keys in no order.
 fn key(number: u64) -> u64 {
     number.wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
@@ -65,7 +65,7 @@ impl<P: Policy> Program for Clients<P> {
             if removes && roll / 100 % 2 == 0 {
                 map.delete(&key(number));
             } else {
-                // As many keys more, at the most, if nothing is removed.
+                // If nothing is removed, updates double the number of keys at most.
                 let twin = number + if removes { 0 } else { count * (roll / 100 % 2) };
                 map.upsert(&key(twin), twin);
             }
@@ -79,10 +79,11 @@ impl<P: Policy> Program for Clients<P> {
     }
 }
 
-/// Bytes of a page, where the technique is what differs.
+/// Bytes of a page in the contenders that differ by technique only.
 const PAGE: usize = 4032;
 
-/// The techniques one by one, their combinations, and pages of other sizes under version locks. Each is a tree to compile.
+/// The techniques one by one, their combinations, and other page sizes under version locks. Each of them is a tree type
+/// of its own.
 const KNOWN: [Known<Mix>; 17] = [
     Known::of::<Clients<Latched<PAGE, Central, true>>>("standard"),
     Known::of::<Clients<Latched<PAGE, CohortWp, true>>>("cohort"),
@@ -103,7 +104,7 @@ const KNOWN: [Known<Mix>; 17] = [
     Known::of::<Clients<Pages<65_472>>>("pages-64k"),
 ];
 
-/// The techniques of a list, in a cell for each percentage of updates.
+/// Returns the techniques of a list, in one cell (a workload with its parameters) for each percentage of updates.
 fn cells<C: clap::Args>(args: &Blink<C>, count: usize) -> Result<Cells<Mix>, Failure> {
     let names: Vec<&str> = KNOWN.iter().map(|known| known.name).collect();
     let named = crate::choose::names("technique", &args.technique, &names)?;
@@ -128,7 +129,7 @@ pub fn run(args: &Blink<Timed>) -> Result<ExitCode, Failure> {
     Command::start(common)?.run(&Experiment::of("blink", common, "standard", time, cells)?)
 }
 
-/// The contenders on the virtual machine.
+/// Returns the contenders on the virtual machine (a simulator).
 ///
 /// # Errors
 /// If a name is not known.

@@ -1,10 +1,10 @@
-//! `bench cache` and `sim cache`: records of 1,000 bytes in caches of ours, in one after Kyoto Cabinet's CacheDB and what the
-//! papers made of it, and in peers, if the program has them.
+//! `bench cache` and `sim cache`: records of 1,000 bytes in caches. The caches are this library's, a cache after Kyoto
+//! Cabinet's CacheDB, the papers' variants of CacheDB, and peers if the program has them.
 //!
-//! | workload | what is asked for |
+//! | workload | requests |
 //! |---|---|
-//! | `zipf` | records by Zipf's law; so many percent are stored, the others looked up, and stored if they are not there |
-//! | `trace-zipf`, `trace-loop`, `trace-scan`, `trace-file` | keys in their order; what is not there is stored. The report says how many an empty cache finds in one pass, beside the best that any could |
+//! | `zipf` | keys by Zipf's law; the given percentage of requests stores a record, the others look one up and store it if it is missing |
+//! | `trace-zipf`, `trace-loop`, `trace-scan`, `trace-file` | the trace's keys in order; a missing record is stored. The report gives the hits of an empty cache in one pass, beside the most that any cache could have |
 
 use std::process::ExitCode;
 
@@ -26,12 +26,12 @@ use crate::resources;
 use crate::roster::Roster;
 use crate::workload::Distribution;
 
-/// Bytes of a record, of the hungriest cache.
+/// Bytes of a record in the cache that needs the most memory.
 const ITEM: u64 = 1_300;
 
-/// Keys of a thread, gone through again and again: many, since the cache is to forget those of the time before.
+/// Keys of a thread, which repeats them. They are many, so that the cache has forgotten the keys of the previous pass.
 const STREAM: usize = if SIMULATED { 1 << 12 } else { 1 << 20 };
-/// Keys of a trace that is made.
+/// Keys of a synthetic trace.
 const TRACE: usize = 1_000_000;
 
 /// What threads do.
@@ -39,16 +39,16 @@ const TRACE: usize = 1_000_000;
 struct Work {
     theta: f64,
     updates: u32,
-    /// Records that there are, and those that are kept.
+    /// Records in total, and records that the cache has room for.
     records: usize,
     entries: usize,
-    /// What is asked for instead of that, once.
+    /// The keys to request once, in order, instead of keys by Zipf's law.
     trace: Option<&'static [u64]>,
     /// All caches.
     caches: &'static [caches::Known],
 }
 
-/// A cache with what each thread asks.
+/// A cache, and the keys that each thread requests.
 struct Shared {
     cache: Box<dyn Caching>,
     streams: Vec<Arc<[u64]>>,
@@ -73,7 +73,7 @@ impl Program for Clients {
     fn setup(&self, threads: usize, seed: u64) -> Shared {
         let Work { theta, records, entries, trace, .. } = self.work;
         let cache = (self.make)(entries);
-        // The popular ones last, so that they are there.
+        // The most popular records are stored last, so that they are in the cache when the run begins.
         let most = if trace.is_some() { 0 } else { entries.min(records) as u64 };
         let mut client = cache.client();
         (0..most).rev().for_each(|rank| client.set(scatter(rank, records as u64), rank));
@@ -115,7 +115,8 @@ impl Program for Clients {
     }
 }
 
-/// The trace of a workload; `None`: none. Kept to the program's end, as all cells share it.
+/// Returns the trace of a workload, or `None` if the workload has none. All cells (workloads with their parameters)
+/// share the trace, so it is kept until the program ends.
 fn trace<C: clap::Args>(
     args: &Cache<C>,
     workload: &str,
@@ -143,7 +144,8 @@ fn trace<C: clap::Args>(
     Ok(Some(made.leak()))
 }
 
-/// The chosen ones of `caches`, in a cell for each workload, exponent and percentage of updates.
+/// Returns the caches of `caches` that the arguments name, in one cell for each workload, exponent and percentage of
+/// updates.
 fn cells<C: clap::Args>(
     args: &Cache<C>,
     records: usize,
@@ -185,7 +187,7 @@ pub fn run<R: Roster>(args: &Cache<Timed>) -> Result<ExitCode, Failure> {
     Command::start(common)?.run(&Experiment::of("cache", common, "kyoto", time, cells)?)
 }
 
-/// The contenders on the virtual machine.
+/// Returns the contenders on the virtual machine (a simulator).
 ///
 /// # Errors
 /// If a name is not known.

@@ -1,12 +1,12 @@
-//! Names on the command line, and what they choose.
+//! Chooses things by the names that a command line lists.
 
 use crate::failure::Failure;
 
-/// A name that stands for several things, and for which.
+/// A name for several things, and the test for which things it stands.
 pub type Group<'a, T> = (&'a str, &'a dyn Fn(T) -> bool);
 
-/// The things that a comma-separated list names, in the list's order, each once. `all` and the names of `groups` stand for
-/// several, maybe for none.
+/// Returns the things that a comma-separated list names, in the list's order, each once. `all` and the names of
+/// `groups` stand for several things, possibly for none.
 ///
 /// # Errors
 /// If a name is not known, or nothing is chosen.
@@ -46,7 +46,7 @@ pub fn choose<T: Copy + PartialEq>(
     Ok(chosen)
 }
 
-/// [`choose`] for things that are their names.
+/// Returns the names that a list chooses, as [`choose`] does.
 ///
 /// # Errors
 /// As [`choose`].

@@ -1,4 +1,4 @@
-//! What an ordered map must offer to be measured and examined, and what is known of it at compile time.
+//! The operations that an ordered map needs to be measured and examined, and what is known of the map at compile time.
 
 use archipelago_index::{Art, BLinkTree, EunoBTree, EunoSkipList, HydraList, OrderedIndex};
 
@@ -12,7 +12,7 @@ pub trait BenchIndex<K: BenchKey>: OrderedIndex<K, u64> + Sized + 'static {
     /// Whether `insert` returns the value it replaced. If not, it returns `None`.
     const INSERT_RETURNS_OLD: bool = true;
 
-    /// An empty index.
+    /// Makes an empty index.
     fn empty() -> Self;
 }
 
@@ -48,10 +48,10 @@ impl<K: BenchKey> BenchIndex<K> for EunoSkipList<K, u64> {
 
 /// Code that works with any contender.
 pub trait Visit<K: BenchKey> {
-    /// Called with the type behind a name, and how an empty one is made.
+    /// Called with the type behind a name, and with the function that makes an empty index of the type.
     fn made<I: BenchIndex<K>>(&mut self, info: &'static Info, empty: fn() -> I);
 
-    /// The same of a type whose [`BenchIndex::empty`] makes it.
+    /// Calls [`made`](Self::made) with a type that [`BenchIndex::empty`] makes.
     fn visit<I: BenchIndex<K>>(&mut self, info: &'static Info) {
         self.made(info, I::empty);
     }
@@ -62,25 +62,25 @@ pub trait Visit<K: BenchKey> {
 pub enum On {
     /// On this machine and on the virtual one.
     Both,
-    /// On this machine: the virtual one doesn't know it, or not well.
+    /// On this machine only: the virtual machine (a simulator) cannot run the contender, or models it badly.
     Native,
-    /// On the virtual machine, to see what a part of it brings.
+    /// On the virtual machine only: the contender shows the effect of one of an index's parts.
     Simulated,
 }
 
 impl On {
-    /// Whether it can be measured on the virtual machine; on this one, if not `simulated`.
+    /// Returns whether the contender can be measured on the virtual machine if `simulated`, or else on this machine.
     pub(crate) fn has(self, simulated: bool) -> bool {
         self == On::Both || (self == On::Simulated) == simulated
     }
 }
 
-/// What is known of an index without making one.
+/// The facts about an index that are known without making one.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Info {
     /// The name on the command line and in reports.
     pub name: &'static str,
-    /// One of this library's, rather than a peer.
+    /// Whether the index is one of this library's rather than a peer.
     pub ours: bool,
     /// Where it can be measured.
     pub on: On,
@@ -93,17 +93,17 @@ pub struct Info {
 }
 
 impl Info {
-    /// A peer without limits, on this machine.
+    /// Returns the facts of a peer without limits, on this machine only.
     pub const fn peer(name: &'static str) -> Info {
         Info { name, ours: false, on: On::Native, bytes: true, zero_bytes: true, longest_key: usize::MAX }
     }
 
-    /// One without limits that this crate has.
+    /// Returns the facts of an index of this crate without limits.
     pub(crate) const fn of(on: On, name: &'static str) -> Info {
         Info { on, ..Info::peer(name) }
     }
 
-    /// One of this library's, without limits.
+    /// Returns the facts of one of this library's indexes, without limits.
     pub(crate) const fn ours(on: On, name: &'static str) -> Info {
         Info { ours: true, ..Info::of(on, name) }
     }

@@ -1,12 +1,12 @@
-//! `bench euno` and `sim euno`: Eunomia with one of its means after the other, and its rivals, where many threads write to few
-//! places.
+//! `bench euno` and `sim euno`: Eunomia with its techniques switched on one by one, and its rivals, where many threads
+//! write to few keys.
 //!
 //! | workload | an update | a read |
 //! |---|---|---|
-//! | `ycsb` | stores the value of a key that was loaded, drawn by Zipf's law | looks such a key up |
+//! | `ycsb` | stores the value of a loaded key, drawn by Zipf's law | looks up a key drawn alike |
 //! | `rising` | inserts the next number of a counter that all threads share | looks up one of the last numbers |
-//! | `orders` | inserts (warehouse, district, next order number) of some district | looks up one of a district's last orders |
-//! | `stamps` | inserts the time | scans the last ten microseconds, ten entries at most |
+//! | `orders` | inserts (warehouse, district, next order number) in some district | looks up one of a district's last orders |
+//! | `stamps` | inserts the present time | scans the last ten microseconds, ten entries at most |
 
 use core::marker::PhantomData;
 use std::process::ExitCode;
@@ -36,7 +36,7 @@ use crate::rivals::masstree::Masstree;
 use crate::rivals::pugh::PughSkipList;
 use crate::workload::{Distribution, Sampler, scatter};
 
-/// Bytes of a key and its value in the hungriest index, a skip list.
+/// Bytes of a key and its value in the index that needs the most memory, a skip list.
 const ITEM: u64 = 64;
 
 /// What threads do to a map of `count` keys.
@@ -52,15 +52,15 @@ struct Work {
     districts: u64,
 }
 
-/// Keys of a thread, gone through again and again.
+/// Keys of a thread, which repeats them.
 const STREAM: usize = 1 << 14;
 /// Districts of a warehouse.
 const DISTRICTS: u64 = 10;
-/// A time in the keys of `stamps` has a thread's number beside it.
+/// Low bits of a key of `stamps` that hold the thread's number, below the time.
 const THREAD_BITS: u32 = 10;
 
 impl Work {
-    /// The key with this number, of those that are loaded.
+    /// Returns the loaded key with this number.
     fn key(&self, number: u64) -> u64 {
         match self.workload {
             "orders" => self.order(number % self.districts, number / self.districts),
@@ -69,30 +69,30 @@ impl Work {
         }
     }
 
-    /// (warehouse, district, order) as a word.
+    /// Returns (warehouse, district, order) as one integer.
     fn order(&self, district: u64, order: u64) -> u64 {
         (district / DISTRICTS) << 48 | (district % DISTRICTS) << 40 | order
     }
 
-    /// The keys that a thread uses.
+    /// Returns the keys that a thread uses.
     fn stream(&self, threads: usize, thread: usize, seed: u64) -> Vec<u64> {
         let mut rng = SmallRng::seed_from_u64(seed.wrapping_mul(1_000_003).wrapping_add(thread as u64));
         let sampler = Sampler::new(self.distribution, self.count);
         let number = |rank: usize| match self.ranks {
             Ranks::Scrambled => scatter(rank),
             Ranks::Ordered => rank,
-            // The popular keys of one thread lie beside those of the others.
+            // A thread's popular keys are neighbours of the other threads' popular keys.
             Ranks::PerThread => rank * threads + thread,
         };
         (0..STREAM).map(|_| self.key((number(sampler.draw(&mut rng)) % self.count) as u64)).collect()
     }
 }
 
-/// A map with what threads share beside it.
+/// A map, and the data that threads share beside the map.
 struct Shared<M> {
     map: M,
     streams: Vec<Vec<u64>>,
-    /// The next number: of all, or of each district.
+    /// The next number: one for all threads, or one for each district.
     next: Vec<CachePadded<AtomicU64>>,
     start: Instant,
 }
@@ -103,14 +103,14 @@ impl<M> Shared<M> {
     }
 }
 
-/// A map that is compared.
+/// A map under test.
 trait Subject: 'static {
     type Map: OrderedIndex<u64, u64>;
 
     fn make() -> Self::Map;
 }
 
-/// Threads that do the work to a subject.
+/// Threads that run the workload on a subject's map.
 struct Clients<S>(Work, PhantomData<fn() -> S>);
 
 impl<S> From<Work> for Clients<S> {
@@ -152,7 +152,7 @@ impl<S: Subject> Program for Clients<S> {
     }
 }
 
-/// Fills the map, in no order, from every node in turn.
+/// Fills the map, in scattered order, from every node in turn.
 fn load(work: &Work, map: &impl OrderedIndex<u64, u64>) {
     let count = work.count;
     let stride = (7919..).find(|stride| !count.is_multiple_of(*stride)).expect("there are many primes");
@@ -164,7 +164,7 @@ fn load(work: &Work, map: &impl OrderedIndex<u64, u64>) {
     map.quiesce();
 }
 
-/// An operation of `ycsb`, if there is something to tell of it.
+/// Runs an operation of `ycsb`. Returns [`Done::Missed`] if a look-up did not find a key that must be present.
 fn access(work: &Work, map: &impl OrderedSession<u64, u64>, key: u64, updates: bool, roll: u64) -> Option<Done> {
     if !updates {
         let found = map.get(&key).is_some();
@@ -178,7 +178,7 @@ fn access(work: &Work, map: &impl OrderedSession<u64, u64>, key: u64, updates: b
     None
 }
 
-/// An operation at the upper end of the keys, or of some district's.
+/// Runs an operation of `rising` or `orders`, at the upper end of all keys or of a district's keys.
 fn append<M>(
     work: &Work,
     shared: &Shared<M>,
@@ -190,16 +190,16 @@ fn append<M>(
     let next = &shared.next[district as usize];
     let key = |order: u64| if work.workload == "orders" { work.order(district, order) } else { order };
     if updates {
-        // Relaxed: just a number.
+        // Relaxed: the counter carries no data.
         map.insert(&key(next.fetch_add(1, Ordering::Relaxed)), roll);
     } else {
-        // What was counted last may be not there yet.
+        // The last numbers counted may not be inserted yet.
         map.get(&key(next.load(Ordering::Relaxed).saturating_sub(1 + roll / 1024 % 100)));
     }
     None
 }
 
-/// An operation at the present time.
+/// Runs an operation of `stamps`, at the present time.
 fn stamp<M>(
     work: &Work,
     shared: &Shared<M>,
@@ -216,7 +216,7 @@ fn stamp<M>(
     None
 }
 
-/// Names of maps, and how each is made.
+/// Defines subjects: the name of each, its map, and the expression that makes the map.
 macro_rules! subjects {
     ($($subject:ident $name:literal $map:ty, $make:expr;)*) => {
         $(
@@ -238,11 +238,12 @@ macro_rules! subjects {
 type Tree = EunoBTree<u64, u64>;
 type Skip = EunoSkipList<u64, u64>;
 
-/// With the paper's 16 entries in a chunk, and as many separators in a node.
+/// With 16 entries in a chunk and 16 separators in a node, as in the paper.
 type Tree16 = Map<NarrowTree, u64, u64>;
 type Skip16 = Map<NarrowSkip, u64, u64>;
 
-/// A part of the ablation, as the paper has it: an operation is two transactions, and all chunks are scattered or none.
+/// Makes an index of the paper's ablation study. As in the paper, an operation is two transactions, and either all
+/// chunks are scattered or none.
 fn part<S: Eunomia>(contention: Contention, doors: bool) -> Map<S, u64, u64> {
     Map::builder().walks(Walks::InTransactions).contention(contention).doors(doors).build()
 }
@@ -278,7 +279,8 @@ subjects! {
     SkipWhole16 "euno-skiplist-16" Skip16, Skip16::new();
 }
 
-/// The indexes of a list, in a cell for each workload, exponent and percentage of updates.
+/// Returns the indexes of a list, in one cell (a workload with its parameters) for each workload, exponent and
+/// percentage of updates.
 fn cells<C: clap::Args>(args: &Euno<C>, count: usize) -> Result<Cells<Work>, Failure> {
     let names: Vec<&'static str> = KNOWN.iter().map(|known| known.name).collect();
     let named = choose::names("index", &args.index, &names)?;
@@ -322,7 +324,7 @@ pub fn run(args: &Euno<Timed>) -> Result<ExitCode, Failure> {
     Command::start(common)?.run(&Experiment::of("euno", common, "btree-olc", time, cells)?)
 }
 
-/// The contenders on the virtual machine.
+/// Returns the contenders on the virtual machine (a simulator).
 ///
 /// # Errors
 /// If a name is not known.

@@ -1,9 +1,9 @@
-//! What went wrong, for the person at the terminal.
+//! An error message for the user of the command line.
 
 use core::fmt;
 
-/// One sentence that says what is wrong and, where it can, what to do instead. The command prints it and exits
-/// with 2.
+/// One sentence that says what is wrong and, where possible, what to do instead. The command prints the sentence and
+/// exits with 2.
 #[derive(Debug)]
 pub struct Failure(String);
 

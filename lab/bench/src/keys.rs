@@ -20,7 +20,7 @@ use crate::failure::Failure;
 
 /// A key type that indexes are measured with. Two types implement it, one for each form: `u64` and `Vec<u8>`.
 pub trait BenchKey: Key + Ord + Debug {
-    /// The key as an owned byte string in the same order, for peers that know only byte strings.
+    /// The type of an owned byte string for the key, in the same order, for peers that know only byte strings.
     type Raw: AsRef<[u8]> + Clone + Debug + Send + Sync + 'static;
 
     /// Returns the key as readable text.
@@ -37,7 +37,7 @@ pub trait BenchKey: Key + Ord + Debug {
     /// Reads a key that a scan showed, so that every index pays for fetching the key.
     fn touch(shown: Self::Ref<'_>) -> u64;
 
-    /// See [`BenchKey::Raw`].
+    /// Returns the key's byte string ([`BenchKey::Raw`]).
     fn raw(&self) -> Self::Raw;
 
     /// Calls `f` with the bytes of [`raw`](BenchKey::raw), without an allocation.
@@ -213,7 +213,7 @@ pub struct KeySet<K> {
     pub duplicates: usize,
 }
 
-/// Makes `count` keys to load and `fresh` more. `kind` is synthetic, and its keys are words.
+/// Makes `count` keys to load and `fresh` more. `kind` is synthetic, and its keys are `u64`.
 pub fn words(kind: &KeyKind, count: usize, fresh: usize, seed: u64) -> KeySet<u64> {
     let total = count + fresh;
     let mut rng = SmallRng::seed_from_u64(seed);

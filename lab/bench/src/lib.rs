@@ -1,9 +1,10 @@
-//! Workloads, drivers, measurement and reports: the `archipelago` command without its `main` and without peers.
+//! Workloads, drivers, measurement and reports: the `archipelago` command as a library, without `main` and without
+//! peers (maps by other authors).
 //!
-//! Peers come from outside: an adapter implements [`BenchIndex`](contender::BenchIndex) (or [`Method`](method::Method)), a
+//! A caller adds peers: an adapter implements [`BenchIndex`](contender::BenchIndex) (or [`Method`](method::Method)), a
 //! [`Roster`] lists the adapters, and [`run`] takes the roster as a type.
 
-// A stream that is full or closed is no reason to panic: see `output`.
+// A full or closed stream must not cause a panic: see `output`.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod args;
@@ -51,7 +52,7 @@ use roster::Roster;
 
 pub use keys::BenchKey;
 
-/// The exit code for wrong arguments and everything else that one sentence explains.
+/// The exit code for wrong arguments, and for other failures that one sentence explains.
 const WRONG: u8 = 2;
 
 /// Runs the command line `args` (the first is the program's name) with the peers of `R` ([`Own`](roster::Own): none).
@@ -59,9 +60,13 @@ const WRONG: u8 = 2;
 /// `release_memory` makes the program's allocator give free memory back to the system; it is called around
 /// measurements of resident memory.
 ///
-/// Returns 0 when all went well; 1 when one of this library's indexes fails the exam, or what `--fail-on-slower` is about has
-/// happened; 2 after one sentence on standard error when the arguments or the surroundings do not permit it; 130 after Ctrl-C and
-/// 143 after SIGTERM.
+/// Returns one of these exit codes:
+///
+/// - 0 on success;
+/// - 1 if one of this library's indexes fails the exam, or if `--fail-on-slower` is given and anything is slower or
+///   nothing could be compared;
+/// - 2 after one sentence on standard error, if the arguments are wrong or the system does not permit the command;
+/// - 130 after Ctrl-C, and 143 after SIGTERM.
 pub fn run<R: Roster>(args: impl IntoIterator<Item = impl Into<OsString> + Clone>, release_memory: fn()) -> ExitCode {
     let done = match parse::<R>(args) {
         Ok(cli) => execute::<R>(&cli, release_memory),
@@ -73,7 +78,7 @@ pub fn run<R: Roster>(args: impl IntoIterator<Item = impl Into<OsString> + Clone
     })
 }
 
-/// The command line, of which help names the indexes that this program has.
+/// Parses the command line. Its help names the indexes that this program has.
 fn parse<R: Roster>(args: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Cli, clap::Error> {
     let takes_indexes = |command: clap::Command| command.mut_arg("index", |index| index.help(roster::help::<R>()));
     let command = Cli::command().mut_subcommand("bench", |bench| {
@@ -82,8 +87,8 @@ fn parse<R: Roster>(args: impl IntoIterator<Item = impl Into<OsString> + Clone>)
     Cli::from_arg_matches(&command.try_get_matches_from(args)?)
 }
 
-/// Prints what the parser of arguments says: also --help and --version, which are errors to it only; it knows the stream and the
-/// code.
+/// Prints the message of the parser of arguments. `--help` and `--version` are errors to the parser, too; the parser
+/// knows the stream and the exit code of each.
 fn explain(error: &clap::Error) -> Result<ExitCode, Failure> {
     if let Some(line) = one_line(error) {
         return Err(Failure::new(line));
@@ -96,7 +101,8 @@ fn explain(error: &clap::Error) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(WRONG)))
 }
 
-/// The sentence for an argument that is a number outside of its limits, or none: no help is needed to mend it.
+/// Returns a one-line message for an argument whose number is out of limits, and `None` for other errors. The limits in
+/// the message are enough to correct the argument, so no help follows.
 fn one_line(error: &clap::Error) -> Option<String> {
     let text = (error.kind() == clap::error::ErrorKind::ValueValidation).then(|| error.to_string())?;
     Some(text.lines().next()?.trim_start_matches("error: ").to_owned())

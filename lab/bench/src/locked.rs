@@ -1,4 +1,5 @@
-//! `std`'s `BTreeMap` under one lock: the honest baseline, and the fastest peer of all at one thread in some columns.
+//! The standard library's `BTreeMap` under one lock: the baseline for every index, and in some columns the fastest peer
+//! at one thread.
 
 use std::collections::BTreeMap;
 
@@ -64,7 +65,7 @@ macro_rules! locked_map {
 
             #[inline]
             fn insert(&self, key: &K, value: u64) -> Option<u64> {
-                // The copy of the key is made before the lock is taken.
+                // The key is copied before the lock is taken.
                 let key = key.clone();
                 self.write().insert(key, value)
             }

@@ -1,4 +1,4 @@
-//! `bench locks` and `sim locks`: short critical sections under locks of increasing care for the machine.
+//! `bench locks` and `sim locks`: short critical sections under locks, from simple spin locks to NUMA-aware ones.
 
 use core::hint::black_box;
 use core::marker::PhantomData;
@@ -18,7 +18,7 @@ use crate::harness::simulated::Contender;
 use crate::harness::{Cells, Command, Experiment, Known, known};
 use crate::report::row::Cell;
 
-/// How a section is entered: alone, or with others that only read.
+/// A lock that a thread enters alone, or together with other readers.
 trait Lock: Default + Send + Sync + 'static {
     fn write(&self) -> impl Sized;
     fn read(&self) -> impl Sized;
@@ -38,18 +38,18 @@ lock!([R: lock_api::RawRwLock + Send + Sync + 'static] lock_api::RwLock<R, ()>, 
 lock!([] sync::Mutex<()>, lock, lock, expect);
 lock!([] sync::RwLock<()>, write, read, expect);
 
-/// A lock, and the two lines that its critical section writes, or reads.
+/// A lock, and the two cache lines that its critical section writes or reads.
 struct Locked<L> {
     lock: CachePadded<L>,
     data: [CachePadded<AtomicU64>; 2],
 }
 
-/// The work inside of a critical section beside its two accesses, and the least and the most between two sections, in
-/// nanoseconds: virtual ones, or about.
+/// In nanoseconds (virtual, or approximate on this machine): the work inside a critical section beside its two
+/// accesses, and the least and the most work between two sections.
 const INSIDE: u64 = 30;
 const BETWEEN: (u64, u64) = (100, 200);
 
-/// Sections under a lock, of which this percentage writes; `None`: the lock knows no readers.
+/// Critical sections under a lock. This percentage of them writes; `None` if the lock is exclusive.
 struct Sections<L>(Option<u32>, PhantomData<fn() -> L>);
 
 impl<L> From<Option<u32>> for Sections<L> {
@@ -89,7 +89,7 @@ impl<L: Lock> Program for Sections<L> {
     }
 }
 
-/// The locks that let one thread in, and those that let readers in together.
+/// The locks that admit one thread at a time; below, the locks that admit readers together.
 const EXCLUSIVE: [Known<Option<u32>>; 10] = [
     Known::of::<Sections<Mutex<RawTas, ()>>>("tas"),
     Known::of::<Sections<Mutex<RawTtas, ()>>>("ttas"),
@@ -113,8 +113,8 @@ const SHARED: [Known<Option<u32>>; 7] = [
     Known::of::<Sections<sync::RwLock<()>>>("std"),
 ];
 
-/// The locks of a list in their cells: exclusive ones, and shared ones at each percentage of writes. The virtual machine
-/// does not know those of others.
+/// Returns the locks of a list in their cells (workloads with their parameters): exclusive locks, and reader-writer
+/// locks at each percentage of writes. Locks of other authors are not simulated.
 fn cells(list: &str, percents: &[u32], simulated: bool) -> Result<Cells<Option<u32>>, Failure> {
     let is_known = |lock: &&'static Known<_>| !(simulated && ["parking-lot", "std"].contains(&lock.name));
     let names: Vec<&str> = EXCLUSIVE.iter().chain(&SHARED).filter(is_known).map(|lock| lock.name).collect();
@@ -140,7 +140,7 @@ pub fn run(args: &Locks<Timed>) -> Result<ExitCode, Failure> {
     Command::start(common)?.run(&Experiment::of("locks", common, "parking-lot", time, cells)?)
 }
 
-/// The contenders on the virtual machine.
+/// Returns the contenders on the virtual machine.
 ///
 /// # Errors
 /// If a name is not known.

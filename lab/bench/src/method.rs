@@ -1,29 +1,29 @@
-//! What a method of `bench nr` must offer, to be measured on its workloads; and a lock-free skip list, which is one.
+//! The operations that a method of `bench nr` must offer to be measured, and a lock-free skip list as a method.
 
 use core::hint::black_box;
 
 use archipelago_sets::{FraserSession, FraserSkipList, Set, SetSession};
 use archipelago_sync::rcu;
 
-/// A generic operation.
+/// An operation of any workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
-    /// Look at something.
+    /// Reads an item.
     Read(u64),
-    /// Put something in (for the sorted set: raise a score).
+    /// Adds an item (in a sorted set: raises a score).
     Add(u64),
-    /// Take something out (for the sorted set: raise a score).
+    /// Removes an item (in a sorted set: raises a score).
     Remove(u64),
 }
 
-/// A method with a structure in it.
+/// A method of sharing a structure, with the structure that it shares.
 pub trait Method: Sync {
     /// One thread's access.
     type Session<'m>: Session
     where
         Self: 'm;
 
-    /// Access for a thread, which calls this itself.
+    /// Returns a thread's access. The thread itself must call this.
     fn session(&self) -> Self::Session<'_>;
 }
 
@@ -33,11 +33,11 @@ pub trait Session {
     fn execute(&mut self, op: Op);
 }
 
-/// `LF`: a lock-free skip list. `QUEUE`: as a priority queue, else as a dictionary. `FREES`: what is removed is freed
-/// when no thread can see it any more; else, as in the paper, nothing is freed as long as any session lasts.
+/// `LF`: a lock-free skip list, as a priority queue if `QUEUE` and else as a dictionary. If `FREES`, a removed node is
+/// freed when no thread can see it any more. Otherwise, as in the paper, nothing is freed while any session lasts.
 pub struct LockFree<const QUEUE: bool, const FREES: bool>(FraserSkipList);
 
-/// Access to a [`LockFree`], which holds up its freeing if there is to be none.
+/// Access to a [`LockFree`]. If nothing is to be freed, the session holds a guard that prevents freeing.
 pub struct LockFreeSession<'m, const QUEUE: bool> {
     list: FraserSession<'m>,
     _no_freeing: Option<rcu::Guard<'m>>,

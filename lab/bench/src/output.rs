@@ -1,11 +1,11 @@
-//! What the command writes: no stream that is full, or closed, makes it panic.
+//! The command's output streams. A full or closed stream causes no panic.
 
 use core::fmt::Display;
 use std::io::{self, Write};
 
 use crate::failure::Failure;
 
-/// Writes to standard output at once. False: the reader has closed the stream, and has seen enough.
+/// Writes to standard output and flushes it. Returns false if the reader has closed the stream, which is no error.
 ///
 /// # Errors
 /// If writing fails for another reason.
@@ -17,7 +17,7 @@ pub fn emit(write: impl FnOnce(io::StdoutLock<'_>) -> io::Result<()>) -> Result<
     }
 }
 
-/// As [`emit`], of a text and the end of its line.
+/// Writes a text and a line end, as [`emit`] does.
 ///
 /// # Errors
 /// As [`emit`].

@@ -1,13 +1,14 @@
-//! `bench ranges` and `sim ranges`: what programs do to their address space, as RCX's slides have it.
+//! `bench ranges` and `sim ranges`: what programs do to their address space, as in the slides on RCX.
 //!
-//! | workload | a thread, again and again | faults for a change |
+//! | workload | a thread repeats this | faults per change |
 //! |---|---|---|
-//! | `metis` | maps a chunk of 8 MiB, touches each of its 2,048 pages, unmaps it | 1,024 |
+//! | `metis` | maps a chunk of 8 MiB, touches each of its 2,048 pages, unmaps the chunk | 1,024 |
 //! | `metis-small` | the same with 64 KiB, 16 pages | 8 |
-//! | `ebizzy` | maps 256 KiB, copies to its 64 pages, searches 64 in those of a chunk that stays, unmaps it | 64 |
-//! | `psearchy` | as `metis-small`; an unmapping costs every other thread an interrupt, and itself the wait for all of them | 8 |
+//! | `ebizzy` | maps 256 KiB, copies to its 64 pages, searches 64 pages of another chunk that stays mapped, unmaps the first chunk | 64 |
+//! | `psearchy` | as `metis-small`; an unmapping costs every other thread an interrupt, and the unmapping thread the wait for all of them | 8 |
 //!
-//! An operation is a fault or a change. Chunks are the thread's own; what is shared is the map of them all.
+//! An operation is a page fault or a change. Each thread has chunks of its own; all threads share the map of the
+//! chunks.
 
 use core::cell::Cell;
 use std::process::ExitCode;
@@ -28,36 +29,37 @@ use crate::roster::Roster;
 
 /// Bytes of a page.
 const PAGE: u64 = 4096;
-/// Where a thread's own chunks begin: so far from the next thread's.
+/// The distance in bytes between the beginnings of two threads' chunks.
 const APART: u64 = 1 << 32;
-/// What a page costs that is faulted in, beside the look-up: it is cleared. In nanoseconds, or about.
+/// Nanoseconds (approximate on this machine) that a page fault takes beside the look-up: the page is cleared.
 const CLEAR: u64 = 200;
-/// What an interrupt costs the thread that it hits.
+/// Nanoseconds that an interrupt costs the interrupted thread.
 const INTERRUPT: u64 = 1_000;
-/// What it costs the one that interrupts, for each thread that is to answer: measured with 16 cores on two sockets, 5.8 µs for all,
-/// and with 120 on eight, 82 µs (Kumar et al., *LATR: Lazy Translation Coherence*, ASPLOS 2018).
+/// Nanoseconds that an interrupt costs the interrupting thread, for each thread that has to answer. The published
+/// measurements are 5.8 µs for all of 16 cores on two sockets, and 82 µs for 120 cores on eight sockets (Kumar et
+/// al., *LATR: Lazy Translation Coherence*, ASPLOS 2018).
 const ANSWER: u64 = 400;
 
-/// What threads do.
+/// The parameters of a workload.
 #[derive(Clone, Copy)]
 struct Work {
     /// Pages of a chunk.
     pages: u64,
-    /// Faults in another chunk, one that stays, for each chunk.
+    /// Faults in another chunk, which stays mapped, for each chunk that is mapped and unmapped.
     elsewhere: u64,
-    /// Whether an unmapping interrupts all.
+    /// Whether an unmapping interrupts all other threads.
     interrupts: bool,
-    /// All spaces.
+    /// All address spaces.
     spaces: &'static [spaces::Known],
 }
 
-/// An address space, and what interrupts its threads: how often each was, and how often it has noticed.
+/// An address space, and for each thread the number of interrupts that it was sent.
 struct Shared {
     space: Box<dyn Space>,
     interrupts: Vec<CachePadded<AtomicU64>>,
 }
 
-/// Threads in a space.
+/// Threads that share an address space.
 struct Clients {
     work: Work,
     make: fn() -> Box<dyn Space>,
@@ -75,7 +77,7 @@ impl Program for Clients {
 
     fn setup(&self, threads: usize, _: u64) -> Shared {
         let space = (self.make)();
-        // The middle ones first, for trees that do not balance themselves.
+        // The middle chunks are mapped first, for the sake of trees that do not balance themselves.
         let mut order: Vec<u64> = (0..threads as u64).collect();
         order.sort_by_key(|thread| thread.reverse_bits());
         for thread in order {
@@ -90,11 +92,12 @@ impl Program for Clients {
         let (space, thread) = (&*shared.space, turns.thread());
         let stays = thread as u64 * APART;
         let chunk = stays + APART / 2..stays + APART / 2 + pages * PAGE;
-        // Where it is: 0 before it is mapped, then the next page, then the pages elsewhere, then the end.
+        // The step that the thread is at: 0 maps the chunk; then each page of the chunk, then the pages of the chunk
+        // that stays, then the unmapping. Beside it, the number of interrupts whose time was charged.
         let (at, noticed) = (Cell::new(0), Cell::new(0));
         let op = |_| {
             if interrupts {
-                // Relaxed: a number that says how much time was lost.
+                // Relaxed: the count only says how much time to charge.
                 let told = shared.interrupts[thread].load(Ordering::Relaxed);
                 work((told - noticed.replace(told)) * INTERRUPT);
             }
@@ -124,18 +127,19 @@ impl Program for Clients {
     }
 }
 
-/// Interrupts all other threads, and waits until the last one has answered.
+/// Interrupts all other threads, and waits as long as the last answer takes.
 fn flush(shared: &Shared, thread: usize) {
     for (other, interrupts) in shared.interrupts.iter().enumerate() {
         if other != thread {
-            // Relaxed: see where it is read.
+            // Relaxed: the reader uses it as a count only.
             interrupts.fetch_add(1, Ordering::Relaxed);
         }
     }
     work(ANSWER * (shared.interrupts.len() as u64 - 1));
 }
 
-/// The chosen ones of `spaces`, in a cell for each workload.
+/// Returns the spaces of `spaces` that the arguments name, in one cell (a workload with its parameters) for each
+/// workload.
 fn cells<C: clap::Args>(args: &Ranges<C>, spaces: &'static [spaces::Known]) -> Result<Cells<Work>, Failure> {
     let names: Vec<&'static str> = spaces.iter().map(|space| space.name).collect();
     let chosen = known::named::<Clients, _>(&choose::names("space", &args.space, &names)?);
@@ -163,7 +167,7 @@ pub fn run<R: Roster>(args: &Ranges<Timed>) -> Result<ExitCode, Failure> {
     Command::start(common)?.run(&Experiment::of("ranges", common, "rwlock", time, cells)?)
 }
 
-/// The contenders on the virtual machine.
+/// Returns the contenders on the virtual machine (a simulator).
 ///
 /// # Errors
 /// If a name is not known.

@@ -1,6 +1,6 @@
-//! What the process uses of the machine.
+//! The CPU time and memory that the process uses.
 //!
-//! CPU time is asked for here, and not behind the door, because only reports want it.
+//! CPU time is read here and not in the platform crate, since only reports need it.
 
 use archipelago_platform::memory::available_bytes;
 pub use archipelago_platform::memory::resident_bytes;
@@ -8,7 +8,8 @@ use archipelago_platform::time::Duration;
 
 use crate::failure::Failure;
 
-/// CPU time of all threads of the process, those that ended included; `None` where the system does not tell.
+/// Returns the CPU time of all threads of the process, including ended threads; `None` if the system does not report
+/// it.
 #[cfg(unix)]
 pub fn cpu_time() -> Option<Duration> {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -17,46 +18,46 @@ pub fn cpu_time() -> Option<Duration> {
     (result == 0).then(|| Duration::new(time.tv_sec as u64, time.tv_nsec as u32))
 }
 
-/// CPU time of all threads of the process, those that ended included; `None` where the system does not tell.
+/// Returns `None`: CPU time is not read on this system.
 #[cfg(not(unix))]
 pub fn cpu_time() -> Option<Duration> {
     None
 }
 
-/// Returns whether the address space has room for this many bytes more: a limit may be on it (`ulimit -v`).
+/// Returns whether the address space has room for this many more bytes. A limit may be set on it (`ulimit -v`).
 #[cfg(unix)]
 pub fn has_room(bytes: usize) -> bool {
     let (access, flags) = (libc::PROT_NONE, libc::MAP_PRIVATE | libc::MAP_ANON);
-    // SAFETY: a mapping at an address of the system's choice, that nothing is read from.
+    // SAFETY: the system chooses the address of the mapping, and the mapping is neither read nor written.
     let room = unsafe { libc::mmap(core::ptr::null_mut(), bytes, access, flags, -1, 0) };
     if room == libc::MAP_FAILED {
         return false;
     }
-    // SAFETY: the mapping is this function's.
+    // SAFETY: the mapping belongs to this function.
     unsafe { libc::munmap(room, bytes) };
     true
 }
 
-/// Returns whether the address space has room for this many bytes more: not known here.
+/// Returns true: the free address space is not known on this system.
 #[cfg(not(unix))]
 pub fn has_room(_: usize) -> bool {
     true
 }
 
-/// The resident memory before something is made.
+/// The resident memory before some data is made.
 pub struct Held {
     before: Option<u64>,
     release_memory: fn(),
 }
 
 impl Held {
-    /// That of now; `release_memory` makes the allocator give free memory back.
+    /// Takes the present resident memory. `release_memory` makes the allocator return free memory to the system.
     pub fn now(release_memory: fn()) -> Held {
         release_memory();
         Held { before: resident_bytes(), release_memory }
     }
 
-    /// What came since, per key.
+    /// Returns the bytes of resident memory added since then, per key.
     pub fn since(&self, keys: usize) -> Option<f64> {
         (self.release_memory)();
         let (before, after) = self.before.zip(resident_bytes())?;
@@ -64,7 +65,7 @@ impl Held {
     }
 }
 
-/// Returns whether `count` items of about `each` bytes fit, and `more` bytes beside them.
+/// Checks that memory has room for `count` items of about `each` bytes, and for `more` bytes beside them.
 ///
 /// # Errors
 /// As [`check_memory`].
@@ -73,10 +74,10 @@ pub fn check_items(count: usize, each: u64, more: u64) -> Result<(), Failure> {
     check_memory(needed, &format!("{count} items"), "a smaller --count (or --buckets, --replicas)")
 }
 
-/// Whether `what` fits into the memory that is available; `try_this` says what to do else.
+/// Checks that `what` fits into the available memory. `try_this` tells the user what to change if it does not.
 ///
 /// # Errors
-/// If it does not.
+/// If it does not fit.
 pub fn check_memory(needed: u64, what: &str, try_this: &str) -> Result<(), Failure> {
     let Some(available) = available_bytes().filter(|available| needed > *available) else { return Ok(()) };
     let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);

@@ -1,9 +1,9 @@
-//! All contenders by name: ours, the peers that the program was built with, a B+tree, and the locked maps of the standard
-//! library.
+//! All contenders by name: this library's indexes, the peers that the program was built with, a B+tree, and the
+//! standard library's maps under a lock.
 //!
-//! An index is named at run time but must be called without indirection, so the code that uses one is generic and is
-//! handed over as a [`Visit`]: [`Dispatch::dispatch`] turns the name into the type. Peers live in crates of their own, which
-//! depend on this one: a program chooses its [`Roster`] by a type parameter of [`run`](crate::run).
+//! An index is named at run time, but its calls must be direct. So code that uses an index is generic, and is passed as
+//! a [`Visit`]: [`Dispatch::dispatch`] turns the name into the type. Peers are in crates of their own, which depend on
+//! this crate. A program therefore chooses its [`Roster`] by a type parameter of [`run`](crate::run).
 
 use archipelago_index::art::WriteSync;
 use archipelago_index::hydra::SearchLayerKind;
@@ -28,7 +28,7 @@ pub trait Dispatch<K: BenchKey> {
     fn dispatch(info: &'static Info, visit: &mut impl Visit<K>);
 }
 
-/// The peers of a program, beside what [`Own`] has.
+/// The peers of a program, beside the contenders of [`Own`].
 pub trait Roster: Dispatch<u64> + Dispatch<Vec<u8>> + 'static {
     /// The peers, in the order of reports.
     const PEERS: &'static [Info];
@@ -36,7 +36,7 @@ pub trait Roster: Dispatch<u64> + Dispatch<Vec<u8>> + 'static {
     /// Stores with transactions, for `bench txn`.
     const STORES: &'static [Known];
 
-    /// Whether [`List`](Self::List) is a peer's: method `lf-crossbeam` of `bench nr`.
+    /// Whether [`List`](Self::List) is a peer's. If so, it is the method `lf-crossbeam` of `bench nr`.
     const HAS_LIST: bool;
 
     /// Caches that are peers, for `bench cache`.
@@ -45,7 +45,7 @@ pub trait Roster: Dispatch<u64> + Dispatch<Vec<u8>> + 'static {
     /// Address spaces that are peers, for `bench ranges`.
     const SPACES: &'static [spaces::Known] = &[];
 
-    /// A lock-free skip list, for `bench nr`: as a priority queue or as a dictionary.
+    /// A lock-free skip list for `bench nr`, as a priority queue or as a dictionary.
     type List<const QUEUE: bool>: Method + FromIterator<(u64, u64)>;
 }
 
@@ -54,7 +54,7 @@ pub struct Own;
 
 static OURS: [Info; 8] = [
     Info::ours(On::Both, "hydralist"),
-    // One search layer, whatever the machine.
+    // One search layer instead of one per node.
     Info::ours(On::Simulated, "hydralist-one-layer"),
     // The thesis's search layer: a radix tree that is changed in place.
     Info::ours(On::Simulated, "hydralist-radix-layer"),
@@ -69,7 +69,8 @@ static OURS: [Info; 8] = [
 static RIVALS: [Info; 5] = [
     Info::of(On::Both, "btree-olc"),
     Info { longest_key: LONGEST, ..Info::of(On::Both, "masstree-like") },
-    // What the next one is natively: the virtual machine cannot see into `std`'s tree.
+    // The simulated counterpart of `rwlock-btreemap`: the virtual machine cannot see accesses inside the standard
+    // library's tree.
     Info { bytes: false, ..Info::of(On::Simulated, "rwlock-btree") },
     Info::of(On::Native, "rwlock-btreemap"),
     Info::of(On::Native, "mutex-btreemap"),
@@ -98,7 +99,7 @@ impl Dispatch<Vec<u8>> for Own {
     }
 }
 
-/// The indexes whose one text serves both key types.
+/// Dispatches to the indexes whose code is the same for both key types.
 fn dispatch_any<K: TreeKey>(info: &'static Info, visit: &mut impl Visit<K>) {
     type Hydra<K> = HydraList<K, u64>;
     match info.name {
@@ -118,24 +119,24 @@ fn dispatch_any<K: TreeKey>(info: &'static Info, visit: &mut impl Visit<K>) {
     }
 }
 
-/// Those of this machine, or of the virtual one; ours first, in the order of reports.
+/// Returns the indexes for this machine, or for the virtual one, in the order of reports, with this library's first.
 pub(crate) fn indexes<R: Roster>(simulated: bool) -> impl Iterator<Item = &'static Info> {
     OURS.iter().chain(R::PEERS).chain(&RIVALS).filter(move |info| info.on.has(simulated))
 }
 
-/// What the option `--index` takes.
+/// Returns the help text of the option `--index`.
 pub(crate) fn help<R: Roster>() -> String {
     let names: Vec<&str> = indexes::<R>(false).map(|info| info.name).collect();
     format!("Indexes, comma-separated: {}; also all, ours, peers{}", names.join(", "), more::<R>())
 }
 
-/// How to have more of them.
+/// Returns a hint how to get more indexes.
 fn more<R: Roster>() -> &'static str {
     if R::PEERS.is_empty() { "; more with the cargo feature 'peers'" } else { "" }
 }
 
-/// The indexes that a comma-separated list names; `all`, `ours` and `peers` stand for several. In the list's order,
-/// each once.
+/// Returns the indexes that a comma-separated list names, in the list's order, each once. `all`, `ours` and `peers`
+/// stand for several indexes.
 ///
 /// # Errors
 /// If a name is not known.

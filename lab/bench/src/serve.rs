@@ -1,4 +1,4 @@
-//! `serve`: the server until a signal or `SHUTDOWN` ends it.
+//! `serve`: runs the server until a signal or `SHUTDOWN` ends it.
 
 use std::process::ExitCode;
 
@@ -13,16 +13,16 @@ use crate::failure::Failure;
 use crate::interrupt;
 use crate::output::{print, tell};
 
-/// How often it is looked whether it is to end.
+/// The time between two checks whether the server has to end.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Parameters that have options.
+/// Returns the server's parameters that have options, with the options' values.
 fn parameters(args: &Serve) -> Vec<(&'static str, String)> {
     let all = [("maxmemory", &args.maxmemory), ("maxmemory-policy", &args.maxmemory_policy), ("save", &args.save)];
     all.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))).collect()
 }
 
-/// What is asked for of TLS.
+/// Returns the settings of TLS, if the options ask for TLS.
 fn secured(args: &Serve) -> Option<tls::Tls> {
     let asked = &args.tls;
     Some(tls::Tls {

@@ -1,5 +1,5 @@
-//! `bench sets` and `sim sets`: list, hash table and search tree over RCU, RLU and MV-RLU, as in Mathew's thesis, §3.6.2 and
-//! figures 3.4 to 3.8.
+//! `bench sets` and `sim sets`: list, hash table and search tree over RCU, RLU and MV-RLU, as in Mathew's thesis
+//! (§3.6.2, figures 3.4 to 3.8).
 
 mod clients;
 mod contenders;
@@ -18,8 +18,8 @@ use crate::workload::Distribution;
 use clients::Spec;
 use contenders::{Over, STRUCTURES};
 
-/// The fields of its rows. `abort_percent`: attempts at updates that were repeated, in percent of all attempts;
-/// `grown_bytes`: by how much the process's resident memory has grown meanwhile, where the system tells.
+/// The fields of this experiment's rows. `abort_percent`: repeated attempts at updates, in percent of all attempts.
+/// `grown_bytes`: by how many bytes the process's resident memory grew during the run, if the system reports it.
 const FORMAT: Format = Format {
     name: "mechanism",
     keys: "structure mechanism update_percent distribution count buckets threads machine seed runs mops mops_min mops_max \
@@ -27,7 +27,7 @@ const FORMAT: Format = Format {
            p90_ns p99_ns p999_ns max_ns paired_ratio",
 };
 
-/// Bytes of a node, with what its keys are drawn by.
+/// Bytes of a node, with the memory from which its key is drawn.
 const ITEM: u64 = 64;
 /// Bytes of a bucket with a lock of its own.
 const BUCKET: u64 = 64;
@@ -58,10 +58,11 @@ fn experiment(args: &Sets) -> Result<Experiment<'static>, Failure> {
     Ok(experiment)
 }
 
-/// The chosen ones in a cell for each structure and percentage of updates.
+/// Returns the chosen contenders in one cell (a workload with its parameters) for each structure and percentage of
+/// updates.
 ///
 /// # Errors
-/// If the distribution is none, or needs keys that come in an order.
+/// If the distribution is not a known one, or is `latest`, which needs an order of insertion.
 fn cells(work: &SetsWork, chosen: &'static [Over], stuck_reader: bool) -> Result<Cells<Spec>, Failure> {
     let distribution = Distribution::parse(&work.distribution)?;
     if distribution == Distribution::Latest {
@@ -94,7 +95,7 @@ fn cells(work: &SetsWork, chosen: &'static [Over], stuck_reader: bool) -> Result
     Ok(cells)
 }
 
-/// The contenders on the virtual machine.
+/// Returns the contenders on the virtual machine (a simulator).
 ///
 /// # Errors
 /// If a name is not known.

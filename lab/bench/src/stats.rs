@@ -1,6 +1,6 @@
-//! Median, least and greatest of a few runs.
+//! The median, the least and the greatest of a few values.
 
-/// The middle of the values, the mean of the two middle ones if they are even in number; `None` without values.
+/// Returns the median: the middle value, or the mean of the two middle values of an even number; `None` without values.
 pub fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -12,7 +12,7 @@ pub fn median(values: &[f64]) -> Option<f64> {
     }
 }
 
-/// The median of the values that are there.
+/// Returns the median of the values that are present.
 pub fn median_of_some(values: impl IntoIterator<Item = Option<f64>>) -> Option<f64> {
     median(&values.into_iter().flatten().collect::<Vec<_>>())
 }

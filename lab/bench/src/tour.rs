@@ -1,4 +1,4 @@
-//! What the command does without arguments: says what this is and shows it at work, in under a minute.
+//! The command without arguments: describes the project and demonstrates it in under a minute.
 
 use std::process::ExitCode;
 
@@ -21,7 +21,7 @@ use crate::ycsb::{self, Plan};
 const COUNT: usize = 1_000_000;
 /// Operations of each workload; enough for a first impression.
 const OPS: usize = 500_000;
-/// The peers that the tour shows beside ours.
+/// The peers that the tour compares with this library's indexes.
 const PEERS: [&str; 5] = ["arctic", "ferntree", "scc-treeindex", "crossbeam-skiplist", "rwlock-btreemap"];
 
 const ABOUT: &str = "\
@@ -40,7 +40,7 @@ Where to go next:
   archipelago bench ycsb --help                       everything that can be set
 ";
 
-/// Takes the tour.
+/// Runs the tour.
 ///
 /// # Errors
 /// If standard output cannot be written to.

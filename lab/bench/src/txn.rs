@@ -1,15 +1,16 @@
-//! `bench txn` and `sim txn`: transactions by every scheme over every map, beside one lock over everything, and natively beside
-//! stores of other authors.
+//! `bench txn` and `sim txn`: transactions under every scheme over every map, beside a store with one lock over
+//! everything, and on the real machine beside stores of other authors.
 //!
 //! | workload | a transaction |
 //! |---|---|
-//! | `ycsb`, `ycsb-10` | sixteen requests on rows of one, or ten, columns of 100 bytes, as in DBx1000 |
-//! | `reports`, `reports-by-views` | as `ycsb`; one in a thousand reads the whole table, in a transaction or in a snapshot |
-//! | `smallbank` | one of SmallBank's six |
-//! | `tpcc` | one of TPC-C's five, in its mix; a home warehouse for each thread, as far as there are as many |
-//! | `tpcc-pair` | New-Order and Payment alone, half each |
+//! | `ycsb`, `ycsb-10` | sixteen requests on rows of one column, or of ten columns, of 100 bytes, as in DBx1000 |
+//! | `reports`, `reports-by-views` | as `ycsb`; one transaction in a thousand reads the whole table, in a transaction or in a snapshot |
+//! | `smallbank` | one of SmallBank's six transactions |
+//! | `tpcc` | one of TPC-C's five transactions, in TPC-C's mix; each thread has a home warehouse of its own if there are enough |
+//! | `tpcc-pair` | New-Order or Payment, half each |
 //!
-//! What a run leaves is checked: TPC-C's twelve conditions, that no update and no cent is lost.
+//! The state that a run leaves is checked: TPC-C's twelve consistency conditions hold, no update is lost, and no money
+//! is lost.
 
 use std::process::ExitCode;
 
@@ -42,24 +43,24 @@ static SILO_OVER_RIVALS: [Known; 2] = [
     Known::silo_over("silo-masstree-like", choice::<Masstree<u64>>("MasstreeLike")),
 ];
 
-/// Bytes of a row with its record, of the hungriest workload but TPC-C.
+/// Bytes of a row with its record, in the workload that needs the most memory, except TPC-C.
 const ITEM: u64 = 1_400;
-/// Bytes of a warehouse of the whole scale.
+/// Bytes of a warehouse in TPC-C's full scale.
 const WAREHOUSE: u64 = 250 << 20;
 
-/// A workload in a store; of TPC-C with 0 warehouses as many as there are threads.
+/// A workload in a store. In TPC-C, 0 warehouses mean one per thread.
 #[derive(Clone, Copy)]
 struct Clients {
     store: &'static Known,
     workload: Workload,
 }
 
-/// A loaded workload with what its clients have come to.
+/// A loaded workload, and the counts of its clients.
 struct Shared {
     arena: Box<dyn Arena>,
-    /// Attempts beyond the first, of all clients.
+    /// Attempts beyond the first, of all clients together.
     repeated: AtomicU64,
-    /// Of each kind: transactions, attempts beyond the first, rollbacks, nanoseconds.
+    /// For each kind of transaction: transactions, attempts beyond the first, rollbacks, nanoseconds.
     kinds: Mutex<Vec<[u64; 4]>>,
 }
 
@@ -82,9 +83,9 @@ impl Program for Clients {
         let mut client = shared.arena.client(turns.thread(), 1);
         let mut kinds = vec![[0; 4]; shared.arena.kinds().len()];
         turns.go(usize::MAX, |_| one(&mut *client, &mut kinds), || ());
-        // What it promises is told before it is checked.
+        // Dropping the client publishes its counts before they are checked.
         drop(client);
-        // Relaxed: read when the thread has been joined.
+        // Relaxed: the sum is read after the threads were joined.
         shared.repeated.fetch_add(kinds.iter().map(|kind| kind[1]).sum(), Ordering::Relaxed);
         let mut all = shared.kinds.lock().expect("no client panics with the lock");
         all.iter_mut().zip(kinds).for_each(|(all, own)| (0..4).for_each(|at| all[at] += own[at]));
@@ -110,9 +111,9 @@ impl Program for Clients {
     }
 }
 
-/// One transaction.
+/// Runs one transaction.
 fn one(client: &mut dyn Client, kinds: &mut [[u64; 4]]) -> Done {
-    // On the virtual machine a look at the clock would be an access of its own.
+    // On the virtual machine (a simulator), reading the clock would be an access of its own.
     let start = (!SIMULATED).then(Instant::now);
     let turn = client.turn();
     let ns = start.map_or(0, |start| start.elapsed().as_nanos() as u64);
@@ -125,9 +126,9 @@ fn one(client: &mut dyn Client, kinds: &mut [[u64; 4]]) -> Done {
 /// The workloads' names.
 const WORKLOADS: [&str; 7] = ["ycsb", "ycsb-10", "reports", "reports-by-views", "smallbank", "tpcc", "tpcc-pair"];
 
-/// The stores that a comma-separated list names; `all`, `silo` and `schemes` stand for several.
+/// Returns the stores that a comma-separated list names; `all`, `silo` and `schemes` stand for several.
 fn chosen(list: &str, stores: &[&'static Known]) -> Result<Vec<&'static Known>, Failure> {
-    // Serializable, in memory only, by the clock that a database has if it is not told.
+    // Stores that are serializable, in memory only, and have a database's default clock.
     let plain = |name: &str| !["snapshot", "logged", "ordered"].iter().any(|other| name.contains(other));
     let rival = |name: &str| SILO_OVER_RIVALS.iter().any(|store| store.name == name);
     let silo = |name: &'static str| plain(name) && name.starts_with("silo-") && !rival(name);
@@ -138,12 +139,12 @@ fn chosen(list: &str, stores: &[&'static Known]) -> Result<Vec<&'static Known>, 
     Ok(named.iter().filter_map(|name| stores.iter().find(|store| store.name == *name)).copied().collect())
 }
 
-/// All stores but peers.
+/// Returns all stores except peers.
 fn ours() -> impl Iterator<Item = &'static Known> {
     catalog::stores().chain(&SILO_OVER_RIVALS)
 }
 
-/// A cell for each workload, exponent and percentage of updates.
+/// Returns a cell (a workload with its parameters) for each workload, exponent and percentage of updates.
 fn cells<C: clap::Args>(args: &Txn<C>, rows: usize, whole: bool) -> Result<Vec<(Cell, Workload)>, Failure> {
     let rows = args.count.unwrap_or(rows);
     let mut cells = Vec::new();
@@ -165,7 +166,7 @@ fn cells<C: clap::Args>(args: &Txn<C>, rows: usize, whole: bool) -> Result<Vec<(
     Ok(cells)
 }
 
-/// The cells of a workload of YCSB's.
+/// Adds the cells of a workload of YCSB.
 fn ycsb<C: clap::Args>(args: &Txn<C>, workload: &'static str, rows: usize, cells: &mut Vec<(Cell, Workload)>) {
     let reports = match workload {
         "reports" => Reports::Transactions,
@@ -186,7 +187,7 @@ fn ycsb<C: clap::Args>(args: &Txn<C>, workload: &'static str, rows: usize, cells
 /// Measures and reports.
 ///
 /// # Errors
-/// If the arguments make no sense, a run leaves what is not consistent, or the report cannot be written.
+/// If the arguments make no sense, a run leaves an inconsistent state, or the report cannot be written.
 pub fn run<R: Roster>(args: &Txn<Timed>) -> Result<ExitCode, Failure> {
     let Timed { common, millis } = &args.common;
     resources::check_items(args.count.unwrap_or(0), ITEM, 0)?;
@@ -205,7 +206,7 @@ pub fn run<R: Roster>(args: &Txn<Timed>) -> Result<ExitCode, Failure> {
     Command::start(common)?.run(&Experiment::in_cells("txn", common, "lock", time, cells)?)
 }
 
-/// The contenders on the virtual machine, without peers.
+/// Returns the contenders on the virtual machine, without peers.
 ///
 /// # Errors
 /// If a name is not known.
@@ -235,7 +236,7 @@ mod tests {
         assert_eq!(names("silo"), maps.map(|map| format!("silo-{map}")));
         let schemes = ["silo", "tictoc", "no-wait", "wait-die", "hekaton", "mvrlu"];
         assert_eq!(names("schemes"), schemes.map(|scheme| format!("{scheme}-hydralist")));
-        // No name is another's.
+        // No name occurs twice.
         assert_eq!(names("all").len(), stores.len());
     }
 }

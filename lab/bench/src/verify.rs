@@ -2,12 +2,12 @@
 //!
 //! | part | what must hold |
 //! |---|---|
-//! | model | one thread, random operations: every answer is `BTreeMap`'s, scans from present and absent keys included |
+//! | model | one thread, random operations: every answer equals `BTreeMap`'s, including scans from present and absent keys |
 //! | own writes | two writers on interleaved keys: each sees its own inserts, overwrites and removals at once, by look-up and by scan |
-//! | overwrites | a key that is only ever overwritten is always found, by look-up and by scan, with a value that was written to it |
+//! | overwrites | a key that is only overwritten, never removed, is always found, by look-up and by scan, with a value that was written to it |
 //! | neighbours | a key that is never touched is always found, whatever is inserted and removed around it |
 //!
-//! A thread stops at its first finding; a part ends when its threads have, after the time given at the latest.
+//! A thread stops at its first finding. A part ends when its threads have stopped, after the given time at the latest.
 
 mod clock;
 mod concurrent;
@@ -32,7 +32,7 @@ use crate::roster::{self, Dispatch, Roster};
 use clock::{Clock, Verdict};
 use subject::Subject;
 
-/// Keys of the exam, of each kind.
+/// Keys of the exam, for each kind of keys.
 const KEYS: usize = 100_000;
 
 /// One index's results with one kind of keys.
@@ -44,13 +44,13 @@ struct Report {
 
 const PARTS: [&str; 4] = ["model", "own writes", "overwrites", "neighbours"];
 
-/// Examines, prints which index passes what, and returns 1 if one of this library's indexes fails.
+/// Runs the exam and prints which index passes which part. Returns 1 if one of this library's indexes fails.
 ///
 /// # Errors
 /// If an index is not known, threads cannot be started, or standard output cannot be written to.
 pub fn run<R: Roster>(args: &Verify) -> Result<ExitCode, Failure> {
     let indexes = roster::select::<R>(&args.index, false)?;
-    // Else an index would seem to panic.
+    // Without this check, a thread that cannot be started would look like an index that panics.
     threads::try_to_start(concurrent::THREADS)?;
     interrupt::install();
     let mut words = keys::words(&KeyKind::Int, KEYS, 0, args.seed).loaded;
@@ -75,7 +75,7 @@ pub fn run<R: Roster>(args: &Verify) -> Result<ExitCode, Failure> {
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// Keys that are prefixes of each other, the empty one, long ones.
+/// Returns keys that are prefixes of each other, the empty key, and long keys.
 fn awkward_strings() -> Vec<Vec<u8>> {
     let prefixes = (0..24).map(|length| b"gmail.com@john.smith.jr."[..length].to_vec());
     let long = (1..=8).map(|eighths| vec![b'~'; 31 * eighths]);
@@ -100,7 +100,7 @@ fn examine<R: Dispatch<K>, K: BenchKey>(
 }
 
 struct Exam<'a, K> {
-    /// Ascending and distinct.
+    /// The keys, ascending and distinct.
     keys: &'a [K],
     seed: u64,
     time: Duration,
@@ -118,10 +118,10 @@ impl<K: BenchKey> Visit<K> for Exam<'_, K> {
 }
 
 impl<K: BenchKey> Exam<'_, K> {
-    /// A part, on an empty map.
+    /// Runs a part of the exam on an empty map.
     fn part<I: BenchIndex<K>>(&mut self, empty: fn() -> I, part: impl FnOnce(&dyn Subject<K>, Clock) -> Verdict) {
         let clock = Clock { time: self.time };
-        // An index that panics has failed; the others go on.
+        // An index that panics has failed; the exam continues with the others.
         let verdict = catch_unwind(AssertUnwindSafe(|| part(&empty(), clock)));
         self.verdicts.push(verdict.unwrap_or_else(|_| Err("it panicked".to_owned())));
     }

@@ -10,12 +10,12 @@
 //! | E | 95 % scan of 1 to 100 entries, 5 % insert | scans start by the distribution; inserts are of new keys |
 //! | F | 50 % read, 50 % read-modify-write | by the distribution |
 //!
-//! Every key that is read is in the index (hits only). Each thread has a stream and inserts keys of its own; in D it
-//! takes what it inserted itself, after that what was loaded last, for the latest, since no thread knows beforehand what
-//! the other threads will have inserted.
+//! Every key that is read is in the index. Each thread has a stream of its own, and inserts keys of its own. In D, the
+//! latest keys of a thread are first those that it inserted itself, then those that were loaded last: a thread cannot
+//! know beforehand what the other threads will have inserted.
 //!
-//! A stream holds copies of its keys in the order of use: fetching the next one is a sequential read, so that what is
-//! measured is the index's cache misses and not the workload's.
+//! A stream holds copies of its keys in the order of use. Reading the next key is therefore a sequential read, and the
+//! measurement shows the index's cache misses rather than the workload's.
 
 use core::fmt;
 
@@ -29,29 +29,29 @@ use crate::failure::Failure;
 /// One of YCSB's workloads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Workload {
-    /// Insert everything.
+    /// Inserts all keys.
     Load,
-    /// Half updates.
+    /// Half of the operations update.
     A,
-    /// Few updates.
+    /// One in twenty operations updates.
     B,
-    /// Reads.
+    /// Reads only.
     C,
-    /// Read-modify-write.
+    /// Half of the operations read, modify and write.
     F,
-    /// Read the latest.
+    /// Reads the latest keys.
     D,
     /// Scans.
     E,
 }
 
 impl Workload {
-    /// In the order in which they run on one index: those that insert come last, so that the others meet the same
-    /// index whichever were chosen.
+    /// All workloads in the order in which they run on one index. Those that insert come last. So the others find the
+    /// same index, whichever workloads were chosen.
     pub const ALL: [Workload; 7] =
         [Workload::Load, Workload::A, Workload::B, Workload::C, Workload::F, Workload::D, Workload::E];
 
-    /// The name in reports and on the command line.
+    /// Returns the name in reports and on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Workload::Load => "load",
@@ -64,12 +64,12 @@ impl Workload {
         }
     }
 
-    /// Whether it inserts keys that were held back.
+    /// Returns whether the workload inserts keys that were held back.
     pub fn inserts(self) -> bool {
         matches!(self, Workload::D | Workload::E)
     }
 
-    /// How many of `ops` operations to run: a scan costs as much as many look-ups, so E has an eighth.
+    /// Returns how many of `ops` operations to run. A scan costs as much as several look-ups, so E runs an eighth.
     pub fn share(self, ops: usize) -> usize {
         if self == Workload::E { ops.div_ceil(8) } else { ops }
     }
@@ -86,15 +86,15 @@ impl Workload {
         Ok(chosen)
     }
 
-    fn draw(self, rng: &mut SmallRng) -> Kind {
+    fn draw(self, rng: &mut SmallRng) -> OpKind {
         let percent = rng.random_range(0..100u32);
         match self {
-            Workload::A if percent < 50 => Kind::Update,
-            Workload::B if percent < 5 => Kind::Update,
-            Workload::F if percent < 50 => Kind::Modify,
-            Workload::D | Workload::E if percent < 5 => Kind::Insert,
-            Workload::E => Kind::Scan,
-            _ => Kind::Read,
+            Workload::A if percent < 50 => OpKind::Update,
+            Workload::B if percent < 5 => OpKind::Update,
+            Workload::F if percent < 50 => OpKind::Modify,
+            Workload::D | Workload::E if percent < 5 => OpKind::Insert,
+            Workload::E => OpKind::Scan,
+            _ => OpKind::Read,
         }
     }
 }
@@ -102,11 +102,11 @@ impl Workload {
 /// Which of the keys are popular.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Distribution {
-    /// All alike.
+    /// All keys are equally popular.
     Uniform,
-    /// Rank `r` in proportion to `1 / r^s`, the ranks scattered over the keys by a hash, as YCSB does.
+    /// The key of rank `r` is drawn in proportion to `1 / r^s`. A hash scatters the ranks over the keys, as in YCSB.
     Zipf(f64),
-    /// As `Zipf(0.99)`, but the rank is the age: what was inserted last is the most popular.
+    /// As `Zipf(0.99)`, but the rank is the age: the key that was inserted last is the most popular.
     Latest,
 }
 
@@ -143,16 +143,16 @@ impl fmt::Display for Distribution {
 /// What an operation does with its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Kind {
-    /// Looks it up.
+pub enum OpKind {
+    /// Looks the key up.
     Read,
-    /// Overwrites its value.
+    /// Overwrites the key's value.
     Update,
-    /// Adds it.
+    /// Inserts the key.
     Insert,
-    /// Visits entries from it on.
+    /// Visits entries from the key on.
     Scan,
-    /// Looks it up, then overwrites its value.
+    /// Looks the key up, then overwrites its value.
     Modify,
 }
 
@@ -160,25 +160,25 @@ pub enum Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Op {
     /// What to do.
-    pub kind: Kind,
-    /// Entries to visit, for scans.
+    pub kind: OpKind,
+    /// The number of entries to visit, for a scan.
     pub span: u8,
 }
 
-/// The operations of one thread and, beside them, their keys.
+/// The operations of one thread, and their keys in a vector of their own.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stream<K> {
     /// What to do.
     pub ops: Vec<Op>,
-    /// The key of each.
+    /// The key of each operation.
     pub keys: Vec<K>,
 }
 
-/// Longest scan.
+/// Entries of the longest scan.
 const LONGEST_SCAN: u8 = 100;
 
-/// Makes `ops` operations of `workload` over `loaded`, inserting from `fresh`. If `fresh` runs out, what would be an
-/// insert is a read (in E a scan).
+/// Makes `ops` operations of `workload` over `loaded`, inserting from `fresh`. If `fresh` runs out, further inserts
+/// become reads (in E, scans).
 pub fn stream<K: Clone>(
     workload: Workload,
     distribution: Distribution,
@@ -194,11 +194,11 @@ pub fn stream<K: Clone>(
     let mut inserted = 0;
     for _ in 0..ops {
         let mut kind = workload.draw(&mut rng);
-        if kind == Kind::Insert && inserted == fresh.len() {
-            kind = if workload == Workload::E { Kind::Scan } else { Kind::Read };
+        if kind == OpKind::Insert && inserted == fresh.len() {
+            kind = if workload == Workload::E { OpKind::Scan } else { OpKind::Read };
         }
-        let span = if kind == Kind::Scan { rng.random_range(1..=LONGEST_SCAN) } else { 0 };
-        let key = if kind == Kind::Insert {
+        let span = if kind == OpKind::Scan { rng.random_range(1..=LONGEST_SCAN) } else { 0 };
+        let key = if kind == OpKind::Insert {
             inserted += 1;
             &fresh[inserted - 1]
         } else {
@@ -210,17 +210,17 @@ pub fn stream<K: Clone>(
     made
 }
 
-/// Draws from a number of things, of which the first is the most popular: the one sampler of all workloads.
+/// Draws one of a number of items, of which the first is the most popular. All workloads use this sampler.
 #[derive(Clone, Copy, Debug)]
 pub enum Sampler {
-    /// All alike.
+    /// All items are equally popular.
     Uniform(usize),
-    /// Rank `r` in proportion to `1 / r^s`.
+    /// The item of rank `r` is drawn in proportion to `1 / r^s`.
     Zipf(Zipf<f64>, usize),
 }
 
 impl Sampler {
-    /// A sampler of `items` things, at least one.
+    /// Makes a sampler of `items` items, at least one.
     pub fn new(distribution: Distribution, items: usize) -> Sampler {
         let zipf = |s| Zipf::new(items as f64, s).expect("at least one thing and a positive exponent");
         match distribution {
@@ -230,18 +230,18 @@ impl Sampler {
         }
     }
 
-    /// Below the number of things; 0 for the most popular.
+    /// Draws an item's number, from 0, the most popular, to below the number of items.
     #[inline]
     pub fn draw(&self, rng: &mut SmallRng) -> usize {
         match self {
             Sampler::Uniform(items) => rng.random_range(0..*items),
-            // A rank is a whole number up to that of things, as far as floating point tells.
+            // A rank is an integer from 1 to the number of items; the minimum guards against rounding errors.
             Sampler::Zipf(zipf, items) => (zipf.sample(rng) as usize).min(*items) - 1,
         }
     }
 }
 
-/// The key that a rank stands for.
+/// Returns the key of a rank.
 fn choose_key<'a, K>(distribution: Distribution, rank: usize, loaded: &'a [K], inserted: &'a [K]) -> &'a K {
     match distribution {
         Distribution::Uniform => &loaded[rank],
@@ -253,7 +253,7 @@ fn choose_key<'a, K>(distribution: Distribution, rank: usize, loaded: &'a [K], i
     }
 }
 
-/// FNV-1a over the eight bytes of the rank, YCSB's scrambling.
+/// Hashes a rank by FNV-1a over its eight bytes, as YCSB does.
 pub fn scatter(rank: usize) -> usize {
     let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     (rank as u64).to_le_bytes().into_iter().fold(0xcbf2_9ce4_8422_2325, mix) as usize

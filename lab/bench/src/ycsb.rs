@@ -1,8 +1,9 @@
 //! `bench ycsb` and `sim ycsb`: indexes under YCSB's workloads.
 //!
-//! An index's turn: make it, load it, run the workloads in the order of [`Workload::ALL`] (those that insert come last),
-//! drop it. All indexes get the very same streams in every run. On the virtual machine an index is made and loaded anew for each
-//! workload; loading takes no time there, and the workload that loads inserts more.
+//! An index's turn: the index is made and loaded, the workloads run in the order of [`Workload::ALL`] (those that
+//! insert come last), and the index is dropped. All indexes have the same streams in every run. On the virtual machine
+//! (a simulator) an index is made and loaded anew for each workload. Loading takes no virtual time, so the workload
+//! `load` inserts further keys.
 
 mod clients;
 mod faults;
@@ -31,7 +32,7 @@ use plan::Prepared;
 pub use faults::{WARM_BEFORE_FAULTS, faults};
 pub use plan::Plan;
 
-/// Keys, if `--count` does not say.
+/// The number of keys if `--count` is not given.
 const DEFAULT_COUNT: usize = 10_000_000;
 
 /// Measures and reports.
@@ -89,7 +90,7 @@ fn byte_keys(
     Ok(keys)
 }
 
-/// What is to be known of the keys of a file.
+/// Returns remarks on the keys of a file.
 fn remarks(keys: &KeySet<Vec<u8>>, count: Option<usize>) -> impl Iterator<Item = String> {
     let (loaded, fresh) = (keys.loaded.len(), keys.fresh.len());
     let returns = keys.loaded.iter().chain(&keys.fresh).filter(|key| key.ends_with(b"\r")).count();
@@ -103,9 +104,9 @@ fn remarks(keys: &KeySet<Vec<u8>>, count: Option<usize>) -> impl Iterator<Item =
     remarks.into_iter().filter_map(|(holds, remark)| holds.then_some(remark))
 }
 
-/// Whether keys, streams and the largest index fit.
+/// Checks that the keys, the streams and the largest index fit into memory.
 fn check_memory(count: usize, key_bytes: usize, plan: &Plan, experiment: &Experiment<'_>) -> Result<(), Failure> {
-    // The hungriest peers take about 130 bytes and a copy of the key.
+    // The peers that need the most memory take about 130 bytes and a copy of the key.
     let keys = (count as u64).saturating_mul(2 * key_bytes as u64 + 130);
     let ops = |workload: &Workload| (workload.share(plan.ops) as u64).saturating_mul(experiment.threads.len() as u64);
     let ops = plan.workloads.iter().map(ops).fold(0, u64::saturating_add);
@@ -127,7 +128,7 @@ fn measure<R: Dispatch<K>, K: BenchKey>(
     command.run(&experiment)
 }
 
-/// The streams of every workload, for each thread count.
+/// Makes the streams of every workload, for each thread count.
 pub fn prepare<K: BenchKey>(
     plan: &Plan,
     experiment: &Experiment<'_>,
@@ -165,10 +166,10 @@ pub fn fill<'a, R: Dispatch<K>, K: BenchKey>(
     experiment.groups = vec![plan.indexes.iter().map(entry).collect()];
 }
 
-/// Leaves out the indexes that cannot hold these keys, and says so.
+/// Removes the indexes that cannot hold these keys, and reports this.
 fn leave_out_unfit<K: BenchKey>(plan: &mut Plan, keys: &KeySet<K>) -> Result<(), Failure> {
     let all = || keys.loaded.iter().chain(&keys.fresh);
-    // Words have zero bytes, too, but every index takes them.
+    // An integer key may contain zero bytes, too, but every index accepts integers.
     let words = size_of::<K::Raw>() == 8;
     let zero_bytes = !words && all().any(|key| key.with_raw(|raw| raw.contains(&0)));
     let longest = all().map(|key| key.with_raw(<[u8]>::len)).max().unwrap_or(0);
@@ -221,7 +222,7 @@ impl<K: BenchKey> Visit<K> for One<'_, '_, K> {
     }
 }
 
-/// The contenders on the virtual machine.
+/// Returns the contenders on the virtual machine.
 ///
 /// # Errors
 /// If a name is not known.

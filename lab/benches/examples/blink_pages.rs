@@ -1,12 +1,13 @@
-//! `BLinkTree` by page size, for integers and for strings of 24 bytes, beside the other maps; and the keys of files, as the
-//! code base that the tree's thesis began with is measured by.
+//! Measures `BLinkTree` with several page sizes, for integers and for strings of 24 bytes, beside the other maps. Also
+//! measures it with the keys of files, as the code base from which the tree's thesis started is measured.
 //!
-//! `cargo run --release -p archipelago-benches --example blink_pages words [KEYS] [NAME ...]` (or `strings`): nanoseconds per
-//! insertion, look-up, update by two threads at a time (half of these remove), entry of scans of 50, and entry of
-//! one scan of all; bytes per key. Each is the least of three rounds.
+//! `cargo run --release -p archipelago-benches --example blink_pages words [KEYS] [NAME ...]` (or `strings`): prints
+//! nanoseconds per insertion, per look-up, per update by two concurrent threads (half of the updates remove), per entry
+//! of scans of 50, and per entry of one scan of all; and bytes per key. Each figure is the least of three rounds.
 //!
-//! `... --example blink_pages files FILE ...`: a thread for each file inserts its lines, then looks them up, as byte strings and,
-//! if all of them are numbers, as integers; millions of lines a second, with reading them.
+//! `... --example blink_pages files FILE ...`: for each file, a thread inserts its lines and then looks them up, as
+//! byte strings and, if all lines are numbers, also as integers. Prints millions of lines per second, including reading
+//! the files.
 
 use archipelago_index::blink::{Dense, Pages};
 use archipelago_index::map::{Kind, Map};
@@ -16,7 +17,7 @@ use archipelago_platform::time::Instant;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 
-/// A bijection of the integers that leaves them in no order.
+/// Maps integers to integers one to one, in no order.
 fn scattered(n: u64) -> u64 {
     let mut x = n.wrapping_mul(0x9E37_79B9_7F4A_7C15);
     x ^= x >> 29;
@@ -24,17 +25,17 @@ fn scattered(n: u64) -> u64 {
     x ^ x >> 32
 }
 
-/// Nanoseconds per operation.
+/// Returns nanoseconds per operation.
 fn time(operations: usize, work: impl FnOnce()) -> f64 {
     let start = Instant::now();
     work();
     start.elapsed().as_nanos() as f64 / operations as f64
 }
 
-/// What is measured, in the order of the columns.
+/// The measurements, in the order of the columns.
 const COLUMNS: [&str; 6] = ["insert", "get", "update by 2", "of 50", "scan", "bytes/key"];
 
-/// One round. Half of the keys are loaded; updates bring the others, too.
+/// Runs one round. Half of the keys are loaded; updates also insert the other half.
 fn round<S: Kind, K: Key>(map: Map<S, K, u64>, keys: &[K]) -> [f64; 6] {
     let session = map.pin();
     let count = keys.len() / 2;
@@ -111,7 +112,7 @@ fn sizes<K: Key>(keys: &[K], chosen: &[String]) {
     }
 }
 
-/// The keys of files: a thread for each inserts them, then looks them up.
+/// Measures the keys of files: a thread for each file inserts them, then looks them up.
 fn files<K: Key>(what: &str, files: &[String], key: impl Fn(&[u8]) -> K + Sync) {
     let map: BLinkTree<K, u64> = BLinkTree::new();
     lines(&format!("{what}: inserted"), files, |line, number| _ = map.pin().upsert(&key(line), number));
@@ -122,7 +123,8 @@ fn number(line: &[u8]) -> Option<u64> {
     core::str::from_utf8(line).ok()?.parse().ok()
 }
 
-/// Has a thread for each file show its lines, and prints how many millions of them a second that made.
+/// Passes the lines of each file to `each` in a thread of its own. Prints how many million lines per second were
+/// processed.
 fn lines(what: &str, files: &[String], each: impl Fn(&[u8], u64) + Sync) {
     let (start, each) = (Instant::now(), &each);
     let count = |file: &String| {

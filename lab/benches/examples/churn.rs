@@ -1,13 +1,14 @@
-//! Insert/delete churn for as long as you like: memory must stay flat, and every answer right.
+//! Inserts and deletes for as long as the user wants. Memory must stay flat, and every result must be right.
 //!
-//! Each thread has a window of keys of its own, finely mixed with the others'. It inserts at one end and deletes at the
-//! other, in one of three orders in turn: rising keys, scattered keys, and filling up and emptying again.
+//! Each thread has a window of keys of its own, interleaved with those of the other threads. It inserts at one end of
+//! the window and deletes at the other, in one of three orders in turn: ascending keys, scattered keys, and filling up
+//! and emptying again.
 //!
 //! ```text
 //! cargo run --release -p archipelago-benches --example churn -- [OPERATIONS [THREADS [WINDOW [word|bytes]]]]
 //! ```
-//! Numbers may end in k, M or G; the default is `10M 2 100k word`. A thousand million operations: `churn 1G`.
-//! Prints a line now and then; ends with exit code 1 if memory grew.
+//! Numbers may end in k, M or G; the default is `10M 2 100k word`. For a thousand million operations: `churn 1G`.
+//! Prints a line from time to time. The exit code is 1 if memory grew.
 
 use archipelago_index::{HydraList, Key};
 use archipelago_platform::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -16,7 +17,7 @@ use archipelago_platform::thread;
 use archipelago_platform::time::{Duration, Instant};
 use std::process::ExitCode;
 
-/// The orders of keys, each for one pass over the window.
+/// The number of orders of keys. Each order is used for one pass over the window.
 const ORDERS: u64 = 3;
 
 struct Plan {
@@ -25,19 +26,19 @@ struct Plan {
     window: u64,
 }
 
-/// The `n`-th key of a thread in an order; different for all threads and `n`, as far as the window reaches.
+/// Returns the `n`-th key of a thread in an order. Within a window, the keys of all threads and all `n` are different.
 fn key(order: u64, n: u64) -> u64 {
     if order == 0 { n } else { n.wrapping_mul(0x9E37_79B9_7F4A_7C15) }
 }
 
-/// One thread's share: passes over its window until its operations are used up.
+/// Runs one thread's operations, in passes over its window.
 fn churn<K: Key>(map: &HydraList<K, u64>, plan: &Plan, thread: u64, done: &AtomicU64, make: fn(u64) -> K) {
     let session = map.pin();
     let (mut next, mut left) = (0, plan.operations / plan.threads);
     let nth = |order: u64, n: u64| make(key(order, n * plan.threads + thread));
     while left > 0 {
         for order in 0..ORDERS {
-            // Fill the window; slide it; empty it.
+            // Fills the window, slides it, and empties it.
             let slide = if order < 2 { 3 * plan.window } else { 0 };
             let (start, end) = (next, next + plan.window + slide);
             for n in start..end {
@@ -58,7 +59,7 @@ fn churn<K: Key>(map: &HydraList<K, u64>, plan: &Plan, thread: u64, done: &Atomi
     }
 }
 
-/// The most memory seen in a part of the run.
+/// The peak memory in a part of the run.
 #[derive(Clone, Copy, Default)]
 struct Peak {
     map: usize,
@@ -101,7 +102,7 @@ fn run<K: Key>(plan: &Plan, make: fn(u64) -> K) -> ExitCode {
     verdict(&peaks)
 }
 
-/// Prints what the run holds, four times a minute at most, and keeps the peak of each interval.
+/// Prints the memory of the run, at most four times a minute, and keeps the peak of each interval.
 fn watch(bytes: impl Fn() -> usize, done: impl Fn() -> u64, over: &AtomicBool) -> Vec<Peak> {
     let (mut peaks, mut printed) = (vec![Peak::default()], Instant::now());
     while !over.load(Relaxed) {
@@ -122,7 +123,7 @@ fn watch(bytes: impl Fn() -> usize, done: impl Fn() -> u64, over: &AtomicBool) -
     peaks
 }
 
-/// Memory is flat if the last intervals held no more than the first ones, after the very first, and a little.
+/// Judges whether memory is flat: the last intervals needed little more than the first ones, without the very first.
 fn verdict(peaks: &[Peak]) -> ExitCode {
     if peaks.len() < 5 {
         println!("too short to say whether memory is flat");

@@ -1,9 +1,11 @@
-//! How much memory a map keeps after most of its entries have gone: what it says (`bytes()`) and what is resident.
+//! Measures how much memory a map keeps after most of its entries were deleted: the map's own figure (`bytes()`), and
+//! resident memory.
 //!
 //! ```text
 //! cargo run --release -p archipelago-benches --example shrink -- [KEYS [word|bytes [sorted|random [KEEP]]]]
 //! ```
-//! Loads KEYS keys in order, deletes all but every KEEP-th (0: all), in order or at random, and prints a line each.
+//! Loads KEYS keys in order, deletes all but every KEEP-th (0: all), in order or at random, and prints a line after
+//! each step.
 
 use archipelago_index::{HydraList, Key};
 use archipelago_platform::memory::resident_bytes;
@@ -26,7 +28,7 @@ fn run<K: Key>(count: u64, random_load: bool, sorted: bool, keep: u64, make: fn(
     if sorted {
         (0..count).filter(|&n| gone(n)).for_each(|n| _ = session.remove(&make(n)));
     } else {
-        // A permutation: 1_000_003 times n modulo a count that is no multiple of it.
+        // The keys in a permuted order: 1_000_003 times n modulo the count, which must not be a multiple of 1_000_003.
         (0..count).map(|n| n * 1_000_003 % count).filter(|&n| gone(n)).for_each(|n| _ = session.remove(&make(n)));
     }
     report("deleted", &map, base);

@@ -1,5 +1,5 @@
-//! What it costs to go through a map, by each of the ways there are, in millions of entries a second: the best of
-//! alternating rounds, and the ratio to `scan`.
+//! Measures walks over a map by every available method, in million entries per second: the best of alternating rounds,
+//! and the ratio to `scan`.
 //!
 //! `cargo run --release -p archipelago-benches --example walk_cost [KEYS]`
 
@@ -10,7 +10,7 @@ use core::ops::ControlFlow;
 
 const ROUNDS: usize = 9;
 
-/// A name, and what goes through all entries and adds something up.
+/// A name, and a function that walks over all entries and returns a sum.
 type Work<'a> = (&'a str, Box<dyn Fn() -> u64 + 'a>);
 
 fn compare(entries: u64, works: &[Work<'_>]) {

@@ -1,24 +1,26 @@
-//! Which anomalies does a history of transactions have? After Adya (Weak Consistency: A Generalized Theory, 1999).
+//! Finds the anomalies in a history of transactions, after Adya (Weak Consistency: A Generalized Theory, 1999).
 //!
-//! Transactions report what they read and wrote, ranges and absent keys included. Each write has a number of its own. The order
-//! of the versions of each key is given: rows that keep a list of their writers tell it, as in Elle (Kingsbury, Alvaro, VLDB
-//! 2020). From these follow dependencies: *ww* (T2 overwrote T1's version), *wr* (T2 read it), *rw* (T2 overwrote the version
-//! that T1 read). A range is a read of every key in it.
+//! Transactions report what they read and wrote, including ranges and absent keys. Each write has a number of its own,
+//! its *version*. The order of each key's versions is given: a row that keeps a list of its writers tells this order,
+//! as in Elle (Kingsbury, Alvaro, VLDB 2020). The versions and their order imply dependencies between
+//! transactions: *ww* (T2 overwrote T1's version), *wr* (T2 read T1's version), and *rw* (T2 overwrote the version that
+//! T1 read). A range is a read of every key in it.
 //!
-//! | anomaly | what it is |
+//! | anomaly | description |
 //! |---|---|
 //! | G0 | a cycle of ww: writes of two transactions interleave |
-//! | G1a, G1b | a read of what was rolled back, of what was overwritten by its own transaction |
+//! | G1a, G1b | a read of a version that was rolled back; a read of a version that its own transaction overwrote |
 //! | G1c | a cycle of ww and wr: transactions depend on each other |
 //! | G-single | a cycle with one rw: torn snapshots, lost updates |
 //! | G2 | a cycle with several rw: write skew, also by phantoms |
 //!
-//! Serializable histories have none of them; at [`Level::Snapshot`] G2 is let pass.
+//! A serializable history has none of these anomalies. [`Level::Snapshot`] permits G2.
 //!
 //! # Absent keys
-//! A read that finds nothing does not tell *which* absence it saw: before the first version, or after one of the removals. What
-//! is certain is put into the graph first; then, again and again, of each such read those absences are crossed out that would
-//! close a cycle. None left is an anomaly, one left is certain; where several stay, nothing is claimed.
+//! A read that finds nothing does not tell *which* absence it saw: before the first version, or after one of the
+//! removals. First, all certain dependencies are put into the graph. Then, repeatedly, absences are ruled out: an
+//! absence is impossible for a read if it would close a cycle. If a read has no possible absence left, the history has
+//! an anomaly. If one is left, it is certain. If several remain possible, nothing is claimed about the read.
 
 use core::fmt::{Debug, Write as _};
 use std::collections::{BTreeMap, VecDeque};
@@ -30,47 +32,50 @@ use crate::linear::{CounterExample, Verdict};
 pub struct Txn<K> {
     /// True if it committed.
     pub committed: bool,
-    /// Stamps drawn before it began and after it ended.
+    /// Stamps that were drawn before the transaction began and after it ended. Stamps order events; see
+    /// [`crate::history`].
     pub during: (u64, u64),
-    /// What it did, in order.
+    /// Its actions, in order.
     pub actions: Vec<Action<K>>,
 }
 
 /// One action of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action<K> {
-    /// Found this version, or nothing.
+    /// Read the key and found this version, or nothing.
     Read(K, Option<u64>),
-    /// Wrote this version; a removal if not `there`.
+    /// Wrote this version; a removal if `there` is false.
     Write {
         /// The key.
         key: K,
         /// The version's number, which no other write of the history has.
         version: u64,
-        /// True if the key is there afterwards.
+        /// True if the key is present afterwards.
         there: bool,
     },
     /// Found exactly these versions from the first key to the second, both included.
     Range(K, K, Vec<(K, u64)>),
 }
 
-/// What a history must not have.
+/// The anomalies that are forbidden.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
-    /// Any of the anomalies but G2.
+    /// All anomalies except G2.
     Snapshot,
-    /// Any of the anomalies.
+    /// All anomalies.
     Serializable,
-    /// Any, and an order that contradicts time: a transaction that was over when another began comes first.
+    /// All anomalies, and any order that contradicts time: if a transaction was over when another began, it must be
+    /// first.
     Strict,
 }
 
-/// A history of a store that was empty before it.
+/// A history of a store that was empty at the beginning.
 #[derive(Clone, Debug)]
 pub struct History<K> {
     /// The transactions.
     pub txns: Vec<Txn<K>>,
-    /// The committed versions of each key in their order; of a transaction that wrote a key several times, the last.
+    /// The committed versions of each key, in their order. If a transaction wrote a key several times, only its last
+    /// version counts.
     pub order: BTreeMap<K, Vec<u64>>,
 }
 
@@ -89,18 +94,18 @@ struct Edge {
     key: String,
 }
 
-/// A read that found nothing, and between which writers it may lie: (after, before).
+/// A read that found nothing, with the pairs of writers (after, before) between which the read may be.
 struct Absence {
     reader: usize,
     key: String,
     places: Vec<(Option<usize>, Option<usize>)>,
 }
 
-/// Where a version comes from.
+/// The write that made a version.
 struct Origin {
     txn: usize,
     there: bool,
-    /// The last one of its transaction for the key.
+    /// Whether it is the transaction's last write of the key.
     last: bool,
 }
 
@@ -114,7 +119,7 @@ struct Judge<'h, K> {
 /// Judges a history.
 ///
 /// # Panics
-/// When two writes have one number.
+/// If two writes have the same number.
 pub fn check<K: Ord + Clone + Debug>(level: Level, history: &History<K>) -> Verdict {
     let edges = vec![Vec::new(); history.txns.len()];
     let mut judge = Judge { history, origins: BTreeMap::new(), edges, absences: Vec::new() };
@@ -138,7 +143,7 @@ impl<K: Ord + Clone + Debug> Judge<'_, K> {
         self.find_cycle(level)
     }
 
-    /// Finds out where each version comes from.
+    /// Finds the write that made each version.
     fn number(&mut self) {
         for (txn, what) in self.history.txns.iter().enumerate() {
             let mut last = BTreeMap::new();
@@ -153,7 +158,7 @@ impl<K: Ord + Clone + Debug> Judge<'_, K> {
         }
     }
 
-    /// Adds ww, and sees that the order has each committed version once, and nothing else.
+    /// Adds the edges ww. Checks that the order lists each committed version once, and nothing else.
     fn follow_order(&mut self) -> Result<(), CounterExample> {
         let mut listed = BTreeMap::new();
         for (key, versions) in &self.history.order {
@@ -185,7 +190,7 @@ impl<K: Ord + Clone + Debug> Judge<'_, K> {
         }
     }
 
-    /// Adds wr and rw of one transaction.
+    /// Adds the edges wr and rw of one transaction.
     fn follow_reads(&mut self, reader: usize) -> Result<(), CounterExample> {
         let mut own: BTreeMap<&K, (u64, bool)> = BTreeMap::new();
         let history = self.history;
@@ -195,7 +200,8 @@ impl<K: Ord + Clone + Debug> Judge<'_, K> {
                 Action::Read(key, found) => self.read(reader, key, *found, own.get(key).copied())?,
                 Action::Range(from, to, found) => {
                     let found: BTreeMap<&K, u64> = found.iter().map(|(key, version)| (key, *version)).collect();
-                    // Keys that only this transaction or none wrote are no dependencies, but must be seen rightly.
+                    // A key that no transaction or only this one wrote makes no dependency, but the read's answer must
+                    // be right.
                     let written = history.order.range(from.clone()..=to.clone()).map(|(key, _)| key);
                     let all = written.chain(found.keys().copied()).chain(own.keys().copied());
                     let mut all: Vec<&K> = all.filter(|&key| from <= key && key <= to).collect();
@@ -264,7 +270,7 @@ impl<K: Ord + Clone + Debug> Judge<'_, K> {
         for (at, version) in order.iter().enumerate().filter(|(_, version)| !self.origins[version].there) {
             places.push((Some(writer(version)), order.get(at + 1).map(writer)));
         }
-        // What the reader wrote itself comes after the read.
+        // Writes of the reader itself come after the read.
         if let Some(at) = order.iter().position(|version| writer(version) == reader) {
             let before = at.checked_sub(1).map(|at| writer(&order[at]));
             places.retain(|place| *place == (before, Some(reader)));
@@ -272,7 +278,7 @@ impl<K: Ord + Clone + Debug> Judge<'_, K> {
         self.absences.push(Absence { reader, key: name, places });
     }
 
-    /// Adds an edge from each transaction to those that began after its end.
+    /// Adds an edge from each transaction to the transactions that began after its end.
     fn follow_time(&mut self) {
         let txns = &self.history.txns;
         for (before, one) in txns.iter().enumerate().filter(|(_, txn)| txn.committed) {
@@ -284,13 +290,14 @@ impl<K: Ord + Clone + Debug> Judge<'_, K> {
         }
     }
 
-    /// Crosses out absences that would close a cycle, and makes edges of those that are certain; whether anything changed.
+    /// Rules out absences that would close a cycle, and makes edges of absences that are certain. Returns whether
+    /// anything changed.
     fn cross_out(&mut self, level: Level) -> Result<bool, CounterExample> {
         let mut changed = false;
         for at in (0..self.absences.len()).rev() {
             let Absence { reader, key, places } = &self.absences[at];
             let reader = *reader;
-            // A cycle by `before` has an rw and may pass more of them, which snapshots allow.
+            // A cycle through `before` has one rw. It may contain further rw, which snapshot isolation permits.
             let only = |edge: &Edge| level != Level::Snapshot || edge.why != Why::Rw;
             let possible = |&(after, before): &(Option<usize>, Option<usize>)| {
                 !after.is_some_and(|after| after != reader && self.path(reader, after, &only).is_some())
@@ -321,7 +328,7 @@ impl<K: Ord + Clone + Debug> Judge<'_, K> {
         Ok(changed)
     }
 
-    /// A shortest path by edges that `may` be taken, as transactions and the edges that follow them.
+    /// Returns a shortest path over edges for which `may` is true, as transactions and the edges that follow them.
     fn path(&self, from: usize, to: usize, may: &dyn Fn(&Edge) -> bool) -> Option<Vec<(usize, Edge)>> {
         let mut came: Vec<Option<(usize, &Edge)>> = vec![None; self.edges.len()];
         let mut queue = VecDeque::from([from]);
@@ -397,7 +404,7 @@ impl<K: Ord + Clone + Debug> Judge<'_, K> {
     }
 }
 
-/// Adds an edge between two different transactions.
+/// Adds an edge, unless both transactions are the same.
 fn depend(edges: &mut [Vec<Edge>], from: usize, to: usize, why: Why, key: &str) {
     if from != to {
         edges[from].push(Edge { to, why, key: key.to_owned() });

@@ -1,11 +1,12 @@
-//! Values that know how many of them are alive: was every value dropped exactly once?
+//! Values that count how many of them are alive, so that a test can check that every value was dropped exactly once.
 //!
-//! [`Counted`] values are made, cloned and dropped by the structure under test; the test's [`DropCounter`] counts. A
-//! value also notices when it is dropped a second time or used after its drop, as far as its memory still tells: each
-//! carries a mark that its drop overwrites. Such errors are noted, printed and raised by
-//! [`DropCounter::assert_all_dropped`], not by a panic in the middle of the structure.
+//! The structure under test makes, clones and drops [`Counted`] values; the test's [`DropCounter`] counts them. Each
+//! value carries a mark that its drop overwrites. By the mark, a value also notices a second drop or a use after its
+//! drop, as long as its memory is not reused. Such an error is recorded and printed at once.
+//! [`DropCounter::assert_all_dropped`] panics for it later, so that no panic happens inside the structure.
 //!
-//! Counters are never freed (there is one per test), so that a value can report even after it should have been gone.
+//! Counters are never freed (there is one per test), so that a value can report an error even when it should not exist
+//! any more.
 
 use archipelago_platform::atomic::{AtomicU64, Ordering};
 use archipelago_platform::sync::Mutex;
@@ -43,7 +44,7 @@ impl Default for DropCounter {
 }
 
 impl DropCounter {
-    /// A counter at zero.
+    /// Makes a counter at zero.
     pub fn new() -> Self {
         let counts = Box::leak(Box::default());
         COUNTERS.lock().expect("nothing panics under this lock").push(counts);
@@ -52,29 +53,32 @@ impl DropCounter {
 
     /// Makes a value.
     pub fn value(self, tag: u64) -> Counted {
-        // Relaxed, as all of these counts: they are compared after the threads that count were joined.
+        // Relaxed, like all accesses to these counts: the counts are compared after the counting threads were joined.
         self.counts.made.fetch_add(1, Ordering::Relaxed);
         Counted { tag, echo: !tag, mark: AtomicU64::new(ALIVE), counts: self.counts }
     }
 
-    /// Values made and cloned so far.
+    /// Returns the number of values made or cloned so far.
     pub fn made(self) -> u64 {
         self.counts.made.load(Ordering::Relaxed)
     }
 
-    /// Values alive: exact when no other thread makes or drops any meanwhile. Negative after double drops.
+    /// Returns the number of values that are alive. It is exact if no other thread makes or drops values meanwhile, and
+    /// negative after double drops.
     pub fn alive(self) -> i64 {
         let dropped = self.counts.dropped.load(Ordering::Relaxed);
         self.made().wrapping_sub(dropped) as i64
     }
 
-    /// Double drops and uses after a drop noticed so far.
+    /// Returns the number of double drops and uses after a drop that were noticed so far.
     pub fn errors(self) -> u64 {
         self.counts.errors.load(Ordering::Relaxed)
     }
 
+    /// Checks that all values were dropped exactly once.
+    ///
     /// # Panics
-    /// When values are still alive, or an error was noticed.
+    /// If values are still alive, or an error was noticed.
     #[track_caller]
     pub fn assert_all_dropped(self) {
         assert_eq!(self.errors(), 0, "values were dropped twice or used after their drop (printed above)");
@@ -85,19 +89,19 @@ impl DropCounter {
 const ALIVE: u64 = 0xA11E_DA7A_0F1E_55ED;
 const DROPPED: u64 = 0xDEAD_DA7A_0F1E_55ED;
 
-/// A counted value; two are equal when their tags are.
+/// A counted value. Two values are equal if their tags are equal.
 ///
-/// It owns no memory: a bitwise copy that is dropped too is noticed, not undefined behaviour.
+/// A value owns no memory. So dropping a bitwise copy of it is noticed as an error, and is not undefined behaviour.
 pub struct Counted {
     tag: u64,
-    /// The tag's complement: shows a value whose bytes are torn.
+    /// The tag's complement, which reveals a value whose bytes are torn.
     echo: u64,
     mark: AtomicU64,
     counts: &'static Counts,
 }
 
 impl Counted {
-    /// What the value was made with; notes an error when the value is no longer alive.
+    /// Returns the tag with which the value was made. Records an error if the value is not alive any more.
     pub fn tag(&self) -> u64 {
         if self.mark.load(Ordering::Relaxed) != ALIVE {
             self.counts.error("used after its drop", self.tag);
@@ -116,7 +120,7 @@ impl Clone for Counted {
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        // A swap, so that the compiler must leave the mark behind for the thread that looks too late.
+        // A swap, so that the compiler must store the mark; a later use of the value reads the mark.
         if self.mark.swap(DROPPED, Ordering::Relaxed) != ALIVE {
             self.counts.error("dropped twice", self.tag);
         }
@@ -175,7 +179,7 @@ mod tests {
         let counter = DropCounter::new();
         let mut value = ManuallyDrop::new(counter.value(1));
         for _ in 0..2 {
-            // SAFETY: `Counted` owns nothing, and its memory stays here: dropping it again only notes the error.
+            // SAFETY: `Counted` owns nothing, and its memory stays allocated: dropping it again only records the error.
             unsafe { ManuallyDrop::drop(&mut value) };
         }
         assert_eq!(counter.errors(), 1);

@@ -1,14 +1,17 @@
-//! Costs that grow: how much work an operation takes in a structure of some size, of four times and of sixteen times that size.
+//! Measures how an operation's cost grows with the size of a structure: at some size, at four times and at sixteen
+//! times that size.
 //!
-//! Work is what a single thread of the virtual machine, and the background threads that it wakes, access: atomics, and plain
-//! memory that is announced. So it is counted, not timed, a run repeats exactly, and structures need no code for it.
+//! The cost is the number of memory accesses on the virtual machine (a simulator), by one thread and the background
+//! threads that it wakes: accesses to atomics, and to plain memory that is announced. Accesses are counted, not timed.
+//! So a run is exactly reproducible, and structures need no code for the measurement.
 
 use archipelago_sim::{Client, Config, Machine, run_with, world};
 
-/// Accesses an operation of `work` takes, with all threads' counted, at `least`, four and sixteen times that size.
+/// Returns the accesses per operation of `work`, by all threads, at the sizes `least`, four times and sixteen times
+/// `least`.
 ///
-/// `setup` makes a structure for a size, and its accesses are not counted; `work` does something with it, and says how many
-/// operations that was.
+/// `setup` makes a structure of a size; its accesses are not counted. `work` operates on the structure, and returns the
+/// number of its operations.
 pub fn costs<S>(least: u64, setup: impl Fn(u64) -> S, work: impl Fn(&S, u64) -> u64) -> [f64; 3] {
     let machine = Machine::preset("xeon-e5-4620-4s").expect("it is a preset");
     let accesses = || world::stats().expect("a run goes on").accesses;
@@ -26,10 +29,11 @@ pub fn costs<S>(least: u64, setup: impl Fn(u64) -> S, work: impl Fn(&S, u64) -> 
     })
 }
 
-/// Asserts that an operation costs about as much in a structure sixteen times as large: a tree has a level more or two, and
-/// nothing is proportional to the size, nor to a share of it.
+/// Asserts that an operation costs about the same in a structure that is sixteen times as large. A tree may have one or
+/// two more levels, but no part of the cost may be proportional to the size or to a fraction of it.
 ///
-/// What it costs in the smaller ones is the measure, but no less than `floor` accesses: what is nearly nothing may double.
+/// The cost in the smaller structures is the reference, but at least `floor` accesses: a cost of nearly nothing may
+/// double.
 #[track_caller]
 pub fn assert_flat(what: &str, costs: [f64; 3], floor: f64) {
     println!("{what:60} {:7.1} {:7.1} {:7.1}", costs[0], costs[1], costs[2]);

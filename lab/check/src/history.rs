@@ -1,24 +1,28 @@
-//! Recorded histories: what each thread asked, what it was answered, and when.
+//! Records histories: what operation each thread called, what it returned, and when.
 //!
-//! Every operation carries two stamps from one shared counter: `invoked` is drawn before the operation starts and
-//! `returned` after it has ended. A checker may conclude "A was over before B began" from `A.returned < B.invoked`,
-//! and from nothing else.
+//! Every operation carries two stamps from one shared counter: `invoked` is drawn before the operation starts, and
+//! `returned` after it has ended. From `A.returned < B.invoked` a checker may conclude that A was over before B began.
+//! It may draw no other conclusion from stamps.
 //!
 //! # Why a counter and not a clock
-//! That conclusion must never be drawn when it is not true. With clock readings it can be: a processor may read its
-//! clock while the operation's last store still waits in the store buffer, so that another core reads a later time
-//! and the older value, although both did their work right. The counter is advanced by read-modify-writes that
-//! acquire and release: if A's stamp precedes B's, then A's increment is in the release sequence that B's reads, so
-//! everything A's operation did *happens before* everything B's operation does. The price is one contended cache line
-//! drawn twice per operation, and that the stamps order memory between operations: a fence missing *between* two
-//! operations can hide behind them. What goes wrong while operations overlap, which is what linearizability is about,
-//! does not hide. Missing fences are hunted with loom and Miri instead.
+//! A checker must never conclude "A was over before B began" when it is not true. With clock readings that can happen.
+//! A processor may read its clock while the operation's last store still waits in the store buffer. Then another core
+//! can read a later time and the older value, although both cores worked correctly.
 //!
-//! On the virtual machine stamps are its own: they order events as virtual time does, cost none of it, and are no steps
-//! between which a schedule could change threads.
+//! The counter is advanced by read-modify-writes with acquire and release ordering. If A's stamp precedes B's stamp,
+//! then B's increment reads from the release sequence that contains A's increment. So everything that A's operation
+//! did *happens before* everything that B's operation does.
 //!
-//! Everything else is private to a thread: entries go into the thread's own [`Log`], and reach the [`Recorder`] when
-//! the log is dropped.
+//! This has two costs. Each operation accesses one contended cache line twice. And the stamps order memory between
+//! operations, so they can hide a fence that is missing *between* two operations. They cannot hide errors of
+//! overlapping operations, with which linearizability is concerned. Missing fences are searched with loom and Miri
+//! instead.
+//!
+//! On the virtual machine (a simulator), the machine's own stamps are used. They order events by virtual time, and cost
+//! no virtual time. They are not steps at which a schedule could switch threads.
+//!
+//! All other data is private to a thread. Entries are stored in the thread's own [`Log`], and are moved to the
+//! [`Recorder`] when the log is dropped.
 
 use archipelago_platform::atomic::{AtomicU64, Ordering};
 use archipelago_platform::clock::event_stamp;
@@ -29,15 +33,16 @@ use core::mem;
 /// One completed operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry<Op, Ret> {
-    /// The number of the [`Log`] it was recorded in: one per recording thread, in the order of [`Recorder::log`].
+    /// The number of the [`Log`] that recorded the operation. Each recording thread has one log; logs are numbered in
+    /// the order of [`Recorder::log`].
     pub thread: usize,
-    /// Drawn before the operation started.
+    /// The stamp drawn before the operation started.
     pub invoked: u64,
-    /// Drawn after it had ended; greater than `invoked`.
+    /// The stamp drawn after the operation had ended; greater than `invoked`.
     pub returned: u64,
-    /// What was asked.
+    /// The operation with its arguments.
     pub op: Op,
-    /// What was answered.
+    /// The result.
     pub ret: Ret,
 }
 
@@ -56,7 +61,7 @@ impl<Op, Ret> Default for Recorder<Op, Ret> {
 }
 
 impl<Op, Ret> Recorder<Op, Ret> {
-    /// An empty recorder whose first stamp is 1.
+    /// Makes an empty recorder whose first stamp is 1.
     pub fn new() -> Self {
         Recorder {
             stamps: CachePadded::new(AtomicU64::new(1)),
@@ -65,23 +70,23 @@ impl<Op, Ret> Recorder<Op, Ret> {
         }
     }
 
-    /// A log for the calling thread.
+    /// Returns a log for the calling thread.
     pub fn log(&self) -> Log<'_, Op, Ret> {
         let thread = self.threads.fetch_add(1, Ordering::Relaxed) as usize;
         Log { recorder: self, thread, entries: Vec::new() }
     }
 
-    /// Draws a stamp: greater than every stamp drawn before it, by any thread.
+    /// Draws a stamp, which is greater than every stamp that any thread drew before.
     #[inline]
     pub fn stamp(&self) -> u64 {
-        // AcqRel on both sides: see the module's text. The partner is every other call of this function.
+        // AcqRel on both sides (see the module's text): this call pairs with every other call of this function.
         event_stamp().unwrap_or_else(|| self.stamps.fetch_add(1, Ordering::AcqRel))
     }
 
-    /// Everything recorded by the logs dropped so far.
+    /// Returns all operations that were recorded by the logs dropped so far.
     ///
     /// # Panics
-    /// When a thread panicked while it handed in its log.
+    /// If a thread panicked while it dropped its log.
     pub fn finish(self) -> History<Op, Ret> {
         let mut entries = mem::take(&mut *self.entries.lock().expect("no log panics while it is handed in"));
         entries.sort_by_key(|entry| entry.invoked);
@@ -98,7 +103,7 @@ pub struct Log<'r, Op, Ret> {
 }
 
 impl<Op, Ret> Log<'_, Op, Ret> {
-    /// Runs `op` through `run` between two stamps and records it.
+    /// Draws a stamp, runs `op` through `run`, draws another stamp, and records the operation.
     #[inline]
     pub fn record(&mut self, op: Op, run: impl FnOnce(&Op) -> Ret) -> &Ret {
         let invoked = self.recorder.stamp();
@@ -107,7 +112,8 @@ impl<Op, Ret> Log<'_, Op, Ret> {
         self.push(invoked, returned, op, ret)
     }
 
-    /// As [`record`](Self::record) when what was asked is known only afterwards: an update's new value, say.
+    /// Records like [`record`](Self::record), if the operation's arguments are known only afterwards; an example is the
+    /// new value of an update.
     #[inline]
     pub fn record_late(&mut self, run: impl FnOnce() -> (Op, Ret)) -> &Ret {
         let invoked = self.recorder.stamp();
@@ -116,7 +122,8 @@ impl<Op, Ret> Log<'_, Op, Ret> {
         self.push(invoked, returned, op, ret)
     }
 
-    /// Runs a call that is several operations at once (a batched look-up): all get its two stamps.
+    /// Runs a call that is several operations at once (a batched look-up). All of them are recorded with the call's two
+    /// stamps.
     #[inline]
     pub fn record_many<I: IntoIterator<Item = (Op, Ret)>>(&mut self, run: impl FnOnce() -> I) {
         let invoked = self.recorder.stamp();
@@ -132,7 +139,7 @@ impl<Op, Ret> Log<'_, Op, Ret> {
         &self.entries[self.entries.len() - 1].ret
     }
 
-    /// This log's thread number.
+    /// Returns this log's thread number.
     pub fn thread(&self) -> usize {
         self.thread
     }
@@ -153,22 +160,22 @@ pub struct History<Op, Ret> {
 }
 
 impl<Op, Ret> History<Op, Ret> {
-    /// A history made by hand.
+    /// Makes a history from entries that were written by hand.
     ///
     /// # Panics
-    /// When an entry returns before it was invoked.
+    /// If an entry's `returned` is not greater than its `invoked`.
     pub fn from_entries(mut entries: Vec<Entry<Op, Ret>>) -> Self {
         assert!(entries.iter().all(|e| e.invoked < e.returned), "an operation must return after its invocation");
         entries.sort_by_key(|entry| entry.invoked);
         History { entries }
     }
 
-    /// The operations, by ascending invocation stamp.
+    /// Returns the operations, by ascending invocation stamp.
     pub fn entries(&self) -> &[Entry<Op, Ret>] {
         &self.entries
     }
 
-    /// The operations, by ascending invocation stamp.
+    /// Returns the operations, by ascending invocation stamp.
     pub fn into_entries(self) -> Vec<Entry<Op, Ret>> {
         self.entries
     }
@@ -202,8 +209,8 @@ mod tests {
         });
         let entries = recorder.finish().into_entries();
         assert_eq!(entries.len(), THREADS * rounds);
-        // A thread that was over before another began must have drawn the smaller number: with `latest` the greatest
-        // number among operations over by then, checked in one sweep over returns.
+        // A thread that was over before another began must have drawn the smaller number. One sweep over the operations
+        // by their returns checks this: `latest` is the greatest number of the operations that were over by then.
         let mut by_return: Vec<_> = entries.iter().collect();
         by_return.sort_by_key(|e| e.returned);
         let (mut over, mut latest) = (by_return.iter().peekable(), 0);

@@ -1,14 +1,15 @@
-//! What hostile tests measure with: threads that far outnumber the processors, memory, the longest operation, and a control
-//! to judge it by.
+//! Measurements for hostile tests, in which threads far outnumber the processors: crowds of threads, memory, the
+//! longest operation, and a control with which to compare it.
 //!
-//! On a machine with fewer cores than threads any operation may last as long as the scheduler keeps its thread waiting.
-//! So an operation's longest time says something only beside the longest gap that as many threads see which do nothing
-//! but read the clock, in the same run: [`longest_gap`], before and behind it: [`in_turns`]. What else the machine does may
-//! come between them all the same, so such a judgement gets [some tries](some_try); a fault fails all of them.
+//! On a machine with fewer cores than threads, any operation can take as long as the scheduler keeps its thread
+//! waiting. So an operation's longest time is meaningful only if it is compared with a control: the [`longest_gap`]
+//! between two readings of the clock, in as many threads that do nothing else. The control runs before and after the
+//! measurement ([`in_turns`]). Other load on the machine can still affect only one of them. Therefore a judgement has
+//! [several tries](some_try); a real fault fails all of them.
 //!
-//! Memory is counted twice: what was asked of the allocator, by a test binary that makes [`Counting`] its global
-//! allocator, and what the operating system holds for the process, by [`resident_bytes`]. Both are the whole process's, so
-//! a test that looks at them, or at times, is [`alone`].
+//! Memory is counted in two ways. A test binary that makes [`Counting`] its global allocator counts the bytes that were
+//! requested from the allocator. [`resident_bytes`] returns the memory that the operating system has given to the
+//! process. Both numbers are the whole process's. So a test that reads them, or measures times, runs [`alone`].
 
 use archipelago_platform::atomic::{AtomicU64, AtomicUsize, Ordering};
 pub use archipelago_platform::memory::resident_bytes;
@@ -18,21 +19,21 @@ use archipelago_platform::time::{Duration, Instant};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::PoisonError;
 
-/// The environment variable that makes hostile tests run long: seconds for each load.
+/// The environment variable that makes hostile tests run longer: the seconds for each load.
 pub const SECONDS: &str = "ARCHIPELAGO_HOSTILE_SECONDS";
 
-/// How long a load lasts: [`SECONDS`] if set, otherwise one second.
+/// Returns how long a load lasts: [`SECONDS`] if it is set, otherwise one second.
 ///
 /// # Panics
-/// If the variable is no number of seconds.
+/// If the variable is not a number of seconds.
 pub fn duration() -> Duration {
     duration_or(Duration::from_secs(1))
 }
 
-/// How long a load lasts: [`SECONDS`] if set, otherwise `usual`.
+/// Returns how long a load lasts: [`SECONDS`] if it is set, otherwise `usual`.
 ///
 /// # Panics
-/// If the variable is no number of seconds.
+/// If the variable is not a number of seconds.
 pub fn duration_or(usual: Duration) -> Duration {
     chosen(std::env::var(SECONDS).ok().as_deref(), usual)
 }
@@ -41,25 +42,26 @@ fn chosen(seconds: Option<&str>, usual: Duration) -> Duration {
     seconds.map_or(usual, |text| Duration::from_secs_f64(text.parse().expect("seconds, as a number")))
 }
 
-/// When a test of up to a hundred loads hangs, for the [watchdog](crate::watchdog::watchdog).
+/// Returns the time limit of a test of up to a hundred loads, for the [watchdog](crate::watchdog::watchdog).
 pub fn limit() -> Duration {
     Duration::from_secs(3_600) + 100 * duration()
 }
 
 static TESTS: RwLock<()> = RwLock::new(());
 
-/// For a test that looks at the whole process's memory, or at times: none of this process that is [`alone`] or [`beside`]
-/// others runs meanwhile.
+/// Returns a guard for a test that reads the whole process's memory or measures times. While the guard lives, no other
+/// test of this process that calls `alone` or [`beside`] runs.
 pub fn alone() -> RwLockWriteGuard<'static, ()> {
     TESTS.write().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// For a test that may run beside others, but not beside one that is [`alone`].
+/// Returns a guard for a test that may run beside others, except beside a test that is [`alone`].
 pub fn beside() -> RwLockReadGuard<'static, ()> {
     TESTS.read().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The system's allocator, counting. Declare it in a test binary: `#[global_allocator] static HEAP: Counting = Counting::new();`
+/// The system's allocator with counts. A test binary declares it by
+/// `#[global_allocator] static HEAP: Counting = Counting::new();`.
 #[derive(Debug)]
 pub struct Counting {
     now: AtomicUsize,
@@ -67,28 +69,29 @@ pub struct Counting {
 }
 
 impl Counting {
-    /// An allocator that has given nothing out.
+    /// Makes an allocator that has allocated nothing.
     #[expect(clippy::new_without_default, reason = "it is a static, made by a constant expression")]
     pub const fn new() -> Self {
         Self { now: AtomicUsize::new(0), peak: AtomicUsize::new(0) }
     }
 
-    /// Bytes that are allocated now.
+    /// Returns the number of bytes that are allocated now.
     pub fn bytes(&self) -> usize {
         self.now.load(Ordering::Relaxed)
     }
 
-    /// The most bytes that were allocated at a time since [`reset_peak`](Self::reset_peak).
+    /// Returns the most bytes that were allocated at any time since [`reset_peak`](Self::reset_peak).
     pub fn peak(&self) -> usize {
         self.peak.load(Ordering::Relaxed)
     }
 
-    /// Forgets the peak before now.
+    /// Sets the peak to the bytes that are allocated now.
     pub fn reset_peak(&self) {
         self.peak.store(self.bytes(), Ordering::Relaxed);
     }
 
-    /// The most bytes that were allocated at a time while `work` ran, beyond what was before.
+    /// Runs `work`. Returns the most bytes that were allocated at any time meanwhile, beyond those allocated before,
+    /// and the result.
     pub fn most<R>(&self, work: impl FnOnce() -> R) -> (usize, R) {
         self.reset_peak();
         let before = self.bytes();
@@ -96,17 +99,18 @@ impl Counting {
         (self.peak().saturating_sub(before), result)
     }
 
-    /// By how many bytes what is allocated grows during `work`; less than zero if it shrinks.
+    /// Runs `work`. Returns by how many bytes the allocated memory grew; the number is negative if it shrank.
     pub fn growth(&self, work: impl FnOnce()) -> isize {
         let before = self.bytes();
         work();
         self.bytes().wrapping_sub(before) as isize
     }
 
-    /// Asserts that `work` allocates nothing, by [some tries](some_try): the test harness allocates when another test ends.
+    /// Asserts that `work` allocates nothing, by [several tries](some_try): the test harness allocates memory when
+    /// another test ends.
     ///
     /// # Panics
-    /// If bytes are allocated during each of ten calls.
+    /// If memory is allocated during each of ten calls.
     #[track_caller]
     pub fn allocates_nothing(&self, work: impl Fn()) {
         some_try(10, || match self.most(&work).0 {
@@ -117,7 +121,7 @@ impl Counting {
 
     fn grown(&self, bytes: usize) {
         let now = self.now.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        // Most allocations set no record: those write one shared word, not two.
+        // Most allocations do not raise the peak. They write one shared word instead of two.
         if now > self.peak.load(Ordering::Relaxed) {
             self.peak.fetch_max(now, Ordering::Relaxed);
         }
@@ -128,7 +132,7 @@ impl Counting {
     }
 }
 
-// SAFETY: everything is passed on to the system's allocator.
+// SAFETY: all calls are forwarded to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's promise.
@@ -146,12 +150,12 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// The longest of many times, kept by many threads.
+/// The maximum of many times, which many threads record.
 #[derive(Debug, Default)]
 pub struct Longest(AtomicU64);
 
 impl Longest {
-    /// Counts a time.
+    /// Records a time.
     pub fn note(&self, time: Duration) {
         let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         if nanos > self.0.load(Ordering::Relaxed) {
@@ -159,17 +163,17 @@ impl Longest {
         }
     }
 
-    /// The longest so far.
+    /// Returns the longest time so far.
     pub fn get(&self) -> Duration {
         Duration::from_nanos(self.0.load(Ordering::Relaxed))
     }
 }
 
-/// Runs `work(thread, end)` in `threads` threads, numbered from 0: each is to work until `end`, which is `time` from now.
-/// What each returns, in their order.
+/// Runs `work(thread, end)` in `threads` threads, numbered from 0. Each is to work until `end`, which is `time` from
+/// now. Returns the threads' results in order.
 ///
 /// # Panics
-/// If one of them does.
+/// If a thread panics.
 pub fn crowd<R: Send>(threads: usize, time: Duration, work: impl Fn(usize, Instant) -> R + Sync) -> Vec<R> {
     let end = Instant::now() + time;
     thread::scope(|scope| {
@@ -179,8 +183,8 @@ pub fn crowd<R: Send>(threads: usize, time: Duration, work: impl Fn(usize, Insta
     })
 }
 
-/// Runs `work(thread, turn)` again and again in `threads` threads for `time`, in each at least once, and says how long the
-/// longest took and how many there were.
+/// Calls `work(thread, turn)` repeatedly in `threads` threads for `time`, at least once in each. Returns the longest
+/// time of a call, and the number of calls.
 pub fn press(threads: usize, time: Duration, work: impl Fn(usize, u64) + Sync) -> (Duration, u64) {
     let each = crowd(threads, time, |thread, end| {
         let (mut longest, mut turns, mut last) = (Duration::ZERO, 0, Instant::now());
@@ -197,14 +201,15 @@ pub fn press(threads: usize, time: Duration, work: impl Fn(usize, u64) + Sync) -
     each.into_iter().fold((Duration::ZERO, 0), |(longest, all), (mine, turns)| (longest.max(mine), all + turns))
 }
 
-/// The control: the longest gap between two readings of the clock that any of `threads` threads sees in `time`, when all
-/// of them do nothing else.
+/// Measures the control: the longest gap between two readings of the clock that any of `threads` threads sees in
+/// `time`, while all of them do nothing else.
 pub fn longest_gap(threads: usize, time: Duration) -> Duration {
     press(threads, time, |_, _| ()).0
 }
 
-/// How long a turn at a processor lasts, on average: of `threads` threads that `work(thread, end)`, and of as many beside them
-/// that only spin, since all of them compete for turns with each other. `None` where the system does not count turns.
+/// Returns the average length of a thread's turn on a processor, for two groups: `threads` threads that run
+/// `work(thread, end)`, and equally many threads that only spin. Both groups run together, since all threads compete
+/// for turns. Returns `None` if the system does not count turns.
 pub fn turns(threads: usize, time: Duration, work: impl Fn(usize, Instant) + Sync) -> Option<(Duration, Duration)> {
     let each = crowd(2 * threads, time, |thread, end| {
         if thread < threads {
@@ -222,7 +227,7 @@ pub fn turns(threads: usize, time: Duration, work: impl Fn(usize, Instant) + Syn
     Some((mean(&each[..threads])?, mean(&each[threads..])?))
 }
 
-/// What the calling thread has had of a processor, and in how many turns: Linux counts that.
+/// Returns the processor time of the calling thread so far, and its number of turns, which Linux counts.
 fn turns_so_far() -> Option<(Duration, u32)> {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     let mut numbers = text.split_whitespace().map(str::parse::<u64>);
@@ -230,11 +235,12 @@ fn turns_so_far() -> Option<(Duration, u32)> {
     (ran > 0).then(|| (Duration::from_nanos(ran), u32::try_from(turns).unwrap_or(u32::MAX)))
 }
 
-/// Judges, for [`some_try`], [`turns`] of threads that are to end them themselves, long before the scheduler does.
+/// Judges the [`turns`] of threads that should yield the processor long before the scheduler preempts them; for
+/// [`some_try`].
 ///
 /// # Errors
-/// If their turns are more than a fifth as long as those of threads that only spin. (Threads that wait for each other now and
-/// then have turns of a third, on two processors beside other load.)
+/// If their turns are longer than a fifth of the turns of threads that only spin. (Threads that wait for each other
+/// occasionally have turns of a third, on two processors beside other load.)
 pub fn ended_early(name: &str, turns: Option<(Duration, Duration)>) -> Result<(), String> {
     let Some((ours, others)) = turns else { return Ok(()) };
     let said = format!("{name}: turns of {ours:?}, beside {others:?} of threads that spin");
@@ -242,29 +248,29 @@ pub fn ended_early(name: &str, turns: Option<(Duration, Duration)>) -> Result<()
     if 5 * ours <= others { Ok(()) } else { Err(said) }
 }
 
-/// Measures between two controls, since what else the machine does comes and goes: what was measured, and the longer one
-/// of the controls.
+/// Runs the control before and after the measurement, since the machine's other load changes. Returns the measurement,
+/// and the longer one of the controls.
 pub fn in_turns<R>(control: impl Fn() -> Duration, measured: impl FnOnce() -> R) -> (R, Duration) {
     let before = control();
     let measured = measured();
     (measured, before.max(control()))
 }
 
-/// Says what was measured, and judges it for [`some_try`].
+/// Prints a measurement, and judges it for [`some_try`].
 ///
 /// # Errors
-/// If `longest` is not below `times` as long as `control`.
+/// If `longest` is at least `times` as long as `control`.
 pub fn within(name: &str, times: u32, longest: Duration, control: Duration) -> Result<(), String> {
     let said = format!("{name}: {longest:?} at the longest, beside {control:?} of the control");
     println!("{said}");
     if longest < times * control { Ok(()) } else { Err(format!("{said}, of which {times} times is allowed")) }
 }
 
-/// Repeats a judgement that other load on the machine can spoil and a fault cannot, until a try succeeds: its result. What
-/// must hold in every try, `judge` asserts.
+/// Repeats a judgement until a try succeeds, and returns its result. Other load on the machine can make a try fail; a
+/// real fault makes all tries fail. Conditions that must hold in every try are asserted by `judge` itself.
 ///
 /// # Panics
-/// With the last error, after `tries` in a row.
+/// With the last error, if `tries` tries in a row fail.
 #[track_caller]
 pub fn some_try<R>(tries: usize, mut judge: impl FnMut() -> Result<R, String>) -> R {
     let mut last = String::new();
@@ -290,7 +296,7 @@ mod tests {
     fn allocations_are_counted() {
         let heap = Counting::new();
         let layout = Layout::new::<[u64; 100]>();
-        // SAFETY: the layout has a size, and the block is given back with it once.
+        // SAFETY: the layout has a size, and the block is freed with the layout once.
         unsafe {
             let block = heap.alloc(layout);
             assert_eq!(heap.bytes(), 800);

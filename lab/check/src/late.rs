@@ -1,11 +1,12 @@
-//! Code that runs as late in a thread's end as a library's code can: when everything of Rust's is gone, the thread's slot
-//! too.
+//! Runs code as late in a thread's end as a library's code can run: after the destructors of all Rust thread-locals,
+//! and after the thread's slot was released. (A slot is a thread's number in the platform crate.)
 //!
-//! On Unix that is the last round of destructors of a C library's keys, which come after those of thread-locals.
+//! On Unix, this is the last round of destructors of the C library's thread-specific keys. These rounds come after the
+//! destructors of thread-locals.
 
-/// Has `work` called at the very end of the calling thread, after what gives back the thread's slot. Says whether there is
-/// such a moment: not where there are no keys, nor in the model or the simulated world. Call it after the thread's first
-/// use of its slot.
+/// Arranges that `work` is called at the very end of the calling thread, after the thread's slot is released. Returns
+/// whether the system has such a moment: it does not exist without thread-specific keys, in loom's model, or in the
+/// simulated world. Call this function after the thread's first use of its slot.
 pub fn at_the_very_end(work: Box<dyn FnOnce()>) -> bool {
     imp::at_the_very_end(work)
 }
@@ -15,10 +16,10 @@ mod imp {
     use archipelago_platform::sync::OnceLock;
     use core::ffi::c_void;
 
-    /// The rounds of destructors that there are.
+    /// The number of rounds of destructors.
     const ROUNDS: usize = 4;
 
-    /// What the key's value points to.
+    /// The data to which the key's value points.
     struct Last {
         round: usize,
         work: Box<dyn FnOnce()>,
@@ -34,7 +35,7 @@ mod imp {
     fn set(last: Box<Last>) {
         let key = *KEY.get_or_init(|| {
             let mut key = 0;
-            // SAFETY: as POSIX has it; the destructor fits the values set below.
+            // SAFETY: the call follows POSIX, and the destructor fits the values that are set below.
             assert_eq!(unsafe { pthread_key_create(&raw mut key, round) }, 0, "the process has a key left");
             key
         });
@@ -43,7 +44,7 @@ mod imp {
     }
 
     extern "C" fn round(last: *mut c_void) {
-        // SAFETY: `set` made it from a box, and the key no longer has it.
+        // SAFETY: `set` made the value from a box, and the key does not have it any more.
         let mut last = unsafe { Box::from_raw(last.cast::<Last>()) };
         last.round += 1;
         if last.round < ROUNDS { set(last) } else { (last.work)() }

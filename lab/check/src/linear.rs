@@ -1,21 +1,24 @@
-//! Is a history linearizable? Wing and Gong's search with Lowe's memoisation.
+//! Checks whether a history is linearizable, by Wing and Gong's search with Lowe's memoisation.
 //!
-//! A history is linearizable when its operations can be put into one order that (1) keeps every "A was over before B
-//! began" and (2) a sequential [`Model`] accepts, answers included. The search builds such an order from the front: of
-//! the operations that nothing outstanding precedes it tries each that the model accepts, and backtracks. A
-//! configuration (which operations are placed, model state) that failed once is never entered again.
+//! A history is linearizable if its operations can be put into one order with two properties: (1) if A was over before
+//! B began, A precedes B; (2) a sequential [`Model`] accepts the order, including the results. The search builds such
+//! an order from the front. Among the operations that no unplaced operation must precede, it tries each one that the
+//! model accepts, and backtracks. A configuration (the set of placed operations, and the model's state) that failed
+//! once is not entered again.
 //!
 //! # What differs from Wing–Gong–Lowe
-//! - The set of placed operations is not a bit set over the history but one count per *lane*. Lanes are chains of
-//!   operations that follow each other in real time (as many lanes as operations ever overlapped), so the counts say
-//!   exactly which operations are placed, in a few words, however long the history and however many its threads.
-//! - An operation that may come next and leaves the state as it is (a read with a right answer) is placed at once,
-//!   with no alternative tried. Sound: in any order that works from here, that operation can be moved to the front
-//!   without changing a state any other operation sees. So it must leave *every* state as it is that accepts its answer;
-//!   of a write that does not say what it replaced, [`Model::is_blind`] says that it need not.
+//! - The set of placed operations is one count per *lane*, instead of a bit set over the history. A lane is a chain of
+//!   operations that follow each other in real time; there are as many lanes as operations ever overlapped. So a few
+//!   words of counts tell exactly which operations are placed, independently of the length of the history and the
+//!   number of threads.
+//! - If an operation may come next and leaves the state unchanged (a read with a right answer), it is placed at once
+//!   and no alternative is tried. This is sound: in any order that works from here, the operation can be moved to the
+//!   front without changing a state that any other operation sees. The argument requires that the operation
+//!   leaves *every* state unchanged in which its answer is right. A write that does not return what it replaced can
+//!   violate this requirement; [`Model::is_blind`] tells so.
 //!
-//! Worst-case time is exponential in the number of overlapping writes, hence the step budget and the honest
-//! [`Verdict::Undecided`].
+//! The worst-case time is exponential in the number of overlapping writes. Hence the step budget, and the verdict
+//! [`Verdict::Undecided`] when the budget is used up.
 
 use crate::history::Entry;
 use core::cmp::Reverse;
@@ -26,9 +29,9 @@ use std::collections::BinaryHeap;
 
 /// A sequential specification.
 pub trait Model {
-    /// What is asked.
+    /// The operations with their arguments.
     type Op: Debug;
-    /// What is answered.
+    /// The results.
     type Ret: Debug;
     /// The state between operations.
     type State: Clone + Eq + Hash + Debug;
@@ -36,45 +39,49 @@ pub trait Model {
     /// The state before the first operation.
     fn initial(&self) -> Self::State;
 
-    /// The state after `op` was answered with `ret` in `state`; `None` when that answer is wrong there. Several
-    /// answers may be right in one state; state and answer together determine the next state.
+    /// Returns the state after `op` returned `ret` in `state`, or `None` if this result is wrong in `state`. Several
+    /// results may be right in one state. The state and the result together determine the next state.
     fn step(&self, state: &Self::State, op: &Self::Op, ret: &Self::Ret) -> Option<Self::State>;
 
-    /// Returns whether `op` may leave one state as it is and change another, though it is answered with `ret` in both: a write that
-    /// does not say what it replaced. A write that does say so (the default) leaves both as they are, or none.
+    /// Returns whether `op` with the result `ret` may leave one state unchanged and change another. This is the case
+    /// for a write that does not return what it replaced. A write that returns it (the default) leaves all states with
+    /// this result unchanged, or none.
     fn is_blind(&self, _op: &Self::Op, _ret: &Self::Ret) -> bool {
         false
     }
 }
 
-/// The default step budget: calls of [`Model::step`], a few seconds of them.
+/// The default step budget in calls of [`Model::step`]; they take a few seconds.
 pub const DEFAULT_STEPS: u64 = 5_000_000;
 
-/// What a checker concluded.
+/// The conclusion of a checker.
 #[derive(Clone, Debug)]
 #[must_use]
 pub enum Verdict {
     /// The history is legal.
     Ok,
-    /// It is not, and here is why.
+    /// The history is illegal, for this reason.
     Violation(CounterExample),
-    /// The step budget ran out first (or, for transactions, the history does not tell enough).
+    /// The checker could not decide: the step budget was used up or, for transactions, the history contains too little
+    /// information.
     Undecided(String),
 }
 
 impl Verdict {
-    /// Whether the history is legal for certain.
+    /// Returns whether the history is certainly legal.
     pub fn is_ok(&self) -> bool {
         matches!(self, Verdict::Ok)
     }
 
-    /// Whether the history is illegal for certain.
+    /// Returns whether the history is certainly illegal.
     pub fn is_violation(&self) -> bool {
         matches!(self, Verdict::Violation(_))
     }
 
+    /// Asserts that the history is legal.
+    ///
     /// # Panics
-    /// With the counter-example when the history is illegal, and when the checker could not decide.
+    /// If the history is illegal, with the counter-example; and if the checker could not decide.
     #[track_caller]
     pub fn assert_ok(&self) {
         match self {
@@ -85,13 +92,13 @@ impl Verdict {
     }
 }
 
-/// Why a history is illegal, for a human.
+/// The reason why a history is illegal, for a human reader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CounterExample {
-    /// One line: what is wrong.
+    /// The error in one line.
     pub title: String,
-    /// The smallest failing window: the end of the longest order that works, the state there, and the operations
-    /// none of which can follow.
+    /// The smallest failing window: the end of the longest order that works, the state after it, and the operations of
+    /// which none can follow.
     pub text: String,
 }
 
@@ -101,40 +108,40 @@ impl fmt::Display for CounterExample {
     }
 }
 
-/// Judges `entries` (in any order; see [`crate::history`] for what their stamps mean) with [`DEFAULT_STEPS`].
+/// Checks `entries`, in any order, with [`DEFAULT_STEPS`]. See [`crate::history`] for the meaning of their stamps.
 pub fn check<M: Model>(model: &M, entries: &[Entry<M::Op, M::Ret>]) -> Verdict {
     check_within(model, entries, DEFAULT_STEPS)
 }
 
-/// As [`check`], giving up after `steps` calls of [`Model::step`].
+/// Checks like [`check`], and gives up after `steps` calls of [`Model::step`].
 pub fn check_within<M: Model>(model: &M, entries: &[Entry<M::Op, M::Ret>], steps: u64) -> Verdict {
     Search::new(model, entries, steps).run()
 }
 
-/// Which operations are placed (a count per lane), and the model's state after them.
+/// The placed operations, as a count per lane, and the model's state after them.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Config<S> {
     placed: Vec<u32>,
     state: S,
 }
 
-/// A configuration with the alternatives not yet tried.
+/// A configuration, and the alternatives that were not yet tried.
 struct Frame<S> {
     config: Config<S>,
     options: Vec<(usize, S)>,
     order_len: usize,
 }
 
-/// A configuration nothing can follow.
+/// A configuration that no operation can follow.
 struct DeadEnd<S> {
     config: Config<S>,
-    /// By this stamp an operation has returned that cannot be placed.
+    /// The first stamp by which an unplaced operation has returned.
     bound: u64,
     order_len: usize,
     order_tail: Vec<usize>,
 }
 
-/// How much of a failing order a counter-example shows.
+/// The number of operations of a failing order that a counter-example shows.
 const SHOWN: usize = 12;
 
 struct Search<'a, M: Model> {
@@ -142,7 +149,7 @@ struct Search<'a, M: Model> {
     entries: &'a [Entry<M::Op, M::Ret>],
     lanes: Vec<Vec<usize>>,
     steps_left: u64,
-    /// The order being tried, as indices of entries.
+    /// The order that is being tried, as indices of entries.
     order: Vec<usize>,
     worst: Option<DeadEnd<M::State>>,
 }
@@ -174,7 +181,8 @@ impl<'a, M: Model> Search<'a, M> {
             if self.order.len() == self.entries.len() {
                 return Ok(true);
             }
-            // Entered before (and then either failed or still being tried further down the stack): nothing new here.
+            // A configuration that was entered before has failed, or is still being tried further down the stack. There
+            // is nothing new to try in it.
             if failed.insert(config.clone()) {
                 let options = self.options(&config)?;
                 frames.push(Frame { config, options, order_len: self.order.len() });
@@ -184,7 +192,7 @@ impl<'a, M: Model> Search<'a, M> {
         }
     }
 
-    /// The next alternative of the deepest frame that has one.
+    /// Returns the next alternative of the deepest frame that has one.
     fn backtrack(&mut self, frames: &mut Vec<Frame<M::State>>) -> Option<Config<M::State>> {
         loop {
             let frame = frames.last_mut()?;
@@ -203,12 +211,13 @@ impl<'a, M: Model> Search<'a, M> {
         placed[lane] += 1;
     }
 
-    /// The next operation of a lane.
+    /// Returns the next operation of a lane.
     fn head(&self, placed: &[u32], lane: usize) -> Option<&'a Entry<M::Op, M::Ret>> {
         self.lanes[lane].get(placed[lane] as usize).map(|&index| &self.entries[index])
     }
 
-    /// The first stamp by which an operation not yet placed has returned: whatever was invoked later must wait.
+    /// Returns the first stamp by which an unplaced operation has returned. An operation that was invoked later must
+    /// wait.
     fn bound(&self, placed: &[u32]) -> u64 {
         (0..self.lanes.len()).filter_map(|lane| self.head(placed, lane)).map(|e| e.returned).min().unwrap_or(u64::MAX)
     }
@@ -218,7 +227,7 @@ impl<'a, M: Model> Search<'a, M> {
         Ok(self.model.step(state, &e.op, &e.ret))
     }
 
-    /// Places every operation that may come next and leaves the state as it is.
+    /// Places every operation that may come next and leaves the state unchanged.
     fn place_reads(&mut self, config: &mut Config<M::State>) -> Result<(), OutOfSteps> {
         loop {
             let bound = self.bound(&config.placed);
@@ -239,7 +248,8 @@ impl<'a, M: Model> Search<'a, M> {
         }
     }
 
-    /// What may come next and the state it leads to; the operation that returns first is last, to be tried first.
+    /// Returns the operations that may come next, with the states to which they lead. The operation that returns first
+    /// is the last one, since the last one is tried first.
     fn options(&mut self, config: &Config<M::State>) -> Result<Vec<(usize, M::State)>, OutOfSteps> {
         let bound = self.bound(&config.placed);
         let mut options = Vec::new();
@@ -257,8 +267,9 @@ impl<'a, M: Model> Search<'a, M> {
         Ok(options.into_iter().map(|(_, lane, state)| (lane, state)).collect())
     }
 
-    /// Keeps the dead end that got furthest. All operations that returned before its bound can be ordered; those that
-    /// returned by its bound cannot, or some order would have got further. So it ends the shortest failing prefix.
+    /// Keeps the dead end that got furthest. All operations that returned before its bound can be ordered. The
+    /// operations that returned by its bound cannot all be ordered, since otherwise some order would have got further.
+    /// So the bound ends the shortest failing prefix.
     fn note_dead_end(&mut self, config: &Config<M::State>, bound: u64) {
         let reached = (bound, self.order.len());
         if self.worst.as_ref().is_none_or(|worst| (worst.bound, worst.order_len) < reached) {
@@ -291,7 +302,7 @@ impl<'a, M: Model> Search<'a, M> {
     }
 }
 
-/// One operation on one line: thread, stamps, what was asked and answered.
+/// An operation in one line: thread, stamps, operation and result.
 pub(crate) struct Shown<'a, Op, Ret>(pub(crate) &'a Entry<Op, Ret>);
 
 impl<Op: Debug, Ret: Debug> fmt::Display for Shown<'_, Op, Ret> {
@@ -328,7 +339,7 @@ fn lanes<Op, Ret>(entries: &[Entry<Op, Ret>]) -> Vec<Vec<usize>> {
 mod tests {
     use super::*;
 
-    /// A register: writes are answered with the old value, reads with the value.
+    /// A register. A write returns the old value, and a read returns the value.
     struct Register;
 
     #[derive(Clone, Copy, Debug)]
@@ -378,12 +389,12 @@ mod tests {
 
     #[test]
     fn reads_that_saw_new_then_old_are_caught() {
-        // Both reads overlap the write, but the second began after the first was over.
+        // Both reads overlap the write, but the second read began after the first was over.
         let history = [entry(0, 1, 10, Op::Write(7), 0), entry(1, 2, 3, Op::Read, 7), entry(2, 4, 5, Op::Read, 0)];
         assert!(check(&Register, &history).is_violation());
     }
 
-    /// A register whose writes are answered with 0, whatever they replace.
+    /// A register whose writes return 0, whatever they replace.
     struct Silent;
 
     impl Model for Silent {
@@ -407,7 +418,7 @@ mod tests {
         }
     }
 
-    /// At first the first write changes nothing, and it is needed behind the second.
+    /// At the beginning, the first write would change nothing. It is needed after the second write.
     #[test]
     fn a_write_that_does_not_say_what_it_replaced_is_placed_anywhere() {
         let writes = [entry(0, 1, 10, Op::Write(7), 0), entry(1, 2, 3, Op::Write(8), 0)];
@@ -422,7 +433,8 @@ mod tests {
 
     #[test]
     fn a_spent_budget_is_admitted() {
-        // Twelve overlapping writes and a wrong read: nothing to find, and far too many orders to try in 100 steps.
+        // Twelve overlapping writes and a wrong read: no order works, and there are far too many orders to try in 10
+        // steps.
         let mut history: Vec<_> = (0..12).map(|t| entry(t, 1, 100, Op::Write(1), u32::from(t > 0))).collect();
         history.push(entry(12, 101, 102, Op::Read, 5));
         assert!(matches!(check_within(&Register, &history, 10), Verdict::Undecided(_)));

@@ -1,20 +1,23 @@
-//! Are the answers of an ordered map right? Linearizability key by key, and scans by what they promise.
+//! Checks whether the results of an ordered map are right: linearizability key by key, and scans by their documented
+//! guarantees.
 //!
-//! Linearizability is local: a history is linearizable when each key's part of it is. So every key is checked on its
-//! own, as one cell that holds a value or nothing, which keeps the search small however long the history is.
+//! Linearizability is local: a history is linearizable if each key's part of it is. So every key is checked on its own,
+//! as one cell with a value or nothing. This keeps the search small even for a long history.
 //!
 //! # Scans
-//! A scan of an ordered map of this library is not atomic over several keys. It promises that the keys come in order
-//! and once each, within bounds and limit; that no key is missing that was there throughout the call; and that no pair
-//! is shown that was current at no moment of the call. Over one key, the last two are what a look-up of that key
-//! promises that begins and ends with the scan: answered with the value shown, or with nothing if the scan passed the
-//! key by (a full scan passes by all keys up to its last, a scan that ran dry all keys to the end). Each scan is
-//! therefore entered as such a look-up into the history of every key it covers.
+//! A scan of an ordered map of this library is not atomic over several keys. It guarantees the following. Keys are
+//! shown in order, once each, and within bounds and limit. No key is missing that was present throughout the call. Each
+//! pair that is shown was current at some moment of the call.
 //!
-//! *Sound*: a map that keeps the promises is never accused, because its own order of events places all these look-ups.
-//! *Complete* for these promises, as far as stamps can tell: a history is accepted only if some order of each key's
-//! operations explains all answers and scans together. What is not asked for: that different keys of one scan be
-//! explained by one moment. Where that is promised too, judge the history by [`AtomicMap`].
+//! For one key, the last two guarantees are those of a look-up that begins and ends with the scan. The look-up returns
+//! the value that the scan showed, or nothing if the scan covered the key without showing it. A scan that reached its
+//! limit covers all keys up to the last one shown; a scan that ended before its limit covers all keys to the end. So
+//! each scan is entered as such a look-up into the history of every key that it covers.
+//!
+//! *Sound*: a map that keeps the guarantees is never accused, because its own order of events places all these
+//! look-ups. *Complete* for these guarantees, as far as stamps can tell: a history is accepted only if, for each key,
+//! some order of its operations explains all results and scans together. One scan may show different keys as of
+//! different moments. If a map guarantees one moment for the whole scan, check its history with [`AtomicMap`].
 
 use crate::history::{Entry, History};
 use crate::linear::{self, CounterExample, Model, Shown, Verdict};
@@ -23,44 +26,44 @@ use core::hash::Hash;
 use core::ops::Bound;
 use std::collections::BTreeMap;
 
-/// What is asked of a map.
+/// The operations of a map.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MapOp<K, V> {
-    /// Look up; answered with the value.
+    /// Looks a key up. Returns the value.
     Get(K),
-    /// Insert or replace; answered with the old value.
+    /// Inserts a key or replaces its value. Returns the old value.
     Insert(K, V),
-    /// Replace by this value if the key is there; answered with the old value.
+    /// Replaces the value if the key is present. Returns the old value.
     Update(K, V),
-    /// Remove; answered with the old value.
+    /// Removes a key. Returns the old value.
     Remove(K),
-    /// Visit up to the given number of entries from the key on, ascending.
+    /// Visits up to the given number of entries from the key on, ascending.
     Scan(K, usize),
-    /// Visit up to the given number of entries from the key on, descending.
+    /// Visits up to the given number of entries from the key on, descending.
     ScanRev(K, usize),
 }
 
-/// What a map answers.
+/// The results of a map.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MapRet<K, V> {
-    /// Of all operations on one key.
+    /// The result of operations on one key.
     Value(Option<V>),
-    /// Of scans, in the order of the visit.
+    /// The result of scans, in the order of the visits.
     Entries(Vec<(K, V)>),
 }
 
 /// A recorded operation on a map.
 pub type MapEntry<K, V> = Entry<MapOp<K, V>, MapRet<K, V>>;
 
-/// What a map's types must offer to be checked.
+/// The traits of keys and values that a check needs.
 pub trait Part: Clone + Debug + Eq + Hash {}
 impl<T: Clone + Debug + Eq + Hash> Part for T {}
 
-/// Judges a history of a map that held `initial` before it; `steps` bounds the search of each key
-/// ([`linear::DEFAULT_STEPS`]).
+/// Checks a history of a map that contained `initial` at the beginning. `steps` limits the search of each key (for
+/// example [`linear::DEFAULT_STEPS`]).
 ///
 /// # Panics
-/// When an operation on one key is recorded with a scan's answer, or a scan with a value.
+/// If an operation on one key is recorded with a scan's result, or a scan with a value.
 pub fn check_map<K: Part + Ord, V: Part>(
     initial: &BTreeMap<K, V>,
     history: &History<MapOp<K, V>, MapRet<K, V>>,
@@ -73,7 +76,7 @@ pub fn check_map<K: Part + Ord, V: Part>(
         }
         gather_points(&mut cells, entry);
     }
-    // After all keys are known, so that a scan is asked about each of them.
+    // After all keys are known, so that a scan is entered for each key that it covers.
     for entry in history.entries() {
         gather_scan(&mut cells, entry);
     }
@@ -90,7 +93,7 @@ pub fn check_map<K: Part + Ord, V: Part>(
     undecided.map_or(Verdict::Ok, Verdict::Undecided)
 }
 
-/// What is wrong with a scan's answer by itself.
+/// Returns what is wrong with a scan's result by itself.
 fn misshapen<K: Ord + Debug, V: Debug>(entry: &MapEntry<K, V>) -> Option<String> {
     let (from, limit, down) = match &entry.op {
         MapOp::Scan(from, limit) => (from, *limit, false),
@@ -117,7 +120,7 @@ fn entries_of<K, V>(entry: &MapEntry<K, V>) -> &[(K, V)] {
     }
 }
 
-/// Files an operation on one key under it, and makes the keys a scan showed known.
+/// Enters an operation on one key into the history of the key. A scan's shown keys get a history, too.
 fn gather_points<'h, K: Part + Ord, V: Part>(
     cells: &mut BTreeMap<&'h K, Vec<CellEntry<V>>>,
     entry: &'h MapEntry<K, V>,
@@ -138,7 +141,7 @@ fn gather_points<'h, K: Part + Ord, V: Part>(
     cells.entry(key).or_default().push(cell_entry(entry, op, ret.clone()));
 }
 
-/// Files a scan as a look-up under every key it covers.
+/// Enters a scan as a look-up into the history of every key that it covers.
 fn gather_scan<K: Part + Ord, V: Part>(cells: &mut BTreeMap<&K, Vec<CellEntry<V>>>, entry: &MapEntry<K, V>) {
     let (from, limit, down) = match &entry.op {
         MapOp::Scan(from, limit) => (from, *limit, false),
@@ -163,7 +166,7 @@ fn gather_scan<K: Part + Ord, V: Part>(cells: &mut BTreeMap<&K, Vec<CellEntry<V>
     }
 }
 
-/// What is asked of one key. `Scan` is a look-up made by a scan, told apart for the reader of a counter-example.
+/// An operation on one key. `Scan` is a look-up made by a scan; a counter-example shows it as such.
 #[derive(Clone, Debug)]
 enum CellOp<V> {
     Get,
@@ -203,11 +206,11 @@ impl<V: Part> Model for Cell<V> {
     }
 }
 
-/// A map whose every operation is atomic, scans included: the model for structures that promise snapshots of ranges.
-/// The state is the whole map, so keep histories to tens of keys and hundreds of operations.
+/// A map whose operations are all atomic, including scans: the model for structures whose scans are snapshots. The
+/// state is the whole map, so histories should have tens of keys and hundreds of operations at most.
 #[derive(Clone, Debug)]
 pub struct AtomicMap<K, V> {
-    /// What the map held before the history.
+    /// The contents of the map before the history.
     pub initial: BTreeMap<K, V>,
 }
 
@@ -226,7 +229,7 @@ impl<K: Part + Ord, V: Part> Model for AtomicMap<K, V> {
     }
 }
 
-/// Runs one operation on a sequential map: the answer every checker here holds to be right.
+/// Runs one operation on a sequential map. All checkers of this module take its result as right.
 pub fn apply<K: Clone + Ord, V: Clone>(map: &mut BTreeMap<K, V>, op: &MapOp<K, V>) -> MapRet<K, V> {
     let owned = |(key, value): (&K, &V)| (key.clone(), value.clone());
     match op {

@@ -1,23 +1,25 @@
-//! What pops are judged by: a whole map. They speak of all keys, so a history with them does not fall apart into one per key.
+//! A model of a whole map for checking pops (removals of the least or greatest key). A pop depends on all keys, so a
+//! history with pops cannot be split into one history per key.
 
 use crate::linear::Model;
 
-/// An operation of such a history. Keys are numbers below 128, in the map's order, and each key's value is its number.
+/// An operation of such a history. Keys are numbers below 128 in the map's order, and the value of each key is its
+/// number.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum PopOp {
-    /// Insert or replace; answered with the old value.
+    /// Inserts a key or replaces its value. Returns the old value.
     Insert(u64),
-    /// Look up; answered with the value.
+    /// Looks a key up. Returns the value.
     Get(u64),
-    /// Remove; answered with the old value.
+    /// Removes a key. Returns the old value.
     Remove(u64),
-    /// Take the least key; answered with it.
+    /// Removes the least key. Returns it.
     First,
-    /// Take the greatest key; answered with it.
+    /// Removes the greatest key. Returns it.
     Last,
 }
 
-/// A set of keys, whole: those in it at first, as bits.
+/// The model of a whole set of keys. A bit for each key tells whether the key is in the set at the beginning.
 #[derive(Debug, Default)]
 pub struct Whole(pub u128);
 

@@ -1,12 +1,13 @@
-//! Programs of a few threads under many schedules of the virtual machine, with threads that lose their processor.
+//! Runs programs of a few threads under many schedules of the virtual machine (a simulator), in which threads can be
+//! preempted.
 
 use archipelago_sim::{Client, Config, Fault, Machine, Placement, Point, hunt, run_with};
 
-/// Threads of a program.
+/// The number of threads of a program.
 pub const THREADS: usize = 4;
 
-/// Runs a program under many schedules of both kinds that look for bugs, every other pair of them with threads that lose
-/// their processor now and then.
+/// Runs a program under many schedules of the two kinds that search for bugs. In every other pair of schedules, threads
+/// are preempted at random.
 #[track_caller]
 pub fn explore<S>(seeds: u64, setup: impl Fn() -> S, client: impl Fn(&S, Client), end: impl Fn(S)) {
     let stall = Fault::Stall { thread: None, at: Point::OneIn(300), for_ns: 20_000 };
@@ -14,7 +15,7 @@ pub fn explore<S>(seeds: u64, setup: impl Fn() -> S, client: impl Fn(&S, Client)
     explore_with(seeds, faults, setup, client, end);
 }
 
-/// The same with the faults that `faults` names for each seed.
+/// Does the same as [`explore`] with the faults that `faults` returns for each seed.
 #[track_caller]
 pub fn explore_with<S>(
     seeds: u64,
@@ -36,8 +37,9 @@ pub fn explore_with<S>(
     });
 }
 
-/// As [`explore_with`], on a machine with transactions, two threads on one of its nodes; and of every six schedules in one
-/// transactions abort always, in two now and then, in two for lack of room.
+/// Does the same as [`explore_with`] on a machine with hardware transactions, with two threads on one of its nodes. Of
+/// every six schedules, in one all transactions abort, in two some abort at random, and in two they abort for lack of
+/// capacity.
 pub fn explore_transactions<S>(
     seeds: u64,
     faults: impl Fn(u64) -> Vec<Fault>,
@@ -58,7 +60,7 @@ pub fn explore_transactions<S>(
     });
 }
 
-/// What is wrong with transactions in the schedule of this seed.
+/// Returns the faults of transactions in the schedule of this seed.
 fn transaction_faults(seed: u64) -> Vec<Fault> {
     let aborts = |probability| Fault::AbortTransactions { probability };
     let tiny = |write_lines| Fault::TransactionCapacity { read_lines: 2, write_lines };
@@ -72,7 +74,7 @@ fn transaction_faults(seed: u64) -> Vec<Fault> {
     }
 }
 
-/// A thread stands still for 0.1 ms the `nth` time (from 1) it comes to the point `name`.
+/// Returns a fault that stops a thread for 0.1 ms when it reaches the point `name` for the `nth` time (from 1).
 pub fn stall(thread: usize, name: &str, nth: u64) -> Fault {
     Fault::Stall { thread: Some(thread), at: Point::Named { name: name.to_owned(), nth }, for_ns: 100_000 }
 }

@@ -1,27 +1,29 @@
-//! Is a history of transactions snapshot-isolated? Is it serializable?
+//! Checks whether a history of transactions is snapshot-isolated, or serializable.
 //!
-//! Every transaction reports what it read and wrote; values written are unique, so each read names the write it saw.
-//! From that, and the order in which the versions of each key were made, follow dependencies (Adya's): *ww* (T2
-//! overwrote T1's version), *wr* (T2 read T1's version), *rw* (T2 overwrote the version T1 read).
+//! Every transaction reports what it read and wrote. Written values are unique, so each read identifies the write that
+//! it saw. The reads, the writes and the order of each key's versions imply dependencies (Adya's): *ww* (T2 overwrote
+//! T1's version), *wr* (T2 read T1's version), *rw* (T2 overwrote the version that T1 read).
 //!
 //! # Snapshot isolation as one acyclic graph
-//! A transaction T is two moments: its snapshot `s(T)` and its commit `c(T)`. Snapshot isolation says that all moments
-//! fit on one line such that reads see what was committed before the snapshot and no two transactions alive at a time
-//! write the same key. As edges "earlier than": `s(T) → c(T)`; ww and wr: `c(T1) → s(T2)`; rw: `s(T1) → c(T2)`. The
-//! history is snapshot-isolated exactly when these edges have no cycle. Two rw edges in a row never join (they meet at
-//! a commit and leave at a snapshot), which is why write skew passes and everything else does not. Stamps add edges:
-//! a moment whose interval is over before another's begins is earlier, so a snapshot older than the transaction's
-//! begin is a violation too.
+//! A transaction T has two moments: its snapshot `s(T)` and its commit `c(T)`. Snapshot isolation means that all
+//! moments can be put into one order such that each read sees what was committed before its snapshot, and no two
+//! concurrent transactions write the same key. As edges "earlier than": `s(T) → c(T)`; ww and wr: `c(T1) → s(T2)`; rw:
+//! `s(T1) → c(T2)`. The history is snapshot-isolated exactly if these edges have no cycle.
 //!
-//! Of aborted transactions only what each read by itself is judged. Where they too are promised a snapshot, record them
-//! as committed without their writes.
+//! Two successive rw edges never join: an rw edge leads to a commit, and the next one leaves from a snapshot. This is
+//! why write skew passes the check and all other anomalies do not. Stamps add edges: if the interval of a moment is
+//! over before the interval of another moment begins, the first moment is earlier. So a snapshot that is older than the
+//! transaction's begin is a violation, too.
 //!
-//! For serializability a transaction is one moment, and no cycle of any kind is allowed.
+//! Of an aborted transaction, each read is checked only by itself. If a store guarantees a snapshot to aborted
+//! transactions as well, record them as committed, without their writes.
+//!
+//! For serializability a transaction is one moment, and no cycle of any kind is permitted.
 //!
 //! # The order of versions
-//! is taken from commit numbers when the store reports them, else from writers that read what they overwrote, else
-//! from commits that do not overlap in time. When none of them tells, the verdict is `Undecided`; the search for a
-//! good order (NP-complete) is not attempted.
+//! The order of a key's versions is taken from commit numbers if the store reports them; else from writers that read
+//! what they overwrote; else from commits that do not overlap in time. If none of these determines the order, the
+//! verdict is `Undecided`. The checker does not search for a possible order, which is NP-complete.
 
 mod graph;
 
@@ -34,25 +36,25 @@ use rustc_hash::FxHashMap;
 /// One transaction.
 #[derive(Clone, Debug)]
 pub struct Txn<K, V> {
-    /// Who ran it.
+    /// The thread that ran it.
     pub thread: usize,
-    /// Stamps drawn before and after it began, that is, took its snapshot.
+    /// Stamps drawn before and after the transaction began, that is, took its snapshot.
     pub begin: (u64, u64),
-    /// Stamps drawn before and after it tried to commit; `begin.1 < end.0`.
+    /// Stamps drawn before and after the transaction tried to commit; `begin.1 < end.0`.
     pub end: (u64, u64),
-    /// Whether it committed, and how the store numbered the commit if it tells: numbers ascend in the order in which
-    /// versions of the same key replace each other.
+    /// Whether the transaction committed, with the number of the commit if the store reports it. The numbers ascend in
+    /// the order in which versions of a key replace each other.
     pub outcome: Outcome,
-    /// What it did, in order.
+    /// Its actions, in order.
     pub actions: Vec<Action<K, V>>,
 }
 
 /// How a transaction ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Its writes must not be seen.
+    /// Aborted: its writes must not be seen.
     Aborted,
-    /// Committed; the store does not tell when.
+    /// Committed; the store does not report when.
     Committed,
     /// Committed with this number.
     CommittedAs(u64),
@@ -61,25 +63,25 @@ pub enum Outcome {
 /// One action of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action<K, V> {
-    /// Read this value; `None`: the key had none yet.
+    /// Read this value; `None` if the key had no value yet.
     Read(K, Option<V>),
     /// Wrote this value, which no other action of the history writes. (A removal is a write of a unique tombstone.)
     Write(K, V),
 }
 
-/// What a history of transactions is judged by.
+/// The property for which a history of transactions is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
-    /// Snapshot isolation whose snapshots are not older than the transaction's begin.
+    /// Snapshot isolation, with snapshots that are not older than the transaction's begin.
     Snapshot,
-    /// Serializable, in an order that keeps "T1 was over before T2 began".
+    /// Serializability in an order that agrees with time: if T1 was over before T2 began, T1 is first.
     Serializable,
 }
 
-/// Judges a history of a store that was empty before it.
+/// Checks a history of a store that was empty at the beginning.
 ///
 /// # Panics
-/// When a value is written twice, or stamps run backwards.
+/// If a value is written twice, or stamps are not ascending.
 pub fn check<K, V>(level: Level, history: &[Txn<K, V>]) -> Verdict
 where
     K: Clone + Debug + Eq + Hash,
@@ -115,11 +117,12 @@ where
     }
 }
 
-/// What committed transactions did to one key.
+/// The accesses of committed transactions to one key.
 struct Accesses<'h, V> {
-    /// Writing transactions, each with its last value and, if it read the key before, what it overwrote.
+    /// The transactions that wrote the key, each with its last value and, if it read the key before, the value that it
+    /// overwrote.
     writes: Vec<Written<'h, V>>,
-    /// Transactions that read the key from outside, with what they saw.
+    /// The transactions that read another transaction's version of the key, with the value that they read.
     reads: Vec<(usize, Option<&'h V>)>,
 }
 
@@ -135,7 +138,7 @@ impl<V> Default for Accesses<'_, V> {
     }
 }
 
-/// Who wrote each value, and as the how-manieth of its actions.
+/// For each value, the transaction that wrote it and the index of the action.
 type Writers<'h, K, V> = FxHashMap<(&'h K, &'h V), (usize, usize)>;
 
 fn writers<K: Debug + Eq + Hash, V: Debug + Eq + Hash>(history: &[Txn<K, V>]) -> Writers<'_, K, V> {
@@ -151,8 +154,8 @@ fn writers<K: Debug + Eq + Hash, V: Debug + Eq + Hash>(history: &[Txn<K, V>]) ->
     writers
 }
 
-/// Files one transaction's accesses by key, and judges what can be judged without other keys: reads of its own writes,
-/// repeated reads, and reads of what was never committed.
+/// Collects one transaction's accesses by key. Checks what can be checked for one key alone: reads of the transaction's
+/// own writes, repeated reads, and reads of values that were never committed.
 fn gather<'h, K: Debug + Eq + Hash, V: Debug + Eq + Hash>(
     history: &'h [Txn<K, V>],
     writers: &Writers<'h, K, V>,
@@ -201,7 +204,7 @@ fn gather<'h, K: Debug + Eq + Hash, V: Debug + Eq + Hash>(
     Ok(())
 }
 
-/// A read from outside must see the last write of a committed transaction, or nothing.
+/// Checks that a read of another transaction's version saw the last write of a committed transaction, or nothing.
 fn committed_version<'h, K: Debug + Eq + Hash, V: Debug + Eq + Hash>(
     history: &'h [Txn<K, V>],
     writers: &Writers<'h, K, V>,
@@ -250,7 +253,7 @@ fn add_dependencies<K: Debug, V: Debug + Eq + Hash>(
     Ok(())
 }
 
-/// The committed writers of a key in the order of their versions.
+/// Returns the committed writers of a key in the order of their versions.
 fn version_order<'a, 'h, K: Debug, V: Debug + Eq + Hash>(
     history: &'h [Txn<K, V>],
     key: &K,
@@ -307,7 +310,7 @@ fn show<K: Debug, V: Debug>(index: usize, txn: &Txn<K, V>) -> String {
     )
 }
 
-/// Names a cycle by the anomaly it is.
+/// Returns the anomaly that a cycle is.
 fn explain<K: Debug, V: Debug>(level: Level, history: &[Txn<K, V>], cycle: &[(Edge, String)]) -> Verdict {
     let count = |why| cycle.iter().filter(|(edge, _)| edge.why == why).count();
     let (rw, time) = (count(Why::Rw), count(Why::Time));

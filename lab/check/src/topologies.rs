@@ -1,11 +1,11 @@
-//! The machines every structure is tested on: imagined topologies of several sizes.
+//! The machines on which every structure is tested: synthetic topologies of several sizes.
 //!
-//! On a small machine a synthetic topology spreads the threads over nodes that are not there, so that code for several
-//! nodes (replicas, search layers, node-local queues) runs in every test, with one node as the simplest case.
+//! On a small machine, a synthetic topology distributes the threads over nodes that do not exist. So code for several
+//! nodes (replicas, search layers, node-local queues) runs in every test. One node is the simplest case.
 
 use archipelago_platform::topology::Topology;
 
-/// Topologies of 1, 2, 4 and 8 nodes with two CPUs each.
+/// Returns topologies of 1, 2, 4 and 8 nodes with two CPUs each.
 pub fn topologies() -> impl Iterator<Item = Topology> {
     [1, 2, 4, 8].into_iter().map(|nodes| Topology::synthetic(nodes, 2))
 }

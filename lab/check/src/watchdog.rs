@@ -1,19 +1,19 @@
-//! Turns a hanging test into one that dies and says where.
+//! Ends a hanging test and reports where it hangs.
 //!
-//! A deadlocked thread cannot be stopped from outside, so the only way out is to end the process. Before it does, the
-//! watchdog prints what it knows: which test, how long, the last notes of the test, and (on Linux) what every thread
-//! of the process is doing.
+//! A deadlocked thread cannot be stopped from outside, so the watchdog has to end the process. Before it does, it
+//! prints what it knows: the test's name, its duration, the test's last notes, and (on Linux) what every thread of the
+//! process is doing.
 
 use archipelago_platform::sync::{Arc, Condvar, Mutex};
 use archipelago_platform::thread;
 use archipelago_platform::time::{Duration, Instant};
 use core::fmt::Write;
 
-/// The usual limit: far beyond any test's time on a busy machine, or under an interpreter.
+/// The usual limit: far longer than any test takes on a busy machine, or under an interpreter (Miri).
 pub const USUAL: Duration = Duration::from_secs(if cfg!(miri) { 7200 } else { 120 });
 
-/// Runs `test` and returns its result; ends the process with a report when it takes longer than `limit`. The test may
-/// leave notes about its progress, the last of which are part of the report.
+/// Runs `test` and returns its result. Ends the process with a report if the test takes longer than `limit`. The test
+/// may record notes about its progress, the last of which are part of the report.
 pub fn watchdog<R>(limit: Duration, test: impl FnOnce(&Notes) -> R) -> R {
     watch(
         limit,
@@ -25,17 +25,17 @@ pub fn watchdog<R>(limit: Duration, test: impl FnOnce(&Notes) -> R) -> R {
     )
 }
 
-/// Where a watched test notes how far it has come. Clones note to the same place.
+/// Where a test records its progress. Clones record to the same list.
 #[derive(Clone, Debug, Default)]
 pub struct Notes {
     lines: Arc<Mutex<Vec<String>>>,
 }
 
-/// How many notes a report shows.
+/// The number of notes in a report.
 const SHOWN: usize = 16;
 
 impl Notes {
-    /// Notes a step.
+    /// Records a step.
     pub fn note(&self, step: impl Into<String>) {
         if let Ok(mut lines) = self.lines.lock() {
             if lines.len() == SHOWN {
@@ -46,7 +46,7 @@ impl Notes {
     }
 }
 
-/// Tells the watching thread that the test is over, also when it panicked.
+/// Tells the watching thread that the test is over, even if the test panicked.
 struct Over<'a>(&'a (Mutex<bool>, Condvar));
 
 impl Drop for Over<'_> {
@@ -64,7 +64,7 @@ fn watch<R>(limit: Duration, late: impl FnOnce(String) + Send, test: impl FnOnce
     outcome.expect("the test is run once")
 }
 
-/// Compiled once, unlike what the many tests would each ask for.
+/// Not generic, so that it is compiled once for all tests.
 fn watch_over(limit: Duration, late: Box<dyn FnOnce(String) + Send + '_>, test: &mut dyn FnMut(&Notes)) {
     let notes = Notes::default();
     let over = (Mutex::new(false), Condvar::new());
@@ -96,14 +96,15 @@ fn report(name: &str, elapsed: Duration, notes: &Notes) -> String {
     text
 }
 
-/// What the operating system tells about each thread of this process; empty where it tells nothing.
+/// Returns what the operating system reports about each thread of this process, or an empty text if it reports nothing.
 fn threads() -> String {
     let mut text = String::new();
     let Ok(tasks) = std::fs::read_dir("/proc/self/task") else { return text };
     for task in tasks.flatten() {
         let file = |name| std::fs::read_to_string(task.path().join(name)).unwrap_or_default();
         let stat = file("stat");
-        // After the name in parentheses: state is field 3, user and system time are fields 14 and 15.
+        // The numbers of the fields follow the name in parentheses: the state is field 3, user and system time are
+        // fields 14 and 15.
         let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or("").split_whitespace().collect();
         let field = |number: usize| fields.get(number - 3).copied().unwrap_or("?");
         let (id, name) = (task.file_name().to_string_lossy().into_owned(), file("comm"));
@@ -128,7 +129,7 @@ mod tests {
         assert!(caught.is_err());
     }
 
-    // Reads the operating system's thread list, which Miri has not.
+    // The report reads the operating system's list of threads, which Miri does not have.
     #[cfg(not(miri))]
     #[test]
     fn a_hang_is_reported_with_its_notes() {

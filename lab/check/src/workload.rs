@@ -1,16 +1,16 @@
-//! Seeded keys and operation mixes, the same on every run and machine.
+//! Seeded keys and operation mixes, reproducible on every run and machine.
 //!
-//! All randomness comes from a named generator ([`Rng`], xoshiro256++) and a seed that the test states; which thread
-//! runs when is the only thing left to chance.
+//! All randomness comes from a named generator ([`Rng`], xoshiro256++) and a seed that the test gives. Only the
+//! scheduling of threads is left to chance.
 
 use rand::{RngExt, SeedableRng};
 use rand_distr::{Distribution, Zipf};
 use std::collections::BTreeSet;
 
-/// The generator of all workloads.
+/// The random generator of all workloads.
 pub type Rng = rand::rngs::Xoshiro256PlusPlus;
 
-/// A generator for one thread of a test.
+/// Returns a generator for one thread of a test.
 pub fn rng(seed: u64, thread: usize) -> Rng {
     Rng::seed_from_u64(seed ^ (thread as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15))
 }
@@ -20,25 +20,26 @@ pub fn rng(seed: u64, thread: usize) -> Rng {
 pub enum Choice {
     /// Each of this many indices equally often.
     Uniform(usize),
-    /// A few of them most of the time.
+    /// Some of the indices far more often than others, by Zipf's law.
     Skewed(Zipf<f64>),
 }
 
 impl Choice {
-    /// Indices below `len`, equally often.
+    /// Returns a uniform choice of indices below `len`.
     pub fn uniform(len: usize) -> Self {
         Choice::Uniform(len)
     }
 
-    /// Indices below `len`; the i-th with a frequency proportional to `1 / (i + 1)^exponent`. YCSB's skew is 0.99.
+    /// Returns a choice of indices below `len`; index i has a frequency proportional to `1 / (i + 1)^exponent`. YCSB's
+    /// exponent is 0.99.
     ///
     /// # Panics
-    /// When `len` is 0 or `exponent` negative.
+    /// If `len` is 0 or `exponent` is negative.
     pub fn zipf(len: usize, exponent: f64) -> Self {
         Choice::Skewed(Zipf::new(len as f64, exponent).expect("a non-empty set and a non-negative exponent"))
     }
 
-    /// The next index.
+    /// Draws the next index.
     pub fn next(&self, rng: &mut Rng) -> usize {
         match self {
             Choice::Uniform(len) => rng.random_range(0..*len),
@@ -47,14 +48,14 @@ impl Choice {
     }
 }
 
-/// Shares of the operations of a mix; they need not add up to anything.
+/// The shares of the kinds of operations in a mix. Their sum is arbitrary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mix {
     /// Look-ups.
     pub get: u32,
     /// Inserts or replacements.
     pub insert: u32,
-    /// Atomic replacements of what is there.
+    /// Atomic replacements of a present key's value.
     pub update: u32,
     /// Removals.
     pub remove: u32,
@@ -64,12 +65,12 @@ pub struct Mix {
 
 /// The kinds of operations a [`Mix`] mixes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum OpKind {
     /// A look-up.
     Get,
     /// An insert or replacement.
     Insert,
-    /// An atomic replacement of what is there.
+    /// An atomic replacement of a present key's value.
     Update,
     /// A removal.
     Remove,
@@ -78,24 +79,24 @@ pub enum Kind {
 }
 
 impl Mix {
-    /// Every operation about equally often: the mix for finding bugs.
+    /// All kinds about equally often: the mix for finding bugs.
     pub const EVEN: Mix = Mix { get: 4, insert: 4, update: 2, remove: 4, scan: 2 };
-    /// Mostly look-ups.
+    /// Nearly only look-ups.
     pub const READS: Mix = Mix { get: 18, insert: 1, update: 0, remove: 1, scan: 0 };
-    /// Only inserts and removals: pages fill and empty.
+    /// Inserts and removals only, so that pages fill up and become empty.
     pub const CHURN: Mix = Mix { get: 0, insert: 1, update: 0, remove: 1, scan: 0 };
 
-    /// The next operation's kind.
+    /// Draws the next operation's kind.
     ///
     /// # Panics
-    /// When all shares are 0.
-    pub fn next(&self, rng: &mut Rng) -> Kind {
+    /// If all shares are 0.
+    pub fn next(&self, rng: &mut Rng) -> OpKind {
         let shares = [
-            (self.get, Kind::Get),
-            (self.insert, Kind::Insert),
-            (self.update, Kind::Update),
-            (self.remove, Kind::Remove),
-            (self.scan, Kind::Scan),
+            (self.get, OpKind::Get),
+            (self.insert, OpKind::Insert),
+            (self.update, OpKind::Update),
+            (self.remove, OpKind::Remove),
+            (self.scan, OpKind::Scan),
         ];
         let mut point = rng.random_range(0..shares.iter().map(|(share, _)| share).sum());
         for (share, kind) in shares {
@@ -108,23 +109,24 @@ impl Mix {
     }
 }
 
-/// `count` different random keys, in no order.
+/// Returns `count` different random keys, in no order.
 pub fn random_keys(count: usize, rng: &mut Rng) -> Vec<u64> {
     distinct(count, || rng.random())
 }
 
-/// `count` different keys in runs of `run` neighbours that start 2^34 apart: high bits few, low bits dense.
+/// Returns `count` different keys in runs of `run` neighbours. The runs start 2^34 apart, so the high bits have few
+/// values and the low bits are dense.
 pub fn clustered_keys(count: usize, run: usize) -> Vec<u64> {
     (0..count).map(|i| (((i / run) as u64) << 34) + (i % run) as u64).collect()
 }
 
-/// The keys `0..count`.
+/// Returns the keys `0..count`.
 pub fn sequential_keys(count: usize) -> Vec<u64> {
     (0..count as u64).collect()
 }
 
-/// `count` different strings like `mail.example@user`: few domains, used unevenly, so that long prefixes are shared.
-/// About 25 bytes each.
+/// Returns `count` different strings like `mail.example@user`, of about 25 bytes each. The domains are few and not
+/// equally frequent, so that keys share long prefixes.
 pub fn email_keys(count: usize, rng: &mut Rng) -> Vec<String> {
     const DOMAINS: [&str; 16] = [
         "mail.example",
@@ -164,7 +166,7 @@ fn distinct<T: Ord + Clone>(count: usize, mut next: impl FnMut() -> T) -> Vec<T>
     keys
 }
 
-/// Integers at which encodings and bounds break: both ends, every power of two and its neighbours.
+/// Returns integers at which encodings and bounds break: both ends, every power of two, and its neighbours.
 pub fn hostile_integers() -> Vec<u64> {
     let mut keys: BTreeSet<u64> = [0, 1, u64::MAX, u64::MAX - 1].into();
     for bit in 0..64 {
@@ -174,8 +176,8 @@ pub fn hostile_integers() -> Vec<u64> {
     keys.into_iter().collect()
 }
 
-/// Byte strings at which encodings, prefixes and length fields break: empty, 10 kB, all lengths of one shared prefix
-/// (each with different next bytes), zero bytes and 0xFF in every place.
+/// Returns byte strings at which encodings, prefixes and length fields break: the empty string, 10 kB, all lengths of
+/// one shared prefix (each with different next bytes), and zero bytes and 0xFF in every position.
 pub fn hostile_bytes() -> Vec<Vec<u8>> {
     let mut keys: BTreeSet<Vec<u8>> = [vec![], vec![0], vec![0, 0], vec![0xFF], vec![0xFF; 2], vec![0xFF; 9]].into();
     let stem = b"archipelago/island/harbour/quay-";
@@ -199,7 +201,8 @@ pub fn hostile_bytes() -> Vec<Vec<u8>> {
     keys.into_iter().collect()
 }
 
-/// As [`hostile_bytes`], for strings: what of it is text, and characters of every encoded length.
+/// Returns strings for the same purpose: those of [`hostile_bytes`] that are valid text, and characters of every
+/// encoded length.
 pub fn hostile_strings() -> Vec<String> {
     let mut keys: BTreeSet<String> =
         hostile_bytes().into_iter().filter_map(|key| String::from_utf8(key).ok()).collect();
@@ -223,7 +226,7 @@ mod tests {
         assert_eq!(draw(1, 0), draw(1, 0));
         assert_ne!(draw(1, 0), draw(1, 1));
         assert_ne!(draw(1, 0), draw(2, 0));
-        // Pinned, so that a change of generator does not go unnoticed.
+        // The values are fixed here, so that a change of the generator is noticed.
         assert_eq!(random_keys(2, &mut rng(1, 0)), [0xcfc5_d07f_6f03_c29b, 0xbf42_4132_963f_e08d]);
     }
 
@@ -245,8 +248,8 @@ mod tests {
         let mut rng = rng(3, 0);
         let kinds: Vec<_> = (0..1600).map(|_| Mix::EVEN.next(&mut rng)).collect();
         let count = |kind| kinds.iter().filter(|&&k| k == kind).count();
-        assert!((320..480).contains(&count(Kind::Get)) && (120..280).contains(&count(Kind::Scan)));
-        assert!((0..100).all(|_| matches!(Mix::CHURN.next(&mut rng), Kind::Insert | Kind::Remove)));
+        assert!((320..480).contains(&count(OpKind::Get)) && (120..280).contains(&count(OpKind::Scan)));
+        assert!((0..100).all(|_| matches!(Mix::CHURN.next(&mut rng), OpKind::Insert | OpKind::Remove)));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Hand-made histories with each anomaly, and ones like them without.
+//! Tests the checker with hand-made histories: each anomaly, and similar histories without it.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ fn removed(key: u64, version: u64) -> Action<u64> {
     Action::Write { key, version, there: false }
 }
 
-/// Transactions that all overlap.
+/// Makes a history of transactions that all overlap.
 fn history(txns: &[(bool, &[Action<u64>])], order: &[(u64, &[u64])]) -> History<u64> {
     let txn =
         |&(committed, actions): &(bool, &[Action<u64>])| Txn { committed, during: (1, 100), actions: actions.to_vec() };
@@ -94,12 +94,12 @@ fn write_skew() {
 
 #[test]
 fn phantoms() {
-    // Each finds the other's key absent.
+    // Each transaction finds the other's key absent.
     let absent: [(bool, &[_]); 2] = [(true, &[absent(Y), put(X, 1)]), (true, &[absent(X), put(Y, 2)])];
     let order: [(u64, &[u64]); 2] = [(X, &[1]), (Y, &[2])];
     finds(Level::Serializable, "G", &history(&absent, &order));
     passes(Level::Snapshot, &history(&absent, &order));
-    // Each finds a range empty that has the other's key.
+    // Each transaction finds a range empty that contains the other's key.
     let empty = |from, to| Action::Range(from, to, vec![]);
     let ranges: [(bool, &[_]); 2] = [(true, &[empty(1, 5), put(X, 1)]), (true, &[empty(1, 5), put(Y, 2)])];
     finds(Level::Serializable, "G", &history(&ranges, &order));
@@ -110,7 +110,7 @@ fn phantoms() {
 
 #[test]
 fn which_absence_was_seen() {
-    // X comes, goes and comes; the reader saw Y as of the time in which X was there.
+    // X is written and removed. The reader saw the version of Y from the time when X was present.
     let writers: [(bool, &[_]); 2] = [(true, &[put(X, 1), put(Y, 2)]), (true, &[removed(X, 3), put(Y, 4)])];
     let order: [(u64, &[u64]); 2] = [(X, &[1, 3]), (Y, &[2, 4])];
     let with = |reads: &[Action<u64>]| history(&[writers[0], writers[1], (true, reads)], &order);

@@ -1,11 +1,11 @@
-//! Real threads on real maps: a right one is never accused, and maps with a planted bug are caught within a bounded
-//! number of runs.
+//! Tests the checker with real threads on real maps: a correct map is never accused, and maps with a planted bug are
+//! caught within a bounded number of runs.
 
 use archipelago_check::history::Recorder;
 use archipelago_check::linear::{DEFAULT_STEPS, Verdict};
 use archipelago_check::map::{MapOp, MapRet, apply, check_map};
 use archipelago_check::watchdog::{USUAL, watchdog};
-use archipelago_check::workload::{self, Choice, Kind, Mix};
+use archipelago_check::workload::{self, Choice, Mix, OpKind};
 use archipelago_platform::sync::Mutex;
 use archipelago_platform::thread;
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ type Ret = MapRet<u64, u64>;
 const THREADS: usize = 3;
 const KEYS: usize = 4;
 
-/// One run: three threads, few keys, unique values. `run` is the map under test.
+/// Runs three threads with few keys and unique values. `run` is the operation of the map under test.
 fn one_run(seed: u64, ops: usize, run: fn(&Map, &Op) -> Ret) -> Verdict {
     let map = Map::default();
     let recorder = Recorder::new();
@@ -30,11 +30,11 @@ fn one_run(seed: u64, ops: usize, run: fn(&Map, &Op) -> Ret) -> Verdict {
                 for i in 0..ops {
                     let (key, value) = (choice.next(&mut rng) as u64, (i * THREADS + t) as u64);
                     let op = match Mix::EVEN.next(&mut rng) {
-                        Kind::Get => MapOp::Get(key),
-                        Kind::Insert => MapOp::Insert(key, value),
-                        Kind::Update => MapOp::Update(key, value),
-                        Kind::Remove => MapOp::Remove(key),
-                        Kind::Scan => MapOp::Scan(key, 9),
+                        OpKind::Get => MapOp::Get(key),
+                        OpKind::Insert => MapOp::Insert(key, value),
+                        OpKind::Update => MapOp::Update(key, value),
+                        OpKind::Remove => MapOp::Remove(key),
+                        OpKind::Scan => MapOp::Scan(key, 9),
                     };
                     log.record(op, |op| run(map, op));
                 }
@@ -44,7 +44,7 @@ fn one_run(seed: u64, ops: usize, run: fn(&Map, &Op) -> Ret) -> Verdict {
     check_map(&BTreeMap::new(), &recorder.finish(), DEFAULT_STEPS)
 }
 
-/// Runs until the bug shows.
+/// Repeats runs until the bug is detected.
 fn assert_caught(run: fn(&Map, &Op) -> Ret) {
     const RUNS: u64 = 300;
     watchdog(USUAL, |notes| {
@@ -62,7 +62,7 @@ fn assert_caught(run: fn(&Map, &Op) -> Ret) {
     });
 }
 
-/// A step of an operation under one hold of the lock; other threads get in between steps.
+/// Runs a step of an operation under the lock. Other threads can run between two steps.
 fn step<R>(map: &Map, f: impl FnOnce(&mut BTreeMap<u64, u64>) -> R) -> R {
     let result = f(&mut map.lock().unwrap());
     thread::yield_now();
@@ -73,7 +73,7 @@ fn right(map: &Map, op: &Op) -> Ret {
     step(map, |map| apply(map, op))
 }
 
-/// Replaces by removing and inserting, under two holds.
+/// Replaces by removing and inserting, with the lock released in between.
 fn replaces_in_two_steps(map: &Map, op: &Op) -> Ret {
     match *op {
         MapOp::Insert(key, value) => {
@@ -85,7 +85,7 @@ fn replaces_in_two_steps(map: &Map, op: &Op) -> Ret {
     }
 }
 
-/// Reads the old value and writes the new one under two holds.
+/// Reads the old value and writes the new one, with the lock released in between.
 fn loses_updates(map: &Map, op: &Op) -> Ret {
     match *op {
         MapOp::Update(key, value) => {
@@ -99,7 +99,7 @@ fn loses_updates(map: &Map, op: &Op) -> Ret {
     }
 }
 
-/// Scans by position: a removal of a lower key between two steps shifts a key past the cursor.
+/// Scans by position: if a lower key is removed between two steps, the scan skips a key.
 fn scans_by_position(map: &Map, op: &Op) -> Ret {
     match *op {
         MapOp::Scan(from, limit) => {
@@ -115,7 +115,7 @@ fn scans_by_position(map: &Map, op: &Op) -> Ret {
     }
 }
 
-/// Scans a copy of the map that may be older than the call: shows what was removed before.
+/// Scans a copy of the map that may be older than the call, and so shows keys that were removed before.
 fn scans_a_stale_copy(map: &Map, op: &Op) -> Ret {
     static COPY: Mutex<(u64, BTreeMap<u64, u64>)> = Mutex::new((0, BTreeMap::new()));
     match op {
@@ -139,7 +139,8 @@ fn a_right_map_is_never_accused() {
 
 #[test]
 fn a_scan_that_is_not_atomic_is_never_accused() {
-    /// One key per hold of the lock, each time the next greater key: all that scans promise, and no more.
+    /// Takes the lock for one key at a time, each time the next greater key. This fulfils exactly the guarantees of
+    /// scans.
     fn scans_key_by_key(map: &Map, op: &Op) -> Ret {
         match *op {
             MapOp::Scan(from, limit) => {

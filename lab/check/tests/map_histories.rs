@@ -1,9 +1,10 @@
-//! The map checker against hand-made histories, brute force, random legal histories and their mutations.
+//! Tests the map checker with hand-made histories, with brute force, and with random legal histories and their
+//! mutations.
 
 use archipelago_check::history::{Entry, History};
 use archipelago_check::linear::{self, DEFAULT_STEPS, Verdict};
 use archipelago_check::map::{AtomicMap, MapEntry, MapOp, MapRet, apply, check_map};
-use archipelago_check::workload::{self, Kind, Mix, Rng};
+use archipelago_check::workload::{self, Mix, OpKind, Rng};
 use proptest::prelude::*;
 use rand::RngExt;
 use std::collections::BTreeMap;
@@ -69,7 +70,7 @@ fn a_stale_read_is_caught() {
 
 #[test]
 fn a_lost_update_is_caught() {
-    // Both updates replaced the same value.
+    // Both updates returned the same old value.
     let history = vec![at(0, 1, 4, Update(1, 11), val(10)), at(1, 2, 3, Update(1, 12), val(10))];
     assert_violation(&[(1, 10)], history, "State there: Some(1");
 }
@@ -96,7 +97,7 @@ fn a_scan_that_misses_a_key_is_caught() {
     let initial = [(1, 10), (2, 20), (3, 30)];
     let missing = all(&[(1, 10), (3, 30)]);
     assert_violation(&initial, vec![at(0, 1, 2, Scan(0, 9), missing.clone())], "key 2: not linearizable");
-    // Overwriting does not excuse it, a removal that overlaps does.
+    // An overwrite does not excuse the missing key; an overlapping removal does.
     let overwrite = at(1, 1, 4, Insert(2, 21), val(20));
     assert_violation(&initial, vec![overwrite, at(0, 2, 3, Scan(0, 9), missing.clone())], "key 2");
     let remove = at(1, 1, 4, Remove(2), val(20));
@@ -109,7 +110,7 @@ fn a_scan_is_held_only_to_what_it_covers() {
     let initial = [(1, 10), (2, 20), (3, 30), (4, 40)];
     judge(&initial, vec![at(0, 1, 2, Scan(2, 2), all(&[(2, 20), (3, 30)]))]).assert_ok();
     judge(&initial, vec![at(0, 1, 2, ScanRev(3, 2), all(&[(3, 30), (2, 20)]))]).assert_ok();
-    // Not full, so it ran dry: the far keys are covered.
+    // The scan ended below its limit, so it covers all keys to the end.
     assert_violation(&initial, vec![at(0, 1, 2, Scan(2, 3), all(&[(2, 20), (3, 30)]))], "key 4");
     assert_violation(&initial, vec![at(0, 1, 2, ScanRev(3, 3), all(&[(3, 30), (2, 20)]))], "key 1");
     assert_violation(&initial, vec![at(0, 1, 2, Scan(2, 9), all(&[]))], "key 2");
@@ -120,7 +121,8 @@ fn a_scan_that_shows_what_never_was_is_caught() {
     let insert = at(0, 1, 2, Insert(1, 11), val(10));
     assert_violation(&[(1, 10)], vec![insert.clone(), at(1, 3, 4, Scan(0, 9), all(&[(1, 10)]))], "Scan -> Some(10)");
     assert_violation(&[(1, 10)], vec![at(1, 3, 4, Scan(0, 9), all(&[(1, 10), (2, 5)]))], "key 2");
-    // Each pair may be from another moment of the call, but two scans in a row may not see new, then old.
+    // Each pair may be from a different moment of the call. But two successive scans must not see the new value, then
+    // the old one.
     let write = at(0, 1, 10, Insert(1, 11), val(10));
     let scans = |a, b| vec![at(1, 2, 3, Scan(0, 9), all(&[(1, a)])), at(1, 4, 5, Scan(0, 9), all(&[(1, b)]))];
     judge(&[(1, 10)], [vec![write.clone()], scans(10, 11)].concat()).assert_ok();
@@ -141,7 +143,7 @@ fn misshapen_scans_are_caught() {
 
 #[test]
 fn torn_scans_pass_the_weak_check_and_fail_the_atomic_one() {
-    // The scan saw the second write but not the first, which was over before.
+    // The scan saw the second write but not the first, although the first was over before the second began.
     let history = vec![
         at(0, 2, 3, Insert(1, 11), val(10)),
         at(0, 4, 5, Insert(2, 21), val(20)),
@@ -152,7 +154,7 @@ fn torn_scans_pass_the_weak_check_and_fail_the_atomic_one() {
     assert!(linear::check(&AtomicMap { initial }, &history).is_violation());
 }
 
-/// The values a key had and from when.
+/// For each key, its values with the time from which each was current.
 type Timeline = BTreeMap<u8, Vec<(u64, Option<u32>)>>;
 
 fn value_at(timeline: &Timeline, key: u8, time: u64) -> Option<u32> {
@@ -164,17 +166,18 @@ fn random_op(rng: &mut Rng, keys: u8, value: u32) -> Op {
     let key = rng.random_range(0..keys);
     let limit = if rng.random_bool(0.5) { 100 } else { rng.random_range(0..=keys as usize) };
     match Mix::EVEN.next(rng) {
-        Kind::Get => Get(key),
-        Kind::Insert => Insert(key, value),
-        Kind::Update => Update(key, value),
-        Kind::Remove => Remove(key),
-        Kind::Scan if rng.random_bool(0.5) => Scan(key, limit),
-        Kind::Scan => ScanRev(key, limit),
+        OpKind::Get => Get(key),
+        OpKind::Insert => Insert(key, value),
+        OpKind::Update => Update(key, value),
+        OpKind::Remove => Remove(key),
+        OpKind::Scan if rng.random_bool(0.5) => Scan(key, limit),
+        OpKind::Scan => ScanRev(key, limit),
     }
 }
 
-/// A history that is legal by construction: a sequential run whose operations are stretched around the moment at which
-/// they took effect. With `atomic`, scans too take effect at one moment, else at one of their own for each key.
+/// Makes a history that is legal by construction: a sequential run, whose operations are stretched around the moment at
+/// which they took effect. If `atomic`, a scan takes effect at one moment; else it does so at a separate moment for
+/// each key.
 fn legal_history(rng: &mut Rng, threads: usize, keys: u8, ops: usize, atomic: bool) -> Vec<E> {
     const SPACING: u64 = 1000;
     let mut map = BTreeMap::new();
@@ -189,7 +192,8 @@ fn legal_history(rng: &mut Rng, threads: usize, keys: u8, ops: usize, atomic: bo
         if let Insert(key, _) | Update(key, _) | Remove(key) = op {
             timeline.entry(key).or_default().push((point, map.get(&key).copied()));
         }
-        // The thread's previous operation ends and this one begins somewhere between their points.
+        // The thread's previous operation ends and this one begins at random times between the moments of their
+        // effects.
         let previous = last_of[thread].map_or(0, |(_, point)| point);
         let (a, b) = (rng.random_range(previous + 1..point - 1), rng.random_range(previous + 1..point - 1));
         let (ended, invoked) = (a.min(b), a.max(b) + 1);
@@ -239,7 +243,7 @@ proptest! {
     }
 }
 
-/// Changes one answer to another that could occur.
+/// Changes one result to another possible one.
 fn mutate(rng: &mut Rng, entries: &mut [E]) {
     loop {
         let index = rng.random_range(0..entries.len());
@@ -275,11 +279,11 @@ fn most_mutations_are_rejected() {
         rejected += usize::from(judge(&[], entries).is_violation());
     }
     println!("{rejected} of {rounds} mutated histories rejected");
-    // A mutation can be legal: a scan may miss a key that was away for a moment of it.
+    // A mutation can be legal: a scan may miss a key that was absent for a moment.
     assert!(rejected * 100 >= rounds as usize * 85, "only {rejected} of {rounds}");
 }
 
-/// All orders of `0..n`.
+/// Returns all orders of `0..n`.
 fn permutations(n: usize) -> Vec<Vec<usize>> {
     let mut all = vec![vec![]];
     for next in 0..n {
@@ -292,8 +296,8 @@ fn permutations(n: usize) -> Vec<Vec<usize>> {
     all
 }
 
-/// Whether some order of the point operations explains them and gives each scan its moments: the promises of scans,
-/// spelled out over the gaps between operations instead of as look-ups.
+/// Returns whether some order of the operations on single keys explains their results and gives each scan its moments.
+/// The scans' guarantees are expressed directly by gaps between operations, instead of by look-ups.
 fn explained_by_brute_force(entries: &[E]) -> bool {
     let is_scan = |e: &&E| matches!(e.op, Scan(..) | ScanRev(..));
     let scans: Vec<&E> = entries.iter().filter(is_scan).collect();
@@ -314,7 +318,7 @@ fn explained_by_brute_force(entries: &[E]) -> bool {
 }
 
 fn scans_fit(scans: &[&E], order: &[&E], states: &[BTreeMap<u8, u32>]) -> bool {
-    // The gaps at which a scan may have met a key as it shows it.
+    // The gaps at which a scan may have read a key as it shows it.
     let gaps = |scan: &E, key: u8| -> Option<Vec<usize>> {
         let MapRet::Entries(found) = &scan.ret else { unreachable!() };
         let (covered, limit) = match scan.op {
@@ -341,7 +345,7 @@ fn scans_fit(scans: &[&E], order: &[&E], states: &[BTreeMap<u8, u32>]) -> bool {
         let mut all: Vec<(&E, Vec<usize>)> = scans.iter().filter_map(|&s| Some((s, gaps(s, key)?))).collect();
         all.sort_by_key(|(scan, _)| scan.invoked);
         let one_at_least = all.iter().all(|(_, gaps)| !gaps.is_empty());
-        // Two scans one after the other: the later one's moment must not be earlier.
+        // If two scans follow each other, the later scan's moment must not be earlier.
         let (first, last) = (all.first(), all.last());
         one_at_least
             && match (first, last) {
@@ -351,7 +355,7 @@ fn scans_fit(scans: &[&E], order: &[&E], states: &[BTreeMap<u8, u32>]) -> bool {
     })
 }
 
-/// Small histories with any answers: mostly illegal, some legal in surprising ways.
+/// Makes small histories with arbitrary results: mostly illegal, some legal in surprising ways.
 fn any_history(rng: &mut Rng, scans: usize) -> Vec<E> {
     let mut entries = Vec::new();
     let mut map = BTreeMap::new();
@@ -364,7 +368,7 @@ fn any_history(rng: &mut Rng, scans: usize) -> Vec<E> {
             2 => Update(key, i),
             _ => Insert(key, i),
         };
-        // Answers from a sequential run half the time, so that many histories are nearly legal.
+        // Most results are those of a sequential run, so that many histories are nearly legal.
         let right = apply(&mut map, &op);
         let any = if rng.random_bool(0.5) { None } else { Some(rng.random_range(0..3)) };
         let ret = if rng.random_bool(0.7) { right } else { val(any) };

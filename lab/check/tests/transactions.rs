@@ -1,4 +1,5 @@
-//! The snapshot checker against hand-made anomalies, random legal histories, their mutations, and stores with bugs.
+//! Tests the snapshot checker with hand-made anomalies, with random legal histories and their mutations, and with
+//! stores with bugs.
 
 use archipelago_check::history::Recorder;
 use archipelago_check::linear::Verdict;
@@ -13,7 +14,7 @@ use std::collections::btree_map::Entry;
 
 type T = Txn<char, u32>;
 
-/// A committed transaction that lived from `from` to `to` (its moments take one stamp unit each).
+/// Makes a committed transaction that lived from `from` to `to`. Each of its moments takes one unit of stamps.
 fn txn(from: u64, to: u64, actions: &[Action<char, u32>]) -> T {
     Txn {
         thread: 0,
@@ -40,7 +41,7 @@ fn assert_violation(level: Level, history: &[T], said: &str) {
     }
 }
 
-/// x and y, written by one transaction.
+/// Returns a transaction that writes x and y first.
 fn setup() -> T {
     txn(1, 2, &[w('x', 1), w('y', 2)])
 }
@@ -57,11 +58,11 @@ fn write_skew_is_snapshot_isolated_but_not_serializable() {
 fn a_lost_update_is_caught() {
     let history = [setup(), txn(3, 6, &[r('x', 1), w('x', 3)]), txn(4, 5, &[r('x', 1), w('x', 4)])];
     assert_violation(Level::Snapshot, &history, "lost update: both overwrote the same version of 'x'");
-    // Without reads: both were alive at once and wrote the same key.
+    // Without reads: both transactions were concurrent and wrote the same key.
     let mut blind = [setup(), txn(3, 6, &[w('x', 3)]), txn(4, 5, &[w('x', 4)])];
     assert_violation(Level::Snapshot, &blind, "wrote 'x'");
     check(Level::Serializable, &blind).assert_ok();
-    // Commits that overlap too leave the order open, unless the store numbers them.
+    // If the commits overlap, too, the order of versions is unknown unless the store numbers the commits.
     blind[1].end = (50, 52);
     assert!(matches!(check(Level::Snapshot, &blind), Verdict::Undecided(_)));
     for (txn, number) in blind.iter_mut().zip([1, 2, 3]) {
@@ -102,9 +103,9 @@ fn a_stale_snapshot_is_caught() {
         assert_violation(level, &[setup(), write.clone(), txn(5, 6, &[r('x', 1)])], "stale snapshot");
         assert_violation(level, &[setup(), txn(5, 6, &[r('x', None)])], "stale snapshot");
     }
-    // A snapshot taken before the commit may miss it, also when the transaction ends later.
+    // A snapshot that was taken before the commit may miss it, even if its transaction ends later.
     check(Level::Snapshot, &[setup(), write.clone(), txn(3, 6, &[r('x', 1)])]).assert_ok();
-    // And must: it may not see a commit that began after the snapshot was taken.
+    // Such a snapshot also must miss it: it must not see a commit that began after the snapshot was taken.
     let early = [setup(), write, txn(3, 6, &[r('x', 3)])];
     assert_violation(Level::Snapshot, &early, "seen before it was committed");
     check(Level::Serializable, &early).assert_ok();
@@ -141,8 +142,8 @@ fn ordinary_histories_are_accepted() {
     check(Level::Serializable, &history).assert_ok();
 }
 
-/// Runs transactions on a multi-version store in virtual time: legal by construction, with write skew at
-/// [`Level::Snapshot`] and without at [`Level::Serializable`].
+/// Runs transactions on a multi-version store in virtual time. The history is legal by construction, with write skew at
+/// [`Level::Snapshot`] and without it at [`Level::Serializable`].
 fn legal_history(rng: &mut Rng, level: Level, threads: usize, keys: u8, txns: usize) -> Vec<T> {
     const SPACING: u64 = 100;
     /// A transaction between its snapshot and its commit.
@@ -212,7 +213,7 @@ fn most_mutations_are_rejected() {
         let mut rng = workload::rng(seed, 1);
         let mut history = legal_history(&mut rng, Level::Snapshot, 4, 4, 60);
         skewed += usize::from(check(Level::Serializable, &history).is_violation());
-        // One transaction reads another version of one key, throughout.
+        // One transaction reads another version of one key, in all its reads.
         loop {
             let index = rng.random_range(0..history.len());
             let other = rng.random_range(1..60);
@@ -237,26 +238,26 @@ fn most_mutations_are_rejected() {
     assert!(cfg!(miri) || skewed * 2 > rounds as usize, "the generator makes too little write skew: {skewed}");
 }
 
-/// Versions of each key with the commit that made them.
+/// The versions of each key, with the commits that made them.
 #[derive(Default)]
 struct Store {
     versions: BTreeMap<char, Vec<(u64, u32)>>,
     commits: u64,
 }
 
-/// What a store forgets to do.
+/// The bug of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Bug {
     None,
     /// Reads the latest version instead of the snapshot's.
     NoSnapshot,
-    /// Does not look whether what it overwrites was overwritten.
+    /// Does not check whether the version that it overwrites was overwritten meanwhile.
     NoConflictCheck,
-    /// Publishes the keys of a commit one by one.
+    /// Makes the keys of a commit visible one by one.
     PublishesPiecemeal,
 }
 
-/// Random transactions by three threads on a small multi-version store.
+/// Runs random transactions in three threads on a small multi-version store.
 fn one_run(seed: u64, bug: Bug, level: Level) -> Verdict {
     let store = Mutex::new(Store::default());
     let recorder: Recorder<(), ()> = Recorder::new();
@@ -304,7 +305,7 @@ fn transact(store: &Mutex<Store>, stamps: &Recorder<(), ()>, rng: &mut Rng, thre
     Txn { thread, begin, end: (ended, stamps.stamp()), outcome, actions }
 }
 
-/// Numbers and publishes the commit under one hold of the lock, unless the bug is not to.
+/// Numbers and publishes the commit while it holds the lock once, unless the bug prevents this.
 fn commit(store: &Mutex<Store>, mine: BTreeMap<char, u32>, snapshot: u64, bug: Bug) -> Option<u64> {
     let mut guard = store.lock().unwrap();
     let clash = |key: &char| guard.versions.get(key).is_some_and(|v| v[v.len() - 1].0 > snapshot);
@@ -341,6 +342,6 @@ fn planted_bugs_are_caught() {
         let (seed, example) = caught.unwrap_or_else(|| panic!("{bug:?} not caught in {RUNS} runs"));
         println!("{bug:?} caught in run {seed}: {example}");
     }
-    // A right snapshot store has write skew, and it shows.
+    // A correct store with snapshots has write skew, and the checker detects it.
     assert!((0..RUNS).any(|seed| one_run(seed, Bug::None, Level::Serializable).is_violation()));
 }

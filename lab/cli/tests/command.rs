@@ -1,10 +1,10 @@
-//! The command as people meet it: what it prints, what it says when something is wrong, and its exit codes.
+//! Tests the command as its users see it: its output, its error messages and its exit codes.
 
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
-/// A measurement of no use but quick.
+/// A quick measurement whose results are of no use.
 const QUICK: [&str; 10] = ["bench", "ycsb", "--index", "hydralist", "--threads", "1", "--runs", "1", "--ops", "200"];
 
 fn run(args: &[&str], input: &[u8]) -> Output {
@@ -16,7 +16,7 @@ fn run(args: &[&str], input: &[u8]) -> Output {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // A command that does not read it has closed it.
+    // A command that does not read its input may have closed it.
     let _ = child.stdin.take().unwrap().write_all(input);
     child.wait_with_output().unwrap()
 }
@@ -25,14 +25,14 @@ fn quick(args: &[&str], input: &[u8]) -> Output {
     run(&[&QUICK, args].concat(), input)
 }
 
-/// What a run wrote to standard output, which went well.
+/// Returns the standard output of a successful run.
 fn printed(output: Output) -> String {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(0), "{said}");
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The one sentence of a run that exits with 2 and prints nothing.
+/// Returns the error message of a run that exits with 2 and prints nothing on standard output.
 fn refused(output: Output) -> String {
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2), "{said}");
@@ -41,7 +41,7 @@ fn refused(output: Output) -> String {
     said
 }
 
-/// As [`refused`], of what the command itself, not the parser of arguments, finds wrong.
+/// Returns the message as [`refused`] does, for an error that the command itself finds, not the parser of arguments.
 fn sentence(output: Output) -> String {
     let said = refused(output);
     let lines: Vec<&str> = said.lines().collect();
@@ -49,7 +49,7 @@ fn sentence(output: Output) -> String {
     said
 }
 
-/// A file that is gone when the test is over.
+/// A file that is deleted when the test is over.
 struct Temporary(PathBuf);
 
 impl Temporary {
@@ -117,7 +117,7 @@ fn an_impossible_topology_is_told() {
 
 #[test]
 fn more_memory_than_there_is_is_not_asked_for() {
-    // The last count's bytes overflow 64 bits: the product is small.
+    // The last count's bytes overflow 64 bits, so that a wrapping product would be small.
     for count in ["900G", "126347562148695560"] {
         let said = sentence(quick(&["--count", count], b""));
         assert!(said.contains("try a smaller --count"), "{said}");
@@ -207,14 +207,14 @@ fn every_workload_finds_its_keys_in_every_format() {
 #[test]
 fn the_machine_and_the_version_are_told() {
     let machine = printed(run(&["machine"], b""));
-    // A clock that is logical says why.
+    // A logical clock must be reported with its reason.
     assert!(!machine.lines().any(|line| line == "clock: logical (a shared counter)"), "{machine}");
     assert!(printed(run(&["--version"], b"")).contains(env!("CARGO_PKG_VERSION")));
     assert!(printed(run(&["--help"], b"")).contains("bench"));
     for command in ["ycsb", "verify"] {
         let help = printed(run(&["bench", command, "--help"], b""));
         let names = ["hydralist", "euno-skiplist", "masstree-like", "mutex-btreemap", "all, ours, peers"];
-        // Its lines are broken anywhere.
+        // The help's lines may be broken anywhere.
         let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(names.iter().all(|name| help.contains(name)), "{help}");
     }
@@ -252,7 +252,7 @@ fn node_replication_is_measured_in_every_format() {
     assert!(refused(run(&["bench", "nr", "--method", "mcs"], b"")).contains("unknown method 'mcs'"));
 }
 
-/// Applications are measured, and what they leave is in order: the command fails otherwise.
+/// Measures applications. The command fails if they leave an inconsistent state.
 fn measured(lines: &[(&str, &[&str])]) {
     for (line, parts) in lines {
         let options = ["--millis", "10", "--runs", "1", "--threads", "2"];
@@ -308,7 +308,7 @@ fn locks_are_measured_in_every_format() {
     );
 }
 
-/// Small measurements of every command that measures, twice each, so that they show their noise.
+/// Small measurements by every command that measures. Each has two runs, so that its noise is known.
 const MEASUREMENTS: [&str; 4] = [
     "bench ycsb --index hydralist --workload c --count 1k --ops 500",
     "bench nr --workload dictionary --method sl --update-percent 10 --count 300 --millis 10",
@@ -321,7 +321,7 @@ fn every_measurement_is_compared_with_an_earlier_one() {
     for measurement in MEASUREMENTS {
         let args: Vec<&str> = measurement.split(' ').chain(["--threads", "1", "--runs", "2"]).collect();
         let before = printed(run(&[&args[..], &["--format", "json"]].concat(), b""));
-        // As if it had been a thousand times faster, and slower.
+        // Pretends that the earlier run was faster than possible, and then that it was slower.
         for (factor, says) in [("1e9", "SLOWER: "), ("0", "faster: ")] {
             let (least, most) = (format!(r#""mops_min":{factor},"l":"#), format!(r#""mops_max":{factor},"m":"#));
             let changed = before.replace(r#""mops_min":"#, &least).replace(r#""mops_max":"#, &most);
@@ -363,7 +363,7 @@ fn what_is_slower_fails_if_that_is_asked_for() {
     assert!(refused(run(&["--fail-on-slower"])).contains("--compare"), "of what is not compared nothing is slower");
 }
 
-/// As many threads as no machine has, and as many as have no room: refused at once, and not waited for.
+/// Thread counts that no machine has, and thread counts without enough memory, are refused at once.
 #[test]
 fn threads_that_cannot_be_there_are_refused() {
     let commands = [
@@ -389,7 +389,7 @@ fn threads_that_cannot_be_there_are_refused() {
     }
 }
 
-/// What cannot be written is one sentence, and what is not read is no fault; neither is a panic.
+/// Output that cannot be written leads to one sentence. Output that nobody reads is no error. Neither causes a panic.
 #[cfg(target_os = "linux")]
 #[test]
 fn streams_that_are_full_or_closed_make_no_panic() {
@@ -414,7 +414,7 @@ fn streams_that_are_full_or_closed_make_no_panic() {
         let said = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(2), "{command}: {said}");
         assert!(said.contains("archipelago: cannot write to standard output: No space left"), "{command}: {said}");
-        // All that is said is lost, and the command goes on.
+        // All messages are lost, and the command continues.
         let output = start().stderr(full()).output().unwrap();
         assert_eq!(output.status.code(), Some(0), "{command}");
         let mut child = start().stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -425,7 +425,7 @@ fn streams_that_are_full_or_closed_make_no_panic() {
     }
 }
 
-/// Off a terminal, what takes long says a line now and then.
+/// Without a terminal, a long measurement writes a line from time to time.
 #[cfg(unix)]
 #[test]
 fn long_measurements_say_what_they_are_at() {
@@ -440,7 +440,7 @@ fn long_measurements_say_what_they_are_at() {
     child.wait().unwrap();
 }
 
-/// A measurement of a million runs, with its streams to be read.
+/// Starts a measurement of a million runs, whose output streams the test reads.
 #[cfg(unix)]
 fn endless(measurement: &str) -> std::process::Child {
     endless_by(Command::new(env!("CARGO_BIN_EXE_archipelago")), measurement)
@@ -458,7 +458,7 @@ fn signal(child: &std::process::Child, name: &str) {
     assert!(Command::new("kill").args([&name, &child.id().to_string()]).status().unwrap().success());
 }
 
-/// Waits until a measurement says what it is at: by then it measures, and hears signals.
+/// Waits until a measurement reports its progress. By then it is measuring, and handles signals.
 #[cfg(unix)]
 fn measuring(child: &mut std::process::Child) {
     use std::io::Read;
@@ -467,7 +467,7 @@ fn measuring(child: &mut std::process::Child) {
     child.stderr.as_mut().unwrap().read_exact(&mut said).unwrap();
 }
 
-/// What supervisors send ends a measurement as Ctrl-C does.
+/// The signals that supervisors send end a measurement, as Ctrl-C does.
 #[cfg(unix)]
 #[test]
 fn a_measurement_is_terminated() {
@@ -483,7 +483,8 @@ fn a_measurement_is_terminated() {
         assert_eq!(output.status.code(), Some(code), "{name}: {table}");
         assert!(table.contains("Mops/s") && table.contains("PARTIAL"), "{name}: {table}");
     }
-    // Of what `nohup` has ignored the first is not heard, so the second ends nothing at once.
+    // `nohup` makes the process ignore SIGHUP: the first signal is not counted, so the second does not end the process
+    // at once.
     let mut nohup = Command::new("nohup");
     nohup.arg(env!("CARGO_BIN_EXE_archipelago"));
     let mut child = endless_by(nohup, "bench locks --lock ttas --millis 10");
@@ -494,20 +495,20 @@ fn a_measurement_is_terminated() {
     assert!(String::from_utf8(output.stdout).unwrap().contains("PARTIAL"));
 }
 
-/// Returns whether this process, and so its children, ignore hang-ups: `nohup` has begun it, or something alike.
+/// Returns whether this process, and so its children, ignore SIGHUP, for example because `nohup` started it.
 #[cfg(unix)]
 fn hears_no_hangup() -> bool {
-    // Where there is no such file, it hears them.
+    // If the file does not exist, the process handles the signal.
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap_or("0");
     u64::from_str_radix(ignored.trim(), 16).unwrap() & 1 != 0
 }
 
-/// What a signal meets in a run of a day, and, sent twice, while a tree is filled for minutes.
+/// Sends a signal during a run of a day; and sends two signals while a tree is filled for minutes.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_signal_is_not_waited_out() {
-    // Returns whether SIGTERM is in one of the process's masks.
+    // Returns whether SIGTERM is in one of the process's signal masks.
     let is_in = |child: &std::process::Child, mask: &str| {
         let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
         let signals = status.lines().find_map(|line| line.strip_prefix(mask)).unwrap_or("0");
@@ -525,19 +526,20 @@ fn a_signal_is_not_waited_out() {
         }
         for _ in 0..signals {
             signal(&child, "TERM");
-            // Two that are pending at once are one.
+            // Two equal pending signals would be merged into one.
             while is_in(&child, "ShdPnd:") {
                 wait();
             }
         }
         let output = child.wait_with_output().unwrap();
         assert_eq!(output.status.code(), Some(143), "{measurement}");
-        // The second ends it before it can report that nothing is complete.
+        // The second signal ends the process before it can report that nothing is complete.
         assert_eq!(output.stdout.is_empty(), signals == 2, "{measurement}");
     }
 }
 
-/// Keys of a file that are not all loaded, or end with what is not seen, are told; and any name of a file is a name.
+/// The command reports if not all keys of a file are loaded, or if keys end with an invisible character. A file may
+/// have any name.
 #[cfg(target_os = "linux")]
 #[test]
 fn what_becomes_of_the_keys_of_a_file_is_told() {
@@ -567,7 +569,7 @@ fn what_becomes_of_the_keys_of_a_file_is_told() {
     assert!(std::fs::read_to_string(report.path()).unwrap().contains('\u{fffd}'));
 }
 
-/// A printed ratio is that of the printed figures.
+/// A printed ratio is the ratio of the printed figures.
 #[test]
 fn ratios_are_of_what_is_printed() {
     let args =
@@ -585,7 +587,7 @@ fn ratios_are_of_what_is_printed() {
     assert!((one[1] - one[0] / base[0]).abs() < 1e-9 && base[1] == 1.0 && base[2] == 1.0, "{text}");
 }
 
-/// Three thread counts have curves, two have bars, and the page can be read on a phone and at night.
+/// Three thread counts are shown as curves, two as bars. The page is readable on a phone and in dark mode.
 #[test]
 fn pages_fit_phones_and_nights() {
     for (threads, has) in [("1,2", "<rect"), ("1,2,3", "<polyline")] {
@@ -600,7 +602,7 @@ fn pages_fit_phones_and_nights() {
     }
 }
 
-/// Ctrl-C ends a measurement of any kind with what is complete.
+/// Ctrl-C ends a measurement of any kind, which then reports its complete runs.
 #[cfg(unix)]
 #[test]
 fn every_measurement_can_be_interrupted() {
@@ -610,7 +612,7 @@ fn every_measurement_can_be_interrupted() {
         (measurement, command.args(args).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap())
     };
     let children: Vec<_> = MEASUREMENTS.into_iter().map(start).collect();
-    // Long enough for all to have begun.
+    // Long enough for all of them to have begun.
     std::thread::sleep(std::time::Duration::from_secs(3));
     for (measurement, child) in children {
         assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
@@ -621,7 +623,8 @@ fn every_measurement_can_be_interrupted() {
     }
 }
 
-/// Every peer is loaded, read and scanned, with each kind of keys that it takes, and finds what it was given.
+/// Every peer is loaded, read and scanned with each kind of keys that it supports, and finds the keys that were
+/// inserted.
 #[cfg(feature = "peers")]
 #[test]
 fn peers_are_measured() {
@@ -635,7 +638,7 @@ fn peers_are_measured() {
     }
 }
 
-/// The lock-free list of a peer is a method of `bench nr`: on the two workloads that change one structure at a time.
+/// A peer's lock-free list is a method of `bench nr` in the two workloads that change one structure at a time.
 #[cfg(feature = "peers")]
 #[test]
 fn the_list_of_a_peer_is_a_method() {
@@ -646,7 +649,7 @@ fn the_list_of_a_peer_is_a_method() {
     assert_eq!(lines.matches(r#""structure":"lf-crossbeam""#).count(), 2, "{lines}");
 }
 
-/// Without the peers, what they would add is refused, with the way to have it.
+/// Without the peers, their names are refused, with a message that says how to build them.
 #[cfg(not(feature = "peers"))]
 #[test]
 fn what_needs_the_peers_says_so() {
@@ -656,7 +659,7 @@ fn what_needs_the_peers_says_so() {
     }
 }
 
-/// A server that is asked to end by a signal has made what it answered durable, and says that all is well.
+/// A server that a signal ends has made all its answers durable, and exits successfully.
 #[cfg(unix)]
 #[test]
 fn a_signal_ends_a_server_well() {

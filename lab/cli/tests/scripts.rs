@@ -1,16 +1,17 @@
-//! The scripts of the working tree, with a stand-in for cargo.
+//! Tests the scripts of the working tree, with a substitute for cargo.
 #![cfg(unix)]
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-/// The scripts build where `CARGO_TARGET_DIR` says, and look there; the alias for simulations says what it builds.
+/// The scripts build in `CARGO_TARGET_DIR` and look for results in it. The alias for simulations reports what it
+/// builds.
 #[test]
 fn scripts_respect_the_target_directory() {
     let root = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
     if !root.join(".ci/run").exists() {
-        return; // A package, and no working tree.
+        return; // The crate was packaged, so there is no working tree.
     }
     assert!(!std::fs::read_to_string(root.join(".cargo/config.toml")).unwrap().contains("--quiet"));
     let folder = std::env::temp_dir().join(format!("archipelago-scripts-{}", std::process::id()));
@@ -24,14 +25,14 @@ fn scripts_respect_the_target_directory() {
         script(name, &std::fs::read_to_string(root.join(name)).unwrap());
     }
     script("proof/mutants/run", "#!/bin/sh\n");
-    // Finds the circle that is planted, and no other.
+    // Finds the planted cycle, and no other.
     script(".ci/circles", "#!/bin/sh\n! grep -qs 'use crate::hydra::Hydra' \"$1/key/width.rs\"\n");
     script("lib/index/src/key/width.rs", "use std::fmt;\n");
     script("lib/key", "a key\n");
     script("lab/key", "another\n");
     script("docs/key", "a third\n");
-    // Stands for cargo: notes its arguments, and leaves what the scripts look for where it was told to build.
-    // It runs beside itself, so what is there stays as it is.
+    // A substitute for cargo: records its arguments, and makes the files that the scripts look for in the target
+    // directory. Several of them run in parallel, so existing files stay unchanged.
     let cargo = r#"#!/bin/sh
 echo "$@" >>"$NOTES"
 mkdir -p "$CARGO_TARGET_DIR/debug" "$CARGO_TARGET_DIR/package"

@@ -1,5 +1,5 @@
-//! `sim` as people meet it, in the build for the virtual machine: what is wrong is one line and exit code 2, and what is
-//! complete is never lost.
+//! Tests `sim` as its users see it, in the build for the virtual machine (a simulator): an error is one line with exit
+//! code 2, and complete results are never lost.
 
 #![cfg(archipelago_sim)]
 
@@ -17,7 +17,7 @@ fn run(line: &str) -> Output {
     command(line).output().unwrap()
 }
 
-/// The one sentence of a run that exits with 2 and prints no row.
+/// Returns the one sentence of a run that exits with 2 and prints no row.
 fn sentence(line: &str) -> String {
     let output = run(line);
     let said = String::from_utf8(output.stderr).unwrap();
@@ -27,7 +27,7 @@ fn sentence(line: &str) -> String {
     said
 }
 
-/// A path for a file that is gone when the test is over.
+/// A path of a file that is deleted when the test is over.
 struct Temporary(PathBuf);
 
 impl Temporary {
@@ -64,7 +64,7 @@ fn arguments_beyond_their_limits_are_one_line() {
     }
 }
 
-/// What this program would say of this machine is of no use, and what it examines is.
+/// In this build, measurements of this machine would be meaningless, so they are refused; the exam works.
 #[test]
 fn this_machine_is_another_programs() {
     let run =
@@ -80,7 +80,7 @@ fn this_machine_is_another_programs() {
 
 #[test]
 fn files_are_tried_before_the_run() {
-    // So long that the test would notice if it ran first.
+    // So long that the test would notice if the measurement ran first.
     let long = "locks --micros 10M --patience 10M --runs 1000";
     for option in ["report", "out"] {
         let said = sentence(&format!("{long} --{option} /dev/null/file"));
@@ -93,7 +93,7 @@ fn files_are_tried_before_the_run() {
     assert_eq!(std::fs::read_to_string(&letter.0).unwrap(), "Dear friend,\n");
 }
 
-/// A thread that loses its processor with the lock, for longer than a run may stand still.
+/// A thread is preempted while it holds the lock, for longer than a run may make no progress.
 #[test]
 fn a_stalled_simulation_is_one_sentence_and_exit_code_2() {
     let said = sentence(
@@ -103,8 +103,8 @@ fn a_stalled_simulation_is_one_sentence_and_exit_code_2() {
     assert!(said.contains("ended badly: stalled") && said.contains("--seed 1"), "{said}");
 }
 
-/// The first row is on standard output, and in the file, while the next is measured; Ctrl-C ends the run with what is
-/// complete; and the next run takes it from the file.
+/// The first row is on standard output and in the file while the next one is measured. Ctrl-C ends the run with its
+/// complete rows. The next run takes these rows from the file.
 #[test]
 fn what_is_complete_survives_an_interrupt() {
     let file = Temporary::new("rows");
@@ -119,14 +119,14 @@ fn what_is_complete_survives_an_interrupt() {
     assert!(rows.next().is_none(), "the second cell takes far longer than it takes to press Ctrl-C");
     assert_eq!(child.wait().unwrap().code(), Some(130));
     assert_eq!(std::fs::read_to_string(&file.0).unwrap().lines().count(), 1);
-    // The time on the host, which is in the row, tells a measurement from its copy.
+    // The row contains the time on the host, which would differ if the row had been measured again.
     assert_eq!(printed(&line("1")).trim(), first);
     let more = printed(&line("1,2"));
     assert_eq!((more.lines().next(), more.lines().count()), (Some(&*first), 2));
     assert_eq!(printed(&line("1,2")), more);
 }
 
-/// A run is compared with an earlier one: to itself it is alike, and slower than what was never so fast.
+/// A run is compared with an earlier one: it equals itself, and is slower than a result that is faster than possible.
 #[test]
 fn a_simulation_is_compared_with_an_earlier_one() {
     let file = Temporary::new("earlier");
@@ -145,7 +145,7 @@ fn printed(line: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Presses Ctrl-C.
+/// Sends the signal of Ctrl-C.
 fn interrupt(process: u32) {
     assert!(Command::new("kill").args(["-INT", &process.to_string()]).status().unwrap().success());
 }

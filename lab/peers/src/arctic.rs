@@ -9,18 +9,18 @@ use archipelago_bench::BenchKey;
 use archipelago_bench::contender::BenchIndex;
 use archipelago_index::{OrderedIndex, OrderedSession};
 
-/// How a key of ours is a key of arctic's.
+/// Converts a key of this library to a key of arctic.
 pub trait ArcticKey: BenchKey {
     /// Arctic's key type.
     type Native: Key + Send + Sync + 'static;
 
-    /// The key for look-ups.
+    /// Returns the key for look-ups.
     fn borrowed(&self) -> &<Self::Native as Key>::Borrowed;
 
-    /// The key for inserts.
+    /// Returns the key for inserts.
     fn inserted(&self) -> <Self::Native as Key>::Insert<'_>;
 
-    /// The key that arctic shows.
+    /// Returns the key that arctic passes to visitors as a key of this library.
     fn shown_of<'a>(native: <Self::Native as Key>::Insert<'a>) -> Self::Ref<'a>;
 }
 

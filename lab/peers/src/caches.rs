@@ -1,5 +1,5 @@
-//! Caches. Records are shared by `Arc` where a look-up clones them, as their documentation advises for large ones, and read in
-//! their place.
+//! Caches. If a look-up clones the record, records are shared by `Arc`, as the caches' documentation advises for large
+//! records. A look-up reads the record without copying it.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ impl Direct for Moka {
     }
 }
 
-/// quick_cache: Clock-PRO, about.
+/// quick_cache, whose policy is similar to Clock-PRO.
 struct Quick(quick_cache::sync::Cache<u64, Record>);
 
 impl Direct for Quick {
@@ -38,7 +38,7 @@ impl Direct for Quick {
     }
 }
 
-/// foyer's memory part, with S3-FIFO. What it finds is a counted reference.
+/// foyer's in-memory cache, with S3-FIFO. A look-up returns a counted reference.
 struct Foyer(foyer_memory::Cache<u64, Value, foldhash::quality::RandomState>);
 
 impl Direct for Foyer {
@@ -51,7 +51,7 @@ impl Direct for Foyer {
     }
 }
 
-/// All of them, with the hasher that ours has.
+/// All caches, with the same hasher as this library's cache.
 pub const CACHES: &[Known] = &[
     Known {
         name: "moka",
@@ -75,7 +75,8 @@ mod tests {
     use super::*;
     use archipelago_workloads::{caches, traces};
 
-    /// Each finds what was set, keeps about what it should, and finds no more than could be found.
+    /// Each cache finds the records that were stored, keeps about as many as it should, and has no more hits than the
+    /// optimum.
     #[test]
     fn peers_are_caches() {
         let trace = traces::zipf(5_000, 0.9, 50_000, 1);

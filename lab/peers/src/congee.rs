@@ -4,10 +4,10 @@ use archipelago_bench::contender::BenchIndex;
 use archipelago_index::{OrderedIndex, OrderedSession};
 use congee::Congee;
 
-/// `congee::Congee`. Its ranges exclude their end, so the largest key is looked up on its own.
+/// `congee::Congee`. Its ranges exclude their end, so the largest possible key is looked up separately.
 pub struct CongeeMap(Congee<usize, usize>);
 
-/// A scan is fetched into a buffer of this many entries at a time; workloads ask for at most 100.
+/// The number of entries that a scan fetches at a time. Workloads ask for at most 100 entries.
 const BUFFER: usize = 100;
 
 impl BenchIndex<u64> for CongeeMap {

@@ -1,15 +1,16 @@
-//! Ordered maps, caches, maps of ranges and stores with transactions of other authors, each behind an adapter of its own.
+//! Ordered maps, caches, maps of ranges and stores with transactions by other authors, each behind an adapter.
 //!
-//! Every adapter uses the peer's best idiom with one guard per operation, as a user without a session of their own
-//! would. Nothing is cached between operations.
+//! Every adapter uses the peer's best idiom with one guard per operation, like a user who keeps no session. Nothing is
+//! cached between operations.
 //!
-//! Stores are used serializably and in memory: `surrealmx` (many writers, multi-version), `redb` (one writer beside readers of
-//! snapshots), `sqlite` (one connection behind a lock). They keep bytes: rows pass through postcard, as those of most programs would.
-//! They pass the workloads' own checks, and their repeated attempts are counted.
+//! Stores are used with serializable transactions and in memory: `surrealmx` (many writers, multi-version), `redb` (one
+//! writer beside readers of snapshots), `sqlite` (one connection behind a lock). They store bytes, so rows are encoded
+//! by postcard, as most programs would encode them. The stores pass the workloads' own checks, and their repeated
+//! attempts are counted.
 //!
-//! Here are maps that lead some column of the reports, or that many programs use. A new one needs an adapter, a line in
-//! [`Roster::PEERS`] and an arm in a `dispatch`; a store, a cache or a map of ranges a line in [`Roster::STORES`], [`caches`] or
-//! [`spaces`].
+//! The crate contains maps that lead some column of the reports, or that many programs use. A new map needs an adapter,
+//! a line in [`Roster::PEERS`] and an arm in a `dispatch`. A new store, cache or map of ranges needs a line in
+//! [`Roster::STORES`], [`caches`] or [`spaces`].
 
 use ::ferntree::OptimisticRead;
 use archipelago_bench::contender::{Info, Visit};
@@ -31,7 +32,7 @@ pub mod spaces;
 pub mod sqlite;
 pub mod surrealmx;
 
-/// The roster with all of them.
+/// The roster with all peers.
 pub struct Peers;
 
 impl Roster for Peers {
@@ -77,7 +78,7 @@ impl Dispatch<Vec<u8>> for Peers {
     }
 }
 
-/// The indexes whose one text serves both key types.
+/// Dispatches to the indexes whose code is the same for both key types.
 fn dispatch_any<K: TreeKey + OptimisticRead>(info: &'static Info, visit: &mut impl Visit<K>)
 where
     Own: Dispatch<K>,
@@ -99,7 +100,7 @@ mod tests {
 
     use super::*;
 
-    /// Each store under three threads, as its workloads want it: no update, no cent and no order is lost.
+    /// Runs each store with three threads and each workload: no update, no money and no order is lost.
     #[test]
     fn stores_keep_what_they_promise() {
         let ycsb = Load { rows: 500, theta: 0.9, updates: 50, reports: Reports::Transactions };

@@ -1,4 +1,4 @@
-//! redb: a B-tree that is copied as it is written. One writer at a time, beside readers of snapshots; nothing is begun anew.
+//! redb: a copy-on-write B-tree. One writer at a time runs beside readers of snapshots, so no transaction is repeated.
 
 use core::ops::Range;
 
@@ -11,7 +11,7 @@ pub struct Redb(Database);
 
 const ROWS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("rows");
 
-/// In memory nothing fails.
+/// Operations in memory do not fail.
 const WORKS: &str = "memory has no failures";
 
 impl Default for Redb {
@@ -26,9 +26,9 @@ impl Default for Redb {
 
 /// A transaction.
 pub enum Access<'t> {
-    /// One that only reads.
+    /// A transaction that only reads.
     Reads(ReadOnlyTable<&'static [u8], &'static [u8]>),
-    /// The writer.
+    /// The writing transaction.
     Writes(Table<'t, &'static [u8], &'static [u8]>),
 }
 
@@ -60,7 +60,7 @@ impl<'t> Access<'t> {
     }
 }
 
-/// Shows values until `visit` returns false.
+/// Visits values until `visit` returns false.
 fn show(
     table: &impl ReadableTable<&'static [u8], &'static [u8]>,
     range: Range<Vec<u8>>,

@@ -55,7 +55,7 @@ impl<K: BenchKey> OrderedSession<K, u64> for &SkipList<K> {
     }
 }
 
-/// The same for `bench nr`: a priority queue, else a dictionary. What is removed is freed.
+/// The skip list as a method of `bench nr`: a priority queue if `QUEUE`, else a dictionary. Removed nodes are freed.
 pub struct List<const QUEUE: bool>(SkipMap<u64, u64>);
 
 impl<const QUEUE: bool> FromIterator<(u64, u64)> for List<QUEUE> {

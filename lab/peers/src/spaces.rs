@@ -1,4 +1,4 @@
-//! Maps of ranges, behind a readers-writer lock each: neither has synchronization of its own.
+//! Maps of ranges. Each is behind a readers-writer lock, since neither has synchronization of its own.
 
 use std::ops::Range;
 use std::sync::RwLock;
@@ -45,7 +45,7 @@ impl Space for Intervals {
     }
 }
 
-/// All of them.
+/// All maps of ranges.
 pub const SPACES: &[Known] = &[
     Known { name: "rangemap", make: || Box::new(Ranges::default()) },
     Known { name: "iset", make: || Box::new(Intervals::default()) },

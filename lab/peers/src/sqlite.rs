@@ -1,4 +1,4 @@
-//! SQLite in memory: one connection behind a lock, which most Rust programs have. Nothing is begun anew.
+//! SQLite in memory: one connection behind a lock, as in most Rust programs. No transaction is repeated.
 
 use core::ops::Range;
 use std::sync::Mutex;
@@ -9,7 +9,7 @@ use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior};
 /// A `rusqlite::Connection` to `:memory:`.
 pub struct Sqlite(Mutex<Connection>);
 
-/// In memory nothing fails.
+/// Operations in memory do not fail.
 const WORKS: &str = "memory has no failures";
 
 impl Default for Sqlite {

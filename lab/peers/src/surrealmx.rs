@@ -1,11 +1,11 @@
-//! surrealmx: multi-version, with many writers. A conflict is told at the commit, and the transaction begun anew.
+//! surrealmx: a multi-version store with many writers. A commit reports conflicts, and the transaction is repeated.
 
 use core::ops::Range;
 
 use ::surrealmx::{Database, Error as Failure, Transaction};
 use archipelago_workloads::{Bytes, Error, Steps, Stop, Way};
 
-/// `surrealmx::Database` with its defaults: threads of its own collect garbage.
+/// `surrealmx::Database` with its defaults; its own threads collect garbage.
 #[derive(Default)]
 pub struct SurrealMx(Database);
 
@@ -27,7 +27,7 @@ impl Bytes for SurrealMx {
     }
 }
 
-/// A conflict; anything else is a mistake here.
+/// Returns the error of a conflict. Any other failure is a bug of the adapter.
 fn failed(failure: Failure) -> Error {
     match failure {
         Failure::KeyReadConflict | Failure::KeyWriteConflict => Error::Conflict,

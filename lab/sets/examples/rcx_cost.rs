@@ -1,8 +1,10 @@
-//! What updates and reads over RCX cost beside fine-grained locks and plain RCU.
+//! Measures the cost of updates and reads over RCX, beside fine-grained locks and plain RCU.
 //!
-//! `cargo run --release -p archipelago-sets --example rcx_cost -- update [THREADS]`: alternating spans, nanoseconds for each
-//! update of a list of 16 keys, of which an update inserts or removes one. `... -- read NAME COUNT`: looks COUNT keys up in a list of 256 over `rcu`, `rcx`, `striped`
-//! or `rcu-htm`, to be counted by `valgrind --tool=callgrind --toggle-collect='*look_up*'`.
+//! `cargo run --release -p archipelago-sets --example rcx_cost -- update [THREADS]`: prints nanoseconds per update of a
+//! list of 16 keys, measured in alternating spans. An update inserts or removes one key.
+//!
+//! `... -- read NAME COUNT`: looks up COUNT keys in a list of 256 over `rcu`, `rcx`, `striped` or `rcu-htm`.
+//! Instructions can be counted by `valgrind --tool=callgrind --toggle-collect='*look_up*'`.
 
 use std::hint::black_box;
 
@@ -25,7 +27,7 @@ fn read(set: &impl Set, count: u64) {
 const KEYS: u64 = 16;
 const TURNS: u64 = 100_000;
 
-/// Nanoseconds of a thread for each update.
+/// Returns the nanoseconds that a thread takes per update.
 fn update<S: Set>(set: &S, threads: usize) -> f64 {
     let work = |thread: u64| {
         let mut session = set.session();

@@ -1,17 +1,21 @@
-//! The Citrus tree of Arbel and Attiya (2014): RCU readers, and writers that run side by side with a lock per node. A
-//! rival: nothing here is atomic over several keys.
+//! The Citrus tree of Arbel and Attiya (2014): readers use RCU, and writers run in parallel with one lock per node. The
+//! tree is a rival; none of its operations is atomic over several keys.
 //!
-//! A writer searches without locks, tries to lock the nodes it changes (or begins anew), and looks whether they still are
-//! what it saw: not removed, and the link unchanged. A removed node with two children is replaced by a new one with its
-//! successor's key; the successor is unlinked after a wait for readers.
+//! A writer searches without locks, then tries to lock the nodes that it changes; if a lock is held, it begins anew.
+//! Under the locks it checks that the nodes are not removed and that the link is unchanged. A removed node with two
+//! children is replaced by a new node with the key of its successor (the node with the next greater key). The successor
+//! is unlinked after a wait for readers.
 //!
-//! # Why a null that is seen twice is the same place
-//! In the paper a null link carries a count of how often it became null, because a writer there leaves its read section
-//! before it locks. Meanwhile the link may have held the successor of a node that was removed, and be null again, and
-//! now a place for greater keys only: those below the successor belong left of the new node. Here an insertion stays in
-//! the guard in which it searched until it has linked its node. A successor that is not its node's child is unlinked only
-//! after a wait for that guard; one that is takes the place along, since it is removed itself, which the insertion sees.
-//! Any other removal makes the range of keys that belong at a null link wider. So no count is needed.
+//! # Why a null link that is null again belongs to the same keys
+//! In the paper, a null link carries a count of how often it became null, because a writer of that tree leaves its read
+//! section before it locks. In the meantime the link may have held the successor of a removed node, and may have become
+//! null again. Then the link belongs to greater keys only: the keys below the successor belong to the left of the new
+//! node.
+//!
+//! In this implementation an insertion stays in the RCU guard of its search until it has linked its node. Three cases
+//! show that no count is needed. A successor that is not a child of the removed node is unlinked only after a wait for
+//! that guard. A successor that is a child of the removed node is itself removed together with its link, which the
+//! insertion notices. Any other removal only widens the range of keys that belong to a null link.
 
 use core::{cmp, ptr};
 
@@ -32,10 +36,10 @@ struct Node {
     key: Plain<u64>,
     value: Plain<u64>,
     children: [AtomicPtr<Node>; 2],
-    /// Set under the lock.
+    /// Set under the node's lock.
     removed: AtomicBool,
     lock: Mutex<()>,
-    /// Of key and value.
+    /// Checks accesses to key and value in tests.
     watch: Watch,
 }
 
@@ -53,18 +57,18 @@ impl Node {
         Box::into_raw(Box::new(Node { key, value, children, removed, lock: Mutex::new(()), watch }))
     }
 
-    /// Never waits: the holder of the lock may be waiting for the caller's guard.
+    /// Tries to lock without waiting: the holder of the lock may wait for the caller's guard.
     fn lock(&self) -> Option<MutexGuard<'_, ()>> {
         self.lock.try_lock().ok()
     }
 
-    /// Acquire: pairs with the Release of `set`.
+    /// Returns a child. Acquire: pairs with the Release of `set`.
     #[inline]
     fn child(&self, side: usize) -> *mut Node {
         self.children[side].load(Ordering::Acquire)
     }
 
-    /// Under the lock.
+    /// Sets a child. The caller holds the node's lock.
     fn set(&self, side: usize, child: *mut Node) {
         self.children[side].store(child, Ordering::Release);
     }
@@ -77,13 +81,13 @@ impl Node {
 /// A binary search tree with a lock per node.
 pub struct CitrusTree {
     domain: Domain,
-    /// Its left child is the tree.
+    /// A node without a key, whose left child is the tree.
     root: Box<Node>,
 }
 
 impl Default for CitrusTree {
     fn default() -> Self {
-        // SAFETY: just made.
+        // SAFETY: the node was just made.
         let root = unsafe { Box::from_raw(Node::boxed(0, 0, [ptr::null_mut(); 2])) };
         Self { domain: Domain::new(), root }
     }
@@ -116,55 +120,58 @@ pub struct CitrusSession<'s> {
     reader: Reader<'s>,
 }
 
-/// What a search saw. The references hold in the guard of the search, and after it as long as the node is locked and not
-/// removed, since only the holder of the lock removes a node.
-struct Place<'n> {
+/// The result of a search. The references are valid in the guard of the search. After the guard they are valid while
+/// the node is locked and not removed, since only the holder of a node's lock removes the node.
+struct Position<'n> {
     parent: &'n Node,
     side: usize,
     at: Option<&'n Node>,
 }
 
-impl Place<'_> {
-    /// Under the parent's lock: whether the link still is what the search saw.
+impl Position<'_> {
+    /// Returns whether the link is as the search saw it. The caller holds the parent's lock.
     fn holds(&self) -> bool {
         let seen = self.at.map_or(ptr::null(), ptr::from_ref);
         ptr::eq(self.parent.child(self.side), seen) && !self.parent.is_removed()
     }
 }
 
-/// The nodes that a removal has taken out of the tree: one, or the node and its successor.
+/// The nodes that a removal has unlinked: one node, or the node and its successor.
 type Out = [*mut Node; 2];
 
 impl CitrusSession<'_> {
+    /// Searches a key.
+    ///
     /// # Safety
-    /// In a guard; the result is used as [`Place`] says.
+    /// The caller is in a guard, and uses the result as [`Position`] permits.
     #[inline]
-    unsafe fn find<'n>(&self, key: u64) -> Place<'n> {
+    unsafe fn find<'n>(&self, key: u64) -> Position<'n> {
         // SAFETY: the root lives as long as the tree, which outlives every operation.
         let (mut parent, mut side) = (unsafe { &*ptr::from_ref::<Node>(&self.tree.root) }, LEFT);
         loop {
-            // SAFETY: reached in the guard.
+            // SAFETY: the node was reached in the guard.
             match unsafe { parent.child(side).as_ref() }.inspect(|node| node.watch.read()) {
                 Some(node) => match key.cmp(&node.key) {
-                    cmp::Ordering::Equal => return Place { parent, side, at: Some(node) },
+                    cmp::Ordering::Equal => return Position { parent, side, at: Some(node) },
                     less => (parent, side) = (node, if less.is_lt() { LEFT } else { RIGHT }),
                 },
-                None => return Place { parent, side, at: None },
+                None => return Position { parent, side, at: None },
             }
         }
     }
 
-    /// One attempt to remove: `None` to try again, otherwise the value, if any, and what is out of the tree.
+    /// Attempts to remove a key once. Returns `None` to try again; otherwise the value, if the key was present, and the
+    /// unlinked nodes.
     fn try_remove(&self, key: u64) -> Option<Option<(u64, Out)>> {
         let guard = self.reader.enter();
-        // SAFETY: in the guard; below, nodes are locked and looked at before it ends.
+        // SAFETY: the caller is in the guard; below, nodes are locked and checked before it ends.
         let place = unsafe { self.find(key) };
         let Some(node) = place.at else { return Some(None) };
         let (_parent, _node) = (place.parent.lock()?, node.lock()?);
         if !place.holds() || node.is_removed() {
             return None;
         }
-        // As it was linked: a pointer made of the reference could not be freed by.
+        // Uses the pointer as it was linked: a pointer derived from the reference could not be freed.
         let removed = place.parent.child(place.side);
         let out = match [node.child(LEFT), node.child(RIGHT)] {
             [left, right] if !left.is_null() && !right.is_null() => self.replace(&place, node, guard)?,
@@ -177,11 +184,12 @@ impl CitrusSession<'_> {
         Some(Some((*node.value, [removed, out])))
     }
 
-    /// Puts a new node with the successor's key in the place of a locked node with two children; the successor.
-    fn replace(&self, place: &Place<'_>, node: &Node, guard: Guard<'_>) -> Option<*mut Node> {
-        // SAFETY: in the guard; not null, by the caller. What is locked below outlives the guard.
+    /// Puts a new node with the successor's key in the place of a locked node with two children. Returns the successor.
+    fn replace(&self, place: &Position<'_>, node: &Node, guard: Guard<'_>) -> Option<*mut Node> {
+        // SAFETY: inside the guard; the child is not null, by the caller. Nodes that are locked below outlive the
+        // guard.
         let (mut above, mut last) = (node, unsafe { &*node.child(RIGHT) });
-        // SAFETY: in the guard.
+        // SAFETY: inside the guard.
         while let Some(further) = unsafe { last.child(LEFT).as_ref() } {
             (above, last) = (last, further);
         }
@@ -196,14 +204,14 @@ impl CitrusSession<'_> {
         let successor = above.child(side);
         let right = if is_child { last.child(RIGHT) } else { node.child(RIGHT) };
         let new = Node::boxed(*last.key, *last.value, [node.child(LEFT), right]);
-        // SAFETY: just made, and kept by its lock, which no thread gets until the successor is out: otherwise there would
-        // be two nodes with one key to be removed.
+        // SAFETY: the node was just made. No thread can remove it before the successor is unlinked, since this thread
+        // holds its lock until then. Otherwise two nodes with one key could be removed.
         let _new = unsafe { &*new }.lock();
         node.removed.store(true, Ordering::Relaxed);
         place.parent.set(place.side, new);
         drop(guard);
         if !is_child {
-            // Readers on their way to the successor have passed by the new node.
+            // Readers on their way to the successor have already passed the position of the new node.
             self.tree.domain.synchronize();
             above.set(LEFT, last.child(RIGHT));
         }
@@ -217,13 +225,13 @@ impl SetSession for CitrusSession<'_> {
         let backoff = Backoff::new();
         loop {
             let guard = self.reader.enter();
-            // SAFETY: in the guard.
+            // SAFETY: inside the guard.
             let place = unsafe { self.find(key) };
             if place.at.is_some() {
                 return false;
             }
             hint::point(points::FOUND);
-            // In the guard of the search: see the module's text.
+            // Still inside the guard of the search: see the module's text.
             if let Some(_parent) = place.parent.lock().filter(|_| place.holds()) {
                 place.parent.set(place.side, Node::boxed(key, value, [ptr::null_mut(); 2]));
                 return true;
@@ -241,7 +249,7 @@ impl SetSession for CitrusSession<'_> {
                 let (value, out) = removal?;
                 let guard = self.reader.enter();
                 for node in out.into_iter().filter(|node| !node.is_null()) {
-                    // SAFETY: out of the tree, by this thread alone, and unlocked.
+                    // SAFETY: the node is out of the tree, by this thread alone, and unlocked.
                     unsafe { guard.retire_box(node) };
                 }
                 return Some(value);
@@ -253,7 +261,7 @@ impl SetSession for CitrusSession<'_> {
     #[inline]
     fn get(&mut self, key: u64) -> Option<u64> {
         let _guard = self.reader.enter();
-        // SAFETY: in the guard.
+        // SAFETY: inside the guard.
         unsafe { self.find(key) }.at.map(|node| *node.value)
     }
 
@@ -262,12 +270,12 @@ impl SetSession for CitrusSession<'_> {
         visit.stay();
     }
 
-    /// Not at one moment.
+    /// The entries are read at different moments.
     fn range(&mut self, from: u64, to: u64) -> Vec<(u64, u64)> {
         let _guard = self.reader.enter();
         let (mut found, mut path, mut next) = (Vec::new(), Vec::<&Node>::new(), self.tree.root.child(LEFT));
         loop {
-            // SAFETY: reached in the guard.
+            // SAFETY: the node was reached in the guard.
             while let Some(node) = unsafe { next.as_ref() } {
                 if *node.key >= from {
                     path.push(node);
@@ -277,7 +285,7 @@ impl SetSession for CitrusSession<'_> {
                 }
             }
             let Some(node) = path.pop().filter(|node| *node.key < to) else { return found };
-            // While a successor is on its way, it is there twice.
+            // During a removal, the successor is in the tree twice.
             if found.last().is_none_or(|(last, _)| *last < *node.key) {
                 found.push((*node.key, *node.value));
             }

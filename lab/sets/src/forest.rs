@@ -1,4 +1,4 @@
-//! The hash table of trees: a fixed number of buckets, each a binary search tree, as in Kyoto Cabinet's CacheDB.
+//! A hash table of trees: a fixed number of buckets, each a binary search tree, as in Kyoto Cabinet's CacheDB.
 
 use archipelago_platform::plain::Plain;
 
@@ -14,7 +14,8 @@ pub struct Forest<M: Mechanism<2>> {
 }
 
 impl<M: Mechanism<2>> Forest<M> {
-    /// An empty table of `buckets` trees (0 counts as 1) over `mechanism`, which is given a lock for each if it has locks.
+    /// Makes an empty table of `buckets` trees (0 counts as 1) over `mechanism`. If the mechanism has locks, it gets
+    /// one lock for each bucket.
     pub fn over(mechanism: M, buckets: usize) -> Self {
         let buckets = buckets.max(1);
         let mechanism = mechanism.for_scopes(buckets);
@@ -34,7 +35,7 @@ impl<M: Mechanism<2>> Drop for Forest<M> {
     fn drop(&mut self) {
         let mut session = self.mechanism.session();
         for (scope, root) in self.roots.iter().enumerate() {
-            // SAFETY: no other thread uses the table, and none does after this.
+            // SAFETY: no other thread uses the table now or later.
             unsafe { tree::retire_all(&mut session, scope, **root) };
         }
     }
@@ -53,7 +54,7 @@ impl<M: Mechanism<2>> ForestSession<'_, M> {
         (bucket, *self.roots[bucket])
     }
 
-    /// Gives a key its value. Returns the one it had.
+    /// Inserts a key or replaces its value. Returns the old value.
     #[inline]
     pub fn put(&mut self, key: u64, value: u64) -> Option<u64> {
         let (scope, root) = self.bucket(key);
@@ -61,7 +62,7 @@ impl<M: Mechanism<2>> ForestSession<'_, M> {
     }
 }
 
-/// One key at a time, and no ranges.
+/// Operations on one key at a time; ranges are empty.
 impl<M: Mechanism<2>> SetSession for ForestSession<'_, M> {
     #[inline]
     fn insert(&mut self, key: u64, value: u64) -> bool {

@@ -1,8 +1,9 @@
-//! The lock-free ordered list of Harris (2001) as Michael (2002) made it reclaimable, with epochs (RCU guards) instead of
-//! hazard pointers; and a table of them. A rival: nothing here is atomic over several keys.
+//! The lock-free ordered list of Harris (2001) in the reclaimable form of Michael (2002), with epochs (RCU guards)
+//! instead of hazard pointers; and a table of such lists. The list is a rival; none of its operations is atomic over
+//! several keys.
 //!
-//! A link's low bit marks its *owner* as removed. Remove marks, then unlinks; a thread that meets a marked node unlinks
-//! it, and the one whose unlink succeeds retires it.
+//! A link's low bit marks the link's *owner* as removed. A removal first marks the node, then unlinks it. A thread that
+//! finds a marked node unlinks it, and the thread that unlinked the node retires it.
 
 use core::marker::PhantomData;
 use core::ptr;
@@ -19,9 +20,9 @@ use archipelago_sync::rcu::{Domain, Guard, Reader};
 struct Node {
     key: Plain<u64>,
     value: Plain<u64>,
-    /// The next node; tagged once this one is removed.
+    /// The next node; the pointer is tagged once this node is removed.
     next: AtomicPtr<Node>,
-    /// Of key and value.
+    /// Checks accesses to key and value in tests.
     watch: Watch,
 }
 
@@ -39,7 +40,7 @@ pub struct HarrisList {
 }
 
 impl HarrisList {
-    /// A table of `buckets` lists (0 counts as 1). Ranges are empty if there is more than one.
+    /// Makes a table of `buckets` lists (0 counts as 1). Ranges are empty if there is more than one list.
     pub fn with_buckets(buckets: usize) -> Self {
         let heads = (0..buckets.max(1)).map(|_| AtomicPtr::new(ptr::null_mut())).collect();
         Self { domain: Domain::new(), heads, owns: PhantomData }
@@ -78,17 +79,19 @@ pub struct HarrisSession<'s> {
     reader: Reader<'s>,
 }
 
-/// The link before a key's place, and what it holds: the first node that is not below.
-struct Place<'g> {
+/// A key's position: the link before it, and the first node that is not below the key.
+struct Position<'g> {
     link: &'g AtomicPtr<Node>,
     at: *mut Node,
 }
 
-impl Place<'_> {
+impl Position<'_> {
+    /// Returns the node with `key`, if there is one.
+    ///
     /// # Safety
-    /// Inside the guard of the search.
+    /// The caller is in the guard of the search.
     unsafe fn node_with(&self, key: u64) -> Option<&Node> {
-        // SAFETY: the caller's promise: reached in the guard.
+        // SAFETY: the caller's promise: the node was reached in the guard.
         unsafe { self.at.as_ref() }.filter(|node| *node.key == key)
     }
 }
@@ -98,8 +101,8 @@ impl<'s> HarrisSession<'s> {
         &self.list.heads[bucket(key, self.list.heads.len())]
     }
 
-    /// Finds a key's place, and unlinks the removed nodes on the way.
-    fn find<'g>(&self, key: u64, guard: &'g Guard<'_>) -> Place<'g>
+    /// Finds a key's position, and unlinks removed nodes on the way.
+    fn find<'g>(&self, key: u64, guard: &'g Guard<'_>) -> Position<'g>
     where
         's: 'g,
     {
@@ -107,8 +110,8 @@ impl<'s> HarrisSession<'s> {
             let mut link: &'g AtomicPtr<Node> = self.head(key);
             let mut at = link.load(Ordering::Acquire);
             loop {
-                // SAFETY: reached in the guard, by links that were not marked when they were read.
-                let Some(node) = (unsafe { at.as_ref() }) else { return Place { link, at } };
+                // SAFETY: the node was reached in the guard, by links that were not marked when they were read.
+                let Some(node) = (unsafe { at.as_ref() }) else { return Position { link, at } };
                 node.watch.read();
                 let next = node.next.load(Ordering::Acquire);
                 if is_tagged(next) {
@@ -116,11 +119,11 @@ impl<'s> HarrisSession<'s> {
                     if link.compare_exchange(at, rest, Ordering::AcqRel, Ordering::Acquire).is_err() {
                         continue 'again;
                     }
-                    // SAFETY: the exchange unlinked it, and no other thread's did.
+                    // SAFETY: this exchange unlinked the node, so no other thread did.
                     unsafe { guard.retire_box(at) };
                     at = rest;
                 } else if *node.key >= key {
-                    return Place { link, at };
+                    return Position { link, at };
                 } else {
                     link = &node.next;
                     at = next;
@@ -139,17 +142,17 @@ impl SetSession for HarrisSession<'_> {
         new.watch.write();
         loop {
             let place = self.find(key, &guard);
-            // SAFETY: in the guard.
+            // SAFETY: inside the guard.
             if unsafe { place.node_with(key) }.is_some() {
                 return false;
             }
             new.next.store(place.at, Ordering::Relaxed);
             let node = Box::into_raw(new);
-            // Release: a thread that finds the node finds it whole.
+            // Release: a thread that finds the node sees its content.
             if place.link.compare_exchange(place.at, node, Ordering::Release, Ordering::Relaxed).is_ok() {
                 return true;
             }
-            // SAFETY: not linked.
+            // SAFETY: the node is not linked.
             new = unsafe { Box::from_raw(node) };
         }
     }
@@ -159,7 +162,7 @@ impl SetSession for HarrisSession<'_> {
         let guard = self.reader.enter();
         loop {
             let place = self.find(key, &guard);
-            // SAFETY: in the guard.
+            // SAFETY: inside the guard.
             let node = unsafe { place.node_with(key) }?;
             let next = node.next.load(Ordering::Acquire);
             let marked = node.next.compare_exchange(next, tagged(next), Ordering::AcqRel, Ordering::Relaxed);
@@ -168,7 +171,7 @@ impl SetSession for HarrisSession<'_> {
             }
             let value = *node.value;
             if place.link.compare_exchange(place.at, next, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-                // SAFETY: the exchange unlinked it, and no other thread's did.
+                // SAFETY: this exchange unlinked the node, so no other thread did.
                 unsafe { guard.retire_box(place.at) };
             }
             return Some(value);
@@ -179,7 +182,8 @@ impl SetSession for HarrisSession<'_> {
         let _guard = self.reader.enter();
         let mut at = self.head(key).load(Ordering::Acquire);
         loop {
-            // SAFETY: reached in the guard; a marked node's link leads on to nodes that are in the guard as well.
+            // SAFETY: the node was reached in the guard. A marked node's link leads to nodes that are protected by the
+            // guard as well.
             let node = unsafe { untagged(at).as_ref() }?;
             node.watch.read();
             let next = node.next.load(Ordering::Acquire);

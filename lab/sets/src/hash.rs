@@ -1,4 +1,4 @@
-//! The hash table: a fixed number of buckets, each an ordered list.
+//! A hash table with a fixed number of buckets, each an ordered list.
 
 use archipelago_platform::plain::Plain;
 
@@ -12,23 +12,24 @@ pub struct Hash<M: Mechanism<1>> {
     roots: Box<[Plain<M::Link>]>,
 }
 
-/// Buckets if not told otherwise: those of Mathew's thesis.
+/// The default number of buckets, which is that of Mathew's thesis.
 const BUCKETS: usize = 1_000;
 
 impl<M: Mechanism<1>> Hash<M> {
-    /// An empty table of `buckets` buckets (0 counts as 1).
+    /// Makes an empty table of `buckets` buckets (0 counts as 1).
     pub fn with_buckets(buckets: usize) -> Self {
         Self::over(M::default(), buckets)
     }
 
-    /// An empty table of `buckets` buckets (0 counts as 1) over `mechanism`, which is given a lock for each if it has locks.
+    /// Makes an empty table of `buckets` buckets (0 counts as 1) over `mechanism`. If the mechanism has locks, it gets
+    /// one lock for each bucket.
     pub fn over(mechanism: M, buckets: usize) -> Self {
         let buckets = buckets.max(1);
         let mechanism = mechanism.for_scopes(buckets);
         Self { roots: (0..buckets).map(|_| Plain::new(mechanism.root())).collect(), mechanism }
     }
 
-    /// The mechanism.
+    /// Returns the mechanism.
     pub fn mechanism(&self) -> &M {
         &self.mechanism
     }
@@ -64,7 +65,8 @@ pub struct HashSession<'s, M: Mechanism<1>> {
     roots: &'s [Plain<M::Link>],
 }
 
-/// Which of `buckets` buckets a key is in: the high bits of a multiplication by 2^64 over the golden ratio, spread.
+/// Returns a key's bucket: the key is multiplied by 2^64 over the golden ratio, and the product's high bits are mapped
+/// to the buckets.
 #[inline]
 pub(crate) fn bucket(key: u64, buckets: usize) -> usize {
     let mixed = key.wrapping_mul(0x9E37_79B9_7F4A_7C15);

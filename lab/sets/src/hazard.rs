@@ -1,21 +1,25 @@
-//! The lock-free list of Harris and Michael with hazard pointers (Michael, IEEE TPDS 2004), and a table of them: what the
-//! MV-RLU paper calls HP-Harris. Its price is a fence for every node that a search passes.
+//! The lock-free list of Harris and Michael with hazard pointers (Michael, IEEE TPDS 2004), and a table of such lists.
+//! The MV-RLU paper calls it HP-Harris. Its cost is a fence for every node that a search passes.
 //!
-//! A link's low bit marks its *owner* as removed. Remove marks, then unlinks; the thread that meets a marked node
-//! unlinks it, and the one whose unlink succeeds retires it.
+//! A link's low bit marks the link's *owner* as removed. A removal first marks the node, then unlinks it. A thread that
+//! finds a marked node unlinks it, and the thread that unlinked the node retires it.
 //!
 //! # Why nothing is freed too early
-//! *Reader*: store the node into a hazard; `SeqCst` fence; read the link again, which must still lead to the node,
-//! unmarked. *Who frees*: unlink; retire; `SeqCst` fence; read all hazards; free what is in none. Of the two fences one
-//! is first. If the reader's is, the other sees the hazard. If not, the reader sees the link changed: by the unlink of the
-//! node, or marked, if the link's owner was removed first (a removed node's link never leads anywhere unmarked again).
+//! A reader stores the node's address into a hazard pointer, executes a `SeqCst` fence, and reads the link again. The
+//! link must still lead to the node, unmarked. A reclaimer unlinks a node, retires it, executes a `SeqCst` fence, reads
+//! all hazard pointers, and frees the retired nodes that are in none. One of the two fences is first. If the reader's
+//! fence is first, the reclaimer sees the hazard pointer. If not, the reader sees that the link has changed. Either the
+//! node was unlinked, or the link was marked because the link's owner was removed first (a removed node's link never
+//! becomes unmarked again).
 //!
-//! A search has two hazards: [`AHEAD`] on the node it looks at, [`BEHIND`] on the one whose link led there. As it goes on, a
-//! node moves from the first to the second: stored into `BEHIND` before `AHEAD` is overwritten, with Release, and read in
-//! the other order, `AHEAD` first, with Acquire. So who frees meets it in one of them.
+//! A search has two hazard pointers: [`AHEAD`] protects the node that it examines, and [`BEHIND`] protects the node
+//! whose link led to that node. When the search moves on, a node's address moves from `AHEAD` to `BEHIND`: it is stored
+//! into `BEHIND` with Release before `AHEAD` is overwritten. A reclaimer reads in the other order, `AHEAD` first, with
+//! Acquire. So the reclaimer finds the address in one of them.
 //!
-//! A record of hazards is claimed by one session at a time (exchange on `taken`, Acquire; given back with Release) and is
-//! never freed while the list lives; what its sessions retired stays with it.
+//! A record of hazard pointers is owned by one session at a time. A session claims it by an exchange on `taken` with
+//! Acquire, and returns it with Release. A record is never freed while the list lives, and keeps the nodes that its
+//! sessions retired.
 
 use core::cell::UnsafeCell;
 use core::ptr;
@@ -28,27 +32,27 @@ use crate::hash::bucket;
 use crate::tag::{is_tagged, tagged, untagged};
 use crate::{Set, SetSession, Visit};
 
-/// The node that is looked at.
+/// The hazard pointer of the node that is examined.
 const AHEAD: usize = 0;
-/// The node whose link led there.
+/// The hazard pointer of the node whose link led to the examined node.
 const BEHIND: usize = 1;
-/// Retired nodes of a record before it looks which of them can go, beside twice the hazards there are.
+/// A record tries to free its retired nodes when it has this many, plus twice the number of hazard pointers.
 const BATCH: usize = 64;
 
 struct Node {
     key: AtomicU64,
     value: AtomicU64,
-    /// The next node; marked once this one is removed.
+    /// The next node; the pointer is marked once this node is removed.
     next: AtomicPtr<Node>,
 }
 
-/// What one session has, and leaves to the next one that takes it.
+/// The data of one session, which the next session that claims the record takes over.
 struct Record {
     hazards: [AtomicPtr<Node>; 2],
     taken: AtomicBool,
-    /// The record that was added before.
+    /// The record that was added before this one.
     next: *const CachePadded<Record>,
-    /// Unlinked, not freed yet. Belongs to the thread that has the record.
+    /// Nodes that are unlinked but not freed yet. They belong to the thread that owns the record.
     retired: UnsafeCell<Vec<*mut Node>>,
 }
 
@@ -56,30 +60,31 @@ struct Record {
 pub struct HazardList {
     heads: Plain<Box<[AtomicPtr<Node>]>>,
     records: AtomicPtr<CachePadded<Record>>,
-    /// How many records there are.
+    /// The number of records.
     count: AtomicUsize,
 }
 
-// SAFETY: nodes are reached by the rules above; a record's `retired` by its one owner; `next` never changes.
+// SAFETY: nodes are accessed by the rules above, a record's `retired` only by the record's owner, and `next` never
+// changes.
 unsafe impl Send for HazardList {}
 // SAFETY: as above.
 unsafe impl Sync for HazardList {}
 
-/// A thread's way in.
+/// A thread's access to the list.
 pub struct HazardSession<'s> {
     list: &'s HazardList,
     record: &'s Record,
 }
 
-/// The link before a key's place, and the first node there that is not below, protected if there is one.
-struct Place<'s> {
+/// A key's position: the link before it, and the first node that is not below the key, protected if there is one.
+struct Position<'s> {
     link: &'s AtomicPtr<Node>,
     at: *mut Node,
     equal: bool,
 }
 
 impl HazardList {
-    /// A table of this many lists (0 counts as 1). Ranges are empty if there is more than one.
+    /// Makes a table of this many lists (0 counts as 1). Ranges are empty if there is more than one list.
     pub fn with_buckets(buckets: usize) -> Self {
         let heads = (0..buckets.max(1)).map(|_| AtomicPtr::new(ptr::null_mut())).collect();
         Self { heads: Plain::new(heads), records: AtomicPtr::new(ptr::null_mut()), count: AtomicUsize::new(0) }
@@ -93,7 +98,7 @@ impl HazardList {
     fn records(&self) -> impl Iterator<Item = &Record> {
         let mut at: *const CachePadded<Record> = self.records.load(Ordering::Acquire);
         core::iter::from_fn(move || {
-            // SAFETY: records are boxes that live as long as the list; published with Release.
+            // SAFETY: records are boxes that live as long as the list; they were published with Release.
             let record = unsafe { at.as_ref() }?;
             at = record.next;
             Some(&**record)
@@ -117,12 +122,12 @@ impl HazardList {
             let first = self.records.load(Ordering::Relaxed);
             record.next = first;
             let published = Box::into_raw(record);
-            // Release: who finds the record finds it whole.
+            // Release: a thread that finds the record sees its content.
             if self.records.compare_exchange(first, published, Ordering::Release, Ordering::Relaxed).is_ok() {
-                // SAFETY: it lives as long as the list.
+                // SAFETY: the record lives as long as the list.
                 return unsafe { &*published };
             }
-            // SAFETY: not published.
+            // SAFETY: the record is not published.
             record = unsafe { Box::from_raw(published) };
         }
     }
@@ -155,7 +160,7 @@ impl Drop for HazardList {
         while !record.is_null() {
             // SAFETY: records are boxes, and no session is left.
             let mut one = unsafe { Box::from_raw(record) };
-            // SAFETY: retired nodes are boxes that no link leads to, each retired once.
+            // SAFETY: retired nodes are boxes to which no link leads, and each was retired once.
             one.retired.get_mut().drain(..).for_each(|node| drop(unsafe { Box::from_raw(node) }));
             record = one.next.cast_mut();
         }
@@ -170,27 +175,28 @@ impl Drop for HazardSession<'_> {
 }
 
 impl<'s> HazardSession<'s> {
-    /// Nothing is protected any more.
+    /// Clears the hazard pointers: no node is protected any more.
     fn leave(&self) {
         self.record.hazards.iter().for_each(|hazard| hazard.store(ptr::null_mut(), Ordering::Release));
     }
 
-    /// Finds a key's place, and unlinks the removed nodes on the way. What it found is protected until the next search.
-    fn find(&self, key: u64) -> Place<'s> {
+    /// Finds a key's position, and unlinks removed nodes on the way. The nodes found are protected until the next
+    /// search.
+    fn find(&self, key: u64) -> Position<'s> {
         let [ahead, behind] = [AHEAD, BEHIND].map(|which| &self.record.hazards[which]);
         'again: loop {
             let mut link: &'s AtomicPtr<Node> = self.list.head(key);
             let mut at = link.load(Ordering::Acquire);
             loop {
                 if at.is_null() {
-                    return Place { link, at, equal: false };
+                    return Position { link, at, equal: false };
                 }
                 ahead.store(at, Ordering::Release);
                 fence(Ordering::SeqCst);
                 if link.load(Ordering::Acquire) != at {
                     continue 'again;
                 }
-                // SAFETY: protected, and linked after that was said.
+                // SAFETY: the node is protected, and was still linked after its hazard pointer was set.
                 let node: &'s Node = unsafe { &*at };
                 let next = node.next.load(Ordering::Acquire);
                 if is_tagged(next) {
@@ -198,16 +204,16 @@ impl<'s> HazardSession<'s> {
                     if link.compare_exchange(at, rest, Ordering::AcqRel, Ordering::Relaxed).is_err() {
                         continue 'again;
                     }
-                    // SAFETY: the exchange unlinked it, and no other thread's did.
+                    // SAFETY: this exchange unlinked the node, so no other thread did.
                     unsafe { self.retire(at) };
                     at = rest;
                     continue;
                 }
                 let found = node.key.load(Ordering::Relaxed);
                 if found >= key {
-                    return Place { link, at, equal: found == key };
+                    return Position { link, at, equal: found == key };
                 }
-                // Before it is overwritten ahead.
+                // Before `AHEAD` is overwritten.
                 behind.store(at, Ordering::Release);
                 link = &node.next;
                 at = next;
@@ -215,24 +221,26 @@ impl<'s> HazardSession<'s> {
         }
     }
 
+    /// Retires a node.
+    ///
     /// # Safety
-    /// The node was unlinked by the caller.
+    /// The caller unlinked the node.
     unsafe fn retire(&self, node: *mut Node) {
-        // SAFETY: the record is this session's, and sessions are one thread's.
+        // SAFETY: the record is this session's, and a session belongs to one thread.
         let retired = unsafe { &mut *self.record.retired.get() };
         retired.push(node);
         if retired.len() >= BATCH + 4 * self.list.count.load(Ordering::Relaxed) {
             fence(Ordering::SeqCst);
             let mut kept: Vec<*mut Node> = Vec::new();
             for record in self.list.records() {
-                // In this order: see the module.
+                // In this order: see the module's text.
                 kept.extend([AHEAD, BEHIND].map(|which| record.hazards[which].load(Ordering::Acquire)));
             }
             kept.sort_unstable();
             retired.retain(|node| {
                 let keep = kept.binary_search(node).is_ok();
                 if !keep {
-                    // SAFETY: unlinked before the fence, and no hazard after it.
+                    // SAFETY: the node was unlinked before the fence, and no hazard pointer has it after the fence.
                     drop(unsafe { Box::from_raw(*node) });
                 }
                 keep
@@ -253,15 +261,15 @@ impl SetSession for HazardSession<'_> {
                 let next = AtomicPtr::new(ptr::null_mut());
                 Box::into_raw(Box::new(Node { key: AtomicU64::new(key), value: AtomicU64::new(value), next }))
             });
-            // SAFETY: not linked, so this session's alone.
+            // SAFETY: the node is not linked, so it belongs to this session alone.
             unsafe { &*node }.next.store(place.at, Ordering::Relaxed);
-            // Release: who finds the node finds it whole.
+            // Release: a thread that finds the node sees its content.
             if place.link.compare_exchange(place.at, node, Ordering::Release, Ordering::Relaxed).is_ok() {
                 new = None;
                 break true;
             }
         };
-        // SAFETY: made here, and not linked.
+        // SAFETY: the node was made here, and is not linked.
         new.into_iter().for_each(|node| drop(unsafe { Box::from_raw(node) }));
         self.leave();
         added
@@ -273,7 +281,7 @@ impl SetSession for HazardSession<'_> {
             if !place.equal {
                 break None;
             }
-            // SAFETY: protected by the search.
+            // SAFETY: the search protects the node.
             let node = unsafe { &*place.at };
             let next = node.next.load(Ordering::Acquire);
             let exchange = |next| node.next.compare_exchange(next, tagged(next), Ordering::AcqRel, Ordering::Relaxed);
@@ -282,7 +290,7 @@ impl SetSession for HazardSession<'_> {
             }
             let value = node.value.load(Ordering::Relaxed);
             if place.link.compare_exchange(place.at, next, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-                // SAFETY: the exchange unlinked it, and no other thread's did.
+                // SAFETY: this exchange unlinked the node, so no other thread did.
                 unsafe { self.retire(place.at) };
             }
             break Some(value);
@@ -293,19 +301,19 @@ impl SetSession for HazardSession<'_> {
 
     fn get(&mut self, key: u64) -> Option<u64> {
         let place = self.find(key);
-        // SAFETY: protected by the search.
+        // SAFETY: the search protects the node.
         let value = place.equal.then(|| unsafe { &*place.at }.value.load(Ordering::Relaxed));
         self.leave();
         value
     }
 
-    /// One key after another.
+    /// Each key is read at a moment of its own.
     fn range(&mut self, from: u64, to: u64) -> Vec<(u64, u64)> {
         let mut found = Vec::new();
         let mut from = (self.list.heads.len() == 1).then_some(from);
         while let Some(key) = from.filter(|key| *key < to) {
             let place = self.find(key);
-            // SAFETY: protected by the search.
+            // SAFETY: the search protects the node.
             let Some(node) = (unsafe { place.at.as_ref() }) else { break };
             let key = node.key.load(Ordering::Relaxed);
             if key < to {
@@ -317,7 +325,7 @@ impl SetSession for HazardSession<'_> {
         found
     }
 
-    /// A search that stays holds two nodes, and holds up no thread.
+    /// A search that stays protects two nodes, and makes no other thread wait.
     fn linger(&mut self, visit: &Visit) {
         visit.stay();
     }

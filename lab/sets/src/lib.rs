@@ -1,27 +1,27 @@
-//! Ordered list, hash table and binary search tree of `u64` keys and values, each written once over a mechanism; and rivals
-//! of them with an algorithm of their own.
+//! Ordered list, hash table and binary search tree of `u64` keys and values. Each is written once over a
+//! synchronization mechanism. The crate also has rivals with algorithms of their own.
 //!
-//! **These are evaluation structures.** They compare MV-RLU, RLU and RCU as Mathew's thesis does (§3.6.2), and are kept to
-//! what that needs: fixed key and value types, a table that does not grow, a tree that is not balanced. To build on, take
-//! `HydraList` or `Art` of the crate `archipelago-index`.
+//! **These are evaluation structures.** They compare MV-RLU, RLU and RCU as Mathew's thesis does (§3.6.2), and have
+//! only what the comparison needs: fixed key and value types, a table that does not grow, a tree that is not balanced.
+//! For applications, use `HydraList` or `Art` of the crate `archipelago-index`.
 //!
-//! What a structure needs of a mechanism is small: see nodes in a read-side section, change links in an update, allocate,
-//! retire. [`OverMvRlu`], [`OverRlu`] and [`OverRcu`] give it; so a comparison of mechanisms compares mechanisms.
+//! A structure needs few operations of a mechanism: reading nodes in a read-side section, changing links in an update,
+//! allocating and retiring nodes. [`OverMvRlu`], [`OverRlu`] and [`OverRcu`] provide these operations. So a comparison
+//! shows the mechanisms' differences, not differences of the structures' code.
 //!
 //! | | one key | several keys at once | writers |
 //! |---|---|---|---|
-//! | [`OverMvRlu`] | linearizable | a snapshot, never waits | run side by side, an update that meets another is repeated |
+//! | [`OverMvRlu`] | linearizable | a snapshot, never waits | run in parallel; an update that conflicts with another is repeated |
 //! | [`OverRlu`] | linearizable | a snapshot, never waits | as above, and a commit waits for readers |
-//! | [`OverRcu`] | linearizable | under the writers' locks | one at a time for each lock: one for a list or tree, one per bucket |
-//! | [`OverRcuHmcs`] | linearizable | under the writers' locks | as over RCU, by a hierarchical lock |
-//! | [`SynchronousRcu`] | linearizable | under the writers' locks | as over RCU, and whoever takes a node out waits for readers |
-//! | [`OverRcx`], [`OverRcxStriped`] | linearizable | one after another | run side by side, with the nodes that they change locked by two levels |
-//! | [`RcuHtm`] | linearizable | one after another | run side by side, each a transaction |
-//! | [`RcuHtmOneLock`] | linearizable | one after another | the same, with one lock for those that aborted ten times |
+//! | [`OverRcu`] | linearizable | under the writers' locks | one at a time per lock: one lock for a list or tree, one per bucket of a table |
+//! | [`OverRcuHmcs`] | linearizable | under the writers' locks | as over RCU, with a hierarchical lock |
+//! | [`SynchronousRcu`] | linearizable | under the writers' locks | as over RCU, and a thread that removes a node waits for readers |
+//! | [`OverRcx`], [`OverRcxStriped`] | linearizable | one after another | run in parallel, with the nodes that they change locked by two levels of locks |
+//! | [`RcuHtm`] | linearizable | one after another | run in parallel, each a transaction |
+//! | [`RcuHtmOneLock`] | linearizable | one after another | the same, with one lock for updates that aborted ten times |
 //!
-//! Rivals with an algorithm of their own: [`HarrisList`] (and a table of them), [`HazardList`] (the same with hazard
-//! pointers) and [`FraserSkipList`], lock-free;
-//! [`CitrusTree`], RCU with a lock per node.
+//! Rivals with algorithms of their own: the lock-free [`HarrisList`] (also as a table of lists), [`HazardList`] (the
+//! same with hazard pointers) and [`FraserSkipList`]; and [`CitrusTree`], which uses RCU with a lock per node.
 //!
 //! ```
 //! use archipelago_sets::{OverMvRlu, Set, SetSession, Tree};
@@ -76,68 +76,71 @@ pub use synchronous_rcu::SynchronousRcu;
 pub use tree::{Tree, TreeSession};
 pub use visit::Visit;
 
-/// Places that a simulated schedule can make a thread stop at. See `archipelago_platform::hint::point`.
+/// Points at which a simulated schedule can stop a thread. See `archipelago_platform::hint::point`.
 pub mod points {
-    /// An insertion into a [`CitrusTree`](crate::CitrusTree) has found its place, and locked nothing.
+    /// An insertion into a [`CitrusTree`](crate::CitrusTree) has found its position, and has locked nothing.
     pub const FOUND: &str = "Citrus: found";
-    /// An update over [`OverRcx`](crate::OverRcx) or [`RcuHtm`](crate::RcuHtm) is decided, and nothing is locked.
+    /// An update over [`OverRcx`](crate::OverRcx) or [`RcuHtm`](crate::RcuHtm) has been decided, and has locked
+    /// nothing.
     pub const DECIDED: &str = "update: decided";
 }
 
-/// What threads do with a structure, through a session each.
+/// A structure that threads use through a session each.
 pub trait Set: Send + Sync {
-    /// A thread's way in.
+    /// A thread's access to the structure.
     type Session<'s>: SetSession
     where
         Self: 's;
 
-    /// A session for the calling thread.
+    /// Returns a session for the calling thread.
     fn session(&self) -> Self::Session<'_>;
 }
 
-/// Operations on a structure. Each is linearizable, except where it says otherwise.
+/// The operations of a structure. Each is linearizable unless it says otherwise.
 pub trait SetSession {
-    /// Adds the key if it is not there; whether it was not.
+    /// Adds the key if it is absent. Returns whether it was absent.
     fn insert(&mut self, key: u64, value: u64) -> bool;
 
-    /// Removes the key; the value it had.
+    /// Removes the key. Returns its value.
     fn remove(&mut self, key: u64) -> Option<u64>;
 
-    /// The key's value.
+    /// Returns the key's value.
     fn get(&mut self, key: u64) -> Option<u64>;
 
-    /// Whether the key is there.
+    /// Returns whether the key is present.
     fn contains(&mut self, key: u64) -> bool {
         self.get(key).is_some()
     }
 
-    /// The values of all the keys at one moment. Where that cannot be: one after another, so a key that is asked for twice may have
-    /// two values.
+    /// Returns the values of all the keys at one moment. Structures that cannot do so read one key after another; then
+    /// a key that occurs twice may have two values.
     fn get_many(&mut self, keys: &[u64]) -> Vec<Option<u64>> {
         keys.iter().map(|key| self.get(*key)).collect()
     }
 
-    /// Gives the value of `from` to `to` and removes `from`, at once, if `from` is there and `to` is not; whether so.
-    /// Rivals that cannot do it at once insert first, so that a reader may see both, and none sees neither.
+    /// If `from` is present and `to` is absent, removes `from` and gives its value to `to`, atomically. Returns whether
+    /// it did. Rivals that cannot do this atomically insert `to` first. Then a reader may see both keys, but never
+    /// neither.
     fn move_key(&mut self, from: u64, to: u64) -> bool {
         let Some(value) = self.get(from) else { return false };
         self.insert(to, value) && self.remove(from).is_some()
     }
 
-    /// All entries with `from <= key < to`, strictly ascending: each key once, at one moment. Empty for a hash table. Where several
-    /// keys are seen one after another (see [the crate](crate)), and of rivals: every key that is there from the beginning of the
-    /// walk to its end, and of the others some.
+    /// Returns all entries with `from <= key < to`, strictly ascending, each key once, at one moment. Returns nothing
+    /// for a hash table. Some structures read one key after another (see [the crate](crate)); they and the rivals
+    /// return every key that is present from the beginning of the walk to its end, and possibly other keys that were
+    /// present at some moment of it.
     fn range(&mut self, from: u64, to: u64) -> Vec<(u64, u64)>;
 
-    /// Stays in a section that reads the structure until the visit is over: a reader that is stuck, for measuring. What
-    /// that costs others is the mechanism's affair: memory, or updates that wait for its end (all of RLU's; over
-    /// [`OverRcu`] those that replace a node of a tree, in [`CitrusTree`] too).
+    /// Stays in a read-side section until the visit is over: a stuck reader for measurements. The effect on other
+    /// threads depends on the mechanism. Memory grows; or updates wait for the section's end (all updates over RLU;
+    /// over [`OverRcu`] and in [`CitrusTree`], removals that replace a node of a tree).
     ///
-    /// No code of the caller's runs in the section, since an update made there, by another session of the same thread,
-    /// would wait for itself.
+    /// No code of the caller runs in the section. An update in the section, by another session of the same thread,
+    /// would wait for its own thread.
     fn linger(&mut self, visit: &Visit);
 
-    /// Attempts at updates of this session that were repeated because they met another.
+    /// Returns how many attempts at updates this session has repeated because they conflicted with another update.
     fn aborts(&self) -> u64 {
         0
     }

@@ -1,25 +1,25 @@
-//! The ordered list.
+//! An ordered list.
 //!
-//! An insertion changes its predecessor; a removal changes its predecessor and retires its node, which locks it: so of
-//! two updates that would be wrong together one fails, without locking nodes that are only read.
+//! An insertion changes its predecessor. A removal changes its predecessor and retires its node, which locks the node.
+//! So of two updates that would be wrong together, one fails, although nodes that are only read are not locked.
 
 use crate::mechanism::{Change, Conflict, Mechanism, Node, Session, Update, View};
 use crate::{Set, SetSession, Visit};
 
-/// An ordered list: O(n) for everything. See [the crate](crate).
+/// An ordered list, whose operations all take O(n). See [the crate](crate).
 pub struct List<M: Mechanism<1>> {
     mechanism: M,
     root: M::Link,
 }
 
 impl<M: Mechanism<1>> List<M> {
-    /// An empty list over `mechanism`.
+    /// Makes an empty list over `mechanism`.
     pub fn over(mechanism: M) -> Self {
         let mechanism = mechanism.for_scopes(1);
         Self { root: mechanism.root(), mechanism }
     }
 
-    /// The mechanism.
+    /// Returns the mechanism.
     pub fn mechanism(&self) -> &M {
         &self.mechanism
     }
@@ -89,31 +89,31 @@ impl<M: Mechanism<1>> SetSession for ListSession<'_, M> {
     }
 }
 
-/// Where a key is, or would be.
-struct Place<L> {
+/// A key's position, whether the key is present or not.
+struct Position<L> {
     before: L,
-    /// The first node whose key is not below, with that key.
+    /// The first node whose key is not below the key, with its own key.
     at: Option<(u64, L)>,
 }
 
 #[inline]
-fn find<V: View<1>>(view: &V, root: V::Link, key: u64) -> Place<V::Link> {
+fn find<V: View<1>>(view: &V, root: V::Link, key: u64) -> Position<V::Link> {
     let mut before = root;
-    // SAFETY: a root, and below, links read in the caller's section.
+    // SAFETY: `root` is a root; the other links were read in the caller's section.
     let (_, mut next) = unsafe { view.step(root, 0) };
     while let Some(link) = next {
         // SAFETY: as above.
         let (here, following) = unsafe { view.step(link, 0) };
         if here >= key {
-            return Place { before, at: Some((here, link)) };
+            return Position { before, at: Some((here, link)) };
         }
         before = link;
         next = following;
     }
-    Place { before, at: None }
+    Position { before, at: None }
 }
 
-impl<L: Copy> Place<L> {
+impl<L: Copy> Position<L> {
     #[inline]
     fn node_with(&self, key: u64) -> Option<L> {
         self.at.filter(|(here, _)| *here == key).map(|(_, link)| link)
@@ -123,7 +123,7 @@ impl<L: Copy> Place<L> {
 #[inline]
 pub(crate) fn get<V: View<1>>(view: &V, root: V::Link, key: u64) -> Option<u64> {
     let link = find(view, root, key).node_with(key)?;
-    // SAFETY: read in the caller's section.
+    // SAFETY: the link was read in the caller's section.
     Some(unsafe { view.node(link) }.value)
 }
 
@@ -134,7 +134,7 @@ pub(crate) fn insert<U: Update<1>>(tx: &mut U, root: U::Link, key: u64, value: u
         return Ok(false);
     }
     let from = place.at.map(|(_, link)| link);
-    // SAFETY: linked at once, or the attempt fails; `before` was read in this update.
+    // SAFETY: the node is linked at once, or the attempt fails; `before` was read in this update.
     unsafe {
         let to = Some(tx.alloc(Node { key, value, next: [from] }));
         tx.set_next(place.before, 0, Change { from, to })?;
@@ -146,7 +146,7 @@ pub(crate) fn insert<U: Update<1>>(tx: &mut U, root: U::Link, key: u64, value: u
 pub(crate) fn remove<U: Update<1>>(tx: &mut U, root: U::Link, key: u64) -> Result<Option<u64>, Conflict> {
     let place = find(tx, root, key);
     let Some(link) = place.node_with(key) else { return Ok(None) };
-    // SAFETY: both were read in this update. The first change takes away the only link to the node.
+    // SAFETY: both links were read in this update. The first change removes the only link to the node.
     unsafe {
         let node = tx.node(link);
         tx.set_next(place.before, 0, Change { from: Some(link), to: node.next[0] })?;
@@ -155,7 +155,7 @@ pub(crate) fn remove<U: Update<1>>(tx: &mut U, root: U::Link, key: u64) -> Resul
     }
 }
 
-/// From one list to another, which may be the same.
+/// Moves an entry from one list to another, which may be the same list.
 pub(crate) fn move_key<U: Update<1>>(
     tx: &mut U,
     from_root: U::Link,
@@ -167,7 +167,8 @@ pub(crate) fn move_key<U: Update<1>>(
     Ok(insert(tx, to_root, to, value)? && the_same(remove(tx, from_root, from)?, value)?)
 }
 
-/// What a move removes is what it has inserted elsewhere: where other updates may come between the two, it begins again.
+/// A move must remove the value that it has inserted elsewhere. If another update came between the two, the move begins
+/// again.
 pub(super) fn the_same(removed: Option<u64>, value: u64) -> Result<bool, Conflict> {
     if removed == Some(value) { Ok(true) } else { Err(Conflict) }
 }
@@ -176,7 +177,7 @@ fn range<V: View<1>>(view: &V, root: V::Link, from: u64, to: u64) -> Vec<(u64, u
     let mut found = Vec::new();
     let mut next = find(view, root, from).at.map(|(_, link)| link);
     while let Some(link) = next {
-        // SAFETY: read in the caller's section.
+        // SAFETY: the link was read in the caller's section.
         let node = unsafe { view.node(link) };
         if node.key >= to {
             break;
@@ -187,16 +188,16 @@ fn range<V: View<1>>(view: &V, root: V::Link, from: u64, to: u64) -> Vec<(u64, u
     found
 }
 
-/// Retires a list with its root, a part at a time.
+/// Retires all nodes of a list, including its root, a thousand at a time.
 ///
 /// # Safety
-/// No other thread uses the list, and none does after this.
+/// No other thread uses the list now or later.
 pub(crate) unsafe fn retire_all<S: Session<1>>(session: &mut S, scope: usize, root: S::Link) {
     const PART: usize = 1_000;
     loop {
         let done = session.update(&[scope], |tx| {
             for _ in 0..PART {
-                // SAFETY: a root, and a link just read; each first node is retired once it is unlinked.
+                // SAFETY: `root` is a root, and the link was just read. Each first node is retired once it is unlinked.
                 unsafe {
                     let (_, Some(first)) = tx.step(root, 0) else { return Ok(true) };
                     let node = tx.node(first);

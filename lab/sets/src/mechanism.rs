@@ -1,29 +1,30 @@
-//! What a structure needs of a mechanism.
+//! The operations that a structure needs of a synchronization mechanism.
 //!
-//! Links stay valid inside the section that read them. That is the one thing structures must keep to, so following a link
-//! is `unsafe` here; the structures are safe for their users because links never leave an operation.
+//! A link is valid inside the section that read it. Structures must follow this one rule, so following a link is
+//! `unsafe` here. The structures are safe for their users because links never leave an operation.
 
-/// A node: of a list (one link) or a tree (two).
+/// A node of a list (one link) or of a tree (two links).
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Node<L, const LINKS: usize> {
     pub(crate) key: u64,
     pub(crate) next: [Option<L>; LINKS],
-    /// Last, where a search seldom looks.
+    /// The last field, since a search seldom reads it.
     pub(crate) value: u64,
 }
 
-/// A link from what it was to what it is to be.
+/// The change of a link from an old value to a new one.
 #[doc(hidden)]
 pub struct Change<L> {
     pub(crate) from: Option<L>,
     pub(crate) to: Option<L>,
 }
 
-/// The other transaction was faster: the update is to begin again.
+/// Another transaction conflicts, and the update has to begin again.
 pub struct Conflict;
 
-/// A mechanism that structures of nodes with `LINKS` links are built over. Sealed: its parts are not for use elsewhere.
+/// A mechanism over which structures of nodes with `LINKS` links are built. The trait is sealed: its parts are not for
+/// use elsewhere.
 pub trait Mechanism<const LINKS: usize>: Default + Send + Sync + 'static {
     /// A reference to a node.
     #[doc(hidden)]
@@ -31,13 +32,14 @@ pub trait Mechanism<const LINKS: usize>: Default + Send + Sync + 'static {
     #[doc(hidden)]
     type Session<'m>: Session<LINKS, Link = Self::Link>;
 
-    /// The same mechanism for `scopes` sets of nodes that are updated independently: a hint for mechanisms with locks. The
-    /// structure asks for as many as it has, before anything else, so that the two cannot disagree.
+    /// Returns the same mechanism for `scopes` sets of nodes that are updated independently, which is a hint for
+    /// mechanisms with locks. A structure calls this first, with the number of scopes that it has, so that structure
+    /// and mechanism agree.
     #[doc(hidden)]
     #[must_use]
     fn for_scopes(self, scopes: usize) -> Self;
 
-    /// A node without successors, that is never removed.
+    /// Makes a node without successors that is never removed.
     #[doc(hidden)]
     fn root(&self) -> Self::Link;
 
@@ -45,7 +47,7 @@ pub trait Mechanism<const LINKS: usize>: Default + Send + Sync + 'static {
     fn session(&self) -> Self::Session<'_>;
 }
 
-/// A thread's way into a mechanism.
+/// A thread's access to a mechanism.
 #[doc(hidden)]
 pub trait Session<const LINKS: usize> {
     type Link: Copy + Eq;
@@ -59,65 +61,71 @@ pub trait Session<const LINKS: usize> {
     /// Runs `body` in a read-side section.
     fn read<R>(&mut self, body: impl FnOnce(&Self::View<'_>) -> R) -> R;
 
-    /// As [`read`](Self::read), and what is seen in the given scopes is of one moment. `scopes` rises.
+    /// Runs `body` like [`read`](Self::read). All nodes of the given scopes are seen as of one moment. `scopes` is
+    /// ascending.
     fn read_at_once<R>(&mut self, scopes: &[usize], body: impl FnOnce(&Self::View<'_>) -> R) -> R;
 
-    /// Runs `body` in an update that may change the given scopes, until it commits. `scopes` rises.
+    /// Runs `body` in an update that may change the given scopes, repeatedly until it commits. `scopes` is ascending.
     fn update<R>(&mut self, scopes: &[usize], body: impl FnMut(&mut Self::Update<'_>) -> Result<R, Conflict>) -> R;
 
     fn aborts(&self) -> u64;
 }
 
-/// Seeing nodes.
+/// Reading nodes.
 #[doc(hidden)]
 pub trait View<const LINKS: usize> {
     type Link: Copy + Eq;
 
-    /// The key and one link.
+    /// Returns the key and one link of a node.
     ///
     /// # Safety
-    /// The link is a root, or was read in this section, or made in this update; and it is not used after the section.
+    /// The link is a root, was read in this section, or was made in this update. The link is not used after the
+    /// section.
     unsafe fn step(&self, link: Self::Link, side: usize) -> (u64, Option<Self::Link>);
 
-    /// The key, and the link to the smaller or greater keys where `key` is.
+    /// Returns the key of a node, and the link to smaller or greater keys on the side of `key`.
     ///
     /// # Safety
     /// As [`step`](Self::step).
     unsafe fn toward(&self, link: Self::Link, key: u64) -> (u64, Option<Self::Link>);
 
+    /// Returns the whole node.
+    ///
     /// # Safety
     /// As [`step`](Self::step).
     unsafe fn node(&self, link: Self::Link) -> Node<Self::Link, LINKS>;
 }
 
-/// Changing nodes: all changes become visible at once, or (RCU) in order.
+/// Changing nodes. All changes become visible at once, or (RCU) in order.
 #[doc(hidden)]
 pub trait Update<const LINKS: usize>: View<LINKS> {
-    /// Changes a link from what the update has read there, which is what it was decided on. Mechanisms whose updates run side
-    /// by side compare the two again.
+    /// Changes a link. `Change::from` is the value that the update has read in the link and on which it was decided.
+    /// Mechanisms whose updates run in parallel compare the link with this value again.
     ///
     /// # Safety
     /// As [`View::step`].
     unsafe fn set_next(&mut self, link: Self::Link, side: usize, change: Change<Self::Link>) -> Result<(), Conflict>;
 
-    /// A new node, to be linked in this update.
+    /// Makes a new node, which is to be linked in this update.
     ///
     /// # Safety
     /// The link is not used after this attempt if the attempt fails.
     unsafe fn alloc(&mut self, node: Node<Self::Link, LINKS>) -> Self::Link;
 
-    /// Gives a node up, which the update has read as `node`.
+    /// Retires a node, which the update has read as `node`.
     ///
     /// # Safety
-    /// As [`View::step`]; no node that stays has a link to it when the update has committed; once per node.
+    /// As [`View::step`]. When the update has committed, no remaining node has a link to the node. Each node is retired
+    /// once.
     unsafe fn retire(&mut self, link: Self::Link, node: &Node<Self::Link, LINKS>) -> Result<(), Conflict>;
 
-    /// Between two changes of which no reader may see the second and not have been able to see the first: waits for
-    /// readers, where changes are not visible at once.
+    /// Called between two changes. A reader that can see the second change must have been able to see the first. If
+    /// changes do not become visible at once, this function waits for readers.
     fn settle(&mut self) {}
 
-    /// Whether the update is to change one link that readers see, and to replace nodes whose links it would change beside
-    /// that by copies. Then it does not [`settle`](Self::settle): it waits for no reader.
+    /// Returns whether the update should change only one link that readers see. Then the update replaces other nodes,
+    /// whose links it would change, by copies. It does not call [`settle`](Self::settle), and so does not wait for
+    /// readers.
     fn changes_one_link(&self) -> bool {
         false
     }

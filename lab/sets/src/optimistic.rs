@@ -1,10 +1,10 @@
-//! Structures over RCU whose updates run side by side: decided without locks ([`plan`](crate::plan)), then done by a
-//! [`Commit`], or decided anew.
+//! Structures over RCU whose updates run in parallel. An update is decided without locks ([`plan`](crate::plan)). Then
+//! a [`Commit`] carries it out; if that fails, it is decided anew.
 //!
 //! # Why no thread waits for ever
-//! A commit waits a bounded time, within the guard; a thread that has to wait longer leaves its guard, waits, and decides
-//! anew. A thread with nodes locked waits for no reader: each update changes one link after another, and none has to come
-//! later than readers' leaving (`tree.rs`).
+//! A commit waits for a bounded time inside the RCU guard of its session. A thread that has to wait longer leaves its
+//! guard, waits, and decides anew. A thread that has nodes locked waits for no reader: each update changes its links
+//! one after another, and no change has to wait until readers have left (`tree.rs`).
 
 use archipelago_platform::hint::point;
 use archipelago_sync::backoff::Backoff;
@@ -16,7 +16,7 @@ use crate::points;
 use crate::scratch::Scratch;
 use crate::shared::{Reading, Shared, SharedLink};
 
-/// Structures over RCU with updates of this kind.
+/// Structures over RCU with optimistic updates.
 #[derive(Default)]
 pub struct Optimistic<C> {
     domain: Domain,
@@ -65,7 +65,7 @@ impl<C: Commit, const LINKS: usize> OptimisticSession<'_, C, LINKS> {
         self.plan.discard(|beside| self.over.commit.gone(beside));
     }
 
-    /// Does what is planned, or forgets it.
+    /// Carries the plan out. If the update was decided on data that has changed, discards the plan instead.
     fn commit(&mut self, guard: Guard<'_>, turn: &C::Turn<'_>) -> bool {
         point(points::DECIDED);
         let done = self.over.commit.commit(&self.plan, &mut self.scratch, turn);
@@ -77,7 +77,8 @@ impl<C: Commit, const LINKS: usize> OptimisticSession<'_, C, LINKS> {
         if !self.plan.retired.is_empty() {
             let guard = self.reader.enter();
             for retired in &self.plan.retired {
-                // SAFETY: from `Shared::boxed`; unlinked by this update, which alone could retire it.
+                // SAFETY: the node is from `Shared::boxed`. This update unlinked it, and no other update could retire
+                // it.
                 unsafe {
                     self.over.commit.gone(&(*retired.node).beside);
                     guard.retire_box(retired.node);
@@ -106,7 +107,7 @@ impl<C: Commit, const LINKS: usize> Session<LINKS> for OptimisticSession<'_, C, 
         body(&Reading::new())
     }
 
-    /// Not at one moment: no lock makes it so.
+    /// The nodes are read at different moments, since no lock keeps them unchanged.
     fn read_at_once<R>(&mut self, _: &[usize], body: impl FnOnce(&Reading<C::Beside>) -> R) -> R {
         let _guard = self.reader.enter();
         body(&Reading::new())

@@ -1,21 +1,22 @@
 //! Structures over MV-RLU.
 //!
-//! Links are [`Raw`]: a structure's nodes are all of its one domain, so there is nothing to check at each step.
+//! Links are [`Raw`], that is, unchecked: all nodes of a structure belong to its one domain, so no step needs a check.
 
 use crate::mechanism::{Change, Conflict, Mechanism, Node, Session, Update, View};
 use archipelago_sync::mvrlu::{Abort, Builder, Domain, Handle, Raw, Snapshot, Tx};
 
-/// Structures over [`mvrlu`](archipelago_sync::mvrlu): a [`Domain`] of their own.
+/// Structures over [`mvrlu`](archipelago_sync::mvrlu), each with a [`Domain`] of its own.
 #[derive(Default)]
 pub struct OverMvRlu(Domain);
 
 impl OverMvRlu {
-    /// With a domain made to measure. A memory cap is not allowed: updates of the structures cannot fail.
+    /// Makes the mechanism with a configured domain. A memory cap is replaced by none, since updates of the structures
+    /// cannot fail.
     pub fn with(domain: Builder) -> Self {
         Self(domain.memory_cap(usize::MAX).build())
     }
 
-    /// The domain, for its [`stats`](Domain::stats).
+    /// Returns the domain, for its [`stats`](Domain::stats).
     pub fn domain(&self) -> &Domain {
         &self.0
     }
@@ -44,7 +45,7 @@ impl<const LINKS: usize> PartialEq for MvLink<LINKS> {
 
 impl<const LINKS: usize> Eq for MvLink<LINKS> {}
 
-/// What a root is at first.
+/// Returns the initial content of a root.
 pub(crate) fn empty<const LINKS: usize>() -> MvNode<LINKS> {
     Node { key: 0, next: [None; LINKS], value: 0 }
 }
@@ -92,7 +93,7 @@ impl<const LINKS: usize> Session<LINKS> for Handle {
     }
 }
 
-/// A snapshot and a transaction see nodes by the same words.
+/// Implements [`View`] for a snapshot and for a transaction, which have the same methods.
 macro_rules! view {
     ($type:ty) => {
         impl<const LINKS: usize> View<LINKS> for $type {
@@ -100,8 +101,8 @@ macro_rules! view {
 
             #[inline]
             unsafe fn step(&self, link: MvLink<LINKS>, side: usize) -> (u64, Option<MvLink<LINKS>>) {
-                // SAFETY: the caller's promise: a link read in this section is to an object of this domain that is not
-                // freed before the section ends.
+                // SAFETY: the caller's promise: a link that was read in this section leads to an object of this domain
+                // that is not freed before the section ends.
                 let node = unsafe { self.get_raw(link.0) };
                 (node.key, node.next[side])
             }
@@ -140,7 +141,7 @@ impl<const LINKS: usize> Update<LINKS> for Tx<'_> {
 
     #[inline]
     unsafe fn retire(&mut self, link: MvLink<LINKS>, _: &MvNode<LINKS>) -> Result<(), Conflict> {
-        // SAFETY: the caller's promise; sections that begin after the commit find links in nodes only.
+        // SAFETY: the caller's promise. Sections that begin after the commit find links only in nodes.
         unsafe { self.retire_raw(link.0) }.map_err(|_| Conflict)
     }
 }

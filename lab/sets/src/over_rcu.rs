@@ -1,4 +1,4 @@
-//! Structures over RCU: readers walk the nodes themselves, writers hold locks.
+//! Structures over RCU: readers read the nodes directly, and writers hold locks.
 
 use archipelago_platform::sync::{Mutex, MutexGuard};
 use archipelago_sync::lock::{self, RawHmcs};
@@ -7,30 +7,31 @@ use archipelago_sync::rcu::{Domain, Reader};
 use crate::mechanism::{Change, Conflict, Mechanism, Node, Session, Update, View};
 use crate::shared::{Reading, Shared, SharedLink, pointer};
 
-/// Structures over [`rcu`](archipelago_sync::rcu), with one lock for writers per scope: a list or tree has one, a hash table one per
-/// bucket.
+/// Structures over [`rcu`](archipelago_sync::rcu), with one lock for writers per scope: a list or tree has one scope, a
+/// hash table has one per bucket.
 pub type OverRcu = RcuUnder<Mutex<()>>;
 
-/// As [`OverRcu`], with the hierarchical MCS lock, which stays on a node while others wait there.
+/// The same as [`OverRcu`] with the hierarchical MCS lock, which stays on a NUMA node while other threads wait on this
+/// node.
 pub type OverRcuHmcs = RcuUnder<lock::Mutex<RawHmcs, ()>>;
 
-/// Structures over RCU with a lock of this kind for writers.
+/// Structures over RCU with a lock of type `L` for writers.
 #[derive(Default)]
 pub struct RcuUnder<L> {
     domain: Domain,
-    /// As many as the structure has asked for, or one.
+    /// As many locks as the structure has scopes, or one.
     locks: Box<[L]>,
     one: bool,
 }
 
 impl<L: Default> RcuUnder<L> {
-    /// With one lock for all of a structure, a hash table too.
+    /// Makes the mechanism with one lock for a whole structure, even for a hash table.
     pub fn with_one_lock() -> Self {
         Self { one: true, ..Self::default() }
     }
 }
 
-/// A lock of writers.
+/// A lock for writers.
 #[doc(hidden)]
 pub trait Exclusive: Default + Send + Sync + 'static {
     type Held<'l>;
@@ -42,7 +43,7 @@ impl Exclusive for Mutex<()> {
     type Held<'l> = MutexGuard<'l, ()>;
 
     fn hold(&self) -> MutexGuard<'_, ()> {
-        // Poisoned by a panic of a debug assertion at most.
+        // Only a panic of a debug assertion can have poisoned the lock.
         self.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
@@ -86,7 +87,8 @@ impl<L: Exclusive> RcuSession<'_, L> {
         self.over.locks[if self.over.one { 0 } else { scope }].hold()
     }
 
-    /// Runs `body` with all the scopes' locks held. They are taken in rising order, so threads do not wait in a circle.
+    /// Runs `body` with the locks of all the scopes held. The locks are taken in ascending order, so threads cannot
+    /// deadlock.
     #[inline]
     fn locked<R>(&self, scopes: &[usize], body: impl FnOnce() -> R) -> R {
         match scopes {
@@ -131,7 +133,7 @@ impl<L: Exclusive, const LINKS: usize> Session<LINKS> for RcuSession<'_, L> {
         })
     }
 
-    /// Without a guard: nodes of a scope are retired only by the holder of its lock.
+    /// Runs without a guard: nodes of a scope are retired only by the holder of the scope's lock.
     #[inline]
     fn update<R>(&mut self, scopes: &[usize], mut body: impl FnMut(&mut Locked<'_>) -> Result<R, Conflict>) -> R {
         self.reader.give_way();
@@ -147,7 +149,7 @@ impl<L: Exclusive, const LINKS: usize> Session<LINKS> for RcuSession<'_, L> {
     }
 }
 
-/// An update, with the locks held.
+/// An update, which holds the locks.
 #[doc(hidden)]
 pub struct Locked<'s> {
     domain: &'s Domain,
@@ -196,7 +198,8 @@ impl<const LINKS: usize> Update<LINKS> for Locked<'_> {
 
     #[inline]
     unsafe fn retire(&mut self, link: RcuLink<LINKS>, _: &Node<RcuLink<LINKS>, LINKS>) -> Result<(), Conflict> {
-        // SAFETY: from `Shared::boxed`; the caller's promise, given that the node is unlinked already.
+        // SAFETY: the node is from `Shared::boxed`. The rest is the caller's promise, since the node is unlinked
+        // already.
         unsafe { self.reader.enter().retire_box(link.0.as_ptr()) };
         Ok(())
     }

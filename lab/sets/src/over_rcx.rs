@@ -8,19 +8,20 @@ use crate::plan::{Commit, Plan};
 use crate::scratch::Scratch;
 use crate::shared::Shared;
 
-/// Structures over [`rcx`](archipelago_sync::rcx), with the locks in the nodes. Over [`Rcx::fine_grained`] it is a lock per node.
+/// Structures over [`rcx`](archipelago_sync::rcx), with the locks in the nodes. With [`Rcx::fine_grained`] there is one
+/// lock per node.
 pub type OverRcx = Optimistic<ByLocks<Embedded>>;
 
 /// Structures over [`rcx`](archipelago_sync::rcx), with the locks in a table.
 pub type OverRcxStriped = Optimistic<ByLocks<Striped>>;
 
 impl<L: Locks + 'static> Optimistic<ByLocks<L>> {
-    /// With these locks.
+    /// Makes the mechanism with these locks.
     pub fn over(locks: Rcx<L>) -> Self {
         Self::with(ByLocks(locks))
     }
 
-    /// The locks.
+    /// Returns the locks.
     pub fn locks(&self) -> &Rcx<L> {
         &self.commit().0
     }
@@ -35,19 +36,19 @@ impl<L: Locks> Default for ByLocks<L> {
     }
 }
 
-/// What lies beside a node.
+/// The data of RCX in each node.
 #[doc(hidden)]
 pub struct Beside<O> {
-    /// Changed under the lock.
+    /// Changed under the node's lock.
     removed: AtomicBool,
     object: O,
 }
 
 impl<L: Locks + 'static> ByLocks<L> {
-    /// Whether everything still is as it was seen. Under the locks, which order these accesses.
+    /// Returns whether all links are as the update saw them. The caller holds the locks, which order these accesses.
     fn holds<const LINKS: usize>(plan: &Plan<LINKS, Beside<L::Object>>) -> bool {
         plan.each_seen(|node, side, seen| {
-            // SAFETY: seen in the guard, which still lasts.
+            // SAFETY: the node was seen in the guard, which still lasts.
             let node = unsafe { &*node };
             !node.beside.removed.load(Ordering::Relaxed) && node.next[side].load() == seen
         })
@@ -69,7 +70,7 @@ impl<L: Locks + 'static> Commit for ByLocks<L> {
     fn turn(&self, _: &[usize], _: u64) {}
 
     fn commit<const LINKS: usize>(&self, plan: &Plan<LINKS, Self::Beside>, scratch: &mut Scratch, (): &()) -> bool {
-        // SAFETY: seen in the guard; what is locked is not retired but by this update, after its end.
+        // SAFETY: the node was seen in the guard. Only this update can retire a locked node, after the update's end.
         let handle = |node: *mut Shared<LINKS, Self::Beside>| self.0.handle(unsafe { &(*node).beside.object });
         let mut handles = scratch.take();
         handles.extend(plan.nodes().map(handle));
@@ -80,7 +81,7 @@ impl<L: Locks + 'static> Commit for ByLocks<L> {
 }
 
 impl<L: Locks + 'static> ByLocks<L> {
-    /// Under the locks; waits for nothing.
+    /// Carries the plan out if it still holds. The caller holds the locks. Never waits.
     fn happen<const LINKS: usize>(plan: &Plan<LINKS, Beside<L::Object>>) -> bool {
         if !Self::holds(plan) {
             return false;
@@ -90,8 +91,8 @@ impl<L: Locks + 'static> ByLocks<L> {
             unsafe { &*retired.node }.beside.removed.store(true, Ordering::Relaxed);
         }
         for write in &plan.writes {
-            // SAFETY: as in `commit`; and what is linked is a node of the structure, which is retired, if ever, once
-            // its last link is gone.
+            // SAFETY: as in `commit`. The new link leads to a node of the structure, which is retired only after its
+            // last link is removed.
             unsafe { (&*write.node).next[write.side].publish(write.to) };
         }
         true

@@ -1,16 +1,17 @@
-//! Structures over RLU: as over MV-RLU, which it shares handles with.
+//! Structures over RLU. The code is that of MV-RLU's structures, with which RLU shares its handles.
 
 use crate::mechanism::Mechanism;
 use crate::over_mvrlu::{MvLink, empty};
 use archipelago_sync::mvrlu::{ClockKind, Handle};
 use archipelago_sync::rlu::Domain;
 
-/// Structures over [`rlu`](archipelago_sync::rlu): a [`Domain`] of their own. Sessions of one thread must not be used inside each
-/// other's sections; the structures' operations never are, as no section runs a caller's code.
+/// Structures over [`rlu`](archipelago_sync::rlu), each with a [`Domain`] of its own. A session must not be used inside
+/// a section of another session of the same thread. The structures' operations never do so, since no caller's code runs
+/// in a section.
 pub struct OverRlu(Domain);
 
 impl OverRlu {
-    /// With a domain of this clock and deferral, as [`Domain::new`].
+    /// Makes the mechanism with a domain of this clock and deferral; see [`Domain::new`].
     pub fn with(clock: ClockKind, deferred: usize) -> Self {
         Self(Domain::new(clock, deferred))
     }

@@ -1,13 +1,16 @@
-//! Updates that are decided first and happen afterwards: a structure's text runs against what readers see and only notes what
-//! it would change. Then the nodes are kept from others, looked at again, and changed.
+//! Plans of updates: an update is first decided, and carried out afterwards. A structure's code runs on what readers
+//! see, and only records the changes that it wants to make. Then other threads are kept away from the nodes, the nodes
+//! are checked again, and the changes are made.
 //!
-//! What is looked at again are the links of the nodes that the update changes or retires. The text names each as it was when
-//! it decided on it ([`Change::from`], [`Update::retire`]): were they read again here, a text that has read one twice and seen two
-//! things would be held to one of them only. The structures see to it that of two updates that would be wrong together
-//! both change or retire some node (`list.rs`, `tree.rs`).
-//! A link that has its value again has it again for every thread: the guard, which lasts from the text to the second look,
-//! keeps the nodes that were seen from being freed and coming back as others. A null that comes back stands for the same keys,
-//! or more (`tree.rs`).
+//! The check compares the links of the nodes that the update changes or retires. The structure's code passes each link
+//! with the value on which it decided ([`Change::from`], [`Update::retire`]). The plan must not read these values
+//! itself: if the code has read a link twice and seen two values, the plan would check only one of them. Structures
+//! ensure that of two updates that would be wrong together, both change or retire some common node (`list.rs`,
+//! `tree.rs`).
+//!
+//! A link may change and later have its old value again. This does no harm: the RCU guard, which lasts from the code to
+//! the check, keeps the seen nodes from being freed and reused as other nodes. A link that is null again belongs to the
+//! same keys, or to more keys (`tree.rs`).
 
 use archipelago_platform::{touch, touch_mut};
 
@@ -15,26 +18,26 @@ use crate::mechanism::{Change, Conflict, Node, Update, View};
 use crate::scratch::Scratch;
 use crate::shared::{Reading, Shared, SharedLink, pointer};
 
-/// A link to be changed.
+/// A planned change of a link.
 pub(super) struct Write<const LINKS: usize, X> {
     pub(super) node: *mut Shared<LINKS, X>,
     pub(super) side: usize,
-    /// What the text was decided on.
+    /// The value on which the update was decided.
     from: *mut Shared<LINKS, X>,
     pub(super) to: *mut Shared<LINKS, X>,
 }
 
-/// A node to be retired, with the links that the text was decided on.
+/// A node that is to be retired, with the links on which the update was decided.
 pub(super) struct Retired<const LINKS: usize, X> {
     pub(super) node: *mut Shared<LINKS, X>,
     links: [*mut Shared<LINKS, X>; LINKS],
 }
 
-/// What an update would do, in the order in which readers may see it happen.
+/// The changes of an update, in the order in which readers may see them.
 pub struct Plan<const LINKS: usize, X> {
     pub(super) writes: Vec<Write<LINKS, X>>,
     pub(super) retired: Vec<Retired<LINKS, X>>,
-    /// Not linked yet.
+    /// New nodes that are not linked yet.
     made: Vec<*mut Shared<LINKS, X>>,
 }
 
@@ -43,34 +46,35 @@ impl<const LINKS: usize, X> Plan<LINKS, X> {
         Self { writes: Vec::new(), retired: Vec::new(), made: Vec::new() }
     }
 
-    /// Whether nothing is to be done.
+    /// Returns whether the plan is empty.
     pub(super) fn is_empty(&self) -> bool {
         self.writes.is_empty() && self.retired.is_empty()
     }
 
-    /// Forgets everything; what was made is linked by now.
+    /// Empties the plan after it was carried out, when the new nodes are linked.
     pub(super) fn clear(&mut self) {
         self.writes.clear();
         self.retired.clear();
         self.made.clear();
     }
 
-    /// Forgets everything; frees what was made, after it was shown.
+    /// Empties the plan. Passes the data of each new node to `show`, and frees the node.
     pub(super) fn discard(&mut self, mut show: impl FnMut(&X)) {
         for node in &self.made {
-            // SAFETY: from `Shared::boxed`, and never linked.
+            // SAFETY: the node is from `Shared::boxed`, and was never linked.
             let node = unsafe { Box::from_raw(*node) };
             show(&node.beside);
         }
         self.clear();
     }
 
-    /// The nodes that others have, and this update changes or retires; maybe more than once.
+    /// Returns the existing nodes that the update changes or retires, possibly more than once.
     pub(super) fn nodes(&self) -> impl Iterator<Item = *mut Shared<LINKS, X>> {
         self.writes.iter().map(|write| write.node).chain(self.retired.iter().map(|retired| retired.node))
     }
 
-    /// Every link on which the update was decided: node, side, and what was seen there.
+    /// Calls a function with every link on which the update was decided: the node, the side, and the value that was
+    /// seen.
     #[inline]
     pub(super) fn each_seen(
         &self,
@@ -84,7 +88,7 @@ impl<const LINKS: usize, X> Plan<LINKS, X> {
                 .all(|retired| retired.links.iter().enumerate().all(|(side, seen)| holds(retired.node, side, *seen)))
     }
 
-    /// A link as it would be after the update.
+    /// Returns a link as it would be after the update.
     ///
     /// # Safety
     /// As [`View::step`].
@@ -102,13 +106,13 @@ impl<const LINKS: usize, X> Plan<LINKS, X> {
     }
 }
 
-/// How a decided update happens.
+/// The way in which a decided update is carried out.
 #[doc(hidden)]
 pub trait Commit: Default + Send + Sync + 'static {
-    /// What lies beside each node.
+    /// The mechanism's data in each node.
     type Beside: Send + Sync;
 
-    /// What an update has from before it is decided until it is done.
+    /// The state of an update from before it is decided until it is done.
     type Turn<'c>;
 
     /// Returns the mechanism with the state that a structure of this number of scopes needs.
@@ -118,14 +122,14 @@ pub trait Commit: Default + Send + Sync + 'static {
 
     fn beside(&self) -> Self::Beside;
 
-    /// A node with this beside it has left the structure, or was never in it.
+    /// Called with the data of a node that has left the structure, or was never in it.
     fn gone(&self, beside: &Self::Beside);
 
-    /// Outside of the guard, before an update of these scopes is decided that `failed` so often.
+    /// Called outside of the guard, before an update of these scopes is decided. The update has failed `failed` times.
     fn turn<'c>(&'c self, scopes: &'c [usize], failed: u64) -> Self::Turn<'c>;
 
-    /// Does what is planned, if all that it was decided on still holds; whether it did. In the guard in which the plan was
-    /// made.
+    /// Carries the plan out if everything on which it was decided still holds. Returns whether it did. The caller is in
+    /// the guard in which the plan was made.
     fn commit<const LINKS: usize>(
         &self,
         plan: &Plan<LINKS, Self::Beside>,
@@ -134,7 +138,7 @@ pub trait Commit: Default + Send + Sync + 'static {
     ) -> bool;
 }
 
-/// An update while it is decided on.
+/// An update while it is being decided.
 #[doc(hidden)]
 pub struct Planning<'p, const LINKS: usize, C: Commit> {
     plan: &'p mut Plan<LINKS, C::Beside>,
@@ -180,12 +184,12 @@ impl<const LINKS: usize, C: Commit> Update<LINKS> for Planning<'_, LINKS, C> {
         let (plan, node) = (&mut *self.plan, link.0.as_ptr());
         let (from, to) = (pointer(change.from), pointer(change.to));
         if plan.made.contains(&node) {
-            // SAFETY: the caller's promise, for both nodes. No other thread knows the first.
+            // SAFETY: the caller's promise, for both nodes. No other thread knows the first node.
             unsafe { (&*node).next[side].publish(to) };
             return Ok(());
         }
         match plan.pending(node, side) {
-            // What the update was decided on is what was there before its first change.
+            // The update was decided on the value before its first change.
             Some(at) => plan.writes[at].to = to,
             None => plan.writes.push(Write { node, side, from, to }),
         }
@@ -201,7 +205,8 @@ impl<const LINKS: usize, C: Commit> Update<LINKS> for Planning<'_, LINKS, C> {
     unsafe fn retire(&mut self, link: Self::Link, node: &Node<Self::Link, LINKS>) -> Result<(), Conflict> {
         let (plan, retired) = (&mut *self.plan, link.0.as_ptr());
         let links = core::array::from_fn(|side| {
-            // A link that this update changes before was seen as it is to be.
+            // If this update changed a link earlier, the code saw the planned value; the plan compares with the value
+            // before.
             plan.pending(retired, side).map_or_else(|| pointer(node.next[side]), |at| plan.writes[at].from)
         });
         plan.retired.push(Retired { node: retired, links });

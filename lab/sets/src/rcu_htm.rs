@@ -1,6 +1,6 @@
-//! RCU-HTM (Siakavaras et al., PACT 2017): an update makes private copies of what it changes, looks in one transaction whether
-//! all that it saw still is so, and swings one link there. Where transactions don't commit, the region's other back ends do
-//! the same with the nodes' version locks.
+//! RCU-HTM (Siakavaras et al., PACT 2017). An update makes private copies of the nodes that it changes. Then one
+//! transaction checks whether everything that the update saw is unchanged, and swings one link to the copies. If
+//! transactions do not commit, the other back ends of [`Region`] do the same with the nodes' version locks.
 
 use archipelago_sync::region::{Change, Changing, Page, Region, Stale};
 use archipelago_sync::version_lock::VersionLock;
@@ -10,11 +10,11 @@ use crate::plan::{Commit, Plan};
 use crate::scratch::Scratch;
 use crate::shared::Shared;
 
-/// Structures over RCU with updates in transactions.
+/// Structures over RCU whose updates are transactions.
 pub type RcuHtm = Optimistic<ByRegion>;
 
 impl RcuHtm {
-    /// With these regions.
+    /// Makes the mechanism with these regions.
     pub fn over(region: Region) -> Self {
         Self::with(ByRegion(region))
     }
@@ -32,7 +32,7 @@ unsafe impl<const LINKS: usize> Page for Shared<LINKS, VersionLock> {
     }
 }
 
-/// The planned changes, in a region of all their nodes.
+/// The planned changes, which are made in a region of all their nodes.
 struct Swing<'p, const LINKS: usize>(&'p Plan<LINKS, VersionLock>);
 
 impl<const LINKS: usize> Clone for Swing<'_, LINKS> {
@@ -48,14 +48,14 @@ impl<const LINKS: usize> Change for Swing<'_, LINKS> {
 
     #[inline(always)]
     fn run(self, change: &mut impl Changing) -> Result<(), Stale> {
-        // SAFETY: seen in the guard of the commit.
+        // SAFETY: the node was seen in the guard of the commit.
         let holds = self.0.each_seen(|node, side, seen| change.target(unsafe { &(*node).next[side] }) == seen);
         if !holds {
             return Err(Stale);
         }
         for write in &self.0.writes {
-            // SAFETY: as above; and what is linked is a node of the structure, which is retired, if ever, once its
-            // last link is gone.
+            // SAFETY: as above. The new link leads to a node of the structure, which is retired only after its last
+            // link is removed.
             unsafe { change.set_link(&(*write.node).next[write.side], write.to) };
         }
         for retired in &self.0.retired {
@@ -79,7 +79,7 @@ impl Commit for ByRegion {
     fn turn(&self, _: &[usize], _: u64) {}
 
     fn commit<const LINKS: usize>(&self, plan: &Plan<LINKS, VersionLock>, scratch: &mut Scratch, (): &()) -> bool {
-        // SAFETY: seen in the guard.
+        // SAFETY: the node was seen in the guard.
         let page = |node: *mut Shared<LINKS, VersionLock>| unsafe { &*node };
         let mut pages = scratch.take();
         pages.extend(plan.nodes().map(page));

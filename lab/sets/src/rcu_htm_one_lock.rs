@@ -1,14 +1,15 @@
-//! RCU-HTM as it is in the kernel module with which RCX was measured: transactions beside one lock for a list or tree, or for a
-//! bucket.
+//! RCU-HTM as in the kernel module with which RCX was measured: transactions, and one lock for a list or tree, or for
+//! each bucket of a table.
 //!
-//! An update walks; then one transaction looks whether the lock is free and whether what the update changes or retires still is
-//! as it was seen, and changes it. After ten aborts, whatever their cause, the thread takes the lock and walks once more, with it
-//! held. A rival: [`RcuHtm`](crate::RcuHtm) has no word in all of its transactions, and locks what it changes only.
+//! An update first walks the structure. Then one transaction checks that the lock is free and that the nodes which the
+//! update changes or retires are as they were seen, and changes them. After ten aborts, whatever their cause, the
+//! thread takes the lock and walks once more while it holds the lock. This mechanism is a rival. In contrast,
+//! [`RcuHtm`](crate::RcuHtm) has no word that all of its transactions access, and locks only the nodes that it changes.
 //!
 //! # Why it is right
-//! A transaction that commits has read the lock as free in the instant of its writes, so no thread held it; threads that hold
-//! it exclude each other. So updates that look at the same nodes happen one at a time, and each looks, in that instant
-//! or under the lock, whether what it was decided on still holds (`plan.rs`).
+//! A transaction that commits has read the lock as free in the instant of its writes, so no thread held the lock.
+//! Threads that hold the lock exclude each other. So updates of the same nodes happen one at a time. Each update
+//! checks, in that instant or under the lock, whether everything on which it was decided still holds (`plan.rs`).
 
 use archipelago_platform::atomic::{AtomicBool, Ordering};
 use archipelago_platform::htm::{HELD, Htm, Site};
@@ -20,16 +21,17 @@ use crate::optimistic::Optimistic;
 use crate::plan::{Commit, Plan};
 use crate::scratch::Scratch;
 
-/// Structures over RCU with updates in transactions beside one lock per scope: a list or tree has one, a hash table one per bucket.
+/// Structures over RCU whose updates are transactions, with one lock per scope: a list or tree has one scope, a hash
+/// table has one per bucket.
 pub type RcuHtmOneLock = Optimistic<BesideLock>;
 
-/// Aborts before an update takes the lock.
+/// The number of aborts after which an update takes the lock.
 const TRIES: u64 = 10;
 
-/// The code of a transaction that found something else than the update had seen.
+/// The abort code of a transaction that found a node changed since the update saw it.
 const STALE: u8 = 0xfc;
 
-/// Where its transactions are counted.
+/// Counts the transactions.
 static UPDATES: Site = Site::new("RCU-HTM with one lock: update");
 
 type Lock = Mutex<RawTicket, ()>;
@@ -46,7 +48,7 @@ impl Default for BesideLock {
     }
 }
 
-/// The locks of an update, and the guards of those that it holds: all or none.
+/// The locks of an update, and the guards of the held locks: of all locks, or of none.
 #[doc(hidden)]
 pub struct Turn<'c> {
     over: &'c BesideLock,
@@ -60,15 +62,15 @@ impl Turn<'_> {
     }
 }
 
-/// Beside a node: whether it was removed. Changed in transactions and under the lock.
+/// The data in a node: whether the node was removed. It is changed in transactions and under the lock.
 #[doc(hidden)]
 pub struct Removed(AtomicBool);
 
 impl BesideLock {
-    /// Whether everything still is as it was seen. The transaction, or the lock, orders these accesses.
+    /// Returns whether all links are as the update saw them. The transaction, or the lock, orders these accesses.
     fn holds<const LINKS: usize>(plan: &Plan<LINKS, Removed>) -> bool {
         plan.each_seen(|node, side, seen| {
-            // SAFETY: seen in the guard, which still lasts.
+            // SAFETY: the node was seen in the guard, which still lasts.
             let node = unsafe { &*node };
             !node.beside.0.load(Ordering::Relaxed) && node.next[side].load() == seen
         })
@@ -76,8 +78,8 @@ impl BesideLock {
 
     fn happen<const LINKS: usize>(plan: &Plan<LINKS, Removed>) {
         for write in &plan.writes {
-            // SAFETY: as in `holds`; and what is linked is a node of the structure, which is retired, if ever, once its
-            // last link is gone.
+            // SAFETY: as in `holds`. The new link leads to a node of the structure, which is retired only after its
+            // last link is removed.
             unsafe { (&*write.node).next[write.side].publish(write.to) };
         }
         for retired in &plan.retired {
@@ -102,7 +104,7 @@ impl Commit for BesideLock {
 
     fn gone(&self, _: &Removed) {}
 
-    /// The locks are taken in rising order, so threads do not wait in a circle.
+    /// The locks are taken in ascending order, so threads cannot deadlock.
     fn turn<'c>(&'c self, scopes: &'c [usize], failed: u64) -> Turn<'c> {
         debug_assert!(scopes.is_sorted_by(|a, b| a < b));
         let alone = self.htm.is_none() || failed >= TRIES;

@@ -1,5 +1,5 @@
-//! Nodes whose links readers and updaters share, and how RCU's readers see them. Beside each node lies what its
-//! mechanism's updaters need, behind what readers look at: so readers do the same whatever the mechanism.
+//! Nodes whose links readers and updaters share, and how RCU's readers read them. The data of the mechanism's updaters
+//! is at the end of each node, after the fields that readers read. So readers do the same with every mechanism.
 
 use core::marker::PhantomData;
 use core::ptr::{self, NonNull};
@@ -10,15 +10,15 @@ use archipelago_sync::region;
 
 use crate::mechanism::{Node, View};
 
-/// A node. Key and value are never changed.
+/// A node, whose key and value never change.
 #[repr(C)]
 pub struct Shared<const LINKS: usize, X> {
     pub(super) key: Plain<u64>,
     pub(super) next: [region::Link<Self>; LINKS],
     pub(super) value: Plain<u64>,
-    /// Of key and value.
+    /// Checks accesses to key and value in tests.
     watch: Watch,
-    /// The updaters'.
+    /// The data of the updaters.
     pub(super) beside: X,
 }
 
@@ -30,7 +30,8 @@ impl<const LINKS: usize, X> Drop for Shared<LINKS, X> {
 
 impl<const LINKS: usize, X> Shared<LINKS, X> {
     pub(super) fn boxed(node: Node<SharedLink<LINKS, X>, LINKS>, beside: X) -> SharedLink<LINKS, X> {
-        // SAFETY: a node of the structure, or none; the views' callers promise that nodes stay while they are seen.
+        // SAFETY: the pointer is a node of the structure, or null. The callers of the views promise that nodes stay
+        // while they are seen.
         let next = node.next.map(|link| unsafe { region::Link::new(pointer(link)) });
         let (key, value) = (Plain::new(node.key), Plain::new(node.value));
         let shared = Box::new(Self { key, next, value, watch: Watch::new(), beside });
@@ -38,14 +39,14 @@ impl<const LINKS: usize, X> Shared<LINKS, X> {
         SharedLink(NonNull::from(Box::leak(shared)))
     }
 
-    /// Acquire: pairs with the Release that linked the node.
+    /// Returns the next node. Acquire: pairs with the Release that linked the node.
     #[inline]
     pub(super) fn next(&self, side: usize) -> Option<SharedLink<LINKS, X>> {
         NonNull::new(self.next[side].load()).map(SharedLink)
     }
 }
 
-/// As a link's word.
+/// Returns a link as the pointer that is stored in a node.
 #[inline]
 pub(super) fn pointer<const LINKS: usize, X>(link: Option<SharedLink<LINKS, X>>) -> *mut Shared<LINKS, X> {
     link.map_or(ptr::null_mut(), |link| link.0.as_ptr())
@@ -72,24 +73,26 @@ impl<const LINKS: usize, X> PartialEq for SharedLink<LINKS, X> {
 
 impl<const LINKS: usize, X> Eq for SharedLink<LINKS, X> {}
 
-// SAFETY: a link gives access to nothing by itself.
+// SAFETY: a link by itself gives no access to anything.
 unsafe impl<const LINKS: usize, X> Send for SharedLink<LINKS, X> {}
 // SAFETY: as above.
 unsafe impl<const LINKS: usize, X> Sync for SharedLink<LINKS, X> {}
 
 impl<const LINKS: usize, X> SharedLink<LINKS, X> {
+    /// Returns the node.
+    ///
     /// # Safety
     /// As [`View::step`].
     #[inline]
     pub(super) unsafe fn shared<'a>(self) -> &'a Shared<LINKS, X> {
-        // SAFETY: the caller's promise: in the section no node is freed that was reachable in it.
+        // SAFETY: the caller's promise: in the section, no node is freed that was reachable in it.
         let shared = unsafe { self.0.as_ref() };
         shared.watch.read();
         shared
     }
 }
 
-/// The view of an RCU reader.
+/// An RCU reader's view of the nodes.
 #[doc(hidden)]
 pub struct Reading<X>(PhantomData<fn() -> X>);
 

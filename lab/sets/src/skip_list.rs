@@ -1,23 +1,26 @@
-//! A lock-free skip list after Fraser (2003), as in Herlihy and Shavit's book, reclaimed by epochs (RCU guards). A rival:
-//! nothing here is atomic over several keys.
+//! A lock-free skip list after Fraser (2003), as in Herlihy and Shavit's book, with reclamation by epochs (RCU guards).
+//! The list is a rival; none of its operations is atomic over several keys.
 //!
-//! A value is replaced by one atomic operation. So that none is replaced in a node that has just been removed, a remover first
-//! takes the value and leaves [`GONE`]: that is the moment in which the key goes. Marks follow, set by the remover or by a thread
-//! that wants to insert the same key.
+//! A value is replaced by one atomic operation. It must not be replaced in a node that has just been removed. So a
+//! remover first takes the value and stores [`GONE`] instead; at this moment the key is removed. The marks follow. They
+//! are set by the remover, or by a thread that wants to insert the same key.
 //!
-//! Every level is a list as in [`HarrisList`](crate::HarrisList): a link's low bit marks its *owner* as removed there.
-//! A node is in the map from its link on level 0 to its mark there; links above are shortcuts, set afterwards by the
-//! thread that inserted it, and marked before level 0 by the one that removes it. A thread that meets a marked node on
-//! the way to a key unlinks it on that level.
+//! Every level is a list as in [`HarrisList`](crate::HarrisList): a link's low bit marks the link's *owner* as removed
+//! on this level. A node is in the map from the moment when it is linked on level 0 to the moment when it is marked on
+//! level 0. Links above level 0 are shortcuts. The thread that inserted the node sets them after level 0, and the
+//! thread that removes it marks them before level 0. A thread that finds a marked node on the way to a key unlinks it
+//! on that level.
 //!
 //! # When a node may be retired
-//! The book leaves that to a garbage collector. A node is unlinked for good when all its levels are marked (the remover is
-//! done), no level will be linked any more (the inserter is done), and a search that follows both has unlinked it wherever
-//! it was. So both say when they are done in one word of the node, and the second makes that search and retires.
+//! The book leaves reclamation to a garbage collector. A node is unlinked for good when three conditions hold: all its
+//! levels are marked (the remover is done); no level will be linked any more (the inserter is done); and a search after
+//! both has unlinked the node wherever it was. So remover and inserter each record in one word of the node when they
+//! are done. The second of them makes that search and retires the node.
 //!
-//! That search must be *thorough*: on each level it goes on behind the first node that is not below the key, through
-//! all with that very key. For a newer node of the same key may have been put before an older one: its inserter's
-//! search found the older one on an upper level just before that was marked, and no more on level 0.
+//! That search must be *thorough*: on each level it continues behind the first node that is not below the key, through
+//! all nodes with the same key. The reason is that a newer node of the key may be in front of an older one. This
+//! happens if the newer node's inserter found the older node on an upper level just before it was marked on this level,
+//! and did not find it on level 0 any more.
 
 use core::alloc::Layout;
 use core::array;
@@ -35,15 +38,15 @@ use crate::{Set, SetSession, Visit};
 use archipelago_platform::watch::Watch;
 use archipelago_sync::rcu::{Domain, Guard, Reader};
 
-/// Enough for 2^20 entries at one in two.
+/// The number of levels: enough for 2^20 entries if half of the nodes of each level are in the next.
 const LEVELS: usize = if cfg!(loom) { 2 } else { 20 };
 
-/// In place of a value: the node is removed. No value may be this.
+/// Stored instead of a value in a removed node. No value may equal it.
 const GONE: u64 = 0x601e_601e_601e_601e;
 
-/// A node's inserter will link it nowhere any more.
+/// The node's inserter will not link it on any further level.
 const LINKED: u32 = 1;
-/// A node's remover has marked all its levels.
+/// The node's remover has marked all its levels.
 const MARKED: u32 = 2;
 
 type Link = AtomicPtr<Node>;
@@ -53,15 +56,15 @@ struct Node {
     key: Plain<u64>,
     value: AtomicU64,
     height: Plain<u32>,
-    /// [`LINKED`], [`MARKED`], both.
+    /// [`LINKED`], [`MARKED`], or both.
     done: AtomicU32,
-    /// Of key and value.
+    /// Checks accesses to key and value in tests.
     watch: Watch,
-    /// The first of `height` links.
+    /// The first of the node's `height` links.
     tower: [Link; 0],
 }
 
-/// A node that is not freed yet: its own list's functions use it in the guard in which they met it.
+/// A node that is not freed yet. The list's functions use it only in the guard in which they found it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct NodeRef<'g>(*mut Node, PhantomData<&'g Node>);
 
@@ -75,7 +78,7 @@ impl<'g> NodeRef<'g> {
 
     fn new(key: u64, value: u64, height: usize) -> Self {
         let layout = Self::layout(height);
-        // SAFETY: not of size 0.
+        // SAFETY: the layout's size is not 0.
         let node = unsafe { alloc(layout) }.cast::<Node>();
         if node.is_null() {
             handle_alloc_error(layout);
@@ -91,7 +94,7 @@ impl<'g> NodeRef<'g> {
             tower: [],
         };
         header.watch.write();
-        // SAFETY: fresh memory for a header and `height` links behind it.
+        // SAFETY: the memory is fresh, with room for a header and `height` links after it.
         unsafe {
             node.write(header);
             let tower = (&raw mut (*node).tower).cast::<Link>();
@@ -100,8 +103,10 @@ impl<'g> NodeRef<'g> {
         Self(node, PhantomData)
     }
 
+    /// Frees a node.
+    ///
     /// # Safety
-    /// From [`new`](Self::new), and used by no thread any more.
+    /// The node is from [`new`](Self::new), and no thread uses it any more.
     unsafe fn free(node: *mut Node) {
         // SAFETY: the caller's promise.
         unsafe {
@@ -114,15 +119,17 @@ impl<'g> NodeRef<'g> {
         }
     }
 
+    /// Returns the node at a pointer, or `None` for null.
+    ///
     /// # Safety
-    /// Null, or a node that is not freed before `'g` ends.
+    /// The pointer is null, or the node is not freed before `'g` ends.
     unsafe fn met(node: *mut Node) -> Option<Self> {
         debug_assert!(!is_tagged(node));
         (!node.is_null()).then_some(Self(node, PhantomData))
     }
 
     fn header(self) -> &'g Node {
-        // SAFETY: not freed before `'g` ends; the header is shared and its links lie outside of it.
+        // SAFETY: the node is not freed before `'g` ends. The header is shared, and does not contain the links.
         unsafe { &*self.0 }
     }
 
@@ -131,13 +138,13 @@ impl<'g> NodeRef<'g> {
         *self.header().key
     }
 
-    /// The value, if the node is not removed. Acquire pairs with the Release of `replace`: a reader of the value
-    /// sees what led to it.
+    /// Returns the value, unless the node is removed. Acquire pairs with the Release of `replace`: a thread that reads
+    /// the value sees what its writer had seen.
     fn value(self) -> Option<u64> {
         Some(self.header().value.load(Ordering::Acquire)).filter(|value| *value != GONE)
     }
 
-    /// Replaces the value by what `f` makes of it; the old one, if the node is not removed.
+    /// Replaces the value by `f`'s result for it. Returns the old value, or `None` if the node is removed.
     fn replace(self, mut f: impl FnMut(u64) -> u64) -> Option<u64> {
         let word = &self.header().value;
         let mut old = self.value()?;
@@ -156,10 +163,10 @@ impl<'g> NodeRef<'g> {
         *self.header().height as usize
     }
 
-    /// The link to the next node on a level below its height.
+    /// Returns the link to the next node on a level, which is below the node's height.
     fn next(self, level: usize) -> &'g Link {
         debug_assert!(level < self.height());
-        // SAFETY: as above; the pointer is to the whole allocation, which has `height` links.
+        // SAFETY: as above. The pointer is to the whole allocation, which has `height` links.
         unsafe { &*(&raw const (*self.0).tower).cast::<Link>().add(level) }
     }
 
@@ -172,7 +179,8 @@ impl<'g> NodeRef<'g> {
         let link = self.next(level);
         let mut next = link.load(Ordering::Acquire);
         while !is_tagged(next) {
-            // AcqRel: a thread that sees the mark sees those above, and we the node behind whole.
+            // AcqRel: a thread that sees this mark sees the marks above it, and this thread sees the content of the
+            // next node.
             match link.compare_exchange(next, tagged(next), Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => return,
                 Err(now) => next = now,
@@ -181,10 +189,10 @@ impl<'g> NodeRef<'g> {
     }
 }
 
-/// A lock-free skip list of `u64` keys and values, with a priority queue's operations besides, and those of a map
+/// A lock-free skip list of `u64` keys and values. It also has the operations of a priority queue, and those of a map
 /// ([`upsert`](FraserSession::upsert), [`update`](FraserSession::update), [`scan`](FraserSession::scan)).
 ///
-/// Panics if a value is `0x601e_601e_601e_601e`, which stands for none.
+/// Operations panic if a value is `0x601e_601e_601e_601e`, which the list reserves for removed nodes.
 ///
 /// ```
 /// use archipelago_sets::{FraserSkipList, Set, SetSession};
@@ -198,7 +206,7 @@ impl<'g> NodeRef<'g> {
 pub struct FraserSkipList {
     domain: Domain,
     head: Box<[Link; LEVELS]>,
-    /// No node is higher.
+    /// The height of the highest node so far.
     height: AtomicUsize,
     seed: AtomicU64,
     owns: PhantomData<Node>,
@@ -220,7 +228,7 @@ impl Set for FraserSkipList {
     type Session<'s> = FraserSession<'s>;
 
     fn session(&self) -> FraserSession<'_> {
-        // Relaxed: just a number. Odd multiples of an odd number are odd, so never 0.
+        // Relaxed: the counter carries no data. An odd multiple of an odd number is odd, so the result is never 0.
         let number = self.seed.fetch_add(2, Ordering::Relaxed);
         FraserSession { list: self, reader: self.domain.reader(), random: number.wrapping_mul(0x9E37_79B9_7F4A_7C15) }
     }
@@ -230,8 +238,8 @@ impl Drop for FraserSkipList {
     fn drop(&mut self) {
         let mut node = self.head[0].load(Ordering::Relaxed);
         while !node.is_null() {
-            // SAFETY: nodes on level 0 are not retired, since both their inserter and their remover, if there was
-            // one, have finished and would have unlinked them; no other thread uses the list.
+            // SAFETY: nodes on level 0 are not retired: their inserter and their remover, if there was one, have
+            // finished, and would have unlinked a removed node. No other thread uses the list.
             unsafe {
                 let next = untagged((*(&raw const (*node).tower).cast::<Link>()).load(Ordering::Relaxed));
                 NodeRef::free(node);
@@ -241,26 +249,30 @@ impl Drop for FraserSkipList {
     }
 }
 
-/// Where a key belongs on every level: the link before it, and what that holds, the first node that is not below.
+/// A key's position on every level: the link before it, and the node to which the link leads, the first that is not
+/// below the key.
 struct Path<'g> {
     links: [&'g Link; LEVELS],
     at: [*mut Node; LEVELS],
 }
 
 impl<'g> Path<'g> {
+    /// Returns the node with `key`, if there is one.
+    ///
     /// # Safety
-    /// Inside the guard of the search.
+    /// The caller is in the guard of the search.
     unsafe fn node_with(&self, key: u64) -> Option<NodeRef<'g>> {
         // SAFETY: the caller's promise.
         unsafe { NodeRef::met(self.at[0]) }.filter(|node| node.key() == key)
     }
 }
 
-/// Another thread changed a link under a search's feet: it begins again.
+/// Another thread changed a link during a search, which has to begin again.
 struct Again;
 
 impl FraserSkipList {
-    /// Keeps removed nodes from being freed as long as it lives, as every session's operations do for as long as they last.
+    /// Returns a guard that keeps removed nodes from being freed while it lives. The operations of every session hold
+    /// such a guard.
     pub fn guard(&self) -> Guard<'_> {
         self.domain.pin()
     }
@@ -269,7 +281,7 @@ impl FraserSkipList {
         node.map_or(&self.head[level], |node| node.next(level))
     }
 
-    /// Finds a key's place on every level, and unlinks the marked nodes on the way.
+    /// Finds a key's position on every level, and unlinks marked nodes on the way.
     fn find<'g>(&'g self, key: u64, guard: &'g Guard<'_>) -> Path<'g> {
         loop {
             if let Ok(path) = self.try_find(key, false, guard) {
@@ -278,12 +290,14 @@ impl FraserSkipList {
         }
     }
 
-    /// `thorough`: also unlinks marked nodes behind others of the same key.
+    /// Tries to find a key's position once. If `thorough`, also unlinks marked nodes behind other nodes of the same
+    /// key.
     fn try_find<'g>(&'g self, key: u64, thorough: bool, _guard: &'g Guard<'_>) -> Result<Path<'g>, Again> {
         let mut path =
             Path { links: array::from_fn(|level| &self.head[level]), at: [const { ptr::null_mut() }; LEVELS] };
         let mut before = None;
-        // Relaxed: a thread that has met a node has met the raising of the height for it, which came before its first link.
+        // Relaxed: a node's inserter raises the height before it links the node, so a thread that has seen the node
+        // sees the raised height.
         for level in (0..self.height.load(Ordering::Relaxed)).rev() {
             let below = |node: NodeRef<'g>| node.key() < key;
             let (last, at) = self.pass(before, level, below)?;
@@ -297,8 +311,8 @@ impl FraserSkipList {
         Ok(path)
     }
 
-    /// Goes along a level from `before` while nodes are as said, and unlinks marked nodes on the way: the last node passed,
-    /// and the first that is not.
+    /// Walks along a level from `before` while `passes` accepts the nodes, and unlinks marked nodes on the way. Returns
+    /// the last accepted node, and the first other node.
     fn pass<'g>(
         &'g self,
         mut before: Option<NodeRef<'g>>,
@@ -309,12 +323,12 @@ impl FraserSkipList {
         if is_tagged(at) {
             return Err(Again);
         }
-        // SAFETY: reached in the guard, by links that were not marked when they were read.
+        // SAFETY: the node was reached in the guard, by links that were not marked when they were read.
         while let Some(node) = unsafe { NodeRef::met(at) } {
             let next = node.next(level).load(Ordering::Acquire);
             if is_tagged(next) {
                 let link = self.link(before, level);
-                // AcqRel: hands on what is behind.
+                // AcqRel: passes on the content of the next node.
                 link.compare_exchange(at, untagged(next), Ordering::AcqRel, Ordering::Relaxed).map_err(|_| Again)?;
                 at = untagged(next);
             } else if passes(node) {
@@ -326,12 +340,12 @@ impl FraserSkipList {
         Ok((before, at))
     }
 
-    /// Links a node that is on level 0 on its upper levels, as far as no thread removes it.
+    /// Links a node, which is on level 0, on its upper levels, until a thread removes it.
     fn raise<'g>(&'g self, node: NodeRef<'g>, mut path: Path<'g>, guard: &'g Guard<'_>) {
         let mut level = 1;
         while level < node.height() {
             let (next, at) = (node.next(level).load(Ordering::Acquire), path.at[level]);
-            // Only a mark comes between.
+            // Only a mark can have changed the link meanwhile.
             if is_tagged(next)
                 || next != at
                     && node.next(level).compare_exchange(next, at, Ordering::AcqRel, Ordering::Relaxed).is_err()
@@ -350,28 +364,29 @@ impl FraserSkipList {
         }
     }
 
-    /// The inserter or the remover of a node has finished; the second of them unlinks it wherever it is, and retires it.
+    /// Records that the inserter or the remover of a node has finished. The second of them unlinks the node wherever it
+    /// still is, and retires it.
     fn finish<'g>(&'g self, node: NodeRef<'g>, mine: u32, guard: &'g Guard<'_>) {
-        // AcqRel: the second has all the links and marks of the first.
+        // AcqRel: the second thread sees all links and marks of the first.
         if node.header().done.fetch_or(mine, Ordering::AcqRel) | mine != LINKED | MARKED {
             return;
         }
         while self.try_find(node.key(), true, guard).is_err() {}
         debug_assert!(!self.leads_to(node), "a node that is to be retired is still linked");
         let free = |node: *mut (), _: *mut ()| {
-            // SAFETY: retired below, and all guards from before have ended.
+            // SAFETY: the node is retired below, and all earlier guards have ended.
             unsafe { NodeRef::free(node.cast()) };
         };
-        // SAFETY: on no level any more, and there will be no link to it; no other thread retires it.
+        // SAFETY: the node is on no level any more, and will not be linked again; no other thread retires it.
         unsafe { guard.retire(node.0.cast(), ptr::null_mut(), free) };
     }
 
-    /// Whether the node can be reached on some level.
+    /// Returns whether the node can be reached on any level.
     fn leads_to(&self, node: NodeRef<'_>) -> bool {
         let mut before = None;
         (0..self.height.load(Ordering::Relaxed)).rev().any(|level| {
             let mut at = untagged(self.link(before, level).load(Ordering::Acquire));
-            // SAFETY: as in `first`; for the caller's guard.
+            // SAFETY: as in `first`, for the caller's guard.
             while let Some(here) = unsafe { NodeRef::met(at) }.filter(|here| here.key() <= node.key()) {
                 let next = here.next(level).load(Ordering::Acquire);
                 if here == node {
@@ -386,9 +401,9 @@ impl FraserSkipList {
         })
     }
 
-    /// Removes a node, if no other thread does; its value.
+    /// Removes a node, unless another thread does. Returns its value.
     fn take<'g>(&'g self, node: NodeRef<'g>, guard: &'g Guard<'_>) -> Option<u64> {
-        // AcqRel: as a replacement.
+        // AcqRel: as in a replacement.
         let value = node.header().value.swap(GONE, Ordering::AcqRel);
         node.mark();
         if value == GONE {
@@ -398,12 +413,13 @@ impl FraserSkipList {
         Some(value)
     }
 
-    /// The first node on level 0 that is not removed.
+    /// Returns the first node on level 0 that is not removed.
     fn first<'g>(&'g self, _guard: &'g Guard<'_>) -> Option<NodeRef<'g>> {
-        // The height, which changes, is in the same line.
+        // The cache line also contains the height, which changes.
         touch(&raw const self.head, size_of::<Box<[Link; LEVELS]>>());
         let mut at = self.head[0].load(Ordering::Acquire);
-        // SAFETY: reached in the guard; a marked node's link leads on to nodes that are in the guard as well.
+        // SAFETY: the node was reached in the guard. A marked node's link leads to nodes that are protected by the
+        // guard as well.
         while let Some(node) = unsafe { NodeRef::met(at) } {
             let next = node.next(0).load(Ordering::Acquire);
             if !is_tagged(next) && node.value().is_some() {
@@ -414,7 +430,7 @@ impl FraserSkipList {
         None
     }
 
-    /// Shows the entries from a key on, while `visit` says so.
+    /// Visits the entries from a key on, while `visit` returns true.
     fn each<'g>(&'g self, from: u64, guard: &'g Guard<'_>, mut visit: impl FnMut(u64, u64) -> bool) {
         let mut at = self.find(from, guard).at[0];
         // SAFETY: as in `first`.
@@ -427,7 +443,7 @@ impl FraserSkipList {
         }
     }
 
-    /// The node with this key, if it is there: by reading only.
+    /// Returns the node with this key, if it is present. Only reads.
     fn seek<'g>(&'g self, key: u64, _guard: &'g Guard<'_>) -> Option<NodeRef<'g>> {
         let mut before = None;
         for level in (0..self.height.load(Ordering::Relaxed)).rev() {
@@ -437,7 +453,8 @@ impl FraserSkipList {
                 let next = node.next(level).load(Ordering::Acquire);
                 if !is_tagged(next) {
                     if node.key() == key {
-                        // Not marked here, so not on level 0 either, where it has been for longer.
+                        // The node is not marked on this level. So it is not marked on level 0 either, where it was
+                        // linked earlier and is marked later.
                         return Some(node);
                     }
                     if node.key() > key {
@@ -460,14 +477,14 @@ pub struct FraserSession<'s> {
 }
 
 impl FraserSession<'_> {
-    /// The smallest key.
+    /// Returns the smallest key.
     pub fn first(&mut self) -> Option<u64> {
         let guard = self.reader.enter();
         self.list.first(&guard).map(NodeRef::key)
     }
 
-    /// Removes the entry with the smallest key. Linearizable as "remove this key", which was the smallest when it was
-    /// found: one inserted meanwhile may be smaller.
+    /// Removes the entry with the smallest key. Linearizable as the removal of this key, which was the smallest one
+    /// when it was found. A smaller key may have been inserted since.
     pub fn pop_first(&mut self) -> Option<(u64, u64)> {
         self.reader.give_way();
         let guard = self.reader.enter();
@@ -480,18 +497,20 @@ impl FraserSession<'_> {
         }
     }
 
-    /// Inserts or replaces; the value replaced. Linearizable.
+    /// Inserts a key or replaces its value. Returns the old value. Linearizable.
     pub fn upsert(&mut self, key: u64, value: u64) -> Option<u64> {
         self.put(key, value, |node| node.replace(|_| value))
     }
 
-    /// Replaces the value of a key that is there by `f(old)`; the old one. Linearizable. `f` may run more than once.
+    /// Replaces the value of a present key by `f(old)`. Returns the old value. Linearizable. `f` may run more than
+    /// once.
     pub fn update(&mut self, key: u64, f: impl FnMut(u64) -> u64) -> Option<u64> {
         let guard = self.reader.enter();
         self.list.seek(key, &guard).and_then(|node| node.replace(f))
     }
 
-    /// Visits up to `limit` entries with keys from `from` on, ascending; how many. Not of one moment.
+    /// Visits up to `limit` entries with keys from `from` on, ascending. Returns how many it visited. The entries are
+    /// not of one moment.
     pub fn scan(&mut self, from: u64, limit: usize, mut visit: impl FnMut(u64, u64)) -> usize {
         let (guard, mut seen) = (self.reader.enter(), 0);
         if limit > 0 {
@@ -504,7 +523,8 @@ impl FraserSession<'_> {
         seen
     }
 
-    /// What `there` makes of the node with this key, if it is not removed; else a new node.
+    /// Calls `there` with the node of this key, if the key is present, and returns its result. Otherwise inserts a new
+    /// node.
     fn put(&mut self, key: u64, value: u64, mut there: impl FnMut(NodeRef<'_>) -> Option<u64>) -> Option<u64> {
         self.reader.give_way();
         let height = self.draw_height();
@@ -512,10 +532,10 @@ impl FraserSession<'_> {
         let mut node: Option<NodeRef<'_>> = None;
         let path = loop {
             let path = list.find(key, &guard);
-            // SAFETY: in the guard.
+            // SAFETY: inside the guard.
             if let Some(old) = unsafe { path.node_with(key) } {
                 if let Some(value) = there(old) {
-                    // SAFETY: not linked.
+                    // SAFETY: the node is not linked.
                     node.into_iter().for_each(|node| unsafe { NodeRef::free(node.0) });
                     return Some(value);
                 }
@@ -527,7 +547,7 @@ impl FraserSession<'_> {
             }
             let node = *node.get_or_insert_with(|| NodeRef::new(key, value, height));
             (0..height).for_each(|level| node.next(level).store(path.at[level], Ordering::Relaxed));
-            // Release: a thread that finds the node finds it whole, and the height raised.
+            // Release: a thread that finds the node sees its content, and sees the raised height.
             if path.links[0].compare_exchange(path.at[0], node.0, Ordering::Release, Ordering::Relaxed).is_ok() {
                 break path;
             }

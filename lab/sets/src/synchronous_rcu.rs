@@ -1,5 +1,5 @@
-//! Structures over RCU as papers compare with it: a counter for each thread, spin locks, and a grace period in each update that takes
-//! a node out, which its thread waits for before it frees the node.
+//! Structures over RCU in the form with which papers compare: a counter for each thread, spin locks, and grace periods
+//! inside updates. A thread that removes a node waits for a grace period before it frees the node.
 
 use archipelago_platform::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use archipelago_platform::pad::CachePadded;
@@ -10,24 +10,25 @@ use archipelago_sync::lock::{self, RawTtas};
 use crate::mechanism::{Change, Conflict, Mechanism, Node, Session, Update, View};
 use crate::shared::{Reading, Shared, SharedLink, pointer};
 
-/// Structures over RCU whose updates wait for readers and free what they took out: after Matveev et al., *RLU* (SOSP'15), whose
-/// benchmark the papers use. One lock per scope: a list or tree has one, a hash table one per bucket.
+/// Structures over RCU whose updates wait for readers and then free the removed nodes, after Matveev et al., *RLU*
+/// (SOSP'15), whose benchmark the papers use. There is one lock per scope: a list or tree has one scope, a hash table
+/// has one per bucket.
 #[derive(Default)]
 pub struct SynchronousRcu {
     locks: Box<[lock::Mutex<RawTtas, ()>]>,
     sections: Sections,
 }
 
-/// Sessions at a time, at most.
+/// The most sessions at a time.
 const SESSIONS: usize = if cfg!(loom) { 3 } else { 1024 };
 
-/// A counter for each session, odd while the session reads.
+/// A counter for each session, which is odd while the session reads.
 struct Sections {
-    /// On no line of what changes: each section reads where the counters are.
+    /// On a cache line without changing data, since each section reads the address of the counters.
     counters: CachePadded<Box<[CachePadded<AtomicU64>]>>,
-    /// Counters from here on were never used.
+    /// The number of counters that were ever used.
     used: AtomicUsize,
-    /// Those of sessions that have ended.
+    /// Counters of sessions that have ended.
     free: Mutex<Vec<usize>>,
 }
 
@@ -39,8 +40,10 @@ impl Default for Sections {
 }
 
 impl Sections {
+    /// Returns the number of a free counter.
+    ///
     /// # Panics
-    /// If there are [`SESSIONS`] already.
+    /// If there are [`SESSIONS`] sessions already.
     fn take(&self) -> usize {
         if let Some(ended) = self.free.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).pop() {
             return ended;
@@ -54,8 +57,9 @@ impl Sections {
         self.free.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(counter);
     }
 
-    /// The fence orders the counter before what is read in the section; it pairs with that of [`synchronize`](Self::synchronize), so
-    /// either the section is seen there, or the section sees what was unlinked before.
+    /// Enters a section. The fence orders the counter's store before the section's reads. It pairs with the fence of
+    /// [`synchronize`](Self::synchronize): either `synchronize` sees the section, or the section sees what was unlinked
+    /// before.
     #[inline]
     fn enter(&self, counter: usize) {
         let counter = &self.counters[counter];
@@ -63,15 +67,17 @@ impl Sections {
         fence(Ordering::SeqCst);
     }
 
-    /// Release: what the section has read comes before what [`synchronize`](Self::synchronize) lets its caller free.
+    /// Leaves a section. Release: the section's reads precede the freeing that [`synchronize`](Self::synchronize)
+    /// permits to its caller.
     #[inline]
     fn leave(&self, counter: usize) {
         let counter = &self.counters[counter];
         counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Release);
     }
 
-    /// Waits until all sections that are open now have ended. The caller has none. A session that begins later than `used` is read
-    /// here sees what was unlinked: taking its counter, or the fence in its first section, comes after.
+    /// Waits until all sections that are open now have ended. The caller has none open. A session whose counter is not
+    /// counted by `used` yet takes its counter later. Its first section's fence comes later, too, so the session sees
+    /// what was unlinked.
     fn synchronize(&self) {
         fence(Ordering::SeqCst);
         for counter in &self.counters[..self.used.load(Ordering::Relaxed).min(SESSIONS)] {
@@ -92,7 +98,7 @@ impl<const LINKS: usize> Mechanism<LINKS> for SynchronousRcu {
     type Session<'m> = SynchronousSession<'m>;
 
     fn for_scopes(self, scopes: usize) -> Self {
-        // The model world has no constant locks.
+        // Under loom, locks cannot be made in constants.
         let lock = |_| lock::Mutex::from_raw(RawTtas::default(), ());
         Self { locks: (0..scopes).map(lock).collect(), ..self }
     }
@@ -133,7 +139,8 @@ impl SynchronousSession<'_> {
         Section(&self.over.sections, self.counter)
     }
 
-    /// Runs `body` with all the scopes' locks held, which are taken in rising order, so threads do not wait in a circle.
+    /// Runs `body` with the locks of all the scopes held. The locks are taken in ascending order, so threads cannot
+    /// deadlock.
     #[inline]
     fn locked<R>(&self, scopes: &[usize], body: impl FnOnce() -> R) -> R {
         let locks = &self.over.locks;
@@ -164,12 +171,12 @@ impl<const LINKS: usize> Session<LINKS> for SynchronousSession<'_> {
         body(&Reading::new())
     }
 
-    /// Without a section: what the locks' scopes have in them is unlinked only by their holder.
+    /// Runs without a section: nodes of a scope are unlinked only by the holder of the scope's lock.
     fn read_at_once<R>(&mut self, scopes: &[usize], body: impl FnOnce(&Reading<()>) -> R) -> R {
         self.locked(scopes, || body(&Reading::new()))
     }
 
-    /// Without a section, as [`read_at_once`](Self::read_at_once).
+    /// Runs without a section, as [`read_at_once`](Self::read_at_once).
     #[inline]
     fn update<R>(
         &mut self,
@@ -181,8 +188,8 @@ impl<const LINKS: usize> Session<LINKS> for SynchronousSession<'_> {
         let Ok(result) = result else { unreachable!("nothing conflicts under the locks") };
         if !changing.retired.is_empty() {
             self.over.sections.synchronize();
-            // SAFETY: from `Shared::boxed`, once per node; it is unlinked, no section that could have seen it is open, and updates
-            // of its scope have seen the link change.
+            // SAFETY: the node is from `Shared::boxed`, and is freed once. It is unlinked, no section that could have
+            // seen it is open, and updates of its scope have seen the link change.
             changing.retired.iter().for_each(|node| drop(unsafe { Box::from_raw(node.0.as_ptr()) }));
         }
         result
@@ -193,7 +200,7 @@ impl<const LINKS: usize> Session<LINKS> for SynchronousSession<'_> {
     }
 }
 
-/// An update, with the locks held.
+/// An update, which holds the locks.
 #[doc(hidden)]
 pub struct Changing<'s, const LINKS: usize> {
     sections: &'s Sections,

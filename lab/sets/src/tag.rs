@@ -1,4 +1,4 @@
-//! Pointers whose low bit says that the owner of the link which holds them is removed.
+//! Pointers whose low bit marks the owner of the link that holds the pointer as removed.
 
 pub(crate) fn tagged<T>(node: *mut T) -> *mut T {
     node.map_addr(|addr| addr | 1)

@@ -1,44 +1,49 @@
-//! The binary search tree: internal, unbalanced.
+//! A binary search tree: internal (keys are in all nodes) and unbalanced.
 //!
-//! A removed node with two children is replaced by a new node with the key that follows its own (its *successor*), and
-//! the successor is taken out below. Keys of nodes never change, so that RCU's readers can trust them. A reader on its way to
-//! the successor has passed by the place where the new node is, so it must find the successor where it was:
+//! A removed node with two children is replaced by a new node that has the next greater key (the key of the removed
+//! node's *successor*), and the successor is unlinked further below. Keys of nodes never change, so that RCU's readers
+//! can rely on them. A reader on its way to the successor may already have passed the position of the new node. So this
+//! reader must still find the successor at its old position:
 //!
-//! - Where updates run side by side ([`Update::changes_one_link`]) the nodes on the way to the successor are replaced by copies, and
-//!   one link swings. A reader is on the old way or on the new one. No update waits for readers.
-//! - Over RCU with one lock the tree is as Citrus (Arbel and Attiya, 2014): the successor is unlinked after a wait for
-//!   readers ([`Update::settle`]).
-//! - Over MV-RLU and RLU all changes are seen at once.
+//! - If updates run in parallel ([`Update::changes_one_link`]), the nodes on the way to the successor are replaced by
+//!   copies, and one link is changed. A reader walks either the old nodes or the new ones. No update waits for readers.
+//! - Over RCU with one lock the tree is that of Citrus (Arbel and Attiya, 2014): the successor is unlinked after a wait
+//!   for readers ([`Update::settle`]).
+//! - Over MV-RLU and RLU all changes become visible at once.
 //!
-//! Every update changes or retires all nodes that another update would have to change for the two to be wrong together:
-//! a node is retired only with its children's and its parent's links as read.
+//! If two updates would be wrong together, each of them changes or retires a node that the other would have to change:
+//! a node is retired only if its links and its parent's link are as the update read them.
 //!
-//! # Why a null that is seen twice stands for the same keys, or more
-//! With one link a removal retires each node below which a range of keys becomes narrower: these are the nodes on the way to
-//! the successor, whose leftmost keys are now above the successor's instead of the removed one's. At all other links a removal leaves
-//! the keys between the same bounds, or wider ones.
+//! # Why a null link that is null again belongs to the same keys, or to more keys
+//! If one link is changed, a removal retires each node below which a range of keys becomes narrower. These nodes are
+//! those on the way to the successor: their leftmost keys must now be above the successor's key instead of the removed
+//! key. At all other links, the keys below the link keep their bounds or have wider bounds after a removal.
 //!
 //! # Why a range is ascending, and has every key that stays
-//! A walk keeps the way by which it came, which updates change behind it. It leaves out each key that is not above the last one it
-//! has: after a removal a node that is retired may lead to keys below its own, inserted since. Call a key *steady* that
-//! is there from the walk's beginning to its end. The walk finds all steady keys:
+//! A walk remembers the path by which it came, while updates change the tree behind it. The walk skips each key that is
+//! not above the last key it has found: after a removal, a retired node may lead to keys below its own key that were
+//! inserted since. Call a key *steady* if it is present from the walk's beginning to its end. The walk finds all steady
+//! keys:
 //!
-//! - *None is lost.* One change of a link adds one key, or takes one away, among what is reachable by that link, hence by any
-//!   link; so a steady key that is reachable by a link which the walk has read stays so.
-//! - *None is below an earlier one.* Every node that the walk meets was in the tree at some moment of the walk, since retired nodes'
-//!   links do not change. At that moment the keys left of it were below its own, and the steady ones among them are the same still.
-//! - *None is left out because a greater key came first.* Let the walk have gone left at a node, and `y` be steady, in that node or
-//!   right of it. Every key that it meets before it is back is below `y`: those that were there when it went left are, and a key that
-//!   is inserted below one of them becomes its neighbour in the tree's order, in which `y` stands the whole time.
+//! - *None becomes unreachable.* One change of a link adds or removes one key among those that are reachable by that
+//!   link, and hence by any link. So a steady key that is reachable by a link which the walk has read stays reachable
+//!   by it.
+//! - *None is below an earlier one.* Every node that the walk reaches was in the tree at some moment of the walk, since
+//!   retired nodes' links do not change. At that moment the keys to the left of the node were below its key, and the
+//!   steady keys among them are still the same.
+//! - *None is skipped because a greater key came first.* Suppose that the walk has gone left at a node, and that `y` is
+//!   a steady key in this node or to its right. Every key that the walk finds before it returns to the node is below
+//!   `y`. This holds for the keys that were present when the walk went left. A key that is inserted below one of these
+//!   keys becomes its neighbour in the tree's order, and `y` is in this order the whole time.
 
 use crate::list::the_same;
 use crate::mechanism::{Change, Conflict, Mechanism, Node, Session, Update, View};
 use crate::{Set, SetSession, Visit};
 
-/// A binary search tree; O(depth), which is O(log n) for keys in random order. See [the crate](crate).
+/// A binary search tree. Operations take O(depth), which is O(log n) for keys in random order. See [the crate](crate).
 pub struct Tree<M: Mechanism<2>> {
     mechanism: M,
-    /// Its left link is the tree.
+    /// A root without a key, whose left link is the tree.
     root: M::Link,
 }
 
@@ -46,13 +51,13 @@ const LEFT: usize = 0;
 const RIGHT: usize = 1;
 
 impl<M: Mechanism<2>> Tree<M> {
-    /// An empty tree over `mechanism`.
+    /// Makes an empty tree over `mechanism`.
     pub fn over(mechanism: M) -> Self {
         let mechanism = mechanism.for_scopes(1);
         Self { root: mechanism.root(), mechanism }
     }
 
-    /// The mechanism.
+    /// Returns the mechanism.
     pub fn mechanism(&self) -> &M {
         &self.mechanism
     }
@@ -74,15 +79,15 @@ impl<M: Mechanism<2>> Set for Tree<M> {
 
 impl<M: Mechanism<2>> Drop for Tree<M> {
     fn drop(&mut self) {
-        // SAFETY: no other thread uses the tree, and none does after this.
+        // SAFETY: no other thread uses the tree now or later.
         unsafe { retire_all(&mut self.mechanism.session(), 0, self.root) };
     }
 }
 
-/// Retires all nodes of a tree, its root too.
+/// Retires all nodes of a tree, including its root.
 ///
 /// # Safety
-/// No other thread uses it, and none does after this.
+/// No other thread uses the tree now or later.
 pub(crate) unsafe fn retire_all<S: Session<2>>(session: &mut S, scope: usize, root: S::Link) {
     let mut left = session.read(|view| links(view, root));
     left.push(root);
@@ -92,9 +97,9 @@ pub(crate) unsafe fn retire_all<S: Session<2>>(session: &mut S, scope: usize, ro
     }
 }
 
-/// All nodes below the root.
+/// Returns all nodes below the root.
 fn links<V: View<2>>(view: &V, root: V::Link) -> Vec<V::Link> {
-    // SAFETY: a root, and links read in the caller's section.
+    // SAFETY: `root` is a root; the other links were read in the caller's section.
     let mut found: Vec<V::Link> = unsafe { view.node(root) }.next.into_iter().flatten().collect();
     let mut at = 0;
     while let Some(link) = found.get(at) {
@@ -112,8 +117,8 @@ pub struct TreeSession<'s, M: Mechanism<2>> {
 }
 
 impl<M: Mechanism<2>> TreeSession<'_, M> {
-    /// The greatest key at or below `key`, and its value: one that was there at a moment of the call, and none below a key that is
-    /// there all the time.
+    /// Returns the greatest key at or below `key`, with its value. The key was present at some moment of the call. It
+    /// is not below a key that is present during the whole call.
     #[inline]
     pub fn floor(&mut self, key: u64) -> Option<(u64, u64)> {
         self.session.read(|view| floor(view, self.root, key))
@@ -160,42 +165,43 @@ impl<M: Mechanism<2>> SetSession for TreeSession<'_, M> {
     }
 }
 
-/// Where a key is, or would be.
-struct Place<L> {
+/// A key's position, whether the key is present or not.
+struct Position<L> {
     parent: L,
     side: usize,
     at: Option<L>,
 }
 
 #[inline]
-fn find<V: View<2>>(view: &V, root: V::Link, key: u64) -> Place<V::Link> {
+fn find<V: View<2>>(view: &V, root: V::Link, key: u64) -> Position<V::Link> {
     let (mut parent, mut side) = (root, LEFT);
-    // SAFETY: a root, and below, links read in the caller's section.
+    // SAFETY: `root` is a root; the other links were read in the caller's section.
     let (_, mut next) = unsafe { view.step(root, LEFT) };
     while let Some(link) = next {
         // SAFETY: as above.
         let (here, further) = unsafe { view.toward(link, key) };
         if here == key {
-            return Place { parent, side, at: Some(link) };
+            return Position { parent, side, at: Some(link) };
         }
         (parent, side, next) = (link, usize::from(key > here), further);
     }
-    Place { parent, side, at: None }
+    Position { parent, side, at: None }
 }
 
 #[inline]
 pub(crate) fn get<V: View<2>>(view: &V, root: V::Link, key: u64) -> Option<u64> {
     let link = find(view, root, key).at?;
-    // SAFETY: read in the caller's section.
+    // SAFETY: the link was read in the caller's section.
     Some(unsafe { view.node(link) }.value)
 }
 
-/// A steady key at or below `key` is below the link that is read next, or not above what was found: by the module's text it is not
-/// left of a node with a key at or below it, and not right of one with a key above.
+/// Finds the greatest key at or below `key`. Invariant: a steady key at or below `key` is below the link that is read
+/// next, or is not above the key found so far. By the module's text, such a key is not to the left of a node whose key
+/// is at or below it, and not to the right of a node whose key is above it.
 #[inline]
 fn floor<V: View<2>>(view: &V, root: V::Link, key: u64) -> Option<(u64, u64)> {
     let mut found: Option<(u64, V::Link)> = None;
-    // SAFETY: a root, and links read in the caller's section.
+    // SAFETY: `root` is a root; the other links were read in the caller's section.
     unsafe {
         let (_, mut next) = view.step(root, LEFT);
         while let Some(link) = next {
@@ -215,7 +221,7 @@ pub(crate) fn insert<U: Update<2>>(tx: &mut U, root: U::Link, key: u64, value: u
     if place.at.is_some() {
         return Ok(false);
     }
-    // SAFETY: linked at once, or the attempt fails; the parent was read in this update.
+    // SAFETY: the node is linked at once, or the attempt fails; the parent was read in this update.
     unsafe {
         let to = Some(tx.alloc(Node { key, value, next: [None; 2] }));
         tx.set_next(place.parent, place.side, Change { from: None, to })?;
@@ -227,7 +233,7 @@ pub(crate) fn insert<U: Update<2>>(tx: &mut U, root: U::Link, key: u64, value: u
 pub(crate) fn remove<U: Update<2>>(tx: &mut U, root: U::Link, key: u64) -> Result<Option<u64>, Conflict> {
     let place = find(tx, root, key);
     let Some(link) = place.at else { return Ok(None) };
-    // SAFETY: both were read in this update; the change takes away the only link to the node.
+    // SAFETY: both links were read in this update; the change removes the only link to the node.
     unsafe {
         let node = tx.node(link);
         match node.next {
@@ -240,13 +246,13 @@ pub(crate) fn remove<U: Update<2>>(tx: &mut U, root: U::Link, key: u64) -> Resul
     }
 }
 
-/// Gives a key its value. Returns the one it had. Readers that stand on the old node see what was below it then, and were there
-/// before.
+/// Inserts a key or replaces its value. Returns the old value. Readers that are at the old node see the nodes that were
+/// below it; these readers came before the change.
 #[inline]
 pub(crate) fn put<U: Update<2>>(tx: &mut U, root: U::Link, key: u64, value: u64) -> Result<Option<u64>, Conflict> {
     let place = find(tx, root, key);
-    // SAFETY: both were read in this update; the new node is linked at once, in place of the only link to the old one, or the
-    // attempt fails.
+    // SAFETY: both links were read in this update. The new node is linked at once, instead of the only link to the old
+    // node; or the attempt fails.
     unsafe {
         let old = place.at.map(|link| (link, tx.node(link)));
         let next = old.as_ref().map_or([None; 2], |(_, node)| node.next);
@@ -258,17 +264,17 @@ pub(crate) fn put<U: Update<2>>(tx: &mut U, root: U::Link, key: u64, value: u64)
     }
 }
 
-/// A link, and the node there as it was read.
+/// A link, and the content of the node to which it leads, as it was read.
 type Seen<L> = (L, Node<L, 2>);
 
-/// The nodes on the way by left links from `link` to the last one, and that one.
+/// Returns the nodes on the way along left links from `link` to the last node, and the last node.
 ///
 /// # Safety
 /// As [`View::step`].
 unsafe fn leftmost<V: View<2>>(view: &V, link: V::Link) -> (Vec<Seen<V::Link>>, Seen<V::Link>) {
     let (mut way, mut link) = (Vec::new(), link);
     loop {
-        // SAFETY: the caller's promise, and below, links read in its section.
+        // SAFETY: the caller's promise; the other links were read in the caller's section.
         let node = unsafe { view.node(link) };
         let Some(further) = node.next[LEFT] else { return (way, (link, node)) };
         way.push((link, node));
@@ -276,14 +282,14 @@ unsafe fn leftmost<V: View<2>>(view: &V, link: V::Link) -> (Vec<Seen<V::Link>>, 
     }
 }
 
-/// Puts a new node with the successor's key where the node is, above `children`.
+/// Replaces the node by a new node with the successor's key, above `children`.
 fn replace_by_successor<U: Update<2>>(
     tx: &mut U,
-    place: &Place<U::Link>,
+    place: &Position<U::Link>,
     [left, right]: [U::Link; 2],
 ) -> Result<(), Conflict> {
-    // SAFETY: links read in this update; the new node is linked at once, or the attempt fails; the last change to
-    // link to the successor takes away the only link to it.
+    // SAFETY: the links were read in this update. The new node is linked at once, or the attempt fails. The last change
+    // of a link to the successor removes the only link to it.
     unsafe {
         let (way, (successor, last)) = leftmost(tx, right);
         let below = if way.is_empty() { last.next[RIGHT] } else { Some(right) };
@@ -297,14 +303,15 @@ fn replace_by_successor<U: Update<2>>(
     }
 }
 
-/// As [`replace_by_successor`], by one change: the nodes on the way to the successor are replaced by copies.
+/// Does the same as [`replace_by_successor`] by one change: the nodes on the way to the successor are replaced by
+/// copies.
 fn replace_by_copies<U: Update<2>>(
     tx: &mut U,
-    place: &Place<U::Link>,
+    place: &Position<U::Link>,
     [left, right]: [U::Link; 2],
 ) -> Result<(), Conflict> {
-    // SAFETY: links read in this update; new nodes are linked by the last change, which takes away the only links to the
-    // copied ones and the successor, or the attempt fails.
+    // SAFETY: the links were read in this update. The last change links the new nodes, and removes the only links to
+    // the copied nodes and to the successor; or the attempt fails.
     unsafe {
         let (way, (successor, last)) = leftmost(tx, right);
         let mut below = last.next[RIGHT];
@@ -320,7 +327,7 @@ fn replace_by_copies<U: Update<2>>(
 
 fn range<V: View<2>>(view: &V, root: V::Link, from: u64, to: u64) -> Vec<(u64, u64)> {
     let (mut found, mut path) = (Vec::new(), Vec::new());
-    // SAFETY: a root, and links read in the caller's section.
+    // SAFETY: `root` is a root; the other links were read in the caller's section.
     let (_, mut next) = unsafe { view.step(root, LEFT) };
     loop {
         while let Some(link) = next {

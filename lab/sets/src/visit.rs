@@ -2,7 +2,8 @@
 
 use archipelago_platform::sync::{Condvar, Mutex, MutexGuard};
 
-/// By it one thread [lingers](crate::SetSession::linger) in a section, and others see that it does and end it.
+/// A stay in a section that threads share: one thread [lingers](crate::SetSession::linger) in a section; others see
+/// that it does, and end its stay.
 ///
 /// ```
 /// use archipelago_platform::thread;
@@ -22,7 +23,7 @@ pub struct Visit {
     changed: Condvar,
 }
 
-/// Rises only.
+/// The stage of a visit, which only advances.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 enum Stage {
     #[default]
@@ -32,17 +33,17 @@ enum Stage {
 }
 
 impl Visit {
-    /// Waits until a thread is inside, or the visit over.
+    /// Waits until a thread is inside a section, or the visit is over.
     pub fn wait_inside(&self) {
         self.wait_for(Stage::Inside);
     }
 
-    /// Ends the visit, for good: a thread that lingers by it leaves, and one that comes later does not stay.
+    /// Ends the visit for good: a thread that lingers leaves its section, and a thread that comes later does not stay.
     pub fn end(&self) {
         self.rise_to(Stage::Over);
     }
 
-    /// Stays until the visit is over. In the section.
+    /// Stays until the visit is over. Called in a section.
     pub(crate) fn stay(&self) {
         self.rise_to(Stage::Inside);
         self.wait_for(Stage::Over);

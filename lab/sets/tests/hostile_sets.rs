@@ -1,7 +1,7 @@
-//! The sets over every mechanism where they are worst off: many more threads than cores, threads that come and go, sessions
-//! that are never given back, readers that stay, thread-locals whose destructors use the set.
+//! Tests the sets over every mechanism under adverse conditions: many more threads than cores, threads that start and
+//! end, sessions that are never dropped, readers that stay, and thread-locals whose destructors use the set.
 //!
-//! `ARCHIPELAGO_HOSTILE_SECONDS=20` lets each load last that long.
+//! `ARCHIPELAGO_HOSTILE_SECONDS=20` makes each load last 20 seconds.
 #![cfg(not(any(loom, archipelago_sim)))]
 
 use std::cell::RefCell;
@@ -26,12 +26,12 @@ static HEAP: Counting = Counting::new();
 
 const KEYS: u64 = 64;
 
-/// What a mechanism makes of a reader that stays.
+/// What happens to updates beside a reader that stays.
 #[derive(Clone, Copy, PartialEq)]
 enum Beside {
-    /// Updates go on.
+    /// Updates continue.
     GoOn,
-    /// Some wait for its end.
+    /// Some updates wait for the reader to leave.
     Wait,
 }
 
@@ -89,7 +89,7 @@ fn each_over_rcu(test: &impl Test) {
     test.run("skip list", FraserSkipList::default(), Beside::GoOn);
 }
 
-/// One of: insert, remove, get, on a key that the number chooses.
+/// Runs an operation (insert, remove or get) on a key; the number chooses both.
 fn step(session: &mut impl SetSession, number: u64) {
     let mixed = number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
     let key = (mixed >> 32) % KEYS;
@@ -100,7 +100,7 @@ fn step(session: &mut impl SetSession, number: u64) {
     }
 }
 
-/// What is in it is what was put in, once each.
+/// Checks that the set contains each remaining key once.
 fn check(set: &impl Set, name: &str) {
     let mut session = set.session();
     let keys: Vec<u64> = session.range(0, KEYS).into_iter().map(|(key, _)| key).collect();
@@ -113,14 +113,14 @@ fn check(set: &impl Set, name: &str) {
     }
 }
 
-/// 32 threads: what the set holds at most, and the longest operation beside the longest gap that as many threads see that
-/// only read the clock.
+/// Runs 32 threads. Measures the set's peak memory, and the longest operation beside the longest gap of equally many
+/// threads that only read the clock.
 struct Crowd;
 
 const THREADS: usize = 32;
-/// What waits behind a thread that lost its processor in a section. (Before threads ended their turns between sections, lists of a
-/// few dozen keys over RCU held 16 MB with 32 threads on two cores; since then
-/// 28 to 90 KiB for each thread were measured over RCU, 32 to 44 over MV-RLU and 12 over RLU.)
+/// Bytes per thread that may wait for a thread that was preempted in a section. (Before threads yielded between
+/// sections, lists of a few dozen keys over RCU held 16 MB with 32 threads on two cores. Since then, 28 to 90 KiB per
+/// thread were measured over RCU, 32 to 44 over MV-RLU and 12 over RLU.)
 const BYTES_PER_THREAD: usize = 128 * 1024;
 const TIMES: u32 = 5;
 
@@ -149,7 +149,7 @@ fn memory_and_waits_are_bounded_when_threads_outnumber_cores() {
     watchdog(limit(), |_| each(&Crowd));
 }
 
-/// Threads that outnumber the processors give them away between their sections, when they have retired much.
+/// If threads outnumber the processors, a thread that has retired much memory yields its processor between sections.
 #[test]
 fn turns_end_between_sections() {
     let _alone = alone();
@@ -164,12 +164,12 @@ fn turns_end_between_sections() {
     some_try(5, || ended_early("table over RCU", turns(threads, duration_or(Duration::from_millis(300)), updates)));
 }
 
-/// Threads that live for a few operations, forget their sessions, and use the set again in their last destructors.
+/// Threads that run a few operations, leak their sessions, and use the set again in their last destructors.
 struct Storm;
 
 type Last = Box<dyn FnOnce()>;
 
-/// Runs when its thread ends.
+/// Runs a function when its thread ends.
 struct AtTheEnd(Option<Last>);
 
 impl Drop for AtTheEnd {
@@ -187,7 +187,7 @@ impl Test for Storm {
         const LINES: u64 = 6;
         const LIVES: u64 = 25;
         let leaked = Box::into_raw(Box::new(set));
-        // SAFETY: freed below, when the threads that use it have ended.
+        // SAFETY: the set is freed below, when the threads that use it have ended.
         let set: &'static S = unsafe { &*leaked };
         let life = move |number: u64| {
             let last: Last = Box::new(move || (0..5).for_each(|more| step(&mut set.session(), number + more)));
@@ -203,7 +203,7 @@ impl Test for Storm {
         };
         thread::scope(|scope| (0..LINES).for_each(|number| _ = scope.spawn(move || line(number))));
         check(set, name);
-        // SAFETY: from above, and all threads that knew it have ended.
+        // SAFETY: the pointer is from above, and all threads that knew it have ended.
         drop(unsafe { Box::from_raw(leaked) });
     }
 }
@@ -214,7 +214,8 @@ fn threads_come_and_go_and_forget_their_sessions() {
     watchdog(limit(), |_| each(&Storm));
 }
 
-/// Sessions that are forgotten, and a reader that stays, stop nothing that need not wait; and nothing once it has left.
+/// Leaked sessions and a reader that stays do not stop updates that need not wait. Once the reader has left, they stop
+/// no update.
 struct Stuck;
 
 impl Test for Stuck {
@@ -250,7 +251,8 @@ fn forgotten_sessions_and_a_reader_that_stays_stop_no_one_for_good() {
     watchdog(limit(), |_| each(&Stuck));
 }
 
-/// One key comes and goes; each time it is a new object. No snapshot that is held can see one of them.
+/// One key is inserted and removed repeatedly, each time as a new object. A snapshot that is held can see none of these
+/// objects.
 #[test]
 fn a_key_that_comes_and_goes_beside_a_held_snapshot_leaks_nothing() {
     let _alone = alone();

@@ -1,10 +1,10 @@
-//! The sets under the weak memory model, in their smallest interesting configurations.
+//! Tests the sets under the weak memory model, in their smallest interesting configurations.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p archipelago-sets --profile model --test loom_sets --target-dir target/loom`
 //!
-//! Keys and values of nodes have witnesses (`platform::watch`), so a node that is read without having been handed over, or freed
-//! while it is read, ends the run. What waits for readers in a Citrus tree is in `simulated_sets.rs`: loom does not come to
-//! the end of two loops that wait for each other's steps.
+//! A node's key and value have a witness (`platform::watch`). It ends the run if a thread reads a node that was not
+//! published to it, or that is freed during the read. The wait for readers in a Citrus tree is tested in
+//! `simulated_sets.rs`, because loom does not terminate for two loops that wait for each other's steps.
 #![cfg(loom)]
 
 use archipelago_platform::model::model;
@@ -12,7 +12,7 @@ use archipelago_platform::sync::Arc;
 use archipelago_platform::thread;
 use archipelago_sets::{CitrusTree, FraserSkipList, HarrisList, List, OverRcu, Set, SetSession, SynchronousRcu, Tree};
 
-/// Fills a set, and runs two threads on it, in all schedules with at most this many preemptions.
+/// Fills a set and runs two threads on it, in all schedules with at most this many preemptions.
 fn beside<S: Set + Default + 'static>(
     preemptions: usize,
     keys: &'static [u64],
@@ -33,14 +33,14 @@ fn beside<S: Set + Default + 'static>(
     });
 }
 
-/// Two that insert and remove neighbours, and look.
+/// Two threads insert and remove neighbours, and look them up.
 fn neighbours<S: Set + Default + 'static>(preemptions: usize) {
     beside::<S>(
         preemptions,
         &[5],
         |session| {
             assert_eq!(session.remove(5), Some(50));
-            // Whatever came before it meanwhile.
+            // Whatever was inserted before this key meanwhile.
             assert_eq!(session.get(5), None);
         },
         |session| {
@@ -51,7 +51,7 @@ fn neighbours<S: Set + Default + 'static>(preemptions: usize) {
     );
 }
 
-/// Two want to insert, and then to remove, the same key: one of them does.
+/// Two threads insert, and then remove, the same key; one of them succeeds each time.
 fn rivals<S: Set + Default + 'static>(preemptions: usize) {
     beside::<S>(
         preemptions,
@@ -66,7 +66,7 @@ fn rivals<S: Set + Default + 'static>(preemptions: usize) {
     );
 }
 
-/// One sees what the other does in the order in which it does it.
+/// One thread sees the other's operations in their order.
 fn in_order<S: Set + Default + 'static>(preemptions: usize) {
     beside::<S>(
         preemptions,
@@ -84,7 +84,7 @@ fn in_order<S: Set + Default + 'static>(preemptions: usize) {
     );
 }
 
-/// A reader on its way to the successor of a node that is removed finds it.
+/// A reader on its way to the successor of a removed node finds the successor.
 fn on_the_way<S: Set + Default + 'static>(preemptions: usize) {
     beside::<S>(
         preemptions,

@@ -1,4 +1,4 @@
-//! Sets over every mechanism: a model, threads, and what is promised of several keys at once.
+//! Tests sets over every mechanism: against a model, with threads, and for their guarantees about several keys at once.
 #![cfg(not(loom))]
 
 use std::collections::BTreeMap;
@@ -35,7 +35,7 @@ fn each_over<M: Mechanism<1> + Mechanism<2>>(test: &dyn Tested, make: impl Fn(us
     test.run(Promise::Ordered, Tree::over(make(1)));
 }
 
-/// A test of any set, which it has to itself.
+/// A test of any set. The test has the set for itself.
 trait Tested {
     fn of(&self, promise: Promise, set: &dyn Subject);
 }
@@ -46,9 +46,9 @@ impl dyn Tested + '_ {
     }
 }
 
-/// A set whose type is forgotten, so that each test is compiled once and not once for each of seventy sets.
+/// A set behind a trait object, so that each test is compiled once instead of once for each of seventy sets.
 trait Subject: Sync {
-    /// A session for the calling thread.
+    /// Returns a session for the calling thread.
     fn any_session(&self) -> Box<dyn SetSession + '_>;
 }
 
@@ -85,7 +85,8 @@ fn each(test: &dyn Tested) {
     test.run(Promise::Rival, FraserSkipList::default());
 }
 
-/// Mechanisms whose updates run side by side, and of which several keys are not seen at one moment.
+/// Runs a test with the mechanisms whose updates run in parallel, and over which several keys are not read at one
+/// moment.
 fn each_side_by_side(test: &dyn Tested) {
     fn over<M: Mechanism<1> + Mechanism<2>>(test: &dyn Tested, make: impl Fn() -> M) {
         test.run(Promise::Rival, List::over(make()));
@@ -101,7 +102,7 @@ fn each_side_by_side(test: &dyn Tested) {
     }
     over(test, || OverRcx::over(Rcx::builder().nodes(2).passes(4).build()));
     over(test, || OverRcx::over(Rcx::fine_grained().build()));
-    // Two stripes: nearly all share theirs with others.
+    // With two stripes, nearly all nodes share their stripe with others.
     let few = |nodes, _| Striped::with_stripes(nodes, 2);
     over(test, || OverRcxStriped::over(Rcx::builder().nodes(3).build_with(few)));
     over(test, OverRcxStriped::default);
@@ -207,7 +208,7 @@ fn threads_insert_and_remove() {
     each(&Churn);
 }
 
-/// One item moves about; at any moment it is in exactly one place.
+/// One item moves between keys; at any moment it is at exactly one key.
 struct Wandering;
 
 impl Tested for Wandering {
@@ -255,7 +256,8 @@ fn what_moves_is_in_one_place() {
     each(&Wandering);
 }
 
-/// Three threads, five keys: every answer, of several keys too where that is promised, fits one order of operations.
+/// Three threads use five keys. One order of operations explains all results, including those of several keys where
+/// they are guaranteed.
 struct Recorded;
 
 impl Tested for Recorded {
@@ -287,8 +289,8 @@ fn histories_are_linearizable() {
     }
 }
 
-/// Beside a reader that stays in its section, updates go on where the mechanism does not make them wait; where it does,
-/// they go on when the reader leaves.
+/// Beside a reader that stays in its section, updates continue if the mechanism does not make them wait. Otherwise they
+/// continue when the reader leaves.
 struct Lingering {
     waits: bool,
 }
@@ -303,7 +305,7 @@ impl Tested for Lingering {
             let updates = scope.spawn(|| {
                 let mut session = set.any_session();
                 (0..20).for_each(|key| assert!(session.insert(key, key)));
-                // In a tree a node with two children, whose successor is not its child.
+                // In a tree, this node has two children, and its successor is not its child.
                 assert_eq!(session.remove(50), Some(50));
                 (session.get(19), session.get(50))
             });
@@ -340,7 +342,8 @@ fn updates_wait_for_a_reader_that_lingers_and_go_on_after_it() {
     test.run(Promise::Rival, CitrusTree::default());
 }
 
-/// Beside a reader that stays in its section a removal replaces a node by its successor: a range has the successor once.
+/// Beside a reader that stays in its section, a removal replaces a node by its successor. A range contains the
+/// successor once.
 struct RangesBesideLingering;
 
 impl Tested for RangesBesideLingering {
@@ -370,7 +373,7 @@ fn ranges_beside_a_reader_that_lingers_have_each_key_once() {
     RangesBesideLingering.of(Promise::Rival, &CitrusTree::default());
 }
 
-/// Beside updates of even keys, ranges are strictly ascending and have every odd key, which all stay.
+/// Beside updates of even keys, ranges are strictly ascending and contain every odd key, all of which stay.
 struct Ranging;
 
 impl Tested for Ranging {
@@ -423,7 +426,7 @@ fn a_visit_that_is_over_does_not_begin() {
     visit.wait_inside();
 }
 
-/// A structure's mechanism has as many locks as the structure has scopes, whatever it was made for.
+/// A structure's mechanism has as many locks as the structure has scopes, whatever number it was made for.
 #[test]
 fn a_table_over_a_mechanism_has_a_lock_for_each_bucket() {
     for buckets in [0, 1, 2, 7] {
@@ -437,7 +440,7 @@ fn a_table_over_a_mechanism_has_a_lock_for_each_bucket() {
     assert!(Tree::over(OverRcu::default()).session().insert(1, 1));
 }
 
-/// Threads put keys of their own in and take the first ones out: each comes out once, whichever thread takes it.
+/// Threads insert keys of their own and remove the first ones. Each key is removed once, by any of the threads.
 #[test]
 fn a_skip_list_as_a_queue_gives_every_entry_once() {
     let (threads, rounds) = (4, scaled(5_000, 30) as u64);
@@ -448,7 +451,8 @@ fn a_skip_list_as_a_queue_gives_every_entry_once() {
             for round in 0..rounds {
                 let key = round * threads + thread;
                 assert!(session.insert(key, !key));
-                // Now and then two go, so that the queue runs empty and threads fight for what is left.
+                // Sometimes two entries are removed, so that the queue becomes empty and threads compete for the last
+                // entries.
                 for _ in 0..1 + round % 2 {
                     if let Some((key, value)) = session.pop_first() {
                         assert_eq!(value, !key);

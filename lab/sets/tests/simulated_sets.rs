@@ -1,5 +1,5 @@
-//! The sets on the virtual machine: many schedules that natural ones never take, threads that are stalled anywhere, and every
-//! history checked.
+//! Tests the sets on the virtual machine (a simulator), under many schedules that do not occur naturally, with threads
+//! that are stalled anywhere. Every history is checked.
 #![cfg(archipelago_sim)]
 
 use archipelago_check::growth::{assert_flat, costs};
@@ -23,13 +23,13 @@ use promised::{Op, Promise, Promised, Ret, draw, perform};
 #[global_allocator]
 static ALLOC: SimAlloc = SimAlloc;
 
-/// An MV-RLU domain that collects at every occasion.
+/// Returns the builder of an MV-RLU domain that collects garbage at every opportunity.
 fn eager(clock: ClockKind) -> mvrlu::Builder {
     let tuning = Tuning { low_watermark: 1, dereference_watermark: 4, concurrent: true };
     mvrlu::Domain::builder().clock(clock).tuning(tuning)
 }
 
-/// Runs a program under many schedules.
+/// A function that runs a program under many schedules.
 type Explore<'e, S> = &'e dyn Fn(&dyn Fn() -> S, &dyn Fn(&S, Client), &dyn Fn(S));
 
 type Recorded<S> = (S, Recorder<Op, Ret>);
@@ -90,7 +90,7 @@ fn rivals_are_linearizable_in_many_schedules() {
     linearizable(Promise::Rival, FraserSkipList::default);
 }
 
-/// All threads at one key, some nodes with several levels: what the list asserts before it retires a node.
+/// All threads use one key, with some nodes of several levels. The list itself asserts that it retires no linked node.
 #[test]
 fn a_skip_list_retires_no_node_that_is_linked() {
     let client = |list: &FraserSkipList, client: Client| {
@@ -106,8 +106,8 @@ fn a_skip_list_retires_no_node_that_is_linked() {
     explore(3_000, FraserSkipList::default, client, drop);
 }
 
-/// Beside transactions that abort, threads that stand still anywhere, or where an update is decided and nothing is locked, or
-/// with everything locked.
+/// Checks histories while transactions abort, and while threads stall: anywhere, where an update is decided and nothing
+/// is locked, or where everything is locked.
 fn linearizable_with_transactions<S: Set>(promise: Promise, make: impl Fn() -> S) {
     let faults = |seed: u64| {
         let named = |name: &str| Point::Named { name: name.to_owned(), nth: 1 + seed / 4 % 5 };
@@ -151,8 +151,8 @@ fn sets_over_rcu_htm_are_linearizable_however_transactions_end() {
     each_side_by_side(|| RcuHtm::over(Region::by_version_locks()));
 }
 
-/// A removal looks at the left link of its node's successor, and at all of the successor's links later. A key that comes to
-/// be there in between stays, below the successor or beside the way to it.
+/// A removal reads the left link of its node's successor, and reads all of the successor's links later. A key that is
+/// inserted in between stays, whether it is below the successor or beside the way to it.
 #[test]
 fn a_removal_that_looks_twice_loses_no_key() {
     fn run<M: Mechanism<2>>(make: impl Fn() -> M, keys: &[u64], new: u64) {
@@ -187,8 +187,8 @@ fn sets_over_fine_grained_and_hierarchical_locks_are_linearizable_in_many_schedu
     linearizable(Promise::Ordered, Tree::<OverRcuHmcs>::default);
 }
 
-/// An insertion has found a null link and stands still. Meanwhile the link holds the successor of a node above, and is null
-/// again once that node is removed; but the key belongs elsewhere then.
+/// An insertion has found a null link and stalls. Meanwhile the link holds the successor of a node above, and becomes
+/// null again when that node is removed. By then the key belongs elsewhere.
 #[test]
 fn an_insertion_into_a_citrus_tree_ends_where_its_key_is_looked_for() {
     let setup = || {
@@ -216,13 +216,13 @@ fn an_insertion_into_a_citrus_tree_ends_where_its_key_is_looked_for() {
     explore_with(200, |_| vec![stall(0, points::FOUND, 1)], setup, client, end);
 }
 
-/// Beside updates of even keys, a range is strictly ascending and has every odd key, which all stay; and so do look-ups of
-/// several keys.
+/// Beside updates of even keys, a range is strictly ascending and contains every odd key, all of which stay. Look-ups
+/// of several keys find them, too.
 fn ranges_hold<S: Set>(make: impl Fn() -> S) {
     const KEYS: u64 = 12;
     let setup = || {
         let set = make();
-        // A tree of some depth, in which nodes have successors far below.
+        // The tree is deep enough for nodes to have successors far below.
         assert!([6, 1, 11, 8, 3, 9, 7, 2, 5, 10, 4].into_iter().all(|key| set.session().insert(key, key)));
         set
     };
@@ -270,7 +270,8 @@ fn ranges_are_ascending_and_have_all_that_stays() {
     ranges_hold(FraserSkipList::default);
 }
 
-/// Operations cost what the set's size makes them cost, however many came before: versions, logs and garbage do not add up.
+/// The cost of operations depends on the set's size only, not on how many operations came before: versions, logs and
+/// garbage do not accumulate.
 fn costs_no_history<S: Set>(name: &str, make: impl Fn() -> S) {
     let churn = |set: &S, operations| {
         let mut session = set.session();
@@ -288,7 +289,8 @@ fn costs_no_history<S: Set>(name: &str, make: impl Fn() -> S) {
     assert_flat(name, costs(500, |_| make(), churn), 100.0);
 }
 
-/// Of a set that promises so: a random key costs about the same in one sixteen times as large.
+/// For a set with this guarantee: an operation on a random key costs about the same in a set that is sixteen times as
+/// large.
 fn costs_no_more_when_larger<S: Set>(name: &str, make: impl Fn() -> S) {
     let scattered = |number: u64| number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 8;
     let setup = |size| {

@@ -1,7 +1,8 @@
-//! Micro-behaviour of a modelled machine: what single accesses cost, how contended words and locks behave.
+//! Prints the micro-behaviour of a modelled machine: the cost of single accesses, and the behaviour of contended words
+//! and locks.
 //!
-//! `cargo run --release -p archipelago-sim --example calibrate -- xeon-e7-8870v3-4s`; with `--measure` in the preset's
-//! place it prints this host as a machine file, measured at once.
+//! `cargo run --release -p archipelago-sim --example calibrate -- xeon-e7-8870v3-4s`. With `--measure` instead of a
+//! preset's name, it measures this host and prints it as a machine file.
 
 #[path = "../tests/common/mod.rs"]
 mod common;
@@ -14,7 +15,7 @@ use common::Word;
 #[global_allocator]
 static ALLOC: SimAlloc = SimAlloc;
 
-/// Mean time of one of `turns` calls by a single thread, in nanoseconds.
+/// Returns the mean time of one of `turns` calls by a single thread, in nanoseconds.
 fn single(machine: &Machine, turns: u64, words: usize, step: impl Fn(&[Word], u64)) -> f64 {
     let time = Cell::new(0);
     let body = |words: &Vec<Word>, _: Client| {
@@ -29,7 +30,7 @@ fn single(machine: &Machine, turns: u64, words: usize, step: impl Fn(&[Word], u6
     time.get() as f64 / turns as f64 / 1000.0
 }
 
-/// One-way time of a word going back and forth between two CPUs, in nanoseconds.
+/// Returns the one-way time of a word that two CPUs pass back and forth, in nanoseconds.
 fn ping_pong(machine: &Machine, cpus: [usize; 2], exchange: bool) -> f64 {
     let turns = 2_000;
     let config = Config { placement: Placement::Cpus(cpus.to_vec()), ..Config::seeded(1) };
@@ -50,7 +51,7 @@ fn ping_pong(machine: &Machine, cpus: [usize; 2], exchange: bool) -> f64 {
     report.assert_done().end_ns as f64 / (2 * turns) as f64
 }
 
-/// Million increments of one word per second.
+/// Returns million increments of one word per second.
 fn contended(machine: &Machine, threads: usize) -> f64 {
     let word = Word::new(0);
     let config = Config { until_ns: Some(200_000), ..Config::seeded(1) };
@@ -70,7 +71,7 @@ enum Lock {
     Mcs,
 }
 
-/// A lock of any kind; `nodes` are the queue lock's.
+/// A lock of any kind; `nodes` are used by the queue lock.
 struct Locked {
     word: Word,
     serving: Word,
@@ -136,7 +137,8 @@ impl Locked {
     }
 }
 
-/// Million critical sections per second: two lines written and 30 ns, with 100 to 200 ns between.
+/// Returns million critical sections per second. A section writes two lines and takes 30 ns; between two sections there
+/// are 100 to 200 ns.
 fn sections(machine: &Machine, kind: Lock, threads: usize, seed: u64) -> f64 {
     let count = Cell::new(0_u64);
     let config = Config { until_ns: Some(300_000), ..Config::seeded(seed) };

@@ -1,4 +1,4 @@
-//! How often each kind of schedule finds a planted race.
+//! Measures how often each kind of schedule finds a planted race.
 //!
 //! `cargo run --release -p archipelago-sim --example races [SCHEDULES]`
 
@@ -13,7 +13,7 @@ use common::races::{
 #[global_allocator]
 static HEAP: SimAlloc = SimAlloc;
 
-/// A program with a race or without, as the second argument says.
+/// A program that has the race if its second argument is true.
 struct Race {
     name: &'static str,
     program: fn(&Config, bool) -> Report,
@@ -21,7 +21,7 @@ struct Race {
 }
 
 impl Race {
-    /// In how many schedules of those run it shows.
+    /// Returns in how many of the schedules the race is found.
     fn found(&self, config: &Config, schedules: u64) -> usize {
         let program = |config: &Config| (self.program)(config, self.broken);
         let stats = program(&Config { schedule: Schedule::VirtualTime, ..config.clone() }).stats;
@@ -40,7 +40,7 @@ fn main() {
     plain(schedules);
 }
 
-/// Races between announced accesses.
+/// Measures races between announced accesses.
 fn announced(schedules: u64) {
     let races = [
         Race { name: "lost update", program: counter, broken: false },
@@ -75,7 +75,7 @@ fn announced(schedules: u64) {
     }
 }
 
-/// Races between plain accesses that nothing announces, by how many of these count as steps.
+/// Measures races between plain accesses that are not announced, for several fractions of accesses that count as steps.
 fn plain(schedules: u64) {
     let races = [
         Race { name: "lost update", program: hidden_counter, broken: false },

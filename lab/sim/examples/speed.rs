@@ -1,7 +1,7 @@
-//! How fast the simulator is: events per second of processor time, and bytes of model per line.
+//! Measures the simulator's speed: events per second of processor time, and bytes of model per cache line.
 //!
-//! `cargo run --release -p archipelago-sim --example speed [WORD [NS]]`: only the runs whose names have the word; those of
-//! 1 ms with another length, in virtual nanoseconds.
+//! `cargo run --release -p archipelago-sim --example speed [WORD [NS]]`: WORD limits the runs to those whose names
+//! contain it; NS, in virtual nanoseconds, replaces the length of the runs of 1 ms.
 
 #[path = "../tests/common/mod.rs"]
 mod common;
@@ -12,7 +12,8 @@ use common::Word;
 #[global_allocator]
 static ALLOC: SimAlloc = SimAlloc;
 
-/// Processor time of this thread so far, in seconds: on a shared machine a better clock than the wall's.
+/// Returns the processor time of this thread so far, in seconds. On a shared machine it is more exact than the wall
+/// clock.
 fn processor_time() -> f64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     text.split(' ').next().and_then(|ns| ns.parse::<f64>().ok()).unwrap_or(f64::NAN) / 1e9
@@ -44,7 +45,7 @@ fn main() {
     let config = Config { until_ns: Some(length), ..Config::seeded(1) };
     let words = |count: usize| move || (0..count).map(|_| Word::new(0)).collect::<Vec<_>>();
 
-    // A look-up of six lines in a shared structure, an increment of an own word, one in eight takes one of 64 locks.
+    // A look-up of six lines in a shared structure, an increment of an own word, and every eighth time one of 64 locks.
     let mixed = |words: &Vec<Word>, client: Client| {
         while client.running() {
             for _ in 0..6 {

@@ -1,16 +1,16 @@
 //! A heap whose layout depends on the program alone.
 //!
-//! Which words share a cache line is part of a simulation's result, and an ordinary heap decides that by everything that
+//! Which words share a cache line is part of a simulation's result. An ordinary heap decides this by everything that
 //! the process did before. In a binary that installs [`SimAlloc`] as its global allocator, simulated threads allocate
-//! from an arena of the run. Each thread cuts blocks from chunks of whole pages (so that the first touch determines
-//! their node), and freed blocks are added to the freeing thread's lists. All other allocations use the system's
-//! allocator. Without the installation all allocations do, and runs are not exactly repeatable.
+//! from an arena of the run. Each thread cuts blocks from chunks of whole pages, so that the first access to a page
+//! determines its node. Freed blocks are added to the freeing thread's lists. All other allocations use the system's
+//! allocator. If `SimAlloc` is not installed, all allocations do, and runs are not exactly repeatable.
 //!
-//! A program writes what it allocates, and a freed block holds the free list's link: both are charged here, so that no
-//! structure can forget to announce them.
+//! A program writes to the memory that it allocates, and a freed block holds a link of the free list. The allocator
+//! charges both accesses, so that no structure can forget to announce them.
 //!
-//! Memory that outlives its run (a result, a static made inside of it) stays valid: an arena is returned to the
-//! operating system when the run has ended and its last block is freed.
+//! Memory that outlives its run (a result, or a static made inside the run) stays valid: an arena is returned to the
+//! operating system when the run has ended and the arena's last block is freed.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::{Cell, RefCell};
@@ -22,28 +22,28 @@ use crate::world;
 /// The allocator to install: `#[global_allocator] static ALLOC: SimAlloc = SimAlloc;`
 pub struct SimAlloc;
 
-/// Address space of one arena.
+/// The bytes of address space of one arena.
 const SPAN: usize = 1 << 36;
-/// Where arenas lie: high up in the lower half of the address space, and all below 0x5555_5555_0000, from where on Linux
-/// puts position-independent programs and their heaps.
+/// The address of the first arena. Arenas are high in the lower half of the address space. All of them are below
+/// 0x5555_5555_0000, above which Linux places position-independent programs and their heaps.
 const LOW: usize = 0x5000_0000_0000;
 const ARENAS: usize = 80;
 /// The size of a chunk that a thread takes.
 const CHUNK: usize = 64 << 10;
 const PAGE: usize = 4096;
-/// How much of a block is charged at its allocation, as writes of the program: all of an ordinary block. Programs
-/// write blocks with pages of their own piece by piece, or never completely.
+/// The most bytes of a block that are charged at its allocation, as writes by the program. This covers all of an
+/// ordinary block. Programs write blocks with pages of their own piece by piece, or never completely.
 const FILLED: usize = CHUNK / 4;
-/// Size classes of ordinary blocks, and of those aligned to more than 16 bytes.
+/// The number of size classes of ordinary blocks; and the first class of blocks that are aligned to more than 16 bytes.
 const CLASSES: usize = 60;
 const ALIGNED: usize = 36;
 
-/// Blocks alive in each arena, plus one while its run lasts.
+/// The number of live blocks in each arena, plus one while its run lasts.
 static ALIVE: [AtomicUsize; ARENAS] = [const { AtomicUsize::new(0) }; ARENAS];
 
 /// The free lists and the chunk of one simulated thread.
 pub(crate) struct Cache {
-    /// Where its blocks come from: known once the thread runs.
+    /// The arena of its blocks; known once the thread runs.
     arena: *const Arena,
     free: [usize; CLASSES],
     chunk: usize,
@@ -61,11 +61,11 @@ impl Cache {
 mod os {
     use super::SPAN;
 
-    /// Maps an arena at `base`; false if something is there.
+    /// Maps an arena at `base`. Returns false if the addresses are in use.
     pub(super) fn map(base: usize) -> bool {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
         let access = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: the mapping doesn't replace another one; memory is only taken when touched.
+        // SAFETY: the mapping does not replace another one; memory is taken only when it is accessed.
         let at = unsafe { libc::mmap(base as *mut libc::c_void, SPAN, access, flags, -1, 0) } as usize;
         if at != base {
             if at != libc::MAP_FAILED as usize {
@@ -74,7 +74,7 @@ mod os {
             }
             return false;
         }
-        // SAFETY: the mapping just made; an advice only.
+        // SAFETY: the range is the mapping just made; the call is only advice.
         unsafe { libc::madvise(base as *mut libc::c_void, SPAN, libc::MADV_HUGEPAGE) };
         true
     }
@@ -85,14 +85,14 @@ mod os {
         unsafe { libc::munmap(base as *mut libc::c_void, SPAN) };
     }
 
-    /// Gives back the memory of a freed block that has pages of its own.
+    /// Returns the memory of a freed block with pages of its own to the system.
     pub(super) fn discard(block: usize, bytes: usize) {
-        // SAFETY: whole pages of an arena that is used no more.
+        // SAFETY: the range is whole pages of an arena, which are not used any more.
         unsafe { libc::madvise(block as *mut libc::c_void, bytes, libc::MADV_DONTNEED) };
     }
 }
 
-/// Elsewhere there are no arenas.
+/// Other systems have no arenas.
 #[cfg(not(target_os = "linux"))]
 mod os {
     pub(super) fn map(_base: usize) -> bool {
@@ -108,33 +108,33 @@ mod os {
 pub(crate) struct Arena {
     number: usize,
     next: Cell<usize>,
-    /// Freed blocks with pages of their own, from and to: they are reused only if no other room is left, since a
+    /// The ranges of freed blocks with pages of their own. They are reused only if no other memory is left, since a
     /// program's figures depend on whether memory is new to it.
     freed: RefCell<Vec<(usize, usize)>>,
 }
 
 thread_local! {
-    /// The cache of the simulated thread that runs on this OS thread. One word: every access of the program exchanges
-    /// it ([`apart`]).
+    /// The cache of the simulated thread that runs on this OS thread. It is one word, since every access of the program
+    /// exchanges it ([`apart`]).
     static CURRENT: Cell<*mut Cache> = const { Cell::new(null_mut()) };
 }
 
-/// The previous route of allocations.
+/// The previous destination of allocations.
 #[must_use]
 pub(crate) struct Route(*mut Cache);
 
-/// Routes allocations of this OS thread to an arena, through a thread's cache, or to the system if there is none: they cost the
-/// same in any case.
+/// Directs the allocations of this OS thread to an arena, or to the system if there is no arena. They go through a
+/// thread's cache in either case, so that they cost the same.
 ///
 /// # Safety
-/// Both stay valid, and nothing else uses the cache, until the [`Route`] is taken [`back`](Route::back).
+/// Both stay valid, and nothing else uses the cache, until [`Route::back`] is called.
 pub(crate) unsafe fn route(arena: Option<&Arena>, cache: *mut Cache) -> Route {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's promise.
     unsafe { (*cache).arena = arena.map_or(null(), |arena| arena) };
     Route(CURRENT.replace(cache))
 }
 
-/// Routes allocations of this OS thread to the system.
+/// Directs the allocations of this OS thread to the system.
 #[inline]
 pub(crate) fn aside() -> Route {
     Route(CURRENT.replace(null_mut()))
@@ -143,20 +143,20 @@ pub(crate) fn aside() -> Route {
 impl Route {
     #[inline]
     pub(crate) fn back(&self) {
-        // Not `LocalKey::set`, which goes through an `Option` on the stack, and waits for it.
+        // Not by `LocalKey::set`, which passes an `Option` through the stack and waits for it.
         CURRENT.with(|current| current.set(self.0));
     }
 }
 
-/// Whether allocations go to an arena now: the program runs, not the engine and not this allocator.
+/// Returns whether allocations go to an arena now, that is, whether the program runs, not the engine or this allocator.
 pub(crate) fn routed() -> bool {
     !CURRENT.get().is_null()
 }
 
-/// Runs `f` with allocations that go to the system.
+/// Runs `f` while allocations go to the system.
 #[inline]
 pub(crate) fn apart<R>(f: impl FnOnce() -> R) -> R {
-    /// Puts the route back, also when `f` panics.
+    /// Restores the route, even if `f` panics.
     struct Back(Route);
     impl Drop for Back {
         #[inline]
@@ -169,15 +169,16 @@ pub(crate) fn apart<R>(f: impl FnOnce() -> R) -> R {
 }
 
 impl Arena {
-    /// The address space that blocks come from.
+    /// Returns the arena's range of addresses.
     pub(crate) fn span(&self) -> core::ops::Range<usize> {
         let base = LOW + self.number * SPAN;
         base..base + SPAN
     }
 
-    /// Reserves address space for a run. `None` if there is none: allocations then come from the system.
+    /// Reserves address space for a run. Returns `None` if there is none; allocations then come from the system.
     pub(crate) fn new() -> Option<Arena> {
-        // The lowest free one: runs that follow each other get the same addresses, which a program may depend on.
+        // The lowest free arena is taken, so that successive runs get the same addresses; a program's behaviour may
+        // depend on addresses.
         for (number, alive) in ALIVE.iter().enumerate() {
             if alive.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
                 continue;
@@ -212,7 +213,7 @@ impl Arena {
         start
     }
 
-    /// Takes a block with pages of its own back.
+    /// Frees a block with pages of its own.
     fn give(&self, block: usize, bytes: usize) {
         os::discard(block, bytes);
         self.freed.borrow_mut().push((block, block + bytes.next_multiple_of(PAGE)));
@@ -224,7 +225,7 @@ impl Arena {
         };
         let block = cache.free[class];
         if block != 0 {
-            // SAFETY: a block in a free list holds the address of the next; nothing else uses it.
+            // SAFETY: a block in a free list contains the address of the next one; nothing else uses the block.
             cache.free[class] = unsafe { *(block as *const usize) };
             return self.counted(block);
         }
@@ -253,14 +254,14 @@ impl Drop for Arena {
     }
 }
 
-/// The arena that a live block is in; `None` if the system's allocator made it.
+/// Returns the arena of a live block, or `None` if the system's allocator made the block.
 fn arena_of(block: usize) -> Option<usize> {
     let number = block.checked_sub(LOW)? / SPAN;
-    // Relaxed: an arena stays while it has blocks, and the block was made before its owner frees it.
+    // Relaxed: an arena stays while it has blocks, and the block exists until its owner frees it.
     (number < ARENAS && ALIVE[number].load(Ordering::Relaxed) > 0).then_some(number)
 }
 
-/// Removes an owner. Returns whether the arena was returned.
+/// Removes a block or a run from the arena's count. Returns whether the arena was returned to the system.
 fn forget(number: usize) -> bool {
     if ALIVE[number].fetch_sub(1, Ordering::AcqRel) != 1 {
         return false;
@@ -269,10 +270,11 @@ fn forget(number: usize) -> bool {
     true
 }
 
-/// The size class of a block and its size; `None` for blocks that get pages of their own.
+/// Returns the size class of a block and the class's size; `None` for blocks that get pages of their own.
 ///
-/// Two families, since a class's blocks are reused for each other: multiples of 16 bytes, and multiples of 128 bytes
-/// for what is aligned to more than 16. Eight steps of that unit, then four per doubling.
+/// There are two families of classes, since blocks of a class are reused for each other: multiples of 16 bytes, and
+/// multiples of 128 bytes for blocks that are aligned to more than 16 bytes. Each family has eight steps of its unit,
+/// then four steps per doubling.
 fn class_of(layout: Layout) -> Option<(usize, usize)> {
     let (unit, first) = if layout.align() <= 16 { (16, 0) } else { (128, ALIGNED) };
     if layout.size() > CHUNK / 4 || layout.align() > 128 {
@@ -288,21 +290,21 @@ fn class_of(layout: Layout) -> Option<(usize, usize)> {
     Some((first + 7 + (bits - (8 * unit).ilog2()) as usize * 4 + steps, size))
 }
 
-// SAFETY: blocks are cut from memory that this arena's mapping owns and handed out once until they are freed; foreign
-// addresses go to the system's allocator, which they came from.
+// SAFETY: blocks are cut from memory that this arena's mapping owns, and each is used once until it is freed. Foreign
+// addresses are passed to the system's allocator, which made them.
 unsafe impl GlobalAlloc for SimAlloc {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let cache = CURRENT.get();
         if cache.is_null() {
-            // SAFETY: passed on.
+            // SAFETY: the caller's promise.
             return unsafe { System.alloc(layout) };
         }
-        // SAFETY: `route` was given pointers that stay valid until they are taken back, and one OS thread uses them.
+        // SAFETY: `route` got pointers that stay valid until it is undone, and one OS thread uses them.
         let arena = unsafe { (*cache).arena.as_ref() };
         let block = apart(|| match arena {
             // SAFETY: as above.
             Some(arena) => unsafe { arena.alloc(&mut *cache, layout) },
-            // SAFETY: passed on.
+            // SAFETY: the caller's promise.
             None => unsafe { System.alloc(layout) },
         });
         if layout.size() <= FILLED {
@@ -313,12 +315,12 @@ unsafe impl GlobalAlloc for SimAlloc {
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         if !routed() {
-            // SAFETY: passed on.
+            // SAFETY: the caller's promise.
             return unsafe { System.alloc_zeroed(layout) };
         }
-        // SAFETY: passed on.
+        // SAFETY: the caller's promise.
         let block = unsafe { self.alloc(layout) };
-        // Pages of their own are fresh from the operating system.
+        // Pages of a block's own are fresh from the operating system, and so zero.
         if !block.is_null() && (class_of(layout).is_some() || arena_of(block as usize).is_none()) {
             // SAFETY: a fresh block of this size.
             apart(|| unsafe { block.write_bytes(0, layout.size()) });
@@ -335,7 +337,7 @@ unsafe impl GlobalAlloc for SimAlloc {
             if !cache.is_null() && arena.is_none() {
                 world::allocated(block.cast(), size_of::<usize>());
             }
-            // SAFETY: passed on.
+            // SAFETY: the caller's promise.
             return unsafe { System.dealloc(block, layout) };
         };
         if let Some(arena) = arena.filter(|arena| arena.number == number) {
@@ -376,9 +378,9 @@ mod tests {
     #[test]
     #[cfg(target_os = "linux")]
     fn the_heap_of_the_process_is_no_arena() {
-        // Where the heap begins, and where it ends now.
+        // The beginning and the present end of the system's heap.
         static DATA: u8 = 1;
-        // SAFETY: asks for the break only.
+        // SAFETY: the call only reads the break.
         let end = unsafe { libc::sbrk(0) };
         for at in [(&raw const DATA).addr(), end.addr()] {
             assert_eq!(arena_of(at), None, "{at:x}");
@@ -393,7 +395,7 @@ mod tests {
         let blocks: Vec<usize> = (0..1000).map(|_| arena.alloc(&mut cache, layout) as usize).collect();
         assert!(blocks.windows(2).all(|pair| pair[1] >= pair[0] + 100));
         let to = &raw mut cache;
-        // SAFETY: both live until the route is taken back; the cache is used through `to` alone.
+        // SAFETY: both live until the route is undone; the cache is used only through `to`.
         let route = unsafe { route(Some(&arena), to) };
         // SAFETY: a live block of this arena.
         unsafe { SimAlloc.dealloc(blocks[7] as *mut u8, layout) };

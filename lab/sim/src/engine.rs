@@ -1,13 +1,13 @@
-//! The scheduler of virtual time: all simulated threads, who runs next, what a step costs.
+//! The scheduler of virtual time: all simulated threads, the choice of the next one, and the cost of a step.
 //!
-//! One OS thread runs everything. A simulated thread is a stackful coroutine; it gives way before an access whenever
-//! another thread's clock is behind its own, so that accesses happen in the order of virtual time (quantum 0) and the
-//! execution is sequentially consistent.
+//! One OS thread runs everything. A simulated thread is a stackful coroutine. Before an access it yields if another
+//! thread's clock is behind its own. So accesses happen in the order of virtual time (quantum 0), and the execution is
+//! sequentially consistent.
 //!
 //! # Borrowing
-//! Other threads change the engine while one is suspended, so no reference to it may live across a suspension. Methods
-//! of [`Engine`] therefore never suspend: they say that the thread must ([`Step::Suspend`]), and the functions of
-//! [`switch`], which hold nothing but a raw pointer, do it.
+//! Other threads change the engine while a thread is suspended, so no reference to the engine may live across a
+//! suspension. Methods of [`Engine`] therefore never suspend. They return that the thread must suspend
+//! ([`Step::Suspend`]), and the functions of [`switch`], which have only a raw pointer, suspend it.
 
 mod access;
 mod agenda;
@@ -37,22 +37,22 @@ use thread::{Key, Role, Status, Thread};
 use tx::{Cause, Marks, Sites};
 use wait::Watch;
 
-/// What a running thread has to do about an access.
+/// What a running thread has to do for an access.
 pub(crate) enum Step {
-    /// Go ahead; the access is to this line (`NONE` if it isn't accounted).
+    /// Make the access, which is to this line (`NONE` if the access is not accounted).
     Go(u32),
-    /// Give way, then ask again.
+    /// Yield, then ask again.
     Suspend,
-    /// The thread's transaction is doomed: the access must leave no trace.
+    /// Skip the access, which must leave no trace: the thread's transaction is doomed.
     Doomed,
-    /// The run is over: unwind.
+    /// Unwind: the run is over.
     Unwind,
 }
 
-/// Bits of the length of a run that is not known: 16 million accesses at most.
+/// The assumed length of a run whose length is unknown, as a power of two: 16 million accesses at most.
 const UNKNOWN_LENGTH: u64 = 24;
 
-/// A thread that shall be started.
+/// A thread that is to be started.
 pub(crate) struct Start {
     pub(crate) role: Role,
     pub(crate) cpu: usize,
@@ -61,7 +61,7 @@ pub(crate) struct Start {
 }
 
 pub(crate) struct Engine {
-    /// Different for every run of the process.
+    /// A number that is different for every run of the process.
     pub(crate) number: u64,
     pub(crate) machine: Arc<Machine>,
     pub(crate) config: Config,
@@ -71,29 +71,29 @@ pub(crate) struct Engine {
     /// The running thread.
     pub(crate) current: usize,
     agenda: Agenda,
-    /// The thread that gave way last.
+    /// The thread that yielded last.
     gave_way: usize,
-    /// The running thread gives way before an access when its clock has passed this.
+    /// The running thread yields before an access if its clock has passed this time.
     horizon: u64,
     /// Threads that can take a step, in schedules other than virtual time.
     ready: Vec<usize>,
-    /// The exploring scheduler's choice while the running thread gives way to it.
+    /// The thread that an exploring schedule has chosen, while the running thread yields to it.
     chosen: Option<usize>,
-    /// The exploring schedules' only clock.
+    /// The only clock of exploring schedules.
     now: u64,
     watches: Vec<Watch>,
     waiters: Vec<(Key, usize)>,
     marks: Marks,
-    /// Transactions under way that keep their thread's stack as it was.
+    /// The number of open transactions that keep a copy of their thread's stack.
     saved_stacks: usize,
     sites: Sites,
-    /// Threads that keep each core busy.
+    /// For each core, the number of threads that keep it busy.
     busy_on_core: Vec<u32>,
-    /// The CPUs of the clients, in the order in which they come.
+    /// The CPUs of the clients, in the order of the clients.
     client_cpus: Vec<usize>,
     /// Threads placed on each CPU.
     on_cpu: Vec<u32>,
-    /// Slots below `slots_high_water` that were given back.
+    /// Free slots below `slots_high_water`.
     free_slots: Vec<usize>,
     pub(crate) slots_high_water: usize,
     pub(crate) clients_left: usize,
@@ -107,19 +107,19 @@ pub(crate) struct Engine {
     rng: u64,
     /// Steps at which PCT lowers a priority, descending.
     change_points: Vec<u64>,
-    /// The choices made so far, where there was one.
+    /// The choices made so far at points with more than one option.
     pub(crate) trace: Vec<Choice>,
     lowest_priority: u64,
     pub(crate) hash: u64,
     pub(crate) failure: Option<Outcome>,
     pub(crate) unwinding: bool,
-    /// Names of memory: from, to, name.
+    /// Names of memory ranges: begin, end, name.
     pub(crate) labels: Vec<(usize, usize, &'static str)>,
-    /// Names of parts of the program; part 0 has none and is not here.
+    /// Names of parts of the program, from part 1 on; part 0 has no name.
     pub(crate) parts: Vec<&'static str>,
-    /// What the program's allocations come from.
+    /// The arena of the program's allocations.
     pub(crate) arena: Option<Arena>,
-    /// Present if the run is to find plain accesses that nothing announces.
+    /// Present if the run is to find plain accesses that are not announced.
     pub(crate) watch: Option<Box<crate::watch::Watch>>,
 }
 
@@ -165,7 +165,8 @@ impl Engine {
                 Placement::Cpus(cpus) => cpus.clone(),
             },
             on_cpu: vec![0; machine.cpus()],
-            // The clients' and the main thread's are theirs from the start: background threads may come before them.
+            // The slots of the clients and the main thread are reserved from the start, since background threads may
+            // start before them.
             free_slots: Vec::new(),
             slots_high_water: clients + 1,
             clients_left: clients,
@@ -191,7 +192,7 @@ impl Engine {
         }
     }
 
-    /// Whether virtual time orders the steps.
+    /// Returns whether virtual time orders the steps.
     #[inline]
     pub(crate) fn timed(&self) -> bool {
         self.config.schedule == Schedule::VirtualTime
@@ -201,16 +202,17 @@ impl Engine {
         &mut self.threads[self.current]
     }
 
-    /// Whether the allocator's writes cost anything now: not where no time passes, and not where a thread must not wait.
+    /// Returns whether the allocator's writes cost anything now. They cost nothing while no time passes, and where a
+    /// thread must not wait.
     pub(crate) fn charges_allocation(&mut self) -> bool {
         let timed = self.timed() && !self.unwinding;
         let thread = self.me();
         timed && !thread.untimed && thread.tx_depth == 0 && !std::thread::panicking()
     }
 
-    /// Tells the watch, if there is one, of an access that was charged.
+    /// Reports a charged access to the watch, if there is one.
     #[inline]
-    pub(crate) fn announce(&mut self, addr: usize, kind: crate::memory::Kind) {
+    pub(crate) fn announce(&mut self, addr: usize, kind: crate::memory::AccessKind) {
         if let Some(watch) = &mut self.watch
             && !self.threads[self.current].untimed
         {
@@ -218,19 +220,20 @@ impl Engine {
         }
     }
 
-    /// The CPU of client `index`.
+    /// Returns the CPU of client `index`.
     pub(crate) fn client_cpu(&self, index: usize) -> usize {
         self.client_cpus[index % self.client_cpus.len()]
     }
 
-    /// The CPU of a node that the fewest threads are on, the last in fill order among equals: client threads fill a
-    /// node from its other end.
+    /// Returns the CPU of a node with the fewest threads; among equals, the last one in fill order, since client
+    /// threads fill a node from the other end.
     pub(crate) fn idle_cpu(&self, node: usize) -> usize {
         let cpus = self.machine.cpus_of(node);
         cpus.min_by_key(|&cpu| (self.on_cpu[cpu], std::cmp::Reverse(cpu))).expect("a socket has CPUs")
     }
 
-    /// Makes a thread that takes its first step at `start.clock` or later. `slot` is the lowest free one.
+    /// Makes a thread that takes its first step at `start.clock` or later. `slot` is the thread's slot, or `None` for
+    /// the lowest free one.
     pub(crate) fn spawn(&mut self, start: Start, slot: Option<usize>) -> usize {
         let id = self.threads.len();
         assert!(id < agenda::MAX_THREADS, "a simulation can have {} threads in all", agenda::MAX_THREADS);
@@ -251,7 +254,7 @@ impl Engine {
         id
     }
 
-    /// Puts a thread on a CPU.
+    /// Places a thread on a CPU.
     fn settle(&mut self, id: usize, cpu: usize) {
         self.on_cpu[cpu] += 1;
         let thread = &mut self.threads[id];
@@ -269,7 +272,8 @@ impl Engine {
         self.advance(self.costs.call);
     }
 
-    /// The running thread's own work, in picoseconds: longer while the core's other hardware thread works.
+    /// Advances the running thread's clock by work of its own, in picoseconds. The work takes longer while the core's
+    /// other hardware thread works.
     #[inline]
     pub(crate) fn advance(&mut self, time: u64) {
         let thread = &mut self.threads[self.current];
@@ -282,14 +286,15 @@ impl Engine {
         self.now = self.now.max(thread.clock);
     }
 
-    /// As [`advance`](Self::advance), by a time that the program names, however long: no clock goes far beyond the last time there is.
+    /// Advances the clock as [`advance`](Self::advance) does, by a time that the program gives. The time may be of any
+    /// length: the clock does not go far beyond the last possible time.
     pub(crate) fn pass(&mut self, time: u64) {
         let left = agenda::MAX_TIME.saturating_sub(self.me().clock);
         self.advance(time.min(left));
     }
 
-    /// While the run's threads unwind: whether it is time for the running one, which makes call after call, to let others go
-    /// on. One that never ends is abandoned.
+    /// Returns whether the running thread should let others continue. Called repeatedly by a thread while the run's
+    /// threads unwind. A thread that never ends is abandoned.
     pub(crate) fn lingers(&mut self) -> bool {
         const CALLS: u64 = 1 << 14;
         let unwinding = self.unwinding;
@@ -306,7 +311,7 @@ impl Engine {
         }
     }
 
-    /// The end of a thread's body: `panic` is the message if it panicked.
+    /// Ends a thread's body. `panic` is the message if the body panicked.
     pub(crate) fn finish(&mut self, panic: Option<String>) {
         let id = self.current;
         let thread = &mut self.threads[id];
@@ -342,19 +347,19 @@ impl Engine {
         }
     }
 
-    /// The lines that were waited for longest.
+    /// Returns the lines for which threads waited longest.
     pub(crate) fn hot_lines(&self, count: usize) -> Vec<HotLine> {
         let hottest = self.memory.hottest(count).into_iter();
         hottest.map(|(addr, waited_ps)| HotLine { label: self.label_of(addr), addr, waited_ps }).collect()
     }
 
-    /// The last name given to the line at `addr`.
+    /// Returns the name that was given last to the line at `addr`.
     fn label_of(&self, addr: usize) -> &'static str {
         let named = self.labels.iter().rev().find(|&&(from, to, _)| addr.saturating_add(64) > from && addr < to);
         named.map_or("", |label| label.2)
     }
 
-    /// The running thread enters a part of the program; returns the one it was in.
+    /// Records that the running thread enters a part of the program. Returns the part in which it was.
     pub(crate) fn enter_part(&mut self, name: &'static str) -> u8 {
         let known = self.parts.iter().position(|&part| part == name);
         let part = known.unwrap_or_else(|| {
@@ -365,7 +370,7 @@ impl Engine {
         std::mem::replace(&mut self.me().part, part as u8 + 1)
     }
 
-    /// The memory of the model that grows with the program's.
+    /// Returns the bytes of the model that grow with the program's memory.
     pub(crate) fn model_bytes(&self) -> usize {
         self.memory.bytes()
     }

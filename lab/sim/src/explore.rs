@@ -1,4 +1,4 @@
-//! Looking for bugs: one program under many schedules.
+//! Searches for bugs by running one program under many schedules.
 
 use crate::config::{Config, Placement, Schedule, replay_seed};
 use crate::report::{Outcome, Report};
@@ -6,9 +6,9 @@ use crate::report::{Outcome, Report};
 /// Runs `simulate` with `schedules` seeds from `config.seed` on, until a run is not [`Outcome::Done`], and
 /// returns that run's report. With the environment variable `ARCHIPELAGO_SIM_SEED` it tries that seed only.
 ///
-/// `simulate` makes new structures each time, runs them with the given configuration, and asserts its conditions inside
-/// the run (in a client, or in the tear-down). A first run in virtual time measures the number of steps over which
-/// [`Schedule::Pct`] spreads its change points.
+/// Each time, `simulate` makes new structures, runs them with the given configuration, and asserts its conditions
+/// inside the run (in a client, or in the tear-down). For [`Schedule::Pct`], a first run in virtual time measures the
+/// number of steps over which the change points are distributed.
 pub fn find(config: &Config, schedules: u64, simulate: impl Fn(&Config) -> Report) -> Option<Report> {
     let mut config = config.clone();
     if let Schedule::Pct { .. } = config.schedule {
@@ -25,15 +25,15 @@ fn length(config: &Config, simulate: impl Fn(&Config) -> Report) -> u64 {
     (stats.accesses + stats.plain_points).max(1)
 }
 
-/// `count` seeds from `first` on, or the one to replay.
+/// Returns `count` seeds from `first` on, or the one to replay.
 fn seeds(first: u64, count: u64) -> impl Iterator<Item = u64> {
     let (first, count) = replay_seed().map_or((first, count), |seed| (seed, 1));
     (0..count).map(move |k| first.wrapping_add(k))
 }
 
-/// Runs `simulate` under schedules of both kinds that look for bugs in turn, with seeds from 0 on and threads spread over
-/// the sockets; it adds to the configuration what the program needs. With the environment variable
-/// `ARCHIPELAGO_SIM_SEED` it tries that seed only.
+/// Runs `simulate` alternately under the two kinds of schedules that look for bugs, with seeds from 0 on and with
+/// threads spread over the sockets. `simulate` adds what the program needs to the configuration. With the environment
+/// variable `ARCHIPELAGO_SIM_SEED` it tries that seed only.
 ///
 /// # Panics
 /// As [`explore`].
@@ -47,10 +47,10 @@ pub fn hunt(schedules: u64, simulate: impl Fn(Config) -> Report) {
     }
 }
 
-/// As [`find`], for programs that have no bug.
+/// Does the same as [`find`] for a program that should have no bug.
 ///
 /// # Panics
-/// If a run is not [`Outcome::Done`]: the message says how it ended and which seed shows it again.
+/// If a run is not [`Outcome::Done`]. The message says how the run ended, and which seed reproduces it.
 #[track_caller]
 pub fn explore(config: &Config, schedules: u64, simulate: impl Fn(&Config) -> Report) {
     if let Some(report) = find(config, schedules, simulate) {

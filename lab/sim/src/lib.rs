@@ -5,11 +5,11 @@
 //! scheduler chooses the next thread: by virtual time, to predict how the program scales, or by a schedule that
 //! searches for bugs. Equal seeds give equal runs.
 //!
-//! The program reaches this crate through [`world`] only, which `archipelago-platform` calls when it is built with
-//! `--cfg archipelago_sim`. `docs/virtual-machine.md` lists what the model omits, and which claims it therefore
-//! does not support.
+//! The program accesses this crate only through [`world`], which `archipelago-platform` calls when it is built with
+//! `--cfg archipelago_sim`. `docs/virtual-machine.md` lists what the model omits, and which claims it therefore does
+//! not support.
 
-// The virtual machine stands behind the door.
+// The virtual machine is called by the platform crate, so it cannot use the platform's types itself.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
 mod arena;

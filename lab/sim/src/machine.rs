@@ -1,8 +1,9 @@
 //! The modelled machine as plain data: sockets, cores, caches, latencies, occupancies, transactions.
 //!
-//! All times are nanoseconds of an uncontended access, load to use. A machine comes from a preset
-//! ([`Machine::preset`]) or a TOML file ([`Machine::from_toml`]); both are checked by [`Machine::check`]. Every number
-//! has a source in [`Machine::sources`], which is the word "estimate" where it was not measured.
+//! All times are nanoseconds of an uncontended access, from load to use. A machine comes from a preset
+//! ([`Machine::preset`]) or a TOML file ([`Machine::from_toml`]); both are checked by [`Machine::check`].
+//! [`Machine::sources`] contains the source of every number; it is the word "estimate" for numbers that were not
+//! measured.
 
 mod check;
 mod measured;
@@ -15,18 +16,18 @@ use serde::{Deserialize, Serialize};
 pub use check::{MachineError, Number};
 pub use presets::PRESETS;
 
-/// A cache that one core or one socket has.
+/// A cache of one core or of one socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cache {
     /// Number of sets.
     pub sets: usize,
-    /// Lines of a set.
+    /// Lines per set.
     pub ways: usize,
 }
 
 impl Cache {
-    /// Its size in bytes.
+    /// Returns the size in bytes.
     pub fn bytes(self) -> usize {
         self.sets * self.ways * 64
     }
@@ -42,7 +43,8 @@ pub struct Caches {
     pub l2: Cache,
     /// Third level, per socket.
     pub l3: Cache,
-    /// Whether the third level holds everything that the socket's cores hold; otherwise it holds what they evict.
+    /// Whether the third level holds all lines that the socket's cores hold; otherwise it holds the lines that they
+    /// evict.
     pub l3_inclusive: bool,
 }
 
@@ -58,15 +60,15 @@ pub struct Latency {
     pub l3: f64,
     /// From the private cache of another core of the socket.
     pub core_to_core: f64,
-    /// From a cache of another socket that changed the line, by hops; the first number is not used.
+    /// From a cache of another socket that has changed the line, by hops; the first number is not used.
     pub dirty_remote: Vec<f64>,
     /// From a cache of another socket that has the line unchanged, by hops; the first number is not used.
     pub clean_remote: Vec<f64>,
     /// From memory, by hops to its home.
     pub memory: Vec<f64>,
-    /// What a locked instruction adds.
+    /// The time that a locked instruction adds.
     pub locked: f64,
-    /// A full fence, without the stores it waits for.
+    /// A full fence, without the stores for which it waits.
     pub fence: f64,
     /// One turn of a spin loop.
     pub pause: f64,
@@ -74,13 +76,13 @@ pub struct Latency {
     pub clock: f64,
 }
 
-/// For how long an access keeps others away.
+/// How long an access keeps others from the same resource.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Occupancy {
-    /// Part of a transfer's latency during which the line can't be given to the next core.
+    /// The part of a transfer's latency during which the line cannot be given to the next core.
     pub transfer: f64,
-    /// Nanoseconds for which a core keeps a line that others wait for, beyond that.
+    /// Nanoseconds beyond the transfer for which a core keeps a line while other cores wait for it.
     pub hold: f64,
     /// Nanoseconds between two reads of one line that several cores share.
     pub shared_read: f64,
@@ -88,9 +90,9 @@ pub struct Occupancy {
     pub memory: f64,
     /// Nanoseconds between two lines over one link.
     pub link: f64,
-    /// How many requests from the owner's own socket may overtake a remote one that waits for the same line.
+    /// How many requests from the owner's own socket may overtake a remote request for the same line.
     pub local_bypass: u8,
-    /// Misses that a core can have outstanding.
+    /// The number of outstanding misses that a core can have.
     pub miss_buffers: usize,
 }
 
@@ -104,16 +106,16 @@ pub struct Transactions {
     pub commit: f64,
     /// Nanoseconds to abort.
     pub abort: f64,
-    /// Most lines that a transaction can have read, wherever they are. Read lines must also stay in the second-level
-    /// cache, or in the third where it is inclusive; written lines in the first.
+    /// The most lines that a transaction can have read, in any cache. Read lines must also stay in the second-level
+    /// cache, or in the third if it is inclusive; written lines must stay in the first.
     pub read_lines: usize,
     /// Nanoseconds between a CPU's timer interrupts, each of which aborts a transaction; 0 for none.
     pub timer: f64,
-    /// Mean nanoseconds of a transaction until it aborts for no visible reason; 0 for never.
+    /// Mean nanoseconds until a transaction aborts for no visible reason; 0 for never.
     pub spurious: f64,
 }
 
-/// What the operating system's part of blocking costs, in nanoseconds.
+/// The operating system's costs of blocking, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Os {
@@ -135,9 +137,9 @@ pub struct Machine {
     pub cores_per_socket: usize,
     /// Hardware threads of a core.
     pub threads_per_core: usize,
-    /// How many links lie between two sockets; 0 from a socket to itself.
+    /// The number of links between two sockets; 0 from a socket to itself.
     pub hops: Vec<Vec<u8>>,
-    /// How much longer a core's own work takes while its other hardware thread works too.
+    /// The factor by which a core's own work takes longer while its other hardware thread works too.
     pub smt_slowdown: f64,
     /// The caches.
     pub caches: Caches,
@@ -149,7 +151,7 @@ pub struct Machine {
     pub transactions: Option<Transactions>,
     /// Costs of blocking.
     pub os: Os,
-    /// For each number, by the name of its field (`latency.l3`), where it comes from.
+    /// The source of each number, by the name of its field (`latency.l3`).
     #[serde(default)]
     pub sources: BTreeMap<String, String>,
 }
@@ -158,40 +160,40 @@ impl Machine {
     /// The text of a TOML file to start from.
     pub const EXAMPLE: &str = include_str!("machine/example.toml");
 
-    /// Physical cores.
+    /// Returns the number of physical cores.
     pub fn cores(&self) -> usize {
         self.sockets * self.cores_per_socket
     }
 
-    /// Hardware threads ("CPUs").
+    /// Returns the number of hardware threads ("CPUs").
     pub fn cpus(&self) -> usize {
         self.cores() * self.threads_per_core
     }
 
-    /// The physical core of a CPU. CPUs are numbered like Linux does: first every core's first hardware thread,
+    /// Returns the physical core of a CPU. CPUs are numbered as in Linux: first every core's first hardware thread,
     /// socket by socket, then every core's second one.
     pub fn core_of(&self, cpu: usize) -> usize {
         cpu % self.cores()
     }
 
-    /// The socket of a CPU.
+    /// Returns the socket of a CPU.
     pub fn socket_of(&self, cpu: usize) -> usize {
         self.core_of(cpu) / self.cores_per_socket
     }
 
-    /// The CPUs of a socket: every core's first hardware thread, then every core's second one.
+    /// Returns the CPUs of a socket: every core's first hardware thread, then every core's second one.
     pub fn cpus_of(&self, socket: usize) -> impl Iterator<Item = usize> + use<> {
         let (cores, per_socket) = (self.cores(), self.cores_per_socket);
         (0..self.threads_per_core)
             .flat_map(move |rank| (0..per_socket).map(move |c| rank * cores + socket * per_socket + c))
     }
 
-    /// All CPUs, socket after socket, each as in [`cpus_of`](Self::cpus_of).
+    /// Returns all CPUs, socket after socket, each as in [`cpus_of`](Self::cpus_of).
     pub fn fill_order(&self) -> Vec<usize> {
         (0..self.sockets).flat_map(|socket| self.cpus_of(socket)).collect()
     }
 
-    /// All CPUs, dealt out to the sockets in turn.
+    /// Returns all CPUs, distributed over the sockets in rotation.
     pub fn spread_order(&self) -> Vec<usize> {
         let per_socket: Vec<Vec<usize>> = (0..self.sockets).map(|socket| self.cpus_of(socket).collect()).collect();
         (0..self.cpus() / self.sockets).flat_map(|rank| per_socket.iter().map(move |cpus| cpus[rank])).collect()

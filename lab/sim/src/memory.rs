@@ -1,8 +1,9 @@
-//! The modelled memory system: which cache has which line in what state, and what an access costs.
+//! The modelled memory system: the caches that have each line, the line's state in them, and the cost of an access.
 //!
-//! Every line has one record: the core that has it for itself (modified or exclusive), the cores with a valid copy, the
-//! sockets whose third-level cache can serve it, its home. Tags ([`tags`]) only say what caches have room for; a copy is
-//! valid as long as the record says so. The states are MESI's with a clean forwarder per socket.
+//! Every line has one record. It contains the core that has the line exclusively (modified or exclusive), the cores
+//! with a valid copy, the sockets whose third-level cache can serve the line, and its home. Tags ([`tags`]) only model
+//! the capacity of caches; whether a copy is valid is in the record. The states are those of MESI, with a clean
+//! forwarder per socket.
 //!
 //! An access happens in one step when its core is granted the line; its cost depends on the source of the data and
 //! the copies that must be invalidated, plus the waits at links and memory controllers ([`traffic`]).
@@ -25,20 +26,20 @@ use times::Times;
 pub(crate) use times::{Cost, ps};
 use traffic::Traffic;
 
-/// What an access does.
+/// The kind of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum AccessKind {
     /// Reads.
     Load,
     /// Writes without waiting: the store buffer hides the latency.
     Store,
-    /// Reads and writes in one step, and waits for both.
+    /// Reads and writes in one step, and waits for the result.
     Rmw,
 }
 
-impl Kind {
+impl AccessKind {
     pub(crate) fn writes(self) -> bool {
-        self != Kind::Load
+        self != AccessKind::Load
     }
 }
 
@@ -59,14 +60,15 @@ pub(crate) struct Memory {
     inclusive: bool,
     buffers: usize,
     overlap: u64,
-    /// Lines that transactions have marked, and those of them that caches have pushed out since the caller looked.
+    /// The number of lines that transactions have marked; below, marked lines that caches have evicted since the caller
+    /// looked.
     pub(crate) marked: usize,
     pub(crate) evicted: Vec<Evicted>,
     pub(crate) stats: Stats,
 }
 
-/// A line that a transaction had marked when it left a cache: a core's first level (`socket` is none), a core's second
-/// level (both), or a socket's third (`core` is none).
+/// A line that was marked by a transaction when a cache evicted it. The cache is a core's first level (`socket` is
+/// `None`), a core's second level (both are given), or a socket's third level (`core` is `None`).
 pub(crate) struct Evicted {
     pub(crate) line: u32,
     pub(crate) core: Option<usize>,
@@ -74,7 +76,7 @@ pub(crate) struct Evicted {
 }
 
 impl Memory {
-    /// The memory of `machine`; `timed` says that the costs of accesses will be needed.
+    /// Makes the memory of `machine`. `timed` tells whether the costs of accesses will be needed.
     pub(crate) fn new(machine: &Machine, overlap: u32, timed: bool) -> Self {
         let (latency, occupancy) = (&machine.latency, &machine.occupancy);
         let list = |times: &[f64]| times.iter().map(|&time| ps(time)).collect();
@@ -84,7 +86,7 @@ impl Memory {
             (socket * per_socket..(socket + 1) * per_socket).for_each(|core| cores[core / 64] |= 1 << (core % 64));
             cores
         };
-        // Without time there is nothing to look up.
+        // Without time, no cache is looked up.
         let size = |cache: Cache| if timed { cache } else { Cache { sets: 1, ways: 1 } };
         Memory {
             lines: Vec::new(),
@@ -119,7 +121,7 @@ impl Memory {
         }
     }
 
-    /// The line that holds `addr`; a new one has its home on `socket` unless its page has another.
+    /// Returns the line of `addr`. A new line has its home on `socket`, unless its page has another home.
     #[inline]
     pub(crate) fn line(&mut self, addr: usize, socket: usize) -> u32 {
         let found = self.table.line(addr, socket);
@@ -139,13 +141,14 @@ impl Memory {
         self.lines.push(line);
     }
 
-    /// An access to `addr` will come some time: brings what finds its line into the host's cache.
+    /// Called when an access to `addr` is expected some time. Brings the data for finding the line into the host's
+    /// cache.
     #[inline]
     pub(crate) fn expect(&self, addr: usize) {
         self.table.prepare(addr);
     }
 
-    /// The access to `addr` will come very soon: brings its line's record and sets into the host's cache.
+    /// Called when an access to `addr` is expected very soon. Brings the line's record and sets into the host's cache.
     #[inline]
     pub(crate) fn prepare(&self, addr: usize, core: usize, socket: usize) {
         let Some(found) = self.table.peek(addr) else { return };
@@ -159,16 +162,16 @@ impl Memory {
         host_prefetch(addr as *const u8);
     }
 
-    /// Returns whether the core can make an access of this kind without others.
+    /// Returns whether the core can make an access of this kind without another core or memory.
     #[inline]
-    pub(crate) fn private(&self, core: usize, line: u32, kind: Kind) -> bool {
+    pub(crate) fn private(&self, core: usize, line: u32, kind: AccessKind) -> bool {
         let line = &self.lines[line as usize];
         if kind.writes() { line.owner == core as u16 } else { line.has(core) }
     }
 
-    /// An access that is [`private`](Self::private): its latency.
+    /// Makes an access that is [`private`](Self::private). Returns its latency.
     #[inline]
-    pub(crate) fn hit(&mut self, core: usize, line: u32, kind: Kind) -> u64 {
+    pub(crate) fn hit(&mut self, core: usize, line: u32, kind: AccessKind) -> u64 {
         let record = &mut self.lines[line as usize];
         record.dirty |= kind.writes();
         record.unsaved |= kind.writes();
@@ -182,7 +185,7 @@ impl Memory {
         self.times.l2
     }
 
-    /// The core's first-level cache has the line from now on.
+    /// Records that the core's first-level cache has the line from now on.
     #[inline]
     fn touch_first(&mut self, core: usize, line: u32, colour: u32) -> Used {
         if self.marked == 0 { self.l1.touch(core, line, colour) } else { self.touch_marked(core, line, colour) }
@@ -199,7 +202,7 @@ impl Memory {
         used
     }
 
-    /// A cache lost a line.
+    /// Records that a cache lost a line.
     #[inline]
     fn lost(&mut self, line: u32, core: Option<usize>, socket: Option<usize>) {
         if self.marked > 0 && self.lines[line as usize].tx != NONE {
@@ -207,16 +210,24 @@ impl Memory {
         }
     }
 
-    /// When a prefetch of the line by this core arrives, if it hasn't by `now`.
+    /// Returns when this core's prefetch of the line arrives, if it has not arrived by `now`.
     #[inline]
     pub(crate) fn arrival(&mut self, core: usize, line: u32, now: u64) -> Option<u64> {
         let misses = &mut self.misses[core];
         if misses.in_flight() { misses.arrival(line, now) } else { None }
     }
 
-    /// An access that is not private, granted at `now`. `quiet` says that no thread waits for the line, so that it may
-    /// overlap with others of a stream; `addr` is what was asked for.
-    pub(crate) fn miss(&mut self, core: usize, line: u32, kind: Kind, now: u64, quiet: bool, addr: usize) -> Cost {
+    /// Makes an access that is not private, granted at `now`. `quiet` tells that no thread waits for the line, so that
+    /// the access may overlap with others of a stream. `addr` is the address of the access.
+    pub(crate) fn miss(
+        &mut self,
+        core: usize,
+        line: u32,
+        kind: AccessKind,
+        now: u64,
+        quiet: bool,
+        addr: usize,
+    ) -> Cost {
         let socket = core / self.per_socket;
         self.traffic.at(now);
         let mut cost = self.fetch(core, socket, line, kind);
@@ -226,15 +237,15 @@ impl Memory {
             self.share(core, socket, line);
         }
         self.fill(core, socket, line);
-        let streams = self.overlap > 1 && kind != Kind::Rmw && self.misses[core].follow((addr >> 6) as u64);
+        let streams = self.overlap > 1 && kind != AccessKind::Rmw && self.misses[core].follow((addr >> 6) as u64);
         if streams && quiet {
             cost.latency = (cost.latency / self.overlap).max(self.times.l2);
         }
         cost
     }
 
-    /// Where the data comes from.
-    fn fetch(&mut self, core: usize, socket: usize, line: u32, kind: Kind) -> Cost {
+    /// Finds the source of the data, and returns the cost of fetching from it.
+    fn fetch(&mut self, core: usize, socket: usize, line: u32, kind: AccessKind) -> Cost {
         let record = &self.lines[line as usize];
         let (owner, shared, home) = (record.owner, record.shared, usize::from(record.home));
         let (part, hold) = (self.times.transfer, self.times.hold);
@@ -288,7 +299,7 @@ impl Memory {
         Cost { latency: self.times.memory[hops] + waited, remote: hops > 0, ..read }
     }
 
-    /// Takes the line for a writer: all other copies are invalidated, which may take longer than fetching the data.
+    /// Gives the line to a writer: invalidates all other copies, which may take longer than fetching the data.
     fn take(&mut self, core: usize, socket: usize, line: u32, cost: &mut Cost) {
         let record = &self.lines[line as usize];
         let (mut last, source) = (0, record.owner);
@@ -320,7 +331,8 @@ impl Memory {
         record.unsaved = true;
     }
 
-    /// Gives a reader a copy; the line is its own if no other has one and no transaction must notice later writes.
+    /// Gives a reader a copy. The copy is exclusive if no other core has one and no transaction must notice later
+    /// writes.
     fn share(&mut self, core: usize, socket: usize, line: u32) {
         let record = &mut self.lines[line as usize];
         if record.owner != NOBODY {
@@ -329,7 +341,7 @@ impl Memory {
             record.shared |= 1 << from | 1 << socket;
             let colour = record.colour;
             if from != socket {
-                // Sockets share what memory has.
+                // Sockets share only data that memory has.
                 self.write_back(from, line);
             }
             self.keep(from, line, colour);
@@ -355,7 +367,7 @@ impl Memory {
         }
     }
 
-    /// A core's second-level cache lost a line: the third level gets it.
+    /// Records that a core's second-level cache evicted a line. The third level gets the line.
     fn pushed_out(&mut self, core: usize, socket: usize, line: u32) {
         if !self.inclusive {
             self.lost(line, Some(core), Some(socket));
@@ -373,7 +385,7 @@ impl Memory {
         self.keep(socket, line, colour);
     }
 
-    /// Adds the line to the socket's third-level cache, and evicts another line if necessary.
+    /// Adds the line to the socket's third-level cache, which evicts another line if necessary.
     fn keep(&mut self, socket: usize, line: u32, colour: u32) {
         let Used::Pushed(old) = self.l3.touch(socket, line, colour) else { return };
         if self.inclusive {
@@ -395,7 +407,7 @@ impl Memory {
         }
     }
 
-    /// The memory of a line gets what a socket has of it, if that is newer.
+    /// Writes a socket's copy of a line to memory, if the copy is newer.
     fn write_back(&mut self, socket: usize, line: u32) {
         let record = &mut self.lines[line as usize];
         if std::mem::take(&mut record.unsaved) {
@@ -415,52 +427,52 @@ impl Memory {
         waited
     }
 
-    /// Starts fetching a line that is not private, at `now`, if one of the core's miss buffers is free: a prefetch
-    /// that cannot start at once is dropped. Returns its latency.
+    /// Starts fetching a line that is not private, at `now`, if one of the core's miss buffers is free; otherwise drops
+    /// the prefetch. Returns its latency.
     pub(crate) fn prefetch(&mut self, core: usize, line: u32, now: u64, addr: usize) -> Option<Cost> {
         if !self.misses[core].room(self.buffers, now) {
             self.stats.prefetches_dropped += 1;
             return None;
         }
-        let cost = self.miss(core, line, Kind::Load, now, false, addr);
+        let cost = self.miss(core, line, AccessKind::Load, now, false, addr);
         self.lines[line as usize].busy = now + cost.occupancy;
         self.misses[core].depart(line, now + cost.latency);
         self.stats.prefetches += 1;
         Some(cost)
     }
 
-    /// The socket of the core that has the line for itself.
+    /// Returns the socket of the core that has the line exclusively.
     pub(crate) fn owner_socket(&self, line: u32) -> Option<usize> {
         let owner = self.lines[line as usize].owner;
         (owner != NOBODY).then(|| usize::from(owner) / self.per_socket)
     }
 
-    /// How long word of a change takes from one socket to another: half of a transfer.
+    /// Returns how long the notice of a change takes from one socket to another: half of a transfer.
     pub(crate) fn notice(&self, from: usize, to: usize) -> u64 {
         let hops = self.hops(from, to);
         if hops == 0 { self.times.core_to_core / 2 } else { self.times.clean_remote[hops] / 2 }
     }
 
-    /// How much of its stores' latency a core can have outstanding.
+    /// Returns the most latency of stores that a core can have outstanding.
     pub(crate) fn store_slack(&self) -> u64 {
         self.buffers as u64 * self.times.memory[0]
     }
 
-    /// The longest that an access of one of `threads` threads can take: the slowest latency, after all unfinished
-    /// requests of these threads. Each thread has at most as many outstanding misses as it has buffers, and stores that
-    /// fit into the store buffer. Each of these sends at most three more lines: an answer's copy to memory, and
-    /// evictions from two caches.
+    /// Returns the longest time that an access of one of `threads` threads can take: the slowest latency, after all
+    /// unfinished requests of these threads. Each thread has at most as many outstanding misses as it has buffers, and
+    /// stores that fit into the store buffer. Each of these requests sends at most three more lines: a copy of the
+    /// answer to memory, and evictions from two caches.
     pub(crate) fn longest_access(&self, threads: usize) -> u64 {
         let buffered = self.store_slack() + (self.buffers as u64 + 1) * self.traffic.longest_service();
         self.times.slowest() + 4 * threads as u64 * buffered
     }
 
-    /// Whether misses overlap.
+    /// Returns whether misses overlap.
     pub(crate) fn overlaps(&self) -> bool {
         self.overlap > 1
     }
 
-    /// Gives memory a home, or takes it away.
+    /// Sets the home of a memory range, or removes it.
     pub(crate) fn place(&mut self, addr: usize, len: usize, home: Option<usize>) {
         let lines = &mut self.lines;
         self.table.place(addr, len, home, |line| {
@@ -470,32 +482,32 @@ impl Memory {
         });
     }
 
-    /// Says that the pages from `addr` that were not touched have no memory.
+    /// Records that those pages from `addr` on that were never accessed have no memory.
     pub(crate) fn unmap(&mut self, addr: usize, len: usize) {
         self.table.unmap(addr, len);
     }
 
-    /// Whether there is no memory at `addr` until it is touched outside of a transaction.
+    /// Returns whether the page of `addr` has no memory until it is accessed outside of a transaction.
     pub(crate) fn unmapped(&self, addr: usize) -> bool {
         self.table.unmapped(addr)
     }
 
-    /// What decides about the line's set in a cache.
+    /// Returns the number that determines the line's set in a cache.
     pub(crate) fn colour(&self, line: u32) -> u32 {
         self.lines[line as usize].colour
     }
 
-    /// The addresses of these lines.
+    /// Returns the addresses of these lines.
     pub(crate) fn addresses(&self, lines: &[u32]) -> Vec<usize> {
         self.table.addresses(lines)
     }
 
-    /// The home node of an address, if its page has one.
+    /// Returns the home node of an address, if its page has one.
     pub(crate) fn home_of(&self, addr: usize) -> Option<usize> {
         self.table.home_of(addr)
     }
 
-    /// Puts the lines of a range into a socket's third-level cache, unchanged: as after a long warm-up.
+    /// Puts the lines of a range into a socket's third-level cache, unchanged, as they would be after a long warm-up.
     pub(crate) fn warm(&mut self, addr: usize, len: usize, socket: usize) {
         for addr in (addr & !63..addr + len.max(1)).step_by(64) {
             let line = self.line(addr, socket);
@@ -506,7 +518,7 @@ impl Memory {
         }
     }
 
-    /// The same for all lines so far.
+    /// Does the same for all lines so far.
     pub(crate) fn warm_all(&mut self, socket: usize) {
         for line in 0..self.lines.len() as u32 {
             let record = &mut self.lines[line as usize];
@@ -516,7 +528,7 @@ impl Memory {
         }
     }
 
-    /// Puts every line so far into the third-level cache of its home: as after threads of these nodes have filled a
+    /// Puts every line so far into the third-level cache of its home, as if threads of these nodes had filled a
     /// structure.
     pub(crate) fn warm_homes(&mut self) {
         for line in 0..self.lines.len() as u32 {
@@ -527,7 +539,7 @@ impl Memory {
         }
     }
 
-    /// The `count` lines that were waited for longest: address and time.
+    /// Returns the `count` lines for which threads waited longest: the address and the time.
     pub(crate) fn hottest(&self, count: usize) -> Vec<(usize, u64)> {
         let mut lines: Vec<u32> = (0..self.lines.len() as u32).collect();
         lines.retain(|&line| self.lines[line as usize].waited > 0);
@@ -537,13 +549,13 @@ impl Memory {
         self.table.addresses(&lines).into_iter().zip(lines.iter().map(|&line| waited(line))).collect()
     }
 
-    /// Bytes that grow with what the program touches.
+    /// Returns the bytes of the model that grow with the memory that the program accesses.
     pub(crate) fn bytes(&self) -> usize {
         self.lines.capacity() * size_of::<Line>() + self.table.bytes()
     }
 }
 
-/// Brings a line into the real machine's cache, if that is possible.
+/// Brings a line into the real machine's cache, if the processor supports it.
 #[inline]
 pub(crate) fn host_prefetch<T>(at: *const T) {
     #[cfg(target_arch = "x86_64")]
@@ -555,13 +567,13 @@ pub(crate) fn host_prefetch<T>(at: *const T) {
     let _ = at;
 }
 
-/// Asks the operating system for huge pages behind a large array: the model accesses them at random.
+/// Asks the operating system for huge pages for a large array, which the model accesses at random.
 pub(crate) fn use_huge_pages<T>(array: &[T]) {
     let bytes = size_of_val(array);
     #[cfg(target_os = "linux")]
     if bytes >= 4 << 20 {
         let start = array.as_ptr().addr().next_multiple_of(4096);
-        // SAFETY: whole pages inside of the array; the advice changes no contents.
+        // SAFETY: the range is whole pages inside the array; the advice changes no contents.
         unsafe { libc::madvise(start as *mut libc::c_void, bytes - 4096, libc::MADV_HUGEPAGE) };
     }
     #[cfg(not(target_os = "linux"))]

@@ -1,4 +1,4 @@
-//! The report of a simulation: its outcome, its costs, and a hash to compare runs.
+//! The report of a simulation: its outcome, its costs, and a hash by which runs can be compared.
 
 use core::fmt;
 
@@ -7,21 +7,21 @@ use crate::watch::Unannounced;
 /// How a simulation ended. Thread numbers are dense indices ([`world::Current::slot`](crate::world::Current::slot)).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Every client thread returned, and the tear-down too.
+    /// Every client thread returned, and so did the tear-down.
     Done,
-    /// Every client thread waits for something that no thread will do.
+    /// Every client thread waits for an event that no thread will cause.
     Deadlock {
         /// The waiting client threads.
         waiting: Vec<usize>,
     },
     /// Threads run, but no client has changed a value for [`Config::stall_ns`](crate::Config::stall_ns), or one of the
-    /// run's limits is reached.
+    /// run's limits has been reached.
     Stalled,
     /// A thread panicked.
     Panicked {
-        /// Which one.
+        /// The thread's dense index.
         thread: usize,
-        /// When, in virtual nanoseconds.
+        /// The time of the panic, in virtual nanoseconds.
         at_ns: u64,
         /// The panic's message.
         message: String,
@@ -41,15 +41,16 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// Named parts of the program that [`Stats`] can tell apart, those without a name included.
+/// The number of parts of the program that [`Stats`] distinguishes, including the part without a name.
 pub const PARTS: usize = 8;
 
-/// Counters of the modelled machine. Times are virtual picoseconds, everything else counts events.
+/// Counters of the modelled machine. Times are virtual picoseconds; all other counters count events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Accesses of any kind: the simulation's events.
     pub accesses: u64,
-    /// Plain accesses that counted as steps, beside those: [`Config::plain_points`](crate::Config::plain_points).
+    /// Plain accesses that counted as steps ([`Config::plain_points`](crate::Config::plain_points)); they are not in
+    /// `accesses`.
     pub plain_points: u64,
     /// Accesses served by the core's first-level cache.
     pub l1_hits: u64,
@@ -57,7 +58,7 @@ pub struct Stats {
     pub l2_hits: u64,
     /// Accesses served by the socket's shared cache.
     pub l3_hits: u64,
-    /// Transfers from another core of the same socket that had the line for itself.
+    /// Transfers from another core of the same socket that had the line exclusively.
     pub owned_local: u64,
     /// Transfers of a changed line from another socket.
     pub dirty_remote: u64,
@@ -67,42 +68,42 @@ pub struct Stats {
     pub memory_local: u64,
     /// Accesses served by another socket's memory.
     pub memory_remote: u64,
-    /// Writes to a line that the core had for reading only.
+    /// Writes to a line of which the core had only a readable copy.
     pub upgrades: u64,
-    /// Messages that made another socket give up its copy.
+    /// Messages that made another socket invalidate its copy.
     pub invalidations: u64,
     /// Changed lines written to memory.
     pub write_backs: u64,
-    /// Time that accesses waited for a line that was being transferred to others.
+    /// Time that accesses waited for a line that was being transferred to other cores.
     pub line_wait_ps: u64,
     /// Time that transfers waited for a busy link or memory controller.
     pub link_wait_ps: u64,
     /// Lines fetched by [`world::prefetch`](crate::world::prefetch).
     pub prefetches: u64,
-    /// Lines that [`world::prefetch`](crate::world::prefetch) didn't fetch, since every miss buffer was taken.
+    /// Prefetches by [`world::prefetch`](crate::world::prefetch) that were dropped, since no miss buffer was free.
     pub prefetches_dropped: u64,
-    /// Waits in a spin loop until a line changed.
+    /// Waits in a spin loop for the change of a line.
     pub spin_waits: u64,
-    /// Times a thread blocked: parked, slept, or waited for a wake-up.
+    /// Times that a thread blocked: parked, slept, or waited for a wake-up.
     pub blocks: u64,
     /// Changes of the running thread.
     pub switches: u64,
-    /// Accesses that left the socket, by the part of the program that made them ([`world::part`](crate::world::part));
-    /// the first are those of no part.
+    /// Accesses that left the socket, by the part of the program that made them ([`world::part`](crate::world::part)).
+    /// The first number is of accesses in no part.
     pub remote_in: [u64; PARTS],
     /// Transactions begun.
     pub tx_begun: u64,
     /// Transactions committed.
     pub tx_committed: u64,
-    /// Transactions aborted because another thread touched their lines.
+    /// Transactions aborted because another thread accessed their lines.
     pub tx_conflicts: u64,
-    /// Transactions aborted because their lines didn't fit.
+    /// Transactions aborted because their lines did not fit.
     pub tx_capacity: u64,
     /// Transactions aborted by the program.
     pub tx_explicit: u64,
-    /// Transactions aborted by the CPU's timer, or by a stall: what takes a processor away interrupts.
+    /// Transactions aborted by the CPU's timer, or by a stall, which is an interrupt as well.
     pub tx_interrupts: u64,
-    /// Transactions aborted because they touched a page that had no memory yet.
+    /// Transactions aborted because they accessed a page that had no memory yet.
     pub tx_faults: u64,
     /// Transactions aborted because they waited or entered the kernel, or were nested too deep.
     pub tx_forbidden: u64,
@@ -112,10 +113,10 @@ pub struct Stats {
     pub tx_wasted_ps: u64,
 }
 
-/// What became of the transactions that begin at one place. Each that is over is counted once.
+/// The outcomes of the transactions that begin at one place. Each transaction that has ended is counted once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TxCounts {
-    /// As [`Stats::tx_begun`], and so on.
+    /// As [`Stats::tx_begun`]; the other fields correspond to `Stats` alike.
     pub begun: u64,
     #[allow(missing_docs)]
     pub committed: u64,
@@ -138,26 +139,26 @@ pub struct TxCounts {
 }
 
 impl TxCounts {
-    /// Transactions that aborted, for whatever reason.
+    /// Returns the number of aborted transactions, whatever the reason.
     pub fn aborts(&self) -> u64 {
         let seen = self.conflicts + self.capacity + self.explicit;
         seen + self.interrupts + self.faults + self.forbidden + self.spurious
     }
 }
 
-/// A point of a run under [`Schedule::Chosen`](crate::Schedule::Chosen) at which more than one thread could go on.
+/// A point of a run under [`Schedule::Chosen`](crate::Schedule::Chosen) at which more than one thread could continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Choice {
-    /// How many.
+    /// The number of these threads.
     pub options: u16,
-    /// Which one did.
+    /// The number of the thread that continued.
     pub taken: u16,
-    /// Whether the first of them was running and able to go on: any other is a preemption.
+    /// Whether the first of the threads was running and could continue. If so, the choice of any other is a preemption.
     pub preempts: bool,
 }
 
 impl Choice {
-    /// What this choice costs: a preemption, or nothing.
+    /// Returns the number of preemptions in this choice: 1 or 0.
     pub fn cost(self) -> u32 {
         u32::from(self.preempts && self.taken > 0)
     }
@@ -166,29 +167,29 @@ impl Choice {
 /// A place in the program where transactions begin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TxSite {
-    /// Its source file.
+    /// The source file.
     pub file: &'static str,
-    /// Its line there.
+    /// The line in the source file.
     pub line: u32,
-    /// What became of them.
+    /// The transactions' outcomes.
     pub counts: TxCounts,
-    /// The program's own reasons for aborts, with how many had each, ascending.
+    /// The program's own reasons for aborts, ascending, with the number of aborts for each.
     pub codes: Vec<(u8, u64)>,
 }
 
-/// A line that transactions conflicted about.
+/// A line for which transactions conflicted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TxLine {
-    /// What [`world::label`](crate::world::label) called it, or nothing.
+    /// Its name from [`world::label`](crate::world::label); empty if it has none.
     pub label: &'static str,
     /// Its address.
     pub addr: usize,
-    /// How many transactions aborted because of it.
+    /// The number of transactions that aborted because of it.
     pub aborts: u64,
 }
 
 impl Stats {
-    /// What was counted since `earlier`, a reading of the same run.
+    /// Returns the counts since `earlier`, an earlier reading of the same run.
     pub fn since(&self, earlier: &Stats) -> Stats {
         Stats {
             accesses: self.accesses - earlier.accesses,
@@ -225,62 +226,62 @@ impl Stats {
         }
     }
 
-    /// Transactions that aborted, for whatever reason.
+    /// Returns the number of aborted transactions, whatever the reason.
     pub fn tx_aborts(&self) -> u64 {
         let seen = self.tx_conflicts + self.tx_capacity + self.tx_explicit;
         seen + self.tx_interrupts + self.tx_faults + self.tx_forbidden + self.tx_spurious
     }
 
-    /// Accesses that left the socket.
+    /// Returns the number of accesses that left the socket.
     pub fn remote(&self) -> u64 {
         self.dirty_remote + self.clean_remote + self.memory_remote
     }
 }
 
-/// A line for which threads waited since other cores had it.
+/// A line for which threads waited because other cores had it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HotLine {
-    /// What [`world::label`](crate::world::label) called it; empty if nothing did.
+    /// Its name from [`world::label`](crate::world::label); empty if it has none.
     pub label: &'static str,
     /// Its address.
     pub addr: usize,
-    /// How long all threads together waited for it, in virtual picoseconds.
+    /// The time that all threads together waited for it, in virtual picoseconds.
     pub waited_ps: u64,
 }
 
-/// What [`run`](crate::run) returns.
+/// The result of [`run`](crate::run).
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// How it ended.
+    /// How the run ended.
     pub outcome: Outcome,
-    /// The seed it ran with.
+    /// The seed of the run.
     pub seed: u64,
     /// When the last client thread ended, in virtual nanoseconds.
     pub end_ns: u64,
     /// Counters of the machine.
     pub stats: Stats,
-    /// The lines that were waited for longest, at most ten, the hottest first.
+    /// The lines for which threads waited longest: at most ten, the longest first.
     pub hot_lines: Vec<HotLine>,
-    /// What became of transactions, by the place where they begin.
+    /// The outcomes of transactions, by the place where they begin.
     pub tx_sites: Vec<TxSite>,
-    /// The lines that most conflicts of transactions were about, at most ten.
+    /// The lines with the most conflicts of transactions, at most ten.
     pub tx_lines: Vec<TxLine>,
     /// Under [`Schedule::Chosen`](crate::Schedule::Chosen): the choices that were made.
     pub trace: Vec<Choice>,
-    /// The names of the parts that [`Stats::remote_in`] counts, from the second on.
+    /// The names of the parts that [`Stats::remote_in`] counts, from the second part on.
     pub parts: Vec<&'static str>,
-    /// A hash over every step: equal for equal runs, and practically only for them.
+    /// A hash over every step. It is equal for equal runs, and almost certainly different for different ones.
     pub hash: u64,
-    /// Time the simulation took on the host, set-up and tear-down included.
+    /// The time that the simulation took on the host, including set-up and tear-down.
     pub wall: std::time::Duration,
-    /// Memory of the model that grows with what the program touches, in bytes.
+    /// Bytes of the model that grow with the memory that the program accesses.
     pub model_bytes: usize,
-    /// Cache lines the program touched.
+    /// The number of cache lines that the program accessed.
     pub lines: usize,
-    /// Threads that did not end even when they were unwound, because a destructor waited forever: their stacks, and
-    /// what they own, are leaked.
+    /// The number of threads that did not end even when they were unwound, because a destructor waited forever. Their
+    /// stacks, and what they own, are leaked.
     pub abandoned: usize,
-    /// With [`Config::watch`](crate::Config::watch): plain accesses to shared memory that nothing announced, the most
+    /// With [`Config::watch`](crate::Config::watch): plain accesses to shared memory that were not announced, the most
     /// frequent first.
     pub unannounced: Vec<Unannounced>,
 }

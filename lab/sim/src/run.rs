@@ -1,4 +1,4 @@
-//! Running one simulation.
+//! Runs one simulation.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -15,28 +15,29 @@ use crate::world;
 /// The argument of a client thread's body.
 #[derive(Clone, Copy, Debug)]
 pub struct Client {
-    /// Its number, from 0.
+    /// The client's number, from 0.
     pub index: usize,
-    /// How many clients there are.
+    /// The number of clients.
     pub threads: usize,
-    /// The CPU it starts on.
+    /// The CPU on which the client starts.
     pub cpu: usize,
-    /// The NUMA node it starts on.
+    /// The NUMA node on which the client starts.
     pub node: usize,
     until_ns: u64,
 }
 
 impl Client {
-    /// Returns whether [`Config::until_ns`] is in the future, for loops that measure. Costs as much as [`world::now`],
+    /// Returns whether [`Config::until_ns`] is in the future; for loops that measure. Costs as much as [`world::now`],
     /// and always counts as progress ([`Config::stall_ns`]).
     pub fn running(&self) -> bool {
         self.time().is_some()
     }
 
-    /// As [`running`](Self::running), with the time: virtual nanoseconds since the start of the run.
+    /// Returns the time, in virtual nanoseconds since the start of the run, while [`running`](Self::running) is true;
+    /// then `None`.
     pub fn time(&self) -> Option<u64> {
         if let Some(engine) = switch::engine() {
-            // SAFETY: the running coroutine's engine; the reference ends here.
+            // SAFETY: the engine is that of the running coroutine; the reference ends here.
             let engine = unsafe { &mut *engine };
             engine.progress(engine.current);
         }
@@ -51,15 +52,15 @@ pub fn run(machine: &Machine, config: &Config, threads: usize, body: impl Fn(Cli
 
 /// Runs `setup`, then `threads` client threads that share its result, then `teardown`.
 ///
-/// Set-up and tear-down run in a simulated thread on client 0's CPU, for which no virtual time passes (except while it
-/// sleeps or waits). Memory that they touch first has its home on that CPU's node, and background threads that they
-/// start are simulated. The run ends after the tear-down; background threads still alive are then unwound. Unless the
-/// outcome is [`Outcome::Done`](crate::Outcome::Done), the tear-down is not run, and all unfinished threads are
-/// unwound.
+/// Set-up and tear-down run in a simulated thread on client 0's CPU. No virtual time passes for this thread, except
+/// while it sleeps or waits. Memory that it accesses first has its home on that CPU's node, and background threads that
+/// it starts are simulated. The run ends after the tear-down; background threads that are still alive are then unwound.
+/// If the outcome is not [`Outcome::Done`](crate::Outcome::Done), the tear-down is not run, and all unfinished threads
+/// are unwound.
 ///
 /// # Panics
-/// If the machine is not a valid one ([`Machine::check`]), `threads` is 0, or the configuration names CPUs that the
-/// machine does not have, an invalid probability, or too small a stack.
+/// If the machine is not valid ([`Machine::check`]), if `threads` is 0, or if the configuration contains CPUs that the
+/// machine does not have, an invalid probability, or a stack that is too small.
 pub fn run_with<S, T>(
     machine: &Machine,
     config: &Config,
@@ -76,13 +77,13 @@ pub fn run_with<S, T>(
     let engine: *mut Engine = &mut *engine;
     let result = Cell::new(None);
     let main = || {
-        // Boxed, so that the value is in the arena, with cache lines of the program, and can be watched.
+        // Boxed, so that the value is in the arena, on the program's cache lines, and can be watched.
         let shared = Box::new(setup());
         start_clients(config, threads, &|client| body(&shared, client));
         result.set(Some(teardown(*shared)));
     };
     // SAFETY: no coroutine runs yet. The main thread ends, or is abandoned on its stack for ever, before this function
-    // returns, so what `main` borrows outlives it.
+    // returns. So the data that `main` borrows outlives it.
     let outcome = unsafe {
         let body = erase(Box::new(main));
         let cpu = (*engine).client_cpu(0);
@@ -117,19 +118,19 @@ pub fn run_with<S, T>(
 /// Starts the clients and waits for their end. Called in the main thread.
 fn start_clients(config: &Config, threads: usize, body: &dyn Fn(Client)) {
     let engine = switch::engine().expect("the main thread is simulated");
-    // SAFETY: the running coroutine's engine; the reference ends with the statement.
+    // SAFETY: the engine is that of the running coroutine; the reference ends with the statement.
     arena::apart(|| unsafe { &mut *engine }.watch.iter_mut().for_each(|watch| watch.begin()));
     for index in 0..threads {
         let jitter = world::random() % 50_000;
-        // SAFETY: the running coroutine's engine; the reference ends with the block.
+        // SAFETY: the engine is that of the running coroutine; the reference ends with the block.
         let (cpu, node, clock) = unsafe {
             let engine = &mut *engine;
             let cpu = engine.client_cpu(index);
             (cpu, engine.machine.socket_of(cpu), engine.me().clock)
         };
         let client = Client { index, threads, cpu, node, until_ns: config.until_ns.unwrap_or(u64::MAX) };
-        // SAFETY: the clients end before the main thread leaves this function; if the run fails, they are unwound, or
-        // abandoned for ever, before it is.
+        // SAFETY: the clients end before the main thread leaves this function. If the run fails, they are unwound, or
+        // abandoned for ever, before the main thread is.
         let body = unsafe { erase(arena::apart(|| Box::new(move || body(client)))) };
         let start = Start { role: Role::Client, cpu, clock: clock + jitter, body };
         switch::spawn(engine, start, Some(index));
@@ -146,8 +147,8 @@ fn start_clients(config: &Config, threads: usize, body: &dyn Fn(Client)) {
 /// Erases the lifetime of a body's borrows.
 ///
 /// # Safety
-/// The body is dropped or abandoned before they end.
+/// The body is dropped or abandoned before the borrows end.
 unsafe fn erase<'a>(body: Box<dyn FnOnce() + 'a>) -> Box<dyn FnOnce()> {
-    // SAFETY: only the lifetime differs; the caller keeps it.
+    // SAFETY: only the lifetime differs, which the caller respects.
     unsafe { std::mem::transmute(body) }
 }

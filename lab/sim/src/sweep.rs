@@ -1,10 +1,12 @@
-//! Sweeps: whether a result holds under variations of the model.
+//! Sensitivity sweeps: they show whether a result holds under variations of the model.
 //!
-//! A figure of one machine with one seed says little, since the machine's numbers are estimates and schedules are
-//! random. [`sweep`] repeats a measurement with misses that overlap or do not, remote latencies 30 % lower and higher,
-//! occupancies 50 % lower and higher, in all combinations; then, one at a time, with transfers within a socket and its
-//! third level 30 % faster and slower, and hardware threads that share a core 20 % faster and slower; each with several
-//! seeds. [`Sweep::beats`] says that one thing is better than another only if it is in all of them.
+//! A figure of one machine with one seed means little, since the machine's numbers are estimates and schedules are
+//! random. [`sweep`] repeats a measurement under variations of the model. The first ones are all combinations of three:
+//! misses overlap or do not; remote latencies are unchanged, 30 % lower or higher; occupancies are unchanged, 50 %
+//! lower or higher. Further variations change one thing at a time: transfers within a socket and its third level 30 %
+//! faster and slower, and hardware threads that share a core 20 % faster and slower. Each variation is measured with
+//! several seeds. [`Sweep::beats`] returns that one thing is better than another only if it is better in all variations
+//! and seeds.
 
 use crate::config::Config;
 use crate::machine::Machine;
@@ -14,19 +16,19 @@ use crate::machine::Machine;
 pub struct Variation {
     /// [`Config::overlap`].
     pub overlap: u32,
-    /// Factor of everything that crosses a link.
+    /// The factor of all latencies of accesses that cross a link.
     pub remote: f64,
-    /// Factor of all occupancies.
+    /// The factor of all occupancies.
     pub occupancy: f64,
-    /// Factor of transfers between cores of a socket.
+    /// The factor of transfers between cores of a socket.
     pub core_to_core: f64,
-    /// Factor of the third level's latency.
+    /// The factor of the third level's latency.
     pub l3: f64,
-    /// Factor of how much the hardware threads of a core slow each other down; it never makes them faster.
+    /// The factor by which the hardware threads of a core slow each other down; it never makes them faster.
     pub smt: f64,
 }
 
-/// The machine as it is described.
+/// The unvaried machine.
 const AS_IT_IS: Variation = Variation { overlap: 3, remote: 1.0, occupancy: 1.0, core_to_core: 1.0, l3: 1.0, smt: 1.0 };
 
 const OVERLAPS: [u32; 2] = [1, 3];
@@ -34,7 +36,7 @@ const REMOTE: [f64; 3] = [0.7, 1.0, 1.3];
 const OCCUPANCY: [f64; 3] = [0.5, 1.0, 1.5];
 
 impl Variation {
-    /// All variations of a sweep.
+    /// Returns all variations of a sweep.
     pub fn all() -> impl Iterator<Item = Variation> {
         let with = |overlap, remote| OCCUPANCY.map(|occupancy| Variation { overlap, remote, occupancy, ..AS_IT_IS });
         let far = OVERLAPS
@@ -46,7 +48,7 @@ impl Variation {
         far.chain(core_to_core).chain(l3).chain(smt)
     }
 
-    /// The varied machine.
+    /// Returns the varied machine.
     pub fn of(&self, machine: &Machine) -> Machine {
         let mut machine = machine.clone();
         let latency = &mut machine.latency;
@@ -71,24 +73,24 @@ impl Variation {
     }
 }
 
-/// What was measured in one variation: a figure per seed.
+/// The figures measured in one variation, one per seed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cell {
     /// The variation.
     pub variation: Variation,
-    /// A figure per seed, the first for [`Config::seed`].
+    /// One figure per seed; the first is for [`Config::seed`].
     pub values: Vec<f64>,
 }
 
 /// The figures of all variations and seeds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sweep {
-    /// In the order of [`Variation::all`].
+    /// The cells, in the order of [`Variation::all`].
     pub cells: Vec<Cell>,
 }
 
-/// Measures with every variation of `machine` and with `seeds` seeds each, from `config.seed` on. `measure` runs the
-/// simulation and returns its figure; the more, the better.
+/// Measures every variation of `machine` with `seeds` seeds each, from `config.seed` on. `measure` runs the simulation
+/// and returns its figure; a greater figure is better.
 ///
 /// # Panics
 /// If `seeds` is 0.
@@ -104,29 +106,29 @@ pub fn sweep(machine: &Machine, config: &Config, seeds: u64, measure: impl Fn(&M
 }
 
 impl Sweep {
-    /// All figures, ascending.
+    /// Returns all figures, ascending.
     fn sorted(&self) -> Vec<f64> {
         let mut values: Vec<f64> = self.cells.iter().flat_map(|cell| cell.values.iter().copied()).collect();
         values.sort_by(f64::total_cmp);
         values
     }
 
-    /// The median of all figures (the upper one of two).
+    /// Returns the median of all figures (the upper one of two).
     pub fn median(&self) -> f64 {
         let values = self.sorted();
         values[values.len() / 2]
     }
 
-    /// The smallest and the largest figure.
+    /// Returns the smallest and the largest figure.
     pub fn range(&self) -> (f64, f64) {
         let values = self.sorted();
         (values[0], values[values.len() - 1])
     }
 
-    /// Figure by figure, this sweep's divided by another's.
+    /// Returns this sweep's figures divided by another sweep's, figure by figure.
     ///
     /// # Panics
-    /// If they have different numbers of seeds.
+    /// If the sweeps have different numbers of seeds.
     pub fn ratio(&self, other: &Sweep) -> Sweep {
         let divided = |(a, b): (&Cell, &Cell)| {
             assert_eq!(a.values.len(), b.values.len(), "both sweeps need the same seeds");
@@ -136,7 +138,7 @@ impl Sweep {
         Sweep { cells: self.cells.iter().zip(&other.cells).map(divided).collect() }
     }
 
-    /// Whether every figure is greater than the other sweep's for the same variation and seed.
+    /// Returns whether every figure is greater than the other sweep's figure for the same variation and seed.
     ///
     /// # Panics
     /// As [`ratio`](Self::ratio).

@@ -1,4 +1,4 @@
-//! Whole simulations: ends, waiting, background threads, unwinding.
+//! Tests whole simulations: how they end, waiting, background threads, unwinding.
 
 mod common;
 
@@ -201,7 +201,7 @@ fn remote_accesses_are_counted_by_part() {
     assert_eq!(report.stats.remote(), 4);
 }
 
-/// What was filled in set-up is found in the caches of the nodes that filled it, and nowhere else.
+/// Memory that was filled in set-up is found in the caches of the nodes that filled it, and in no other cache.
 #[test]
 fn filling_leaves_lines_in_their_homes_caches() {
     let loads = |warm: bool, reader: usize| {

@@ -1,4 +1,5 @@
-//! Planted bugs: each is found by a random and by a PCT schedule, and the mended program passes the same schedules.
+//! Tests with planted bugs: each is found by a random and by a PCT schedule, and the correct program passes the same
+//! schedules.
 
 mod common;
 
@@ -47,7 +48,7 @@ fn a_found_bug_names_its_seed() {
 
 #[test]
 fn pct_needs_not_be_told_how_long_a_run_is() {
-    // Far fewer accesses than any default would guess, and the default says nothing.
+    // The run has far fewer accesses than any guess would assume, and the configuration gives no number.
     let config = Config { schedule: Schedule::Pct { depth: 2 }, ..Config::seeded(1) };
     let found = (1..=300).filter(|&seed| counter(&Config { seed, ..config.clone() }, false).outcome != Outcome::Done);
     let found = found.count();
@@ -57,13 +58,14 @@ fn pct_needs_not_be_told_how_long_a_run_is() {
 #[test]
 fn few_preemptions_are_searched_completely() {
     let config = Config::seeded(1);
-    // Without a preemption there is no lost update, nor with any number in the mended program.
+    // Without a preemption there is no lost update; in the correct program there is none with any number of
+    // preemptions.
     let none = search(&config, 0, 1_000, |config| counter(config, false));
     assert!(none.complete && none.failure.is_none() && none.count() > 1);
     let one = search(&config, 1, 1_000, |config| counter(config, false));
     let failure = one.failure.expect("one preemption loses an update");
     assert!(!one.complete && failure.trace.iter().map(|choice| choice.cost()).sum::<u32>() == 1);
-    // Its choices show it again.
+    // The failure's choices reproduce it.
     let choices = failure.trace.iter().map(|choice| choice.taken).collect();
     let again = counter(&Config { schedule: Schedule::Chosen, choices, ..config.clone() }, false);
     assert_eq!((again.outcome, again.hash), (failure.outcome, failure.hash));

@@ -11,16 +11,16 @@ use common::{Word, machine};
 #[global_allocator]
 static ALLOC: SimAlloc = SimAlloc;
 
-/// Runs of other tests would have their heaps where this test's could lie.
+/// Keeps other tests from running, since their heaps might be at the addresses where this test's heap would be.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Set in the child processes: which simulation to run.
+/// The environment variable that tells a child process which simulation to run.
 const CHILD: &str = "ARCHIPELAGO_SIM_DETERMINISM_CHILD";
 
-/// Threads that allocate, share, fight for a lock, sleep and free.
+/// Runs threads that allocate, share, compete for a lock, sleep and free.
 fn simulation(number: usize) -> Report {
     let (machine, threads, schedule) = [
         ("xeon-e7-4850v3-4s", 60, Schedule::VirtualTime),
@@ -52,7 +52,7 @@ fn simulation(number: usize) -> Report {
 
 fn child(number: usize, environment: &str) -> String {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    // The environment lies on the stack and shifts what comes after it.
+    // The environment is on the stack, so its length shifts the addresses of what follows.
     command.env(CHILD, number.to_string()).env("ARCHIPELAGO_SIM_FILLER", environment);
     let output = command.args(["--exact", "equal_across_processes", "--nocapture"]).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -99,7 +99,7 @@ fn another_seed_is_another_run() {
     assert_ne!(hash(1), hash(2));
 }
 
-/// Where the next run puts its first block.
+/// Returns the address of the next run's first block.
 fn first_block() -> usize {
     let setup = || Box::new(0_u64);
     run_with(&machine(), &Config::seeded(1), 1, setup, |_, _| (), |block| (&raw const *block).addr()).1.unwrap()
@@ -134,7 +134,7 @@ fn runs_give_their_heaps_back_however_they_end() {
         let report = run_with(&machine(), &Config::seeded(seed), 4, setup, body, drop).0;
         assert_eq!((report.outcome != Outcome::Done, report.abandoned), (panics, 0));
         drop(report);
-        // A block that is left keeps the run's whole heap.
+        // A block that is not freed keeps the run's whole heap.
         assert_eq!(first_block(), before, "seed {seed}");
     }
 }
@@ -152,7 +152,7 @@ fn allocations_cost_the_same_where_no_arena_is_left() {
     };
     let before = program().0.stats.accesses;
     let kept: Vec<_> = (0..90).map(|_| program()).collect();
-    // Where the heap is the process's, a thread's body counts as freed by the program: one more access each.
+    // If the heap is the process's, the program frees each thread's body, which is one more access each.
     let same = before..=before + 2;
     kept.iter().for_each(|(report, _)| assert!(same.contains(&report.stats.accesses), "{}", report.stats.accesses));
 }

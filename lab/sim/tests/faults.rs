@@ -1,4 +1,4 @@
-//! Faults strike where they should, and runs without an end are called by their names.
+//! Tests that faults happen where they should, and that runs without an end are reported with the right outcome.
 
 mod common;
 
@@ -11,7 +11,7 @@ fn config(schedule: Schedule, faults: Vec<Fault>) -> Config {
     Config { schedule, faults, ..Config::seeded(2) }
 }
 
-/// Each thread makes 100 accesses of its own and passes a point in the middle.
+/// Each thread makes 100 accesses to a word of its own, and passes a named point in the middle.
 fn program(config: &Config, threads: usize) -> Report {
     let words: Vec<Word> = (0..threads).map(|_| Word::new(0)).collect();
     let body = |client: Client| {
@@ -51,7 +51,7 @@ fn a_stall_takes_its_time() {
 fn a_node_admits_nobody() {
     let fault = Fault::StallNode { node: 1, at_ns: 100, for_ns: STALL };
     let faulty = config(Schedule::VirtualTime, vec![fault]);
-    // 28 threads fill node 0.
+    // The first 28 threads fill node 0.
     assert!(program(&faulty, 28).end_ns < STALL / 2);
     assert!(program(&faulty, 29).end_ns >= STALL);
 }
@@ -114,7 +114,7 @@ fn everybody_waiting_is_a_deadlock() {
         };
         let report = run(&machine(), &config(schedule, vec![]), 4, body);
         assert_eq!(report.outcome, Outcome::Deadlock { waiting: vec![0, 1, 2] });
-        // A background thread that only looks again and again doesn't hide it.
+        // A background thread that only reads repeatedly does not hide the deadlock.
         let body = |_: Client| {
             world::spawn_background(
                 None,
@@ -171,7 +171,7 @@ fn no_time_is_too_long() {
     }
 }
 
-/// What a destructor does with the run's clock.
+/// Runs a function on the run's clock in its destructor.
 struct AtLast(fn());
 
 impl Drop for AtLast {
@@ -219,7 +219,7 @@ fn a_thread_that_survives_its_unwinding_is_abandoned() {
 
 #[test]
 fn no_thread_that_is_over_is_woken() {
-    // The first thread's destructor wakes the second, which was unwound before.
+    // The first thread's destructor wakes the second thread, which was unwound before.
     let body = |client: Client| {
         let _last = AtLast(|| assert_eq!(world::wake(7, 1), 0));
         if client.index == 0 {
@@ -229,7 +229,7 @@ fn no_thread_that_is_over_is_woken() {
     };
     let report = run(&machine(), &config(Schedule::VirtualTime, vec![]), 2, body);
     assert_eq!(report.outcome, Outcome::Deadlock { waiting: vec![0, 1] });
-    // A thread that waits for its own end.
+    // A thread waits for its own end.
     let body = |_| world::join(world::current().unwrap().id);
     let report = run(&machine(), &config(Schedule::VirtualTime, vec![]), 1, body);
     assert_eq!((report.outcome, report.abandoned), (Outcome::Deadlock { waiting: vec![0] }, 0));
@@ -252,10 +252,10 @@ fn wrong_configurations_are_told_in_a_sentence() {
     run(&machine(), &Config { stack_bytes: 32 << 10, ..base }, 2, |_| ()).assert_done();
 }
 
-/// Set in the child process that is to overflow.
+/// The environment variable that is set in the child process whose stack is to overflow.
 const CHILD: &str = "ARCHIPELAGO_SIM_OVERFLOW_CHILD";
 
-/// Takes about a kilobyte of stack for each of `turns`.
+/// Uses about a kilobyte of stack for each of `turns`.
 fn deep(turns: u64) -> u64 {
     let frame = std::hint::black_box([turns; 128]);
     if turns == 0 { 0 } else { deep(turns - 1) + frame[5] }

@@ -1,4 +1,4 @@
-//! What threads wait for at lines, links and memory controllers: never longer than for the demand before them.
+//! Tests the waits for lines, links and memory controllers: they are never longer than the demand before them.
 
 mod common;
 
@@ -7,12 +7,12 @@ use std::cell::Cell;
 use archipelago_sim::{Client, Config, Machine, Outcome, Placement, Report, run_with, world};
 use common::{Word, machine};
 
-/// Lines of one walk, more than a core has miss buffers.
+/// The lines of one walk: more than a core has miss buffers.
 const LINES: usize = 40;
 const WALKS: usize = 30;
 
-/// Threads on all sockets walk over lines that others have written, each with a prefetch of the whole walk first or
-/// without. The time of the slowest walk, in nanoseconds, and the report.
+/// Threads on all sockets walk over lines that others have written, with or without a prefetch of the whole walk first.
+/// Returns the time of the slowest walk, in nanoseconds, and the report.
 fn walks(threads: usize, prefetches: bool) -> (u64, Report) {
     let slowest = Cell::new(0);
     let words = || (0..threads * LINES).map(Word::new_of).collect::<Vec<_>>();
@@ -46,7 +46,8 @@ fn prefetches_do_not_make_time_run_away() {
 
 #[test]
 fn nothing_is_reserved_for_later() {
-    // One thread has stores under way that a locked instruction waits for; its line is not there before another's.
+    // One thread has stores in progress for which a locked instruction waits. The instruction's line must not arrive
+    // before another thread's access to it.
     let machine = Machine::preset("xeon-8180-4s").unwrap();
     let words = || (0..300).map(Word::new_of).collect::<Vec<_>>();
     let times = [Cell::new(0), Cell::new(0)];
@@ -65,13 +66,13 @@ fn nothing_is_reserved_for_later() {
     };
     let config = Config { placement: Placement::Cpus(vec![0, 1]), overlap: 1, ..Config::seeded(1) };
     run_with(&machine, &config, 2, words, body, drop).0.assert_done();
-    // It is the first there: a memory access, and not the five stores of the other one.
+    // The other thread is first at the line: its access takes a memory access, not the five stores of the first thread.
     assert!(times[1].get() < 200_000, "{} ps", times[1].get());
 }
 
 #[test]
 fn invalidations_and_write_backs_are_traffic() {
-    // Sixteen readers per line on four sockets, one writer: three sockets give up their copies each time.
+    // Each line has sixteen readers on four sockets, and one writer: three sockets invalidate their copies each time.
     let config = Config { placement: Placement::Spread, ..Config::seeded(1) };
     let body = |word: &Word, client: Client| {
         for turn in 0..100 {
@@ -108,7 +109,7 @@ fn changed_lines_that_no_cache_has_room_for_go_to_memory() {
     }
 }
 
-/// Panics when it is dropped after the run.
+/// Panics if it is dropped after the run.
 struct Brittle;
 
 impl Drop for Brittle {

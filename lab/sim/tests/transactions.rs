@@ -1,4 +1,4 @@
-//! Hardware transactions: isolation, aborts and their codes.
+//! Tests of hardware transactions: isolation, aborts and their codes.
 
 mod common;
 
@@ -19,7 +19,7 @@ fn two(body: impl Fn(&[Word; 2], Client)) -> Report {
     run_with(&machine(), &Config::seeded(1), 2, || [0; 2].map(Word::new), body, drop).0.assert_done()
 }
 
-/// Lines of one page, hence line `k` in set `k % 64` of the first-level cache.
+/// Makes pages; line `k` of a page is in set `k % 64` of the first-level cache.
 fn pages(count: usize) -> Vec<Page> {
     (0..count).map(|_| Page([const { Word::new(0) }; 64])).collect()
 }
@@ -42,7 +42,7 @@ fn increments_are_not_lost() {
         let (report, sums) = run_with(&machine(), &config, 6, || [0; 2].map(Word::new), body, teardown);
         assert_eq!((report.outcome, sums), (Outcome::Done, Some([180, 180])));
         assert_eq!(report.stats.tx_committed, 180);
-        // PCT changes threads twice only.
+        // PCT switches threads only twice.
         assert!(report.stats.tx_conflicts > 0 || schedule == Schedule::Pct { depth: 3 });
         assert_eq!(report.stats.tx_begun, 180 + report.stats.tx_aborts());
     }
@@ -64,7 +64,7 @@ fn plain_accesses_conflict_and_see_nothing_uncommitted() {
         }
     });
     assert_eq!((report.stats.tx_conflicts, report.stats.tx_committed), (1, 0));
-    // A line that was only read conflicts with writes, and not with reads.
+    // A line that was only read conflicts with writes, but not with reads.
     for writes in [false, true] {
         two(|[x, y], client| {
             if client.index == 0 {
@@ -88,7 +88,7 @@ fn a_commit_happens_in_one_instant_and_wakes_spinners() {
     two(|[x, y], client| {
         if client.index == 0 {
             world::work(20_000);
-            // The other thread's look at `x` may come while `y` is fetched.
+            // The other thread's read of `x` may happen while `y` is being fetched.
             let once = || {
                 htm::transaction(|| {
                     x.set(1);
@@ -105,7 +105,7 @@ fn a_commit_happens_in_one_instant_and_wakes_spinners() {
     });
 }
 
-/// Whether a plain load that is made together with its predecessor is noticed.
+/// Tests that a conflict is noticed even if a plain load is made together with the load before it.
 #[test]
 fn a_load_made_together_with_another_sees_nothing_uncommitted() {
     let report = two(|words, client| {
@@ -118,7 +118,7 @@ fn a_load_made_together_with_another_sees_nothing_uncommitted() {
                 });
                 world::work(turn % 70);
             } else {
-                // One after the other, as fast as it goes.
+                // Loads in succession, as fast as possible.
                 for _ in 0..6 {
                     assert_eq!(words[0].get() & 1, 0, "an uncommitted value");
                 }
@@ -137,7 +137,7 @@ fn threads_that_spin_on_a_line_abort_who_writes_it() {
                 world::sleep(30_000);
                 let result = htm::transaction(|| {
                     flag.set(1);
-                    // Long enough for what spins to look again.
+                    // Long enough for the spinning thread to look again.
                     (0..2_000).for_each(|_| _ = other.get());
                 });
                 assert!(result.unwrap_err().is_conflict());
@@ -154,11 +154,12 @@ fn threads_that_spin_on_a_line_abort_who_writes_it() {
     }
 }
 
-/// A commit waits for the lines that the transaction has written, and others may ask for those that it has by then.
+/// A commit waits for the lines that the transaction has written. Meanwhile other threads may request the lines that it
+/// already has.
 #[test]
 fn a_commit_waits_for_its_stores() {
-    // The time from begin to end, when the written line is another socket's, and how it ended if a third thread reads the
-    // first written line meanwhile.
+    // Returns the time from begin to end if the written line is another socket's; and how the transaction ended if a
+    // third thread reads the first written line meanwhile.
     let attempt = |reads: bool| {
         let (took, conflicts) = (Cell::new(0), Cell::new(0));
         let body = |[near, far]: &[Word; 2], client: Client| match client.index {
@@ -229,7 +230,7 @@ fn transactions_are_counted_by_place_code_and_line() {
     assert_eq!((line.label, line.aborts), ("the word", report.stats.tx_conflicts));
 }
 
-/// A thread that has looked, has run a transaction, and has looked elsewhere, does not wait for the change that it has missed
+/// A thread loads a line, runs a transaction, and loads another line. It does not wait for the change that happened
 /// meanwhile.
 #[test]
 fn what_changes_during_a_transaction_ends_a_wait() {

@@ -1,4 +1,5 @@
-//! Sleeping, parking, keys, joins, clocks, thread-locals, placement, unwinding: what the platform is built from.
+//! Tests sleeping, parking, keys, joins, clocks, thread-locals, placement and unwinding, from which the platform crate
+//! is built.
 
 mod common;
 
@@ -31,7 +32,7 @@ fn sleepers_wake_in_order() {
 fn tokens_are_kept_and_parking_times_out() {
     every(2, |client| {
         if client.index == 0 {
-            // Ids: the main thread is 0.
+            // The main thread has id 0.
             let me = world::current().unwrap().id;
             world::unpark(me);
             world::park();
@@ -115,7 +116,7 @@ fn locals_belong_to_a_thread_and_are_dropped_in_it() {
         static DROPPED: RefCell<Vec<(usize, usize)>> = const { RefCell::new(Vec::new()) };
     }
     unsafe fn destroy(value: *mut u8) {
-        // SAFETY: `local_set` below was given a box.
+        // SAFETY: `local_set` below got a box.
         let value = *unsafe { Box::from_raw(value.cast::<usize>()) };
         let own = KEYS.as_ptr() as usize + value / 100;
         assert_eq!(world::local_get(own), Some(LocalValue::Destroyed));
@@ -202,7 +203,7 @@ fn homes_are_by_first_touch_or_placed() {
     .assert_done();
 }
 
-/// Counts itself.
+/// Counts the live values.
 struct Counted<'a>(&'a Cell<i32>);
 
 impl<'a> Counted<'a> {
@@ -226,7 +227,7 @@ fn unfinished_threads_unwind_and_wait_for_each_other() {
             self.0.unlock();
         }
     }
-    /// Takes the lock in its destructor, which another thread holds at that time.
+    /// Takes a lock in its destructor while another thread holds the lock.
     struct Locks<'a>(&'a Word);
     impl Drop for Locks<'_> {
         fn drop(&mut self) {
@@ -276,7 +277,7 @@ fn a_destructor_that_waits_for_ever_is_abandoned() {
         let _waits = (client.index == 1).then(|| Waits(word));
         world::park();
     });
-    // The main thread waits for it, but it has nothing to run.
+    // The main thread waits for this thread, but has nothing to run itself.
     assert_eq!(report.abandoned, 1);
 }
 

@@ -1,4 +1,5 @@
-//! Plain accesses to shared memory that nothing announces are found, and no others; and threads can be stopped before them.
+//! Tests that unannounced plain accesses to shared memory are found, and no others; and that threads can be stopped
+//! before them.
 #![cfg(all(target_os = "linux", target_arch = "x86_64", not(miri)))]
 
 mod common;
@@ -12,13 +13,13 @@ use common::{Word, machine};
 #[global_allocator]
 static HEAP: SimAlloc = SimAlloc;
 
-/// A plain counter on the arena's heap, and a lock that says in which order threads use it.
+/// A plain counter on the arena's heap, and a lock that orders the threads' accesses to it.
 struct Shared {
     turn: Word,
     plain: Box<UnsafeCell<[u64; 8]>>,
 }
 
-/// Three threads in turn run `use_it` on the same plain memory.
+/// Three threads, one after the other, run `use_it` on the same plain memory.
 fn found(use_it: impl Fn(*mut u64)) -> Vec<Unannounced> {
     let config = Config { watch: true, ..Config::default() };
     let setup = || Shared { turn: Word::new(0), plain: Box::new(UnsafeCell::new([0; 8])) };
@@ -37,7 +38,7 @@ fn found(use_it: impl Fn(*mut u64)) -> Vec<Unannounced> {
     run_with(&machine(), &config, 3, setup, body, drop).0.assert_done().unannounced
 }
 
-/// What is found of lines that change; the pointer to the plain memory does not.
+/// Returns the findings for lines that change. The pointer to the plain memory does not change.
 fn changing(use_it: impl Fn(*mut u64)) -> Vec<Unannounced> {
     found(use_it).into_iter().filter(|place| place.changing).collect()
 }
@@ -79,8 +80,8 @@ fn what_only_is_read_is_told_apart() {
 
 const SCHEDULES: u64 = 300;
 
-/// A race between plain accesses: no schedule that goes from one announced access to the next shows it, and both kinds do that
-/// stop at plain ones too.
+/// Runs a race between plain accesses. A schedule that stops only at announced accesses never shows it; both kinds of
+/// schedules show it if they also stop at plain accesses.
 fn hidden_race(program: fn(&Config, bool) -> Report, broken: bool) {
     for schedule in [Schedule::Random, Schedule::Pct { depth: 3 }] {
         let announced = Config { schedule, ..Config::seeded(1) };
@@ -112,7 +113,7 @@ fn use_before_publish_of_plain_memory() {
     hidden_race(hidden_publication, true);
 }
 
-/// What a thread has in its registers, the wide ones too, is its own when it goes on.
+/// The contents of a thread's registers, including the wide ones, are unchanged when the thread continues.
 #[test]
 fn threads_that_are_stopped_keep_their_registers() {
     let config = Config { schedule: Schedule::Random, plain_points: 1, ..Config::seeded(3) };
@@ -139,7 +140,8 @@ fn threads_that_are_stopped_keep_their_registers() {
     assert!(report.stats.plain_points > 1_000, "{}", report.stats.plain_points);
 }
 
-/// The engine's own memory is not the program's: it once allocated in the closed heap, for ever.
+/// The engine's own memory is not the program's. (The engine once allocated in the arena while the arena was
+/// inaccessible, and never returned.)
 #[test]
 fn given_choices_stop_before_plain_accesses_too() {
     let config = Config { schedule: Schedule::Chosen, plain_points: 1, ..Config::seeded(1) };

@@ -1,9 +1,10 @@
-//! Copies of the maps. The virtual machine's tests are optimized more and would not find them.
+//! Instantiations of the maps. The tests for the virtual machine (a simulator) are compiled with more optimization, so
+//! they would not use them.
 
 use crate::Tested;
 use archipelago_index::{Art, BLinkTree, EunoBTree, EunoSkipList, HydraList, Key};
 
-/// An empty map of each structure.
+/// Makes an empty map of each structure.
 pub fn all<K: Key, V: Clone + Send + Sync + 'static>() -> [Tested<K, V>; 5] {
     [
         Tested::new(HydraList::<K, V>::new()),
@@ -14,8 +15,8 @@ pub fn all<K: Key, V: Clone + Send + Sync + 'static>() -> [Tested<K, V>; 5] {
     ]
 }
 
-/// Words.
+/// Maps with integer keys.
 pub static WORDS: fn() -> [Tested<u64, u64>; 5] = all;
 
-/// Byte strings.
+/// Maps with byte-string keys.
 pub static BYTES: fn() -> [Tested<Vec<u8>, u64>; 5] = all;

@@ -1,12 +1,12 @@
-//! A map under test, its type forgotten: the suite is compiled once for a kind of key and of value and not once for a map, and
-//! a map's walks once and not once for each closure that the suite hands them.
+//! A map under test behind a trait object. So the test suite is compiled once per key type and value type, instead of
+//! once per map; and a map's walks are compiled once, instead of once for each closure that the suite passes.
 
 use archipelago_index::map::{Kind, Map};
 use archipelago_index::{Key, OrderedIndex, OrderedSession};
 
-/// What can be checked of a map.
+/// The invariants of a map.
 pub trait Invariants {
-    /// Checks every invariant, for a caller that has the map to itself.
+    /// Checks every invariant. The caller is the only user of the map.
     fn check(&self);
 }
 
@@ -16,14 +16,14 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Invariants for Map<S, K, V> {
     }
 }
 
-/// What a test calls for a new, empty map.
+/// A function with which a test makes a new, empty map.
 pub type Make<'a, K, V> = &'a dyn Fn() -> Tested<K, V>;
 
-/// A map of any type.
+/// A map of any type, behind a trait object.
 pub struct Tested<K, V>(Box<dyn Face<K, V>>);
 
 impl<K: Key, V: Clone + Send + Sync + 'static> Tested<K, V> {
-    /// Forgets the type of `map`.
+    /// Puts `map` behind a trait object.
     pub fn new(map: impl OrderedIndex<K, V> + Invariants + 'static) -> Self {
         Self(Box::new(map))
     }
@@ -77,7 +77,7 @@ impl<K: Key, V: Clone + Send + Sync + 'static> OrderedSession<K, V> for Box<dyn 
     }
 }
 
-/// [`OrderedIndex`] without its type of sessions.
+/// [`OrderedIndex`] without its type of sessions, so that it can be a trait object.
 trait Face<K, V>: Invariants + Send + Sync {
     fn pin(&self) -> Box<dyn FaceOfSession<K, V> + '_>;
     fn quiesce(&self);
@@ -93,19 +93,19 @@ impl<K: Key, V: Clone + Send + Sync + 'static, I: OrderedIndex<K, V> + Invariant
     }
 }
 
-/// [`OrderedSession`] with closures behind references.
+/// [`OrderedSession`] with closures as trait objects.
 pub trait FaceOfSession<K: Key, V> {
-    /// The value of `key`.
+    /// Returns the value of `key`.
     fn get(&self, key: &K) -> Option<V>;
-    /// Inserts or replaces; returns the value replaced.
+    /// Inserts or replaces. Returns the old value.
     fn insert(&self, key: &K, value: V) -> Option<V>;
-    /// Replaces the value of a key that is there; returns the old one.
+    /// Replaces the value of a present key. Returns the old value.
     fn update(&self, key: &K, f: &mut dyn FnMut(&V) -> V) -> Option<V>;
-    /// Removes; returns the value removed.
+    /// Removes a key. Returns its value.
     fn remove(&self, key: &K) -> Option<V>;
-    /// Visits entries upwards; returns how many.
+    /// Visits entries upwards. Returns how many.
     fn scan(&self, from: &K, limit: usize, visit: &mut dyn FnMut(K::Ref<'_>, &V)) -> usize;
-    /// Visits entries downwards; returns how many.
+    /// Visits entries downwards. Returns how many.
     fn scan_rev(&self, from: &K, limit: usize, visit: &mut dyn FnMut(K::Ref<'_>, &V)) -> Option<usize>;
     /// Looks up several keys.
     fn get_many(&self, keys: &[K], found: &mut Vec<Option<V>>);

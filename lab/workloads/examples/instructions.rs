@@ -1,20 +1,22 @@
-//! Instructions of TPC-C's transactions, one type after another, for callgrind to count. Each type has a function of its own:
+//! Runs TPC-C's transactions, one type after another, so that callgrind counts their instructions. Each type has a
+//! function of its own:
 //!
 //!     cargo build --release -p archipelago-workloads --example instructions
 //!     valgrind --tool=callgrind --toggle-collect='*instructions::run*' --callgrind-out-file=/dev/null \
 //!         target/release/examples/instructions payment 2000
 //!
-//! (`delivery 10`: more would find nothing to deliver.) What callgrind prints as `Collected`, divided by the number of transactions, is what one takes: with drawing its input, by Silo
-//! over HydraList, on one warehouse of a hundredth of its size, by one thread.
+//! (Use `delivery 10`: more deliveries would find no new orders.) callgrind prints the instructions as `Collected`.
+//! Divided by the number of transactions, they are the instructions of one transaction, including the drawing of its
+//! input. The store is Silo over HydraList, with one thread and one warehouse of a hundredth of the full size.
 
 use archipelago_txn::{Silo, on};
-use archipelago_workloads::tpcc::{Kind, Scale, Terminal, Tpcc};
+use archipelago_workloads::tpcc::{Scale, Terminal, Tpcc, TransactionType};
 use archipelago_workloads::{Arena, Engine};
 
 type Ours = Engine<Silo, on::HydraList>;
 
 #[inline(never)]
-fn run(terminal: &mut Terminal<'_, Ours>, kind: Kind, count: usize) {
+fn run(terminal: &mut Terminal<'_, Ours>, kind: TransactionType, count: usize) {
     (0..count).for_each(|_| _ = terminal.run(kind));
 }
 
@@ -27,13 +29,14 @@ fn main() {
         std::process::exit(2);
     };
     let mut terminal = tpcc.terminal(0, 1);
-    // What a first transaction sets up is no part of the others; and orders to deliver and to ask for are there.
+    // The mix runs first: its set-up is not counted with the other transactions, and it leaves orders to deliver and to
+    // ask for.
     run_mix(&mut terminal);
-    run(&mut terminal, Kind::ALL[kind], count);
+    run(&mut terminal, TransactionType::ALL[kind], count);
     tpcc.check().expect("the twelve conditions hold");
 }
 
-/// A thousand transactions as the specification mixes them.
+/// Runs a thousand transactions in the specification's mix.
 fn run_mix(terminal: &mut Terminal<'_, Ours>) {
     (0..1000).for_each(|_| _ = archipelago_workloads::Client::turn(terminal));
 }

@@ -1,19 +1,19 @@
-//! A loaded workload without its types.
+//! A loaded workload behind a trait object, without its type parameters.
 
-/// What one turn of a client came to.
+/// The result of one turn of a client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Turn {
-    /// Which of [`Arena::kinds`].
+    /// The transaction's kind: an index into [`Arena::kinds`].
     pub kind: usize,
-    /// How often the transaction was begun.
+    /// How often the transaction was begun, including repetitions.
     pub begun: u64,
-    /// Whether it wrote, or would have.
+    /// Whether the transaction is of a kind that writes, even if it was rolled back.
     pub writes: bool,
-    /// Whether it was rolled back because the workload wants so.
+    /// Whether the transaction was rolled back on the workload's own decision.
     pub rolled_back: bool,
 }
 
-/// One thread's part.
+/// One thread's access to the workload.
 pub trait Client {
     /// Runs one transaction to its end.
     fn turn(&mut self) -> Turn;
@@ -21,15 +21,16 @@ pub trait Client {
 
 /// A loaded workload.
 pub trait Arena: Send + Sync {
-    /// The part of a thread. Threads with different numbers do different work, also if their seeds are the same.
+    /// Returns a thread's client. Threads with different numbers do different work, even if their seeds are equal.
     fn client(&self, thread: usize, seed: u64) -> Box<dyn Client + '_>;
 
-    /// The kinds of transactions.
+    /// Returns the names of the kinds of transactions.
     fn kinds(&self) -> &'static [&'static str];
 
-    /// Judges what is in the tables, at one moment. All clients have ended, or what they promise is not asked about.
+    /// Checks the consistency of the tables, at one moment. Conditions on the counts of clients hold only after all
+    /// clients have been dropped.
     ///
     /// # Errors
-    /// With what is wrong, in one sentence.
+    /// A sentence that says what is wrong.
     fn check(&self) -> Result<(), String>;
 }

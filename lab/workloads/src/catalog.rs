@@ -1,4 +1,5 @@
-//! Arenas by name: schemes over maps, and the global lock. What is generic is made here, once, so that the command is not.
+//! Stores and workloads by name: the schemes over the maps, and the global lock. The generic code is instantiated here
+//! once, so that the command is not generic.
 
 use archipelago_txn::on;
 use archipelago_txn::{Hekaton, Isolation, MvRlu, NoWait, Scheme, Silo, TicToc, WaitDie};
@@ -18,15 +19,15 @@ pub enum Workload {
     Ycsb(Load),
     /// YCSB with rows of ten columns.
     Ycsb10(Load),
-    /// SmallBank with so many customers.
+    /// SmallBank with this many customers.
     SmallBank(u64),
-    /// TPC-C; `true`: New-Order and Payment alone.
+    /// TPC-C.
     Tpcc {
         /// Warehouses.
         warehouses: u16,
-        /// What is in each.
+        /// The contents of a warehouse.
         scale: Scale,
-        /// New-Order and Payment alone.
+        /// Whether only New-Order and Payment run.
         pair: bool,
     },
 }
@@ -46,7 +47,7 @@ pub fn load<D: Store>(db: D, workload: Workload, seed: u64) -> Box<dyn Arena> {
 
 /// A store by name.
 pub struct Known {
-    /// Its name: of ours, the scheme's and the map's.
+    /// Its name: for this library's stores, the names of the scheme and the map.
     pub name: &'static str,
     map: Choice,
     isolation: Isolation,
@@ -54,12 +55,12 @@ pub struct Known {
 }
 
 impl Known {
-    /// A store that is made by `make` with a workload in it, which takes a seed. Its transactions are serializable.
+    /// Describes a store that `make` makes and loads with a workload, from a seed. Its transactions are serializable.
     pub const fn of(name: &'static str, make: fn(Isolation, Workload, u64) -> Box<dyn Arena>) -> Self {
         Self { name, map: HYDRA, isolation: Isolation::Serializable, make }
     }
 
-    /// Silo over this map; serializable.
+    /// Describes a store with Silo over this map, serializable.
     pub const fn silo_over(name: &'static str, map: Choice) -> Self {
         Self::ours::<Silo>(name, map, Isolation::Serializable)
     }
@@ -69,7 +70,7 @@ impl Known {
         Self { name, map, isolation, make }
     }
 
-    /// Loads a workload into a new one.
+    /// Makes a store and loads a workload into it.
     pub fn load(&self, workload: Workload, seed: u64) -> Box<dyn Arena> {
         self.map.within(|| (self.make)(self.isolation, workload, seed))
     }
@@ -77,7 +78,7 @@ impl Known {
 
 pub(crate) const HYDRA: Choice = Choice::of::<on::HydraList>();
 
-/// A scheme over each map.
+/// Defines the stores of a scheme, one over each map.
 macro_rules! over_maps {
     ($name:literal, $scheme:ty, $isolation:ident) => {
         [
@@ -94,7 +95,8 @@ macro_rules! over_maps {
     };
 }
 
-/// Schemes over maps. `silo-snapshot` has snapshot isolation (legal for TPC-C and YCSB; SmallBank has a skew there).
+/// The schemes over the maps. `silo-snapshot` has snapshot isolation, which keeps TPC-C and YCSB consistent; SmallBank
+/// has a write skew under snapshot isolation.
 static SCHEMES: &[[Known; 5]] = &[
     over_maps!("silo", Silo, Serializable),
     over_maps!("tictoc", TicToc, Serializable),
@@ -105,8 +107,8 @@ static SCHEMES: &[[Known; 5]] = &[
     over_maps!("silo-snapshot", Silo, Snapshot),
 ];
 
-/// Stores that are no scheme over a map in memory: in the order of the processors' clocks; with a log, which the virtual machine has
-/// not; the global lock.
+/// The other stores: with timestamps of the processors' clocks; with a log, which is not available on the virtual
+/// machine (a simulator); and with the global lock.
 static OTHERS: &[Known] = &[
     Known::of("mvrlu-ordered-hydralist", |_, workload, seed| load(Engine::<MvRlu, Chosen>::ordered(), workload, seed)),
     Known::of("hekaton-ordered-hydralist", |_, workload, seed| {
@@ -117,7 +119,7 @@ static OTHERS: &[Known] = &[
     Known::of("lock", |_, workload, seed| load(Global::default(), workload, seed)),
 ];
 
-/// All stores.
+/// Returns all stores.
 pub fn stores() -> impl Iterator<Item = &'static Known> {
     SCHEMES.iter().flatten().chain(OTHERS)
 }

@@ -1,5 +1,5 @@
-//! A map that is chosen when a store is loaded: the ordered maps behind one type, so that each scheme and workload is compiled
-//! once and not once for each map. An operation goes through one table of functions for it.
+//! A map that is chosen when a store is loaded: all ordered maps behind one type. So each scheme and workload is
+//! compiled once instead of once per map. Each operation is one call through a table of functions (a trait object).
 
 use core::any::Any;
 use core::cell::Cell;
@@ -11,7 +11,7 @@ use archipelago_platform::sync::Arc;
 use archipelago_platform::thread;
 use archipelago_sync::rcu::{Domain, Guard};
 
-/// The kind of maps whose structure is a [`Choice`].
+/// The kind of maps whose structure a [`Choice`] makes.
 pub enum Chosen {}
 
 impl Kind for Chosen {
@@ -36,17 +36,17 @@ thread::thread_local! {
 }
 
 impl Choice {
-    /// The map `S`.
+    /// Returns the choice of the map `S`.
     pub const fn of<S: Kind>() -> Self {
         Self { name: S::NAME, words: built::<Word, S>, bytes: built::<Bytes, S> }
     }
 
-    /// This one, with another structure where keys are words.
+    /// Returns this choice with another structure for keys that are words (64-bit integers).
     pub const fn with_words(self, name: &'static str, words: fn(Limits) -> Box<dyn Inner<Word>>) -> Self {
         Self { name, words, bytes: self.bytes }
     }
 
-    /// Calls `load`: the tables that this thread declares there have this map.
+    /// Calls `load`. Tables that this thread declares during the call have this map.
     pub fn within<R>(self, load: impl FnOnce() -> R) -> R {
         let before = CHOICE.with(|choice| choice.replace(Some(self)));
         let loaded = load();
@@ -55,10 +55,10 @@ impl Choice {
     }
 }
 
-/// The map that is chosen in this thread.
+/// Returns the map that is chosen in this thread.
 ///
 /// # Panics
-/// If none is.
+/// If none is chosen.
 impl Default for Choice {
     fn default() -> Self {
         CHOICE.with(Cell::get).expect("tables are declared within a choice")
@@ -75,9 +75,9 @@ fn built<F: Form, S: Kind>(limits: Limits) -> Box<dyn Inner<F>> {
     Box::new(F::Core::<S>::build(&S::Config::default(), limits))
 }
 
-/// A form whose structure a choice can make.
+/// A form of keys (words, or byte strings) for which a choice can make a structure.
 pub trait Side: Form {
-    /// Makes it.
+    /// Makes the structure.
     fn make(choice: &Choice, limits: Limits) -> Box<dyn Inner<Self>>;
 }
 
@@ -93,13 +93,14 @@ impl Side for Bytes {
     }
 }
 
-/// A structure without its type.
+/// A structure behind a trait object.
 pub struct Erased<F: Form>(Box<dyn Inner<F>>);
 
-/// What is done with an entry; whether to go on.
+/// A function that visits an entry. Returns whether to continue.
 pub type Visit<'v, F> = &'v mut dyn FnMut(<F as Form>::Probe<'_>, u64) -> bool;
 
-/// [`Structure`] as a table of functions. The place is looked up by each.
+/// [`Structure`] as a trait that can be a trait object. Callers cannot pass a remembered position, so each call finds
+/// its position anew.
 pub trait Inner<F: Form>: Send + Sync {
     #[doc(hidden)]
     fn domain(&self) -> &Domain;
@@ -233,7 +234,7 @@ impl<F: Side> Structure<F> for Erased<F> {
     type Place<'s> = ();
     type Near<'g> = ();
 
-    // That of the map with the shortest.
+    // The limit of the map with the shortest keys.
     const LONGEST_KEY: usize = <F::Core<archipelago_txn::on::BLinkTree> as Structure<F>>::LONGEST_KEY;
 
     fn build(choice: &Choice, limits: Limits) -> Arc<Self> {

@@ -1,4 +1,5 @@
-//! A database of ours with a log: group commit that nobody waits for. What was committed is durable some milliseconds later.
+//! A database of this library with a log. Commits are grouped, and no transaction waits for its group: a committed
+//! transaction is durable some milliseconds later.
 
 use std::path::PathBuf;
 
@@ -10,13 +11,13 @@ use archipelago_txn::{Acknowledge, Database, Opening, Scheme, Table};
 
 use crate::record::{At, Record};
 
-/// Between two groups.
+/// The time between two group commits.
 const EVERY: Duration = Duration::from_millis(10);
 
-/// Log files side by side.
+/// The number of log files that are written in parallel.
 const LANES: usize = 2;
 
-/// The database, which is opened when its tables have been declared.
+/// The database. It is opened when its tables have been declared.
 pub(crate) struct Disk<S: Scheme> {
     opening: Mutex<(Option<Opening<S>>, usize)>,
     db: OnceLock<Database<S>>,
@@ -26,7 +27,7 @@ pub(crate) struct Disk<S: Scheme> {
 impl<S: Scheme> Disk<S> {
     pub(crate) fn new() -> Self {
         static MADE: AtomicUsize = AtomicUsize::new(0);
-        // Relaxed: a number, no more.
+        // Relaxed: the counter carries no data.
         let number = MADE.fetch_add(1, Ordering::Relaxed);
         let directory = std::env::temp_dir().join(format!("archipelago-log-{}-{number}", std::process::id()));
         let opening = Database::open(&directory).lanes(LANES).acknowledge(Acknowledge::Committed { every: EVERY });
@@ -41,7 +42,7 @@ impl<S: Scheme> Disk<S> {
         opening.as_mut().expect("tables are declared before the first transaction").table(&tables.to_string())
     }
 
-    /// The database; from here on there are no new tables.
+    /// Returns the database, and opens it on the first call. After that, no tables can be declared.
     pub(crate) fn db(&self) -> &Database<S> {
         self.db.get_or_init(|| {
             let opening = self.opening.lock().expect("no declaration panics").0.take().expect("it is opened once");
@@ -52,7 +53,7 @@ impl<S: Scheme> Disk<S> {
 
 impl<S: Scheme> Drop for Disk<S> {
     fn drop(&mut self) {
-        // It writes its last before its files go.
+        // Dropping the database writes the end of the log; the files are removed after that.
         drop(self.db.take());
         let _ = std::fs::remove_dir_all(&self.directory);
     }

@@ -1,4 +1,4 @@
-//! Our transactions as a [`Store`]: the scheme `S` over indexes that are all on the map `M`.
+//! This library's transactions as a [`Store`]: the scheme `S`, with all indexes on the map `M`.
 
 use core::marker::PhantomData;
 use core::ops::RangeBounds;
@@ -12,14 +12,14 @@ use crate::disk::Disk;
 use crate::record::{At, BySecond, Record};
 use crate::store::{Read, Stop, Store, Way, Write};
 
-/// A database of ours.
+/// A database of this library.
 pub struct Engine<S: Scheme, M> {
     home: Home<S>,
     isolation: Isolation,
     map: PhantomData<fn() -> M>,
 }
 
-/// Where it is.
+/// Where the database is: in memory, or on disk with a log.
 enum Home<S: Scheme> {
     Memory(Database<S>),
     #[cfg(not(archipelago_sim))]
@@ -27,17 +27,17 @@ enum Home<S: Scheme> {
 }
 
 impl<S: Scheme, M> Engine<S, M> {
-    /// An empty database whose transactions are serializable.
+    /// Makes an empty database whose transactions are serializable.
     pub fn serializable() -> Self {
         Self::at(Isolation::Serializable)
     }
 
-    /// An empty database with this isolation.
+    /// Makes an empty database with this isolation.
     pub fn at(isolation: Isolation) -> Self {
         Self::of(Database::new(), isolation)
     }
 
-    /// An empty database, serializable, in the order of the processors' clocks.
+    /// Makes an empty serializable database whose timestamps come from the processors' clocks.
     pub fn ordered() -> Self {
         Self::of(Database::new().with_clock(ClockKind::Hardware), Isolation::Serializable)
     }
@@ -46,7 +46,7 @@ impl<S: Scheme, M> Engine<S, M> {
         Self { home: Home::Memory(db), isolation, map: PhantomData }
     }
 
-    /// An empty database, serializable, with a log in a directory for temporary files: see [`Disk`].
+    /// Makes an empty serializable database with a log in a temporary directory; see [`Disk`].
     #[cfg(not(archipelago_sim))]
     pub fn logged() -> Self {
         Self { home: Home::Disk(Box::new(Disk::new())), isolation: Isolation::Serializable, map: PhantomData }
@@ -83,7 +83,7 @@ impl<S: Scheme, M: Kind> Store for Engine<S, M> {
     }
 }
 
-/// The row, announced to the virtual machine.
+/// Returns the row, whose reading is announced to the virtual machine (a simulator).
 fn seen<M, R>(at: &At<M, R>) -> &R {
     touch(&raw const at.row, size_of::<R>());
     &at.row

@@ -1,7 +1,9 @@
-//! A store of byte strings under byte strings, which most embedded stores are, as a [`Store`] of records.
+//! A [`Store`] of records over a key-value store whose keys and values are byte strings. Most embedded stores are of
+//! this kind.
 //!
-//! A row is the bytes that postcard makes of it, in the order of its key's bytes behind one byte: twice the table's number.
-//! The next byte is that of the secondary index: entries are the bytes of both keys, and lead to the primary one.
+//! A row is stored as the bytes that postcard makes of it. Its key is one byte, twice the table's number, followed by
+//! the bytes of the primary key. An entry of the secondary index has as its first byte twice the table's number plus
+//! one. Its key continues with the bytes of the secondary and the primary key, and its value is the primary key.
 
 use core::ops::{Bound, Range, RangeBounds};
 
@@ -12,32 +14,32 @@ use archipelago_txn::Error;
 use crate::record::Record;
 use crate::store::{Numbered, Read, Stop, Store, Way, Write};
 
-/// A store of byte strings under byte strings.
+/// A store whose keys and values are byte strings.
 pub trait Bytes: Send + Sync + 'static {
     /// A transaction.
     type Steps<'t>: Steps;
 
-    /// Runs a transaction once: commits if `body` returns `Ok`, and rolls back if it does not. `writes` is false if `body`
-    /// writes nothing.
+    /// Runs a transaction once. Commits if `body` returns `Ok`, and else rolls back. `writes` is false if `body` writes
+    /// nothing.
     ///
     /// # Errors
-    /// With what `body` returned; with [`Error::Conflict`] if another transaction was in the way.
+    /// The error of `body`; [`Error::Conflict`] if another transaction was in the way.
     fn attempt<T>(&self, writes: bool, body: impl FnOnce(&mut Self::Steps<'_>) -> Result<T, Stop>) -> Result<T, Stop>;
 }
 
-/// What a transaction does. All steps fail with [`Error::Conflict`], if another transaction is in the way.
+/// The operations of a transaction. Each fails with [`Error::Conflict`] if another transaction is in the way.
 #[allow(clippy::missing_errors_doc, reason = "said of all of them")]
 pub trait Steps {
-    /// What `read` makes of the bytes under a key.
+    /// Returns the result of `read` for the bytes under a key.
     fn fetch<T>(&mut self, key: &[u8], read: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, Error>;
 
-    /// Stores bytes under a key, whether it is there or not.
+    /// Stores bytes under a key, whether the key is present or not.
     fn put(&mut self, key: &[u8], bytes: &[u8]) -> Result<(), Error>;
 
-    /// Removes a key that is there.
+    /// Removes a key that is present.
     fn erase(&mut self, key: &[u8]) -> Result<(), Error>;
 
-    /// Shows what is under the keys of a range to `visit`, until it returns false.
+    /// Calls `visit` with the bytes under each key of a range, until it returns false.
     fn walk(&mut self, range: Range<Vec<u8>>, way: Way, visit: impl FnMut(&[u8]) -> bool) -> Result<(), Error>;
 }
 
@@ -48,7 +50,7 @@ pub struct Flat<B> {
 }
 
 impl<B> Flat<B> {
-    /// Over a store of bytes that is empty.
+    /// Makes a store of records over an empty store of bytes.
     pub fn new(bytes: B) -> Self {
         Self { bytes, tables: AtomicUsize::new(0) }
     }
@@ -71,7 +73,7 @@ impl<B: Bytes> Store for Flat<B> {
     type View<'v> = B::Steps<'v>;
 
     fn table<R: Record>(&self) -> Numbered<R> {
-        // Relaxed: a number, no more.
+        // Relaxed: the counter carries no data.
         Numbered::new(self.tables.fetch_add(1, Ordering::Relaxed))
     }
 
@@ -88,12 +90,12 @@ impl<B: Bytes> Store for Flat<B> {
     }
 }
 
-/// The byte before a table's primary keys.
+/// Returns the first byte of a table's primary keys.
 fn primary<R>(table: &Numbered<R>) -> u8 {
     u8::try_from(2 * table.number).expect("few tables")
 }
 
-/// The byte before the keys of a table's secondary index.
+/// Returns the first byte of the keys of a table's secondary index.
 fn second<R>(table: &Numbered<R>) -> u8 {
     primary(table) + 1
 }
@@ -102,7 +104,7 @@ fn append<K: KeyPart>(key: &K, to: &mut Vec<u8>) {
     key.encode(|probe| <K as Encode>::Form::with_bytes(probe, |key| to.extend_from_slice(key)));
 }
 
-/// A key's bytes.
+/// Returns a key's bytes.
 fn whole<K: KeyPart>(space: u8, key: &K) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(16);
     bytes.push(space);
@@ -110,21 +112,22 @@ fn whole<K: KeyPart>(space: u8, key: &K) -> Vec<u8> {
     bytes
 }
 
-/// The bytes of a row's entry in the secondary index.
+/// Returns the key of a row's entry in the secondary index.
 fn entry<R: Record>(table: &Numbered<R>, row: &R) -> Vec<u8> {
     let mut bytes = whole(second(table), &row.second());
     append(&row.key(), &mut bytes);
     bytes
 }
 
-/// The least bytes above all that begin with these.
+/// Returns the least byte string above all byte strings with this prefix.
 fn above(mut bytes: Vec<u8>) -> Vec<u8> {
     while bytes.pop_if(|last| *last == u8::MAX).is_some() {}
     *bytes.last_mut().expect("the byte of a space is less") += 1;
     bytes
 }
 
-/// All bytes that begin with a key of the range. No key's bytes begin with another's.
+/// Returns the range of all byte strings that begin with a key of `range`. No key's bytes are a prefix of another
+/// key's.
 fn bounds<K: KeyPart>(space: u8, range: &impl RangeBounds<K>) -> Range<Vec<u8>> {
     let from = match range.start_bound() {
         Bound::Included(key) => whole(space, key),
@@ -239,7 +242,7 @@ mod tests {
 
     type Entries = BTreeMap<Vec<u8>, Vec<u8>>;
 
-    /// One lock, and a copy of everything to go back to.
+    /// One lock, and a copy of all entries to which a transaction can be rolled back.
     #[derive(Default)]
     struct Plain(Mutex<Entries>);
 

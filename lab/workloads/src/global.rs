@@ -1,5 +1,6 @@
-//! A rival: one lock over everything, and a `BTreeMap` for each index. It never aborts, and copies a row only when a transaction
-//! writes it, to take that back if the workload wants so.
+//! A rival: one lock over everything, and a `BTreeMap` for each index. Its transactions never conflict. When a
+//! transaction writes a row, the old row is kept, so that the write can be undone if the workload rolls the transaction
+//! back.
 
 use core::any::Any;
 use core::ops::RangeBounds;
@@ -18,20 +19,20 @@ pub struct Global {
     tables: Mutex<Vec<Box<dyn Held>>>,
 }
 
-/// A table without its type.
+/// A table behind a trait object.
 trait Held: Any + Send {
-    /// Takes back what the transaction wrote.
+    /// Undoes the writes of the present transaction.
     fn roll_back(&mut self);
-    /// Keeps it.
+    /// Keeps the writes of the present transaction.
     fn keep(&mut self);
 }
 
 /// A table's rows.
 struct Rows<R: Record> {
     rows: BTreeMap<R::Key, R>,
-    /// Empty, if there is no secondary index.
+    /// Empty if the table has no secondary index.
     second: BTreeMap<R::Second, Vec<R::Key>>,
-    /// What the transaction under way has replaced, the latest last.
+    /// The rows that the present transaction has replaced, the latest last.
     before: Vec<(R::Key, Option<R>)>,
 }
 
@@ -40,7 +41,7 @@ impl<R: Record> Rows<R> {
         Self { rows: BTreeMap::new(), second: BTreeMap::new(), before: Vec::new() }
     }
 
-    /// Replaces a row and its entry of the secondary index; returns what was there.
+    /// Replaces a row and its entry of the secondary index. Returns the old row.
     fn put(&mut self, key: &R::Key, row: Option<R>) -> Option<R> {
         let new = row.as_ref().filter(|_| R::INDEXED).map(R::second);
         let old = match row {
@@ -76,10 +77,10 @@ impl<R: Record> Held for Rows<R> {
     }
 }
 
-/// A transaction, or a look, of a [`Global`]: it has the lock.
+/// A transaction or a view of a [`Global`]. It holds the lock.
 pub struct Holding<'t> {
     tables: MutexGuard<'t, Vec<Box<dyn Held>>>,
-    /// Tables that were written.
+    /// The numbers of the tables that were written.
     written: Vec<usize>,
 }
 
@@ -97,7 +98,7 @@ impl Holding<'_> {
     }
 }
 
-/// No transaction panics with the lock.
+/// No transaction panics while it holds the lock.
 const SOUND: &str = "no transaction panics";
 
 impl Global {
@@ -132,7 +133,8 @@ impl Store for Global {
     }
 }
 
-/// The row, announced to the virtual machine. The tree above it is not: there its nodes cost nothing.
+/// Returns the row, whose reading is announced to the virtual machine (a simulator). The tree's nodes are not
+/// announced, so walking the tree costs no virtual time.
 fn seen<R>(row: &R) -> &R {
     touch(&raw const *row, size_of::<R>());
     row

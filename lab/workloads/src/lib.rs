@@ -1,12 +1,13 @@
-//! Workloads of applications: transactions ([`tpcc`], [`ycsb`], [`smallbank`]) over anything that is a [`Store`].
+//! Application workloads: transactions ([`tpcc`], [`ycsb`], [`smallbank`]) over any database that implements [`Store`],
+//! and requests to caches and address spaces.
 //!
 //! ```text
-//! store      what a database must do         engine    ours: a scheme and a map
-//! record     rows, their keys                global    a rival: one lock over trees
-//! disk       a database with a log           flat      rivals that keep bytes, by an adapter of few lines each
-//! arena      a loaded workload, without its types: what the command runs
-//! catalog    arenas by name                              chosen    the map of an arena, by name
-//! caches     caches of records, ours and Kyoto's         traces     what is asked of them, and the most that could be found
+//! store      the operations of a database        engine    this library's database: a scheme and a map
+//! record     rows and their keys                 global    a rival: one lock over trees
+//! disk       a database with a log               flat      rivals that store bytes, each by an adapter of a few lines
+//! arena      a loaded workload as a trait object, as the command runs it
+//! catalog    stores and workloads by name        chosen    a map by name
+//! caches     caches of records                   traces    requests to caches, and the most hits that are possible
 //! spaces     address spaces, ours and rivals
 //! ```
 //!

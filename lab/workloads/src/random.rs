@@ -1,18 +1,18 @@
-//! Random numbers that are the same for the same seed, on every machine.
+//! Random numbers that are equal for equal seeds on every machine.
 
 /// SplitMix64.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// Those of a seed; of a thread beside others, if it mixes its number in.
+    /// Makes the generator of a thread from a seed. Threads with different numbers have different generators.
     pub fn new(seed: u64, thread: usize) -> Self {
         let mut random = Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (thread as u64) << 48);
         random.draw();
         random
     }
 
-    /// The next one.
+    /// Returns the next number.
     #[inline]
     pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -21,44 +21,44 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// From `low` to `high`, both included.
+    /// Returns a number from `low` to `high`, both included.
     #[inline]
     pub fn within(&mut self, low: u64, high: u64) -> u64 {
-        // The high half of a product: as even as 2^64 is large.
+        // Takes the high half of a product. Its bias is negligible, as the range is far smaller than 2^64.
         low + ((u128::from(self.draw()) * u128::from(high - low + 1)) >> 64) as u64
     }
 
-    /// Returns true so many times of a hundred.
+    /// Returns true in this percentage of calls.
     #[inline]
     pub fn percent(&mut self, percent: u32) -> bool {
         self.within(0, 99) < u64::from(percent)
     }
 
-    /// From 0 to below 1.
+    /// Returns a number from 0 to below 1.
     #[inline]
     pub fn unit(&mut self) -> f64 {
         (self.draw() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// Letters and digits, of a length from `low` to `high`.
+    /// Returns letters and digits, in a length from `low` to `high`.
     pub fn text(&mut self, low: u64, high: u64) -> String {
         const LETTERS: &[u8; 62] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
         (0..self.within(low, high)).map(|_| char::from(LETTERS[self.within(0, 61) as usize])).collect()
     }
 
-    /// Digits.
+    /// Returns `count` digits.
     pub fn digits(&mut self, count: usize) -> String {
         (0..count).map(|_| char::from(b'0' + self.within(0, 9) as u8)).collect()
     }
 
-    /// `N` letters and digits.
+    /// Returns `N` lower-case letters.
     pub fn letters<const N: usize>(&mut self) -> [u8; N] {
         core::array::from_fn(|_| b'a' + self.within(0, 25) as u8)
     }
 }
 
-/// Numbers below `n`, the small ones more often: rank `r` in proportion to `1 / (r + 1)^theta` (Gray et al., *Quickly Generating
-/// Billion-Record Synthetic Databases*, SIGMOD'94, as in YCSB and DBx1000).
+/// Draws numbers below `n` by Zipf's law: rank `r` has a probability in proportion to `1 / (r + 1)^theta` (Gray et
+/// al., *Quickly Generating Billion-Record Synthetic Databases*, SIGMOD'94, as in YCSB and DBx1000).
 #[derive(Clone, Copy, Debug)]
 pub struct Zipf {
     n: u64,
@@ -68,7 +68,8 @@ pub struct Zipf {
 }
 
 impl Zipf {
-    /// Below `n`, at least 1; `theta` from 0 (all alike) to below 1, or above 1 up to 4. O(n).
+    /// Makes a distribution over `n` ranks, at least 1. `theta` is from 0 (all alike) to below 1, or above 1 up to 4.
+    /// Takes O(n) time.
     pub fn new(n: u64, theta: f64) -> Self {
         let zeta = |n: u64| (1..=n).map(|rank| (rank as f64).powf(-theta)).sum::<f64>();
         let all = zeta(n);
@@ -76,7 +77,7 @@ impl Zipf {
         Self { n, theta, zeta: all, eta }
     }
 
-    /// The next rank.
+    /// Returns the next rank.
     #[inline]
     pub fn draw(&self, random: &mut Random) -> u64 {
         let uniform = random.unit();
@@ -94,14 +95,14 @@ impl Zipf {
         (rank as u64).min(self.n - 1)
     }
 
-    /// The next key: ranks scattered over all keys below `n`, one key each.
+    /// Returns the next key. Ranks are scattered over all keys below `n`, one key for each rank.
     #[inline]
     pub fn key(&self, random: &mut Random) -> u64 {
         scatter(self.draw(random), self.n)
     }
 }
 
-/// A number below `n`, of another: one to one, since the factor is a prime and greater than `n`.
+/// Maps a rank to a number below `n`. The mapping is one to one, since its factor is a prime greater than `n`.
 ///
 /// # Panics
 /// If `n` is not below 2^31.
@@ -124,7 +125,7 @@ mod tests {
         }
     }
 
-    /// The share of the first rank is `1 / zeta`, within what a hundred thousand draws allow.
+    /// The first rank's share is `1 / zeta`, within the deviation that a hundred thousand draws allow.
     #[test]
     fn the_first_rank_has_its_share() {
         let mut random = Random::new(1, 0);

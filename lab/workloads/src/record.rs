@@ -1,4 +1,4 @@
-//! Rows that any store can keep: with a primary key and at most one secondary index.
+//! Rows that any store can keep, with a primary key and at most one secondary index.
 
 use core::marker::PhantomData;
 
@@ -8,7 +8,7 @@ use archipelago_txn::{Index, Indexes, Row};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// A row. It can be written as bytes: for logs, and for stores that keep nothing else.
+/// A row. It can be encoded as bytes, for logs and for stores of byte strings.
 pub trait Record: Clone + Send + Sync + Serialize + DeserializeOwned + 'static {
     /// The primary key.
     type Key: KeyPart + Ord + Serialize + DeserializeOwned;
@@ -16,23 +16,23 @@ pub trait Record: Clone + Send + Sync + Serialize + DeserializeOwned + 'static {
     /// The type of the secondary index's keys, or any type if the table has no secondary index.
     type Second: KeyPart + Ord;
 
-    /// The secondary indexes in our tables: `()` or `(BySecond<M, Self>,)`.
+    /// The secondary indexes in this library's tables: `()` or `(BySecond<M, Self>,)`.
     type Indexes<M: Kind>: Indexes<At<M, Self>>;
 
     /// Whether there is a secondary index.
     const INDEXED: bool = false;
 
-    /// Whether no two rows have the same key of the secondary index.
+    /// Whether the keys of the secondary index are unique.
     const UNIQUE: bool = false;
 
-    /// The primary key. Pure.
+    /// Returns the primary key. The function must be pure.
     fn key(&self) -> Self::Key;
 
-    /// The key of the secondary index. Pure.
+    /// Returns the key of the secondary index. The function must be pure.
     fn second(&self) -> Self::Second;
 }
 
-/// Columns are encoded as one string of bytes, since encoding single bytes takes many times as long.
+/// Encodes columns as one byte string, since encoding single bytes takes many times as long.
 pub(crate) mod bytes {
     use serde::de::Error;
     use serde::{Deserialize, Deserializer, Serializer};
@@ -72,7 +72,7 @@ macro_rules! plain {
 }
 pub(crate) use plain;
 
-/// A row in a table of ours, whose indexes are on the map `M`.
+/// A row in a table of this library, whose indexes are on the map `M`.
 #[derive(Serialize, Deserialize)]
 #[serde(transparent, bound(serialize = "R: Serialize", deserialize = "R: Deserialize<'de>"))]
 pub struct At<M, R> {
@@ -83,7 +83,7 @@ pub struct At<M, R> {
 }
 
 impl<M, R> At<M, R> {
-    /// The row in a table.
+    /// Makes the table's row of a record.
     pub fn new(row: R) -> Self {
         Self { row, map: PhantomData }
     }

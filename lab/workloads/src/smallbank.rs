@@ -1,12 +1,15 @@
-//! SmallBank (Alomari, Cahill, Fekete, Röhm: *The Cost of Serializability on Platforms That Use Snapshot Isolation*, ICDE'08):
-//! customers with a savings and a checking account; nine of ten transactions are of the first hundred customers. Money is in cents.
+//! SmallBank (Alomari, Cahill, Fekete, Röhm: *The Cost of Serializability on Platforms That Use Snapshot Isolation*,
+//! ICDE'08). Each customer has a savings and a checking account. Nine of ten transactions use the first hundred
+//! customers. Money is in cents.
 //!
-//! Balance, DepositChecking, TransactSavings, Amalgamate and WriteCheck are 15 of 100 each, SendPayment 25.
+//! Of a hundred transactions, SendPayment is 25; Balance, DepositChecking, TransactSavings, Amalgamate and WriteCheck
+//! are 15 each.
 //!
-//! Two things are stricter than in the paper, so that a condition tells a skew: TransactSavings takes only what both accounts together
-//! cover (there: savings alone), and Amalgamate moves no debts. Under snapshot isolation WriteCheck and TransactSavings have a skew then:
-//! each reads both of a customer's accounts and writes another one, so that together they overdraw without the penalty that
-//! WriteCheck takes. Condition 2 of [`Arena::check`] tells.
+//! Two rules are stricter than in the paper, so that a consistency condition can detect write skew. TransactSavings
+//! withdraws only what savings cover and both accounts together cover (in the paper, what savings cover). Amalgamate
+//! moves no debts. With these rules WriteCheck and TransactSavings have a write skew under snapshot isolation: each
+//! reads both of a customer's accounts and writes one of them. So together they can overdraw the customer without
+//! WriteCheck's penalty. Condition 2 of [`Arena::check`] detects this.
 
 use archipelago_platform::atomic::{AtomicI64, Ordering};
 use serde::{Deserialize, Serialize};
@@ -16,7 +19,7 @@ use crate::random::Random;
 use crate::record::plain;
 use crate::store::{Read, Stop, Store, Way, Write};
 
-/// SAVINGS.
+/// A row of SAVINGS.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Savings {
     customer: u64,
@@ -24,23 +27,23 @@ pub struct Savings {
 }
 plain!(Savings: u64 = |row| row.customer);
 
-/// CHECKING.
+/// A row of CHECKING.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Checking {
     customer: u64,
     cents: i64,
-    /// How often a penalty was taken.
+    /// How many penalties the customer has paid.
     penalties: u64,
 }
 plain!(Checking: u64 = |row| row.customer);
 
-/// What is in each account at the beginning.
+/// The money in each account at the beginning.
 const FIRST: i64 = 100_00;
 
 /// The penalty for a check that is not covered.
 const PENALTY: i64 = 1_00;
 
-/// The customers of nine transactions in ten.
+/// The number of customers in nine of ten transactions.
 const POPULAR: u64 = 100;
 
 /// The bank.
@@ -49,34 +52,34 @@ pub struct SmallBank<D: Store> {
     savings: D::Table<Savings>,
     checking: D::Table<Checking>,
     customers: u64,
-    /// What came in, less what went out, by clients that have ended.
+    /// Deposits less withdrawals, by clients that have ended.
     moved: AtomicI64,
 }
 
-/// A transaction of SmallBank; money in cents.
+/// A transaction of SmallBank, with its customers and its money in cents.
 #[derive(Clone, Copy, Debug)]
 pub enum Task {
-    /// What a customer has.
+    /// Reads a customer's balance.
     Balance(u64),
-    /// Adds to checking.
+    /// Deposits to checking.
     DepositChecking(u64, i64),
-    /// Adds to savings, or takes from it what is there, if both accounts cover it.
+    /// Deposits to savings; or withdraws from savings, if savings and both accounts together cover it.
     TransactSavings(u64, i64),
-    /// Moves all that the first customer has to the checking account of the second.
+    /// Moves all of the first customer's money to the checking account of the second.
     Amalgamate(u64, u64),
-    /// Takes from checking, with a penalty if both accounts don't cover it.
+    /// Withdraws from checking, with a penalty if both accounts together do not cover it.
     WriteCheck(u64, i64),
-    /// Moves from one checking account to another what is there.
+    /// Moves money from one checking account to another, if the first covers it.
     SendPayment(u64, u64, i64),
 }
 
 const THERE: &str = "every customer has both accounts";
 
 impl<D: Store> SmallBank<D> {
-    /// Opens the accounts of so many customers in an empty store.
+    /// Opens the accounts of `customers` customers in an empty store.
     ///
     /// # Panics
-    /// If there are fewer than two.
+    /// If there are fewer than two customers.
     pub fn load(db: D, customers: u64) -> Self {
         assert!(customers > 1, "SmallBank needs two customers");
         let (savings, checking) = (db.table(), db.table());
@@ -91,10 +94,10 @@ impl<D: Store> SmallBank<D> {
         Self { db, savings, checking, customers, moved: AtomicI64::new(0) }
     }
 
-    /// Carries a task out; returns what came in less what went out. `pause` is called between what it reads and what it writes.
+    /// Runs a transaction. Returns deposits less withdrawals. Calls `pause` between its reads and its writes.
     ///
     /// # Errors
-    /// [`Stop::Wanted`] if there is not enough.
+    /// [`Stop::Wanted`] if the accounts do not cover it.
     pub fn run(&self, tx: &mut D::Tx<'_>, task: Task, pause: impl FnOnce()) -> Result<i64, Stop> {
         match task {
             Task::Balance(customer) => {
@@ -199,7 +202,7 @@ impl<D: Store> Client for Teller<'_, D> {
 
 impl<D: Store> Drop for Teller<'_, D> {
     fn drop(&mut self) {
-        // Relaxed: read when the thread has been joined.
+        // Relaxed: the sum is read after the threads were joined.
         self.bank.moved.fetch_add(self.moved, Ordering::Relaxed);
     }
 }
@@ -213,8 +216,9 @@ impl<D: Store> Arena for SmallBank<D> {
         &["balance", "deposit-checking", "transact-savings", "amalgamate", "write-check", "send-payment"]
     }
 
-    /// Two conditions: (1) what is there is what was there, and what came in less what went out; (2) a customer that has less than
-    /// nothing has paid a penalty, since only a check that is not covered takes more than there is.
+    /// Checks two conditions. (1) The money in all accounts is the money at the beginning plus deposits less
+    /// withdrawals. (2) A customer whose balance is negative has paid a penalty, since only an uncovered check
+    /// overdraws.
     fn check(&self) -> Result<(), String> {
         let (mut sum, mut overdrawn) = (0, None);
         let shown = self.db.view(|view| {
@@ -279,7 +283,7 @@ mod tests {
         beside(Engine::<Silo, Chosen>::logged(), HYDRA);
     }
 
-    /// A check of a customer's whole money, in the middle of which all savings are taken.
+    /// Writes a check for all of a customer's money, and meanwhile withdraws all savings.
     fn check_beside_savings(isolation: Isolation) -> Result<(), String> {
         let bank = ART.within(|| SmallBank::load(Engine::<Silo, Chosen>::at(isolation), 2));
         let run = |task, pause: &dyn Fn()| {

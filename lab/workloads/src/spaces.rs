@@ -1,11 +1,11 @@
-//! Address spaces: ours, and the three of RCX's slides.
+//! Address spaces: this library's range map, and the three rivals of RCX's slides.
 //!
 //! | name | look-ups | changes |
 //! |---|---|---|
 //! | `ranges` | take no lock | locks of leaves |
-//! | `rwlock` | a readers-writer lock (Linux's `mmap_sem`) | the same, alone |
+//! | `rwlock` | take a readers-writer lock as readers (Linux's `mmap_sem`) | take the lock as writers |
 //! | `spf` | take no lock (speculative page faults) | one lock |
-//! | `rcxvm` | take no lock: walk a tree of mappings under RCU | RCX's locks, of the mappings that change |
+//! | `rcxvm` | take no lock: walk a tree of mappings under RCU | take RCX's locks of the mappings that change |
 
 use core::ops::Range;
 use std::collections::BTreeMap;
@@ -15,15 +15,15 @@ use archipelago_platform::sync::{Mutex, RwLock};
 use archipelago_ranges::RangeMap;
 use archipelago_sets::{OverRcx, Set, SetSession, Tree};
 
-/// A thread's view of an address space. Ranges do not overlap what is mapped; what is unmapped was mapped as one.
+/// An address space. A newly mapped range overlaps no mapping, and a range is unmapped exactly as it was mapped.
 pub trait Space: Send + Sync {
     /// Maps a range.
     fn map(&self, range: Range<u64>, value: u64);
 
-    /// Unmaps it.
+    /// Unmaps a range.
     fn unmap(&self, range: Range<u64>);
 
-    /// What a page fault asks: the value at a point.
+    /// Returns the value at a point, as a page fault does.
     fn fault(&self, point: u64) -> Option<u64>;
 }
 
@@ -43,7 +43,7 @@ impl Space for RangeMap<u64, u64> {
 
 const SOUND: &str = "no thread panics with the lock";
 
-/// One readers-writer lock over a tree of starts.
+/// One readers-writer lock over a tree that is ordered by the mappings' starts.
 #[derive(Default)]
 struct Locked(RwLock<BTreeMap<u64, (u64, u64)>>);
 
@@ -63,17 +63,17 @@ impl Space for Locked {
     }
 }
 
-/// A value with the length of its range in the upper half.
+/// Packs a value with the length of its range in the upper half.
 fn packed(range: &Range<u64>, value: u64) -> u64 {
     (range.end - range.start) << 32 | value
 }
 
-/// The value of a range that begins at `start`, if `point` is in it.
+/// Returns the value of a range that begins at `start`, if it contains `point`.
 fn within((start, packed): (u64, u64), point: u64) -> Option<u64> {
     (point - start < packed >> 32).then_some(packed & u64::from(u32::MAX))
 }
 
-/// A tree of starts that is read without a lock, and one lock for those that change it.
+/// A tree that is ordered by the mappings' starts and read without a lock, and one lock for changes.
 struct Speculative {
     tree: Art<u64, u64>,
     lock: Mutex<()>,
@@ -95,11 +95,11 @@ impl Space for Speculative {
     }
 }
 
-/// RCXVM: a tree of mappings by their starts, which page faults walk under RCU; a change locks by RCX the mappings whose links it
-/// changes. The kernel's tree is balanced, and this one is not.
+/// RCXVM: a tree of mappings ordered by their starts. Page faults walk the tree under RCU. A change takes RCX's locks
+/// of the mappings whose links it changes. The kernel's tree is balanced; this one is not.
 ///
-/// A fault finds each mapping that is there all the time. Beside one that goes while another comes in its place it may find neither,
-/// as a speculative page fault, which asks again under the lock then.
+/// A page fault finds each mapping that stays. If one mapping is removed while another is added at the same addresses,
+/// the fault may find neither. A speculative page fault has the same weakness, and repeats its search under the lock.
 #[derive(Default)]
 struct RcxVm(Tree<OverRcx>);
 
@@ -122,7 +122,7 @@ impl Space for RcxVm {
 pub struct Known {
     /// Its name.
     pub name: &'static str,
-    /// Makes an empty one.
+    /// Makes an empty space.
     pub make: fn() -> Box<dyn Space>,
 }
 
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
     use crate::random::Random;
 
-    /// All spaces against a flat array.
+    /// Compares all spaces with a flat array.
     #[test]
     fn spaces_agree_with_an_array() {
         for known in SPACES {
@@ -164,8 +164,8 @@ mod tests {
         }
     }
 
-    /// Mappings that stay are found all the time, and those that come and go only where they are, while threads map and unmap
-    /// chunks of their own between them.
+    /// Threads map and unmap chunks of their own between mappings that stay. The staying mappings are found all the
+    /// time, and the others are found only at their own addresses.
     #[test]
     fn mappings_that_stay_are_found_beside_changes() {
         const STAYING: u64 = 64;

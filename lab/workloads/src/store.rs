@@ -1,4 +1,4 @@
-//! What a workload asks of a database.
+//! The operations that a workload needs from a database.
 
 use core::marker::PhantomData;
 use core::ops::RangeBounds;
@@ -7,12 +7,12 @@ use archipelago_txn::Error;
 
 use crate::record::Record;
 
-/// Why a transaction came to nothing.
+/// Why a transaction did not commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// The workload wanted it so: everything is rolled back.
+    /// The workload wanted to roll it back.
     Wanted,
-    /// The store wanted it so.
+    /// The store could not commit it.
     Store(Error),
 }
 
@@ -24,25 +24,26 @@ impl From<Error> for Stop {
 
 /// A database with tables of [`Record`]s.
 pub trait Store: Send + Sync + Sized + 'static {
-    /// A table; clones are the same table.
+    /// A table; clones are handles of the same table.
     type Table<R: Record>: Clone + Send + Sync;
 
     /// A transaction.
     type Tx<'t>: Write<Self>;
 
-    /// All tables at one moment.
+    /// A consistent view of all tables at one moment.
     type View<'v>: Read<Self>;
 
     /// Makes an empty table.
     fn table<R: Record>(&self) -> Self::Table<R>;
 
-    /// Runs a transaction until it has been committed; `body` may run several times.
+    /// Runs a transaction until it commits; `body` may run several times.
     ///
     /// # Errors
-    /// With what `body` returned: nothing of it is left then.
+    /// The error of `body`; the transaction then leaves no effects.
     fn transact<T>(&self, body: impl FnMut(&mut Self::Tx<'_>) -> Result<T, Stop>) -> Result<T, Stop>;
 
-    /// As [`transact`](Self::transact), of a `body` that writes nothing: some stores want to know.
+    /// Does the same as [`transact`](Self::transact) for a `body` that writes nothing. Some stores handle this case
+    /// differently.
     ///
     /// # Errors
     /// As [`transact`](Self::transact).
@@ -50,7 +51,7 @@ pub trait Store: Send + Sync + Sized + 'static {
         self.transact(body)
     }
 
-    /// Looks at all tables at one moment.
+    /// Reads all tables as they are at one moment.
     fn view<T>(&self, body: impl FnOnce(&mut Self::View<'_>) -> T) -> T;
 }
 
@@ -62,7 +63,7 @@ pub struct Numbered<R> {
 }
 
 impl<R> Numbered<R> {
-    /// The table with this number.
+    /// Makes the handle of the table with this number.
     pub fn new(number: usize) -> Self {
         Self { number, rows: PhantomData }
     }
@@ -74,18 +75,18 @@ impl<R> Clone for Numbered<R> {
     }
 }
 
-/// Which way a range is gone through.
+/// The direction of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// From the least key.
+    /// From the least key upwards.
     Up,
-    /// From the greatest.
+    /// From the greatest key downwards.
     Down,
 }
 
-/// Reads. What a store does not lend beyond the call is looked at by a closure.
+/// Reads. Rows are passed to closures, since not every store can lend a row beyond the call.
 pub trait Read<D: Store> {
-    /// What `read` makes of the row with this primary key.
+    /// Returns the result of `read` for the row with this primary key, if the row exists.
     ///
     /// # Errors
     /// If another transaction is in the way.
@@ -96,7 +97,7 @@ pub trait Read<D: Store> {
         read: impl FnOnce(&R) -> T,
     ) -> Result<Option<T>, Error>;
 
-    /// Shows the rows of a range of primary keys to `visit` until it returns false.
+    /// Calls `visit` with the rows of a range of primary keys, until it returns false.
     ///
     /// # Errors
     /// If another transaction is in the way.
@@ -108,7 +109,7 @@ pub trait Read<D: Store> {
         visit: impl FnMut(&R) -> bool,
     ) -> Result<(), Error>;
 
-    /// As [`scan`](Self::scan), by the secondary index.
+    /// Scans as [`scan`](Self::scan) does, by the secondary index.
     ///
     /// # Errors
     /// If another transaction is in the way.
@@ -126,10 +127,10 @@ pub trait Write<D: Store>: Read<D> {
     /// Inserts a row.
     ///
     /// # Errors
-    /// If its key is there already, or another transaction is in the way.
+    /// If a row with this key exists, or another transaction is in the way.
     fn insert<R: Record>(&mut self, table: &D::Table<R>, row: R) -> Result<(), Error>;
 
-    /// Changes a row, if it is there; returns what `change` made of it.
+    /// Changes a row, if it exists. Returns the result of `change`.
     ///
     /// # Errors
     /// If another transaction is in the way.
@@ -140,7 +141,7 @@ pub trait Write<D: Store>: Read<D> {
         change: impl FnOnce(&mut R) -> T,
     ) -> Result<Option<T>, Error>;
 
-    /// Removes a row; returns whether it was there.
+    /// Removes a row. Returns whether it existed.
     ///
     /// # Errors
     /// If another transaction is in the way.

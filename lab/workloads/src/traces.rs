@@ -1,11 +1,11 @@
-//! What is asked of caches: keys in their order, and the most that any cache could find of them.
+//! Traces: sequences of keys that are requested from caches, and the most hits that any cache could have.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io::{self, BufRead};
 
 use crate::random::{Random, scatter};
 
-/// Draws by Zipf's law with any exponent, by the ranks' sums.
+/// Draws keys by Zipf's law with any exponent. Each draw searches the cumulative sums of the ranks' weights.
 pub fn zipf(keys: u64, exponent: f64, length: usize, seed: u64) -> Vec<u64> {
     let mut sum = 0.0;
     let sums: Vec<f64> = (1..=keys)
@@ -22,12 +22,13 @@ pub fn zipf(keys: u64, exponent: f64, length: usize, seed: u64) -> Vec<u64> {
     (0..length).map(draw).collect()
 }
 
-/// The keys one after another, again and again.
+/// Requests all keys in order, repeatedly.
 pub fn cycle(keys: u64, length: usize) -> Vec<u64> {
     (0..keys).cycle().take(length).collect()
 }
 
-/// Half of it by Zipf's law, in runs of as many keys that are never asked for again.
+/// Requests half of the keys by Zipf's law. Between runs of these, there are runs of equally many keys that are
+/// requested only once.
 pub fn scans(keys: u64, exponent: f64, length: usize, seed: u64) -> Vec<u64> {
     let popular = zipf(keys, exponent, length.div_ceil(2), seed);
     let mut fresh = keys..;
@@ -40,10 +41,10 @@ pub fn scans(keys: u64, exponent: f64, length: usize, seed: u64) -> Vec<u64> {
     trace
 }
 
-/// A published trace: a line for each request, of which the first word is the key, a number or any other word.
+/// Reads a published trace. Each line is a request, whose first word is the key: a number or any other word.
 ///
 /// # Errors
-/// If it cannot be read.
+/// If the trace cannot be read.
 pub fn read(lines: impl BufRead) -> io::Result<Vec<u64>> {
     let (mut numbers, mut trace) = (HashMap::new(), Vec::new());
     for line in lines.lines() {
@@ -55,14 +56,15 @@ pub fn read(lines: impl BufRead) -> io::Result<Vec<u64>> {
     Ok(trace)
 }
 
-/// The hits of the best cache of so many entries, which knows what comes: what is asked for last gives way (Bélády, *A Study of
-/// Replacement Algorithms for a Virtual-Storage Computer*, 1966), and what is asked for later than all it has is not kept at all.
+/// Returns the hits of the optimal cache of `entries` entries, which knows the future requests. It evicts the key that
+/// is requested latest in the future (Bélády, *A Study of Replacement Algorithms for a Virtual-Storage Computer*,
+/// 1966). A new key that is requested later than all cached keys is not stored.
 pub fn optimum(trace: &[u64], entries: usize) -> usize {
     let (mut next, mut later) = (vec![usize::MAX; trace.len()], HashMap::new());
     for (at, key) in trace.iter().enumerate().rev() {
         next[at] = later.insert(*key, at).unwrap_or(usize::MAX);
     }
-    // What is kept, by when it is asked for next.
+    // The cached keys, ordered by their next request.
     let (mut kept, mut hits) = (BTreeSet::new(), 0);
     for (at, key) in trace.iter().enumerate() {
         hits += usize::from(kept.remove(&(at, *key)));
@@ -78,7 +80,7 @@ pub fn optimum(trace: &[u64], entries: usize) -> usize {
 mod tests {
     use super::*;
 
-    /// Every way to evict, tried: as good as the best.
+    /// Tries every way to evict. Returns the most hits.
     fn tried(trace: &[u64], kept: &[u64], entries: usize) -> usize {
         let Some((key, rest)) = trace.split_first() else { return 0 };
         if kept.contains(key) {

@@ -1,5 +1,5 @@
-//! YCSB's transactions as DBx1000 has them: sixteen requests each on keys drawn by Zipf's law, each of them an update or a read of one
-//! column. A variant has reports: one transaction in a thousand reads the whole table.
+//! YCSB's transactions as in DBx1000: sixteen requests each, on keys drawn by Zipf's law. A request updates or reads
+//! one column. In a variant with reports, one transaction in a thousand reads the whole table.
 
 use core::hint::black_box;
 
@@ -15,10 +15,10 @@ use crate::store::{Read, Stop, Store, Way, Write};
 /// Requests of a transaction.
 pub const REQUESTS: usize = 16;
 
-/// With reports, one in this many transactions is a report.
+/// With reports, one transaction in this many is a report.
 const REPORT_EVERY: u64 = 1000;
 
-/// A row of `C` columns of 100 bytes. The first eight bytes of each count its updates.
+/// A row of `C` columns of 100 bytes. The first eight bytes of each column count its updates.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct User<const C: usize> {
     key: u64,
@@ -52,24 +52,24 @@ impl<const C: usize> Record for User<C> {
 /// The workload's settings.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
-    /// Rows.
+    /// The number of rows.
     pub rows: u64,
     /// Zipf's exponent.
     pub theta: f64,
-    /// Requests that update, in percent.
+    /// Percentage of requests that update.
     pub updates: u32,
     /// How reports read the whole table.
     pub reports: Reports,
 }
 
-/// What reads the whole table, once in a thousand transactions.
+/// How reports, one in a thousand transactions, read the whole table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reports {
-    /// Nothing.
+    /// There are no reports.
     None,
-    /// A transaction.
+    /// In a transaction.
     Transactions,
-    /// A view of one moment, [`Store::view`].
+    /// In a view of one moment, [`Store::view`].
     Views,
 }
 
@@ -163,7 +163,8 @@ impl<D: Store, const C: usize> Session<'_, D, C> {
     }
 }
 
-/// Reads the whole table. Returns how many rows have not changed since they were loaded.
+/// Reads the whole table, one byte of each row. Returns how many bytes have the value that they were loaded with: all,
+/// since no update changes this byte.
 fn count<D: Store, const C: usize>(read: &mut impl Read<D>, table: &D::Table<User<C>>) -> Result<u64, Stop> {
     let mut rows = 0;
     read.scan(table, .., Way::Up, |row| {
@@ -182,7 +183,7 @@ impl<D: Store, const C: usize> Client for Session<'_, D, C> {
 
 impl<D: Store, const C: usize> Drop for Session<'_, D, C> {
     fn drop(&mut self) {
-        // Relaxed: read when the thread has been joined.
+        // Relaxed: the sum is read after the threads were joined.
         self.ycsb.updated.fetch_add(self.updated, Ordering::Relaxed);
     }
 }
@@ -196,7 +197,7 @@ impl<D: Store, const C: usize> Arena for Ycsb<D, C> {
         &["requests", "report"]
     }
 
-    /// Every committed update is counted in its row, once.
+    /// Checks that every committed update is counted once in its row.
     fn check(&self) -> Result<(), String> {
         let (mut rows, mut counted) = (0, 0);
         let shown = self.db.view(|view| {

@@ -1,4 +1,4 @@
-//! Histories of real threads in Kyoto's cache and what was made of it.
+//! Checks histories of real threads in the cache after Kyoto Cabinet and its variants.
 #![cfg(not(archipelago_sim))]
 
 mod histories;

@@ -1,4 +1,4 @@
-//! The same under many schedules, with threads that lose their processors anywhere.
+//! Checks the same histories under many schedules, in which threads are preempted at any step.
 #![cfg(archipelago_sim)]
 
 mod histories;

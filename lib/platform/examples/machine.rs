@@ -1,4 +1,4 @@
-//! Prints what the door knows about this machine.
+//! Prints a summary of this machine.
 
 fn main() {
     println!("{}", archipelago_platform::machine::Machine::detect());

@@ -1,5 +1,5 @@
-//! Atomic types, fences and orderings: `core`'s natively, loom's in the model world (with loads of their own), the
-//! virtual machine's in the simulated one.
+//! Atomic types, fences and orderings: `core`'s in the native world, loom's in the model world (with a `load` of our
+//! own), and the simulator's in the simulated world.
 
 #[cfg(loom)]
 mod model;
@@ -20,16 +20,17 @@ pub use model::{
     AtomicU64, AtomicUsize, Ordering, fence,
 };
 
-/// Orders an atomic read-modify-write of this thread before the loads that follow, as a `SeqCst` fence between them does:
-/// of two threads that each change a word and then look at the other's, one sees the other's change.
+/// Orders an atomic read-modify-write of this thread before its later loads, as a `SeqCst` fence between them does. If
+/// each of two threads changes a word and then reads the word of the other, at least one of them sees the other's
+/// change.
 ///
-/// On x86-64 such an operation is a full barrier as it is, and this costs nothing. (The fence would be another locked
-/// instruction.)
+/// On x86-64, a read-modify-write is a full barrier by itself, so this function costs nothing there. (The fence would
+/// be another locked instruction.)
 #[inline]
 pub fn fence_after_rmw() {
     #[cfg(all(target_arch = "x86_64", not(any(loom, miri, archipelago_sim))))]
     compiler_fence(Ordering::SeqCst);
-    // Free in virtual time, for what it is on the machines that are simulated.
+    // Takes no virtual time, because it costs nothing on the simulated machines.
     #[cfg(archipelago_sim)]
     core::sync::atomic::fence(Ordering::SeqCst);
     #[cfg(not(any(archipelago_sim, all(target_arch = "x86_64", not(any(loom, miri))))))]

@@ -1,5 +1,5 @@
-//! A cell whose accesses the model world checks for races, and the virtual machine charges for; natively `core`'s
-//! `UnsafeCell`.
+//! A cell for shared data that is accessed non-atomically. In the model world its accesses are checked for data races;
+//! in the simulated world they take virtual time. Natively it is `core`'s `UnsafeCell`.
 
 #[cfg(not(loom))]
 use crate::{touch, touch_mut};
@@ -12,19 +12,19 @@ pub struct RaceCell<T>(core::cell::UnsafeCell<T>);
 #[cfg(not(loom))]
 impl<T> RaceCell<T> {
     #[inline]
-    /// A cell with a value.
+    /// Makes a cell with a value.
     pub const fn new(value: T) -> Self {
         Self(core::cell::UnsafeCell::new(value))
     }
 
-    /// Runs `f` on the address, for reading.
+    /// Calls `f` with the address of the value, for reading.
     #[inline]
     pub fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
         touch(self, size_of::<T>());
         f(self.0.get())
     }
 
-    /// Runs `f` on the address, for writing.
+    /// Calls `f` with the address of the value, for writing.
     #[inline]
     pub fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
         touch_mut(self, size_of::<T>());

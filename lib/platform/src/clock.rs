@@ -1,31 +1,34 @@
 //! Ordered clocks: time stamps that threads on different CPUs can compare without sharing a word.
 //!
-//! After ORDO, as HydraList uses it to order the per-thread logs of its asynchronous updates (thesis §4.3.4). Reading
-//! the processor's cycle counter costs tens of nanoseconds whatever the number of threads, where a shared counter's
-//! line would travel between them. The counters of different CPUs may differ by a constant, so a clock knows its
-//! *uncertainty*, an upper bound on that difference measured on this machine, and stamps closer than it are not
-//! ordered.
+//! The method is ORDO, by which HydraList orders the per-thread logs of its asynchronous updates (thesis §4.3.4).
+//! Reading the processor's cycle counter costs tens of nanoseconds whatever the number of threads, whereas the cache
+//! line of a shared counter would move between them. The counters of different CPUs may differ by a constant. So a
+//! clock has an *uncertainty*, an upper bound of this difference that was measured on this machine. Stamps that differ
+//! by less are not ordered.
 //!
 //! # Guarantee
 //! Let a call of [`OrderedClock::now`] that returned `a` happen before a call that returned `b`, on the same clock and
-//! on any threads. Then `b > a - uncertainty`; with an uncertainty of 0, `b > a`. Put the other way round, which is how
-//! it is used: if `b >= a + uncertainty` and the two differ, the call for `b` did not happen before the call for `a`
-//! ([`OrderedClock::is_before`]); and a stamp from [`OrderedClock::new_after`]`(a)` is more than the uncertainty above
-//! `a`, so that every thread that compares the two finds `a` before it.
+//! on any threads. Then `b > a - uncertainty`; with an uncertainty of 0, `b > a`. Users apply the converse: if `b >= a
+//! + uncertainty` and the two differ, the call for `b` did not happen before the call for `a`
+//! ([`OrderedClock::is_before`]). A stamp from [`OrderedClock::new_after`]`(a)` exceeds `a` by more than the
+//! uncertainty, so every thread that compares the two finds that `a` is before it.
 //!
-//! Reading the clock is ordered with memory accesses as a happens-before edge needs it: what precedes the call in
-//! program order has been loaded before the counter is read, and nothing after the call starts earlier. *Stores* before
-//! the call may still be on their way when the counter is read, and no fence of the language changes that: who needs them
-//! seen by the thread that reads a later time calls [`drain_stores`] first.
+//! Reading the clock is ordered with memory accesses as a happens-before edge requires. The loads before the call in
+//! program order are complete before the counter is read, and no access after the call starts earlier. *Stores* before
+//! the call may not yet be visible to other CPUs when the counter is read, and no fence of the language changes this. A
+//! thread whose stores must be visible to every thread that reads a later time calls [`drain_stores`] first.
 //!
 //! # Differences from the paper
-//! ORDO measures every pair of CPUs. We measure one CPU against all others and add the two largest bounds, which bounds
-//! every pair (`a` to hub plus hub to `b`), takes linear time, and gives a bound at most twice as wide. Where the
-//! processor promises no constant counter, or a node cannot be measured to within 20 us in sixteen attempts, the clock is
-//! *logical*: one shared counter, always right, slower with many threads. The bound holds for the CPUs that the process could use when
-//! the topology was first read, not for others that it is let onto later. Counters that drift apart are not covered,
-//! and neither is a virtual machine that moves to another host while the process runs: "invariant TSC" rules out the
-//! first.
+//! ORDO measures every pair of CPUs. This implementation measures one CPU, the hub, against all others and adds the two
+//! largest bounds. The sum bounds every pair (`a` to hub plus hub to `b`). It takes linear time and is at most twice as
+//! large.
+//!
+//! The clock is *logical* (one shared counter, always correct, slower with many threads) in two cases: if the processor
+//! does not promise a constant counter, or if a node cannot be measured to within 20 µs in sixteen attempts.
+//!
+//! The bound holds for the CPUs that the process could use when the topology was first read, but not for CPUs that are
+//! allowed later. Two problems are not covered: counters that drift apart, which "invariant TSC" excludes, and a
+//! virtual machine that moves to another host while the process runs.
 
 #[cfg(not(loom))]
 mod calibrate;
@@ -34,9 +37,10 @@ mod ordered;
 
 pub use ordered::{ClockKind, OrderedClock};
 
-/// A full barrier (as a `SeqCst` fence) after which all this thread's earlier stores are seen by every thread whose clock
-/// has reached what this thread's shows next, and the uncertainty past it. A fence alone does not promise that: the
-/// processor may read its counter while stores ahead of the fence are still in its store buffer.
+/// A full barrier (like a `SeqCst` fence) that also completes this thread's earlier stores. Let `t` be the next reading
+/// of this thread's clock. Every thread whose clock has reached `t` plus the uncertainty sees these stores. A fence
+/// alone does not guarantee this: the processor may read its counter while stores before the fence are still in its
+/// store buffer.
 ///
 /// ```
 /// use archipelago::platform::atomic::{AtomicBool, Ordering};
@@ -53,8 +57,8 @@ pub fn drain_stores() {
     counter::drain_stores();
 }
 
-/// The virtual machine's stamp for an event of a recorded history: greater than all before in this run, and free of
-/// virtual time and of turns. `None` natively and outside of a run.
+/// Returns the simulator's stamp for an event of a recorded history. It is greater than all earlier stamps of this run,
+/// and costs neither virtual time nor a scheduling step. Returns `None` natively and outside a run.
 #[inline]
 pub fn event_stamp() -> Option<u64> {
     #[cfg(archipelago_sim)]

@@ -1,4 +1,4 @@
-//! What the processor and the kernel offer: read once, for reports and for choosing among implementations.
+//! The features of the processor and the kernel, determined once, for reports and for choosing among implementations.
 
 use core::fmt;
 use std::sync::OnceLock;
@@ -6,16 +6,16 @@ use std::sync::OnceLock;
 /// Features of the processor and of the kernel's memory management.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Features {
-    /// The processor's name for itself, empty if unknown.
+    /// The processor's name as it reports it, empty if unknown.
     pub model: String,
     /// x86-64: 32-byte integer vectors.
     pub avx2: bool,
     /// x86-64: 64-byte vectors with byte masks.
     pub avx512bw: bool,
-    /// x86-64: hardware transactions that may commit. A processor whose microcode makes every transaction abort
-    /// advertises them too; this is false there.
+    /// x86-64: hardware transactions that may commit. Processors whose microcode makes every transaction abort
+    /// advertise them, too; for these the value is false.
     pub rtm: bool,
-    /// x86-64: the processor has hardware transactions, and its microcode makes every one abort.
+    /// x86-64: the processor has hardware transactions, but its microcode makes all of them abort.
     pub rtm_always_aborts: bool,
     /// x86-64: the time-stamp counter has a constant rate and never stops.
     pub invariant_tsc: bool,
@@ -27,7 +27,7 @@ pub struct Features {
     pub transparent_huge_pages: Option<String>,
 }
 
-/// The features of this machine.
+/// Returns the features of this machine.
 pub fn features() -> &'static Features {
     static FEATURES: OnceLock<Features> = OnceLock::new();
     FEATURES.get_or_init(|| {
@@ -72,7 +72,8 @@ mod x86_64 {
 
     #[allow(unused_unsafe)] // Safe on later compilers.
     fn cpuid(leaf: u32) -> Option<CpuidResult> {
-        // SAFETY: every x86-64 processor has `cpuid`, and its leaves 0 and 0x8000_0000 name the last ones.
+        // SAFETY: every x86-64 processor has `cpuid`, and its leaves 0 and 0x8000_0000 return the numbers of the last
+        // leaves.
         unsafe {
             let last = __cpuid_count(leaf & 0x8000_0000, 0).eax;
             (leaf <= last).then(|| __cpuid_count(leaf, 0))
@@ -83,13 +84,13 @@ mod x86_64 {
         features.avx2 = is_x86_feature_detected!("avx2");
         features.avx512bw = is_x86_feature_detected!("avx512bw");
         let (basic, extended) = (cpuid(1), cpuid(7));
-        // Bit 11 of EBX: transactions. Bit 11 of EDX: the microcode makes every one abort ("RTM_ALWAYS_ABORT"), with
-        // which the kernel may hide the other. Of another maker's processors the bits may mean anything.
+        // Bit 11 of EBX: transactions. Bit 11 of EDX: the microcode makes all of them abort ("RTM_ALWAYS_ABORT"); the
+        // kernel may then clear the other bit. On other vendors' processors these bits may have any meaning.
         let bits = extended.filter(|_| is_intel()).map_or((false, false), |leaf| (bit_11(leaf.ebx), bit_11(leaf.edx)));
         features.rtm_always_aborts = bits.1;
         features.rtm = bits == (true, false);
         features.invariant_tsc = cpuid(0x8000_0007).is_some_and(|leaf| leaf.edx >> 8 & 1 == 1);
-        // The length that `clflush` works on, in units of 8 bytes; 0 without that instruction.
+        // The line length on which `clflush` operates, in units of 8 bytes; 0 without this instruction.
         let line = basic.map_or(0, |leaf| (leaf.ebx >> 8 & 0xff) as usize * 8);
         if line != 0 {
             features.cache_line = line;
@@ -126,7 +127,7 @@ fn linux_detect(features: &mut Features) {
     }
 }
 
-/// The choice in brackets: `madvise` of `always [madvise] never`.
+/// Returns the choice in brackets: `madvise` for `always [madvise] never`.
 fn chosen(text: &str) -> Option<String> {
     text.split_whitespace().find_map(|word| Some(word.strip_prefix('[')?.strip_suffix(']')?.to_string()))
 }

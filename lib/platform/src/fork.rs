@@ -1,17 +1,20 @@
-//! Work that no `fork` of the process falls into.
+//! Work that is never interrupted by a `fork` of the process.
 //!
-//! The child of a `fork` has the forking thread only. What a thread of the library's own held at that moment stays held in the
-//! child: a lock for ever, a bag of objects that nothing frees. So such a thread does its work [`outside_forks`], and a fork
-//! waits until all of them are done, but for a work that itself waits for the thread that forks: after [`PATIENCE`] it goes on. Where there
-//! is no `fork`, or the model stands for the machine, nothing is waited for.
+//! The child of a `fork` contains only the forking thread. If another thread of this library holds a resource at that
+//! moment, the resource stays held in the child: a lock for ever, or a list of objects that nothing frees. Therefore
+//! such a thread does its work in [`outside_forks`]. A fork waits until all such work has ended. There is one
+//! exception: work that itself waits for the forking thread would never end, so a fork continues after [`PATIENCE`]. On
+//! platforms without `fork`, and in the model and simulated worlds, there is no waiting.
 //!
 //! # Invariants
-//! - No work begins while [`FORKING`](imp::FORKING) is set; the thread that has set it clears it, in the parent and in the child.
-//! - The rest of the state counts the works under way, without those that stand in a `fork` of their own.
+//! - No work begins while [`FORKING`](imp::FORKING) is set. The thread that has set it clears it, in the parent and in
+//!   the child.
+//! - The other bits of the state count the work items in progress, not counting those whose threads are in a `fork` of
+//!   their own.
 
 use core::time::Duration;
 
-/// How long a fork waits at most.
+/// The longest time for which a fork waits.
 pub const PATIENCE: Duration = Duration::from_secs(1);
 
 #[cfg(all(unix, not(any(miri, loom, archipelago_sim))))]
@@ -22,22 +25,22 @@ mod imp {
     use std::thread::yield_now;
     use std::time::Instant;
 
-    /// A thread forks.
+    /// The bit that is set while a thread forks.
     pub(super) const FORKING: usize = 1 << (usize::BITS - 1);
 
     static STATE: AtomicUsize = AtomicUsize::new(0);
 
-    /// The C library knows the handlers.
+    /// Whether the handlers are registered with the C library.
     pub(super) static REGISTERED: AtomicBool = AtomicBool::new(false);
 
     thread_local! {
-        /// This thread works: it may fork in it, and is in the child then.
+        /// Whether this thread is working. It may fork during its work, and is then in the child, too.
         static WORKS: Cell<bool> = const { Cell::new(false) };
-        /// This thread forks.
+        /// Whether this thread is forking.
         static FORKS: Cell<bool> = const { Cell::new(false) };
     }
 
-    /// Work under way, which ends when this is dropped.
+    /// Work in progress. It ends when this is dropped.
     struct Working;
 
     impl Working {
@@ -59,7 +62,7 @@ mod imp {
     impl Drop for Working {
         fn drop(&mut self) {
             WORKS.set(false);
-            // Release: pairs with the Acquire in `before`, so that who forks copies what the work has left whole.
+            // Release: pairs with the Acquire in `before`, so a forking thread copies the complete effects of the work.
             STATE.fetch_sub(1, Ordering::Release);
         }
     }
@@ -69,14 +72,14 @@ mod imp {
             return;
         }
         if WORKS.get() {
-            // Two works that both fork would wait for each other.
+            // Two threads that both fork during their work would wait for each other, so this work is not counted now.
             STATE.fetch_sub(1, Ordering::Release);
         }
         // Acquire: pairs with the Release below of the thread that forked before.
         while STATE.fetch_or(FORKING, Ordering::Acquire) & FORKING != 0 {
             yield_now();
         }
-        // Acquire: pairs with the Release of each work that ends.
+        // Acquire: pairs with the Release at the end of each work item.
         let begun = Instant::now();
         while STATE.load(Ordering::Acquire) != FORKING && begun.elapsed() < PATIENCE {
             yield_now();
@@ -92,19 +95,22 @@ mod imp {
 
     extern "C" fn after_in_child() {
         if FORKS.replace(false) {
-            // Other works that it has not waited for are not here.
+            // Other threads whose work this fork did not wait for do not exist in the child.
             STATE.store(usize::from(WORKS.get()), Ordering::Release);
         }
     }
 
-    /// Makes the C library call the handlers. No thread waits for another one here: a fork may fall into this, and its child would
-    /// wait for ever. So some threads may register the same handlers, which is why those do nothing when called again.
+    /// Registers the handlers with the C library. No thread waits for another one here: a fork may happen during the
+    /// call, and its child would wait for ever. So several threads may register the same handlers. For this reason the
+    /// handlers do nothing when they are called a second time.
     fn register() {
-        // Acquire: pairs with the Release below. A fork that begins after that calls the handlers; the C library's own lock
-        // lets none be under way without them when `pthread_atfork` returns.
+        // Acquire: pairs with the Release below. A fork that begins after the registration calls the handlers. When
+        // `pthread_atfork` returns, no fork without the handlers is in progress, because of the C library's own lock.
         if !REGISTERED.load(Ordering::Acquire) {
-            // A child has its parent's handlers. Without memory for them there are none, and forks wait for nothing.
-            // SAFETY: the functions touch a static and thread-locals without destructors; they neither allocate nor unwind.
+            // A child inherits its parent's handlers. If there is no memory for them, none are registered, and forks do
+            // not wait.
+            // SAFETY: the functions access a static and thread-locals without destructors; they neither allocate nor
+            // unwind.
             _ = unsafe { libc::pthread_atfork(Some(before), Some(after_in_parent), Some(after_in_child)) };
             REGISTERED.store(true, Ordering::Release);
         }
@@ -124,9 +130,9 @@ mod imp {
     }
 }
 
-/// Does `work`, which is over, or has not begun, whenever another thread of the process forks: a fork waits for it, [`PATIENCE`] long.
-/// (Longer, if the work waits for what the forking thread holds: such a fork falls into the work.) The work may fork itself, and
-/// goes on in the child then.
+/// Runs `work`. Whenever another thread of the process forks, `work` has ended or has not begun: the fork waits for it,
+/// for at most [`PATIENCE`]. (If `work` takes longer, because it waits for a resource of the forking thread, the fork
+/// happens during the work.) The work may itself fork, and then continues in the child, too.
 pub fn outside_forks<R>(work: impl FnOnce() -> R) -> R {
     imp::outside_forks(work)
 }
@@ -137,20 +143,20 @@ mod tests {
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
     use std::time::{Duration, Instant};
 
-    /// How a child ends: whether `child` was true.
+    /// Forks. Returns whether `child` returned true in the child process.
     fn forked(child: impl FnOnce() -> bool) -> bool {
-        // SAFETY: the child calls what loads an atomic or takes the gate, and ends.
+        // SAFETY: the child only calls `child`, which loads atomics or calls `outside_forks`, and then ends.
         let pid = unsafe { libc::fork() };
         assert!(pid >= 0, "fork: {}", std::io::Error::last_os_error());
         if pid == 0 {
-            // SAFETY: a signal that ends a child that hangs.
+            // SAFETY: sets a signal that ends a child that hangs.
             unsafe { libc::alarm(20) };
             let well = child();
             // SAFETY: ends the child.
             unsafe { libc::_exit(i32::from(!well)) }
         }
         let mut status = 0;
-        // SAFETY: `status` is ours to write.
+        // SAFETY: `status` is writable and belongs to this function.
         assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
         status == 0
     }

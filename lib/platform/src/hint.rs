@@ -1,6 +1,6 @@
-//! Hints to the processor: busy-wait and prefetch.
+//! Hints to the processor (busy-wait and prefetch), and named points and parts of a program for simulations.
 
-/// Tells the machine that the calling thread is waiting for another one. Every wait loop of this library calls it.
+/// Tells the machine that the calling thread waits for another thread. Every wait loop of this library calls it.
 #[inline]
 pub fn spin_loop() {
     crate::htm::refuse_in_regions("waiting");
@@ -12,8 +12,9 @@ pub fn spin_loop() {
     loom::hint::spin_loop();
 }
 
-/// Lets the time of so many turns of a wait loop pass, whatever other threads do meanwhile: what a back-off does that is over
-/// at its time. A simulated thread that calls [`spin_loop`] instead goes on when what it has looked at changes.
+/// Waits for the time of `turns` turns of a wait loop, whatever other threads do in the meantime. For a back-off of
+/// fixed length. In contrast, a simulated thread that calls [`spin_loop`] continues when a word that it has read
+/// changes.
 #[inline]
 pub fn pause(turns: u32) {
     #[cfg(archipelago_sim)]
@@ -21,12 +22,12 @@ pub fn pause(turns: u32) {
         crate::htm::refuse_in_regions("waiting");
         archipelago_sim::world::pause(turns.into());
     }
-    // To loom all turns are one: others go first.
+    // For loom, one turn is enough: it lets other threads run.
     #[cfg(not(archipelago_sim))]
     (0..if cfg!(loom) { 1 } else { turns }).for_each(|_| spin_loop());
 }
 
-/// Names a place in the program, where a simulated thread can be made to stop. Natively this does nothing.
+/// Names a point in the program at which a simulated thread can be stopped. Natively this does nothing.
 #[inline(always)]
 pub fn point(name: &'static str) {
     #[cfg(archipelago_sim)]
@@ -34,14 +35,15 @@ pub fn point(name: &'static str) {
     let _ = name;
 }
 
-/// While it lives, the calling thread is in a named part of the program ([`part`]).
+/// While this value exists, the calling thread is in a named part of the program ([`part`]).
 #[derive(Debug)]
 pub struct Part {
     #[cfg(archipelago_sim)]
     _inner: Option<archipelago_sim::world::Part>,
 }
 
-/// Enters a named part of the program, whose remote accesses a simulation counts apart. Natively this does nothing.
+/// Enters a named part of the program. A simulation counts the remote accesses of each part separately. Natively this
+/// does nothing.
 #[inline(always)]
 pub fn part(name: &'static str) -> Part {
     let _ = name;
@@ -51,7 +53,7 @@ pub fn part(name: &'static str) -> Part {
     }
 }
 
-/// Starts fetching the cache line at `line` for reading, without waiting. Any address is allowed, even a dangling one.
+/// Starts to fetch the cache line at `line` for reading, without waiting. Any address is allowed, even a dangling one.
 #[inline]
 pub fn prefetch_read<T: ?Sized>(line: *const T) {
     #[cfg(archipelago_sim)]

@@ -1,31 +1,36 @@
-//! Hardware transactions: Intel's RTM where the processor has it, the virtual machine's in the simulated world.
+//! Hardware transactions: Intel's RTM on processors that have it, and the simulator's transactions in the simulated
+//! world.
 //!
-//! A transaction is a closure whose memory accesses happen in one instant or not at all, those to captured locals too.
-//! It may always abort, for ever even, so every user has another way: [`elide`] is the usual one, a lock. Inside of one
-//! the program must not call the operating system, allocate, or free; an abort undoes memory, not calls. Waiting
-//! ([`hint::spin_loop`](crate::hint::spin_loop)) aborts.
+//! A transaction is a closure whose memory accesses take effect in one instant or not at all, including accesses to
+//! captured locals. It may always abort, even at every attempt, so every user has a fallback, usually a lock:
+//! [`elide`]. Inside a transaction, the program must not call the operating system, allocate, or free memory: an abort
+//! undoes memory accesses, but not calls. Waiting ([`hint::spin_loop`](crate::hint::spin_loop)) aborts.
 //!
 //! # Ordering
-//! Committed transactions are totally ordered with each other and with all other accesses to the lines they touched:
-//! strong atomicity. A transaction that began orders what its thread did before, and one that committed what it does
-//! after, as a sequentially consistent fence does; the orderings of accesses inside don't matter.
+//! Committed transactions are totally ordered with each other and with all other accesses to the cache lines that they
+//! accessed: strong atomicity. The begin of a transaction and a commit order the thread's accesses before and after
+//! them as a sequentially consistent fence does. The orderings of the accesses inside do not matter.
 //!
-//! # What the simulated world does otherwise
-//! There an aborted body is left by unwinding. Its destructors run, and their writes leave no trace, nor is a value undone that
-//! was moved into the body: it is dropped in there, where natively it is dropped afterwards, by a thread that has left the
-//! transaction. So a body borrows. What it writes plainly is undone on its thread's own stack, and elsewhere if it was announced;
-//! thread-locals and what was allocated are not, and a block that a body frees is gone for those who have it back after an abort
-//! (natively that is undone too). What *other* threads write plainly to the stack of one that is in a transaction, to a slice
-//! that it has lent to them, is lost if that aborts; what they write by atomics, or announce, stays.
+//! # Differences in the simulated world
+//! In the simulated world, an aborted body is left by unwinding. Its destructors run, and their writes are undone. A
+//! value that was moved into the body is dropped inside it, and this drop is not undone. (Natively, the value is
+//! dropped after the abort, outside the transaction.) So a body should only borrow.
 //!
-//! Seven transactions may lie in each other; the next one aborts all of them, without a reason that it states, in both worlds.
-//! Guards of `sync`'s locks that a body takes are released by an abort.
+//! Plain writes of a body are undone if they go to its thread's own stack, or if they were announced. Writes to
+//! thread-locals and to allocated memory are not undone. A block that a body frees stays freed after an abort
+//! (natively, this is undone too). If *other* threads write plainly to the stack of a thread in a transaction, to a
+//! slice that this thread has lent to them, these writes are lost if the transaction aborts. Their atomic and announced
+//! writes are kept.
+//!
+//! Seven transactions may be nested. The next one aborts all of them without a stated reason, in both worlds. Guards of
+//! `sync`'s locks that a body has taken are released by an abort.
 //!
 //! # Panics
-//! A panic inside aborts: natively it is then forgotten, since an abort undoes the panic too, and `Err` is the result;
-//! in the simulated world it goes on after the transaction was undone. Both leave no transaction open.
+//! A panic inside a transaction aborts it. Natively, the abort undoes the panic too, so the panic is forgotten and the
+//! result is `Err`. In the simulated world, the panic continues after the transaction was undone. In both cases no
+//! transaction stays open.
 //!
-//! Native transactions can't be run under Miri or loom, and most processors of today have none: ask [`available`].
+//! Native transactions cannot run under Miri or loom, and most current processors have none: see [`available`].
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -51,25 +56,25 @@ pub use retry::Retry;
 pub use site::{Counts, Site, sites};
 pub use support::{Support, from_env, support};
 
-/// Why a transaction aborted: RTM's status word.
+/// The reason of an abort: RTM's status word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Abort(u32);
 
-/// What an [`Abort`] was for.
+/// The cause of an [`Abort`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// The program, with this code.
+    /// The program aborted, with this code.
     Explicit(u8),
-    /// Another thread touched its lines.
+    /// Another thread accessed a cache line of the transaction.
     Conflict,
-    /// Its lines didn't fit.
+    /// The transaction's cache lines did not fit.
     Capacity,
-    /// The processor doesn't say: an interrupt, a fault, an instruction that a transaction can't contain.
+    /// The processor states no reason: an interrupt, a fault, or an instruction that is not allowed in a transaction.
     Silent,
 }
 
 impl Abort {
-    /// What it was for.
+    /// Returns the cause of the abort.
     pub fn cause(self) -> Cause {
         match self.code() {
             Some(code) => Cause::Explicit(code),
@@ -79,22 +84,22 @@ impl Abort {
         }
     }
 
-    /// Whether trying again may succeed.
+    /// Returns whether another try may succeed.
     pub fn may_retry(self) -> bool {
         self.0 >> 1 & 1 == 1
     }
 
-    /// Whether another thread touched its lines.
+    /// Returns whether another thread accessed a cache line of the transaction.
     pub fn is_conflict(self) -> bool {
         self.0 >> 2 & 1 == 1
     }
 
-    /// Whether its lines didn't fit.
+    /// Returns whether the transaction's cache lines did not fit.
     pub fn is_capacity(self) -> bool {
         self.0 >> 3 & 1 == 1
     }
 
-    /// The program's own reason, if it called [`abort`].
+    /// Returns the program's code if it called [`abort`].
     pub fn code(self) -> Option<u8> {
         (self.0 & 1 == 1).then_some((self.0 >> 24) as u8)
     }
@@ -113,27 +118,28 @@ impl fmt::Display for Abort {
 
 impl std::error::Error for Abort {}
 
-/// Whether hardware transactions can commit here, and may be used: see [`support`], which also says why not. Natively
-/// they are tried once, since a hypervisor or the kernel can make every one abort on a processor that advertises them.
+/// Returns whether hardware transactions can commit on this machine and may be used; [`support`] also returns the
+/// reason if not. Natively, this is tested once by trying transactions: a hypervisor or the kernel can make all of them
+/// abort although the processor advertises them.
 #[inline]
 pub fn available() -> bool {
     support().works()
 }
 
-/// The knowledge that transactions work here: with it they need no further look before they begin.
+/// A proof that transactions work here, so that no check is needed before they begin.
 #[derive(Clone, Copy, Debug)]
 pub struct Htm(());
 
 impl Htm {
-    /// Where [`available`].
+    /// Returns the proof if transactions are [`available`].
     pub fn get() -> Option<Htm> {
         available().then_some(Htm(()))
     }
 
-    /// As [`transaction`](fn@transaction), without asking whether there are any.
+    /// As [`transaction`](fn@transaction), without the check whether transactions are available.
     ///
     /// # Errors
-    /// Why it aborted.
+    /// The reason of the abort.
     #[inline(always)]
     #[track_caller]
     pub fn transaction<R>(self, body: impl FnOnce(Inside) -> R) -> Result<R, Abort> {
@@ -142,70 +148,72 @@ impl Htm {
     }
 }
 
-/// The knowledge of a body that it is in a transaction.
+/// A proof for a body that it runs in a transaction.
 #[derive(Clone, Copy, Debug)]
 pub struct Inside(PhantomData<*mut ()>);
 
 impl Inside {
-    /// Aborts the transaction, which then fails with this code. Not in a destructor: in the simulated world it might run because
-    /// the transaction has aborted, and this could not return.
+    /// Aborts the transaction, which then fails with this code. Not to be called in a destructor: in the simulated
+    /// world, the destructor might run because the transaction has aborted, and then this function could not return.
     #[inline(always)]
     pub fn abort<const CODE: u8>(self) -> ! {
-        // SAFETY: only `Htm::transaction` makes this value, for a body that it runs, and it can't leave the thread; what
-        // keeps it longer finds itself outside of the transaction that it says it is in, which `leave` checks.
+        // SAFETY: only `Htm::transaction` makes this value, for the body that it runs, and the value cannot leave the
+        // thread. If a body keeps it beyond the end of its transaction, `leave` detects that no transaction is open.
         unsafe { imp::leave::<CODE>() }
     }
 }
 
-/// Runs `body` as one transaction: afterwards all of its writes have happened, in one instant, or none.
+/// Runs `body` as one transaction: afterwards either all of its writes have taken effect, in one instant, or none.
 ///
 /// # Errors
-/// Why it aborted. Where [`available`] is false, the body isn't run.
+/// The reason of the abort. If transactions are not [`available`], the body is not run.
 #[inline]
 #[track_caller]
 pub fn transaction<R>(body: impl FnOnce() -> R) -> Result<R, Abort> {
     imp::transaction(body)
 }
 
-/// Begins a transaction that [`end`] ends, or nests one: for bodies that are no closure.
+/// Begins a transaction that [`end`] ends, or nests one. For bodies that are not closures.
 ///
-/// Natively an abort comes back here, as if this call had returned its error the first time, with all memory as it was
-/// then. In the simulated world the body goes on: its loads see what is there, its writes leave no trace, and [`end`]
-/// says why. A body is right in both if it never waits for what only it could see, and asks [`doomed`] in its loops.
+/// Natively, an abort returns to this call, as if it had returned its error the first time, with all memory in the
+/// state of that time. In the simulated world, the body continues after an abort: its loads see the current memory, its
+/// writes are undone, and [`end`] returns the reason. A body is correct in both worlds if it never waits for effects
+/// that only it could see, and checks [`doomed`] in its loops.
 ///
 /// # Errors
-/// Why it aborted, or that there are no transactions.
+/// The reason of the abort, or that there are no transactions.
 #[inline]
 #[track_caller]
 pub fn begin() -> Result<(), Abort> {
     imp::begin()
 }
 
-/// Ends the innermost transaction that [`begin`] began; the outermost commits.
+/// Ends the innermost transaction that [`begin`] began. The end of the outermost one commits.
 ///
 /// # Errors
-/// Why it aborted: in the simulated world only.
+/// The reason of the abort, in the simulated world only.
 ///
 /// # Panics
-/// Outside of a transaction.
+/// Outside a transaction.
 #[inline]
 pub fn end() -> Result<(), Abort> {
     imp::end()
 }
 
-/// Whether the caller's transaction can't commit any more. Natively false: the caller would be elsewhere.
+/// Returns whether the caller's transaction can no longer commit. Always false natively, because an abort leaves the
+/// transaction at once.
 #[inline]
 pub fn doomed() -> bool {
     imp::doomed()
 }
 
-/// Aborts the transaction that the caller is in, which then fails with this code. Outside of one it does nothing.
+/// Aborts the caller's transaction, which then fails with this code. Does nothing outside a transaction.
 #[inline]
 pub fn abort<const CODE: u8>() {
     imp::abort::<CODE>();
 }
 
-/// Whether the caller is in a transaction.
+/// Returns whether the caller is in a transaction.
 #[inline]
 pub fn inside() -> bool {
     imp::inside()

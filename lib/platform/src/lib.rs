@@ -1,16 +1,16 @@
-//! The door to the machine.
+//! The platform layer, called the *door*: the only way from the workspace's code to the machine.
 //!
-//! Everything above this crate reaches atomics, threads, time, topology and memory placement through it, and never
+//! All code above this crate uses atomics, threads, time, topology and memory placement through this crate, and never
 //! through `core::sync::atomic`, `std::sync`, `std::thread` or `std::time` directly (the *door rule*, see
-//! `docs/architecture.md`). One source then runs in several worlds:
+//! `docs/architecture.md`). So the same source runs in three *worlds*:
 //!
-//! | world | built with | answers |
+//! | world | built with | question that it answers |
 //! |---|---|---|
-//! | native | default | is it fast, here |
-//! | model | `--cfg loom` | is it right under the weak memory model (small primitives only) |
-//! | simulated | `--cfg archipelago_sim` | how does it bend on a machine that we don't have; does it break under odd schedules |
+//! | native | default | How fast is it on this machine? |
+//! | model | `--cfg loom` | Is it correct under the weak memory model? (small primitives only) |
+//! | simulated | `--cfg archipelago_sim` | How does it scale on a machine that is not available? Does it fail under unusual schedules? |
 
-// This is the door.
+// This crate is the door itself, so it may use the disallowed types and methods.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
 pub mod atomic;
@@ -41,5 +41,5 @@ pub mod watch;
 
 pub use racy::{touch, touch_mut};
 
-/// Whether this build runs on the virtual machine: `--cfg archipelago_sim`.
+/// Whether this build runs in the simulated world: `--cfg archipelago_sim`.
 pub const SIMULATED: bool = cfg!(archipelago_sim);

@@ -1,4 +1,4 @@
-//! One summary of everything the door knows about the machine, for the command and for the head of every report.
+//! A summary of the machine, for the command-line tool and for the heads of reports.
 
 use core::fmt;
 
@@ -8,30 +8,30 @@ use crate::htm;
 use crate::memory;
 use crate::topology::Topology;
 
-/// What the process runs on.
+/// The machine on which the process runs.
 #[derive(Clone, Debug)]
 pub struct Machine {
-    /// The topology in force: [`Topology::current`].
+    /// The topology in use: [`Topology::current`].
     pub topology: Topology,
-    /// The real one, where the one in force is synthetic.
+    /// The real topology, if the one in use is synthetic.
     pub real_topology: Option<Topology>,
-    /// Processor and kernel.
+    /// Features of the processor and the kernel.
     pub features: Features,
-    /// The first CPU's caches, nearest first; empty where the operating system does not tell.
+    /// The first CPU's caches, nearest first. Empty if the operating system does not tell.
     pub caches: Vec<Cache>,
-    /// What the ordered clock counts.
+    /// The kind of the ordered clock.
     pub clock_kind: ClockKind,
-    /// Why the ordered clock is logical, if it is.
+    /// The reason why the ordered clock is logical, if it is.
     pub clock_reason: Option<&'static str>,
     /// The ordered clock's uncertainty in ticks.
     pub clock_uncertainty: u64,
     /// The ordered clock's rate in ticks per microsecond, `None` for a logical clock.
     pub clock_ticks_per_microsecond: Option<f64>,
-    /// Whether hardware transactions work, and why not.
+    /// Whether hardware transactions work, and the reason if not.
     pub transactions: htm::Support,
     /// Memory of the machine in bytes.
     pub memory_total: Option<u64>,
-    /// Memory that could be had without swapping, in bytes.
+    /// Memory that is available without swapping, in bytes.
     pub memory_available: Option<u64>,
 }
 
@@ -44,15 +44,15 @@ pub struct Cache {
     pub kind: String,
     /// Size in bytes.
     pub bytes: u64,
-    /// How many CPUs share it.
+    /// The number of CPUs that share the cache.
     pub shared_by: usize,
 }
 
 impl Machine {
-    /// Looks at the machine. The first call measures the ordered clock, which takes some milliseconds.
+    /// Collects the summary. The first call measures the ordered clock, which takes some milliseconds.
     ///
     /// # Panics
-    /// If `ARCHIPELAGO_TOPOLOGY` has a value that is no topology, or `ARCHIPELAGO_HTM` one that it can't have.
+    /// If `ARCHIPELAGO_TOPOLOGY` or `ARCHIPELAGO_HTM` has an invalid value.
     pub fn detect() -> Machine {
         let topology = Topology::current().clone();
         let clock = OrderedClock::shared();
@@ -110,7 +110,7 @@ fn caches() -> Vec<Cache> {
     caches
 }
 
-/// The cache that Linux numbers `index` on the first CPU.
+/// Returns the first CPU's cache to which Linux gives the number `index`.
 fn cache(index: usize) -> Option<Cache> {
     let read = |file: &str| {
         let path = format!("/sys/devices/system/cpu/cpu0/cache/index{index}/{file}");

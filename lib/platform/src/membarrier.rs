@@ -1,35 +1,36 @@
-//! A lopsided pair of barriers: [`light`] costs nothing, [`heavy`] makes every other thread of the process pay.
+//! An asymmetric pair of barriers: [`light`] costs nothing, and [`heavy`] interrupts every other thread of the process.
 //!
-//! On Linux `heavy` is the system call `membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED)`: between its call and its return
-//! every running thread of the process executes a full memory barrier (an idle one executed it when it was switched
-//! out). So, between two threads, a `light` and a `heavy` order their surroundings just as two `SeqCst` fences would:
-//! either the thread with `light` sees everything before the other's `heavy`, or the thread with `heavy` sees
-//! everything before the other's `light`. Two `light`s order nothing. The pair suits protocols with a frequent reader
-//! and a rare writer.
+//! On Linux, `heavy` is the system call `membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED)`. Between its call and its
+//! return, every running thread of the process executes a full memory barrier (a thread that does not run executed one
+//! when it was switched out). So a `light` in one thread and a `heavy` in another order the accesses around them as two
+//! `SeqCst` fences would. Either the thread with `light` sees everything before the other's `heavy`, or the thread with
+//! `heavy` sees everything before the other's `light`. Two `light`s order nothing. The pair suits protocols with
+//! frequent readers and rare writers.
 //!
-//! In the model world both are `SeqCst` fences, which is what the pair amounts to. The simulated machine is sequentially
-//! consistent: there `light` is free and `heavy` takes a system call's time.
+//! In the model world both are `SeqCst` fences, to which the pair is equivalent. The simulated machine is sequentially
+//! consistent: there, `light` is free and `heavy` takes the time of a system call.
 
-/// Whether the machine has the pair. The first call registers the process with the kernel and later ones are one load.
-/// Where it answers `false`, [`heavy`] must not be called.
+/// Returns whether the machine has the pair. The first call registers the process with the kernel; later calls are one
+/// load. If it returns `false`, [`heavy`] must not be called.
 pub fn available() -> bool {
     imp::available()
 }
 
-/// The dear side: a full barrier in this thread, paired with a [`light`] in any other. Microseconds.
+/// The expensive side: a full barrier in this thread, paired with a [`light`] in any other thread. Takes microseconds.
 ///
 /// # Panics
-/// Where [`available`] is `false`.
+/// If [`available`] returns `false`.
 pub fn heavy() {
     imp::heavy();
 }
 
-/// The free side: keeps the compiler from moving memory accesses across; the processor is reined in by [`heavy`].
+/// The free side: keeps the compiler from moving memory accesses across it. The processor's reordering is prevented by
+/// [`heavy`].
 #[inline]
 pub fn light() {
     #[cfg(not(any(loom, archipelago_sim)))]
     crate::atomic::compiler_fence(crate::atomic::Ordering::SeqCst);
-    // Free in virtual time; outside of a run there are real threads, and no system call.
+    // Takes no virtual time. A fence, because outside a run there are real threads and no system call.
     #[cfg(archipelago_sim)]
     core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
     #[cfg(loom)]
@@ -43,7 +44,7 @@ mod imp {
 
     fn call(command: libc::c_int) -> libc::c_long {
         let (flags, cpu): (libc::c_uint, libc::c_int) = (0, 0);
-        // SAFETY: membarrier takes three integers and touches no memory of ours.
+        // SAFETY: `membarrier` takes three integers and accesses no memory of the process.
         unsafe { libc::syscall(libc::SYS_membarrier, command, flags, cpu) }
     }
 
@@ -59,8 +60,8 @@ mod imp {
     }
 
     pub fn heavy() {
-        // The kernel promises a full barrier in the caller too; the fences also keep the compiler from moving accesses
-        // across the call, and say to race detectors what the call means.
+        // The kernel guarantees a full barrier in the caller, too. The fences also keep the compiler from moving
+        // accesses across the call, and describe the call's effect to race detectors.
         fence(Ordering::SeqCst);
         let rc = call(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED as libc::c_int);
         assert_eq!(rc, 0, "membarrier failed: call membarrier::available() first, and use a fence where it says no");
@@ -109,7 +110,7 @@ mod tests {
     use crate::sync::Barrier;
     use crate::thread;
 
-    /// Store buffering with one free and one dear side: both threads missing the other's store is forbidden.
+    /// Store buffering with one light and one heavy barrier: it is impossible that both threads miss the other's store.
     #[test]
     fn orders_store_before_load() {
         if !available() {

@@ -1,4 +1,4 @@
-//! Memory: blocks of one size placed on a chosen node, and how much memory there is.
+//! Memory: blocks of one size on a chosen node, arrays, and the amount of memory that exists and is used.
 
 mod arena;
 mod array;

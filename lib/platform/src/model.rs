@@ -1,37 +1,42 @@
-//! The model world's way to run a test.
+//! Runs a test in the model world.
 //!
-//! Which schedules loom tries it plans by the last access to each word, and so it misses some, at worst all but one: see
-//! `atomic/model.rs`, which makes up for that at the cost of many more schedules. So a model runs several times: as loom
-//! plans, with all the preemptions asked for; then with what loom misses, with one preemption, two, and so on, as far as it gets.
+//! loom chooses its schedules by the last access to each word, and so misses some of them, in the worst case all but
+//! one (see `atomic/model.rs`). The atomics of this crate correct this, at the cost of many more schedules. Therefore a
+//! model is run several times. The first run has the schedules that loom chooses, with the full number of preemptions.
+//! The next runs have the correction, with one preemption, two preemptions, and so on, until the limit of schedules is
+//! reached.
 
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The most points at which one schedule may go different ways; a schedule that meets more is taken for one without an end.
+/// The largest number of branching points in one schedule. A longer schedule is considered endless.
 const MAX_BRANCHES: usize = 20_000;
 
-/// Where the complete search gives up, in schedules, unless `ARCHIPELAGO_SCHEDULES` says otherwise: some seconds.
+/// The number of schedules at which the complete search gives up, unless `ARCHIPELAGO_SCHEDULES` is set. It takes some
+/// seconds.
 const MAX_SCHEDULES: usize = 8_000;
 
-/// How often loom compares the number of schedules with the most.
+/// The interval, in schedules, at which loom checks this limit.
 const STRIDE: usize = 500;
 
 thread_local! {
-    /// Loom runs all threads of a model in the thread that asked for it.
+    /// Whether the complete search runs. A thread-local suffices: loom runs all threads of a model in the thread that
+    /// started it.
     static COMPLETE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether loads are to be told apart by their order.
+/// Returns whether loads are to be distinguished by their order.
 pub(crate) fn is_complete() -> bool {
     COMPLETE.get()
 }
 
-/// Runs `test` in the schedules with at most this many preemptions, and with all values that its loads may find. Not quite in
-/// all: what loom does not plan for is tried in up to `ARCHIPELAGO_SCHEDULES` schedules for each number of preemptions.
+/// Runs `test` in all schedules with at most this many preemptions, and with all values that its loads may return. One
+/// restriction: the schedules that loom does not choose by itself are tried up to a limit for each number of
+/// preemptions, the value of `ARCHIPELAGO_SCHEDULES`.
 ///
 /// # Panics
-/// If a schedule fails, or if there is only one: a model in which no step can be anywhere else asks nothing.
+/// If a schedule fails, or if there is only one schedule: a model without any alternatives tests nothing.
 pub fn model(preemptions: usize, test: impl Fn() + Sync + Send + 'static) {
     let test = Arc::new(test);
     let most = std::env::var("ARCHIPELAGO_SCHEDULES").ok().and_then(|most| most.parse().ok()).unwrap_or(MAX_SCHEDULES);
@@ -41,7 +46,7 @@ pub fn model(preemptions: usize, test: impl Fn() + Sync + Send + 'static) {
     for preemptions in 1..=preemptions {
         all = schedules(preemptions, Some(most), true, &test);
         println!("{preemptions} preemptions: {all} of all schedules");
-        // Loom stops before the last.
+        // loom stops one schedule before the limit.
         if all + 1 >= most {
             break;
         }
@@ -49,7 +54,7 @@ pub fn model(preemptions: usize, test: impl Fn() + Sync + Send + 'static) {
     assert!(planned.max(all) > 1, "the model has one schedule only");
 }
 
-/// Runs a test, and says how often.
+/// Runs a test in its schedules and returns their number.
 fn schedules(
     preemptions: usize,
     most: Option<usize>,
@@ -60,7 +65,7 @@ fn schedules(
     builder.preemption_bound = Some(preemptions);
     builder.max_branches = MAX_BRANCHES;
     (builder.max_permutations, builder.checkpoint_interval) = (most, STRIDE);
-    // Not loom's, which would be part of the model.
+    // Not an atomic of loom's, which would be part of the model.
     let count = Arc::new(AtomicUsize::new(0));
     let (test, counts) = (test.clone(), count.clone());
     COMPLETE.set(is_complete);

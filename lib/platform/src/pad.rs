@@ -1,3 +1,3 @@
-//! Cache padding, so that two threads' words never share a line.
+//! Cache padding, so that the words of two threads are never in the same cache line.
 
 pub use crossbeam_utils::CachePadded;

@@ -1,21 +1,22 @@
-//! One lazily made cell per thread slot, never moved: what per-thread records, counters and bags are kept in.
+//! A table with one cell per thread slot, in which per-thread records, counters and lists are stored. Cells are made
+//! when they are first used, and are never moved.
 //!
-//! A table of buckets that double in size (4, 8, 16, … cells), each allocated when the first of its slots asks; a cell
-//! is one pointer to a boxed `T`, made by the first caller with that slot index (so the operating system places it on
-//! that thread's own node) and freed only with the whole table. An unused table is a few words; a small machine pays
-//! for one small bucket, a large one for `O(threads)` cells.
+//! The table consists of buckets that double in size (4, 8, 16, … cells). Each bucket is allocated at the first use of
+//! one of its slots. A cell is a pointer to a boxed `T`. The first caller with the slot's index makes the `T`, so the
+//! operating system places it on this thread's own node. It is freed only with the whole table. An unused table is a
+//! few words; a small machine needs one small bucket, a large one `O(threads)` cells.
 //!
-//! Invariants: a bucket pointer and a cell pointer each go from null to their final value once, by a
-//! compare-and-exchange; the thread that loses the race frees what it made. So a shared reference to a cell lives as
+//! Invariants: a bucket pointer and a cell pointer each change once, from null to their final value, by a
+//! compare-and-exchange. A thread that loses this race frees what it made. So a shared reference to a cell is valid as
 //! long as the borrow of the table.
 
 use core::{array, ptr};
 
 use crate::atomic::{AtomicPtr, Ordering};
 
-/// Bucket 0 holds this many cells, as a power of two.
+/// Bucket 0 has 2 to this power cells.
 const FIRST_BITS: u32 = 2;
-/// Enough for 2^25 slots, more threads than Linux can number. The model world walks one bucket only.
+/// Enough for 2^25 slots, more threads than Linux can number. The model world uses one bucket only.
 #[cfg(not(loom))]
 const BUCKETS: usize = 23;
 #[cfg(loom)]
@@ -35,7 +36,7 @@ pub struct PerThread<T> {
     buckets: [AtomicPtr<AtomicPtr<T>>; BUCKETS],
 }
 
-/// Which bucket slot `index` lives in, and where in it.
+/// Returns the bucket of slot `index`, and the offset in it.
 #[inline]
 fn place(index: usize) -> (usize, usize) {
     let shifted = index + (1 << FIRST_BITS);
@@ -48,25 +49,26 @@ fn bucket_len(bucket: usize) -> usize {
 }
 
 impl<T: Send + Sync> PerThread<T> {
-    /// An empty table. Allocates nothing.
+    /// Makes an empty table. Allocates nothing.
     pub fn new() -> Self {
         Self { buckets: array::from_fn(|_| AtomicPtr::new(ptr::null_mut())) }
     }
 
-    /// The cell of slot `slot_index`, made by `make` if there was none. Two loads when there was.
+    /// Returns the cell of slot `slot_index`. If there is none, it is made by `make`; otherwise the call costs two
+    /// loads.
     ///
-    /// When two threads race to make one cell, `make` runs in both and one result is dropped.
+    /// If two threads race to make one cell, `make` runs in both, and one result is dropped.
     ///
     /// # Panics
     /// If `slot_index` is 2^25 - 4 or more.
     #[inline]
     pub fn get_or(&self, slot_index: usize, make: impl Fn() -> T) -> &T {
         let (bucket, offset) = place(slot_index);
-        // Acquire (here and below): pairs with the Release of `publish`, so the pointee is seen initialised.
+        // Acquire (here and below): pairs with the Release of `publish`, so the pointee's initialization is visible.
         let cells = self.buckets[bucket].load(Ordering::Acquire);
         if !cells.is_null() {
             // SAFETY: a non-null bucket pointer is an array of `bucket_len(bucket)` cells that lives as long as `self`,
-            // and `place` gives offsets below that length.
+            // and `place` returns offsets less than this length.
             let cell = unsafe { &*cells.add(offset) };
             let value = cell.load(Ordering::Acquire);
             if !value.is_null() {
@@ -85,7 +87,8 @@ impl<T: Send + Sync> PerThread<T> {
             let fresh: Box<[AtomicPtr<T>]> = (0..bucket_len(bucket)).map(|_| AtomicPtr::new(ptr::null_mut())).collect();
             let fresh = Box::into_raw(fresh).cast::<AtomicPtr<T>>();
             cells = publish(slot, fresh).unwrap_or_else(|winner| {
-                // SAFETY: `fresh` came from a boxed slice of this length just above and no other thread saw it.
+                // SAFETY: `fresh` was made from a boxed slice of this length just above, and no other thread has seen
+                // it.
                 unsafe { free_cells(fresh, bucket) };
                 winner
             });
@@ -96,7 +99,7 @@ impl<T: Send + Sync> PerThread<T> {
         if value.is_null() {
             let fresh = Box::into_raw(Box::new(make()));
             value = publish(cell, fresh).unwrap_or_else(|winner| {
-                // SAFETY: `fresh` came from a box just above and no other thread saw it.
+                // SAFETY: `fresh` was made from a box just above, and no other thread has seen it.
                 drop(unsafe { Box::from_raw(fresh) });
                 winner
             });
@@ -105,13 +108,14 @@ impl<T: Send + Sync> PerThread<T> {
         unsafe { &*value }
     }
 
-    /// The cells made so far, by slot index. A cell made while the iteration runs may or may not be met.
+    /// Returns the cells made so far, by slot index. A cell that is made during the iteration may or may not be
+    /// returned.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.buckets.iter().enumerate().flat_map(|(bucket, slot)| {
             let cells = slot.load(Ordering::Acquire);
             let len = if cells.is_null() { 0 } else { bucket_len(bucket) };
             (0..len).filter_map(move |offset| {
-                // SAFETY: `cells` is non-null here, see `get_or`; `offset` is below the bucket's length.
+                // SAFETY: `cells` is non-null here, see `get_or`; `offset` is less than the bucket's length.
                 let value = unsafe { &*cells.add(offset) }.load(Ordering::Acquire);
                 // SAFETY: a non-null cell pointer is a boxed `T`, freed only in `drop`.
                 unsafe { value.as_ref() }
@@ -120,7 +124,8 @@ impl<T: Send + Sync> PerThread<T> {
     }
 }
 
-/// Sets `slot` to `fresh` if it was null; otherwise says who won. Release publishes the pointee's initialisation.
+/// Stores `fresh` in `slot` if `slot` is null. Otherwise returns the value of the thread that was faster, as an error.
+/// Release publishes the pointee's initialization.
 fn publish<U>(slot: &AtomicPtr<U>, fresh: *mut U) -> Result<*mut U, *mut U> {
     slot.compare_exchange(ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire).map(|_| fresh)
 }
@@ -142,20 +147,20 @@ impl<T: Send + Sync> Default for PerThread<T> {
 impl<T> Drop for PerThread<T> {
     fn drop(&mut self) {
         for (bucket, slot) in self.buckets.iter().enumerate() {
-            // Relaxed: `&mut self` already orders every use before this one.
+            // Relaxed: `&mut self` orders every earlier use before this one.
             let cells = slot.load(Ordering::Relaxed);
             if cells.is_null() {
                 continue;
             }
             for offset in 0..bucket_len(bucket) {
-                // SAFETY: non-null bucket, offset below its length; see `get_or`.
+                // SAFETY: non-null bucket, offset less than its length; see `get_or`.
                 let value = unsafe { &*cells.add(offset) }.load(Ordering::Relaxed);
                 if !value.is_null() {
-                    // SAFETY: the cell owns this box, and `&mut self` says no thread borrows it.
+                    // SAFETY: the cell owns this box, and because of `&mut self` no thread borrows it.
                     drop(unsafe { Box::from_raw(value) });
                 }
             }
-            // SAFETY: made by `make` with this bucket number; its cells were just emptied.
+            // SAFETY: made by `make` with this bucket number; its values were freed above.
             unsafe { free_cells(cells, bucket) };
         }
     }

@@ -1,4 +1,4 @@
-//! Plain memory that announces itself.
+//! Plain (non-atomic) memory whose accesses are announced to the simulator.
 
 use core::cmp::Ordering;
 use core::fmt;
@@ -6,11 +6,11 @@ use core::ops::{Deref, DerefMut};
 
 use crate::{touch, touch_mut};
 
-/// A value that threads share by some lock or by turns and so access plainly. Every look at it is announced to the virtual
-/// machine as a read, every mutable look as a write; natively it is the value and nothing else.
+/// A value that threads share under some lock or in turns, so that plain accesses suffice. Each use is announced to the
+/// simulator, an immutable one as a read and a mutable one as a write. Natively this wrapper does nothing.
 ///
-/// A structure whose shared parts lie in `Plain`s cannot forget to announce them. What the value points to (a vector's
-/// elements) is not part of it: those are `Plain`s of their own.
+/// If the shared parts of a structure are stored in `Plain`s, no announcement can be forgotten. Memory to which the
+/// value points (a vector's elements) is not included: such elements are stored in `Plain`s of their own.
 ///
 /// ```
 /// use archipelago::platform::plain::Plain;
@@ -30,14 +30,15 @@ impl<T> Plain<T> {
         Self(value)
     }
 
-    /// A mutable look at a value that stays as it is, to write what it points to: announced as a read.
+    /// Returns a mutable reference to a value that will not be changed itself, for writing to memory to which it
+    /// points. Announced as a read.
     #[inline(always)]
     pub fn reach_mut(&mut self) -> &mut T {
         touch(&raw const self.0, size_of::<T>());
         &mut self.0
     }
 
-    /// The value.
+    /// Returns the value.
     #[inline(always)]
     pub fn into_inner(self) -> T {
         self.0
@@ -85,8 +86,9 @@ impl<T: Ord> Ord for Plain<T> {
     }
 }
 
-/// A slice of `len` items, whose memory is announced as it is filled: the model charges small blocks to who allocates them,
-/// and leaves large ones to who writes them.
+/// Makes a slice of `len` items. Each item's memory is announced when the item is written. The reason: in the
+/// simulator, an allocation costs virtual time for small blocks only, and the memory of large blocks costs time when it
+/// is written.
 ///
 /// ```
 /// let zeros = archipelago::platform::plain::boxed(1000, || 0_u64);

@@ -1,19 +1,20 @@
-//! Reading several words that other threads may be writing.
+//! Reads of several words that other threads may be writing.
 //!
-//! The protocol of every optimistic reader in the house:
+//! Every optimistic reader of the workspace follows this protocol:
 //!
-//! 1. load the version of what is to be read with `Acquire`; if it says "locked", wait or give up;
-//! 2. load everything wanted with relaxed loads, several words at a time through the functions below;
-//! 3. `fence(Acquire)`, then load the version again, relaxed: if it changed, throw everything away and start again;
-//! 4. only now follow a pointer, trust a length, or hand out a value.
+//! 1. Load the version of the data with `Acquire`. If it says "locked", wait or give up.
+//! 2. Load all needed words with relaxed loads; the functions below load several words at a time.
+//! 3. Execute `fence(Acquire)`, then load the version again, relaxed. If it has changed, discard everything and start
+//!    again.
+//! 4. Only now follow a pointer, rely on a length, or return a value.
 //!
-//! The fence of step 3 meets the writer's `fence(Release)` after it marked the version locked: a reader that saw one
-//! word of the writer's therefore sees the changed version. Between steps 2 and 4 the words may be a mix of several
-//! writers' states, so whatever is computed from them must be harmless if they make no sense together: no index
-//! without a bounds check, no address followed.
+//! The writer marks the version locked and then executes `fence(Release)`, with which the fence of step 3 synchronizes.
+//! So a reader that saw one of the writer's words also sees the changed version. Between steps 2 and 4, the words may
+//! be a mix of the states of several writers. Computations on them must therefore be harmless for any values: an index
+//! is bounds-checked, and no address is followed.
 //!
 //! A word that is written as an `AtomicU64` must be read as one: racing accesses of different sizes to the same memory
-//! are undefined behaviour, even if all are atomic.
+//! are undefined behaviour, even if all of them are atomic.
 
 use core::mem::MaybeUninit;
 
@@ -25,8 +26,7 @@ pub fn load_words<const N: usize>(src: &[AtomicU64; N]) -> [u64; N] {
     core::array::from_fn(|at| src[at].load(Ordering::Relaxed))
 }
 
-/// Copies the words of `src` into `dst` with relaxed loads; returns the part of `dst` that is now initialised, which is
-/// all of it.
+/// Copies the words of `src` into `dst` with relaxed loads. Returns `dst`, which is now fully initialized.
 ///
 /// # Panics
 /// If the lengths differ.
@@ -40,9 +40,9 @@ pub fn copy_words<'a>(src: &[AtomicU64], dst: &'a mut [MaybeUninit<u64>]) -> &'a
     unsafe { &mut *(core::ptr::from_mut(dst) as *mut [u64]) }
 }
 
-/// Announces that `len` bytes at `ptr`, which no thread changes any more, are about to be read plainly: key bytes behind
-/// a pointer, for instance. Natively this does nothing. A simulated machine charges the cache misses here, since
-/// it sees no plain reads.
+/// Announces that `len` bytes at `ptr`, which no thread changes any more, will be read plainly, for example key bytes
+/// behind a pointer. Natively this does nothing. The simulator cannot see plain reads, so it accounts for their cache
+/// misses here.
 #[inline(always)]
 pub fn touch<T: ?Sized>(ptr: *const T, len: usize) {
     #[cfg(archipelago_sim)]
@@ -50,7 +50,8 @@ pub fn touch<T: ?Sized>(ptr: *const T, len: usize) {
     let _ = (ptr, len);
 }
 
-/// Announces that `len` bytes at `ptr`, which no other thread touches now, are about to be written plainly: as [`touch`].
+/// Announces that `len` bytes at `ptr`, which no other thread accesses now, will be written plainly. Otherwise as
+/// [`touch`].
 #[inline(always)]
 pub fn touch_mut<T: ?Sized>(ptr: *const T, len: usize) {
     #[cfg(archipelago_sim)]

@@ -1,20 +1,23 @@
-//! Searching a row of bytes that other threads may be writing: which of them equal a given byte?
+//! Searches a row of bytes that other threads may be writing for the bytes that equal a given byte.
 //!
-//! Fingerprint rows and the key bytes of trie nodes are searched this way. The bytes are atomics, so that a reader may
-//! race with a writer; the answer is as if every byte had been loaded once, relaxed, in some order. The caller
-//! validates the version of whatever the bytes belong to before it trusts the answer (see [`racy`](crate::racy)).
+//! Fingerprint rows and the key bytes of trie nodes are searched in this way. The bytes are atomics, so a reader may
+//! race with a writer. The result is as if every byte had been loaded once, relaxed, in some order. Before the caller
+//! relies on the result, it validates the version of the object to which the bytes belong (see [`racy`](crate::racy)).
 //!
-//! There is one file per back end. Those with vectors load through `asm!`, which is what makes them right: a plain
-//! vector load of racing bytes would be undefined behaviour, and Rust has no vector-wide atomic load. An `asm!` block
-//! may do whatever some Rust code could do, and these loads do what relaxed loads of every byte do: x86-64 and AArch64
-//! never tear a single byte, each byte's value is one that was stored there, and the order among the bytes is left
-//! open, as among relaxed loads. Everywhere else, and under Miri, loom and sanitizers, which do not see into `asm!`,
-//! [`Level::Scalar`] loads byte by byte. It does not load eight bytes at once: racing accesses of different sizes to
-//! the same memory are undefined behaviour even if both are atomic.
+//! There is one file per instruction set. Those with vectors load through `asm!`, for correctness: a plain vector load
+//! of racing bytes would be undefined behaviour, and Rust has no atomic load of a vector. An `asm!` block may do
+//! whatever some Rust code could do. These loads do what relaxed loads of every byte do. x86-64 and AArch64 never tear
+//! a single byte, so each byte's value is one that was stored in it. The order among the bytes is not specified, as
+//! among relaxed loads.
 //!
-//! [`match_bytes`] uses the level known at compile time. Choosing a wider one at run time does not pay: a function with
-//! `#[target_feature]` is not inlined into its caller, and the call costs what the wider registers save. Ns per search, each
-//! depending on the last, on one core of an AMD EPYC (Zen 3); `cargo bench -p archipelago-benches --bench simd` measures it:
+//! On other targets, and under Miri, loom and sanitizers, which cannot analyze `asm!`, [`Level::Scalar`] loads byte by
+//! byte. It does not load eight bytes at once: racing accesses of different sizes to the same memory are undefined
+//! behaviour, even if both are atomic.
+//!
+//! [`match_bytes`] uses the level that is known at compile time. Choosing a wider level at run time does not pay: a
+//! function with `#[target_feature]` is not inlined into its caller, and the call costs as much as the wider registers
+//! save. The table shows ns per search, each depending on the last, on one core of an AMD EPYC (Zen 3). `cargo bench -p
+//! archipelago-benches --bench simd` measures it:
 //!
 //! | row | SSE2, inlined | AVX2, called | scalar |
 //! |---|---|---|---|
@@ -34,10 +37,10 @@ mod scalar;
 #[cfg(all(target_arch = "x86_64", not(any(miri, loom))))]
 mod sse2;
 
-/// A way to search: a set of instructions that the processor may or may not have.
+/// An instruction set for searching, which the processor may or may not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Level {
-    /// Byte by byte, anywhere.
+    /// Byte by byte, on any processor.
     Scalar,
     /// x86-64's baseline: 16 bytes at a time.
     Sse2,
@@ -50,10 +53,10 @@ pub enum Level {
 }
 
 impl Level {
-    /// Every level there is.
+    /// All levels.
     pub const ALL: [Level; 5] = [Level::Scalar, Level::Sse2, Level::Avx2, Level::Avx512, Level::Neon];
 
-    /// Whether this machine, and this build, can use the level. The processor is asked once.
+    /// Returns whether this machine, and this build, can use the level. The processor is queried once.
     #[inline]
     pub fn is_available(self) -> bool {
         match self {
@@ -72,14 +75,14 @@ impl Level {
     }
 }
 
-/// Refuses at compile time the lengths for which the answer's 64 bits or the 16-byte steps do not fit.
+/// Refuses, at compile time, lengths that do not fit the 64 bits of the result or the steps of 16 bytes.
 const fn check_length(n: usize) {
     assert!(n > 0 && n <= 64 && n.is_multiple_of(16), "N must be 16, 32, 48 or 64");
 }
 
-/// Bit `i` of the answer is set if and only if `bytes[i]` equals `byte`. Every byte is loaded once, relaxed.
+/// Returns a mask: bit `i` is set if and only if `bytes[i]` equals `byte`. Every byte is loaded once, relaxed.
 ///
-/// `N` must be 16, 32, 48 or 64; anything else does not compile.
+/// `N` must be 16, 32, 48 or 64; other values do not compile.
 ///
 /// ```
 /// use archipelago::platform::{atomic::AtomicU8, simd::match_bytes};
@@ -98,8 +101,8 @@ pub fn match_bytes<const N: usize>(bytes: &[AtomicU8; N], byte: u8) -> u64 {
     return scalar::match_bytes(bytes, byte);
 }
 
-/// Bit `i` of the answer is set if and only if byte `i` of the words equals `byte`, the lowest byte of a word first: for rows
-/// that have to be loaded word by word.
+/// Returns a mask: bit `i` is set if and only if byte `i` of the words equals `byte`, with the lowest byte of a word
+/// first. For rows that must be loaded word by word.
 ///
 /// ```
 /// use archipelago::platform::simd::match_words;
@@ -113,7 +116,7 @@ pub fn match_words(words: [u64; 8], byte: u8) -> u64 {
     return scalar::match_words(words, byte);
 }
 
-/// [`match_bytes`] with the level chosen by the caller.
+/// As [`match_bytes`], with the level chosen by the caller.
 ///
 /// # Panics
 /// If the level is not available.
@@ -162,7 +165,7 @@ mod tests {
         #![proptest_config(ProptestConfig { failure_persistence: None, cases: if cfg!(miri) { 4 } else { 2000 },
             ..ProptestConfig::default() })]
 
-        /// Few different bytes, so that many match; all of them, so that signs and equal low bits are met.
+        /// Few different bytes, so that many match; and all bytes, so that signs and equal low bits occur.
         #[test]
         fn levels_agree(few in prop::collection::vec(0u8..3, 64), any in prop::collection::vec(any::<u8>(), 64),
             byte in any::<u8>()) {
@@ -196,7 +199,7 @@ mod tests {
         }
     }
 
-    /// A search reads nothing beyond its row, and any alignment is fine.
+    /// A search reads no bytes outside its row, and any alignment is permitted.
     #[test]
     fn neighbours_do_not_count() {
         let bytes: [AtomicU8; 66] = core::array::from_fn(|_| AtomicU8::new(7));

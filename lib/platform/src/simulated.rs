@@ -1,9 +1,10 @@
-//! The virtual machine behind the door: what the other modules of this crate hand out under `--cfg archipelago_sim`.
+//! The simulated world: the implementations that the other modules of this crate export under `--cfg archipelago_sim`.
 //!
-//! Inside of a run of `archipelago-sim`, every operation goes to the machine: accesses take their turn in virtual
-//! time, threads are simulated ones, waiting suspends them. Outside of one, everything behaves as natively (and slowly),
-//! so that a program built for the virtual machine can still read files, print tables and run its ordinary tests.
-//! An object belongs to one side: what is waited for inside of a run must not be released outside of it.
+//! Inside a run of `archipelago-sim`, every operation is executed by the simulator: accesses are scheduled in virtual
+//! time, threads are simulated threads, and waiting suspends them. Outside a run, everything behaves as it does
+//! natively (but slowly). So a program that is built for the simulator can still read files, print tables and run its
+//! ordinary tests. An object is used either inside or outside: a thread that waits inside a run must not be woken from
+//! outside.
 
 pub(crate) mod atomic;
 pub(crate) mod local;

@@ -1,6 +1,7 @@
 //! The blocking primitives of `std`, behind the door.
 //!
-//! For cold paths only (registration, growth, statistics): hot paths use atomics and this library's own locks.
+//! For rarely executed code only (registration, growth, statistics). Frequently executed code uses atomics and this
+//! library's own locks.
 
 #[cfg(archipelago_sim)]
 pub use crate::simulated::sync::{

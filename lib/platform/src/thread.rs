@@ -1,4 +1,4 @@
-//! Threads, thread-locals, the small dense number every live thread has, and the CPU it is pinned to.
+//! Threads, thread-locals, the small dense number of every live thread, and pinning of threads to CPUs.
 
 #[cfg(not(loom))]
 mod crew;

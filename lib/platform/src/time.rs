@@ -1,4 +1,5 @@
-//! Wall-clock time for humans (progress, reports, sleeping). Algorithms order events by the ordered clock instead.
+//! Wall-clock time for reports, progress and sleeping. Algorithms order events by the ordered clock ([`crate::clock`])
+//! instead.
 
 pub use core::time::Duration;
 

@@ -1,14 +1,14 @@
-//! The machine's islands: NUMA nodes, their CPUs, the distances between them, and which CPUs share a core.
+//! The topology of the machine: NUMA nodes, their CPUs, the distances between nodes, and the CPUs that share a core.
 //!
-//! A [`Topology`] is plain data. It comes from the operating system ([`Topology::from_os`]), from a short text or a
-//! pair of numbers ([`Topology::parse`], [`Topology::synthetic`]), or from a [`Builder`]. The process's own is
-//! [`Topology::current`]: the environment variable `ARCHIPELAGO_TOPOLOGY` if it is set, else the operating system's.
-//! A synthetic topology lets code for many nodes run on a machine with one: threads are told nodes, memory stays where
-//! it is.
+//! A [`Topology`] is plain data. It is made from the operating system's description ([`Topology::from_os`]), from a
+//! short text or two numbers ([`Topology::parse`], [`Topology::synthetic`]), or by a [`Builder`]. The process's own
+//! topology is [`Topology::current`]: that of the environment variable `ARCHIPELAGO_TOPOLOGY` if it is set, otherwise
+//! that of the operating system. With a synthetic topology, code for many nodes can run on a machine with one node:
+//! threads are assigned to nodes, but memory is not moved.
 //!
-//! Only nodes with CPUs that the process may use are listed, and they are numbered densely: a [`NodeId`] is an index
-//! into [`Topology::nodes`], not the operating system's number ([`Node::os_id`]). CPU numbers are the operating
-//! system's, since they are used for pinning.
+//! Only nodes with CPUs that the process may use are listed. They are numbered densely: a [`NodeId`] is an index into
+//! [`Topology::nodes`], not the operating system's number ([`Node::os_id`]). CPU numbers are those of the operating
+//! system, because they are used for pinning.
 
 mod build;
 mod current;
@@ -39,62 +39,62 @@ pub struct Node {
     pub os_id: usize,
     /// The node's CPUs, ascending.
     pub cpus: Vec<CpuId>,
-    /// Memory of the node in bytes: `Some(0)` for a node without memory, `None` when unknown (always, if synthetic).
+    /// Memory of the node in bytes: `Some(0)` for a node without memory, `None` if unknown (always, if synthetic).
     pub memory_bytes: Option<u64>,
 }
 
-/// One CPU and its place.
+/// One CPU and its position in the topology.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cpu {
     /// The operating system's number.
     pub id: CpuId,
-    /// The node it belongs to.
+    /// The node to which the CPU belongs.
     pub node: NodeId,
     /// Dense index of its physical core.
     pub core: usize,
-    /// Which of the core's hardware threads it is: 0 for the first.
+    /// The CPU's number among the hardware threads of its core; 0 for the first.
     pub smt_rank: usize,
 }
 
-/// Nodes, CPUs, cores and distances of a machine, real or imagined.
+/// Nodes, CPUs, cores and distances of a machine, real or synthetic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Topology {
     nodes: Vec<Node>,
     /// Ascending by id.
     cpus: Vec<Cpu>,
-    /// `distances[a][b]`: relative cost for node `a` to reach memory of node `b`; 10 is local.
+    /// `distances[a][b]`: relative cost of an access by node `a` to memory of node `b`; 10 is local.
     distances: Vec<Vec<u32>>,
-    /// CPUs in the order that spreads threads: see [`spread_order`](Self::spread_order).
+    /// CPUs in the order that spreads threads over the nodes: see [`spread_order`](Self::spread_order).
     spread: Vec<CpuId>,
     synthetic: bool,
 }
 
 impl Topology {
-    /// The nodes that have CPUs, at least one.
+    /// Returns the nodes that have CPUs, at least one.
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
     }
 
-    /// All CPUs, ascending by number, at least one.
+    /// Returns all CPUs, ascending by number, at least one.
     pub fn cpus(&self) -> &[Cpu] {
         &self.cpus
     }
 
-    /// The CPU with this number, if the topology has it.
+    /// Returns the CPU with this number, if the topology contains it.
     pub fn cpu(&self, id: CpuId) -> Option<&Cpu> {
-        // Numbers are nearly always dense from 0, so the first guess hits.
+        // Numbers are nearly always dense from 0, so the first guess is usually right.
         match self.cpus.get(id.0) {
             Some(cpu) if cpu.id == id => Some(cpu),
             _ => self.cpus.binary_search_by_key(&id, |cpu| cpu.id).ok().map(|at| &self.cpus[at]),
         }
     }
 
-    /// The node of a CPU.
+    /// Returns the node of a CPU.
     pub fn node_of(&self, cpu: CpuId) -> Option<NodeId> {
         self.cpu(cpu).map(|cpu| cpu.node)
     }
 
-    /// Relative cost for `from` to reach memory of `to`, in the firmware's units: 10 is local.
+    /// Returns the relative cost of an access by `from` to memory of `to`, in the firmware's units: 10 is local.
     ///
     /// # Panics
     /// If a node is not in this topology.
@@ -102,33 +102,35 @@ impl Topology {
         self.distances[from.0][to.0]
     }
 
-    /// Number of physical cores.
+    /// Returns the number of physical cores.
     pub fn core_count(&self) -> usize {
         self.cpus.iter().filter(|cpu| cpu.smt_rank == 0).count()
     }
 
-    /// Most hardware threads on one core: 1 means no SMT.
+    /// Returns the largest number of hardware threads on one core: 1 means no SMT.
     pub fn threads_per_core(&self) -> usize {
         1 + self.cpus.iter().map(|cpu| cpu.smt_rank).max().unwrap_or(0)
     }
 
-    /// The CPUs that share `cpu`'s core, itself included.
+    /// Returns the CPUs that share `cpu`'s core, including `cpu`.
     pub fn siblings(&self, cpu: CpuId) -> impl Iterator<Item = CpuId> + '_ {
         let core = self.cpu(cpu).map(|cpu| cpu.core);
         self.cpus.iter().filter(move |other| Some(other.core) == core).map(|other| other.id)
     }
 
-    /// Whether this topology was made up rather than read from the operating system.
+    /// Returns whether this topology is synthetic, that is, not read from the operating system.
     pub fn is_synthetic(&self) -> bool {
         self.synthetic
     }
 
-    /// The CPUs node by node; within a node, one hardware thread of every core before the second of any.
+    /// Returns the CPUs node by node. Within a node, one hardware thread of every core comes before the second of any
+    /// core.
     pub fn fill_order(&self) -> Vec<CpuId> {
         (0..self.nodes.len()).flat_map(|node| self.node_order(NodeId(node))).collect()
     }
 
-    /// The CPUs dealt out to the nodes in turn; within a node as in [`fill_order`](Self::fill_order).
+    /// Returns the CPUs of the nodes in turn: one of each node, then the next of each node. Within a node, the order is
+    /// that of [`fill_order`](Self::fill_order).
     pub fn spread_order(&self) -> &[CpuId] {
         &self.spread
     }
@@ -164,7 +166,7 @@ impl fmt::Display for Topology {
     }
 }
 
-/// Shows ascending CPU numbers the way Linux does: `0-3,8`.
+/// Displays ascending CPU numbers in Linux's notation: `0-3,8`.
 struct Ranges<'a>(&'a [CpuId]);
 
 impl fmt::Display for Ranges<'_> {

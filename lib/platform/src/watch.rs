@@ -1,8 +1,9 @@
-//! In the model world: a witness of the accesses to a value that are not atomic. Natively nothing, of no size.
+//! A detector of unordered non-atomic accesses, for the model world. Natively it does nothing and has size 0.
 //!
-//! Values in MV-RLU's masters and copies are read and copied as plain bytes, and so are what a waiter of a lock says of
-//! itself and the keys and values of sets' nodes; loom does not see that. Each has a witness beside it that is told, and
-//! loom ends the run if two accesses of which one writes are not ordered, whatever bytes they met.
+//! Some values are read and copied as plain bytes. These are the values of MV-RLU's masters and copies, the data that
+//! the waiters of a lock store about themselves, and the keys and values of sets' nodes. loom does not see such
+//! accesses. So each of these values has a `Watch` beside it, to which its accesses are reported. loom ends the run if
+//! two accesses, at least one of them a write, are not ordered, whatever bytes they accessed.
 
 /// See [the module](self).
 #[cfg(not(loom))]
@@ -11,20 +12,20 @@ pub struct Watch;
 
 #[cfg(not(loom))]
 impl Watch {
-    /// A witness of a value that has just been made.
+    /// Makes a detector for a value that was just made.
     pub fn new() -> Self {
         Self
     }
 
-    /// The value is read.
+    /// Reports a read of the value.
     #[inline(always)]
     pub fn read(&self) {}
 
-    /// The value is written.
+    /// Reports a write of the value.
     #[inline(always)]
     pub fn write(&self) {}
 
-    /// The value is gone: nothing touches it any more.
+    /// Reports the end of the value: no thread accesses it any more.
     #[inline(always)]
     pub fn gone(&self) {}
 }
@@ -34,34 +35,35 @@ impl Watch {
 #[derive(Debug, Default)]
 pub struct Watch {
     accesses: loom::cell::UnsafeCell<()>,
-    /// Not loom's: it is part of no model. What is freed keeps it, as long as the memory is not used for something else.
+    /// Not an atomic of loom's, so it is not part of a model. A freed value keeps it as long as its memory is not
+    /// reused.
     is_gone: core::sync::atomic::AtomicBool,
 }
 
-// SAFETY: it guards nothing; loom ends the run when its accesses are not ordered.
+// SAFETY: it protects no data; loom ends the run if its accesses are not ordered.
 #[cfg(loom)]
 unsafe impl Sync for Watch {}
 
 #[cfg(loom)]
 impl Watch {
-    /// A witness of a value that has just been made.
+    /// Makes a detector for a value that was just made.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The value is read.
+    /// Reports a read of the value.
     pub fn read(&self) {
         self.assert_there();
         self.accesses.with(|_| ());
     }
 
-    /// The value is written.
+    /// Reports a write of the value.
     pub fn write(&self) {
         self.assert_there();
         self.accesses.with_mut(|_| ());
     }
 
-    /// The value is gone: nothing touches it any more.
+    /// Reports the end of the value: no thread accesses it any more.
     pub fn gone(&self) {
         self.write();
         self.is_gone.store(true, core::sync::atomic::Ordering::Relaxed);

@@ -1,6 +1,6 @@
-//! A litmus suite of hardware transactions. One text for both worlds: natively it runs where transactions commit, on
-//! real threads; in the simulated world under many schedules, with and without faults. `ARCHIPELAGO_LITMUS=N` asks for N
-//! schedules of each shape, or N times as many native rounds.
+//! Litmus tests of hardware transactions, with one source for both worlds. Natively they run on real threads, on
+//! machines where transactions commit. In the simulated world they run under many schedules, with and without faults.
+//! `ARCHIPELAGO_LITMUS=N` sets the number of schedules of each test, or multiplies the number of native rounds by N.
 
 #![cfg(not(loom))]
 use archipelago_platform::atomic::{AtomicU64, Ordering};
@@ -22,18 +22,18 @@ fn set(word: &Word, value: u64) {
     word.store(value, Ordering::Relaxed);
 }
 
-/// How much more than by default.
+/// Returns the value of `ARCHIPELAGO_LITMUS`.
 fn wanted() -> Option<u64> {
     std::env::var("ARCHIPELAGO_LITMUS").ok()?.parse().ok()
 }
 
-/// Rounds of each thread within one run.
+/// Rounds of each thread in one run.
 #[cfg(not(archipelago_sim))]
 const ROUNDS: u64 = 2_000;
 #[cfg(archipelago_sim)]
 const ROUNDS: u64 = 3;
 
-/// Runs `body(shared, thread, round)` in `threads` threads, `check` afterwards.
+/// Runs `body(shared, thread, round)` in `threads` threads, then `check`.
 #[cfg(not(archipelago_sim))]
 fn litmus<S: Sync>(threads: usize, make: impl Fn() -> S, body: impl Fn(&S, usize, u64) + Sync, check: impl Fn(&S)) {
     use archipelago_platform::thread;
@@ -50,7 +50,7 @@ fn litmus<S: Sync>(threads: usize, make: impl Fn() -> S, body: impl Fn(&S, usize
     check(&shared);
 }
 
-/// Runs it under every kind of schedule, with spurious aborts and tiny capacities.
+/// Runs the test under every kind of schedule, with spurious aborts and tiny capacities.
 #[cfg(archipelago_sim)]
 fn litmus<S>(threads: usize, make: impl Fn() -> S, body: impl Fn(&S, usize, u64), check: impl Fn(&S)) {
     use archipelago_sim::{Client, Config, Fault, Machine, Placement, Schedule, run_with};
@@ -69,7 +69,7 @@ fn litmus<S>(threads: usize, make: impl Fn() -> S, body: impl Fn(&S, usize, u64)
     }
 }
 
-/// Tries a few times, then takes the lock.
+/// Runs `body` in a transaction; after a few failed tries, runs it under the lock.
 fn with_lock<R>(lock: &Word, mut body: impl FnMut() -> R) -> R {
     let body = std::cell::RefCell::new(&mut body);
     let locked = || {
@@ -101,7 +101,7 @@ fn no_update_is_lost() {
     litmus(threads, || [word(), word(), word()], body, check);
 }
 
-/// Strong atomicity: plain loads see all of a transaction or nothing, and never what it takes back.
+/// Strong atomicity: plain loads see all or nothing of a transaction, and never an aborted value.
 #[test]
 fn plain_loads_see_nothing_uncommitted() {
     let body = |[x, y]: &[Word; 2], thread, round| {
@@ -116,7 +116,7 @@ fn plain_loads_see_nothing_uncommitted() {
             });
         } else {
             for _ in 0..3 {
-                // `y` is written with `x` and read later: not older.
+                // `y` is written together with `x` and read later, so its value is not older.
                 let (first, second) = (x.load(Ordering::SeqCst), y.load(Ordering::SeqCst));
                 assert!(first % 2 == 0 && second >= first, "{first} {second}");
                 assert!(first == 0 || (first / 2 - 1) % 3 != 0, "an aborted value");
@@ -126,7 +126,7 @@ fn plain_loads_see_nothing_uncommitted() {
     litmus(2, || [word(), word()], body, |_| ());
 }
 
-/// Strong atomicity: a plain store between a transaction's load and its store is not overwritten.
+/// Strong atomicity: a transaction never overwrites a plain store that comes between its load and its store.
 #[test]
 fn plain_stores_are_not_overwritten() {
     let body = |[x, log]: &[Word; 2], thread, round| {
@@ -144,7 +144,7 @@ fn plain_stores_are_not_overwritten() {
     litmus(2, || [word(), word()], body, |_| ());
 }
 
-/// Subscription: no transaction commits that read the lock as free while another thread is in the section.
+/// Subscription: a transaction that has read the lock as free does not commit while another thread is in the section.
 #[test]
 fn subscription_keeps_transactions_out() {
     let body = |[lock, a, b]: &[Word; 3], thread, round| {
@@ -152,7 +152,7 @@ fn subscription_keeps_transactions_out() {
             while lock.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
                 hint::spin_loop();
             }
-            // Inconsistent in between.
+            // The two words are inconsistent between these stores.
             set(a, get(a) + 1);
             (0..round % 4).for_each(|_| _ = get(lock));
             set(b, get(b) + 1);
@@ -172,7 +172,7 @@ fn subscription_keeps_transactions_out() {
     litmus(3, || [word(), word(), word()], |s, thread, round| body(s, usize::from(thread > 0), round), |_| ());
 }
 
-/// An elided section reads the lock before all else: it sees nothing of a section that holds the lock.
+/// An elided section reads the lock first, so it sees no intermediate state of a section that holds the lock.
 #[test]
 fn elided_sections_keep_out_of_locked_ones() {
     let body = |[lock, a, b]: &[Word; 3], thread, round| {
@@ -193,7 +193,7 @@ fn elided_sections_keep_out_of_locked_ones() {
     litmus(3, || [word(), word(), word()], body, |_| ());
 }
 
-/// Nesting is flat: an inner abort takes all of it back, an inner commit nothing.
+/// Nesting is flat: an abort of an inner transaction undoes all of it, and an inner commit publishes nothing.
 #[test]
 fn nested_transactions_are_one() {
     let body = |words: &[[Word; 2]; 2], thread: usize, round: u64| {
@@ -223,7 +223,7 @@ fn nested_transactions_are_one() {
     litmus(2, make, body, |_| ());
 }
 
-/// A reader that spins on a word sees a commit as a whole, and nothing before it.
+/// A reader that spins on a word sees a commit as a whole, and no earlier state of it.
 #[test]
 fn spinning_readers_see_commits_only() {
     let body = |[x, y, turn]: &[Word; 3], thread, round| {
@@ -241,7 +241,7 @@ fn spinning_readers_see_commits_only() {
                 tries += 1;
             }
             if tries == 20 {
-                // The spinner, or a fault, doesn't let it.
+                // The transaction does not commit because of the spinning thread or a fault, so plain stores are used.
                 y.store(value, Ordering::Release);
                 x.store(value, Ordering::Release);
             }
@@ -265,17 +265,17 @@ fn spinning_readers_see_commits_only() {
     litmus(2, || [word(), word(), word()], body, |_| ());
 }
 
-/// A node of plain memory over several lines, and words that guard it.
+/// A node of plain memory over several cache lines, and the words that protect it.
 struct Guarded {
     lock: Word,
     node: std::cell::UnsafeCell<[u64; 24]>,
     version: Word,
 }
 
-// SAFETY: the node is accessed in elided sections of the lock only.
+// SAFETY: the node is accessed only in elided sections of the lock.
 unsafe impl Sync for Guarded {}
 
-/// Plain memory that is announced is never torn.
+/// Plain memory whose accesses are announced is never torn.
 #[test]
 fn nodes_are_not_torn() {
     let make = || Guarded { lock: word(), node: std::cell::UnsafeCell::new([0; 24]), version: word() };
@@ -305,7 +305,7 @@ fn nodes_are_not_torn() {
     });
 }
 
-/// Captured locals are undone with everything else.
+/// Writes to captured locals are undone with all others.
 #[test]
 fn captured_locals_are_undone() {
     let body = |[x, y]: &[Word; 2], thread: usize, round: u64| {
@@ -333,7 +333,7 @@ fn captured_locals_are_undone() {
     litmus(2, || [word(), word()], body, |_| ());
 }
 
-/// A panic leaves neither a trace nor an open transaction.
+/// A panic leaves neither effects nor an open transaction.
 #[test]
 fn panics_undo_and_close() {
     let body = |words: &[Word; 2], thread: usize, round: u64| {
@@ -344,7 +344,7 @@ fn panics_undo_and_close() {
         let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             htm::transaction(|| {
                 set(word, 1);
-                // As a panic, without the hook's message.
+                // Acts as a panic, without the panic hook's message.
                 std::panic::resume_unwind(Box::new(()));
             })
         }));
@@ -355,7 +355,7 @@ fn panics_undo_and_close() {
     litmus(2, || [word(), word()], body, |_| ());
 }
 
-/// A body that is no closure.
+/// A body that is not a closure.
 #[test]
 fn begun_transactions_end() {
     let body = |[x, y]: &[Word; 2], _, _| {
@@ -380,7 +380,7 @@ fn begun_transactions_end() {
     litmus(2, || [word(), word()], body, |[x, y]| assert_eq!(get(x), get(y)));
 }
 
-/// The program's own codes come back, and are not tried again.
+/// The program's own abort codes are returned, and such aborts are not retried.
 #[test]
 fn codes_come_back() {
     let body = |[x]: &[Word; 1], _, _| {
@@ -396,7 +396,7 @@ fn codes_come_back() {
     litmus(1, || [word()], body, |_| ());
 }
 
-/// Aborts because a lock was held are counted, too; a body that always says so goes the other way in the end.
+/// Aborts because a lock was held are counted, too. A body that always aborts in this way runs the fallback in the end.
 #[cfg(not(archipelago_sim))]
 #[test]
 fn an_elided_lock_that_is_held_is_counted() {
@@ -407,7 +407,7 @@ fn an_elided_lock_that_is_held_is_counted() {
     assert!(!htm::available() || explicit() > before);
 }
 
-/// A token aborts a body that is nested in what was begun by hand, too.
+/// A token ([`Inside`]) also aborts a body that is nested in a transaction begun by [`begin`](htm::begin).
 #[test]
 fn tokens_work_inside_of_what_was_begun() {
     let body = |[x]: &[Word; 1], _, _| {

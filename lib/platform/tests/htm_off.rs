@@ -1,4 +1,4 @@
-//! `ARCHIPELAGO_HTM`, in processes of their own: it is read once.
+//! `ARCHIPELAGO_HTM`, tested in separate processes because it is read once per process.
 #![cfg(not(any(loom, miri)))]
 
 use std::process::Command;
@@ -8,7 +8,7 @@ use archipelago_platform::machine::Machine;
 
 const VARIABLE: &str = "ARCHIPELAGO_HTM";
 
-/// Runs this test again with the variable set; whether it passes.
+/// Runs this test again with the variable set, and returns whether it passes.
 fn passes_with(value: &str) -> bool {
     let program = std::env::current_exe().expect("the test runs");
     let args = ["--exact", "the_variable_is_obeyed"];
@@ -24,7 +24,7 @@ fn the_variable_is_obeyed() {
             assert!(Machine::detect().to_string().contains("hardware transactions: switched off by ARCHIPELAGO_HTM"));
         }
         Ok("auto") => assert_ne!(htm::support(), Support::Off),
-        // Wrong values end in a panic that names them.
+        // An invalid value causes a panic that names it.
         Ok(_) => _ = htm::support(),
         Err(_) => {
             assert!(passes_with("off") && passes_with("auto"));

@@ -1,5 +1,5 @@
-//! The door in the simulated world: blocking primitives, threads, thread-locals, clocks and topology inside of a run,
-//! under schedules that look for bugs and in virtual time; and outside of one.
+//! The door in the simulated world: blocking primitives, threads, thread-locals, clocks and topology. They are tested
+//! inside runs, under bug-finding schedules and in virtual time, and outside runs.
 #![cfg(archipelago_sim)]
 
 #[path = "htm.rs"]
@@ -19,7 +19,7 @@ use archipelago_sim::{Client, Config, Machine, Outcome, Placement, Schedule, run
 
 const SCHEDULES: [Schedule; 3] = [Schedule::VirtualTime, Schedule::Random, Schedule::Pct { depth: 3 }];
 
-/// Runs `body` in every schedule with several seeds; `check` looks at what is left.
+/// Runs `body` under every kind of schedule with several seeds; `check` checks the final state.
 fn everywhere<S>(threads: usize, make: impl Fn() -> S, body: impl Fn(&S, Client), check: impl Fn(S)) {
     everywhere_on("xeon-e5-4620-4s", threads, make, body, check);
 }
@@ -186,7 +186,7 @@ fn thread_locals_are_the_threads_own() {
         LIST.with_borrow(|list| assert_eq!(*list, [client.index, 9]));
     };
     everywhere(3, || (), body, |()| ());
-    // Outside of a run.
+    // Outside a run.
     assert_eq!(COUNT.get(), 1);
 }
 
@@ -237,11 +237,11 @@ fn memory_has_the_home_it_asked_for() {
         let layout = std::alloc::Layout::from_size_align(1024, 64).unwrap();
         let arena = BlockArena::new(layout, Some(NodeId(2)));
         let blocks: Vec<_> = (0..100).map(|_| arena.alloc()).collect();
-        // The first chunks are smaller than a page and lie where they are touched.
+        // The first chunks are smaller than a page and are placed on the node that accesses them first.
         let far = blocks.iter().filter(|block| world::home_of(block.as_ptr().cast()) == Some(2)).count();
         assert!(far >= 90, "{far}");
         for block in blocks {
-            // SAFETY: it came from this arena and is not used any more.
+            // SAFETY: the block came from this arena and is not used any more.
             unsafe { arena.free(block) };
         }
     };
@@ -271,8 +271,8 @@ fn transactions_commit_whole_or_not_at_all() {
     run_with(&machine, &config, 4, Default::default, body, check).0.assert_done();
 }
 
-/// A function that ends with a transaction may lend its frame to the callee, where compilers optimize: then what an abort
-/// restores was that of another function.
+/// If a function ends with a transaction, an optimizing compiler may reuse the function's frame for the callee. Then an
+/// abort would restore the frame of another function.
 #[test]
 fn a_transaction_that_comes_last_runs_once() {
     static RUNS: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
@@ -297,7 +297,7 @@ fn a_transaction_that_comes_last_runs_once() {
     assert_eq!(RUNS.load(Ordering::Relaxed), 1);
 }
 
-/// What an aborted transaction did to locks and cells is taken back as a whole, or stays as a whole.
+/// The effects of an aborted transaction on locks and cells are undone completely, or kept completely.
 #[test]
 fn blocking_primitives_in_transactions_that_abort() {
     #[derive(Default)]

@@ -1,35 +1,38 @@
-//! Where threads post requests for the combiner and find the answers (the *slots* of paper §3.3, the publication
-//! records of flat combining).
+//! The board: an array of *slots*, in which threads post requests for the combiner and find the answers (the slots of
+//! paper §3.3, the publication records of flat combining).
 //!
 //! # A slot's states
 //!
-//! | state | the slot belongs to | next |
+//! | state | owner of the slot | next state |
 //! |---|---|---|
 //! | `FREE` | no thread | `CLAIMED`, by a thread's compare-and-exchange |
-//! | `CLAIMED` | that thread, which writes its request | `POSTED`, or `IDLE` to be woken without a request |
-//! | `IDLE` | that thread, which waits for the combiner to be gone | `FREE` |
-//! | `POSTED` | the combiner, or the thread that gets its lock next | `ANSWERED`, `REFUSED`; `CANCELLED` by its poster |
-//! | `CANCELLED` | the combiner, as above; the poster has gone away | `FREE`, or `ANSWERED` if the combiner was at it |
+//! | `CLAIMED` | the claiming thread, which writes its request | `POSTED`, or `IDLE` to be woken without a request |
+//! | `IDLE` | the claiming thread, which waits for the combiner to leave | `FREE` |
+//! | `POSTED` | the combiner, or the thread that combines next | `ANSWERED`, `REFUSED`; `CANCELLED` by its poster |
+//! | `CANCELLED` | the combiner, as above; the poster has abandoned its request | `FREE`, or `ANSWERED` if the combiner had taken the request |
 //! | `ANSWERED`, `REFUSED` | the poster, which takes the answer | `FREE` |
 //!
-//! Any thread may claim any free slot, so that any number of threads can share few slots.
+//! Any thread may claim any free slot, so any number of threads can share a few slots.
 //!
-//! # What travels
-//! State, request and answer lie together, and a small request's slot is one cache line. The poster writes it once, the
-//! combiner reads it, writes answer and state in one go, and the poster reads that: a line's way there and back. So the
-//! combiner leaves the slot as it is while it works on the request (a mark like "taken" would call the line back from
-//! the poster, who looks at it all the time), and needs no locked instruction for it. The price is that a poster that
-//! goes away can not tell whether its request was taken: it leaves word that another thread has to clean up.
+//! # Cache-line transfers
+//! State, request and answer are stored together, and the slot of a small request is one cache line. The poster writes
+//! the line once. The combiner reads it, then writes answer and state together, and the poster reads these. So the line
+//! is transferred only twice, to the combiner and back.
 //!
-//! # Which slots the combiner looks at
-//! Posting a request sets the slot's bit in a bitmap, where it stays; now and then the combiner clears the bits of slots
-//! that were not used for long (*ageing*). So a combiner's round costs as much as there are busy threads, not as there
-//! are slots, and goes over them in the order of memory.
+//! The combiner does not mark a slot as taken while it works on the request. Such a mark would move the line once more,
+//! because the poster polls it all the time. It also needs no locked instruction. The price is that a poster that
+//! abandons its request cannot tell whether the request was taken. It leaves a mark ([`Sleeper::Gone`]), and another
+//! thread frees the slot.
+//!
+//! # Slots that the combiner reads
+//! Posting a request sets the slot's bit in a bitmap, where the bit stays set. From time to time, the combiner clears
+//! the bits of slots that were unused for long (*ageing*). So the cost of a combiner's round depends on the number of
+//! busy threads, not on the number of slots. The combiner reads the slots in the order of their addresses.
 //!
 //! # No thread sleeps for ever
-//! A sleeper (1) leaves its waker and sets its bit among the sleepers, (2) looks whether it was answered or no combiner
-//! is there. A combiner that leaves (1) answers and unlocks, (2) looks whether there are sleepers, and wakes them. Both
-//! have a `SeqCst` fence between (1) and (2), so that one of them sees the other.
+//! A sleeper (1) stores its waker and sets its bit among the sleepers' bits, then (2) checks whether its request is
+//! answered or no combiner is active. A combiner that leaves (1) answers and unlocks, then (2) checks for sleepers and
+//! wakes them. Both have a `SeqCst` fence between (1) and (2), so at least one of them sees the other.
 
 mod batch;
 mod bits;
@@ -58,14 +61,14 @@ const CANCELLED: u32 = 4;
 const ANSWERED: u32 = 5;
 const REFUSED: u32 = 6;
 
-/// How to wake who waits at a slot.
+/// How to wake the thread or task that waits at a slot.
 #[derive(Clone)]
 pub(crate) enum Sleeper {
     /// A parked thread.
     Thread(Thread),
     /// A task of an executor.
     Task(Waker),
-    /// No thread waits any more: the answer is to be thrown away and the slot freed.
+    /// No thread waits any more: the answer is dropped and the slot is freed.
     Gone,
 }
 
@@ -79,54 +82,56 @@ impl Sleeper {
     }
 }
 
-/// The combiner will not answer this request: the structure is poisoned.
+/// The error for a request that no combiner will answer: the structure is poisoned.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Refused;
 
-/// In this order, so that what travels lies on the first line.
+/// The fields are in this order so that state, request and answer are in the first cache line.
 #[repr(C)]
 struct Slot<Q, A> {
     state: AtomicU32,
-    /// There while `POSTED` or `CANCELLED`, until the combiner moves it out.
+    /// Initialized while `POSTED` or `CANCELLED`, until the combiner moves the request out.
     request: RaceCell<MaybeUninit<Q>>,
-    /// There while `ANSWERED`.
+    /// Initialized while `ANSWERED`.
     answer: RaceCell<MaybeUninit<A>>,
     sleeper: Mutex<Option<Sleeper>>,
-    /// How many handles prefer this slot.
+    /// The number of handles that prefer this slot.
     users: AtomicUsize,
 }
 
-/// A request's place on the board, claimed by the calling thread.
+/// The index of a slot on the board, claimed by the calling thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SlotId(u32);
 
-/// All slots of one replica or combined structure. See the module's text; what combiners do is at [`Batch`].
+/// All slots of one replica or combined structure. See the module's text. The combiners' operations are described at
+/// [`Batch`].
 pub(crate) struct Board<Q, A> {
     slots: Box<[CachePadded<Slot<Q, A>>]>,
-    /// Slots that combiners look at.
+    /// The slots that combiners read.
     active: Bits,
-    /// Slots where a sleeper left word how to be woken; and the line, while anyone stands in it.
+    /// The slots with a sleeper that is to be woken. One more bit stands for the line, and is set while the line is not
+    /// empty.
     asleep: Bits,
-    /// Of those that found no free slot.
+    /// The threads that found no free slot.
     line: Mutex<Line>,
-    /// For each slot the round in which it was last used; and the rounds so far, apart from what each operation reads. Combiners
-    /// only.
+    /// For each slot, the round in which it was last used; and the number of rounds so far, in a cache line of its own,
+    /// apart from the fields that each operation reads. Both are used by combiners only.
     used: Box<[AtomicU32]>,
     round: CachePadded<AtomicU32>,
-    /// How many handles there are.
+    /// The number of handles.
     handles: CachePadded<AtomicUsize>,
-    /// Processors for their threads.
+    /// The number of processors available to the handles' threads.
     cpus: usize,
 }
 
-// SAFETY: requests and answers are moved from thread to thread, one owner at a time, as the states say; nothing in them
-// is shared.
+// SAFETY: requests and answers are moved from thread to thread. They have one owner at a time, given by the slot's
+// state, and are never shared.
 unsafe impl<Q: Send, A: Send> Sync for Board<Q, A> {}
 // SAFETY: as above.
 unsafe impl<Q: Send, A: Send> Send for Board<Q, A> {}
 
 impl<Q, A> Board<Q, A> {
-    /// A board with `slots` slots, at least one, for threads that have `cpus` processors.
+    /// Makes a board with `slots` slots, at least one, for threads that have `cpus` processors.
     pub(crate) fn new(slots: usize, cpus: usize) -> Self {
         let slots = slots.clamp(1, 1 << 16);
         let slot = || Slot {
@@ -156,10 +161,10 @@ impl<Q, A> Board<Q, A> {
         self.slot(id).state.load(Ordering::Relaxed) == state
     }
 
-    /// A slot for a new handle to prefer: the first of those that the fewest prefer. To be given back by
-    /// [`leave`](Self::leave).
+    /// Returns a slot for a new handle to prefer: the first of the slots that the fewest handles prefer. The handle
+    /// calls [`leave`](Self::leave) at its end.
     pub(crate) fn join(&self) -> SlotId {
-        // Handles that come at once may choose the same slot; then they share it, which is only slower.
+        // Handles that join at the same time may choose the same slot. Then they share it, which is only slower.
         let least = (0..self.slots.len()).min_by_key(|&at| self.slots[at].users.load(Ordering::Relaxed));
         let at = least.expect("there is a slot");
         self.slots[at].users.fetch_add(1, Ordering::Relaxed);
@@ -167,80 +172,82 @@ impl<Q, A> Board<Q, A> {
         SlotId(at as u32)
     }
 
-    /// The handle that preferred the slot is gone.
+    /// Removes a handle that preferred the slot.
     pub(crate) fn leave(&self, preferred: SlotId) {
         self.slot(preferred).users.fetch_sub(1, Ordering::Relaxed);
         self.handles.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// How many handles there are.
+    /// Returns the number of handles.
     pub(crate) fn handles(&self) -> usize {
         self.handles.load(Ordering::Relaxed)
     }
 
-    /// Whether there are more handles, hence most likely threads, than processors for them.
+    /// Returns whether there are more handles, hence most likely more threads, than processors for them.
     pub(crate) fn is_crowded(&self) -> bool {
         self.handles() > self.cpus
     }
 
-    /// Claims a free slot, `preferred` if possible; `None` if all are in use.
+    /// Claims a free slot, `preferred` if possible. Returns `None` if all are in use.
     pub(crate) fn claim(&self, preferred: SlotId) -> Option<SlotId> {
         let count = self.slots.len();
         (0..count).map(|step| SlotId(((preferred.0 as usize + step) % count) as u32)).find(|&id| {
             let state = &self.slot(id).state;
-            // Acquire: pairs with the Release of the thread that freed the slot, so that the cells are ours now.
+            // Acquire: pairs with the Release of the thread that freed the slot, so its accesses to the cells happen
+            // before ours.
             state.load(Ordering::Relaxed) == FREE
                 && state.compare_exchange(FREE, CLAIMED, Ordering::Acquire, Ordering::Relaxed).is_ok()
         })
     }
 
-    /// Posts a request at a claimed slot.
+    /// Posts a request in a claimed slot.
     pub(crate) fn post(&self, id: SlotId, request: Q) {
         debug_assert!(self.is(id, CLAIMED));
         let slot = self.slot(id);
         slot.request.with_mut(|cell| {
-            // SAFETY: the slot is claimed by the caller, and holds no request.
+            // SAFETY: the caller has claimed the slot, and the slot contains no request.
             unsafe { (*cell).write(request) };
         });
         // Release: pairs with the Acquire of `Batch::collect`.
         slot.state.store(POSTED, Ordering::Release);
-        // Partner: the fence in `age`. Either this sees that the bit was cleared, or the combiner that cleared it sees
-        // that the slot is in use.
+        // Partner: the fence in `age`. Either this thread sees that the bit was cleared, or the combiner that cleared
+        // it sees that the slot is in use.
         fence(Ordering::SeqCst);
         self.active.set(id.0);
     }
 
-    /// Makes a claimed slot one that only waits to be woken, see [`sleep`](Self::sleep).
+    /// Changes a claimed slot to one in which its owner only waits to be woken, see [`sleep`](Self::sleep).
     pub(crate) fn idle(&self, id: SlotId) {
         debug_assert!(self.is(id, CLAIMED));
         self.slot(id).state.store(IDLE, Ordering::Release);
     }
 
-    /// Frees a slot that is the caller's and whose cells are empty.
+    /// Frees a slot that belongs to the caller and whose cells are empty.
     #[inline]
     pub(crate) fn free(&self, id: SlotId) {
         debug_assert!([CLAIMED, IDLE, CANCELLED, ANSWERED, REFUSED].iter().any(|&state| self.is(id, state)));
         if self.asleep.has(id.0) {
-            // A waker left behind would keep its task alive.
+            // A waker that stays in the slot would keep its task alive.
             self.asleep.clear(id.0);
             self.sleeper(id).take();
         }
-        // Release: hands the cells over to the next one to claim the slot.
+        // Release: hands the cells over to the next thread that claims the slot.
         self.slot(id).state.store(FREE, Ordering::Release);
     }
 
-    /// Whether any request is posted.
+    /// Returns whether any request is posted.
     pub(crate) fn has_posts(&self) -> bool {
         self.active.iter().any(|at| self.is(SlotId(at), POSTED))
     }
 
-    /// The answer, when there is one; then the slot is free again. For the poster.
+    /// Returns the answer, if there is one, and then frees the slot. For the poster.
     #[inline]
     pub(crate) fn answer(&self, id: SlotId) -> Option<Result<A, Refused>> {
         let slot = self.slot(id);
         // Acquire: pairs with the Release of `Batch::reply`.
         let answer = match slot.state.load(Ordering::Acquire) {
-            // SAFETY: an answered slot has an answer, which is the poster's; it is freed below.
+            // SAFETY: an answered slot contains an answer, which belongs to the poster. It is read once, since the slot
+            // is freed below.
             ANSWERED => Ok(slot.answer.with(|cell| unsafe { (*cell).assume_init_read() })),
             REFUSED => Err(Refused),
             _ => return None,
@@ -249,19 +256,20 @@ impl<Q, A> Board<Q, A> {
         Some(answer)
     }
 
-    /// Whether [`answer`](Self::answer) will have one. For the poster.
+    /// Returns whether [`answer`](Self::answer) will return one. For the poster.
     #[inline]
     pub(crate) fn answer_is_there(&self, id: SlotId) -> bool {
         self.slot(id).state.load(Ordering::Acquire) >= ANSWERED
     }
 
-    /// The poster goes away without waiting for the answer. What it posted is carried out only if a combiner is at it.
+    /// Abandons a request: the poster will not wait for the answer. The request is carried out only if a combiner has
+    /// taken it already.
     pub(crate) fn abandon(&self, id: SlotId) {
         let mut sleeper = self.sleeper(id);
-        // Before the exchange: after it the slot may be freed, and be another's.
+        // Before the exchange: after it, the slot may be freed and claimed by another thread.
         *sleeper = Some(Sleeper::Gone);
         self.asleep.set(id.0);
-        // Release: pairs with the Acquire of `collect`, which then finds that word was left.
+        // Release: pairs with the Acquire of `collect`, whose thread then sees the mark `Gone`.
         let state = &self.slot(id).state;
         if state.compare_exchange(POSTED, CANCELLED, Ordering::Release, Ordering::Relaxed).is_err() {
             *sleeper = None;
@@ -270,12 +278,13 @@ impl<Q, A> Board<Q, A> {
             return;
         }
         drop(sleeper);
-        // Partner: the fence in `wake_sleepers`. The combiner that was at it may have left before it could see the word.
+        // Partner: the fence in `wake_sleepers`. A combiner that had taken the request may have left before it could
+        // see the mark.
         fence(Ordering::SeqCst);
         self.bury(id);
     }
 
-    /// Cleans up behind one who has gone away, if that was left to be done and the combiner is through with it.
+    /// Frees the slot of an abandoned request, if its mark is still set and the combiner has answered.
     fn bury(&self, id: SlotId) {
         let mut sleeper = self.sleeper(id);
         if matches!(*sleeper, Some(Sleeper::Gone)) && self.answer_is_there(id) {
@@ -285,8 +294,8 @@ impl<Q, A> Board<Q, A> {
         }
     }
 
-    /// Leaves word how to wake the poster (again, if it did before). It must look afterwards whether it was answered and
-    /// whether a combiner is there, and may then sleep if neither.
+    /// Stores how to wake the poster, replacing an earlier sleeper. Afterwards the poster must check whether it was
+    /// answered and whether a combiner is active. It may sleep if it was not answered and a combiner is active.
     pub(crate) fn sleep(&self, id: SlotId, sleeper: Sleeper) {
         *self.sleeper(id) = Some(sleeper);
         self.asleep.set(id.0);
@@ -295,15 +304,15 @@ impl<Q, A> Board<Q, A> {
     }
 
     fn sleeper(&self, id: SlotId) -> MutexGuard<'_, Option<Sleeper>> {
-        // Dropping a task's waker may panic; what it was in is empty then.
+        // Dropping a task's waker may panic. The field from which it was taken is empty then.
         self.slot(id).sleeper.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// To be called by every combiner after it unlocked, and when the structure is poisoned: wakes all who sleep. Those
-    /// who are not answered look around and leave word again.
+    /// Wakes all sleepers. Every combiner calls this after it has unlocked; it is also called when the structure is
+    /// poisoned. Woken sleepers that are not answered check again and store their wakers again.
     #[inline]
     pub(crate) fn wake_sleepers(&self) {
-        // Partner: the fence in `sleep`. What comes before it is answering, and the unlocking or the poisoning.
+        // Partner: the fence in `sleep`. The answers, and the unlocking or the poisoning, come before this fence.
         fence(Ordering::SeqCst);
         for at in self.asleep.iter() {
             self.wake(SlotId(at));
@@ -323,7 +332,7 @@ impl<Q, A> Board<Q, A> {
         self.asleep.clear(id.0);
         let woken = sleeper.take();
         drop(sleeper);
-        // `None`: it did not go to sleep after all.
+        // `None`: the poster did not go to sleep after all.
         woken.into_iter().for_each(Sleeper::wake);
     }
 }
@@ -332,9 +341,10 @@ impl<Q, A> Drop for Board<Q, A> {
     fn drop(&mut self) {
         for slot in &self.slots {
             match slot.state.load(Ordering::Relaxed) {
-                // SAFETY: no other thread is here; what was posted was not moved out, else it would be answered by now.
+                // SAFETY: no other thread uses the board. The request was not moved out, otherwise it would be answered
+                // by now.
                 POSTED | CANCELLED => slot.request.with_mut(|cell| unsafe { (*cell).assume_init_drop() }),
-                // SAFETY: no other thread is here, and the poster did not fetch it.
+                // SAFETY: no other thread uses the board, and the poster did not take the answer.
                 ANSWERED => slot.answer.with_mut(|cell| unsafe { (*cell).assume_init_drop() }),
                 _ => {}
             }

@@ -1,12 +1,12 @@
-//! Flat combining (Hendler, Incze, Shavit, Tzafrir), and its variant with reads under a reader-writer lock.
+//! Flat combining (Hendler, Incze, Shavit, Tzafrir), and a variant with reads under a reader-writer lock.
 //!
-//! Threads post requests; the one that gets the combiner's lock carries out all of them, one after the other, on the one
-//! structure there is. Beside a plain lock that saves the structure's way from cache to cache: while many threads wait,
-//! only requests and answers travel.
+//! Threads post requests. The thread that gets the combiner's lock carries out all requests, one after the other, on
+//! the only copy of the structure. With a plain lock, the structure would move from cache to cache at each change of
+//! the holder. With combining, only requests and answers move while many threads wait.
 //!
-//! In [plain flat combining](Combined::flat) reads are requests, too. In the variant that the node-replication paper
-//! calls FC+ ([`Combined::new`]), readers take the distributed reader-writer lock and read in parallel; the combiner
-//! takes it for writing while it carries out a batch.
+//! In [plain flat combining](Combined::flat), reads are requests, too. In the variant that the node-replication paper
+//! calls FC+ ([`Combined::new`]), readers take a distributed reader-writer lock and read in parallel. The combiner
+//! takes this lock for writing while it carries out a batch.
 
 use core::fmt;
 use core::mem;
@@ -28,14 +28,14 @@ use crate::sequential::{Sequential, lock_for_change};
 use crate::turn::{self, CombinerLock};
 use crate::wait::{Served, slot_or, submit};
 
-/// How often a combiner looks for requests before it leaves those that came meanwhile to another: the structure stays
-/// in its cache as long.
+/// The largest number of passes of a combiner before it leaves new requests to another thread. During this time the
+/// structure stays in the combiner's cache.
 const PASSES: usize = 8;
 
 /// A sequential structure made concurrent by flat combining.
 ///
-/// Any number of threads work on it through [`handles`](Self::handle). Linearizable; blocking; one copy of the
-/// structure.
+/// Any number of threads use it through [`handles`](Self::handle). Operations are linearizable and blocking. There is
+/// one copy of the structure.
 ///
 /// ```
 /// use archipelago::replicate::{Combined, FromFns};
@@ -51,33 +51,33 @@ pub struct Combined<T: Replicable> {
     shared: Arc<Shared<T>>,
 }
 
-/// What is posted.
+/// A posted request.
 enum Request<T: Replicable> {
     /// The operation stays with its thread, which waits for the answer.
     Read(NonNull<T::Read>),
     Write(T::Write),
 }
 
-// SAFETY: a change may be sent. An operation that reads is lent to the combiner, which needs it to be `Sync`:
-// `CombinedHandle::read` asks for that.
+// SAFETY: a change may be sent to the combiner. A reading operation is lent to the combiner, so it must be `Sync`;
+// `CombinedHandle::read` requires this.
 unsafe impl<T: Replicable> Send for Request<T> {}
 
 struct Shared<T: Replicable> {
-    /// The combiner's lock, with the requests that it has taken.
+    /// The combiner's lock, which protects the requests that the combiner has taken.
     combiner: CombinerLock<Batch>,
-    /// Apart, since it changes, and each operation reads what lies beside it.
+    /// In a cache line of its own: it changes, and each operation reads the fields beside it.
     data: CachePadded<DistributedRwLock<T>>,
     board: Board<Request<T>, T::Response>,
     poison: Poison,
-    /// Reads are posted like changes, and no thread takes the reader-writer lock.
+    /// Whether reads are posted like changes. If so, no thread takes the reader-writer lock.
     flat: bool,
 }
 
-/// The combiner's lock, held.
+/// The held combiner's lock.
 type Turn<'s, T> = turn::Turn<'s, Batch, Request<T>, <T as Sequential>::Response>;
 
 impl<T: Replicable> Combined<T> {
-    /// Combining for changes, a distributed reader-writer lock for reads (FC+).
+    /// Makes a structure with combining for changes and a distributed reader-writer lock for reads (FC+).
     ///
     /// ```
     /// use archipelago::replicate::{Combined, FromFns};
@@ -90,7 +90,7 @@ impl<T: Replicable> Combined<T> {
         Self::build(data, false)
     }
 
-    /// Plain flat combining (FC): reads are combined, too.
+    /// Makes a structure with plain flat combining (FC): reads are combined, too.
     ///
     /// ```
     /// use archipelago::replicate::{Combined, FromFns};
@@ -115,7 +115,8 @@ impl<T: Replicable> Combined<T> {
         Self { shared: Arc::new(shared) }
     }
 
-    /// A handle for a thread. There may be any number, and they may come and go.
+    /// Returns a handle for a thread. The number of handles is not limited, and handles may be made and dropped at any
+    /// time.
     ///
     /// ```
     /// use archipelago::replicate::{Combined, FromFns};
@@ -141,14 +142,15 @@ impl<T: Replicable> Shared<T> {
         Turn::try_take(&self.combiner, &self.board, reentry::identity(self))
     }
 
-    /// Carries out `own` and then all posted requests, in several passes if more come. A panic poisons the structure:
-    /// then `own` may be unanswered and the others are refused.
+    /// Carries out `own` and then all posted requests, in several passes if more arrive. A panic poisons the structure.
+    /// Then `own` may be unanswered, and the other requests are refused.
     fn combine(&self, batch: &mut Batch, own: Option<&Request<T>>) -> Result<Option<T::Response>, Poisoned> {
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             self.poison.check()?;
             let response = self.pass(own, batch);
             let mut passes = 1;
-            // While most threads wait for it. Otherwise they may be waiting for the lock that readers take.
+            // Continues while at least half of the handles are waiting for a combiner. Otherwise the threads may be
+            // waiting for the lock that readers take.
             while passes < PASSES && batch.len() > 0 && 2 * batch.len() >= self.board.handles() {
                 self.pass(None, batch);
                 passes += 1;
@@ -179,15 +181,15 @@ impl<T: Replicable> Shared<T> {
                 }
             })
         });
-        // Behind the guard, so that it goes before the guard does.
+        // Declared after the guard, so that it is dropped before the guard.
         let alarm = self.poison.alarm();
         let data = match &mut guard {
             Some(guard) => &mut **guard,
-            // SAFETY: in flat mode only the combiner touches the structure, and its lock is held.
+            // SAFETY: in flat mode only the combiner accesses the structure, and this thread holds its lock.
             None => unsafe { &mut *self.data.data_ptr() },
         };
         let mut execute = |request: &Request<T>| match request {
-            // SAFETY: the poster waits for the answer, or is this thread, so what it lent is alive.
+            // SAFETY: the poster waits for the answer, or is this thread, so the operation that it lent is alive.
             Request::Read(operation) => data.read(unsafe { operation.as_ref() }),
             Request::Write(operation) => data.write(operation),
         };
@@ -216,9 +218,10 @@ impl<T: Replicable> Shared<T> {
             Err(turn) => return in_turn(turn?),
         };
         let answer = submit(&self.board, slot, request, None::<fn()>, || {
-            // Poisoned or not: the combiner may be looking at an operation that this thread has lent it.
+            // The thread waits whether or not the structure is poisoned: the combiner may be reading an operation that
+            // this thread has lent.
             let Some(mut turn) = self.try_turn() else { return Served::Busy };
-            // An error reaches this thread's request, too.
+            // On an error, `combine` refuses this thread's request, too.
             let _ = self.combine(&mut turn, None);
             Served::Yes
         });
@@ -226,14 +229,14 @@ impl<T: Replicable> Shared<T> {
     }
 }
 
-/// One thread's access to a [`Combined`] structure. It keeps the structure alive.
+/// One thread's access to a [`Combined`] structure. The handle keeps the structure alive.
 ///
 /// # Errors
-/// Every operation fails with [`Poisoned`] once some operation has panicked while it was combined.
+/// Every operation fails with [`Poisoned`] after an operation has panicked while it was combined.
 ///
 /// # Panics
-/// Builds with debug assertions panic in an operation that is called from inside one on the same structure (from
-/// `Sequential::write`, say); others hang.
+/// Builds with debug assertions panic if an operation is called from inside another one on the same structure (for
+/// example from `Sequential::write`); other builds hang.
 pub struct CombinedHandle<T: Replicable> {
     shared: Arc<Shared<T>>,
     slot: SlotId,
@@ -275,7 +278,7 @@ impl<T: Replicable> CombinedHandle<T> {
         reentry::check(structure);
         let data = self.shared.data.read();
         let _inside = reentry::enter(structure);
-        // Under the lock: a panic raises the flag before its writer unlocks.
+        // Checked under the lock: after a panic, the flag is raised before the writer unlocks.
         self.shared.poison.check()?;
         Ok(data.read(operation))
     }

@@ -1,11 +1,11 @@
-//! Node replication and flat combining: sequential structures made concurrent, without looking inside them.
+//! Node replication and flat combining: two methods that make any sequential structure concurrent, without changing it.
 //!
-//! | type | how | good for |
+//! | type | method | suited for |
 //! |---|---|---|
-//! | [`Replicated`] | one replica per NUMA node, a shared log, a combiner per node | contended structures, reads, several nodes |
-//! | [`Combined`] | one structure, flat combining; reads combined (FC) or under a distributed lock (FC+) | one node, little memory |
+//! | [`Replicated`] | one replica per NUMA node, a shared log, a combiner per node | contended structures, many reads, several nodes |
+//! | [`Combined`] | one structure, flat combining; reads are combined (FC) or run under a distributed lock (FC+) | one node, little memory |
 //!
-//! Both take any [`Sequential`] structure. How to use them: the [`guide`].
+//! Both take any [`Sequential`] structure. The [`guide`] describes their use.
 //!
 //! ```
 //! use archipelago::replicate::{Closures, Poisoned, Replicated};

@@ -1,7 +1,9 @@
-//! Node replication: one replica of a sequential structure per NUMA node, kept in step by a shared log of operations.
+//! Node replication: one replica of a sequential structure per NUMA node. A shared log of operations keeps the replicas
+//! consistent.
 //!
-//! After "How to implement any concurrent data structure" (Calciu, Sen, Balakrishnan, Aguilera). A guide, with when
-//! *not* to use it, and the states and orderings behind it: `docs/mechanisms/node-replication.md`.
+//! After "How to implement any concurrent data structure" (Calciu, Sen, Balakrishnan, Aguilera).
+//! `docs/mechanisms/node-replication.md` explains when *not* to use it, and the states and orderings of the
+//! implementation.
 
 mod background;
 mod builder;
@@ -30,17 +32,18 @@ pub use handle::Handle;
 pub use observe::Observer;
 pub use stats::{BATCH_CLASSES, Stats};
 
-/// A [`Sequential`] structure that can be replicated: any whose parts may go from thread to thread. Implemented for all
-/// such types.
+/// A [`Sequential`] structure that can be replicated, that is, one whose parts may be sent between threads. Implemented
+/// for all such types.
 pub trait Replicable: Sequential<Write: Send + Sync, Response: Send> + Send + Sync + 'static {}
 
 impl<T: Sequential<Write: Send + Sync, Response: Send> + Send + Sync + 'static> Replicable for T {}
 
 /// A sequential structure made concurrent by node replication.
 ///
-/// Threads work through [`handles`](Self::handle): reads on the replica of their own node, in parallel; changes in
-/// batches that one thread per node, the *combiner*, appends to a log which all replicas replay. Linearizable; blocking
-/// (a thread that is preempted while it combines holds up its replica); memory: one copy of the structure per replica.
+/// Threads use it through [`handles`](Self::handle). Reads run in parallel, on the replica of the thread's node. One
+/// thread per node, the *combiner*, appends the node's changes in batches to a log, which all replicas replay.
+/// Operations are linearizable. They are blocking: a thread that is preempted while it combines delays its replica.
+/// Memory: one copy of the structure per replica.
 ///
 /// ```
 /// use archipelago::replicate::{Replicated, Sequential};
@@ -70,9 +73,10 @@ pub struct Replicated<T: Replicable> {
     owner: Arc<Owner<T>>,
 }
 
-/// What the structure and its handles keep alive together: background threads end when the last of them goes.
+/// The part that the structure and its handles keep alive together. The background threads end when the last of them is
+/// dropped.
 struct Owner<T: Replicable> {
-    /// Before `shared`: the threads are joined first.
+    /// Declared before `shared`, so that the threads are joined first.
     _background: Background,
     shared: Arc<Shared<T>>,
     placement: Placement,
@@ -83,7 +87,7 @@ impl<T: Replicable> Owner<T> {
         &self.shared
     }
 
-    /// The replica for the calling thread.
+    /// Returns the replica for the calling thread.
     fn nearest_replica(&self) -> usize {
         match &self.placement {
             Placement::Node(topology) => topology.node_of_current() % self.shared.replicas.len(),
@@ -92,19 +96,19 @@ impl<T: Replicable> Owner<T> {
     }
 }
 
-/// Which replica a handle works on.
+/// How a handle's replica is chosen.
 enum Placement {
-    /// That of the node on which the thread runs that uses it first.
+    /// The replica of the node on which the thread runs that first uses the handle.
     Node(Topology),
-    /// One after the other.
+    /// The replicas in turn.
     InTurn(AtomicUsize),
 }
 
 impl<T: Replicable> Replicated<T> {
-    /// Replicates what `init` makes, one replica per NUMA node, with all settings at their defaults.
+    /// Replicates the structure that `init` makes, with one replica per NUMA node and the default settings.
     ///
     /// # Panics
-    /// As [`Builder::build`].
+    /// As for [`Builder::build`].
     ///
     /// ```
     /// use archipelago::replicate::{Closures, Replicated};
@@ -118,7 +122,7 @@ impl<T: Replicable> Replicated<T> {
         Self::builder().build(init)
     }
 
-    /// For other settings.
+    /// Returns a builder, for other settings.
     ///
     /// ```
     /// use archipelago::replicate::{Closures, Replicated};
@@ -130,8 +134,8 @@ impl<T: Replicable> Replicated<T> {
         Builder::new()
     }
 
-    /// A handle for a thread: it works on the replica of the node of the thread that uses it first. There may be any
-    /// number, and they may come and go.
+    /// Returns a handle for a thread. The handle uses the replica of the node on which it is first used. The number of
+    /// handles is not limited, and handles may be made and dropped at any time.
     ///
     /// ```
     /// use archipelago::replicate::{Closures, Replicated};
@@ -149,10 +153,10 @@ impl<T: Replicable> Replicated<T> {
         Handle::new(&self.owner, None)
     }
 
-    /// A handle on the replica with this index.
+    /// Returns a handle on the replica with this index.
     ///
     /// # Panics
-    /// If there is none.
+    /// If there is no replica with this index.
     ///
     /// ```
     /// use archipelago::replicate::{Closures, Replicated};
@@ -168,7 +172,7 @@ impl<T: Replicable> Replicated<T> {
         Handle::new(&self.owner, Some(replica))
     }
 
-    /// How many replicas there are.
+    /// Returns the number of replicas.
     ///
     /// ```
     /// use archipelago::platform::topology::Topology;
@@ -181,18 +185,18 @@ impl<T: Replicable> Replicated<T> {
         self.owner.shared.replicas.len()
     }
 
-    /// Runs `look` on a replica, which reflects every change answered before the call.
+    /// Calls `look` with a replica that reflects every change answered before the call.
     ///
-    /// Meanwhile changes through handles of that replica wait, and so do reads that begin after such a change: let
-    /// `look` be short, or choose a replica that few use. Other replicas' handles go on, until as many changes were
-    /// appended as the log may hold at its largest ([`Builder::largest_log`]).
+    /// While `look` runs, changes through handles of this replica wait, and so do reads that begin after such a change.
+    /// So `look` should be short, or should use a replica with few users. Handles of other replicas continue until the
+    /// log is full at its largest size ([`Builder::largest_log`]).
     ///
     /// # Errors
     /// If the structure is poisoned.
     ///
     /// # Panics
-    /// If there is no replica with this index. With debug assertions also if it is called from inside an operation on
-    /// the same structure, or `look` calls one; other builds hang.
+    /// If there is no replica with this index. With debug assertions, also if `inspect` is called from inside an
+    /// operation on the same structure, or if `look` calls such an operation; other builds hang in these cases.
     ///
     /// ```
     /// use archipelago::replicate::{Closures, Replicated};
@@ -206,7 +210,7 @@ impl<T: Replicable> Replicated<T> {
         self.owner.shared.read(replica, look)
     }
 
-    /// A copy of a replica, which reflects every change answered before the call.
+    /// Returns a copy of a replica that reflects every change answered before the call.
     ///
     /// # Errors
     /// If the structure is poisoned.
@@ -230,8 +234,9 @@ impl<T: Replicable> Replicated<T> {
         self.inspect(replica, T::clone)
     }
 
-    /// Brings all replicas up to date and drops what all have applied. Replicas at which a combiner is at work are left
-    /// to it, and so are those that a reader stays in ([`Stats::log_in_use`] says what is left to do).
+    /// Brings all replicas up to date and drops the operations that all replicas have applied. A replica is skipped if
+    /// a combiner is active on it, or if a reader stays inside it. [`Stats::log_in_use`] tells how many entries are
+    /// left.
     ///
     /// # Errors
     /// If the structure is poisoned.
@@ -249,7 +254,7 @@ impl<T: Replicable> Replicated<T> {
         self.owner.shared.sync()
     }
 
-    /// What the structure did so far.
+    /// Returns counts of the structure's work so far.
     ///
     /// ```
     /// use archipelago::replicate::{Closures, Replicated};
@@ -285,7 +290,7 @@ impl<T: Replicable> Shared<T> {
             log_capacity: self.log.capacity() as u64,
             log_in_use: self.log.in_use(),
             log_bytes: self.log.bytes() as u64,
-            // Ties go to the first.
+            // If several replicas are equally slow, the first of them is chosen.
             slowest_replica: (0..self.replicas.len()).min_by_key(|&at| self.log.local_tail(at)).unwrap_or(0),
             ..Stats::default()
         };

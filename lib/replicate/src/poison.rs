@@ -1,5 +1,5 @@
-//! What becomes of a structure whose code panicked: no thread can tell in what state it is, so no thread gets to see
-//! it.
+//! Poisoning: after a panic in a structure's code, the state of the structure is unknown, so all further operations are
+//! refused.
 
 use core::any::Any;
 use core::fmt;
@@ -7,15 +7,15 @@ use core::fmt;
 use archipelago_platform::atomic::{AtomicBool, Ordering};
 use archipelago_platform::sync::{Arc, OnceLock};
 
-/// An operation panicked while it was carried out, so that replicas may differ: the structure refuses all further
-/// operations. The operation that gets this error may or may not have taken effect.
+/// An operation panicked while it was carried out, so the replicas may differ. The structure refuses all further
+/// operations. The operation that returns this error may or may not have taken effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Poisoned {
     message: Arc<str>,
 }
 
 impl Poisoned {
-    /// What the panic said.
+    /// Returns the panic's message.
     pub fn message(&self) -> &str {
         &self.message
     }
@@ -33,7 +33,7 @@ impl fmt::Display for Poisoned {
 
 impl std::error::Error for Poisoned {}
 
-/// Whether a structure is poisoned, and by what.
+/// Whether a structure is poisoned, and the reason.
 #[derive(Debug, Default)]
 pub(crate) struct Poison {
     flag: AtomicBool,
@@ -49,14 +49,14 @@ impl Poison {
         if self.flag.load(Ordering::Acquire) { Err(self.why()) } else { Ok(()) }
     }
 
-    /// Why: known a moment after the flag is up.
+    /// Returns the reason. It is known a moment after the flag is raised.
     #[cold]
     pub(crate) fn why(&self) -> Poisoned {
         let unknown = || Poisoned { message: "its message is not known yet".into() };
         self.why.get().cloned().unwrap_or_else(unknown)
     }
 
-    /// Poisons the structure, if it is not already.
+    /// Poisons the structure, unless it is poisoned already.
     #[cold]
     pub(crate) fn set(&self, panic: &(dyn Any + Send)) {
         let message = panic.downcast_ref::<&str>().copied();
@@ -67,14 +67,14 @@ impl Poison {
         self.flag.store(true, Ordering::Release);
     }
 
-    /// Raises the flag if a panic drops it: to be held while the structure changes, and dropped before its lock is
-    /// released, so that the thread that gets the lock next knows.
+    /// Returns a guard that raises the flag when a panic drops it. It is held while the structure changes, and dropped
+    /// before the structure's lock is released, so the next thread that gets the lock sees the flag.
     pub(crate) fn alarm(&self) -> Alarm<'_> {
         Alarm(self)
     }
 }
 
-/// See [`Poison::alarm`]. Forget it when all went well.
+/// See [`Poison::alarm`]. Must be forgotten (`mem::forget`) if no panic occurred.
 pub(crate) struct Alarm<'p>(&'p Poison);
 
 impl Drop for Alarm<'_> {

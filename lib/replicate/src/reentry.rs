@@ -1,19 +1,20 @@
-//! Operations from inside an operation on the same structure: the inner one would wait for the outer one for ever.
+//! Detects operations that are called from inside an operation on the same structure. The inner operation would wait
+//! for the outer one for ever.
 //!
-//! Builds with debug assertions remember what each thread is inside of, and panic instead; to others this file is
-//! nothing. A thread is inside a structure while it holds a combiner's lock or reads a replica, which is when the
-//! user's code runs under a lock.
+//! Builds with debug assertions record the structures that each thread is inside of, and panic. In other builds this
+//! module does nothing. A thread is inside a structure while it holds a combiner's lock or reads a replica. During this
+//! time the user's code runs under a lock.
 
-/// What stands for a structure: the address of what its handles share.
+/// Identifies a structure: the address of the data that its handles share.
 pub(crate) type Identity = usize;
 
-/// The identity of the structure that `shared` belongs to.
+/// Returns the identity of the structure to which `shared` belongs.
 #[inline]
 pub(crate) fn identity<S>(shared: &S) -> Identity {
     core::ptr::from_ref(shared).addr()
 }
 
-/// As long as it lives, the thread is inside the structure.
+/// While this value exists, its thread is inside the structure.
 #[derive(Debug)]
 pub(crate) struct Inside {
     #[cfg(debug_assertions)]
@@ -30,7 +31,7 @@ mod known {
         static STRUCTURES: RefCell<Vec<Identity>> = const { RefCell::new(Vec::new()) };
     }
 
-    /// Does nothing in a thread's last destructors, when the list may be gone.
+    /// Does nothing in a thread's last destructors, when the list may already be destroyed.
     fn with_list<R: Default>(f: impl FnOnce(&mut Vec<Identity>) -> R) -> R {
         STRUCTURES.try_with(|list| f(&mut list.borrow_mut())).unwrap_or_default()
     }
@@ -72,11 +73,12 @@ mod known {
     pub(crate) fn check(_: Identity) {}
 }
 
-/// To be held by a thread as long as it has a lock of `structure`.
+/// Marks the thread as inside `structure`. A thread keeps the returned value as long as it holds a lock of the
+/// structure.
 pub(crate) use known::enter;
 
-/// To be called where an operation on `structure` begins.
+/// Called at the begin of each operation on `structure`.
 ///
 /// # Panics
-/// With debug assertions, if the thread is inside it.
+/// With debug assertions, if the thread is inside `structure`.
 pub(crate) use known::check;

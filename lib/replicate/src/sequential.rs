@@ -1,4 +1,5 @@
-//! What a structure must offer to be made concurrent (paper §3.1), and ways to offer it without writing a type.
+//! The trait of structures that can be made concurrent (paper §3.1), and types that implement it for a state and
+//! functions.
 
 use core::any::Any;
 use core::fmt;
@@ -9,15 +10,16 @@ use archipelago_sync::lock::{DistributedRwLock, RawDistributedRwLock, RwLockUpgr
 
 /// A single-threaded structure with typed operations.
 ///
-/// `write` must be *deterministic* as far as anyone can see: it is called once per replica, with replicas that went
-/// through the same operations before, and must return the same response and have the same effect each time. Whatever
-/// is random or depends on time belongs into the operation, decided before it is handed over; randomness inside that no
-/// response shows (the levels of a skip list) is fine. Neither function may block.
+/// `write` must be *deterministic* as far as its callers can observe. It is called once on every replica, after the
+/// same sequence of earlier operations, and must return the same response and have the same effect on each. Random
+/// values and times must be determined before the call, as parts of the operation. Randomness that no response shows
+/// (the levels of a skip list) is permitted. Neither function may block.
 ///
-/// No function of it may use the concurrent structure that it is part of: the inner operation would wait for the outer
-/// one. Builds with debug assertions panic instead (inside `write` that poisons the structure); others hang.
+/// Neither function may use the concurrent structure of which it is a part, since the inner operation would wait for
+/// the outer one. Builds with debug assertions panic in this case (inside `write`, the panic poisons the structure);
+/// other builds hang.
 ///
-/// Several structures that are to change together are one `Sequential` type with the structures as fields.
+/// To change several structures together, make them fields of one `Sequential` type.
 ///
 /// ```
 /// use archipelago::replicate::Sequential;
@@ -42,9 +44,9 @@ use archipelago_sync::lock::{DistributedRwLock, RawDistributedRwLock, RwLockUpgr
 pub trait Sequential {
     /// An operation that changes nothing.
     type Read;
-    /// An operation that may change the structure. It is read by all replicas and dropped once.
+    /// An operation that may change the structure. All replicas read it, and it is dropped once.
     type Write;
-    /// What either is answered with.
+    /// The response of both kinds of operations.
     type Response;
 
     /// Carries out a reading operation.
@@ -55,20 +57,20 @@ pub trait Sequential {
     /// A panic poisons the concurrent structure.
     fn write(&mut self, operation: &Self::Write) -> Self::Response;
 
-    /// Looks at what `write` with this operation will need, so that it is in the processor's cache by then. Does nothing
-    /// unless implemented, and need not be: a look-up of the key that will be changed is all that it is for.
+    /// Reads the data that `write` will need for this operation, so that it is in the processor's cache by then. The
+    /// default implementation does nothing. A typical implementation looks up the key that will be changed.
     ///
-    /// It is called while a change waits for readers to leave, in parallel with them, in time that is lost otherwise;
-    /// for some changes, and not for others.
+    /// It is called while a change waits for readers to leave the structure, in parallel with them, so it uses time
+    /// that would otherwise be lost. It is called for some changes only.
     ///
     /// A panic poisons the concurrent structure.
     fn prepare(&self, _operation: &Self::Write) {}
 }
 
-/// Takes the lock for a change, and lets `prepare` look at the structure if there are readers to wait for.
+/// Takes the lock for a change. If it must wait for readers, calls `prepare` with the structure in the meantime.
 #[inline]
 pub(crate) fn lock_for_change<T>(data: &DistributedRwLock<T>, prepare: impl FnOnce(&T)) -> WriteGuard<'_, T> {
-    // From here on no reader comes in, so that the wait is short whatever `prepare` does.
+    // From here on no new reader enters, so the wait is short, whatever `prepare` does.
     let data = data.upgradable_read();
     RwLockUpgradableReadGuard::try_upgrade(data).unwrap_or_else(|data| {
         prepare(&data);
@@ -76,7 +78,8 @@ pub(crate) fn lock_for_change<T>(data: &DistributedRwLock<T>, prepare: impl FnOn
     })
 }
 
-/// Takes the lock for a change unless readers stay inside: waits for them as long as a thread spins, no longer.
+/// Takes the lock for a change. If readers stay inside for longer than the spinning phase of a backoff, gives up and
+/// returns `None`.
 pub(crate) fn try_lock_for_change<T>(
     data: &DistributedRwLock<T>,
     prepare: impl FnOnce(&T),
@@ -99,7 +102,7 @@ pub(crate) fn try_lock_for_change<T>(
 
 pub(crate) type WriteGuard<'l, T> = RwLockWriteGuard<'l, RawDistributedRwLock, T>;
 
-/// A state with one function that reads and one that writes, for when a type of one's own is too much.
+/// A state with one function that reads and one that writes, for uses that need no type of their own.
 ///
 /// ```
 /// use archipelago::replicate::{FromFns, Replicated};
@@ -124,12 +127,12 @@ pub struct FromFns<S, R, W, A, FR, FW> {
 }
 
 impl<S, R, W, A, FR: Fn(&S, &R) -> A, FW: Fn(&mut S, &W) -> A> FromFns<S, R, W, A, FR, FW> {
-    /// A structure with this state and these functions.
+    /// Makes a structure with this state and these functions.
     pub fn new(state: S, read: FR, write: FW) -> Self {
         Self { state, read, write, operations: PhantomData }
     }
 
-    /// The state.
+    /// Returns the state.
     pub fn state(&self) -> &S {
         &self.state
     }
@@ -162,10 +165,10 @@ impl<S: fmt::Debug, R, W, A, FR, FW> fmt::Debug for FromFns<S, R, W, A, FR, FW> 
     }
 }
 
-/// A change given as a closure. It is called once per replica.
+/// A change in the form of a closure. It is called once per replica.
 type Change<S> = Box<dyn Fn(&mut S) -> Box<dyn Any + Send> + Send + Sync>;
 
-/// A state whose operations are closures, for quick use: every operation costs two allocations and an indirect call.
+/// A state whose operations are closures. For quick use: every operation costs two allocations and an indirect call.
 ///
 /// Handles of `Replicated<Closures<S>>` have [`view`](crate::Handle::view) and [`update`](crate::Handle::update).
 ///
@@ -183,18 +186,18 @@ type Change<S> = Box<dyn Fn(&mut S) -> Box<dyn Any + Send> + Send + Sync>;
 pub struct Closures<S>(S);
 
 impl<S> Closures<S> {
-    /// A structure with this state.
+    /// Makes a structure with this state.
     pub fn new(state: S) -> Self {
         Self(state)
     }
 
-    /// The state.
+    /// Returns the state.
     pub fn state(&self) -> &S {
         &self.0
     }
 }
 
-/// An operation of [`Closures`].
+/// A changing operation of [`Closures`].
 pub struct ClosureWrite<S>(Change<S>);
 
 impl<S> ClosureWrite<S> {
@@ -208,7 +211,7 @@ impl<S> Sequential for Closures<S> {
     type Write = ClosureWrite<S>;
     type Response = Box<dyn Any + Send>;
 
-    /// Answers nothing: `view` reads the state itself.
+    /// Returns an empty response: `view` reads the state itself.
     fn read(&self, (): &()) -> Self::Response {
         Box::new(())
     }

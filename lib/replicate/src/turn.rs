@@ -1,4 +1,5 @@
-//! The right to combine: a lock that no thread waits for, whose release wakes those who fell asleep while it was held.
+//! The right to combine: a lock that is only tried, never waited for. Its release wakes the threads that fell asleep
+//! while it was held.
 
 use core::ops::{Deref, DerefMut};
 
@@ -9,23 +10,24 @@ use archipelago_sync::lock::{Mutex, MutexGuard, RawTtas};
 use crate::board::Board;
 use crate::reentry::{self, Identity, Inside};
 
-/// The combiner's lock, with what it guards besides the right to combine.
+/// The combiner's lock, with the data that it protects.
 pub(crate) type CombinerLock<C> = CachePadded<Mutex<RawTtas, C>>;
 
-/// The combiner's lock, held.
+/// The held combiner's lock.
 pub(crate) struct Turn<'s, C, Q, A> {
     board: &'s Board<Q, A>,
     inside: Option<Inside>,
-    /// `None` only while it is dropped.
+    /// `None` only while the turn is being dropped.
     guard: Option<MutexGuard<'s, RawTtas, C>>,
 }
 
 impl<'s, C, Q, A> Turn<'s, C, Q, A> {
-    /// The right to combine for `board`, a board of `structure`, if no thread has it.
+    /// Returns the right to combine for `board`, a board of `structure`, if no thread has it.
     #[inline]
     pub(crate) fn try_take(lock: &'s CombinerLock<C>, board: &'s Board<Q, A>, structure: Identity) -> Option<Self> {
         let guard = lock.try_lock()?;
-        // What the lock guards is this thread's now, plainly.
+        // The data behind the lock is now accessed by this thread alone, with plain accesses. In a simulation, this
+        // call accounts for them.
         touch_mut(&raw const *guard, size_of::<C>());
         Some(Self { board, inside: Some(reentry::enter(structure)), guard: Some(guard) })
     }
@@ -51,7 +53,8 @@ impl<C, Q, A> Drop for Turn<'_, C, Q, A> {
     #[inline]
     fn drop(&mut self) {
         self.guard = None;
-        // Who is woken may run here and now, and use the structure.
+        // A woken task may run here, inside `wake_sleepers`, and use the structure. So this thread is no longer counted
+        // as inside.
         self.inside = None;
         self.board.wake_sleepers();
     }

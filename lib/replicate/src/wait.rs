@@ -1,27 +1,29 @@
-//! How a thread waits for a slot, and for the answer to what it posts there: it serves itself when no combiner is there,
-//! spins, yields, and in the end parks until it is woken.
+//! Waiting of threads: for a free slot of the board, and for the answer to a request that was posted in a slot. A
+//! waiting thread combines itself if no thread combines. It first spins, then yields the processor, and finally parks
+//! until it is woken.
 
 use archipelago_platform::thread;
 use archipelago_sync::backoff::Backoff;
 
 use crate::board::{Board, Refused, Sleeper, SlotId};
 
-/// How often a waiting thread yields the processor before it parks: where there are more threads than processors, so
-/// that those that could do something get one soon; and elsewhere, where being woken takes longer than waiting.
+/// How often a waiting thread yields the processor before it parks. The first number is for boards with more threads
+/// than processors, where threads that can make progress should get a processor soon. The second is for other boards,
+/// where waking a parked thread takes longer than waiting.
 const YIELDS_IN_A_CROWD: u32 = 16;
 const YIELDS: u32 = 512;
 
-/// A free slot, `preferred` if possible, or what `otherwise` finds first. Who finds neither sleeps, and all that do so are
-/// served in the order in which they came.
+/// Returns a free slot, `preferred` if possible, or the result of `otherwise`, whichever is found first. If neither is
+/// found, the thread sleeps. Sleeping threads are served in the order of their arrival.
 ///
-/// `otherwise` finds something if no combiner is there.
+/// `otherwise` returns `Some` if no combiner is active.
 #[cold]
 pub(crate) fn slot_or<Q, A, T>(
     board: &Board<Q, A>,
     preferred: SlotId,
     otherwise: impl Fn() -> Option<T>,
 ) -> Result<SlotId, T> {
-    // Those in line come first.
+    // Threads that wait in line are served first.
     if !board.has_line()
         && let Some(slot) = board.claim(preferred)
     {
@@ -40,20 +42,20 @@ pub(crate) fn slot_or<Q, A, T>(
     }
 }
 
-/// What came of a waiting thread's attempt to combine.
+/// The result of a waiting thread's attempt to combine.
 pub(crate) enum Served {
-    /// It did.
+    /// This thread has combined.
     Yes,
-    /// Another thread does.
+    /// Another thread combines.
     Busy,
-    /// Another thread does, and no thread need wait for it: the structure is poisoned.
+    /// Another thread combines, but this thread need not wait for it: the structure is poisoned.
     Poisoned,
 }
 
-/// Posts `request` at the claimed slot and waits until some combiner has carried it out.
+/// Posts `request` in the claimed slot and waits until a combiner has carried it out.
 ///
-/// `serve` combines if no thread does. That is left to a thread of its own as long as this one spins, where there is
-/// one: `call` wakes it.
+/// `serve` combines if no thread does. `call` is given if the structure has a dedicated combiner, and wakes that
+/// combiner. Then this thread does not call `serve` as long as it spins.
 ///
 /// # Errors
 /// If the structure is poisoned.
@@ -90,7 +92,7 @@ pub(crate) fn submit<Q, A>(
             continue;
         }
         board.sleep(slot, Sleeper::Thread(thread::current()));
-        // Once more, now that a combiner that leaves would wake this thread.
+        // Checks once more, since from now on a combiner that leaves wakes this thread.
         if !board.answer_is_there(slot) && matches!(serve(), Served::Busy) {
             thread::park();
         }

@@ -15,10 +15,10 @@ use archipelago_check::watchdog::watchdog;
 use archipelago_replicate::{Builder, FromFns, Replicated};
 use common::{Change, Ledger};
 
-/// Much longer than any of these lasts.
+/// Much longer than each of these tests takes.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// One test at a time: they look at the process's threads.
+/// Serializes the tests, because they inspect the process's threads.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -34,7 +34,7 @@ fn wait_until(what: impl Fn() -> bool) {
     }
 }
 
-/// No thread works on any replica any more, and still all of them get everything and operations are dropped.
+/// No thread uses the replicas any more, but all of them apply all operations, and the operations are dropped.
 #[test]
 fn the_helper_brings_idle_replicas_up_to_date() {
     let _alone = alone();
@@ -43,7 +43,8 @@ fn the_helper_brings_idle_replicas_up_to_date() {
         let replicated = Replicated::builder().replicas(3).helper(Duration::from_millis(1)).build(Ledger::numbered());
         replicated.handle_on(0).write(Change::Note(counter.value(1))).unwrap();
         wait_until(|| replicated.stats().applied == 3 && counter.alive() == 0);
-        // Beside a reader that stays it goes on with the others, and ends when it is to.
+        // While a reader stays inside one replica, the helper continues with the others, and it stops when it is told
+        // to.
         let applied = replicated.inspect(1, |_| {
             thread::scope(|scope| {
                 scope.spawn(|| replicated.handle_on(0).write(Change::Note(counter.value(2))).unwrap());
@@ -56,7 +57,7 @@ fn the_helper_brings_idle_replicas_up_to_date() {
     });
 }
 
-/// `sync` leaves a replica with a reader that stays to itself.
+/// `sync` skips a replica in which a reader stays.
 #[test]
 fn sync_passes_readers_by() {
     let _alone = alone();
@@ -64,7 +65,7 @@ fn sync_passes_readers_by() {
         let replicated = Replicated::builder().replicas(3).build(Ledger::numbered());
         replicated.handle_on(0).write(Change::Insert(1, 1)).unwrap();
         let stats = replicated.inspect(0, |_| {
-            // A read brought replica 0 up to date; write behind it.
+            // The read has brought replica 0 up to date. This change comes after it.
             let write = || replicated.handle_on(1).write(Change::Insert(1, 2)).unwrap();
             thread::scope(|scope| {
                 let sync = || {
@@ -86,7 +87,8 @@ fn sync_passes_readers_by() {
     });
 }
 
-/// Changes are carried out by the thread that is there for it, with luck; it is tried until it had some.
+/// Changes are carried out by the dedicated combiner. This depends on the schedule, so the test continues until it has
+/// happened ten times.
 #[test]
 fn dedicated_combiners_combine() {
     let _alone = alone();
@@ -97,10 +99,10 @@ fn dedicated_combiners_combine() {
             if thread::current().name() == Some("nr-combiner") {
                 seen.fetch_add(1, Ordering::Relaxed);
             }
-            // Its poster has time to find that the combiner is at it.
+            // The poster gets time to notice that the combiner has taken its request.
             thread::yield_now();
         };
-        // One replica: what its combiner carries out was posted.
+        // With one replica, the combiner carries out posted requests only.
         let init = || FromFns::new((), |(): &(), (): &()| (), write.clone());
         let replicated = Replicated::builder().replicas(1).dedicated_combiners().build(init);
         thread::scope(|scope| {
@@ -116,7 +118,7 @@ fn dedicated_combiners_combine() {
     });
 }
 
-/// How often the threads of this name went to sleep of their own accord, and how many there are.
+/// Returns how many times the threads with this name went to sleep voluntarily, and the number of these threads.
 #[cfg(target_os = "linux")]
 fn sleeps(name: &str) -> (u64, usize) {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
@@ -130,7 +132,7 @@ fn sleeps(name: &str) -> (u64, usize) {
     counts.fold((0, 0), |(sum, threads), count| (sum + count, threads + 1))
 }
 
-/// Dedicated combiners of structures at rest sleep until there is something to do. (They used to look every two
+/// Dedicated combiners of idle structures sleep until there is work. (An earlier version polled every two
 /// milliseconds.)
 #[cfg(target_os = "linux")]
 #[test]
@@ -140,7 +142,7 @@ fn idle_combiners_rest() {
         let structures: Vec<_> = (0..20).map(|_| dedicated().build(Ledger::numbered())).collect();
         let naps = || structures.iter().map(|structure| structure.stats().naps).sum::<u64>();
         wait_until(|| naps() >= 40);
-        // The last of them may be on their way.
+        // Waits for the combiners that are not asleep yet.
         thread::sleep(Duration::from_millis(20));
         let (before, naps_before) = (sleeps("nr-combiner"), naps());
         thread::sleep(Duration::from_millis(200));
@@ -150,7 +152,7 @@ fn idle_combiners_rest() {
     });
 }
 
-/// They wake up for what is posted to them, and when their replica lags by much of the log.
+/// Dedicated combiners wake up when a request is posted to them, and when their replica lags far behind in the log.
 #[test]
 fn resting_combiners_are_woken() {
     let _alone = alone();
@@ -158,10 +160,10 @@ fn resting_combiners_are_woken() {
         let replicated = dedicated().build(Ledger::numbered());
         let naps = || replicated.stats().naps;
         wait_until(|| naps() == 2);
-        // Posted: replica 0's combiner wakes up, and rests again.
+        // A posted request wakes replica 0's combiner, which then rests again.
         replicated.handle_on(0).write(Change::Insert(1, 1)).unwrap();
         wait_until(|| naps() == 3);
-        // A batch of one's own is not posted; and no other thread need be woken for the first of them.
+        // A batch from `write_many` is not posted. The first of these batches need not wake any other thread.
         let mut handle = replicated.handle_on(0);
         let mut batch = || drop(handle.write_many(vec![Change::Insert(1, 1)]).unwrap());
         batch();
@@ -171,7 +173,7 @@ fn resting_combiners_are_woken() {
     });
 }
 
-/// The child has none of the threads, whatever they were doing when the process forked.
+/// The child process has none of the threads, whatever they were doing when the process forked.
 #[cfg(unix)]
 #[test]
 fn a_child_process_waits_for_no_thread_of_its_parent() {

@@ -79,7 +79,7 @@ fn operations_are_dropped_once_and_a_panic_reaches_everyone() {
     });
 }
 
-/// Threads whose requests lie beside the one that panics hear of it, asleep or not.
+/// After a panic, threads whose requests were posted at the same time get the error, whether they sleep or not.
 #[test]
 fn a_panic_refuses_those_who_wait() {
     watchdog(USUAL / 4, |_| {

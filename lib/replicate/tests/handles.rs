@@ -1,4 +1,4 @@
-//! Handles: which replica they work on, and what becomes of those that are forgotten, with their futures.
+//! Handles: the replicas that they use, and the effect of leaking handles and their futures.
 #![cfg(not(any(loom, archipelago_sim)))]
 
 mod common;
@@ -16,7 +16,7 @@ use archipelago_platform::topology::Topology;
 use archipelago_replicate::{Builder, Handle, Replicated};
 use common::{Change, Gate, Ledger};
 
-/// Much longer than any of these lasts.
+/// Much longer than each of these tests takes.
 const LIMIT: Duration = Duration::from_secs(30);
 
 fn ledger() -> Builder<Ledger> {
@@ -28,14 +28,15 @@ fn poll_once<F: Future>(mut future: core::pin::Pin<&mut F>) -> Poll<F::Output> {
     future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// Polls a future once, and forgets it.
+/// Polls a future once and leaks it.
 fn poll_and_forget<F: Future>(future: F) {
     let mut future = Box::pin(future);
     let _ = poll_once(future.as_mut());
     std::mem::forget(future);
 }
 
-/// Handles are made by one thread and used by others, on imagined machines: each works on its thread's node's replica.
+/// Handles are made by one thread and used by others, on synthetic machines: each uses the replica of its thread's
+/// node.
 #[test]
 fn a_handle_belongs_to_the_thread_that_uses_it_first() {
     for nodes in [1, 2, 4, 8] {
@@ -48,7 +49,7 @@ fn a_handle_belongs_to_the_thread_that_uses_it_first() {
                 let (mut handle, topology, all_there) = (replicated.handle(), &topology, &all_there);
                 assert_eq!(handle.replica(), None);
                 scope.spawn(move || {
-                    // Slots of threads are dealt out anew when threads end: all live at once.
+                    // Slots of threads are reused when threads end, so all threads must be alive at the same time.
                     all_there.wait();
                     match way % 4 {
                         0 => drop(handle.write(Change::Insert(1, 1)).unwrap()),
@@ -66,7 +67,7 @@ fn a_handle_belongs_to_the_thread_that_uses_it_first() {
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()
         });
         assert!((0..nodes).all(|node| used.contains(&node)), "{nodes} nodes, used {used:?}");
-        // Bound once, it stays where it is, wherever it is used.
+        // A bound handle keeps its replica, wherever it is used.
         let mut handle = replicated.handle();
         handle.read(&1).unwrap();
         let bound = handle.replica();
@@ -78,12 +79,12 @@ fn a_handle_belongs_to_the_thread_that_uses_it_first() {
     }
 }
 
-/// Where the replicas are a number and no topology, handles are dealt out to them.
+/// If the replicas are given by number, without a topology, handles are assigned to them in turn.
 #[test]
 fn handles_are_dealt_out_to_replicas_in_turn() {
     let replicated = ledger().replicas(3).build(Ledger::numbered());
     let mut handles: Vec<_> = (0..6).map(|_| replicated.handle()).collect();
-    // In the order in which they are used.
+    // The assignment follows the order in which the handles are first used.
     let mut used = |at: usize| {
         handles[at].read(&0).unwrap();
         handles[at].replica().unwrap()
@@ -92,7 +93,7 @@ fn handles_are_dealt_out_to_replicas_in_turn() {
     assert_eq!([5, 0, 3, 1, 2, 4].map(&mut used), [0, 1, 2, 0, 1, 2]);
 }
 
-/// Counts how often it is woken.
+/// Counts how many times it is woken.
 #[derive(Default)]
 struct Bell(AtomicU64);
 
@@ -102,10 +103,10 @@ impl Wake for Bell {
     }
 }
 
-/// Runs `meanwhile` while the combiner of replica 1 stands still, and that replica is not up to date.
+/// Calls `meanwhile` while the combiner of replica 1 is stalled and this replica is not up to date.
 fn while_replica_1_stands_still(replicated: &Replicated<Ledger>, meanwhile: impl FnOnce()) {
     let gate = archipelago_platform::sync::Arc::new(Gate::default());
-    /// Also by an assertion that fails.
+    /// Opens the gate when it is dropped, also by a failed assertion.
     struct Open<'g>(&'g Gate);
     impl Drop for Open<'_> {
         fn drop(&mut self) {
@@ -125,7 +126,7 @@ fn while_replica_1_stands_still(replicated: &Replicated<Ledger>, meanwhile: impl
     });
 }
 
-/// Futures that are forgotten while they wait: the next operation of their handle, or its end, gives their slots back.
+/// Futures that are leaked while they wait: the handle's next operation, or the handle's drop, frees their slots.
 #[test]
 fn forgotten_futures_leave_their_slots() {
     watchdog(LIMIT, |notes| {
@@ -143,7 +144,7 @@ fn forgotten_futures_leave_their_slots() {
                     }
                 }
             });
-            // Sees those that were cancelled.
+            // A later change on replica 1 handles the requests that were cancelled.
             replicated.handle_on(1).write(Change::Remove(5)).unwrap();
             while_replica_1_stands_still(&replicated, || {
                 let [mut one, mut two] = [1; 2].map(|replica| replicated.handle_on(replica));
@@ -160,7 +161,7 @@ fn forgotten_futures_leave_their_slots() {
     });
 }
 
-/// A reader that is cancelled while it waits leaves no waker behind, though no thread wakes it.
+/// A reader that is cancelled while it waits leaves no waker behind, although no thread wakes it.
 #[test]
 fn cancelled_reads_leave_nothing() {
     watchdog(LIMIT, |_| {
@@ -177,7 +178,7 @@ fn cancelled_reads_leave_nothing() {
     });
 }
 
-/// Everything is forgotten: handles, bound or not, and futures with them. Others go on.
+/// Handles, bound or not, and their futures are all leaked. Other handles continue to work.
 #[test]
 fn forgotten_handles_stop_nobody() {
     watchdog(LIMIT, |_| {
@@ -206,7 +207,7 @@ fn forgotten_handles_stop_nobody() {
     });
 }
 
-/// The last handle, and with it the structure and its background threads, goes in a thread's last destructors.
+/// The last handle is dropped in a thread's last destructors, and with it the structure and its background threads.
 #[test]
 fn a_thread_local_owns_the_structure() {
     thread_local! {

@@ -1,8 +1,9 @@
-//! Threads that far outnumber the processors, readers that stay, operations that panic or are forgotten, threads that
-//! come and go: memory stays bounded, no thread waits for what is none of its business, and all of it ends.
+//! Stress tests: threads that far outnumber the processors, readers that stay inside, operations that panic or are
+//! leaked, threads that are short-lived. Memory stays bounded, no thread waits longer than it must, and every test
+//! ends.
 //!
-//! Each test lasts a second or less, that of the longest operation eight. `ARCHIPELAGO_HOSTILE_SECONDS` lets each of those
-//! with a load last that long.
+//! Each test takes a second or less; the test of the longest operation takes eight. `ARCHIPELAGO_HOSTILE_SECONDS` sets
+//! the duration of each test that has a load.
 #![cfg(not(any(loom, miri, archipelago_sim)))]
 
 use core::hint::black_box;
@@ -21,7 +22,7 @@ use archipelago_replicate::{Builder, Closures, Handle, Replicated, Sequential, S
 #[global_allocator]
 static HEAP: Counting = Counting::new();
 
-/// How long a load lasts.
+/// Returns the duration of a load.
 fn load_time() -> Duration {
     duration_or(Duration::from_millis(400))
 }
@@ -30,7 +31,7 @@ fn limit() -> Duration {
     Duration::from_secs(30) + 20 * load_time()
 }
 
-/// Bytes above `before` at the most since [`reset_peak`], and now.
+/// Resets the peak of allocated memory. Returns the bytes allocated now, to which [`peak_above`] compares.
 fn reset_peak() -> usize {
     HEAP.reset_peak();
     HEAP.bytes()
@@ -40,7 +41,7 @@ fn peak_above(before: usize) -> usize {
     HEAP.peak().saturating_sub(before)
 }
 
-/// A map whose operations carry a box, so that whatever keeps them can be counted.
+/// A map whose operations own a box, so that leaked operations show in the allocated memory.
 #[derive(Default)]
 struct Map(BTreeMap<u64, u64>, u64);
 
@@ -57,7 +58,7 @@ impl Insert {
 impl Sequential for Map {
     type Read = u64;
     type Write = Insert;
-    /// How many changes there were before.
+    /// The number of changes before this one.
     type Response = u64;
 
     fn read(&self, key: &u64) -> u64 {
@@ -77,7 +78,7 @@ fn map() -> Builder<Map> {
     Replicated::builder()
 }
 
-/// Lets the writers stop when it is dropped, also by an assertion that fails.
+/// Stops the writers when it is dropped, also by a failed assertion.
 struct Stop<'s>(&'s AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -86,7 +87,8 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// Threads that write through handles of all replicas in turn until `stop`; how often each did.
+/// Starts a thread for each item of `replicas`. The thread writes through a handle of this replica until `stop`, and
+/// returns its number of writes.
 fn writers<'scope>(
     scope: &'scope thread::Scope<'scope, '_>,
     replicated: &'scope Replicated<Map>,
@@ -111,8 +113,8 @@ fn total(threads: Vec<thread::ScopedJoinHandle<'_, u64>>) -> u64 {
     threads.into_iter().map(|thread| thread.join().unwrap()).sum()
 }
 
-/// A reader stays in replica 0. The writers of all other replicas go on, ten times round the log they began with; the
-/// log's memory is bounded and shown, and goes back when the reader has left.
+/// A reader stays in replica 0. The writers of all other replicas continue, for ten times the initial capacity of the
+/// log. The log's memory is bounded and reported, and shrinks after the reader has left.
 #[test]
 fn a_reader_that_stays_stops_nobody_else() {
     let _alone = alone();
@@ -131,7 +133,8 @@ fn a_reader_that_stays_stops_nobody_else() {
                             })
                         }
                     };
-                    // From other threads: this one is inside. The join is the test.
+                    // The writes run on other threads, because this thread is inside the structure. The test passes if
+                    // they can be joined.
                     thread::scope(|scope| (1..replicas).for_each(|replica| drop(scope.spawn(write(replica)))));
                     replicated.stats()
                 })
@@ -145,7 +148,7 @@ fn a_reader_that_stays_stops_nobody_else() {
     });
 }
 
-/// With readers gone, a log that has grown goes back to where it began as changes go on.
+/// After the readers have left, a log that has grown returns to its initial size while changes continue.
 fn shrinks(replicated: &Replicated<Map>, grown: &Stats) {
     let mut handle = replicated.handle_on(0);
     (0..4 * grown.log_capacity).for_each(|at| {
@@ -159,8 +162,8 @@ fn shrinks(replicated: &Replicated<Map>, grown: &Stats) {
     assert_eq!(replicated.stats().log_in_use, 0);
 }
 
-/// The log is at its largest and the reader is still there: writers wait, memory does not grow, the waits can be seen,
-/// and all go on when it leaves.
+/// The log has its largest size, and the reader stays inside. Writers wait, memory does not grow, the statistics report
+/// the waits, and all threads continue when the reader leaves.
 #[test]
 fn a_log_at_its_largest_waits_for_the_reader() {
     let _alone = alone();
@@ -188,7 +191,7 @@ fn a_log_at_its_largest_waits_for_the_reader() {
                 })
                 .unwrap();
             assert!(stats.log_capacity == largest as u64, "{stats:?}");
-            // Waiting, it appends nothing; and all that it has appended fits in the segments.
+            // A waiting thread appends nothing, and everything that was appended fits in the segments.
             let bound = 5 * largest / 2;
             assert!(stats.log_in_use <= bound as u64, "{stats:?}");
             let each = size_of::<Insert>() + PAYLOAD + 64;
@@ -203,8 +206,8 @@ fn a_log_at_its_largest_waits_for_the_reader() {
     });
 }
 
-/// Readers that come one after the other and stay a while, on all replicas in turn, beside writers: memory stays within
-/// what the log may take.
+/// Readers enter one after the other and stay for a while, on all replicas in turn, while writers write. Memory stays
+/// within the bound of the log.
 #[test]
 fn readers_that_stay_one_after_the_other() {
     let _alone = alone();
@@ -234,7 +237,8 @@ fn readers_that_stay_one_after_the_other() {
     });
 }
 
-/// The longest that `threads` threads were kept from doing `work`, which is done again and again; and how often.
+/// Repeats `work` on `threads` threads. Returns the longest time between two completions on one thread, and the number
+/// of completions.
 fn longest(threads: usize, work: impl Fn(usize) + Sync) -> (Duration, u64) {
     let end = Instant::now() + duration_or(Duration::from_secs(2));
     let barrier = Barrier::new(threads);
@@ -261,10 +265,10 @@ thread_local! {
     static OWN: RefCell<Option<Handle<Map>>> = const { RefCell::new(None) };
 }
 
-/// Sixty-four threads on all replicas of one structure, few of which find a slot: no operation takes much longer than the
-/// longest time that a control of as many threads, which only read the clock, is not scheduled; and memory stays small.
-/// (In loads of less than two seconds a thread that starves does not show, and the control is not the longest yet: 52 ms in
-/// one run, 220 in the next.)
+/// Sixty-four threads use all replicas of one structure, with few slots. No operation takes much longer than the
+/// longest time that a thread of a control load is not scheduled. (The control load has as many threads, which only
+/// read the clock.) Memory stays small. A load of less than two seconds does not suffice: a starving thread does not
+/// show, and the control's maximum varies too much (52 ms in one run, 220 ms in the next).
 #[test]
 fn threads_that_outnumber_the_processors() {
     let _alone = alone();
@@ -278,7 +282,7 @@ fn threads_that_outnumber_the_processors() {
     });
 }
 
-/// The part of [`threads_that_outnumber_the_processors`] with this many replicas.
+/// One part of [`threads_that_outnumber_the_processors`], with this number of replicas.
 fn crowded(threads: usize, replicas: usize, control: Duration) -> Result<(), String> {
     let before = reset_peak();
     let replicated = map().replicas(replicas).slots(8).log_capacity(64).largest_log(1 << 12);
@@ -290,11 +294,11 @@ fn crowded(threads: usize, replicas: usize, control: Duration) -> Result<(), Str
         });
     });
     let stats = replicated.stats();
-    // A request may wait for a combiner that is not scheduled, then for its own thread to be, and so may the
-    // combiner for one of another replica that has reserved entries.
+    // A request may wait for a combiner that is not scheduled, and then for its own thread to be scheduled. The
+    // combiner may wait in the same way for a combiner of another replica that has reserved entries.
     let in_time = longest < 4 * control.max(Duration::from_millis(20));
     assert!(count > 1000, "{count} operations, {stats:?}");
-    // The whole log full of operations, and a kilobyte and more for each thread.
+    // The bound: a log that is full of operations, and four KiB for each thread.
     let peak = peak_above(before);
     let bound = 5 * (1 << 12) / 2 * (size_of::<Insert>() + 8 + PAYLOAD) + threads * (4 << 10);
     assert!(peak < bound && stats.log_bytes < 1 << 20, "{peak} bytes, {stats:?}");
@@ -302,7 +306,7 @@ fn crowded(threads: usize, replicas: usize, control: Duration) -> Result<(), Str
     if in_time { Ok(()) } else { Err(format!("{longest:?}, control {control:?}, {stats:?}")) }
 }
 
-/// Threads that come, work and go, with handles in thread-locals whose destructors work, too.
+/// Short-lived threads with handles in thread-locals whose destructors also write.
 #[test]
 fn threads_that_come_and_go_with_thread_locals() {
     /// Writes once more when its thread ends.
@@ -339,7 +343,7 @@ fn threads_that_come_and_go_with_thread_locals() {
     });
 }
 
-/// Operations panic under load, on every number of replicas: each thread gets an answer or the error, and ends.
+/// Operations panic under load, with different numbers of replicas. Each thread gets an answer or the error, and ends.
 #[test]
 fn operations_that_panic() {
     let _alone = alone();
@@ -356,7 +360,8 @@ fn operations_that_panic() {
                 for me in 0..16 {
                     let (mut handle, refused) = (replicated.handle(), &refused);
                     scope.spawn(move || {
-                        // Until the error reaches this thread: however many others fit in before the fatal one.
+                        // The thread works until it gets the error. The number of its operations before the fatal one
+                        // is not fixed.
                         let done = (0_u64..).take_while(|&at| {
                             let fatal = me == 0 && at == 20;
                             let change = move |sum: &mut u64| *sum += if fatal { panic!("as planned") } else { 1 };

@@ -1,4 +1,4 @@
-//! Life and death: panics, handles that outlive the structure, thousands of handles, hundreds of structures, and every
+//! Lifetimes: panics, handles that outlive the structure, thousands of handles, hundreds of structures, and every
 //! operation dropped once.
 #![cfg(not(loom))]
 
@@ -43,7 +43,8 @@ fn every_operation_is_dropped_once() {
     }
 }
 
-/// No other thread reads the log, so there is none: a batch of any length is one, and operations are dropped at once.
+/// With one replica and no observer, no thread reads the log, so nothing is appended to it. A batch of any length is
+/// carried out as one, and operations are dropped at once.
 #[test]
 fn a_replica_alone_needs_no_log() {
     let counter = DropCounter::new();
@@ -148,7 +149,7 @@ fn a_handle_works_on_another_thread() {
     assert_eq!((handle.replica(), handle.read(&1).unwrap().value), (Some(1), Some(2)));
 }
 
-/// One operation panics while threads of all replicas wait, read and write: all get the error, none hangs, and nothing
+/// One operation panics while threads of all replicas wait, read and write. All get the error, none hangs, and nothing
 /// is leaked or dropped twice.
 #[test]
 fn a_panic_reaches_everyone() {
@@ -193,7 +194,7 @@ fn a_panic_reaches_everyone() {
     });
 }
 
-/// Threads that are parked because the combiner stands still hear of the panic, too.
+/// Threads that are parked because the combiner is stalled also get the error of a panic.
 #[test]
 fn a_panic_wakes_the_parked() {
     watchdog(USUAL, |_| {
@@ -216,14 +217,14 @@ fn a_panic_wakes_the_parked() {
                 assert_eq!(thread.join().unwrap().unwrap_err().message(), "as planned");
             }
             gate.open();
-            // Its operation came before the one that panicked; whether it is still answered is a matter of luck.
+            // Its operation came before the one that panicked. Whether it is still answered depends on the schedule.
             let _ = stalled.join().unwrap();
         });
         assert!(structure.handle_on(0).read(&0).is_err());
     });
 }
 
-/// A panic of a read is the reader's own affair.
+/// A panic in a read affects only the reader.
 #[test]
 fn a_panicking_read_poisons_nothing() {
     let structure = Replicated::builder().replicas(1).build(Ledger::numbered());

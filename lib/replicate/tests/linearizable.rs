@@ -1,5 +1,5 @@
-//! Recorded histories of replicated structures are linearizable: many shapes, logs so small that they wrap and grow,
-//! stalled combiners and replicas, handles that come and go.
+//! Recorded histories of replicated structures are linearizable: with different numbers of replicas and handles, logs
+//! so small that they wrap around and grow, stalled combiners and replicas, and short-lived handles.
 #![cfg(not(loom))]
 
 mod common;
@@ -18,7 +18,7 @@ fn scaled(count: usize) -> usize {
     if cfg!(miri) { count.div_ceil(40).min(12) } else { count }
 }
 
-/// Runs `handles` threads, checks the history and that the replicas are equal in the end.
+/// Runs `handles` threads. Checks the history, and that the replicas are equal at the end.
 fn run(structure: &Replicated<Ledger>, handles: usize, operations: usize, updates: u64) {
     let recorder = Recorder::new();
     thread::scope(|scope| {
@@ -55,7 +55,8 @@ fn logs_that_wrap_all_the_time() {
     watchdog(USUAL, |_| {
         for (capacity, largest) in [(2, 2), (4, 4), (8, 8)] {
             let structure = builder().replicas(3).log_capacity(capacity).largest_log(largest).build(Ledger::numbered());
-            // A batch of three needs more than two entries; with largest 2 it is split, so: single operations only.
+            // A batch of three does not fit in a log of two entries and would be split. So with this capacity there are
+            // single operations only.
             run(&structure, 4, scaled(500), if capacity == 2 { 0 } else { 60 });
             if capacity == 2 {
                 thread::scope(|scope| {
@@ -119,7 +120,7 @@ fn large_batches_helper_and_dedicated_combiners() {
     watchdog(USUAL, |notes| {
         notes.note("min_batch");
         let structure = builder().replicas(2).min_batch(4).build(Ledger::numbered());
-        // A batch never waits for more operations than there are handles.
+        // A batch waits for at most as many operations as there are handles. These two handles stay idle.
         let _idle = [0, 1].map(|replica| structure.handle_on(replica));
         run(&structure, 6, scaled(300), 60);
         let stats = structure.stats();
@@ -150,7 +151,7 @@ fn handles_that_come_and_go() {
     });
 }
 
-/// Lets the combiner of replica 0 stand still in the middle of replaying while `meanwhile` runs.
+/// Stalls the combiner of replica 0 in the middle of replaying and calls `meanwhile`.
 fn while_stalled(structure: &Replicated<Ledger>, meanwhile: impl FnOnce(&Recorder<Op, Answer>)) {
     let gate = Arc::new(Gate::default());
     let recorder = Recorder::new();
@@ -162,7 +163,7 @@ fn while_stalled(structure: &Replicated<Ledger>, meanwhile: impl FnOnce(&Recorde
         while gate.waiting.load(Ordering::Acquire) == 0 {
             thread::yield_now();
         }
-        // Behind the stalled operation: threads that park, some of them readers.
+        // These threads wait behind the stalled operation until they park. Some of them are readers.
         let waiting: Vec<_> = (0..4)
             .map(|seed| {
                 let recorder = &recorder;
@@ -182,7 +183,7 @@ fn while_stalled(structure: &Replicated<Ledger>, meanwhile: impl FnOnce(&Recorde
     assert!(contents.windows(2).all(|pair| pair[0] == pair[1]));
 }
 
-/// Its own threads wait, asleep, and go on when it does.
+/// The stalled replica's own threads wait, asleep, and continue when the combiner does.
 #[test]
 fn a_stalled_combiner() {
     watchdog(USUAL, |_| {
@@ -192,13 +193,14 @@ fn a_stalled_combiner() {
     });
 }
 
-/// Replica 1 goes on, and the log grows.
+/// Replica 1 continues, and the log grows.
 #[test]
 fn a_stalled_replica_does_not_hold_up_the_others() {
     watchdog(USUAL, |_| {
         let structure = builder().replicas(2).log_capacity(4).build(Ledger::numbered());
         while_stalled(&structure, |recorder| {
-            // Replica 1 meets the stalled operation too, but passes. It is not completed, so it need not be seen.
+            // Replica 1 also replays the stalled operation, but does not stall at it. The operation is not completed,
+            // so a read need not see it.
             let answer = recorder.log().record(Op::Get(0), |_| structure.handle_on(1).read(&0).unwrap()).clone();
             assert_eq!(answer.number, 0, "a reader waits for what is completed, and no longer");
             thread::scope(|scope| {
@@ -212,7 +214,7 @@ fn a_stalled_replica_does_not_hold_up_the_others() {
     });
 }
 
-/// What was answered before a panic, and what was not, is a legal history.
+/// The operations that were answered before a panic, and those that were not, form a legal history.
 #[test]
 fn histories_that_a_panic_ends() {
     watchdog(USUAL, |notes| {
@@ -236,7 +238,7 @@ fn histories_that_a_panic_ends() {
     });
 }
 
-/// No thread works on replica 1: the thread that appends helps it along, before the log is full.
+/// No thread uses replica 1. The thread that appends helps this replica before the log is full.
 #[test]
 fn an_inactive_replica_is_helped() {
     watchdog(USUAL / 4, |_| {
@@ -247,7 +249,7 @@ fn an_inactive_replica_is_helped() {
         }
         let stats = structure.stats();
         assert!(stats.helper_runs > 0 && stats.room_waits == 0, "{stats:?}");
-        // And on demand.
+        // `sync` also brings it up to date.
         structure.sync().unwrap();
         assert_eq!(structure.stats().applied, 200);
     });
@@ -276,7 +278,7 @@ impl Observer<Change> for Journal {
     }
 }
 
-/// Whatever can be read was committed before.
+/// Every operation that can be read was committed before.
 #[test]
 fn the_observer_sees_everything_first() {
     watchdog(USUAL, |_| {
@@ -298,7 +300,7 @@ fn the_observer_sees_everything_first() {
         });
         check(recorder.finish());
         assert_eq!(journal.committed.load(Ordering::Relaxed), structure.stats().writes);
-        // A refusal is final, and was applied nowhere.
+        // A refused operation was applied to no replica, and is not applied later.
         structure.sync().unwrap();
         let before = structure.stats().applied;
         let error = structure.handle().write(Change::Panic).unwrap_err();
@@ -308,7 +310,7 @@ fn the_observer_sees_everything_first() {
     });
 }
 
-/// Stands still in the middle of making an operation durable.
+/// An observer that stalls while it makes an operation durable.
 struct Slow(Arc<Gate>);
 
 impl Observer<Change> for Slow {
@@ -319,7 +321,7 @@ impl Observer<Change> for Slow {
     fn commit(&mut self, _: u64) {}
 }
 
-/// No thread helps a replica to what the observer has not committed.
+/// No thread helps a replica to apply operations that the observer has not committed.
 #[test]
 fn nothing_is_applied_before_it_is_committed() {
     watchdog(USUAL / 4, |_| {

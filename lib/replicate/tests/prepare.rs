@@ -1,4 +1,5 @@
-//! A change that waits for readers is prepared meanwhile; one that does not wait is not. A panic there poisons.
+//! A change that waits for readers is prepared while it waits; a change that does not wait is not. A panic in `prepare`
+//! poisons.
 #![cfg(not(loom))]
 
 use archipelago_check::watchdog::{USUAL, watchdog};
@@ -7,7 +8,7 @@ use archipelago_platform::sync::Arc;
 use archipelago_platform::thread;
 use archipelago_replicate::{Combined, Poisoned, Replicated, Sequential};
 
-/// A reader stays inside until a change was prepared.
+/// A structure whose reader stays inside until a change is prepared.
 #[derive(Clone, Default)]
 struct Patient(Arc<Seen>);
 
@@ -18,7 +19,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// Waits until `ready`, or so long that it will not come to that.
+    /// Waits for `ready`. Returns false after so many attempts that it will not happen any more.
     fn wait(ready: impl Fn() -> bool) -> bool {
         (0..if cfg!(miri) { 10_000 } else { 1_000_000 }).any(|_| {
             thread::yield_now();
@@ -47,12 +48,12 @@ impl Sequential for Patient {
     }
 }
 
-/// Preparing for this panics.
+/// `prepare` panics for this operation.
 const FATAL: u64 = 13;
 
 type Outcome = Result<bool, Poisoned>;
 
-/// `write` and `read` are of two handles that share a replica.
+/// Runs the checks. `write` and `read` use two handles that share a replica.
 fn check(seen: &Seen, mut write: impl FnMut(u64) -> Outcome + Send, mut read: impl FnMut() -> Outcome + Send) {
     watchdog(USUAL, |_| {
         assert_eq!(write(0), Ok(true), "no thread to wait for, so nothing to prepare");

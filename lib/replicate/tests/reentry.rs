@@ -1,5 +1,5 @@
-//! Operations from inside operations on the same structure. They would wait for themselves: builds with debug assertions
-//! say so, whatever the two are.
+//! Operations from inside operations on the same structure. They would wait for themselves. Builds with debug
+//! assertions panic, for every combination of operations.
 #![cfg(all(debug_assertions, not(any(loom, archipelago_sim))))]
 
 use core::future::Future;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use archipelago_check::watchdog::watchdog;
 use archipelago_replicate::{Closures, Combined, FromFns, Handle, Replicated};
 
-/// Much longer than any of these lasts.
+/// Much longer than each of these tests takes.
 const LIMIT: Duration = Duration::from_secs(30);
 
 type Sum = Closures<u64>;
@@ -24,7 +24,7 @@ fn check_message(text: &str) {
     assert!(text.contains("from inside an operation on the same structure"), "{text}");
 }
 
-/// `call` panics with the message.
+/// Asserts that `call` panics with the message.
 fn panics(call: impl FnOnce()) {
     let panic = catch_unwind(AssertUnwindSafe(call)).expect_err("it panics");
     check_message(panic.downcast_ref::<&str>().expect("a plain text"));
@@ -37,7 +37,7 @@ fn poll<F: Future>(future: F) {
 
 type Operation<'s> = (&'static str, Box<dyn FnOnce() + 's>);
 
-/// Every operation there is.
+/// Returns all kinds of operations.
 fn operations(structure: &Replicated<Sum>) -> [Operation<'_>; 8] {
     let handle = || structure.handle_on(1);
     let add = |sum: &mut u64| *sum += 1;
@@ -54,7 +54,7 @@ fn operations(structure: &Replicated<Sum>) -> [Operation<'_>; 8] {
     ]
 }
 
-/// The reader's own affair.
+/// A panic in a read affects only the reader.
 #[test]
 fn inside_a_look() {
     watchdog(LIMIT, |notes| {
@@ -68,7 +68,7 @@ fn inside_a_look() {
             notes.note(name);
             panics(|| outer.view(|_| operation()).unwrap());
         }
-        // Nothing is left of it, and another structure may be used.
+        // The panic leaves no state behind, and another structure may be used inside an operation.
         let other = new();
         operations(&other).into_iter().for_each(|(_, operation)| outer.view(|_| operation()).unwrap());
         operations(&structure).into_iter().for_each(|(_, operation)| operation());
@@ -76,7 +76,7 @@ fn inside_a_look() {
     });
 }
 
-/// Such a change poisons the structure.
+/// A panic inside a change poisons the structure.
 #[test]
 fn inside_a_change() {
     watchdog(LIMIT, |notes| {

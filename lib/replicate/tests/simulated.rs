@@ -1,5 +1,5 @@
-//! Node replication and combining on the virtual machine: schedules that natural ones never take, combiners and
-//! replicas that stand still in the worst places, panics, handles that come and go; each with its history checked.
+//! Node replication and combining in the simulator: schedules that do not occur naturally, combiners and replicas that
+//! stall at the worst points, panics, short-lived handles. Each run's history is checked.
 #![cfg(archipelago_sim)]
 
 mod common;
@@ -16,7 +16,7 @@ use common::{Answer, Change, KEYS, Ledger, Op, check, check_poisoned, work, work
 #[global_allocator]
 static ALLOC: SimAlloc = SimAlloc;
 
-/// Runs a program under many schedules of both kinds that look for bugs; `end` judges each run.
+/// Runs a program under many schedules of both bug-finding kinds. `end` checks each run.
 fn explore<S>(
     seeds: u64,
     threads: usize,
@@ -40,7 +40,7 @@ fn judge((structure, recorder): (Replicated<Ledger>, History)) {
     assert!((1..structure.replicas()).all(|at| contents(at) == contents(0)), "replicas are equal in the end");
 }
 
-/// `changes` in a hundred are changes; some of them come in batches.
+/// `changes` percent of the operations are changes, some of them in batches.
 fn replicated(seeds: u64, threads: usize, changes: u64, faults: &[Fault], builder: impl Fn() -> Builder<Ledger>) {
     let body = |(structure, recorder): &(Replicated<Ledger>, History), client: Client| {
         let operations = if threads > 8 { 3 } else { 8 };
@@ -49,7 +49,7 @@ fn replicated(seeds: u64, threads: usize, changes: u64, faults: &[Fault], builde
     explore(seeds, threads, faults, || (builder().build(Ledger::numbered()), Recorder::new()), body, judge);
 }
 
-/// A log of this many entries, which may grow to this many.
+/// Returns a builder with a log of `capacity` entries, which may grow to `largest` entries.
 fn tiny(replicas: usize, capacity: usize, largest: usize) -> Builder<Ledger> {
     Replicated::builder().replicas(replicas).log_capacity(capacity).largest_log(largest).slots(3)
 }
@@ -74,8 +74,8 @@ fn logs_wrap_and_grow_in_many_schedules() {
     }
 }
 
-/// Wherever a combiner stands still, its own threads and those of other replicas go on as far as they can, and all ends
-/// well.
+/// Wherever a combiner stalls, its own threads and those of other replicas continue as far as they can. All threads end
+/// and the history is correct.
 #[test]
 fn combiners_and_replicas_may_stand_still() {
     for place in ["a combiner has reserved", "a replica is being changed"] {
@@ -141,7 +141,7 @@ fn combined_is_linearizable_in_many_schedules() {
     }
 }
 
-/// A reader stays in replica 0 until all writers of replica 1 are through: they go several times round the log.
+/// A reader stays in replica 0 until all writers of replica 1 have finished. Their changes fill the log several times.
 #[test]
 fn a_reader_that_stays_stops_no_other_replica() {
     let threads = 4;
@@ -162,7 +162,7 @@ fn a_reader_that_stays_stops_no_other_replica() {
     explore(200, threads, &[], make, body, |(structure, recorder, _)| judge((structure, recorder)));
 }
 
-/// No thread posts anything to replica 1: the others bring it along, in small steps, before the log is full.
+/// No thread posts to replica 1. The others help it, in small steps, before the log is full.
 #[test]
 fn an_idle_replica_stops_nobody() {
     let machine = Machine::preset("xeon-e5-4620-4s").unwrap();
@@ -180,8 +180,8 @@ fn an_idle_replica_stops_nobody() {
     assert!(stats.applied > 2 * stats.writes - 256 && stats.helper_runs > 10, "{stats:?}");
 }
 
-/// An operation costs the same however many came before: on the replica that changes, on one that looks now and then, and at the
-/// end on one that has never been asked.
+/// An operation costs the same however many operations came before it. This is checked on the replica that changes, on
+/// a replica with occasional reads, and, at the end, on a replica that was never read.
 #[test]
 fn costs_grow_with_no_log() {
     for (replicas, looks) in [(1, 1), (2, 1), (2, 100), (4, 1_000)] {

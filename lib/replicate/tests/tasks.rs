@@ -1,4 +1,4 @@
-//! Operations as futures: under tokio, under the plainest executor, cancelled, and beside blocking threads.
+//! Operations as futures: under tokio, under a minimal executor, cancelled, and beside blocking threads.
 #![cfg(not(loom))]
 
 mod common;
@@ -17,7 +17,7 @@ use archipelago_platform::time::Duration;
 use archipelago_replicate::Replicated;
 use common::{Change, Gate, Ledger};
 
-/// Wakes the thread that runs the future.
+/// A waker that unparks the thread that runs the future.
 struct Unpark(Thread);
 
 impl Wake for Unpark {
@@ -26,7 +26,7 @@ impl Wake for Unpark {
     }
 }
 
-/// The plainest executor: parks until it is woken, and trusts in that.
+/// A minimal executor: it parks until it is woken, and polls only then.
 fn block_on<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     let waker = Arc::new(Unpark(thread::current())).into();
@@ -38,7 +38,7 @@ fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// Tasks and threads, more than slots and replicas; no thread is forgotten.
+/// More tasks and threads than slots and replicas; every one of them completes.
 #[test]
 fn a_plain_executor() {
     watchdog(USUAL, |_| {
@@ -63,7 +63,7 @@ fn a_plain_executor() {
     });
 }
 
-// Miri has no epoll of the kind that tokio asks for.
+// Miri does not support the epoll calls that tokio needs.
 #[cfg(not(miri))]
 #[test]
 fn tokio() {
@@ -91,7 +91,7 @@ fn tokio() {
     });
 }
 
-/// A task waits for a combiner that stands still; it is not polled until it is woken, and is woken.
+/// A task waits for a stalled combiner. It is polled only after it is woken, and it is woken.
 #[test]
 fn a_waiting_task_is_woken_and_a_cancelled_one_leaves_nothing() {
     watchdog(USUAL, |_| {
@@ -121,7 +121,7 @@ fn a_waiting_task_is_woken_and_a_cancelled_one_leaves_nothing() {
     });
 }
 
-/// A reading task waits for its replica's combiner, which stands still, and is woken when it goes on.
+/// A reading task waits for its replica's stalled combiner, and is woken when the combiner continues.
 #[test]
 fn a_waiting_reader_is_woken() {
     watchdog(USUAL, |_| {

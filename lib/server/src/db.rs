@@ -51,7 +51,7 @@ use crate::reply::{Answer, Fault, Reply, fault};
 pub use effects::{Effects, Event, Outcome};
 use seen::{look, read, wrote};
 use table::{Keyed, Table, hash};
-use value::{Entry, Kind, Value};
+use value::{Container, Entry, Value};
 
 /// How many databases `SELECT` can choose from.
 pub const DATABASES: u32 = 16;
@@ -478,7 +478,7 @@ impl<'d> View<'d> {
     ///
     /// # Errors
     /// Returns an error if the key's value has another type.
-    pub fn get<T: Kind>(&self, key: &[u8]) -> Result<Option<&'d T>, Fault> {
+    pub fn get<T: Container>(&self, key: &[u8]) -> Result<Option<&'d T>, Fault> {
         self.use_of(key).map(|value| T::of(value).ok_or(fault::WRONG_TYPE)).transpose()
     }
 
@@ -558,7 +558,7 @@ impl Change<'_> {
     ///
     /// # Errors
     /// Returns an error if the key's value has another type.
-    pub fn get<T: Kind>(&mut self, key: &[u8]) -> Result<Option<&mut T>, Fault> {
+    pub fn get<T: Container>(&mut self, key: &[u8]) -> Result<Option<&mut T>, Fault> {
         self.value(key).map(|value| T::of_mut(value).ok_or(fault::WRONG_TYPE)).transpose()
     }
 
@@ -566,7 +566,7 @@ impl Change<'_> {
     ///
     /// # Errors
     /// Returns an error if the key's value has another type.
-    pub fn make<T: Kind>(&mut self, key: &[u8]) -> Result<&mut T, Fault> {
+    pub fn make<T: Container>(&mut self, key: &[u8]) -> Result<&mut T, Fault> {
         if self.value(key).is_none() {
             self.set(key, T::default().into_value());
         }
@@ -574,7 +574,7 @@ impl Change<'_> {
     }
 
     /// Records that a container was changed, and removes the key if the container is now empty.
-    pub fn changed_container<T: Kind>(&mut self, key: &[u8], class: u8, event: &'static str) {
+    pub fn changed_container<T: Container>(&mut self, key: &[u8], class: u8, event: &'static str) {
         self.changed(key, class, event);
         if self.get::<T>(key).ok().flatten().is_some_and(|value| value.is_nothing()) {
             self.remove(key);
@@ -583,7 +583,7 @@ impl Change<'_> {
     }
 
     /// Sets a key to a container, or removes the key if the container is empty. Records the change in both cases.
-    pub fn store<T: Kind>(&mut self, key: &[u8], value: T, class: u8, event: &'static str) {
+    pub fn store<T: Container>(&mut self, key: &[u8], value: T, class: u8, event: &'static str) {
         if !value.is_nothing() {
             self.set(key, value.into_value());
             self.changed(key, class, event);

@@ -26,7 +26,7 @@ use core::time::Duration;
 
 use archipelago_platform::sync::{Arc, Mutex, MutexGuard};
 
-use crate::stops::{Entry, Place, Recalled, Stops};
+use crate::stops::{CallId, Entry, Recalled, Stops};
 
 /// The default time limit of a script, in milliseconds.
 pub const LIMIT: u64 = 5_000;
@@ -44,7 +44,7 @@ pub struct Deadline {
 struct Inner {
     state: State,
     /// The position of the call in the log, if there is a log.
-    place: Option<(Arc<Stops>, Place)>,
+    place: Option<(Arc<Stops>, CallId)>,
 }
 
 /// The point at which a script ends.
@@ -115,12 +115,12 @@ impl Deadline {
         Self::with(limit, State::default(), None)
     }
 
-    fn with(limit: Duration, state: State, place: Option<(Arc<Stops>, Place)>) -> Self {
+    fn with(limit: Duration, state: State, place: Option<(Arc<Stops>, CallId)>) -> Self {
         Self { limit, inner: Mutex::new(Inner { state, place }) }
     }
 
     /// The limit of a script that a recovery runs again. Returns `None` if the script has no limit.
-    pub fn recalled(stops: &Arc<Stops>, place: Place, limit: Duration) -> Option<Self> {
+    pub fn recalled(stops: &Arc<Stops>, place: CallId, limit: Duration) -> Option<Self> {
         let at = Some((stops.clone(), place));
         match stops.recall(place) {
             Recalled::Known(Entry::Stopped(stop)) => {
@@ -141,7 +141,7 @@ impl Deadline {
     }
 
     /// Sets the call's position in the log. Must be called before any replica runs the call.
-    pub fn is_logged(&self, stops: Arc<Stops>, place: Place) {
+    pub fn is_logged(&self, stops: Arc<Stops>, place: CallId) {
         self.lock().place = Some((stops, place));
     }
 
@@ -167,7 +167,7 @@ impl Deadline {
     }
 }
 
-fn note(place: &Option<(Arc<Stops>, Place)>, entry: Option<Entry>) {
+fn note(place: &Option<(Arc<Stops>, CallId)>, entry: Option<Entry>) {
     if let (Some((stops, place)), Some(entry)) = (place, entry) {
         stops.note(*place, entry);
     }

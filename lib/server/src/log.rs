@@ -42,7 +42,7 @@ use crate::deadline::{Deadline, LIMIT};
 use crate::operation::{Call, Write};
 use crate::reply::{Fault, Reply};
 use crate::snapshot::{self, Snapshots};
-use crate::stops::{Place, Stops};
+use crate::stops::{CallId, Stops};
 
 /// The maximum size of one change, and of all changes that wait for the disk, in bytes.
 const QUEUE: usize = 64 << 20;
@@ -353,8 +353,8 @@ impl Log {
 }
 
 /// The calls of an operation, with their positions in the log.
-fn placed(write: &mut Write, record: u64) -> impl Iterator<Item = (&mut Call, Place)> {
-    write.calls_mut().iter_mut().zip(0..).map(move |(call, number)| (call, Place { record, number }))
+fn placed(write: &mut Write, record: u64) -> impl Iterator<Item = (&mut Call, CallId)> {
+    write.calls_mut().iter_mut().zip(0..).map(move |(call, number)| (call, CallId { record, number }))
 }
 
 /// Gives the scripts of a recovered operation their recorded stops.

@@ -7,7 +7,7 @@ use crate::family::glob;
 
 /// A kind of subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
+pub enum SubscriptionKind {
     /// To a channel by its name.
     Channel,
     /// To all channels whose names match a pattern.
@@ -16,7 +16,7 @@ pub enum Kind {
     Shard,
 }
 
-impl Kind {
+impl SubscriptionKind {
     /// The first word of a message to such a subscriber.
     pub fn message(self) -> &'static str {
         match self {
@@ -30,26 +30,26 @@ impl Kind {
 /// All subscriptions.
 #[derive(Default)]
 pub struct Hub {
-    all: BTreeMap<(Kind, Vec<u8>), BTreeSet<Owner>>,
+    all: BTreeMap<(SubscriptionKind, Vec<u8>), BTreeSet<Owner>>,
     patterns: usize,
 }
 
 impl Hub {
     /// Adds a subscription.
-    pub fn subscribe(&mut self, kind: Kind, name: &[u8], owner: Owner) {
+    pub fn subscribe(&mut self, kind: SubscriptionKind, name: &[u8], owner: Owner) {
         let subscribers = self.all.entry((kind, name.to_vec())).or_default();
-        self.patterns += usize::from(kind == Kind::Pattern && subscribers.is_empty());
+        self.patterns += usize::from(kind == SubscriptionKind::Pattern && subscribers.is_empty());
         subscribers.insert(owner);
     }
 
     /// Ends a subscription.
-    pub fn unsubscribe(&mut self, kind: Kind, name: &[u8], owner: Owner) {
+    pub fn unsubscribe(&mut self, kind: SubscriptionKind, name: &[u8], owner: Owner) {
         let key = (kind, name.to_vec());
         if let Some(subscribers) = self.all.get_mut(&key) {
             subscribers.remove(&owner);
             if subscribers.is_empty() {
                 self.all.remove(&key);
-                self.patterns -= usize::from(kind == Kind::Pattern);
+                self.patterns -= usize::from(kind == SubscriptionKind::Pattern);
             }
         }
     }
@@ -57,22 +57,24 @@ impl Hub {
     /// Calls `each` with every subscriber of a channel, and with the subscriber's pattern if the subscription is to a
     /// pattern. O(patterns + subscribers).
     pub fn subscribers(&self, shard: bool, channel: &[u8], mut each: impl FnMut(Owner, Option<&[u8]>)) {
-        let kind = if shard { Kind::Shard } else { Kind::Channel };
+        let kind = if shard { SubscriptionKind::Shard } else { SubscriptionKind::Channel };
         if let Some(owners) = self.all.get(&(kind, channel.to_vec())) {
             owners.iter().for_each(|owner| each(*owner, None));
         }
         if shard || self.patterns == 0 {
             return;
         }
-        let patterns =
-            self.all.range((Kind::Pattern, Vec::new())..).take_while(|((kind, _), _)| *kind == Kind::Pattern);
+        let patterns = self
+            .all
+            .range((SubscriptionKind::Pattern, Vec::new())..)
+            .take_while(|((kind, _), _)| *kind == SubscriptionKind::Pattern);
         for ((_, pattern), owners) in patterns.filter(|((_, pattern), _)| glob::fits(pattern, channel)) {
             owners.iter().for_each(|owner| each(*owner, Some(pattern)));
         }
     }
 
     /// The channels of a kind, with the number of subscribers of each.
-    pub fn channels(&self, kind: Kind) -> impl Iterator<Item = (&[u8], usize)> {
+    pub fn channels(&self, kind: SubscriptionKind) -> impl Iterator<Item = (&[u8], usize)> {
         let all = self.all.iter().filter(move |((other, _), _)| *other == kind);
         all.map(|((_, name), owners)| (&name[..], owners.len()))
     }

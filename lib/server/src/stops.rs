@@ -28,7 +28,7 @@ use archipelago_platform::sync::{Arc, Mutex, MutexGuard};
 
 /// Identifies a call in the log: the end of its record, and its number in a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct CallId {
     /// The position of the record's end in the log.
     pub record: u64,
     /// The call's number in the record.
@@ -69,7 +69,7 @@ pub struct Stops {
 struct Inner {
     /// The journal of the entries. It is created with the first entry.
     journal: Option<Journal>,
-    entries: BTreeMap<Place, Entry>,
+    entries: BTreeMap<CallId, Entry>,
     failed: Option<Error>,
 }
 
@@ -95,12 +95,12 @@ impl Entry {
     }
 }
 
-fn encoded<'e>(what: u64, entries: impl Iterator<Item = (&'e Place, &'e Entry)>) -> Vec<u8> {
+fn encoded<'e>(what: u64, entries: impl Iterator<Item = (&'e CallId, &'e Entry)>) -> Vec<u8> {
     let words = entries.flat_map(|(place, entry)| [place.record, place.number.into(), entry.word()]);
     [what].into_iter().chain(words).flat_map(u64::to_le_bytes).collect()
 }
 
-fn take_in(bytes: &[u8], entries: &mut BTreeMap<Place, Entry>) -> Option<()> {
+fn take_in(bytes: &[u8], entries: &mut BTreeMap<CallId, Entry>) -> Option<()> {
     let (words, rest) = bytes.as_chunks::<8>();
     let words: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
     let (what, triples) = words.split_first()?;
@@ -112,7 +112,7 @@ fn take_in(bytes: &[u8], entries: &mut BTreeMap<Place, Entry>) -> Option<()> {
         entries.clear();
     }
     for &[record, number, word] in triples {
-        entries.insert(Place { record, number: number.try_into().ok()? }, Entry::of(word));
+        entries.insert(CallId { record, number: number.try_into().ok()? }, Entry::of(word));
     }
     Some(())
 }
@@ -150,7 +150,7 @@ impl Stops {
     }
 
     /// Returns what a recovery does with a script.
-    pub fn recall(&self, place: Place) -> Recalled {
+    pub fn recall(&self, place: CallId) -> Recalled {
         match self.lock().entries.get(&place) {
             Some(entry) => Recalled::Known(*entry),
             None if self.unseen.is_some_and(|first| place.record >= first) => Recalled::Unseen,
@@ -160,7 +160,7 @@ impl Stops {
 
     /// Adds an entry and syncs it. If this fails, the script still continues or stops as decided, because the other replicas
     /// do. From then on [`sound`](Self::sound) returns an error.
-    pub fn note(&self, place: Place, entry: Entry) {
+    pub fn note(&self, place: CallId, entry: Entry) {
         let inner = &mut *self.lock();
         inner.entries.insert(place, entry);
         inner.write(&self.disk, &self.path, &encoded(ADD, [(&place, &entry)].into_iter()));
@@ -218,8 +218,8 @@ mod tests {
         Stops::open(Arc::new(disk.clone()), Path::new("/")).unwrap()
     }
 
-    fn at(record: u64) -> Place {
-        Place { record, number: 0 }
+    fn at(record: u64) -> CallId {
+        CallId { record, number: 0 }
     }
 
     #[test]
@@ -229,14 +229,14 @@ mod tests {
         assert_eq!(disk.list(Path::new("/")).unwrap().len(), 0, "nothing is made before the first entry");
         stops.note(at(10), Entry::Running);
         stops.note(at(10), Entry::Stopped(7));
-        stops.note(Place { record: 20, number: 2 }, Entry::Finished);
+        stops.note(CallId { record: 20, number: 2 }, Entry::Finished);
         stops.note(at(30), Entry::Running);
         stops.note(at(50), Entry::Stopped(3));
         drop(stops);
         let stops = opened(&disk.power_loss(0));
         assert_eq!(stops.recall(at(10)), Recalled::Known(Entry::Stopped(7)));
         assert_eq!(stops.recall(at(20)), Recalled::Old);
-        assert_eq!(stops.recall(Place { record: 20, number: 2 }), Recalled::Known(Entry::Finished));
+        assert_eq!(stops.recall(CallId { record: 20, number: 2 }), Recalled::Known(Entry::Finished));
         assert_eq!(stops.recall(at(30)), Recalled::Known(Entry::Running));
         assert_eq!(stops.recall(at(40)), Recalled::Unseen);
         assert_eq!(stops.recall(at(50)), Recalled::Known(Entry::Stopped(3)));

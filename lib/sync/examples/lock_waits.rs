@@ -1,12 +1,13 @@
-//! How long a thread may wait for each lock when threads outnumber cores, beside `parking_lot`'s in the same run.
+//! Measures how long a thread may wait for each lock when threads outnumber cores, compared with `parking_lot` in the
+//! same run.
 //!
-//! `cargo run --release -p archipelago-sync --example lock_waits`, behind `--` a part of a lock's name, seconds per run
-//! (0.5), and rounds (3).
+//! `cargo run --release -p archipelago-sync --example lock_waits`; the arguments after `--` are a part of a lock's
+//! name, seconds per run (0.5), and rounds (3).
 //!
-//! Each lock is measured right after `parking_lot`'s of its kind, with 8 and with 16 threads, in two loads: *short*
-//! (four words of a line changed, about 100 ns between two of them) and *long* (about 20 us under the lock, nothing between). Reader-writer
-//! locks are taken for writing once in ten times. Said are the longest wait of any thread in any round, in milliseconds,
-//! its ratio to `parking_lot`'s, and the ratio of round trips.
+//! Each lock is measured directly after `parking_lot`'s lock of its kind, with 8 and with 16 threads, under two loads.
+//! *Short*: four words of a cache line are changed, with about 100 ns between two changes. *Long*: about 20 µs under
+//! the lock, with no pause. Reader-writer locks are taken for writing once in ten times. The output is the longest wait
+//! of any thread in any round, in milliseconds, its ratio to `parking_lot`'s, and the ratio of round trips.
 
 fn main() {
     #[cfg(not(loom))]
@@ -23,7 +24,7 @@ mod measure {
     use lock_api::{RawMutex, RawRwLock};
 
     const THREADS: [usize; 2] = [8, 16];
-    /// Steps of work under the lock and beside it.
+    /// Steps of work under the lock and outside it.
     const LOADS: [(&str, u32, u32); 2] = [("short", 4, 100), ("long", 20_000, 0)];
 
     struct Subject {
@@ -47,7 +48,7 @@ mod measure {
         (0..steps).for_each(|step| _ = black_box(step));
     }
 
-    /// `once` takes the lock, says when it has it, and gives it back.
+    /// `once` takes the lock, returns the time at which it had the lock, and unlocks.
     fn contend(threads: usize, time: Duration, beside: u32, once: impl Fn(u64) -> Instant + Sync) -> Seen {
         let stop = AtomicBool::new(false);
         let run = || {

@@ -1,10 +1,14 @@
-//! What RCX's locks cost, and how long threads wait for them, with and without hand-over.
+//! Measures the cost of RCX's locks, and how long threads wait for them, with and without hand-over.
 //!
-//! `cargo run --release -p archipelago-sync --example rcx_locks -- cycle OBJECTS [TURNS [NODES]]` locks and unlocks a set of
-//! objects on two imagined nodes; two numbers of turns under `valgrind --tool=callgrind` tell the instructions of one.
-//! `... -- waits [SECONDS]`: sets of one and of two among four objects on two imagined nodes, held for about 100 ns; millions of sets
-//! locked a second, the longest wait, and what of that is due to hand-over. `... -- refusals`: how long `try_lock` takes to
-//! refuse, beside threads that are busy.
+//! `cargo run --release -p archipelago-sync --example rcx_locks -- cycle OBJECTS [TURNS [NODES]]` locks and unlocks a
+//! set of objects on two imagined nodes. Two runs with different numbers of turns under `valgrind --tool=callgrind`
+//! give the instructions of one turn.
+//!
+//! `... -- waits [SECONDS]` uses sets of one and of two among four objects on two imagined nodes, held for about 100
+//! ns. The output is the number of sets locked, in millions per second, the longest wait, and the difference that
+//! hand-over makes.
+//!
+//! `... -- refusals` measures how long `try_lock` takes to refuse, beside busy threads.
 
 fn main() {
     #[cfg(not(loom))]
@@ -43,7 +47,7 @@ mod measure {
         (0..steps).for_each(|step| _ = black_box(step));
     }
 
-    /// Sets locked, and the longest wait of any thread.
+    /// Returns the number of sets locked, and the longest wait of any thread.
     fn contend(passes: u32, threads: usize, time: Duration) -> (u64, Duration) {
         let (rcx, stop) = (two_nodes(passes), AtomicBool::new(false));
         let objects: Vec<_> = (0..4).map(|_| rcx.object()).collect();

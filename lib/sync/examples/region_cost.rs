@@ -1,5 +1,5 @@
-//! What a change of two words of a page costs by each back end, beside plain locks; and functions to disassemble: by a region,
-//! and the same transaction written by hand.
+//! Measures the cost of a change of two words of a page with each back end, compared with plain locks. It also contains
+//! two functions to disassemble: one that uses a region, and the same transaction written by hand.
 //!
 //! `cargo run --release -p archipelago-sync --example region_cost -- [THREADS]`
 //! `objdump -d --no-show-raw-insn target/release/examples/region_cost | sed -n '/<change_by_region>:/,/ret/p'`
@@ -20,7 +20,7 @@ struct Pair {
     words: [Word; 2],
 }
 
-// SAFETY: its words and links are plain fields.
+// SAFETY: the page's words and links are plain fields.
 unsafe impl Page for Pair {
     fn lock(&self) -> &VersionLock {
         &self.lock
@@ -66,7 +66,7 @@ fn change_by_hand(htm: Htm, plain: &Plain, at: u64) -> bool {
     htm.transaction(body).is_ok()
 }
 
-/// Nanoseconds of a thread for each turn, the least of some spans.
+/// Returns the nanoseconds of a thread per turn: the smallest value of several spans.
 fn time(threads: usize, turn: impl Fn() + Sync) -> f64 {
     const TURNS: u32 = 200_000;
     let span = || {
@@ -91,7 +91,7 @@ fn main() {
     }
     println!("  region, versions    {:6.1}", by(Region::by_version_locks()));
     let norec = Norec::default();
-    // SAFETY: the pair stays, and nothing else is accessed.
+    // SAFETY: the pair exists until the end, and nothing else is accessed.
     let by_norec = || unsafe { norec.update_all(&[&pair], Count(&pair)) };
     println!("  NOrec               {:6.1}", time(threads, || _ = by_norec()));
     let locked = Mutex::<RawTtas, [u64; 2]>::new([0; 2]);

@@ -1,10 +1,12 @@
-//! Looks for torn snapshots for as long as it takes: `cargo run --release -p archipelago-sync --example torn_reads --
-//! 1e9`, reads of objects in all (10⁷ if not told). Writers commit one number to eight objects at a time; a reader that
-//! sees two numbers in one snapshot, or an older one than before, or a writer that misses its own commit, ends the run with
-//! a panic. For MV-RLU and RLU, both clocks, 2, 3 and 4 threads, one to two of which write. With `yields` as second argument
-//! threads give the processor away in the middle of one section in 64: for fewer processors than threads.
+//! Searches for torn snapshots: `cargo run --release -p archipelago-sync --example torn_reads -- 1e9`. The argument is
+//! the total number of object reads (default: 10⁷).
+//!
+//! Writers commit one number to eight objects at a time. The run ends with a panic if a reader sees two different
+//! numbers in one snapshot, or an older number than before, or if a writer misses its own commit. It is repeated for
+//! MV-RLU and RLU, both clocks, and 2, 3 and 4 threads, one or two of which write. If the second argument is `yields`,
+//! threads yield the processor in the middle of one section in 64, for machines with fewer processors than threads.
 
-// `Ok(*tx.lock(link)? = value)` says in one line what a body of three would.
+// `Ok(*tx.lock(link)? = value)` expresses in one line what would otherwise take three.
 #![allow(clippy::unit_arg)]
 
 fn main() {
@@ -23,7 +25,7 @@ mod hunt {
     const OBJECTS: usize = 8;
     const BATCH: u64 = 1_000;
 
-    /// Reads until the readers' count is as wanted.
+    /// Reads until the readers' count has reached the given number.
     struct Hunt<'h> {
         register: &'h (dyn Fn() -> Handle + Sync),
         links: [Link<u64>; OBJECTS],
@@ -34,7 +36,7 @@ mod hunt {
     }
 
     impl Hunt<'_> {
-        /// In the middle of a section; whether it did.
+        /// Yields in the middle of some sections. Returns whether it did.
         fn pause(&self, random: &mut u64) -> bool {
             *random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             let pauses = self.yields && *random >> 58 == 0;
@@ -51,7 +53,7 @@ mod hunt {
         fn write(&self) {
             let (mut handle, mut random) = ((self.register)(), 1);
             while self.goes_on() {
-                // Drawn inside, so that numbers rise with commits.
+                // Drawn inside the transaction, so that numbers increase with commits.
                 let draw = |tx: &mut mvrlu::Tx<'_>| {
                     let first = tx.lock(self.links[0])?;
                     let value = self.next.fetch_add(1, Ordering::Relaxed) + 1;
@@ -106,7 +108,7 @@ mod hunt {
         println!(
             "{name:<24} {threads} threads  {reads:>12} reads  {commits:>10} attempts to commit  {seconds:6.2} s  none torn"
         );
-        // SAFETY: not used any more.
+        // SAFETY: the links are not used any more.
         register().update(|tx| links.iter().try_for_each(|link| unsafe { tx.retire(*link) })).expect("no memory cap");
     }
 

@@ -1,27 +1,28 @@
-//! What orders commits and snapshots: a counter that all threads share, or the processor's clock.
+//! The order of commits and snapshots: a counter that all threads share, or the processor's clock.
 //!
 //! Multi-versioning needs a clock: [`mvrlu`](crate::mvrlu) domains have one, and so has `archipelago-txn`. The list
-//! below says what each method guarantees. "Sees" is about loads that follow the method's return in program order.
+//! below gives the guarantee of each method. In the list, "sees" refers to loads that follow the method's return in
+//! program order.
 //!
 //! - [`begin`](Clock::begin): the local time of a snapshot. The snapshot sees everything that was linked before a
 //!   thread drew a [`stamp`](Clock::stamp) at or below the local time.
-//! - [`stamp`](Clock::stamp): the time of a commit, above the local time of every snapshot that missed a store which
-//!   precedes the call.
+//! - [`stamp`](Clock::stamp): the time of a commit. It is above the local time of every snapshot that missed a store
+//!   which precedes the call.
 //! - [`cut`](Clock::cut): the local time of a snapshot that other threads have to see. A thread sees the caller's
 //!   stores before the call once it has a [`floor`](Clock::floor) above the cut, or, from a logical clock, any time
 //!   above the cut. Each later `begin` of a logical clock is above the cut.
-//! - [`floor`](Clock::floor): not above the local time of any snapshot that begins after a full barrier
-//!   ([`barrier`](Clock::barrier)) that follows the call.
+//! - [`floor`](Clock::floor): a lower bound. It is not above the local time of any snapshot that begins after a full
+//!   barrier ([`barrier`](Clock::barrier)) that follows the call.
 //! - [`settle`](Clock::settle): returns when every later `begin`, on any thread, is at or above the stamp.
-//! - [`observe`](Clock::observe): the same, for a thread that at its local time sees the commit with the stamp. The
-//!   thread calls it before it tells others of the commit, so that each thread that begins afterwards sees the commit
-//!   too.
+//! - [`observe`](Clock::observe): the same, for a thread whose snapshot at its local time sees the commit with the
+//!   stamp. The thread calls it before it tells other threads of the commit. So each thread that begins afterwards sees
+//!   the commit, too.
 //!
-//! *Logical.* `begin` loads the counter (Acquire), `stamp` adds one to it (AcqRel) and returns the sum. If a snapshot
-//! at t missed a store that precedes the drawing of s, then s > t: had the counter reached t only after the drawing,
-//! the value that the snapshot loaded would have been written by a read-modify-write that follows ours in the counter's
-//! order, hence synchronizes with it, and the snapshot would have seen the store. A read-modify-write is what makes
-//! this a proof without fences on the reader's side.
+//! *Logical.* `begin` loads the counter (Acquire); `stamp` adds one to it (AcqRel) and returns the sum. Claim: if a
+//! snapshot at t missed a store that precedes the drawing of s, then s > t. Proof: assume that the counter reached t at
+//! the drawing or later. Then the value that the snapshot loaded was written by the drawing, or by a read-modify-write
+//! that follows it in the counter's order. So the load synchronizes with the drawing, and the snapshot sees the store.
+//! Because stamps are drawn by a read-modify-write, this proof needs no fence on the reader's side.
 //!
 //! *Hardware.* The counters of two processors differ by less than the uncertainty B. `stamp` drains the store buffer,
 //! reads the clock and adds B. (A fence does not drain the store buffer, see `archipelago_platform::clock`: with a
@@ -36,18 +37,19 @@ use archipelago_platform::atomic::{AtomicU64, Ordering, fence};
 use archipelago_platform::clock::{OrderedClock, drain_stores};
 use archipelago_platform::pad::CachePadded;
 
-/// What commits and snapshots are ordered by.
+/// The kinds of order of commits and snapshots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ClockKind {
-    /// A counter that all threads share: a snapshot reads it, a commit adds one. The cheapest on few cores.
+    /// A counter that all threads share: a snapshot reads it, and a commit increments it. The cheapest kind on few
+    /// cores.
     Logical,
-    /// The processor's clock with the uncertainty measured on this machine, and a wait for it at each commit: no shared
-    /// word. Where the machine has none, the logical one is used.
+    /// The processor's clock, with the uncertainty measured on this machine. There is no shared word, but each commit
+    /// waits for the uncertainty. If the machine has no usable clock, the logical one is used.
     Hardware,
 }
 
-/// A clock of commits and snapshots; the module's page says what its answers promise.
+/// A clock of commits and snapshots. The module's text states the guarantees of its methods.
 ///
 /// ```
 /// use archipelago_sync::clock::{Clock, ClockKind};
@@ -70,7 +72,7 @@ enum Source {
 }
 
 impl Clock {
-    /// A clock of this kind; a logical one where the machine has no clock that could be used. A logical one begins at 1.
+    /// Makes a clock of this kind; a logical one if the machine has no usable clock. A logical clock begins at 1.
     pub fn new(kind: ClockKind) -> Self {
         #[cfg(not(loom))]
         if kind == ClockKind::Hardware
@@ -86,7 +88,7 @@ impl Clock {
     /// Sets a logical clock to `time`. No thread may have read the clock before.
     ///
     /// # Panics
-    /// If it is the hardware's.
+    /// If it is a hardware clock.
     pub fn go_on_at(&self, time: u64) {
         match &self.0 {
             Source::Logical(count) => count.store(time, Ordering::Relaxed),
@@ -123,7 +125,7 @@ impl Clock {
         }
     }
 
-    /// Returns the local time of a snapshot that other threads have to see. See the module's page.
+    /// Returns the local time of a snapshot that other threads have to see: see the module's text.
     pub fn cut(&self) -> u64 {
         match &self.0 {
             Source::Logical(count) => count.fetch_add(1, Ordering::AcqRel),
@@ -142,8 +144,9 @@ impl Clock {
         }
     }
 
-    /// A full barrier, after which earlier stores are seen by each thread that gets a [`floor`](Self::floor) above what this
-    /// thread's next [`begin`](Self::begin) answers. With the hardware's clock a fence does not do.
+    /// A full barrier. Earlier stores of this thread are seen by each thread that gets a [`floor`](Self::floor) above
+    /// the result of this thread's next [`begin`](Self::begin). With the hardware clock, a fence does not suffice for
+    /// this.
     #[inline]
     pub fn barrier(&self) {
         match &self.0 {

@@ -1,13 +1,13 @@
-//! How many threads can run at a time.
+//! The number of threads that can run at a time.
 
-/// Processors that the process may use, as found at the first call. No number in the model world, where all threads run.
+/// Returns the number of processors that the process may use. Under loom, where all threads run, there is no limit.
 #[cfg(loom)]
 pub(crate) fn processors() -> usize {
     usize::MAX
 }
 
-/// Processors that the process may use, as found at the first call; in the simulated world those of the machine, which may be
-/// another one in the process's next run.
+/// Returns the number of processors that the process may use, as determined at the first call. In a simulation, it is
+/// the number of the simulated machine, which may differ between runs in one process, so it is determined at each call.
 #[cfg(not(loom))]
 pub(crate) fn processors() -> usize {
     use archipelago_platform::{sync::OnceLock, thread};
@@ -20,7 +20,7 @@ pub(crate) fn processors() -> usize {
 mod tests {
     use archipelago_sim::{Config, Machine, run};
 
-    /// The first run of a process says nothing about its second.
+    /// The number found in the first run of a process is not used in the second.
     #[test]
     fn each_machine_has_its_own() {
         for name in ["xeon-e5-4620-4s", "xeon-8180-8s"] {

@@ -1,6 +1,6 @@
-//! Numbers by which objects of this process are told apart.
+//! Numbers that identify objects of this process.
 
-/// A number that was given to no other object before.
+/// Returns a number that was not returned before.
 pub(crate) fn fresh() -> u64 {
     #[cfg(not(loom))]
     {
@@ -8,7 +8,7 @@ pub(crate) fn fresh() -> u64 {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         NEXT.fetch_add(1, Ordering::Relaxed)
     }
-    // A model has one such object.
+    // A loom model has only one such object.
     #[cfg(loom)]
     1
 }

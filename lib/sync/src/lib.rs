@@ -1,22 +1,22 @@
-//! Synchronization: locks, version locks, backoff, RCU (by which every structure of the workspace reclaims), RCX for RCU's
-//! writers, regions, logs for replicas, and RLU and MV-RLU.
+//! Synchronization: locks, version locks, backoff, RCU (by which all structures of the workspace reclaim memory), RCX
+//! for RCU's writers, regions, logs for replicas, RLU and MV-RLU.
 //!
-//! | module | what it is | take it when |
+//! | module | content | use it when |
 //! |---|---|---|
-//! | [`lock`] | mutexes and reader-writer locks that keep to a NUMA node while they can, behind `lock_api` | a short critical section has many threads at it |
-//! | [`rcu`] | critical sections for readers that cost a store, and deferred destruction | readers follow pointers that writers unlink |
-//! | [`rcx`] | locks of two levels, in objects or striped, for those that change what RCU protects | several writers change a structure that readers traverse |
+//! | [`lock`] | mutexes and reader-writer locks that stay on a NUMA node while they can, behind `lock_api` | many threads contend for a short critical section |
+//! | [`rcu`] | read-side critical sections at the cost of a store, and deferred destruction | readers follow pointers that writers unlink |
+//! | [`rcx`] | two-level locks, in objects or striped, for the writers of RCU-protected data | several writers change a structure that readers traverse |
 //! | [`region`] | short sections that run as hardware transactions, or under version locks | a change touches a few pages that readers traverse |
 //! | [`log`] | a log of operations that replicas replay, which grows and is recycled | several copies of a structure are to be kept in step |
-//! | [`mvrlu`] | transactions over objects, snapshots that never wait | several objects change together, and readers need a consistent snapshot |
-//! | [`rlu`] | the same with two versions of an object: commits wait for readers | to compare |
-//! | [`version_lock`] | eight bytes: writers exclude each other, readers detect a concurrent write | you build an optimistic structure |
-//! | [`clock`] | what orders commits and snapshots: a counter, or the processors' clocks | you build transactions of many versions |
-//! | [`backoff`] | how to wait: spin, then yield | you build anything that waits |
+//! | [`mvrlu`] | transactions on objects, with snapshots that never wait | several objects change together, and readers need a consistent snapshot |
+//! | [`rlu`] | the same with two versions per object; commits wait for readers | you compare it with MV-RLU |
+//! | [`version_lock`] | eight bytes by which writers exclude each other and readers detect concurrent writes | you build an optimistic structure |
+//! | [`clock`] | the order of commits and snapshots: a counter, or the processors' clocks | you build multi-version transactions |
+//! | [`backoff`] | a waiting strategy: spin, then yield | you build anything that waits |
 //!
-//! Consistency, memory, performance and when to take something else: at the head of each module.
+//! Each module's documentation describes its consistency, memory use and performance, and when to use something else.
 
-/// `Debug` for what shows nothing of itself.
+/// Implements `Debug` for types that show only their name.
 macro_rules! debug_by_name {
     ($($type:ident)*) => { $(
         impl core::fmt::Debug for $type<'_> {
@@ -39,5 +39,5 @@ pub mod rcx;
 pub mod region;
 pub mod rlu;
 pub mod version_lock;
-// In the model world: a witness of the accesses to a value that are not atomic.
+// Under loom: detects unordered non-atomic accesses to a value.
 pub(crate) use archipelago_platform::watch;

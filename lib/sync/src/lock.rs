@@ -20,18 +20,19 @@
 //! others. With more threads than processors take `RawShfl`, whose waiters sleep. Use a lock of the standard library
 //! for a critical section that blocks or takes milliseconds.
 //!
-//! What holds for all of them:
+//! All of them have these properties:
 //!
 //! - *Ordering.* Taking a lock is an Acquire of the Release by the thread that unlocked it before (for a writer: by
 //!   all readers before it, too).
 //! - *Waiting* goes through [`Backoff`](crate::backoff::Backoff): spin, then yield, or (`RawShfl`) park. So all
 //!   locks make progress, at different speeds, when threads outnumber cores.
-//! - *Panics.* A guard unlocks when it is dropped by a panic. There is no poisoning: the next holder sees what was left.
-//! - *The node* a thread runs on is read when the thread takes a lock. It influences only the speed: a wrong or stale
-//!   node costs time.
+//! - *Panics.* A guard unlocks when it is dropped by a panic. There is no poisoning: the next holder sees the data as
+//!   the panicking thread left it.
+//! - *The node* on which a thread runs is read when the thread takes a lock. It influences only the speed: if it is
+//!   wrong or out of date, the lock is slower.
 //! - *Leaked guards* keep a lock held for ever, with no other effect.
 
-/// `new` and `Default` of a raw lock. Loom's atomics have no `const` constructor.
+/// Implements `new` and `Default` for a raw lock. loom's atomics have no `const` constructor.
 macro_rules! constructors {
     ($lock:ident = $unlocked:expr) => {
         impl $lock {
@@ -56,7 +57,7 @@ macro_rules! constructors {
     };
 }
 
-/// The value of `INIT`, which the model world can do without: its tests build locks with `from_raw`.
+/// The value of `INIT`. The model world does not need it, because its tests build locks with `from_raw`.
 macro_rules! initial {
     () => {
         initial!(Self::new())

@@ -1,36 +1,44 @@
-//! An operation log that replicas are fed from: node replication's (Calciu et al., §3.4, §3.5 and "log length" in §3.9), which
-//! `archipelago-replicate` and the log-fed B-link trees of `archipelago-index` share.
+//! The operation log from which replicas are updated. It is the log of node replication (Calciu et al., §3.4, §3.5 and
+//! "log length" in §3.9). `archipelago-replicate` and the log-fed B-link trees of `archipelago-index` share this
+//! module.
 //!
-//! One sequence of operations, numbered from 0, that combiners append to and every replica replays. It lives in a
-//! circular array of a power of two of entries. Indices:
+//! The log is one sequence of operations, numbered from 0. *Combiners* (threads that append batches of operations for
+//! others) append to it, and every replica replays all of it in order. The entries are stored in a circular array whose
+//! length is a power of two. These words describe the log's state:
 //!
-//! | word | who writes it | meaning |
+//! | word | written by | meaning |
 //! |---|---|---|
-//! | `tail` (the paper's *logTail*) | combiners, by compare-and-exchange | first index that no thread reserved |
-//! | `local_tails[r]` | replica `r`'s combiner | replica `r` has applied everything below |
-//! | `completed` (*completedTail*) | who replays | no operation at or above it was answered, or seen by a reader |
-//! | `min` (*logMin*) | the recycler | entries below were applied everywhere, are dropped and may be reused |
+//! | `tail` (the paper's *logTail*) | combiners, by compare-and-exchange | first index that no thread has reserved |
+//! | `local_tails[r]` | replica `r`'s combiner | replica `r` has applied all operations below this index |
+//! | `completed` (*completedTail*) | the threads that replay | no operation at or above this index was answered or seen by a reader |
+//! | `min` (*logMin*) | the recycler | operations below this index were applied by all replicas; they are dropped, and their entries may be reused |
 //!
-//! Invariants, asserted in debug builds: `min <= local_tails[r] <= tail`, `completed <= tail`,
-//! `tail <= max(min, base) + capacity` with base and capacity of `tail`'s generation (the last of these entries holds a
-//! mark or nothing), and a reserved entry is empty until the thread that reserved it fills it.
+//! Invariants, asserted in debug builds:
+//! - `min <= local_tails[r] <= tail`, and `completed <= tail`.
+//! - `tail <= max(min, base) + capacity`, with the base and the capacity of `tail`'s generation. The last of these
+//!   entries contains a mark (see "Growing and shrinking") or nothing.
+//! - A reserved entry is empty until the thread that reserved it fills it.
 //!
 //! # Appending
-//! A batch is reserved with one compare-and-exchange on `tail` and filled at leisure, in parallel with other combiners;
-//! each entry's state word says when it is filled (see [`segment`]). Operations are moved in, read in place by every
-//! replica and dropped once, by the recycler.
+//! A combiner reserves the entries of a batch with one compare-and-exchange on `tail`. It then fills them in parallel
+//! with other combiners. Each entry has a state word that says whether the entry is filled (see [`segment`]).
+//! Operations are moved into the log. Every replica reads them in place, and the recycler drops each of them once.
 //!
 //! # Recycling
-//! A thread that has appended and finds more than a quarter of the array in use (the paper's low mark) advances `min`
-//! to the least `local_tails`; a try-lock keeps it to one thread at a time.
+//! A thread that has appended checks how much of the array is in use. If it is more than a quarter (the paper's low
+//! mark), the thread advances `min` to the least of the `local_tails`. A try-lock admits one recycling thread at a
+//! time.
 //!
 //! # Growing and shrinking
-//! One entry is always kept free. A thread that finds the log full in spite of recycling may reserve that one, fill it
-//! with a mark, and let the log go on behind it in a segment of twice the size: its *generation* (see [`generations`]).
-//! A log that was not even half full for a whole pass over its array goes on in one of half the size in the same way.
-//! Replicas change over when they replay the mark, and the old segment is freed when all have. `tail` carries the
-//! generation beside the index, so that a reservation names the segment it is in; since a segment can not be freed
-//! before all its entries were filled and replayed, a successful reservation keeps its own segment alive.
+//! One entry is always kept free. If the log is full in spite of recycling, a thread may reserve this last entry and
+//! fill it with a *mark*. After the mark, the log continues in a new array, a *segment* of twice the size. The stretch
+//! of the log in one segment is a *generation* (see [`generations`]). The log shrinks in the same way: if it was at
+//! most half full during a whole pass over its array, it continues in a segment of half the size.
+//!
+//! Each replica changes to the new segment when it replays the mark. The old segment is freed when all replicas have
+//! changed. The word `tail` contains the generation beside the index, so a reservation identifies its segment. A
+//! segment is freed only after all its entries were filled and replayed. A thread with an unfilled reservation
+//! therefore keeps the segment of this reservation alive.
 
 mod generations;
 mod recycle;
@@ -46,19 +54,21 @@ use archipelago_platform::sync::Arc;
 
 use generations::{GENERATIONS, Generations};
 use recycle::Recycler;
-use segment::{Entry, Kind};
+use segment::{Content, Entry};
 
-/// Bits of the packed tail that are the index: at a billion operations a second, enough for four years.
+/// Number of bits of the packed tail that contain the index. At a billion operations per second, they last for four
+/// years.
 const INDEX_BITS: u32 = 57;
 const GENERATION_BITS: u32 = 6;
 const MOVING: u64 = 1 << 63;
 
-/// What the word `tail` holds.
+/// The unpacked value of the word `tail`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Tail {
     index: u64,
     generation: usize,
-    /// The last entry reserved is the mark of a change of segment under way: no thread may reserve behind it yet.
+    /// Whether a change of segment is in progress. Then the last reserved entry is its mark, and no thread may reserve an
+    /// entry after the mark.
     moving: bool,
 }
 
@@ -77,74 +87,76 @@ impl Tail {
     }
 }
 
-/// A place in the log, with what it takes to find the entry there.
-struct Place<Op> {
+/// A position in the log, with the data needed to find the entry at this position.
+struct Position<Op> {
     index: u64,
     generation: usize,
     /// Index of the generation's first entry.
     base: u64,
-    /// Of the generation's capacity.
+    /// The generation's capacity is 2 to the power of `bits`.
     bits: u32,
     entries: NonNull<Entry<Op>>,
 }
 
-impl<Op> Place<Op> {
-    /// The entry at this place.
+impl<Op> Position<Op> {
+    /// Returns the entry at this position.
     ///
     /// # Safety
-    /// The place's segment is not freed as long as the reference lives.
+    /// The position's segment is not freed while the reference is in use.
     #[inline]
     unsafe fn entry<'a>(&self) -> &'a Entry<Op> {
         let at = (self.index - self.base) as usize & ((1 << self.bits) - 1);
-        // SAFETY: `at` is below the segment's capacity; the caller keeps the segment.
+        // SAFETY: `at` is less than the segment's capacity; the caller keeps the segment alive.
         unsafe { self.entries.add(at).as_ref() }
     }
 
-    /// How often the log went over the array before it came to this place.
+    /// Returns how many times the log had passed over the whole array before it reached this position.
     #[inline]
     fn pass(&self) -> u64 {
         (self.index - self.base) >> self.bits
     }
 }
 
-/// A replica's place in the log. There is one for each, made with the log, and who has it is the only one to replay.
+/// A replica's read position in the log. Each replica has one cursor, made together with the log. Only the owner of the
+/// cursor replays operations for this replica.
 pub struct Cursor<Op> {
     log: Arc<()>,
     reader: usize,
-    place: Place<Op>,
+    place: Position<Op>,
 }
 
-// SAFETY: a cursor only points into the log, which threads share (see `Segment`).
+// SAFETY: a cursor only points into the log, which may be shared between threads (see `Segment`).
 unsafe impl<Op: Send + Sync> Send for Cursor<Op> {}
 
 impl<Op> Cursor<Op> {
-    /// The index of the first operation not replayed yet.
+    /// Returns the index of the first operation that was not replayed yet.
     #[inline]
     pub fn index(&self) -> u64 {
         self.place.index
     }
 }
 
-/// Tells that a batch does not fit at present.
+/// The error for a batch that does not fit into the log at present.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Full;
 
-/// The log. See the module's text.
+/// The operation log. See [the module](self).
 pub struct Log<Op> {
-    /// Which log it is: cursors of others are refused. Apart, as `local_tails`.
+    /// Identifies the log, so that cursors of other logs are refused. In a cache line of its own for the same reason as
+    /// `local_tails`.
     identity: CachePadded<Arc<()>>,
     tail: CachePadded<AtomicU64>,
     completed: CachePadded<AtomicU64>,
     min: CachePadded<AtomicU64>,
-    /// Apart, since every reader comes by and what follows changes.
+    /// In a cache line of its own: every reader reads this pointer, and the fields after it change often.
     local_tails: CachePadded<Box<[CachePadded<AtomicU64>]>>,
     recycler: Recycler<Op>,
     generations: Generations<Op>,
 }
 
 impl<Op: Send + Sync> Log<Op> {
-    /// A log for `readers` replicas with room for `capacity` entries, which may grow to `largest`; both are rounded to
-    /// powers of two. The cursors are the replicas', in order.
+    /// Makes a log for `readers` replicas with `capacity` entries, which may grow to `largest` entries. Both numbers
+    /// are rounded to powers of two. Also returns the replicas' cursors, in the order of the replicas.
     pub fn new(readers: usize, capacity: usize, largest: usize) -> (Self, Vec<Cursor<Op>>) {
         let generations = Generations::new(capacity, largest);
         let log = Self {
@@ -162,74 +174,76 @@ impl<Op: Send + Sync> Log<Op> {
     }
 
     fn tail_now(&self) -> Tail {
-        // Acquire: pairs with the Release of `move_on`, so that the generation's base and segment are seen.
+        // Acquire: pairs with the Release of `move_on`, so the generation's base and segment are visible to this
+        // thread.
         Tail::unpack(self.tail.load(Ordering::Acquire))
     }
 
-    /// First index that no thread reserved.
+    /// Returns the first index that no thread has reserved.
     pub fn tail(&self) -> u64 {
         self.tail_now().index
     }
 
-    /// Below this index everything was applied by replica `reader`.
+    /// Returns the index below which replica `reader` has applied all operations.
     #[inline]
     pub fn local_tail(&self, reader: usize) -> u64 {
         // Acquire: pairs with the Release in `replay`.
         self.local_tails[reader].load(Ordering::Acquire)
     }
 
-    /// No operation at or above this index has been answered, or seen by a reader.
+    /// Returns the completed tail: no operation at or above this index was answered or seen by a reader.
     #[inline]
     pub fn completed(&self) -> u64 {
         // Acquire: pairs with the Release of `complete`.
         self.completed.load(Ordering::Acquire)
     }
 
-    /// Raises the completed tail to `index`, to be called before an operation below it is answered and before a reader can
-    /// see it.
+    /// Raises the completed tail to `index`. The caller does this before an operation below `index` is answered, and
+    /// before a reader can see such an operation.
     #[inline]
     pub fn complete(&self, index: u64) {
         debug_assert!(index <= self.tail(), "only what was appended is completed");
         if self.completed.load(Ordering::Relaxed) < index {
-            // AcqRel: the Release half pairs with `completed`. A later answer to the waiting thread is ordered behind
-            // this by its own Release, so the thread that heard of the answer reads at least `index`.
+            // AcqRel: the Release half pairs with the Acquire of `completed`. The caller answers the waiting thread
+            // later, with a Release of its own, which orders the answer after this update. So a thread that has
+            // received the answer reads at least `index` from `completed`.
             self.completed.fetch_max(index, Ordering::AcqRel);
         }
     }
 
-    /// The longest batch that can ever fit.
+    /// Returns the length of the longest batch that can ever fit.
     pub fn longest_batch(&self) -> usize {
         (1 << self.generations.largest_bits()) - 1
     }
 
-    /// Entries of the present segment.
+    /// Returns the number of entries of the current segment.
     pub fn capacity(&self) -> usize {
         1 << self.generations.bits(self.tail_now().generation)
     }
 
-    /// How often the log has grown.
+    /// Returns how many times the log has grown.
     pub fn growths(&self) -> u64 {
         self.generations.growths()
     }
 
-    /// Bytes of all segments, without what the operations own elsewhere.
+    /// Returns the size of all segments in bytes, without the memory that the operations own elsewhere.
     pub fn bytes(&self) -> usize {
         self.generations.bytes()
     }
 
-    /// How many entries were reserved and not taken back yet.
+    /// Returns the number of entries that were reserved and not recycled yet.
     #[inline]
     pub fn in_use(&self) -> u64 {
-        // `min` first: later it may be beyond the tail read before.
+        // `min` is read first: if it were read second, it could be greater than the tail that was read before.
         let min = self.min.load(Ordering::Acquire);
         self.tail() - min
     }
 
-    /// Reserves `count` entries in a row, to be filled by the caller without delay: replicas wait for them.
+    /// Reserves `count` consecutive entries. The caller fills them without delay, because replicas wait for them.
     ///
     /// # Errors
-    /// If there is no room: some replica has not applied what lies there. Then replay, [`recycle`](Self::recycle),
-    /// [`grow`](Self::grow) or wait, and try again.
+    /// Returns `Full` if the log has no room, because some replica has not applied the old operations yet. The caller
+    /// then replays operations, calls [`recycle`](Self::recycle) or [`grow`](Self::grow), or waits, and tries again.
     pub fn reserve(&self, count: usize) -> Result<Reservation<'_, Op>, Full> {
         let count = count as u64;
         let backoff = Backoff::new();
@@ -239,19 +253,20 @@ impl<Op: Send + Sync> Log<Op> {
                 backoff.wait();
                 continue;
             }
-            // What is read of the generation, and `min`, may be newer than `tail`; then the exchange fails.
+            // The generation's extent and `min` may be newer than `tail`. If they are, the compare-and-exchange fails.
             let (base, bits) = self.generations.extent(tail.generation);
-            // Acquire: pairs with the Release of the recycler, so that filling comes after the drop of what was there.
+            // Acquire: pairs with the Release of the recycler. So the old operation is dropped before its entry is
+            // filled again.
             let low = self.min.load(Ordering::Acquire).max(base);
-            // One entry stays free for the mark.
+            // One entry is kept free for the mark.
             if tail.index + count >= low.saturating_add(1 << bits) {
                 return Err(Full);
             }
             let next = Tail { index: tail.index + count, ..tail }.pack();
-            // Relaxed: nothing is published here but the number, and an exchange of whatever ordering continues the
-            // release sequence of `move_on`.
+            // Relaxed: this exchange publishes only the index. A read-modify-write of any ordering continues the
+            // release sequence that `move_on` begins.
             if self.tail.compare_exchange(tail.pack(), next, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
-                // SAFETY of the place: reserved entries of a segment keep it from being freed (module's text).
+                // SAFETY of `place`: a segment with a reserved, unfilled entry is not freed (see the module's text).
                 let place = self.generations.place(tail.generation, tail.index);
                 return Ok(Reservation { log: self, place, left: count });
             }
@@ -259,7 +274,7 @@ impl<Op: Send + Sync> Log<Op> {
         }
     }
 
-    /// Whether more entries than the capacity divided by `part` were not taken back yet.
+    /// Returns whether the number of entries not recycled yet exceeds the segment's capacity divided by `part`.
     #[inline]
     pub fn lag_exceeds(&self, part: u64) -> bool {
         let min = self.min.load(Ordering::Acquire);
@@ -271,48 +286,51 @@ impl<Op: Send + Sync> Log<Op> {
         assert!(Arc::ptr_eq(&self.identity, &cursor.log), "a cursor of another log");
     }
 
-    /// The end of the filled entries in a row from the cursor on, `until` at most.
+    /// Returns the end of the run of filled entries that begins at the cursor, but at most `until`.
     ///
     /// # Panics
-    /// If the cursor is another log's.
+    /// If the cursor belongs to another log.
     pub fn filled_until(&self, cursor: &Cursor<Op>, until: u64) -> u64 {
         debug_assert!(until <= self.tail());
         self.assert_of_this(cursor);
         let place = &cursor.place;
-        let mut probe = Place { ..*place };
+        let mut probe = Position { ..*place };
         while probe.index < until {
-            // SAFETY: the cursor's replica has not gone past this entry, so its segment is not freed.
+            // SAFETY: the cursor's replica has not moved past this entry, so its segment is not freed.
             match unsafe { probe.entry() }.kind(probe.pass()) {
                 None => break,
-                // Behind the mark there is another segment: look there when the cursor is there.
-                Some(Kind::Moved) => return probe.index + 1,
+                // After the mark the log continues in another segment, which this cursor has not reached yet.
+                Some(Content::Moved) => return probe.index + 1,
                 Some(_) => probe.index += 1,
             }
         }
         probe.index
     }
 
-    /// Shows the operation at the cursor, if there is one.
+    /// Calls `show` with the operation at the cursor, if the entry contains one.
     ///
     /// # Panics
-    /// If the cursor is another log's.
+    /// If the cursor belongs to another log.
     pub fn peek(&self, cursor: &Cursor<Op>, show: impl FnOnce(&Op)) {
         self.assert_of_this(cursor);
         // SAFETY: as in `filled_until`.
         let entry = unsafe { cursor.place.entry() };
-        if entry.kind(cursor.place.pass()) == Some(Kind::Operation) {
-            // SAFETY: it holds an operation, and is not recycled as long as the replica's local tail stands before it.
+        if entry.kind(cursor.place.pass()) == Some(Content::Operation) {
+            // SAFETY: the entry contains an operation, and is not recycled while the replica's local tail is not past
+            // it.
             unsafe { entry.with(show) }
         }
     }
 
-    /// Calls `apply` with every operation from the cursor up to `until` and its index, in order, and stops early at an
-    /// entry that is not filled yet. Then everything below the cursor counts as applied by its replica.
+    /// Calls `apply` with the index and the operation of each entry from the cursor up to `until`, in order. Stops
+    /// early at an entry that is not filled yet. At the end, all operations before the cursor count as applied by its
+    /// replica.
     ///
-    /// If `apply` panics, the cursor stands somewhere on the way and nothing counts as applied.
+    /// If `apply` panics, the cursor is left between its old position and `until`, and no further operation counts as
+    /// applied.
     ///
     /// # Panics
-    /// If the cursor is another log's.
+    /// If the cursor belongs to another log.
     pub fn replay(&self, cursor: &mut Cursor<Op>, until: u64, mut apply: impl FnMut(u64, &Op)) {
         self.assert_of_this(cursor);
         let from = cursor.place.index;
@@ -322,11 +340,11 @@ impl<Op: Send + Sync> Log<Op> {
             let entry = unsafe { place.entry() };
             match entry.kind(place.pass()) {
                 None => break,
-                // SAFETY: it holds an operation, and is not recycled before this replica's local tail is behind it,
-                // which happens below.
-                Some(Kind::Operation) => unsafe { entry.with(|operation| apply(place.index, operation)) },
-                Some(Kind::Void) => {}
-                Some(Kind::Moved) => {
+                // SAFETY: the entry contains an operation. It is not recycled before this replica's local tail is past
+                // it, and the local tail is stored below.
+                Some(Content::Operation) => unsafe { entry.with(|operation| apply(place.index, operation)) },
+                Some(Content::Void) => {}
+                Some(Content::Moved) => {
                     *place = self.generations.place(generations::after(place.generation), place.index + 1);
                     continue;
                 }
@@ -336,22 +354,23 @@ impl<Op: Send + Sync> Log<Op> {
         if place.index > from {
             debug_assert!(self.min.load(Ordering::Relaxed) <= from && place.index <= self.tail());
             debug_assert_eq!(self.local_tails[cursor.reader].load(Ordering::Relaxed), from, "one cursor per replica");
-            // Release: pairs with the Acquire of `recycle`, so that the operations are read before they are dropped,
-            // and with that of `local_tail`.
+            // Release: pairs with the Acquire of `local_tail`. So a recycler that reads this value drops the operations
+            // only after they were read here.
             self.local_tails[cursor.reader].store(place.index, Ordering::Release);
         }
     }
 }
 
-/// Entries that the holder reserved and has to fill. Those left over when it is dropped are filled with nothing.
+/// Entries that the holder has reserved and must fill. Entries that are still unfilled when the reservation is dropped
+/// are filled with nothing.
 pub struct Reservation<'l, Op: Send + Sync> {
     log: &'l Log<Op>,
-    place: Place<Op>,
+    place: Position<Op>,
     left: u64,
 }
 
 impl<Op: Send + Sync> Reservation<'_, Op> {
-    /// The indices still to be filled.
+    /// Returns the range of indices that are still to be filled.
     pub fn range(&self) -> Range<u64> {
         self.place.index..self.place.index + self.left
     }
@@ -359,12 +378,12 @@ impl<Op: Send + Sync> Reservation<'_, Op> {
     /// Fills the next entry.
     ///
     /// # Panics
-    /// If all are filled.
+    /// If all entries are filled.
     #[inline]
     pub fn fill(&mut self, operation: Op) {
         assert!(self.left > 0, "more operations than reserved entries");
         debug_assert!(self.place.index < self.log.tail());
-        // SAFETY: the entry is reserved by `self` and the last pass over it was recycled before `reserve` found room.
+        // SAFETY: `self` has reserved the entry, and `reserve` found room only after its previous use was recycled.
         unsafe { self.place.entry().fill(self.place.pass(), operation) };
         self.place.index += 1;
         self.left -= 1;
@@ -374,8 +393,8 @@ impl<Op: Send + Sync> Reservation<'_, Op> {
 impl<Op: Send + Sync> Drop for Reservation<'_, Op> {
     fn drop(&mut self) {
         while self.left > 0 {
-            // SAFETY: as in `fill`: an unfilled entry of ours keeps its segment.
-            unsafe { self.place.entry() }.publish(self.place.pass(), Kind::Void);
+            // SAFETY: as in `fill`: the segment of a reserved, unfilled entry is not freed.
+            unsafe { self.place.entry() }.publish(self.place.pass(), Content::Void);
             self.place.index += 1;
             self.left -= 1;
         }

@@ -1,8 +1,8 @@
 //! Multi-version read-log-update: consistent snapshots for readers, atomic changes of many objects for writers.
 //!
-//! After "MV-RLU: Scaling Read-Log-Update with Multi-Versioning" (Kim et al., ASPLOS 2019; thesis chapter 3). Objects live in
-//! a [`Domain`]. A thread registers for a [`Handle`]; in [`Handle::read`] it sees all objects as of one moment; in
-//! [`Handle::update`] it locks the objects that it changes, one by one, and commits all changes atomically.
+//! After "MV-RLU: Scaling Read-Log-Update with Multi-Versioning" (Kim et al., ASPLOS 2019; thesis chapter 3). Objects
+//! live in a [`Domain`]. A thread registers for a [`Handle`]. In [`Handle::read`] it sees all objects as of one moment.
+//! In [`Handle::update`] it locks the objects that it changes, one by one, and commits all changes atomically.
 //!
 //! ```
 //! use archipelago::sync::mvrlu::{Domain, Link};
@@ -81,9 +81,8 @@
 //! write-back.
 //!
 //! # What differs from the paper, and why
-//! - *Helped stamps.* In the paper a writer draws its time and publishes it in two steps, so a reader that begins in
-//!   between sees one object without the change and the next object with it. Here such a reader sets the stamp
-//!   itself.
+//! - *Helped stamps.* In the paper a writer draws its time and publishes it in two steps. So a reader that begins in
+//!   between sees one object without the change and the next object with it. Here such a reader sets the stamp itself.
 //! - *Own commits are visible at once*, also with the hardware clock: the committing thread waits for the clocks'
 //!   uncertainty.
 //! - *The commit is inside the section*. A retired master waits for a tick after its mark, so that a collector that has
@@ -92,7 +91,7 @@
 //!   cache line per version (C: two or three).
 //! - *Pruning* in the middle of chains; one stuck reader stops the paper's collection.
 //! - *No lock word.* A copy that is linked above an object, and is not visible yet, locks the object; it names the
-//!   holder and its place in the holder's write set. So an object needs one word (C: 24 bytes), linking is locking, and
+//!   holder and its position in the holder's write set. So an object needs one word (C: 24 bytes), linking is locking, and
 //!   a transaction finds its own copies (C: it does not see its own changes).
 //! - When a handle is dropped, its log passes to the next handle, or to a thread that helps to collect.
 

@@ -1,7 +1,8 @@
 //! Read-copy-update: the memory reclamation of all structures of the workspace.
 //!
-//! A structure owns a [`Domain`]. A reader enters a critical section and holds a [`Guard`]; a writer that unlinks a node
-//! *retires* it, and the domain reclaims it once every guard that might have seen it is gone. Domains share nothing.
+//! A structure owns a [`Domain`]. A reader enters a critical section and holds a [`Guard`]. A writer that unlinks a
+//! node *retires* it. The domain reclaims the node once every guard that might have seen it has ended. Domains share
+//! nothing.
 //!
 //! Epoch-based reclamation after Fraser (2004), shaped for many cores:
 //!
@@ -36,17 +37,17 @@
 //! (Acquire), barrier B_A, Acquire loads of all records; if each is inactive or active at g, compare-and-exchange g to
 //! g+1 (Release). *Reclaim* a bag that was sealed with e after an Acquire load of the epoch that returned at least e+3.
 //!
-//! Of a B_R and a B_A, or of two B_A, one comes first, and all accesses after the second barrier see all stores
-//! before the first (both are `SeqCst` fences, or light and heavy membarriers). With membarriers two B_R are not
-//! ordered, and the proof does not need their order.
+//! Of a B_R and a B_A, or of two B_A, one comes first. All accesses after the second barrier see all stores before the
+//! first. (Both are `SeqCst` fences, or light and heavy membarriers.) With membarriers two B_R are not ordered, and the
+//! proof does not need their order.
 //!
 //! 1. *A successful advance from e+1 comes after T's leave.* If B_A came before B_T, then T, which read e after B_T,
 //!    would have read e+1 at least. So B_T came first and A saw T's publication or something newer. T published at most e,
 //!    so, not being refused, A saw T's leave or a newer store of that record: T's leave happens before the epoch
 //!    becomes e+2. (Every store to a record is a Release, so a newer one carries the leave with it.)
-//! 2. *A reader that published r ≥ e+2 does not see the object*: its Acquire load of r read the epoch from 1 or from a
-//!    later advance, each of which read its predecessor with Acquire; so the unlink, which happens before T's leave,
-//!    happens before its reads.
+//! 2. *A reader that published r ≥ e+2 does not see the object*: its Acquire load of r read the epoch from the advance
+//!    of (1) or from a later one. Each later advance read its predecessor with Acquire. The unlink happens before T's
+//!    leave, so it happens before the reader's reads.
 //! 3. *A successful advance from e+2 comes after the leave of every R that saw the object.* By 2, r ≤ e+1. If B_A came
 //!    before B_R, then the unlink (before T's leave, before A's read of e+2, before B_A) would be seen by R. So B_R
 //!    came first, A saw R's publication or something newer, and, not being refused, R's leave or newer: R's leave

@@ -1,64 +1,74 @@
 //! RCX: locks for the updaters of RCU-protected structures on NUMA machines (Park, McKenney, Dufour and Yeom).
 //!
-//! An update names the objects that it changes and locks them all. Each object has a lock of two levels: a *local* byte for
-//! each node, and a *global* word. A thread first takes the local bytes of its node, of all objects at once, in one
-//! hardware transaction where those work; then the global words, one after the other. Readers do nothing but RCU.
+//! An update names the objects that it changes and locks all of them. Each object has a lock of two levels: a *local*
+//! byte for each NUMA node, and a *global* word. A thread first takes its node's local bytes of all the objects at
+//! once, in one hardware transaction if the processor supports them. It then takes the global words, one after the
+//! other. Readers only use RCU.
 //!
-//! - The transaction touches bytes of its own node only, and no reader looks at them: nothing remote is in it, and readers
-//!   do not abort it. It takes all or none, so it needs no order.
-//! - Of each node at most one thread stands at an object's global word.
+//! - The transaction accesses only bytes of its own node, and readers do not access these bytes. So the transaction
+//!   touches no remote memory, and readers do not abort it. It takes all bytes or none, so it needs no order of the
+//!   bytes.
+//! - At most one thread of each node competes for an object's global word.
 //!
 //! # States
-//! Of an object, for one node *n*:
+//! The states of an object for one node *n*:
 //!
 //! | local byte of *n* | global word | meaning |
 //! |---|---|---|
-//! | 0 | 0, or another node | no thread of *n* has to do with it |
-//! | 1 | 0, or another node | a thread of *n* was admitted and waits for a global word, or is about to give up |
-//! | 1 | *n* | it holds the object, or was left it and is about to |
-//! | 0 | *n* | with [hand-over](Builder::passes): left to the next of *n*, which is registered at the byte, or about to be taken back |
+//! | 0 | 0, or another node | no thread of *n* holds or is acquiring the object |
+//! | 1 | 0, or another node | a thread of *n* has the byte and waits for a global word, or is about to give up |
+//! | 1 | *n* | a thread of *n* holds the object, or has inherited the word and is about to hold the object |
+//! | 0 | *n* | with [hand-over](Builder::passes): the word is left to the next thread of *n*, which is registered at the byte; or the word is about to be taken back |
 //!
-//! On one node the local byte is all there is.
+//! On a machine of one node, the local byte is the whole lock.
 //!
 //! # Why it cannot deadlock
-//! Global words have one order ([`InOrder`]), and hand-over leaves a word to a node's next thread only as long as that goes by the
-//! order, too:
+//! Global words are taken in one order ([`InOrder`]). With hand-over, an unlocking thread may leave a word to the next
+//! thread of its node, which then holds this word out of order. Three rules limit this:
 //!
-//! 1. A thread that waits for a local byte has no byte, and no word.
-//! 2. A thread that waits for a global word has its bytes, and of its words those before that one. It was admitted with all its
-//!    bytes, so later words may have been left to it: it gives them up before it waits.
-//! 3. A word that is left belongs to no thread, but its byte is free, and a thread is registered there that waits for
-//!    this byte and nothing else. Its next step takes the byte, or gives the word up.
+//! 1. A thread that waits for a local byte holds no byte and no word.
+//! 2. A thread that waits for a global word holds all its bytes, and only those of its words that precede the awaited
+//!    word in the order. Later words may have been left to the thread, because it holds their bytes. It gives up such
+//!    later words before it waits.
+//! 3. A word that is left belongs to no thread. Its byte is free, and a thread is registered that waits for this byte
+//!    and for nothing else. The next step of the registered thread takes the byte or gives the word up.
 //!
-//! A thread that waits for a byte waits for one that holds the object, or is of the second kind. One of the second kind waits for a thread
-//! that holds the object, for one that waits for a *later* word, or for a step of a registered thread. So the chain from any
-//! waiting thread goes up the order and ends at a thread that can go on. And each attempt is bounded: [`Rcx::try_lock`] gives
-//! up, so that its caller can leave its RCU section, for which the holder may be waiting. The invariants that hand-over
-//! rests on are in `rcx/words.rs`.
+//! A thread that waits for a byte waits for a thread that holds the object, or for a thread of rule 2. A thread of rule
+//! 2 waits for one of three: a thread that holds the object, a thread that waits for a *later* word, or a step of a
+//! registered thread. So the chain of waits from any waiting thread follows the order upwards, and it ends at a thread
+//! that can continue.
+//!
+//! Each attempt is also bounded: [`Rcx::try_lock`] gives up after some time. Its caller can then leave its RCU section,
+//! for whose end the holder of the lock may be waiting. The invariants on which hand-over depends are stated in
+//! `rcx/words.rs`.
 //!
 //! # How long an attempt waits
-//! [`Rcx::try_lock`] counts turns of a spin loop: 63 for all bytes and words of the set together, and 28 more between transactions
-//! that others abort; one to five microseconds. It never yields the processor. [`Rcx::lock`] yields between attempts, with nothing in its hands.
-//! Hand-over leaves words to threads that spin, and not to one that has yielded: that may be away for long.
+//! [`Rcx::try_lock`] counts turns of a spin loop: at most 63 for all bytes and words of the set together, and 28 more
+//! between transactions that other threads abort. Together they take one to five microseconds. `try_lock` never yields
+//! the processor. [`Rcx::lock`] yields the processor between attempts, while it holds nothing. Hand-over leaves a word
+//! only to threads that spin: a thread that has yielded may not run again for a long time.
 //!
 //! # Orderings
-//! What holders do to an object is ordered by its global word: taking it is an Acquire of the Release by which it was given
-//! up. (On one node, by the local byte alike.) Local bytes order nothing that this needs; they too are taken with Acquire
-//! and given up with Release, so that an admitted thread finds the global word as its predecessor on the node left it,
-//! which is what hand-over relies on. A transaction that commits orders as a sequentially consistent fence.
+//! The global word orders the accesses of an object's holders: the thread that takes the word synchronizes, by an
+//! Acquire, with the Release of the thread that gave it up. (On one node, the local byte alone does this.) This order
+//! does not depend on local bytes. They, too, are taken with Acquire and given up with Release. So a thread that takes
+//! a byte sees the state in which its predecessor on the node left the global word. Hand-over depends on this. A
+//! transaction that commits has the ordering of a sequentially consistent fence.
 //!
-//! # What differs from the original
-//! - Attempts are bounded, and without transactions the bytes are taken by compare-and-exchange in order, with back-out.
-//!   (The original tries its transaction for ever, which ends nowhere if all abort.)
-//! - The guard carries the node by which it locked; the original asks for it again when it unlocks, and after a migration
-//!   unlocks another node's byte.
-//! - Global words are given up before local bytes: otherwise the next of the node would stand at a word that is held.
-//! - A lock with padding is given back when its object has left the structure, and not with the object's memory
-//!   ([`Rcx::give_back`]), so that garbage is small.
-//! - Any number of nodes; padding is chosen at run time; on one node there is no global word to take. An update of one
-//!   object takes its byte by compare-and-exchange, which is cheaper than a transaction.
-//! - The memory-efficient variant, which the talk mentions and no published code has, is here a table of locks that objects
-//!   are hashed to: [`Striped`].
+//! # Differences from the original
+//! - Attempts are bounded. Without transactions, the bytes are taken by compare-and-exchange in order; if one is taken,
+//!   the thread gives up the earlier ones. (The original repeats its transaction without limit, which never ends if
+//!   every transaction aborts.)
+//! - The guard stores the node by which it locked. The original determines the node again when it unlocks, so after a
+//!   migration it unlocks another node's byte.
+//! - Global words are given up before local bytes. Otherwise the node's next thread would get the byte while the word
+//!   is still held.
+//! - A padded lock is given back when its object has left the structure, not when the object's memory is freed
+//!   ([`Rcx::give_back`]). So garbage occupies little memory.
+//! - The number of nodes is not limited. Padding is chosen at run time. On one node there is no global word to take. An
+//!   update of one object takes its byte by compare-and-exchange, which is cheaper than a transaction.
+//! - The memory-efficient variant, which the authors' talk mentions and for which no code is published, is implemented
+//!   here as a table of locks to which objects are hashed: [`Striped`].
 //!
 //! ```
 //! use archipelago::sync::rcx::{InOrder, Rcx};
@@ -75,7 +85,8 @@
 //! ```
 //!
 //! # A list
-//! Readers walk it in a guard, with no lock. An update locks the node that it changes, and the one that it removes:
+//! Readers traverse the list in a guard, without a lock. An update locks the node that it changes and the node that it
+//! removes:
 //!
 //! ```
 //! use archipelago::sync::rcu::{Domain, Guard};
@@ -86,12 +97,12 @@
 //! struct List { rcx: Rcx, domain: Domain, head: Node }
 //!
 //! impl List {
-//!     /// The last node before the key, and what follows it.
+//!     /// Returns the last node before the key, and the node after it.
 //!     fn find<'g>(&'g self, key: u64, _: &'g Guard<'_>) -> (&'g Node, *mut Node) {
 //!         let mut before = &self.head;
 //!         loop {
 //!             let next = before.next.load(Acquire);
-//!             // SAFETY: linked when it was read, so the guard keeps it.
+//!             // SAFETY: the node was linked when it was read, so the guard keeps it.
 //!             match unsafe { next.as_ref() } {
 //!                 Some(node) if node.key < key => before = node,
 //!                 _ => return (before, next),
@@ -101,31 +112,31 @@
 //!
 //!     fn remove(&self, key: u64) -> bool {
 //!         loop {
-//!             // First the guard: what is found stays in memory, which handles and locks rely on.
+//!             // The guard comes first: it keeps the found nodes in memory, and handles and locks borrow them.
 //!             let guard = self.domain.pin();
 //!             let (before, next) = self.find(key, &guard);
 //!             // SAFETY: as above.
 //!             let Some(node) = (unsafe { next.as_ref() }).filter(|node| node.key == key) else { return false };
-//!             // In a guard only `try_lock`: the holder might wait for readers, of which this thread is one. Refused, it
-//!             // leaves the guard before it waits.
+//!             // In a guard only `try_lock` may be called: the lock's holder might wait for readers, and this thread is
+//!             // one of them. If the lock is refused, this thread leaves the guard before it waits.
 //!             let mut both = vec![self.rcx.handle(&before.lock), self.rcx.handle(&node.lock)];
 //!             let Some(held) = self.rcx.try_lock(self.rcx.order(&mut both)) else {
 //!                 drop(guard);
 //!                 std::thread::yield_now();
 //!                 continue;
 //!             };
-//!             // What was read before it was locked may hold no more. From here on it does.
+//!             // The links were read before they were locked, so they may have changed. From here on they cannot.
 //!             if before.removed.load(Relaxed) || before.next.load(Relaxed) != next {
 //!                 continue;
 //!             }
-//!             // Marked under its lock: a thread that has found the node before sees that it left the list.
+//!             // Marked under its lock: a thread that found the node earlier sees that it has left the list.
 //!             node.removed.store(true, Relaxed);
 //!             before.next.store(node.next.load(Relaxed), Release);
 //!             drop(held);
-//!             // The lock goes to the next object as soon as the node is marked and unlocked; the memory waits for readers,
-//!             // and goes last: until then the object is borrowed.
+//!             // The lock can be given to another object as soon as the node is marked and unlocked. The node's memory is
+//!             // retired last, because `give_back` borrows it. It is freed when no reader can use it any more.
 //!             self.rcx.give_back(&node.lock);
-//!             // SAFETY: from a box, and unlinked by this thread alone.
+//!             // SAFETY: allocated by a box, and unlinked by this thread alone.
 //!             unsafe { guard.retire_box(next) };
 //!             return true;
 //!         }
@@ -191,19 +202,19 @@ pub use striped::{Stripe, Striped, ToStripe};
 use attempt::{Patience, Set};
 use handle::{Access, refuse_foreign};
 
-/// Where local acquisitions in transactions are counted.
+/// The site under which transactions that take local bytes are counted.
 pub static LOCAL: Site = Site::new("rcx: local locks");
 
-/// Places at which a simulated schedule can stop a thread.
+/// Points in the code at which a simulated schedule can stop a thread.
 pub mod points {
     /// All objects are locked.
     pub const HELD: &str = "rcx: held";
-    /// The local bytes are taken, the global words are not.
+    /// The local bytes are taken; the global words are not.
     pub const ADMITTED: &str = "rcx: admitted";
 }
 
-/// Where the locks of objects are. Sealed, and what finds a lock shows nothing of it: structures over [`Rcx`] rely on it that no two
-/// threads hold one object.
+/// How the locks of objects are stored. This trait is sealed, and a lock's parts are private. Structures built on
+/// [`Rcx`] depend on this: no other code can break the rule that at most one thread holds an object.
 ///
 /// ```compile_fail,E0624
 /// # use archipelago::sync::rcx::Locks;
@@ -212,31 +223,31 @@ pub mod points {
 /// }
 /// ```
 pub trait Locks: sealed::Sealed + Send + Sync + Sized {
-    /// What an object brings.
+    /// The part of the lock that is stored in an object.
     type Object: Send + Sync;
 
-    /// What finds an object's lock.
+    /// A reference to an object's lock.
     #[expect(private_bounds, reason = "no program takes a byte or a word but by an `Rcx`")]
     type Lock<'o>: Access<'o> + Send + Sync
     where
         Self: 'o;
 
-    /// For a machine of so many nodes.
+    /// Makes the locks for a machine of `nodes` nodes.
     fn make(nodes: usize, padding: Padding) -> Self;
 
-    /// For how many nodes they were made.
+    /// Returns the number of nodes for which the locks were made.
     fn nodes(&self) -> usize;
 
-    /// What a new object is to bring.
+    /// Returns the lock part to store in a new object.
     fn object(&self) -> Self::Object;
 
-    /// The object has left its structure: see [`Rcx::give_back`].
+    /// Tells the locks that the object has left its structure: see [`Rcx::give_back`].
     fn give_back(&self, object: &Self::Object);
 
-    /// Finds an object's lock.
+    /// Returns a reference to an object's lock.
     ///
     /// # Panics
-    /// As [`Rcx::handle`].
+    /// As for [`Rcx::handle`].
     fn lock_of<'o>(&'o self, object: &'o Self::Object) -> Self::Lock<'o>;
 }
 
@@ -246,16 +257,17 @@ mod sealed {
     impl Sealed for super::Striped {}
 }
 
-/// How much room the bytes of the nodes have.
+/// How far the nodes' bytes of one lock are apart in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Padding {
-    /// A byte each, in the object: for seven nodes at most. With more it is as [`Lines`](Self::Lines).
+    /// One byte for each node, stored in the object, for at most seven nodes. With more nodes, [`Lines`](Self::Lines)
+    /// is used instead.
     Compact,
-    /// A pair of lines each, apart from the object.
+    /// A pair of cache lines for each node, stored outside the object.
     Lines,
 }
 
-/// How locks are taken: [`Rcx::builder`].
+/// Configures an [`Rcx`]. Made by [`Rcx::builder`].
 #[derive(Clone, Copy, Debug)]
 pub struct Builder {
     nodes: Option<usize>,
@@ -265,40 +277,42 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// As on a machine of so many nodes (0 counts as 1), among which threads are dealt out. Otherwise the topology's.
+    /// Sets the number of nodes (0 counts as 1) among which threads are distributed. The default is the topology's
+    /// number of nodes.
     #[must_use]
     pub fn nodes(self, nodes: usize) -> Self {
         Self { nodes: Some(nodes.max(1)), ..self }
     }
 
-    /// With this padding. Otherwise lines, but on one node.
+    /// Sets the padding. The default is `Compact` on one node and `Lines` on several.
     #[must_use]
     pub fn padding(self, padding: Padding) -> Self {
         Self { padding: Some(padding), ..self }
     }
 
-    /// Without transactions.
+    /// Disables transactions.
     #[must_use]
     pub fn without_transactions(self) -> Self {
         Self { transactions: false, ..self }
     }
 
-    /// A holder that unlocks leaves the global words to the next of the node, so many times in a row. Otherwise never. For
-    /// padded locks; others have no room to count in.
+    /// Enables hand-over: a holder that unlocks leaves the global words to the next thread of its node, at most
+    /// `passes` times in a row. The default is 0, no hand-over. Only padded locks support hand-over, since others have
+    /// no room for its counters.
     #[must_use]
     pub fn passes(self, passes: u32) -> Self {
         Self { passes, ..self }
     }
 
-    /// The locks, in their objects.
+    /// Builds an `Rcx` whose locks are embedded in the objects.
     pub fn build(self) -> Rcx {
         self.build_with(Embedded::make)
     }
 
-    /// With locks that are made otherwise, for a number of nodes and a padding.
+    /// Builds an `Rcx` whose locks are made by `make`, which is called with the number of nodes and the padding.
     ///
     /// # Panics
-    /// If they are made for another number of nodes.
+    /// If `make` makes them for another number of nodes.
     pub fn build_with<L: Locks>(self, make: impl FnOnce(usize, Padding) -> L) -> Rcx<L> {
         let real = crate::lock::nodes::count();
         let nodes = self.nodes.unwrap_or(real);
@@ -320,57 +334,58 @@ impl Builder {
 pub struct Rcx<L: Locks = Embedded> {
     locks: L,
     nodes: usize,
-    /// Whether the nodes are not the topology's.
+    /// Whether `nodes` differs from the topology's number of nodes.
     imagined: bool,
     htm: Option<Htm>,
     passes: u32,
 }
 
 impl Rcx {
-    /// How they are to be taken.
+    /// Returns a builder for an `Rcx` with embedded locks.
     pub fn builder() -> Builder {
         Builder { nodes: None, padding: None, transactions: true, passes: 0 }
     }
 
-    /// Fine-grained locks, a byte an object, taken in order: the rival. They are RCX on one node without transactions.
+    /// Returns a builder for fine-grained locks of one byte per object, which are taken in order. Benchmarks compare
+    /// RCX with them. They are RCX on one node without transactions.
     pub fn fine_grained() -> Builder {
         Self::builder().nodes(1).without_transactions()
     }
 }
 
 impl<L: Locks> Rcx<L> {
-    /// For this machine.
+    /// Makes an `Rcx` for this machine.
     pub fn new() -> Self {
         Rcx::builder().build_with(L::make)
     }
 
-    /// Whether local bytes are taken in transactions.
+    /// Returns whether local bytes are taken in transactions.
     pub fn is_transactional(&self) -> bool {
         self.htm.is_some()
     }
 
-    /// Where the locks are.
+    /// Returns the locks.
     pub fn locks(&self) -> &L {
         &self.locks
     }
 
-    /// What a new object is to bring.
+    /// Returns the lock part to store in a new object.
     pub fn object(&self) -> L::Object {
         self.locks.object()
     }
 
-    /// Says that an object has left its structure: no thread locks it any more to change it. One that has come by it
-    /// before may lock it still, and has to find then that it was removed. Its lock may be another object's from now on, or
-    /// stays with the object, as these locks like it. An object that is dropped and was not given back takes memory as long
-    /// as the `Rcx` lives.
+    /// Tells the `Rcx` that an object has left its structure, so that no thread will lock it any more to change it. A
+    /// thread that found the object earlier may still lock it, and must then detect that the object was removed.
+    /// Depending on the kind of locks, the object's lock may be reused for another object from now on. An object that
+    /// is dropped without being given back uses memory for as long as the `Rcx` lives.
     ///
     /// # Panics
-    /// As [`handle`](Self::handle), for padded objects.
+    /// As for [`handle`](Self::handle), for padded objects.
     pub fn give_back(&self, object: &L::Object) {
         self.locks.give_back(object);
     }
 
-    /// The handle of an object.
+    /// Returns the handle of an object.
     ///
     /// ```compile_fail,E0502
     /// # use archipelago::sync::rcx::{InOrder, Rcx, Striped};
@@ -383,28 +398,30 @@ impl<L: Locks> Rcx<L> {
     /// ```
     ///
     /// # Panics
-    /// If the object was made by another `Rcx`. Packed objects of two that are alike, for one node or for several, have all of
-    /// their lock in themselves: these are locked by either.
+    /// If the object was made by another `Rcx`. This is not detected for unpadded objects if both `Rcx` were built for
+    /// one node, or both for several: such objects contain their whole lock, so either `Rcx` can lock them.
     #[inline]
     pub fn handle<'o>(&'o self, object: &'o L::Object) -> Handle<'o, L> {
         Handle::new(&self.locks, object)
     }
 
-    /// Brings handles into the order of global words, each once: as [`lock`](Self::lock) wants them.
+    /// Sorts handles into the order of global words and removes duplicates, as [`lock`](Self::lock) requires.
     ///
     /// # Panics
-    /// If a handle is of another `Rcx`.
+    /// If a handle belongs to another `Rcx`.
     #[inline]
     pub fn order<'a, 'o>(&'o self, handles: &'a mut Vec<Handle<'o, L>>) -> InOrder<'a, 'o, L> {
         InOrder::sort(&self.locks, handles)
     }
 
-    /// Locks all of them. It spins for some microseconds, then yields the processor between short spins. Not within an RCU
-    /// section for which a holder might wait, and not by a thread that has locked one of them: it would wait for ever. A thread that
-    /// locks one set with another in its hands has to keep an order of its own among the sets.
+    /// Locks all the objects. It spins for some microseconds, then yields the processor between short spins.
+    ///
+    /// Must not be called within an RCU section for whose end a holder might wait, nor by a thread that has locked one
+    /// of the objects: the call would never return. A thread that locks one set while it holds another must keep an
+    /// order of its own among the sets.
     ///
     /// # Panics
-    /// As [`try_lock`](Self::try_lock).
+    /// As for [`try_lock`](Self::try_lock).
     pub fn lock<'a, 'o>(&'o self, handles: InOrder<'a, 'o, L>) -> Guard<'a, 'o, L> {
         let mut patience = Patience::new();
         loop {
@@ -416,18 +433,19 @@ impl<L: Locks> Rcx<L> {
         }
     }
 
-    /// Locks all of them, or none if that takes longer than 63 turns of a spin loop, for all of them together: some microseconds. It
-    /// does not yield the processor: an object whose holder lost its own is refused at the end of the 63.
+    /// Locks all the objects, or none if locking takes longer than 63 turns of a spin loop, for all of them together:
+    /// some microseconds. It does not yield the processor. So if the holder of an object is not running, the attempt
+    /// fails after the 63 turns.
     ///
     /// # Panics
-    /// If a handle is of another `Rcx`, before anything is locked; with debug assertions, in the body of a
+    /// If a handle belongs to another `Rcx`, before anything is locked. With debug assertions, also in the body of a
     /// [region](crate::region).
     #[inline]
     pub fn try_lock<'a, 'o>(&'o self, handles: InOrder<'a, 'o, L>) -> Option<Guard<'a, 'o, L>> {
         self.attempt(handles, &mut Patience::new())
     }
 
-    /// Nothing below panics with anything locked: what could is asked first.
+    /// Nothing after the two checks panics, so no panic leaves an object locked.
     #[inline]
     fn attempt<'a, 'o>(
         &'o self,
@@ -447,15 +465,15 @@ impl<L: Locks> Rcx<L> {
         } else if self.imagined {
             thread::slot().index % self.nodes
         } else {
-            // Stale at worst, which costs time: the guard unlocks by the same.
+            // May be out of date, which only costs time: the guard unlocks by the same node.
             crate::lock::nodes::here() % self.nodes
         }
     }
 
-    /// Asserts that no thread has to do with these objects: for tests, when all threads are done.
+    /// Asserts that no thread holds or is acquiring these objects. For tests, when all threads are done.
     ///
     /// # Panics
-    /// If a byte, a word or a queue says otherwise, or an object is another `Rcx`'s.
+    /// If a byte, a word or a queue is in use, or an object belongs to another `Rcx`.
     pub fn check_invariants<'o>(&'o self, objects: impl IntoIterator<Item = &'o L::Object>) {
         for (at, object) in objects.into_iter().enumerate() {
             let lock = self.handle(object).lock;
@@ -475,7 +493,8 @@ impl<L: Locks> Default for Rcx<L> {
     }
 }
 
-/// Objects that are locked; dropping it unlocks them, by the node by which they were locked. Leaking it leaves them locked.
+/// Locked objects. Dropping the guard unlocks them, by the node by which they were locked. Leaking it leaves them
+/// locked.
 #[must_use]
 pub struct Guard<'a, 'o, L: Locks>(Set<'a, 'o, L>);
 
@@ -512,7 +531,7 @@ mod tests {
             assert_eq!(all.len(), 40);
             let third = rcx.try_lock(InOrder::one(&all[3])).expect("free");
             assert!(rcx.try_lock(InOrder(&all[..8])).is_none() && rcx.try_lock(InOrder(all)).is_none());
-            // Nothing of those attempts is left.
+            // Those attempts left nothing locked.
             drop(rcx.try_lock(InOrder(&all[..3])).expect("free"));
             drop(third);
             let held = rcx.try_lock(InOrder(all)).expect("free");
@@ -522,7 +541,7 @@ mod tests {
         });
     }
 
-    /// The guard goes to a thread on another node and is dropped there.
+    /// The guard is sent to a thread on another node and dropped there.
     #[test]
     fn a_guard_unlocks_by_the_node_by_which_it_locked() {
         each(|builder| {
@@ -542,7 +561,8 @@ mod tests {
         });
     }
 
-    /// The stripes of both have one number, so one of them would be left out as a double, and its object not be locked.
+    /// The stripes of both tables have the same number. One of them would be removed as a duplicate, and its object
+    /// would not be locked.
     #[test]
     fn stripes_of_another_table_are_no_doubles() {
         let make = || Rcx::builder().nodes(2).build_with(|nodes, _| Striped::with_stripes(nodes, 1));
@@ -566,7 +586,7 @@ mod tests {
         drop(held);
     }
 
-    /// Of two that differ in nothing, one first: nothing is locked, of either.
+    /// Each of the two `Rcx`, which are built alike, refuses the set, and no object of either is locked.
     #[test]
     fn handles_of_another_are_refused_before_anything_is_locked() {
         let [one, other]: [Rcx; 2] = core::array::from_fn(|_| Rcx::builder().nodes(2).build());
@@ -595,7 +615,8 @@ mod tests {
         _ = Rcx::builder().nodes(4).build_with(|_, _| Striped::with_stripes(2, 8));
     }
 
-    /// What waits or panics in the body of a region is refused before anything is locked; and a guard unlocks while it unwinds.
+    /// An attempt in the body of a region is refused before anything is locked. A guard that is dropped by a panic
+    /// unlocks.
     #[test]
     fn a_panic_leaves_nothing_locked() {
         each(|builder| {
@@ -620,7 +641,7 @@ mod tests {
         });
     }
 
-    /// More threads than cores, some of which try and some wait, end: no object is held by a thread that is gone.
+    /// More threads than cores, some of which call `try_lock` and some `lock`, all end: no object stays locked.
     #[test]
     fn threads_leave_nothing_locked() {
         let (rounds, sets, threads) = if cfg!(miri) { (2, 5, 4) } else { (60, 60, 12) };

@@ -39,9 +39,9 @@
 //! then could not commit either.
 //!
 //! # Why it is right without
-//! [`version_lock`](crate::version_lock). `follow` validates the page that it leaves twice: before it accesses the next
-//! page (so the page had the pointer, and the caller's guard keeps the next page alive), and after it has loaded the
-//! next page's version (so the next page was linked at that version).
+//! [`version_lock`](crate::version_lock). `follow` validates the page that it leaves twice. The first time is before it
+//! accesses the next page: the page had the pointer, so the caller's guard keeps the next page alive. The second time
+//! is after it has loaded the next page's version: so the next page was linked at that version.
 //!
 //! # Why changes in transactions may stand beside walks by versions
 //! A transaction that changes pages adds one to their versions, as a locked change does. The new version and all writes
@@ -49,25 +49,25 @@
 //! validating load comes later (`fence(Acquire)`, and a transaction's writes are visible together). The same holds for
 //! a change under locks, as without RTM. A change that writes a single word once cannot be seen half-done, so it may
 //! keep the version ([`Change::IN_PLACE`]): the walk has seen the word from before or from after the change. A walk
-//! that sees a new word also sees the memory to which it leads: a transaction orders all earlier writes as a fence
-//! does, and under locks the Release fence of locking does; each pairs with the walk's Acquire fence after its load of
-//! the word.
+//! that sees a new word also sees the memory to which it leads. The earlier writes are ordered by the transaction,
+//! which acts as a fence, or, under locks, by the Release fence of locking. Each pairs with the walk's Acquire fence
+//! after its load of the word.
 //!
 //! # What a body can't do
 //! Bodies and their results are `Copy`: they own nothing that could be freed in them, and can write only to pages.
 //! References to other pages are results of [`Walk::follow`], which validates them. Debug builds panic if a body waits,
-//! allocates pages, or enters RCU sections. Other side effects, which the types do not prevent (input and output, an
-//! allocation by the standard library), abort a transaction; then the body runs with locks held, and its result is
-//! correct.
+//! allocates pages, or enters RCU sections. The types do not prevent other side effects, such as input and output, or
+//! an allocation by the standard library. These abort a transaction. Then the body runs with locks held, and its result
+//! is correct.
 //!
 //! # A body that panics, or fails after it wrote
 //! In every back end such a body leaves no effect. The processor rolls a transaction back (NOrec's transaction writes
 //! nothing until it commits). A panic aborts its transaction, and the body runs again under locks, where it panics
 //! again and the panic propagates. There the words and links of the change's pages are restored before the pages are
 //! unlocked, at new versions, and no page is retired. Writes to pages that the change does not list are not restored;
-//! no other thread may have a reference to such pages yet. Plain RCU readers may have followed a link that was set
-//! only for a moment, so the page to which it led must stay alive until their guards end ([`Link::new`]), also after
-//! a panic.
+//! no other thread may have a reference to such pages yet. Plain RCU readers may have followed a link that was set only
+//! for a moment. So the page to which it led must stay alive until their guards end ([`Link::new`]), even after a
+//! panic.
 //!
 //! A value that [`Walk::get`] returns is *unproven*: without RTM it may stem from half of a change. Bodies must
 //! tolerate arbitrary values: they check indices, and bound their loops independently of the content.
@@ -158,7 +158,7 @@ const NOT_LISTED: &str = "a page is retired by a change that it is not listed fo
 /// A page: it has a version lock, and words and links that change only in regions.
 ///
 /// # Safety
-/// Words and links in the page keep their type and place as long as the page is borrowed, since a change that fails
+/// Words and links in the page keep their type and address as long as the page is borrowed, since a change that fails
 /// restores their old values after its body.
 pub unsafe trait Page {
     /// A promise: the page changes only while its lock is held explicitly, and no [`Change`] lists it. So every change
@@ -244,8 +244,8 @@ impl<P> Link<P> {
     ///
     /// # Safety
     /// Walks follow the link. So `to` is null, or a page that stays valid for shared use until every guard has ended
-    /// under which a walk may have loaded this value of the link, also if a change that failed or panicked set it for a
-    /// moment only.
+    /// under which a walk may have loaded this value of the link. This applies even if a change that failed or panicked
+    /// set the link only for a moment.
     pub unsafe fn new(to: *mut P) -> Self {
         Self(AtomicPtr::new(to))
     }
@@ -313,8 +313,8 @@ pub trait Walk<'g> {
     /// Returns the present page's version.
     fn version(&self) -> Version;
 
-    /// Proves the values that were read from the present page so far: they are consistent, and an address among them is
-    /// that of an object which the page had at a moment within the guard.
+    /// Proves the values that were read from the present page so far: they are consistent. If one of them is an
+    /// address, it is that of an object which the page had at a moment within the guard.
     ///
     /// # Errors
     /// As [`enter`](Self::enter).
@@ -409,8 +409,8 @@ impl Region {
         self.htm.is_none() || !self.walks
     }
 
-    /// Repeats the walk until it conflicts with no change. The result was true at one moment, as far as the pages are
-    /// consistent. Waits for changes of the pages on its way.
+    /// Repeats the walk until it conflicts with no change. The result corresponds to one moment, as far as the walk's
+    /// pages are consistent with each other. Waits for changes of the pages on its way.
     ///
     /// # Panics
     /// If the walk enters a retired page, where [`try_traverse`](Self::try_traverse) returns an error.

@@ -1,36 +1,40 @@
-//! Read-log-update: the two-version rival of [MV-RLU](crate::mvrlu), with the same programming model.
+//! Read-log-update (RLU): a two-version mechanism with the same programming model as [MV-RLU](crate::mvrlu), its
+//! competitor.
 //!
-//! After Matveev, Shavit, Felber and Marlier (SOSP 2015). An object has its master and at most one copy, the one of the
-//! writer that holds it. A commit makes the copies visible, *waits* until all sections from before have ended, writes
-//! the copies back and only then unlocks: that wait is what MV-RLU does away with, and what this module is for
-//! measuring.
+//! After Matveev, Shavit, Felber and Marlier (SOSP 2015). An object has a master version and at most one copy, which
+//! belongs to the writer that has locked the object. A commit makes the copies visible. It then *waits* until all
+//! sections that began earlier have ended, writes the copies back to the masters, and unlocks the objects. MV-RLU
+//! avoids this wait. This module exists to measure the difference.
 //!
-//! It shares everything else with MV-RLU: objects, links, handles, snapshots, transactions, clocks, and the helped
-//! stamp, which closes a gap of the original (two writers that commit together and a reader that begins between them).
+//! RLU shares everything else with MV-RLU: objects, links, handles, snapshots, transactions, clocks, and the helped
+//! stamp. The helped stamp closes a gap of the original, which concerns two writers that commit together and a reader
+//! that begins between them.
 //!
-//! # The paper's rules, and what keeps them here
-//! - *A writer's clock is the global clock plus one, published before the global clock moves.* The stamp is drawn by
-//!   the addition itself, when all copies are linked; who meets the set before it says its stamp draws one too, one
-//!   of which wins.
-//! - *A reader takes a locked object's copy if its local clock is at or above the writer's.* `stamp <= local`.
-//! - *Otherwise it reads the master.* There is no other version; the master changes only when no section is below the
-//!   stamp.
-//! - *A run counter says who is in a section.* A record says its section's local time, or a bound before that is
-//!   known.
-//! - *A commit waits for sections that are under way with a smaller local clock.* Until the horizon has reached the
-//!   stamp: then no section is below it, nor will be.
-//! - *Write back, then unlock.* Copying the value, then taking the copy out of its object (Release), which is the
-//!   lock.
-//! - *A log is used again after another such wait.* Copies are freed when the horizon has reached a tick drawn after
-//!   that.
-//! - *With deferral, who meets a locked object has its holder synchronize.* It writes the holder's log back, under
-//!   its lock.
+//! # The paper's rules and their implementation
+//! - *A writer's clock is the global clock plus one, published before the global clock moves.* When all copies are
+//!   linked, the commit draws its stamp by the increment of the clock itself. A thread that meets the set of copies
+//!   before it has a stamp draws one, too. One of the drawn stamps wins.
+//! - *A reader takes a locked object's copy if its local clock is at or above the writer's.* The test is `stamp <=
+//!   local`.
+//! - *Otherwise it reads the master.* There is no other version. The master changes only when no section's local time
+//!   is below the stamp.
+//! - *A run counter tells whether a thread is in a section.* A record contains its section's local time, or a lower
+//!   bound of it until the time is known.
+//! - *A commit waits for running sections with a smaller local clock.* It waits until the horizon has reached the
+//!   stamp. From then on, no section's local time is below the stamp.
+//! - *Write back, then unlock.* The commit copies the value to the master, then removes the copy from its object
+//!   (Release). The copy's presence is the lock.
+//! - *A log is reused after another such wait.* Copies are freed when the horizon has reached a tick that was drawn
+//!   after the copies were removed.
+//! - *With deferral, a thread that meets a locked object makes its holder synchronize.* The thread writes the holder's
+//!   log back itself, under the log's lock.
 //!
-//! *Deferral*: up to this many commits of a handle are written back together, after one wait. Meanwhile the objects
-//! stay locked; a writer that meets one writes the holder's log back itself. In the original a deferred commit isn't
-//! visible to others until then; here it is at once, so deferral changes speed and nothing else.
+//! *Deferral*: up to `deferred` commits of a handle are written back together, after one wait. Until then the objects
+//! stay locked, and a writer that meets one of them writes the holder's log back itself. In the original, a deferred
+//! commit becomes visible to others only at the write-back. Here it is visible at once, so deferral changes only the
+//! speed.
 //!
-//! Sections enter with a fence, since commits scan too often for membarriers.
+//! Sections begin with a fence instead of relying on `membarrier`, because commits scan the sections often.
 
 use crate::mvrlu::{self, ClockKind, Handle, Link, Raw, Stats, Versioned};
 
@@ -54,13 +58,13 @@ use crate::mvrlu::{self, ClockKind, Handle, Link, Raw, Stats, Versioned};
 pub struct Domain(mvrlu::Domain);
 
 impl Domain {
-    /// A domain ordered by this clock, whose handles put off the write-back of up to `deferred` commits.
+    /// Makes a domain ordered by this clock. Its handles defer the write-back of up to `deferred` commits.
     pub fn new(clock: ClockKind, deferred: usize) -> Self {
         Self(mvrlu::Domain::builder().clock(clock).two_versions(deferred).build())
     }
 
-    /// As [`mvrlu::Domain::register`]. With this domain, a commit waits for the sections of other handles: a thread that
-    /// commits by one handle while it is in a snapshot by another waits for itself.
+    /// As [`mvrlu::Domain::register`]. In this domain, a commit waits for the sections of other handles. So a thread
+    /// that commits by one handle while it is in a snapshot of another waits for itself, for ever.
     pub fn register(&self) -> Handle {
         self.0.register()
     }
@@ -70,7 +74,7 @@ impl Domain {
         self.0.alloc(value)
     }
 
-    /// As [`alloc`](Self::alloc), for who knows the object's domain.
+    /// As [`alloc`](Self::alloc), for callers that keep track of the object's domain themselves.
     pub fn alloc_raw<T: Versioned>(&self, value: T) -> Raw<T> {
         self.0.alloc_raw(value)
     }

@@ -1,22 +1,22 @@
-//! The version lock: eight bytes that let writers exclude each other and let readers find out that they raced.
+//! The version lock: eight bytes by which writers exclude each other and readers detect concurrent writes.
 //!
 //! | bits of the version | meaning |
 //! |---|---|
 //! | 0 | locked |
-//! | 1 | obsolete: the page this lock guards has left the structure; never set back, never locked again |
-//! | 2–31 | counter, +1 at every unlock that follows a change |
+//! | 1 | obsolete: the page that this lock guards has left the structure. The bit is never reset, and the lock is never locked again |
+//! | 2–31 | counter, incremented at every unlock that follows a change |
 //!
-//! Beside it, the number of threads that *share* the lock, or are finding out that they can't.
+//! A second word counts the threads that *share* the lock, or that are testing whether they may.
 //!
-//! A reader takes a [`Version`], reads the guarded words (all of them relaxed atomics), and calls
-//! [`validate`](VersionLock::validate) *before* it follows a pointer or trusts a length that it read. A writer that
-//! decided something on a read version locks at exactly that version ([`try_lock_at`](VersionLock::try_lock_at)), so
-//! that what it decided on still holds.
+//! A reader gets a [`Version`] and reads the guarded words, all of which it loads as relaxed atomics. It calls
+//! [`validate`](VersionLock::validate) *before* it follows a pointer or relies on a length that it read. A writer that
+//! made a decision on the data of a version locks at exactly this version ([`try_lock_at`](VersionLock::try_lock_at)).
+//! If it succeeds, the decision is still correct.
 //!
-//! **A [`Version`] is a version that was seen free.** A lock that was locked when it was looked at, and still is, has
-//! the same version word both times, and what was read in between is half of a change. So such a word must never be
-//! compared with anything: a look that finds no free lock gives no `Version` ([`Look`]), and there is no other way to
-//! get one.
+//! **A [`Version`] is the version of a lock that was seen free.** A version word that was read while the lock was
+//! locked must never be used for validation. If such a lock is still locked at the second read, the two words are
+//! equal, although the data read in between may be half of a change. The types prevent this: a read that finds the lock
+//! not free returns no `Version` (see [`Look`]), and there is no other way to get one.
 //!
 //! # Why a validated read is never torn (the seqlock argument)
 //!
@@ -24,37 +24,46 @@
 //! load of the version. Writer: (w1) compare-and-exchange that locks; (w2) `fence(Release)`; (w3) relaxed stores of
 //! data; (w4) Release store that unlocks.
 //!
-//! - *Nothing newer than r1's version is read unnoticed.* If some r2 reads a value stored by w3, then fence w2 comes
-//!   before that store and fence r3 after that load, so w2 synchronizes with r3 and w1 happens before r4. Hence r4 reads
-//!   w1's value or a later one, which differs from r1's (the lock bit, later the counter), and validation fails.
-//!   Without w2, w3's stores might become visible before the lock; without r3, r4 might run before r2.
-//! - *Nothing older than r1's version is read.* r1 reads the version from some w4 (or later): Release and Acquire
-//!   synchronize, so every earlier writer's stores happen before r2.
+//! - *No data newer than r1's version is read undetected.* Assume that some r2 reads a value stored by w3. Then fence
+//!   w2 is before this store and fence r3 is after this load, so w2 synchronizes with r3, and w1 happens before r4.
+//!   Hence r4 reads w1's value or a later one. These differ from r1's value (in the lock bit, later in the counter), so
+//!   validation fails. Without w2, w3's stores might become visible before the lock; without r3, r4 might run before
+//!   r2.
+//! - *No data older than r1's version is read.* r1 reads the version from some w4 (or later). This Release and r1's
+//!   Acquire synchronize, so every earlier writer's stores happen before r2.
 //!
-//! [`unlock_unchanged`](VersionLock::unlock_unchanged) puts the old version back: a reader that overlapped it may
-//! validate, rightly, since nothing was stored.
-//! For the same reason a validation that fails proves nothing about one that follows: it may have met such a lock, and
-//! the next one holds again. So a reader that may not follow a pointer must not put a guess in its place and validate
-//! that later: it looks again from the start.
+//! [`unlock_unchanged`](VersionLock::unlock_unchanged) restores the old version. A reader that overlapped such a lock
+//! may validate, which is correct, because nothing was stored.
+//!
+//! For the same reason, a failed validation does not imply that a later validation at the same version fails. The first
+//! may have failed because of a lock that was then unlocked unchanged, and the second succeeds again. So after a failed
+//! validation, a reader must not continue with substitute data and rely on a later validation to fail. It must start
+//! again.
 //!
 //! Writers exclude each other as with any lock: w1 is an Acquire that reads the last w4, a Release. Only the holder
-//! changes the version, so w4 is a store: a locked instruction would wait until all of w3 has reached the cache, and the
-//! thread's next loads with it (a third of the time of an insert whose entry's line is not in the cache). The counter has
-//! 30 bits: a reader would have to sleep between r1 and r4 through exactly a multiple of 2^30 changes of one page, a
-//! minute and a half at ten million a second, to be fooled.
+//! changes the version, so w4 is a plain store and not a read-modify-write. A locked instruction would wait until all
+//! stores of w3 have reached the cache, and would delay the thread's next loads. (This would cost a third of the time
+//! of an insert whose entry's line is not in the cache.)
+//!
+//! The counter has 30 bits. To validate wrongly, a reader would have to sleep between r1 and r4 during exactly a
+//! multiple of 2^30 changes of one page. That is a minute and a half at ten million changes a second.
 //!
 //! # Sharing
-//! A writer that changes nothing but one word, with one atomic operation, need not keep readers or its like away: it
-//! only needs the page to stay as it is. It *shares* the lock at the version on which it found the word
-//! ([`try_share_at`](VersionLock::try_share_at)). Readers neither see nor wait for it. What they read of that word is
-//! what it was at some moment while the page stayed the same. A writer that locks waits for the sharers, so for it
-//! too such words change only between locks: its Acquire loads of the number of sharers meet the Releases of
-//! [`unshare`](VersionLock::unshare). Under a thousand updates of one popular word this is two locked instructions on
-//! one line for each, where a lock would have threads wait for each other and readers start again.
+//! A writer that changes only one word, with one atomic operation, need not exclude readers or other such writers. It
+//! only needs the rest of the page to stay unchanged. It *shares* the lock at the version at which it found the word
+//! ([`try_share_at`](VersionLock::try_share_at)).
 //!
-//! A sharer adds itself, then looks at the version; a writer locks, then looks at the number. Each change is ordered
-//! before the look that follows ([`fence_after_rmw`]), so one of the two sees the other: a sharer that sees the lock
-//! goes again, and a writer that sees a sharer waits.
+//! Readers do not see sharers or wait for them. The value that a reader reads from such a word is one that the word had
+//! at some moment while the page stayed unchanged. A writer that locks waits for the sharers. So for this writer, too,
+//! such words change only between locks: its Acquire loads of the number of sharers pair with the Releases of
+//! [`unshare`](VersionLock::unshare).
+//!
+//! When a thousand threads update one popular word, sharing costs each update two locked instructions on one cache
+//! line. With a lock, these threads would wait for each other, and readers would start again.
+//!
+//! A sharer increments the number, then reads the version. A writer locks the version, then reads the number. Each
+//! write is ordered before the read that follows it ([`fence_after_rmw`]), so at least one of the two threads sees the
+//! other. A sharer that sees the lock gives up; a writer that sees a sharer waits.
 
 use archipelago_platform::atomic::{AtomicU32, Ordering, fence, fence_after_rmw};
 use archipelago_platform::hint::point;
@@ -65,28 +74,29 @@ const LOCKED: u32 = 1;
 const OBSOLETE: u32 = 2;
 const COUNT: u32 = 4;
 
-/// A [`VersionLock`]'s version when it was seen free, that is neither locked nor obsolete: the evidence on which what
-/// was read since may be validated, and at which the lock can be taken. Only a look at a lock makes one.
+/// A [`VersionLock`]'s version at a time when the lock was free, that is, neither locked nor obsolete. Data that was
+/// read since then can be validated against it, and the lock can be taken at it. Only a read of a lock makes one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Version(u32);
 
 impl Version {
-    /// The version as a number: another for each change of what is guarded, until 2^30 of them have passed. For notes of what was
-    /// seen, to be compared with such numbers only.
+    /// Returns the version as a number. It is different after each change of the guarded data, until 2^30 changes have
+    /// passed. Use it only for comparison with other such numbers.
     #[inline]
     pub fn number(self) -> u32 {
         self.0
     }
 }
 
-/// What a look at a [`VersionLock`] found.
+/// The state in which a [`VersionLock`] was seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Look {
     /// The lock is free.
     Free(Version),
-    /// A writer holds the lock: what one reads now is evidence of nothing.
+    /// A writer holds the lock: data that is read now cannot be validated.
     Locked,
-    /// The page has left the structure and changes no more: look its content up again from the root.
+    /// The page has left the structure and does not change any more. Search again from the root for the data that it
+    /// contained.
     Obsolete,
 }
 
@@ -103,7 +113,7 @@ impl Look {
     }
 }
 
-/// An optimistic lock of eight bytes. See the module's text.
+/// An optimistic lock of eight bytes. See [the module](self).
 ///
 /// ```
 /// use archipelago::sync::version_lock::VersionLock;
@@ -123,28 +133,28 @@ pub struct VersionLock {
 }
 
 impl VersionLock {
-    /// The name of the [`point`] that is passed whenever a lock has been taken.
+    /// The name of the [`point`] that a thread passes whenever it has taken a lock.
     pub const HELD: &str = "version lock held";
 
-    /// An unlocked, live version lock.
+    /// Makes an unlocked version lock that is not obsolete.
     #[cfg(not(loom))]
     pub const fn new() -> Self {
         Self { version: AtomicU32::new(0), sharers: AtomicU32::new(0) }
     }
 
-    /// An unlocked, live version lock.
+    /// Makes an unlocked version lock that is not obsolete.
     #[cfg(loom)]
     pub fn new() -> Self {
         Self { version: AtomicU32::new(0), sharers: AtomicU32::new(0) }
     }
 
-    /// What the lock is now. Acquire: reads that follow see at least what the version found stands for. Never waits.
+    /// Returns the lock's state. Acquire: later reads see at least the data of the version found. Never waits.
     #[inline]
     pub fn look(&self) -> Look {
         Look::of(self.version.load(Ordering::Acquire))
     }
 
-    /// The version, if the lock is free now. As [`look`](Self::look) otherwise.
+    /// Returns the version if the lock is free now, otherwise `None`. Same ordering as [`look`](Self::look).
     #[inline]
     pub fn read(&self) -> Option<Version> {
         match self.look() {
@@ -153,7 +163,7 @@ impl VersionLock {
         }
     }
 
-    /// The version as soon as no writer holds the lock; `None` if the lock is or becomes obsolete.
+    /// Waits until no writer holds the lock and returns the version. Returns `None` if the lock is or becomes obsolete.
     #[inline]
     pub fn read_unlocked(&self) -> Option<Version> {
         self.read().or_else(|| self.wait_unlocked())
@@ -171,8 +181,8 @@ impl VersionLock {
         }
     }
 
-    /// Whether it still is `version`: then everything read between the look that gave it and this call was stored
-    /// before that look, and belongs together.
+    /// Returns whether the lock's version is still `version`. If so, all data that was read between the look that
+    /// returned `version` and this call is consistent: it was stored before that look.
     #[inline]
     pub fn validate(&self, version: Version) -> bool {
         // Pairs with the Release fence in `try_lock_at`; see the seqlock argument above (r3, r4).
@@ -180,29 +190,30 @@ impl VersionLock {
         self.version.load(Ordering::Relaxed) == version.0
     }
 
-    /// Whether it is free and at `version` now, for a transaction, which needs no more: what it reads is of one moment.
+    /// Returns whether the lock is free and at `version` now. For a hardware transaction, whose reads are all of one
+    /// moment and need no fence.
     #[inline(always)]
     pub(crate) fn is_at(&self, version: Version) -> bool {
         self.version.load(Ordering::Relaxed) == version.0
     }
 
-    /// Whether threads share it now, for a transaction that changes what they rely on.
+    /// Returns whether threads share the lock now. For a hardware transaction that changes data on which sharers rely.
     #[inline(always)]
     pub(crate) fn is_shared(&self) -> bool {
         self.sharers.load(Ordering::Relaxed) != 0
     }
 
-    /// Locks if the version is still exactly `version`, and says whether it did; then waits for the
-    /// sharers.
+    /// Locks if the version is still exactly `version`, then waits for the sharers. Returns whether it locked.
     #[inline]
     pub fn try_lock_at(&self, version: Version) -> bool {
-        // Acquire pairs with the Release of the unlock before. Relaxed on failure: nothing is concluded from it.
+        // Acquire: pairs with the Release of the previous unlock. Relaxed on failure: the caller concludes nothing from
+        // a failure.
         let locked = version.0 | LOCKED;
         if self.version.compare_exchange(version.0, locked, Ordering::Acquire, Ordering::Relaxed).is_err() {
             return false;
         }
         fence_after_rmw();
-        // Acquire pairs with the Release of `unshare`. From now on a thread that comes to share goes again.
+        // Acquire: pairs with the Release of `unshare`. From now on, a thread that tries to share fails.
         if self.sharers.load(Ordering::Acquire) != 0 {
             self.wait_unshared();
         }
@@ -220,40 +231,40 @@ impl VersionLock {
         }
     }
 
-    /// Shares the lock if the version is still exactly `version`, and says whether it did: no thread locks until
-    /// [`unshare`](Self::unshare), which must follow soon. For a change of one word by one atomic operation with Release
-    /// ordering; see the module's text.
+    /// Shares the lock if the version is still exactly `version`, and returns whether it did. Then no thread locks
+    /// until [`unshare`](Self::unshare), which must follow soon. For a change of one word by one atomic operation with
+    /// Release ordering; see the module's text.
     #[inline]
     pub fn try_share_at(&self, version: Version) -> bool {
         self.sharers.fetch_add(1, Ordering::Relaxed);
         fence_after_rmw();
-        // Acquire pairs with the Release of the last unlock: the caller sees the page at least as of `version`.
+        // Acquire: pairs with the Release of the last unlock, so the caller sees the page at least as of `version`.
         let shared = self.version.load(Ordering::Acquire) == version.0;
         if !shared {
-            // Nothing was stored that a thread that waits for us would have to see.
+            // Relaxed: this thread has stored nothing that a waiting writer would have to see.
             self.sharers.fetch_sub(1, Ordering::Relaxed);
         }
         shared
     }
 
-    /// Shares the lock no longer.
+    /// Ends the sharing of the lock by the calling thread.
     ///
     /// # Panics
     /// In debug builds, if no thread shares it.
     #[inline]
     pub fn unshare(&self) {
-        // Release pairs with the Acquire of the thread that locks next.
+        // Release: pairs with the Acquire of the thread that locks next.
         let before = self.sharers.fetch_sub(1, Ordering::Release);
         debug_assert!(before != 0, "no thread shared the version lock");
     }
 
-    /// Locks if the lock is free right now; says whether it did.
+    /// Locks if the lock is free now. Returns whether it locked.
     #[inline]
     pub fn try_lock(&self) -> bool {
         self.read().is_some_and(|version| self.try_lock_at(version))
     }
 
-    /// Waits for the lock. `false`, without the lock, if it is or becomes obsolete.
+    /// Waits for the lock and takes it. Returns `false`, without the lock, if the lock is or becomes obsolete.
     #[inline]
     pub fn lock(&self) -> bool {
         let backoff = Backoff::new();
@@ -266,16 +277,16 @@ impl VersionLock {
         }
     }
 
-    /// Unlocks after a change: readers that overlapped the lock will not validate.
+    /// Unlocks after a change. Readers that overlapped the lock will fail to validate.
     ///
     /// # Panics
-    /// In debug builds, if no thread holds the lock. To unlock another's lock is a bug.
+    /// In debug builds, if no thread holds the lock. Unlocking a lock that another thread holds is a bug.
     #[inline]
     pub fn unlock(&self) {
         self.release(COUNT);
     }
 
-    /// Unlocks after nothing was stored: puts the version from before the lock back, so that readers need not retry.
+    /// Unlocks if nothing was stored: restores the version from before the lock, so that readers need not retry.
     ///
     /// # Panics
     /// In debug builds, if no thread holds the lock.
@@ -284,7 +295,7 @@ impl VersionLock {
         self.release(0);
     }
 
-    /// Unlocks and marks the lock obsolete for ever: no thread validates or locks it again.
+    /// Unlocks and marks the lock obsolete for ever: from then on no thread can validate or lock it.
     ///
     /// # Panics
     /// In debug builds, if no thread holds the lock.
@@ -294,22 +305,24 @@ impl VersionLock {
         self.release(COUNT);
     }
 
-    /// For the holder: the lock is obsolete from its unlocking on, whatever way it unlocks; false if that was settled before.
+    /// For the holder: marks the lock obsolete, effective when it is unlocked in any way. Returns false if it was
+    /// marked before.
     #[inline]
     pub(crate) fn retire_held(&self) -> bool {
         let held = self.version.load(Ordering::Relaxed);
         debug_assert!(held & LOCKED != 0, "a change of a version lock that no thread holds");
-        // Relaxed: the unlock that follows is the Release. A bit is set, and not added: so the lock does not come back.
+        // Relaxed: the unlock that follows is the Release. The bit is set with OR, not by addition, so marking twice
+        // does not clear it.
         self.version.store(held | OBSOLETE, Ordering::Relaxed);
         held & OBSOLETE == 0
     }
 
-    /// For the holder: takes [`retire_held`](Self::retire_held) back.
+    /// For the holder: undoes [`retire_held`](Self::retire_held).
     pub(crate) fn keep_held(&self) {
         self.version.store(self.version.load(Ordering::Relaxed) & !OBSOLETE, Ordering::Relaxed);
     }
 
-    /// For the holder: makes the version a new one already, whatever way it unlocks.
+    /// For the holder: increments the version, so that even an unlock without a change ends at a new version.
     #[inline]
     pub(crate) fn bump_held(&self) {
         let held = self.version.load(Ordering::Relaxed);
@@ -318,14 +331,14 @@ impl VersionLock {
         self.version.store(held.wrapping_add(COUNT), Ordering::Relaxed);
     }
 
-    /// For a transaction that has read the lock as free: as if it had locked it, and now unlocks after a change.
+    /// For a transaction that has read the lock as free. Has the effect of locking and of unlocking after a change.
     #[inline(always)]
     pub(crate) fn bump_in_transaction(&self) {
         self.version.store(self.version.load(Ordering::Relaxed).wrapping_add(COUNT), Ordering::Relaxed);
     }
 
-    /// For a transaction that has read the lock as free: as [`unlock_obsolete`](Self::unlock_obsolete); false if the lock was
-    /// obsolete before.
+    /// For a transaction that has read the lock as free. Has the effect of locking and of
+    /// [`unlock_obsolete`](Self::unlock_obsolete). Returns false if the lock was obsolete before.
     #[inline(always)]
     pub(crate) fn retire_in_transaction(&self) -> bool {
         let before = self.version.load(Ordering::Relaxed);
@@ -337,7 +350,7 @@ impl VersionLock {
     fn release(&self, change: u32) {
         let held = self.version.load(Ordering::Relaxed);
         debug_assert!(held & LOCKED != 0, "unlock of a version lock that no thread holds");
-        // Release pairs with the Acquire in `read` and in `try_lock_at` (w4).
+        // Release: pairs with the Acquire in `look` and in `try_lock_at` (w4).
         self.version.store((held & !LOCKED).wrapping_add(change), Ordering::Release);
     }
 }
@@ -374,7 +387,7 @@ mod tests {
         assert!(!lock.lock() && !lock.try_lock() && !lock.try_lock_at(second) && !lock.validate(second));
     }
 
-    /// A locked lock's version does not change either, and proves nothing: there must be none to compare with.
+    /// A locked lock's version does not change either, but proves nothing, so `look` must not return it.
     #[test]
     fn only_a_free_lock_gives_evidence() {
         let lock = VersionLock::new();
@@ -416,12 +429,12 @@ mod tests {
         assert_eq!(size_of::<VersionLock>(), 8);
     }
 
-    /// More threads than cores: what sharers add in place is not lost to those who move it.
+    /// More threads than cores: additions by sharers are not lost when other threads move the count under the lock.
     #[test]
     fn many_threads_change_in_place_and_move() {
         let (threads, rounds) = if cfg!(miri) { (3, 20) } else { (8, 5_000) };
         let lock = VersionLock::new();
-        // The count lies in one of the two, the other is 0.
+        // One of the two words contains the count; the other is 0.
         let words = [AtomicU64::new(0), AtomicU64::new(0)];
         let place = AtomicU64::new(0);
         thread::scope(|scope| {

@@ -1,8 +1,8 @@
-//! Every lock where it is worst off: many more threads than cores, guards that are never dropped, panics, thread-locals
-//! whose destructors lock.
+//! Every lock under its worst conditions: many more threads than cores, guards that are never dropped, panics, and
+//! thread-locals whose destructors lock.
 //!
-//! Waits are compared with what a control in the same run waits for, since no test knows how loaded the machine is.
-//! `ARCHIPELAGO_HOSTILE_SECONDS=20` lets each load last that long.
+//! Waits are compared with those of a control in the same run, because a test does not know the load of the machine.
+//! `ARCHIPELAGO_HOSTILE_SECONDS=20` sets the duration of each load.
 #![cfg(not(any(loom, archipelago_sim)))]
 
 use std::cell::RefCell;
@@ -29,7 +29,7 @@ use lock_api::{RawMutex, RawRwLock};
 #[global_allocator]
 static HEAP: Counting = Counting::new();
 
-/// What is under a lock, changed by one thread at a time.
+/// The value under a lock, changed by one thread at a time.
 type Words = [u64; 2];
 
 fn change(words: &mut Words, steps: u64) {
@@ -40,10 +40,11 @@ fn change(words: &mut Words, steps: u64) {
     words[1] = before + 1;
 }
 
-/// One lock of either kind: `round` takes it once, holds it for this many steps, and says when it had it.
+/// One lock of either kind. `round` takes it once, holds it for `steps` steps, and returns the time at which it had the
+/// lock.
 trait Tested: Default + Sync {
     fn round(&self, number: u64, steps: u64) -> Instant;
-    /// Never unlocks again: for writing, or for reading if there is a choice and `shared`.
+    /// Locks and never unlocks: for reading if the lock has readers and `shared` is true, otherwise for writing.
     fn leak(&self, shared: bool);
     fn is_free(&self) -> bool;
     fn rounds(self) -> u64;
@@ -71,7 +72,7 @@ impl<R: RawMutex + Sync> Tested for Mutex<R, Words> {
 }
 
 impl<R: RawRwLock + Sync> Tested for RwLock<R, Words> {
-    /// One in ten writes; reading counts as nothing.
+    /// One round in ten writes. Reads are not counted.
     fn round(&self, number: u64, steps: u64) -> Instant {
         if number.is_multiple_of(10) {
             let mut words = self.write();
@@ -100,7 +101,8 @@ impl<R: RawRwLock + Sync> Tested for RwLock<R, Words> {
 }
 
 trait Test {
-    /// `name`, bytes that the lock may allocate, and whether no waiter of it may starve.
+    /// `name` is the lock's name, `allocates` the number of bytes that it may allocate, and `fair` tells whether none
+    /// of its waiters may starve.
     fn run<L: Tested + 'static>(&self, name: &str, allocates: usize, fair: bool);
 }
 
@@ -123,14 +125,15 @@ fn each(test: &impl Test) {
     test.run::<RwLock<RawBravo<RawCrwNp>, Words>>("RawBravo<RawCrwNp>", 2 * nodes + slots, true);
 }
 
-/// 16 threads, about 20 us under the lock: the longest wait beside the longest time for which the machine keeps a thread
-/// that waits for nothing from running. (`parking_lot`'s longest is said for comparison. It is no control: its waiters yield.)
+/// 16 threads hold the lock for about 20 µs each. The longest wait is compared with the longest time for which the
+/// machine prevents a thread that waits for nothing from running. (`parking_lot`'s longest wait is printed for
+/// comparison. It is not a control, because its waiters yield.)
 struct Waits;
 
 const WAITING: usize = 16;
 const STEPS: u64 = 20_000;
 
-/// How many times as long as the control a waiter may wait for a lock under which no waiter starves.
+/// How many times as long as the control a waiter may wait for a lock whose waiters do not starve.
 const TIMES: u32 = 3;
 
 fn longest_wait<L: Tested>(time: Duration) -> Duration {
@@ -165,7 +168,8 @@ fn no_waiter_starves_when_threads_outnumber_cores() {
     });
 }
 
-/// Times that the calling thread has lost its processor without sleeping; and where to see whether it sleeps.
+/// Returns a function that counts how many times the calling thread has lost its processor without sleeping, and the
+/// path of a file that shows whether the thread sleeps.
 #[cfg(target_os = "linux")]
 fn this_thread() -> (impl Fn() -> u64, PathBuf) {
     let task = PathBuf::from("/proc").join(std::fs::read_link("/proc/thread-self").expect("Linux has threads"));
@@ -178,7 +182,7 @@ fn this_thread() -> (impl Fn() -> u64, PathBuf) {
     (switches, task.join("stat"))
 }
 
-/// True from its end on.
+/// Sets the flag when it is dropped.
 #[cfg(target_os = "linux")]
 struct Ends<'f>(&'f AtomicBool);
 
@@ -189,8 +193,8 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// A waiter that has spun for long enough goes to sleep at once. Each yield before would give a turn to every other thread
-/// of its processor, and the lock to those that come later.
+/// A waiter that has spun for long enough goes to sleep at once. A yield before would give a turn to every other thread
+/// of its processor, and would give the lock to threads that arrived later.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_waiter_sleeps_without_yielding_first() {
@@ -208,7 +212,7 @@ fn a_waiter_sleeps_without_yielding_first() {
     };
     thread::scope(|scope| {
         let _ends = Ends(&over);
-        // On every processor other threads are ready, so that a yield is a switch.
+        // Other threads are ready on every processor, so a yield is a context switch.
         for _ in 0..others {
             scope.spawn(|| {
                 while !over.load(Ordering::Relaxed) {
@@ -236,7 +240,8 @@ fn a_waiter_sleeps_without_yielding_first() {
     });
 }
 
-/// 200 threads at one lock: what it allocates is what the table in `docs/mechanisms/locks.md` says, however many wait.
+/// 200 threads use one lock. Its allocations are those of the table in `docs/mechanisms/locks.md`, however many threads
+/// wait.
 struct Memory;
 
 impl Test for Memory {
@@ -247,7 +252,7 @@ impl Test for Memory {
         let held = thread::scope(|scope| {
             for _ in 0..THREADS {
                 scope.spawn(|| {
-                    // What a thread allocates at its first wait of any kind, it does here.
+                    // Makes the allocations that a thread makes at its first wait of any kind.
                     _ = thread::current();
                     begin.wait();
                     (0..20).for_each(|number| _ = lock.round(number, 50));
@@ -259,7 +264,7 @@ impl Test for Memory {
             end.wait();
             HEAP.bytes().saturating_sub(before)
         });
-        // The slack is what the runtime allocates for threads that sleep for the first time, in all of the tests.
+        // The slack is for the runtime's allocations for threads that sleep for the first time, in all of the tests.
         let slack = 64 * 1024;
         assert!(held <= allocates + slack, "{name} holds {held} bytes after {THREADS} threads, of {allocates}");
         drop(lock);
@@ -272,8 +277,8 @@ fn a_lock_allocates_no_more_for_more_threads() {
     watchdog(limit(), |_| each(&Memory));
 }
 
-/// Guards that are never dropped keep their locks held, and do nothing else: not to others, nor to the threads that leaked
-/// them.
+/// Guards that are never dropped keep their locks held, and have no other effect on other locks or on the threads that
+/// leaked the guards.
 struct Leaks;
 
 impl Test for Leaks {
@@ -283,7 +288,7 @@ impl Test for Leaks {
             for shared in [false, true] {
                 let free = &free;
                 scope.spawn(move || {
-                    // More than a row of BRAVO's.
+                    // More locks than a row of BRAVO's table has entries.
                     let leaked: Vec<L> = (0..40).map(|_| L::default()).collect();
                     leaked.iter().for_each(|lock| lock.leak(shared));
                     assert!(leaked.iter().all(|lock| !lock.is_free()), "{name}");
@@ -301,7 +306,7 @@ fn leaked_guards_keep_their_own_locks_only() {
     watchdog(limit(), |_| each(&Leaks));
 }
 
-/// Threads that come and go, panic under the lock, take it again while they unwind, and once more in the destructor of a
+/// Short-lived threads that panic under the lock, take it again while they unwind, and once more in the destructor of a
 /// thread-local.
 struct Storm;
 
@@ -336,7 +341,7 @@ impl Test for Storm {
         };
         let line = || (0..LIVES).for_each(|_| thread::spawn(life).join().expect("no panic comes out"));
         thread::scope(|scope| (0..LINES).for_each(|_| _ = scope.spawn(line)));
-        // SAFETY: from above, and all threads that knew it have ended.
+        // SAFETY: made above, and all threads that knew it have ended.
         let lock = unsafe { Box::from_raw(leaked) };
         assert_eq!(lock.rounds(), (3 * LINES * LIVES) as u64, "{name}");
     }
@@ -348,9 +353,9 @@ fn threads_come_and_go_and_panic_and_lock_in_their_last_destructors() {
     watchdog(limit(), |_| each(&Storm));
 }
 
-/// A try that fails because of readers leaves everything as it was: those readers keep the next writer out, too.
+/// An attempt that fails because of readers leaves the lock as it was: those readers also exclude the next writer.
 fn failed_try_keeps_readers_in<R: RawRwLock + Send + Sync>() {
-    // The first reads of a lock may go by another way than those that follow, and so may the first after a writer.
+    // The first reads of a lock may use a different path than later ones, and so may the first read after a writer.
     for before in 0..3 {
         let lock = RwLock::<R, Words>::default();
         (0..before).for_each(|_| drop(lock.read()));

@@ -1,9 +1,9 @@
-//! MV-RLU with far more threads than processors: memory and the longest operation stay in bounds.
+//! MV-RLU with far more threads than processors: memory and the longest operation stay within bounds.
 //!
-//! A fraction of a second each; `ARCHIPELAGO_HOSTILE_SECONDS=30 cargo test --release -p archipelago-sync --test hostile_mvrlu
-//! -- --nocapture` for longer, with what was measured.
+//! Each test takes a fraction of a second. `ARCHIPELAGO_HOSTILE_SECONDS=30 cargo test --release -p archipelago-sync
+//! --test hostile_mvrlu -- --nocapture` runs longer and prints the measurements.
 #![cfg(not(any(loom, miri, archipelago_sim)))]
-// `Ok(*tx.lock(link)? = value)` says in one line what a body of three would.
+// `Ok(*tx.lock(link)? = value)` expresses in one line what would otherwise take three.
 #![allow(clippy::unit_arg)]
 
 use std::time::{Duration, Instant};
@@ -14,11 +14,11 @@ use archipelago_sync::mvrlu::{Abort, Builder, ClockKind, Collection, Domain, Lin
 #[global_allocator]
 static HEAP: Counting = Counting::new();
 
-/// What a thread may have beside twice the live set, as asserted here. The goal is 64 KiB. On two cores that do nothing else 32
-/// to 58 KiB were measured, 52 to 58 with 64 threads on 1,000 objects, 66 once with 8 threads and a background thread; and 80
-/// KiB with 8 threads on 1,000 objects: there the newest copies of all are a good part of it, which are 64 bytes beside objects of 24. Where other
-/// programs keep the processors busy, sections last as long as those let them. Without the bound this is megabytes per thread
-/// and second.
+/// The memory per thread that this test permits beside twice the live set, in bytes. The goal is 64 KiB. Measured on
+/// two otherwise idle cores: 32 to 58 KiB; 52 to 58 KiB with 64 threads on 1,000 objects; 66 KiB once with 8 threads
+/// and a background thread; 80 KiB with 8 threads on 1,000 objects. In the last case, much of it is the newest copies
+/// of all objects, which take 64 bytes beside objects of 24. If other programs keep the processors busy, sections last
+/// longer, and more memory is used. Without the bound, it would be megabytes per thread and second.
 const SHARE: usize = 128 * 1024;
 
 struct Outcome {
@@ -27,7 +27,7 @@ struct Outcome {
     longest: Duration,
 }
 
-/// So many threads change objects at random for a time; the objects are counted.
+/// `threads` threads change random objects for a time. The objects' memory is measured.
 fn updates(builder: Builder, objects: usize, threads: usize, time: Duration) -> Outcome {
     let (most, counts) = HEAP.most(|| {
         let domain = builder.build();
@@ -54,7 +54,7 @@ fn updates(builder: Builder, objects: usize, threads: usize, time: Duration) -> 
         drop(snapshot);
         assert_eq!(sum, counts.iter().map(|(updates, _)| updates).sum::<u64>(), "an update was lost");
         let retired = handle.update(|tx| {
-            // SAFETY: not used any more.
+            // SAFETY: the links are not used any more.
             links.iter().try_for_each(|link| unsafe { tx.retire(*link) })
         });
         retired.unwrap();
@@ -65,7 +65,7 @@ fn updates(builder: Builder, objects: usize, threads: usize, time: Duration) -> 
     Outcome { most, updates: counts.iter().map(|(updates, _)| updates).sum(), longest }
 }
 
-/// Runs and checks the bound on memory.
+/// Runs [`updates`] and checks the bound on memory.
 fn bounded(name: &str, builder: Builder, objects: usize, threads: usize, time: Duration) -> Outcome {
     let outcome = updates(builder, objects, threads, time);
     let bound = 2 * objects * size_of::<[u64; 3]>() + threads * SHARE;
@@ -109,8 +109,8 @@ fn memory_is_bounded_on_the_hardware_clock_and_with_a_background_thread() {
     }
 }
 
-/// The longest update of 64 threads takes no more than three times what 64 threads that only read the clock are kept from
-/// doing so; and they do at least half of what two threads do.
+/// The longest update of 64 threads takes at most three times as long as 64 threads that only read the clock are
+/// prevented from running. The 64 threads also make at least half as many updates as two threads do.
 #[test]
 fn the_longest_operation_is_near_what_the_scheduler_does_anyway() {
     let _alone = alone();
@@ -127,7 +127,8 @@ fn the_longest_operation_is_near_what_the_scheduler_does_anyway() {
     });
 }
 
-/// A handle that lives for one transaction has never enough versions of its own to collect; all of them together have.
+/// A handle that lives for one transaction never has enough versions of its own to collect, but all handles together
+/// have.
 #[test]
 fn a_handle_for_each_transaction_leaves_nothing_behind() {
     let _alone = alone();
@@ -140,11 +141,11 @@ fn a_handle_for_each_transaction_leaves_nothing_behind() {
     assert!(most < 128 * 1024, "{most} bytes");
     let mut handle = domain.register();
     assert_eq!(*handle.read().get(link), 50_000);
-    // SAFETY: not used any more.
+    // SAFETY: the link is not used any more.
     handle.update(|tx| unsafe { tx.retire(link) }).unwrap();
 }
 
-/// A cap is a cap on everything: what is allocated stays below it, whatever the threads do.
+/// The cap applies to all memory: the amount allocated stays below it, whatever the threads do.
 #[test]
 fn the_cap_counts_everything() {
     let _alone = alone();
@@ -156,7 +157,8 @@ fn the_cap_counts_everything() {
             let (mut handle, mut full, mut round) = (domain.register(), 0_u64, 0_u64);
             while Instant::now() < end {
                 round += 1;
-                // Objects that are not retired, until there is no room; and from then on others, that come and go.
+                // First, objects are made and not retired, until there is no room. From then on, each new object
+                // replaces an old one.
                 let made = handle.update(|tx| {
                     // SAFETY: not used after an abort.
                     let new = unsafe { tx.alloc([round; 16]) };
@@ -176,7 +178,7 @@ fn the_cap_counts_everything() {
     assert!(most <= CAP + CAP / 8, "{most} bytes where {CAP} are allowed");
 }
 
-/// A transaction that is refused for the cap leaves nothing behind.
+/// A transaction that is refused because of the cap leaves no memory behind.
 #[test]
 fn what_the_cap_refuses_is_undone() {
     let _alone = alone();
@@ -184,7 +186,7 @@ fn what_the_cap_refuses_is_undone() {
     let mut handle = domain.register();
     let refused = handle.try_update(|tx| {
         for number in 0..10_000_u64 {
-            // SAFETY: not used.
+            // SAFETY: the objects are not used.
             unsafe { tx.alloc([number; 4]) };
         }
         Ok(())
@@ -193,6 +195,6 @@ fn what_the_cap_refuses_is_undone() {
     assert_eq!(domain.stats().objects, 0);
     let link = domain.alloc(1_u64);
     handle.update(|tx| Ok(*tx.lock(link)? += 1)).unwrap();
-    // SAFETY: not used any more.
+    // SAFETY: the link is not used any more.
     handle.update(|tx| unsafe { tx.retire(link) }).unwrap();
 }

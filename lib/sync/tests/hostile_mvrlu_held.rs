@@ -1,9 +1,9 @@
-//! MV-RLU beside what holds it back: snapshots that are held or forgotten, handles that rest or are forgotten, threads that
-//! come and go. Memory stays within the live set, a version per object and snapshot, and 64 KiB per thread.
+//! MV-RLU under conditions that delay collection: snapshots that are held or leaked, handles that are idle or leaked,
+//! and short-lived threads. Memory stays within the live set, a version per object and snapshot, and 64 KiB per thread.
 //!
-//! `ARCHIPELAGO_HOSTILE_SECONDS` as in `hostile_mvrlu`.
+//! `ARCHIPELAGO_HOSTILE_SECONDS` is used as in `hostile_mvrlu`.
 #![cfg(not(any(loom, miri, archipelago_sim)))]
-// `Ok(*tx.lock(link)? = value)` says in one line what a body of three would.
+// `Ok(*tx.lock(link)? = value)` expresses in one line what would otherwise take three.
 #![allow(clippy::unit_arg)]
 
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ const SHARE: usize = 64 * 1024;
 #[derive(Clone, Copy)]
 struct Cell(Option<Link<[u64; 4]>>);
 
-/// Puts something new into a cell, or takes it out.
+/// Stores a new object in the cell, or takes the present one out and retires it.
 fn flip(handle: &mut Handle, cell: Link<Cell>, value: u64) {
     let flip = |tx: &mut archipelago_sync::mvrlu::Tx<'_>| match tx.lock(cell)?.0.take() {
         // SAFETY: only the cell has had a link to it.
@@ -33,7 +33,7 @@ fn flip(handle: &mut Handle, cell: Link<Cell>, value: u64) {
     handle.update(flip).unwrap();
 }
 
-/// Every cell's content in a snapshot, 0 where there is none.
+/// Returns every cell's content in a snapshot, 0 for an empty cell.
 fn contents(snapshot: &archipelago_sync::mvrlu::Snapshot<'_>, cells: &[Link<Cell>]) -> Vec<u64> {
     let content = |cell: &Link<Cell>| {
         snapshot.get(*cell).0.map_or(0, |link| {
@@ -45,8 +45,8 @@ fn contents(snapshot: &archipelago_sync::mvrlu::Snapshot<'_>, cells: &[Link<Cell
     cells.iter().map(content).collect()
 }
 
-/// A table whose entries come and go, changed by several threads beside snapshots of different ages, which go on seeing what
-/// they saw.
+/// Several threads change a table whose entries are added and removed, beside snapshots of different ages. The
+/// snapshots continue to see the same contents.
 #[test]
 fn a_table_whose_entries_come_and_go_is_bounded_while_snapshots_are_held() {
     const CELLS: usize = 5_000;
@@ -79,12 +79,12 @@ fn a_table_whose_entries_come_and_go_is_bounded_while_snapshots_are_held() {
                 if handle.read().get(*cell).0.is_some() {
                     flip(&mut handle, *cell, 0);
                 }
-                // SAFETY: not used any more.
+                // SAFETY: the cell is not used any more.
                 handle.update(|tx| unsafe { tx.retire(*cell) }).unwrap();
             }
         });
-        // A cell, and what is in it; what each snapshot sees of both, a version of the cell and the mark of what was in it,
-        // each a cache line and an entry of a log.
+        // The live set: a cell and its content. A version: for each snapshot, a version of the cell and the mark of its
+        // content, each a cache line and a log entry.
         let (live, version) = (CELLS * (24 + 48), CELLS * (64 + 32));
         let bound = 2 * live + 2 * (live + 2 * version) + version + THREADS * SHARE;
         println!("{clock:?}: {most} bytes of {bound}");
@@ -92,7 +92,7 @@ fn a_table_whose_entries_come_and_go_is_bounded_while_snapshots_are_held() {
     }
 }
 
-/// Snapshots and handles that are forgotten cost what one that is held costs, once.
+/// A leaked snapshot or handle costs as much as one that is held, and only once.
 #[test]
 fn what_is_forgotten_costs_a_version_per_object() {
     let _alone = alone();
@@ -118,7 +118,7 @@ fn what_is_forgotten_costs_a_version_per_object() {
     assert!(most <= 12 * SHARE, "{most} bytes for eight objects");
 }
 
-/// Each thread does little and goes; the next one finds its log.
+/// Each thread does little work and ends. The next thread reuses its log.
 #[test]
 fn threads_that_come_and_go_leave_nothing() {
     let _alone = alone();
@@ -139,7 +139,7 @@ fn threads_that_come_and_go_leave_nothing() {
     assert!(most <= 8 * SHARE, "{most} bytes for eight objects");
 }
 
-/// What a handle wrote last before it rests is collected by those that read it.
+/// The last versions that a handle wrote before it became idle are collected by the handles that read them.
 #[test]
 fn what_an_idle_handle_wrote_last_costs_readers_nothing_for_long() {
     let _alone = alone();
@@ -148,7 +148,7 @@ fn what_an_idle_handle_wrote_last_costs_readers_nothing_for_long() {
     let (mut idle, mut reader) = (domain.register(), domain.register());
     links.iter().for_each(|link| idle.update(|tx| Ok(*tx.lock(*link)? = 1)).unwrap());
     assert!(domain.stats().versions > 0);
-    // The dereference watermark is 4,096.
+    // The dereference watermark is 4,096 reads.
     for _ in 0..500 {
         let snapshot = reader.read();
         assert!(links.iter().all(|link| *snapshot.get(*link) == 1));
@@ -157,7 +157,8 @@ fn what_an_idle_handle_wrote_last_costs_readers_nothing_for_long() {
     assert_eq!(idle.counts().commits, 50);
 }
 
-/// The longest `collect` and `stats` beside twenty threads that write; and what was written before can be read behind them.
+/// Returns the longest time of `collect` and `stats` while twenty threads write. Checks that the values written before
+/// are readable afterwards.
 fn longest_collection(time: Duration) -> Duration {
     let domain = Domain::new();
     let busy: Vec<Link<u64>> = (0..100).map(|_| domain.alloc(0)).collect();
@@ -192,13 +193,14 @@ fn collecting_and_statistics_work_under_load() {
     some_try(5, || {
         let gap = longest_gap(20, duration_or(Duration::from_millis(300)));
         let longest = longest_collection(duration_or(Duration::from_millis(600)));
-        // Three rounds, each of which may lose the processor, or find each of the domain's short locks taken.
+        // Three rounds, in each of which the thread may lose its processor or wait for each of the domain's short
+        // locks.
         within("collect and stats", 9, longest, gap)
     });
 }
 
-/// The child has not got the domain's collecting thread, whatever that was doing when the process forked: threads that change
-/// things collect in its place.
+/// The child process does not have the domain's collecting thread, whatever this thread was doing when the process
+/// forked. The threads that make changes collect instead.
 #[cfg(unix)]
 #[test]
 fn a_child_process_waits_for_no_thread_of_its_parent() {
@@ -209,7 +211,8 @@ fn a_child_process_waits_for_no_thread_of_its_parent() {
     let handle = domain.register();
     let both = std::cell::Cell::new(Some((domain, handle)));
     for round in 0..400 {
-        // Beyond the watermark at which the thread is woken, now and then: it is at work, or not yet, or no more.
+        // Sometimes beyond the watermark at which the collecting thread is woken. So at the fork this thread may be
+        // working, or not yet, or no longer.
         let (domain, mut handle) = both.take().expect("it was put there");
         flips(&mut handle, 37 * round % 1_000);
         both.set(Some((domain, handle)));
@@ -220,6 +223,6 @@ fn a_child_process_waits_for_no_thread_of_its_parent() {
         };
         assert_eq!(archipelago_check::forked::in_child(child), 0, "the child of round {round}");
     }
-    // SAFETY: no other thread has a link to it.
+    // SAFETY: no other thread has a link to the cell.
     both.take().expect("the children took their own").1.update(|tx| unsafe { tx.retire(cell) }).unwrap();
 }

@@ -1,4 +1,4 @@
-//! Every lock through one suite: the same text for all mutexes, and for all reader-writer locks.
+//! One test suite for all locks: the same tests for all mutexes, and for all reader-writer locks.
 #![cfg(not(loom))]
 
 #[path = "lock/mutex.rs"]
@@ -12,12 +12,12 @@ use archipelago_sync::lock::{
     RawTicket, RawTtas,
 };
 
-/// As many as asked for, fewer where each step is interpreted.
+/// Returns `native`, or the smaller number `miri` under the interpreter.
 const fn scaled(native: usize, miri: usize) -> usize {
     if cfg!(miri) { miri } else { native }
 }
 
-/// Runs `work` in `threads` threads at once.
+/// Runs `work` in `threads` threads at the same time.
 fn in_threads(threads: usize, work: impl Fn(usize) + Sync) {
     thread::scope(|scope| {
         for number in 0..threads {
@@ -160,7 +160,7 @@ fn distributed_downgrades() {
     rwlock::downgrades::<RawDistributedRwLock>();
 }
 
-/// More reading threads than slots.
+/// There are more reading threads than slots.
 #[test]
 fn distributed_shares_slots() {
     for slots in 1..4 {
@@ -168,7 +168,7 @@ fn distributed_shares_slots() {
     }
 }
 
-/// The table in `docs/mechanisms/locks.md`.
+/// The sizes are those of the table in `docs/mechanisms/locks.md`.
 #[test]
 fn sizes_are_as_documented() {
     assert_eq!((size_of::<RawTas>(), size_of::<RawTtas>(), size_of::<RawTicket>()), (1, 1, 8));
@@ -178,8 +178,8 @@ fn sizes_are_as_documented() {
     assert_eq!(size_of::<RawBravo<RawCrwNp>>(), 32 + size_of::<RawCrwNp>());
 }
 
-/// The suite again on imagined machines. Which node a thread is on is the process's matter, so each machine is a process
-/// of its own: this test program, started again with the topology in its environment.
+/// Runs the suite again on synthetic machines. The topology is fixed for a process, so each machine needs a process of
+/// its own: this test program, started again with the topology in its environment.
 #[test]
 #[cfg(not(miri))]
 fn on_machines_of_several_nodes() {
@@ -197,8 +197,8 @@ fn on_machines_of_several_nodes() {
     }
 }
 
-/// Waiters of several nodes at once, more than cores: what CNA sets aside, what cohorts leave to heirs, and what the
-/// shuffling mutex moves must all come back.
+/// Waiters of several nodes at once, more than cores. Every one of them must be served: those that CNA moves to its
+/// second queue, those that wait for a cohort's hand-over, and those that the shuffling mutex moves.
 #[test]
 fn mixed_nodes_many_waiters() {
     mutex::everybody_waits::<RawCna>();

@@ -2,10 +2,10 @@
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p archipelago-sync --release --test loom`
 //!
-//! Weakening any one ordering or fence of the version lock makes a test here fail, and so does weakening RCU's barriers
-//! or its leave, and so does taking away RCU's third epoch. The remaining Acquire/Release pairs of its proof matter only
-//! where one thread advances the epoch while another retires and a third reads; the tests with three parties explore too
-//! few schedules to miss them, so for those the proof stands alone.
+//! A test here fails if any ordering or fence of the version lock is weakened, if RCU's barriers or the Release at the
+//! end of its sections are weakened, or if RCU's third epoch is removed. The remaining Acquire/Release pairs of RCU's
+//! proof matter only if one thread advances the epoch while another retires and a third reads. The tests with three
+//! threads explore too few schedules to detect their absence, so these pairs rely on the proof alone.
 #![cfg(loom)]
 
 use archipelago_platform::atomic::{AtomicPtr, AtomicU64, Ordering};
@@ -17,8 +17,8 @@ use archipelago_sync::rcu::{Domain, Flavour, Held, Keeper, OwnedGuard};
 use archipelago_sync::version_lock::{Look, VersionLock};
 use loom::cell::UnsafeCell;
 
-/// What loom by itself does not try, see `archipelago_platform::atomic`: the load of one thread comes before the other
-/// thread's change, or after it.
+/// Schedules that loom does not try by itself, see `archipelago_platform::atomic`: the load of one thread comes before
+/// the other thread's change, or after it.
 #[test]
 fn a_thread_that_loads_and_changes_is_tried_before_a_load() {
     let met = std::sync::Arc::new([const { std::sync::atomic::AtomicBool::new(false) }; 2]);
@@ -35,7 +35,7 @@ fn a_thread_that_loads_and_changes_is_tried_before_a_load() {
     assert!(met.iter().all(|met| met.load(std::sync::atomic::Ordering::Relaxed)));
 }
 
-/// A version lock with the two words it guards.
+/// A version lock with the two words that it protects.
 struct Pair {
     lock: VersionLock,
     words: [AtomicU64; 2],
@@ -97,9 +97,9 @@ fn version_lock_an_unchanged_unlock_keeps_versions_valid() {
     });
 }
 
-/// A plain word under a version lock: loom says when two threads are at it at once.
+/// A plain word under a version lock: loom detects two threads that access it at the same time.
 struct Guarded(VersionLock, UnsafeCell<u64>);
-// SAFETY: the cell is touched under the lock only, which is what the test checks.
+// SAFETY: the cell is accessed only under the lock, which the test checks.
 unsafe impl Sync for Guarded {}
 // SAFETY: as above.
 unsafe impl Send for Guarded {}
@@ -108,7 +108,7 @@ unsafe impl Send for Guarded {}
 fn version_lock_is_exclusive() {
     fn increment(guarded: &Guarded) {
         assert!(guarded.0.lock());
-        // SAFETY: the lock is held.
+        // SAFETY: this thread holds the lock.
         guarded.1.with_mut(|value| unsafe { *value += 1 });
         guarded.0.unlock();
     }
@@ -125,7 +125,7 @@ fn version_lock_is_exclusive() {
     });
 }
 
-/// One thread changes a word in place while another moves it: the change is either refused, or moved along.
+/// One thread changes a word in place while another moves it. The change is either refused or moved with the word.
 #[test]
 fn version_lock_a_shared_change_is_seen_by_the_next_holder() {
     model(3, || {
@@ -150,7 +150,7 @@ fn version_lock_a_shared_change_is_seen_by_the_next_holder() {
     });
 }
 
-/// Sharing changes no version: readers validate, and another one shares at the same time.
+/// Sharing changes no version: readers validate, and another thread shares at the same time.
 #[test]
 fn version_lock_sharers_disturb_nobody() {
     model(3, || {
@@ -171,8 +171,8 @@ fn version_lock_sharers_disturb_nobody() {
     });
 }
 
-/// An unlock without a change puts back a version that another thread may have read long before: what the first holder
-/// read under the lock must come before what the next one writes all the same.
+/// An unlock without a change restores a version that another thread may have read long before. Even so, the reads of
+/// the first holder under the lock must come before the writes of the next one.
 #[test]
 fn version_lock_at_an_old_version_comes_after_the_unlock_that_restored_it() {
     model(4, || {
@@ -182,14 +182,14 @@ fn version_lock_at_an_old_version_comes_after_the_unlock_that_restored_it() {
             let guarded = guarded.clone();
             thread::spawn(move || {
                 if guarded.0.try_lock() {
-                    // SAFETY: the lock is held.
+                    // SAFETY: this thread holds the lock.
                     guarded.1.with(|value| unsafe { *value });
                     guarded.0.unlock_unchanged();
                 }
             })
         };
         if guarded.0.try_lock_at(seen) {
-            // SAFETY: the lock is held.
+            // SAFETY: this thread holds the lock.
             guarded.1.with_mut(|value| unsafe { *value += 1 });
             guarded.0.unlock();
         }
@@ -241,17 +241,18 @@ fn per_thread_makes_each_cell_once() {
     });
 }
 
-/// An object whose cell tells loom about every access, so that a read that may run beside or after the reclaim is an
-/// error even where this schedule got away with it.
+/// An object whose cell is a cell of loom. A read that may run at the same time as the reclaim, or after it, is an
+/// error, even if it does no harm in this schedule.
 struct Object(UnsafeCell<u64>);
 
-/// One shared object in one domain.
+/// One shared object in a domain.
 struct Shared {
     domain: Domain,
     object: AtomicPtr<Object>,
 }
 
-// SAFETY: the object is written by its reclaimer only, which RCU keeps apart from readers; the tests check that.
+// SAFETY: the object is written only by the thread that reclaims it. RCU keeps this thread apart from readers, and the
+// tests check this.
 unsafe impl Sync for Shared {}
 // SAFETY: as above.
 unsafe impl Send for Shared {}
@@ -296,7 +297,7 @@ impl Shared {
         self.look();
     }
 
-    /// Under a guard.
+    /// Reads the object. The caller has a guard.
     fn look(&self) {
         let object = self.object.load(Ordering::Acquire);
         if !object.is_null() {
@@ -317,7 +318,7 @@ impl Drop for Shared {
 }
 
 unsafe fn reclaim(object: *mut (), _: *mut ()) {
-    // SAFETY: from `Shared::fresh`, reclaimed once.
+    // SAFETY: made by `Shared::fresh`, reclaimed once.
     let object = unsafe { Box::from_raw(object.cast::<Object>()) };
     // SAFETY: no thread reads it any more, which loom checks.
     object.0.with_mut(|value| unsafe { *value = 0 });
@@ -342,7 +343,7 @@ fn rcu_a_reader_never_sees_reclaimed_memory() {
     });
 }
 
-/// The reader enters twice, so that a collector may look between, and meet the second publication.
+/// The reader enters twice, so that a collector may run in between, and may see the second publication.
 #[test]
 fn rcu_a_reader_that_comes_back_is_waited_for() {
     each_flavour(3, |shared| {
@@ -386,7 +387,8 @@ fn rcu_synchronize_waits_for_readers() {
     });
 }
 
-/// Three parties: one retires, one reads, and one advances the epoch meanwhile. This is what the third epoch is for.
+/// Three threads: one retires, one reads, and one advances the epoch at the same time. The third epoch is needed for
+/// this case.
 #[test]
 fn rcu_an_advance_under_way_does_not_shorten_the_grace_period() {
     each_flavour(1, |shared| {
@@ -405,12 +407,12 @@ fn rcu_an_advance_under_way_does_not_shorten_the_grace_period() {
     });
 }
 
-/// What makes a bag wait for three epochs instead of two. The retirer entered at epoch 0, and still reads 0 where it seals,
-/// although another thread has moved the epoch to 1 meanwhile. A reader that entered at 1 may have found the object all
-/// the same, and does not stop the epoch from going to 2.
+/// The reason why a bag waits for three epochs instead of two. The retiring thread entered at epoch 0. It still reads 0
+/// when it seals its bag, although another thread has moved the epoch to 1 in the meantime. A reader that entered at 1
+/// may have found the object, but does not keep the epoch from moving to 2.
 ///
-/// The reader yields where this schedule needs it. (So must not the retirer: a thread that has yielded does not read an old
-/// value again here.)
+/// The reader yields at the point where this schedule requires it. (The retiring thread must not yield: in loom, a
+/// thread that has yielded does not read an old value again.)
 #[test]
 fn rcu_a_reader_of_the_next_epoch_may_see_the_object_too() {
     model(2, || {
@@ -442,8 +444,8 @@ fn rcu_a_reader_of_the_next_epoch_may_see_the_object_too() {
     });
 }
 
-/// A thread that retires under a lock while it holds back runs no reclaim function that wants the lock, whatever another
-/// thread makes ripe meanwhile; nothing is lost by that.
+/// A thread holds back reclamation while it retires under a lock. It runs no reclaim function that takes this lock,
+/// even if another thread makes objects ready for reclamation. These objects are reclaimed later.
 #[test]
 fn rcu_nothing_is_reclaimed_by_a_thread_that_holds_back() {
     struct Locked {
@@ -451,7 +453,7 @@ fn rcu_nothing_is_reclaimed_by_a_thread_that_holds_back() {
         reclaimed: Mutex<usize>,
     }
     unsafe fn reclaim(locked: *mut (), _: *mut ()) {
-        // SAFETY: alive until its domain is dropped. A thread that has the lock would wait for itself.
+        // SAFETY: alive until its domain is dropped. A thread that holds the lock would wait for itself.
         *unsafe { &*locked.cast::<Locked>() }.reclaimed.lock().unwrap() += 1;
     }
     model(2, || {
@@ -459,7 +461,7 @@ fn rcu_nothing_is_reclaimed_by_a_thread_that_holds_back() {
         let locked = Arc::new(Locked { domain, reclaimed: Mutex::new(0) });
         let retire = |locked: &Arc<Locked>| {
             let object = Arc::as_ptr(locked).cast_mut().cast();
-            // SAFETY: nothing to unlink; reclaimed below at the latest.
+            // SAFETY: nothing has to be unlinked. The last reclamation is below, before the end of the test.
             unsafe { locked.domain.pin().retire(object, core::ptr::null_mut(), reclaim) };
         };
         retire(&locked);
@@ -478,7 +480,7 @@ fn rcu_nothing_is_reclaimed_by_a_thread_that_holds_back() {
     });
 }
 
-/// A guard goes on protecting when the reader that it came from is gone.
+/// A guard continues to protect after the reader that made it was dropped.
 #[test]
 fn rcu_a_guard_outlives_its_reader() {
     each_flavour(2, |shared| {
@@ -495,7 +497,7 @@ fn rcu_a_guard_outlives_its_reader() {
     });
 }
 
-/// A claimed record passes to another thread's quiescent reader, which is waited for as the first was.
+/// A record that was claimed passes to another thread's quiescent reader, which is waited for like the first one.
 #[test]
 fn rcu_a_claimed_record_passes_on() {
     each_flavour(2, |shared| {
@@ -525,7 +527,7 @@ fn rcu_a_quiescent_reader_is_waited_for() {
                 for _ in 0..2 {
                     let _guard = reader.enter();
                     let object = shared.object.load(Ordering::Acquire);
-                    // Another one ends nothing.
+                    // The drop of a second guard does not end the section.
                     let _inner = reader.enter();
                     if !object.is_null() {
                         // SAFETY: the guard protects it.
@@ -541,12 +543,12 @@ fn rcu_a_quiescent_reader_is_waited_for() {
     });
 }
 
-/// A guard that was begun here protects what another thread reads under it, and ends there.
+/// A guard that was begun in this thread protects the reads of another thread, and ends there.
 #[test]
 fn rcu_an_owned_guard_protects_where_it_has_gone() {
     each_flavour(2, |shared| {
         let guard = shared.domain.pin_owned();
-        // SAFETY: only its lifetime; the thread is joined before the domain goes.
+        // SAFETY: changes only the lifetime; the thread is joined before the domain is dropped.
         let guard: OwnedGuard<'static> = unsafe { core::mem::transmute(guard) };
         let reader = {
             let shared = shared.clone();
@@ -565,7 +567,7 @@ fn rcu_an_owned_guard_protects_where_it_has_gone() {
     });
 }
 
-/// What every holder has let go of, and what is held again, is still protected; or it says that it may not be.
+/// If all holders have released a section and it is held again, it still protects; otherwise `hold` returns `None`.
 #[test]
 fn rcu_what_is_held_goes_on_or_says_so() {
     static MET: [std::sync::atomic::AtomicBool; 2] = [const { std::sync::atomic::AtomicBool::new(false) }; 2];
@@ -582,7 +584,7 @@ fn rcu_what_is_held_goes_on_or_says_so() {
                 if let Some(object) = again
                     && !object.is_null()
                 {
-                    // SAFETY: read in the section, which has gone on.
+                    // SAFETY: read in the section, which has continued.
                     unsafe { &**object }.0.with(|value| assert_eq!(unsafe { *value }, 1));
                 }
             })
@@ -594,7 +596,8 @@ fn rcu_what_is_held_goes_on_or_says_so() {
     assert!(MET.iter().all(|met| met.load(std::sync::atomic::Ordering::Relaxed)), "each is met");
 }
 
-/// What the threads of the models below hold: loom notices who frees it beside a reader, and it counts that.
+/// The value that the threads of the models below hold. loom detects if it is freed beside a reader, and it counts how
+/// many times it is freed.
 struct Noted(UnsafeCell<u64>, std::sync::Arc<std::sync::atomic::AtomicUsize>);
 
 impl Noted {
@@ -610,7 +613,7 @@ impl Drop for Noted {
     }
 }
 
-/// Runs a model with a domain, something held, its keeper, and how often what is held was freed.
+/// Runs a model with a domain, a held value and its keeper. Checks that the value is freed once.
 fn with_held(
     preemptions: usize,
     run: impl Fn(&'static Domain, Held<'static, Noted>, Keeper<'static, Noted>) + Send + Sync + 'static,
@@ -618,7 +621,7 @@ fn with_held(
     model(preemptions, move || {
         let freed = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
         let domain = Box::into_raw(Box::new(Domain::with_flavour(Flavour::Epoch)));
-        // SAFETY: freed below, when all that borrows it has gone.
+        // SAFETY: freed below, after everything that borrows it.
         let shared: &'static Domain = unsafe { &*domain };
         let held = shared.pin_owned().keep(Noted(UnsafeCell::new(7), freed.clone()));
         let keeper = Held::keeper(&held);
@@ -630,7 +633,8 @@ fn with_held(
     });
 }
 
-/// The last holder leaves while the keeper goes: one of them frees what was held, and sees what the other did.
+/// The last holder leaves while the keeper is dropped. One of them frees the held value, and sees the accesses of the
+/// other.
 #[test]
 fn rcu_what_is_held_is_freed_once() {
     with_held(3, |_, held, keeper| {
@@ -642,7 +646,7 @@ fn rcu_what_is_held_is_freed_once() {
     });
 }
 
-/// The last holder leaves while the keeper makes another: the section lasts while there is one.
+/// The last holder leaves while the keeper makes another one. The section lasts as long as there is a holder.
 #[test]
 fn rcu_a_holder_comes_while_the_last_one_leaves() {
     with_held(3, |domain, held, keeper| {
@@ -657,7 +661,7 @@ fn rcu_a_holder_comes_while_the_last_one_leaves() {
     });
 }
 
-/// Two threads that would go on, and may not, have the record one after the other.
+/// Two threads try to hold the section again, which is not permitted. They get the record one after the other.
 #[test]
 fn rcu_two_holders_that_may_not_come() {
     with_held(2, |domain, held, keeper| {
@@ -674,7 +678,8 @@ fn rcu_two_holders_that_may_not_come() {
     });
 }
 
-/// Two threads hold again at once what has no holder: one of them enters, and the section lasts as long as the other one.
+/// Two threads hold the section again at the same time, while it has no holder. One of them enters it, and the section
+/// lasts as long as either of them.
 #[test]
 fn rcu_two_holders_come_at_once() {
     with_held(2, |domain, held, keeper| {

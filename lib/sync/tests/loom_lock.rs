@@ -2,11 +2,12 @@
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p archipelago-sync --release --test loom_lock`
 //!
-//! The value under a lock is a cell that tells loom about every access, so two threads that are in at once, or one whose
-//! entry does not come after the other's exit, are an error in any schedule that allows them.
+//! The value under a lock is a cell in which loom checks every access. Two threads in the critical section at once, or
+//! an entry that is not ordered after the previous exit, are an error in any schedule that permits them.
 //!
-//! `RawTas` is only tried for: loom lets the write of a try that failed come after the unlock in the word's history, so
-//! that the lock looks taken for ever. For the like reason no model has two threads that wait by read-modify-writes.
+//! `RawTas` is only tested with `try_lock`. loom may place the write of a failed attempt after the unlock in the word's
+//! history, so that the lock seems to be held for ever. For a similar reason, no model has two threads that wait by
+//! read-modify-writes.
 #![cfg(loom)]
 
 use archipelago_platform::model::model;
@@ -19,7 +20,7 @@ use archipelago_sync::lock::{
 use lock_api::{RawMutex, RawRwLock, RawRwLockDowngrade, RawRwLockUpgrade};
 use loom::cell::UnsafeCell;
 
-/// Runs `work` in the calling thread and in `others` more, each with its number.
+/// Runs `work` in the calling thread and in `others` further threads, each with its number.
 fn in_threads<T: Send + Sync + 'static>(others: usize, shared: &Arc<T>, work: fn(usize, &T)) {
     let running: Vec<_> = (1..=others)
         .map(|number| {
@@ -31,10 +32,10 @@ fn in_threads<T: Send + Sync + 'static>(others: usize, shared: &Arc<T>, work: fn
     running.into_iter().for_each(|thread| thread.join().unwrap());
 }
 
-/// A counter that only one thread may be at.
+/// A counter that only one thread may access at a time.
 struct Cell(UnsafeCell<usize>);
 
-// SAFETY: the locks under test keep accesses apart, which is what loom checks.
+// SAFETY: the locks under test must order the accesses, and loom checks this.
 unsafe impl Sync for Cell {}
 // SAFETY: as above.
 unsafe impl Send for Cell {}
@@ -55,7 +56,7 @@ impl Cell {
     }
 }
 
-/// `others` + 1 threads take the lock, the first of them `times` times.
+/// `others` + 1 threads take the lock; the first of them takes it `times` times.
 fn counts<R: RawMutex + Default + Send + Sync + 'static>(preemptions: usize, others: usize, times: usize) {
     model(preemptions, move || {
         let count = Arc::new((Mutex::from_raw(R::default(), Cell::new()), times));
@@ -67,7 +68,7 @@ fn counts<R: RawMutex + Default + Send + Sync + 'static>(preemptions: usize, oth
     });
 }
 
-/// A holder on one node, and waiters on these nodes (0 is the holder's), which come in any order.
+/// A holder on one node, and waiters on these nodes (0 is the holder's), which arrive in any order.
 fn across<R: RawMutex + Default + Send + Sync + 'static>(preemptions: usize, waiters: &'static [usize]) {
     model(preemptions, move || {
         let count = Arc::new(Mutex::from_raw(R::default(), Cell::new()));
@@ -89,7 +90,7 @@ fn across<R: RawMutex + Default + Send + Sync + 'static>(preemptions: usize, wai
     });
 }
 
-/// Two threads wait, the third only tries.
+/// Two threads wait; the third only tries.
 fn tries<R: RawMutex + Default + Send + Sync + 'static>() {
     model(2, || {
         let count = Arc::new(Mutex::from_raw(R::default(), Cell::new()));
@@ -109,7 +110,7 @@ fn mutex<R: RawMutex + Default + Send + Sync + 'static>() {
     tries::<R>();
 }
 
-/// A writer and a reader, each coming twice.
+/// A writer and a reader, each of which takes the lock twice.
 fn reader_and_writer<R: RawRwLock + Default + Send + Sync + 'static>() {
     model(3, || {
         let count = Arc::new(RwLock::from_raw(R::default(), Cell::new()));
@@ -125,7 +126,7 @@ fn reader_and_writer<R: RawRwLock + Default + Send + Sync + 'static>() {
     });
 }
 
-/// As above, and two writers with a reader.
+/// As [`reader_and_writer`], and also two writers with a reader.
 fn rwlock<R: RawRwLock + Default + Send + Sync + 'static>() {
     reader_and_writer::<R>();
     model(2, || {
@@ -166,7 +167,7 @@ fn downgrades<R: RawRwLockDowngrade + Default + Send + Sync + 'static>() {
     });
 }
 
-/// Two who read first and write what they have read, plus one, beside a reader; then all of them only try.
+/// Two threads read first and then write the value plus one, beside a reader. Then all of them only try.
 fn upgrades<R: RawRwLockUpgrade + Default + Send + Sync + 'static>() {
     model(2, || {
         let count = Arc::new(RwLock::from_raw(R::default(), Cell::new()));
@@ -196,7 +197,7 @@ fn upgrades<R: RawRwLockUpgrade + Default + Send + Sync + 'static>() {
     });
 }
 
-/// Every thread only tries, twice, and no thread asks for the lock afterwards.
+/// Every thread only tries, twice, and no thread takes the lock afterwards.
 #[test]
 fn tas() {
     model(3, || {

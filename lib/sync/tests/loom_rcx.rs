@@ -2,7 +2,7 @@
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p archipelago-sync --profile model --test loom_rcx --target-dir target/loom`
 //!
-//! What the locks guard are cells that tell loom of every access.
+//! The locks protect cells in which loom checks every access.
 #![cfg(loom)]
 
 use archipelago_platform::model::model;
@@ -16,7 +16,7 @@ use archipelago_sync::version_lock::VersionLock;
 use loom::cell::UnsafeCell;
 use std::sync::LazyLock;
 
-/// Two objects with a value each, and whether they were removed.
+/// Two objects with a value each, and a flag that says whether the first was removed.
 struct Objects<L: Locks + 'static> {
     rcx: Rcx<L>,
     objects: [&'static L::Object; 2],
@@ -26,7 +26,7 @@ struct Objects<L: Locks + 'static> {
 
 impl<L: Locks> Objects<L> {
     fn new(rcx: Rcx<L>) -> Self {
-        // Together: their order, which is that of addresses, is the same in all schedules of a model.
+        // In one allocation, so their order, which is that of their addresses, is the same in all schedules of a model.
         let objects: &'static [L::Object; 2] = Box::leak(Box::new([rcx.object(), rcx.object()]));
         Self::of(rcx, objects.each_ref())
     }
@@ -36,16 +36,16 @@ impl<L: Locks> Objects<L> {
         Self { rcx, objects, values, removed: UnsafeCell::new(false) }
     }
 
-    /// Adds one to each of these, unless the first is found to be removed.
+    /// Adds one to each of these objects. If object 0 is among them and was removed, changes nothing and returns false.
     fn add(&self, which: &[usize]) -> bool {
         let mut handles = which.iter().map(|at| self.rcx.handle(self.objects[*at])).collect();
         let _held = self.rcx.lock(self.rcx.order(&mut handles));
-        // The validation.
-        // SAFETY: changed by who holds the first object.
+        // This is the validation under the lock.
+        // SAFETY: changed only by the holder of the first object.
         if which.contains(&0) && self.removed.with(|removed| unsafe { *removed }) {
             return false;
         }
-        // SAFETY: changed by who holds the object.
+        // SAFETY: changed only by the holder of the object.
         which.iter().for_each(|at| self.values[*at].with_mut(|value| unsafe { *value += 1 }));
         true
     }
@@ -68,7 +68,7 @@ unsafe impl<L: Locks> Sync for Objects<L> {}
 // SAFETY: as above.
 unsafe impl<L: Locks> Send for Objects<L> {}
 
-/// Two threads on these nodes, one of which locks both objects, the other one.
+/// Two threads on these nodes: one locks both objects, the other locks one.
 fn two_add<L: Locks + 'static>(nodes: [usize; 2], make: fn() -> Rcx<L>) {
     two_add_to(nodes, move || Objects::new(make()));
 }
@@ -105,7 +105,8 @@ fn threads_of_a_node_exclude_each_other_by_local_bytes() {
     two_add([1, 1], || builder().build());
 }
 
-/// Objects of two stripes, and of one. A stripe is found by an address, which has to be the same in all schedules of a model.
+/// Objects of two stripes, and of one. A stripe is selected by an address, which must be the same in all schedules of a
+/// model.
 #[test]
 fn a_table_of_locks_excludes_alike() {
     static OBJECTS: LazyLock<[Stripe; 64]> = LazyLock::new(|| std::array::from_fn(|_| Stripe::default()));
@@ -126,7 +127,8 @@ fn hand_over_leaves_the_global_word_to_the_node_and_to_no_one_for_ever() {
     two_add([0, 1], || builder().passes(1).build());
 }
 
-/// A thread that waits for an object is left it, and gives up: the other node gets it all the same.
+/// A thread waits for an object, the object's word is left to it, and it gives up. The other node can still take the
+/// object.
 #[test]
 fn what_is_left_to_a_thread_that_gives_up_is_free_again() {
     model(3, || {
@@ -146,9 +148,10 @@ fn what_is_left_to_a_thread_that_gives_up_is_free_again() {
     });
 }
 
-/// One object is held on another node; the other one is left to threads that want both, and do not get the first: they have to
-/// give up the one that was left to them, before they wait or when they go. (Two threads, or sets of one object, do not meet it: it
-/// takes one that leaves, two that wait for it, of which one signs off while the other has the byte, and an object of another node.)
+/// One object is held on another node. The word of the other object is left to threads that want both and do not get
+/// the first. These threads must give up the left word before they wait or return. (Two threads, or sets of one object,
+/// do not reach this case. It needs a thread that leaves the word; two threads that wait for it, one of which removes
+/// its registration while the other has the byte; and an object held on another node.)
 #[test]
 fn what_is_left_is_free_again_when_another_object_is_refused() {
     for refused in 0..2 {
@@ -184,7 +187,7 @@ fn on_one_node_the_local_byte_is_the_lock() {
     two_add([0, 0], || Rcx::fine_grained().build());
 }
 
-/// What a thread finds when it has locked is what the last holder left: a removal is not overlooked.
+/// After locking, a thread sees the state in which the last holder left the object, so it does not miss a removal.
 #[test]
 fn validation_under_the_locks_sees_removals() {
     model(2, || {
@@ -209,7 +212,7 @@ struct Node {
     link: Link<Node>,
 }
 
-// SAFETY: its words and links are plain fields.
+// SAFETY: the page's words and links are plain fields.
 unsafe impl Page for Node {
     fn lock(&self) -> &VersionLock {
         &self.lock
@@ -221,7 +224,7 @@ fn node(word: u64, link: *mut Node) -> Box<Node> {
     Box::new(Node { lock: VersionLock::new(), word: Word::new(word), link: unsafe { Link::new(link) } })
 }
 
-/// Puts a node in the place of the one that it was copied from.
+/// Replaces a node by the copy that was made from it.
 #[derive(Clone, Copy)]
 struct Swing<'p> {
     first: &'p Node,
@@ -236,7 +239,7 @@ impl Change for Swing<'_> {
         if change.target(&self.first.link) != self.old {
             return Err(Stale);
         }
-        // SAFETY: both are there until the end.
+        // SAFETY: both nodes exist until the end.
         let old = unsafe {
             change.set_link(&self.first.link, self.new);
             &*self.old
@@ -260,7 +263,8 @@ impl<'g> Traverse<'g> for Read<'g> {
     }
 }
 
-/// Two copy the second node, count, and swing the link: none is lost; and a walk beside them sees what was counted.
+/// Two threads copy the second node, count, and swing the link. No count is lost, and a concurrent walk sees the
+/// counts.
 #[test]
 fn one_swing_of_two_is_refused() {
     model(2, || {
@@ -288,7 +292,7 @@ fn one_swing_of_two_is_refused() {
         assert_eq!(counted, 1 + u64::from(mine.0) + u64::from(others.0));
         assert!(counted > 1);
         for made in [second as usize, mine.1, others.1] {
-            // SAFETY: from a box, each once, and the threads have ended.
+            // SAFETY: made by a box, freed once, and the threads have ended.
             drop(unsafe { Box::from_raw(made as *mut Node) });
         }
     });

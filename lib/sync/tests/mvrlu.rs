@@ -1,6 +1,7 @@
-//! MV-RLU natively: snapshots are whole, commits are seen, nothing leaks, whatever readers, panics and threads do.
+//! MV-RLU natively: snapshots are consistent, commits are seen, and nothing leaks, whatever readers, panics and threads
+//! do.
 #![cfg(not(loom))]
-// `Ok(*tx.lock(link)? = value)` says in one line what a body of three would.
+// `Ok(*tx.lock(link)? = value)` expresses in one line what would otherwise take three.
 #![allow(clippy::unit_arg)]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -28,12 +29,13 @@ fn each_kind(test: impl Fn(Domain)) {
     }
 }
 
-/// Retires objects, so that the test leaks nothing.
+/// Retires objects, so that the test does not leak them.
 fn retire_all<T: Versioned>(domain: &Domain, links: &[Link<T>]) {
     let mut handle = domain.register();
-    // SAFETY: the test doesn't use the links any more.
+    // SAFETY: the links are not used any more.
     handle.update(|tx| links.iter().try_for_each(|link| unsafe { tx.retire(*link) })).unwrap();
-    // More than one look only where the domain's own thread is at work too, and may have lost its processor in a section.
+    // More than one attempt is needed only if the domain's own thread is working, too, and has lost its processor in a
+    // section.
     let mut looks = 0;
     while domain.stats().versions > 0 {
         looks += 1;
@@ -108,7 +110,7 @@ fn what_is_locked_or_newer_conflicts() {
     retire_all(&domain, &[link]);
 }
 
-/// Each transaction writes one number to eight objects; no thread may ever see two numbers.
+/// Each transaction writes the same number to eight objects. No thread may ever see two different numbers.
 fn torn(domain: &Domain, writers: usize, readers: usize, rounds: usize) {
     let links: Vec<Link<u64>> = (0..8).map(|_| domain.alloc(0)).collect();
     let (next, stop) = (AtomicU64::new(0), AtomicBool::new(false));
@@ -152,7 +154,7 @@ fn more_threads_than_cores() {
     each_kind(|domain| torn(&domain, scaled(6, 2), scaled(6, 2), scaled(300, 3)));
 }
 
-/// Two accounts, either may be overdrawn as long as both together are not: the standard write skew.
+/// Two accounts. Either may be overdrawn as long as their sum is not negative: the standard example of write skew.
 fn skew(serializable: bool, constant: bool) -> i64 {
     let domain = Domain::new();
     let (a, b) = (domain.alloc(50_i64), domain.alloc(50_i64));
@@ -167,13 +169,13 @@ fn skew(serializable: bool, constant: bool) -> i64 {
         }
         Ok(())
     };
-    // The second runs as a whole inside the first one's attempt, once.
+    // The second transaction runs as a whole inside the first one's first attempt.
     let mut first_attempt = true;
     let mut body = |tx: &mut archipelago_sync::mvrlu::Tx<'_>| {
         withdraw(tx, a, b)?;
         if core::mem::take(&mut first_attempt) {
             let inner = |tx: &mut archipelago_sync::mvrlu::Tx<'_>| withdraw(tx, b, a);
-            // Where the first holds its read's lock, the second cannot run now.
+            // If the first transaction locks what it has read, the second cannot commit now.
             if serializable {
                 two.update_serializable_once(inner);
             } else {
@@ -188,7 +190,7 @@ fn skew(serializable: bool, constant: bool) -> i64 {
     sum
 }
 
-/// One attempt, whatever becomes of it.
+/// Makes one attempt, whatever its result.
 trait Once {
     fn update_serializable_once(&mut self, body: impl FnMut(&mut archipelago_sync::mvrlu::Tx<'_>) -> Result<(), Abort>);
 }
@@ -221,7 +223,7 @@ fn serializable_transactions_under_contention_never_overdraw() {
                 scope.spawn(move || {
                     let mut handle = domain.register();
                     for round in 0..rounds {
-                        // Puts one in if all are empty, and takes its own out otherwise: never two at a time.
+                        // Sets its own object if all are 0, and otherwise clears its own: never are two set at a time.
                         handle
                             .update_serializable(|tx| {
                                 let sum: i64 = links.iter().map(|link| *tx.get(*link)).sum();
@@ -252,7 +254,7 @@ fn aborts_undo_everything() {
             catch_unwind(AssertUnwindSafe(|| {
                 handle.try_update(|tx| {
                     *tx.lock(link)? = 8;
-                    // SAFETY: the link isn't used.
+                    // SAFETY: the link is not used.
                     unsafe { tx.alloc([0_u64; 100]) };
                     // SAFETY: the transaction aborts.
                     unsafe { tx.retire(link) }?;
@@ -287,7 +289,7 @@ fn a_stuck_reader_stops_no_writer_and_costs_one_version_per_object() {
         writer.collect();
         if !cfg!(miri) {
             let versions = domain.stats().versions;
-            // The stuck reader's own version, the newest, and some that wait for the next look.
+            // The version of the stuck reader, the newest one, and some that are freed at the next collection.
             assert!(versions <= 2 * objects + objects / 2 + 4_096, "{versions} versions of {objects} objects");
         }
         let again: Vec<u64> = links.iter().map(|link| snapshot.get(*link)[0]).collect();
@@ -298,14 +300,14 @@ fn a_stuck_reader_stops_no_writer_and_costs_one_version_per_object() {
     }
 }
 
-/// Two writers, 80 % of whose sections are updates, beside a snapshot that is held: what all copies take, free blocks
-/// included, comes down to a second live set and one version per object.
+/// Two writers, 80 % of whose sections are updates, beside a snapshot that is held. The memory of all copies, including
+/// free blocks, decreases to a second live set plus one version per object.
 #[test]
 #[cfg(not(miri))]
 fn a_stuck_reader_costs_no_more_than_a_second_live_set_and_a_version_per_object() {
     type Object = [u64; 8];
     const OBJECTS: usize = 60_000;
-    // An object's head and domain, its value; and a version's header and value, in whole cache lines.
+    // An object's header, domain and value; and a version's header and value, in whole cache lines.
     let (live, versions) = (OBJECTS * (16 + size_of::<Object>()), OBJECTS * 128);
     for clock in [ClockKind::Logical, ClockKind::Hardware] {
         let domain = Domain::builder().clock(clock).build();
@@ -339,8 +341,8 @@ fn a_stuck_reader_costs_no_more_than_a_second_live_set_and_a_version_per_object(
             }
         });
         assert_eq!(sum(), before);
-        // While they write, a thread that loses its processor in the middle of something can hold pruning up, however
-        // long that lasts; so the bound is asked for when they are done, with the reader still there.
+        // While they write, a thread that loses its processor inside an operation can delay pruning for any length of
+        // time. So the bound is checked after the writers have ended, while the reader still holds its snapshot.
         let mut sweeper = domain.register();
         (0..8).for_each(|_| sweeper.collect());
         let left = domain.stats().bytes;
@@ -351,7 +353,7 @@ fn a_stuck_reader_costs_no_more_than_a_second_live_set_and_a_version_per_object(
     }
 }
 
-/// Who asks for statistics, who prunes and who registers take the same locks; none may wait for another in a circle.
+/// Requests for statistics, pruning and registration take the same locks. They must not wait for each other in a cycle.
 #[test]
 fn statistics_beside_pruners_and_new_handles() {
     let domain = eager().build();
@@ -372,7 +374,7 @@ fn statistics_beside_pruners_and_new_handles() {
                 assert!(domain.stats().handles > 0);
             }
         });
-        // All alive, so that each is a new record.
+        // All handles are alive at the same time, so each has a new record.
         let handles: Vec<_> = (0..scaled(2_000, 5)).map(|_| domain.register()).collect();
         stop.store(true, Ordering::Relaxed);
         drop(handles);
@@ -412,7 +414,7 @@ fn pruning_beside_readers_of_all_ages() {
     retire_all(&domain, &links);
 }
 
-/// Retired objects' memory is freed once, when no thread can reach it any more.
+/// The memory of a retired object is freed once, when no thread can reach the object any more.
 #[test]
 fn objects_come_and_go() {
     #[derive(Clone, Copy)]
@@ -529,7 +531,7 @@ fn objects_of_all_sizes() {
 #[test]
 #[cfg(not(miri))]
 fn objects_of_a_mebibyte() {
-    // On a thread with a stack for it: values travel by it.
+    // Runs on a thread with a large stack, because values are passed by value.
     let thread = thread::Builder::new().stack_size(64 << 20).spawn(|| objects_of::<{ 1 << 20 }>(&Domain::new()));
     thread.unwrap().join().unwrap();
 }
@@ -591,10 +593,10 @@ fn objects_outlive_their_domain_whole() {
     domain.register().update(|tx| Ok(*tx.lock(link)? = 2)).unwrap();
     let handle = domain.register();
     drop(domain);
-    // The handle keeps the domain.
+    // The handle keeps the domain alive.
     let mut handle = handle;
     assert_eq!(read(&mut handle, link), 2);
-    // SAFETY: not used any more.
+    // SAFETY: the link is not used any more.
     handle.update(|tx| unsafe { tx.retire(link) }).unwrap();
 }
 

@@ -1,5 +1,5 @@
-//! Recorded transactions of MV-RLU and RLU, judged by a checker: snapshot isolation always, serializability where asked
-//! for, and write skew where it is not.
+//! Recorded transactions of MV-RLU and RLU are checked: for snapshot isolation always, for serializability if
+//! requested, and for write skew otherwise.
 #![cfg(not(loom))]
 
 use archipelago_check::snapshot::{Action, Level};
@@ -80,7 +80,7 @@ fn serializable_transactions_are_serializable() {
     each_domain(Level::Serializable);
 }
 
-/// Two transactions that overlap, each of which reads both objects and writes one.
+/// Two transactions overlap; each reads both objects and writes one.
 fn skewed(domain: &Domain, serializable: bool) -> Book {
     let links = [domain.alloc(0_u64), domain.alloc(0)];
     let (book, mut one, mut two) = (Book::new(ClockKind::Logical), domain.register(), domain.register());
@@ -103,7 +103,7 @@ fn skewed(domain: &Domain, serializable: bool) -> Book {
             Ok(())
         },
     );
-    // SAFETY: not used any more.
+    // SAFETY: the links are not used any more.
     one.update(|tx| links.iter().try_for_each(|link| unsafe { tx.retire(*link) })).unwrap();
     book
 }

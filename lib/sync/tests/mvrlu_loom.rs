@@ -2,9 +2,9 @@
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p archipelago-sync --profile model --test mvrlu_loom --target-dir target/loom`
 //!
-//! Each model has been tried on faults: `proof/mutants/mvrlu`.
+//! Each model has been tested with planted faults: `proof/mutants/mvrlu`.
 #![cfg(loom)]
-// `Ok(*tx.lock(link)? = value)` says in one line what a body of three would.
+// `Ok(*tx.lock(link)? = value)` expresses in one line what would otherwise take three.
 #![allow(clippy::unit_arg)]
 
 use archipelago_platform::model::model;
@@ -12,8 +12,8 @@ use archipelago_platform::sync::Arc;
 use archipelago_platform::thread;
 use archipelago_sync::mvrlu::{Abort, Domain, Handle, Link, Tuning, Tx};
 
-/// Runs `work` in another thread, with a handle that is made and dropped in this one: what loom follows is what the handles
-/// do, and not how they come and go, which `exit_against_collection` is about.
+/// Runs `work` in another thread, with a handle that is made and dropped in this one. So loom explores the handles'
+/// operations only, and not their registration and drop. The latter are tested by `exit_against_collection`.
 fn beside<R: 'static>(
     mut handle: Handle,
     work: impl FnOnce(&mut Handle) -> R + 'static,
@@ -21,7 +21,7 @@ fn beside<R: 'static>(
     thread::spawn(move || (work(&mut handle), handle))
 }
 
-/// Bytes of a copy in the model world, whose atomics and witnesses take more.
+/// The size of a copy in bytes in the model world, where atomics and watches are larger.
 const COPY: usize = 128;
 
 struct Pair {
@@ -30,7 +30,7 @@ struct Pair {
 }
 
 impl Pair {
-    /// Collected when asked to only: the models are large enough.
+    /// Makes a pair that is collected only on request: the models are large enough without automatic collection.
     fn new() -> Arc<Self> {
         Self::collected_from(1_000)
     }
@@ -46,7 +46,7 @@ impl Pair {
         self.domain.register()
     }
 
-    /// One attempt to write both.
+    /// Makes one attempt to write both.
     fn write(&self, handle: &mut Handle, value: u64) -> Result<(), Abort> {
         write(handle, self.links, value)
     }
@@ -105,8 +105,8 @@ mod two_versions {
         commits_against_read(1, 2);
     }
 
-    /// Adds to both, as long as two attempts are enough: without an end loom would follow the repetitions for ever. An
-    /// attempt that meets a deferred commit writes that back before the next one. Whether it added.
+    /// Adds to both objects, if two attempts are enough. Without this limit, loom would explore repetitions for ever.
+    /// An attempt that meets a deferred commit writes it back before the next attempt. Returns whether it added.
     fn add(handle: &mut Handle, links: [Link<u64>; 2]) -> bool {
         let mut attempts = 0;
         let add = |tx: &mut Tx<'_>| {
@@ -120,7 +120,8 @@ mod two_versions {
         handle.update(add).unwrap()
     }
 
-    /// Commits that were put off, by a thread that has gone since, are written back by a stranger while another reads.
+    /// Commits were deferred by a thread whose handle is dropped. Another thread writes them back while a third one
+    /// reads.
     #[test]
     fn a_stranger_writes_back_against_read() {
         model(2, || {
@@ -140,7 +141,7 @@ mod two_versions {
         });
     }
 
-    /// The holder of a deferred commit goes on, or goes, while a stranger writes its log back.
+    /// The holder of a deferred commit continues, or drops its handle, while another thread writes its log back.
     #[test]
     fn a_stranger_writes_back_against_the_holder() {
         for (stays, preemptions) in [(true, 1), (false, 2)] {
@@ -160,7 +161,7 @@ mod two_versions {
         }
     }
 
-    /// Of two writers one may meet objects that the other has half written back.
+    /// One of two writers may meet objects that the other has half written back.
     #[test]
     fn two_writers_against_read() {
         model(1, || {
@@ -177,7 +178,8 @@ mod two_versions {
     }
 }
 
-/// A commit, which the reader may have to help, is seen whole or not at all, and by the thread that begins after it.
+/// A reader sees a commit, which it may have to help, completely or not at all. The commit is seen by a thread that
+/// begins after it.
 #[test]
 fn commit_against_read() {
     model(3, || {
@@ -193,7 +195,8 @@ fn commit_against_read() {
     });
 }
 
-/// A reader that has helped to stamp a commit sees all of it in its next section, also what it has missed before.
+/// A reader that has helped to stamp a commit sees all of it in its next section, including the part that it missed
+/// before.
 #[test]
 fn helped_commit_is_seen_whole_afterwards() {
     model(3, || {
@@ -212,7 +215,7 @@ fn helped_commit_is_seen_whole_afterwards() {
     });
 }
 
-/// Who locks what another has let go of sees its value.
+/// A thread that locks an object after another thread has unlocked it sees this thread's value.
 #[test]
 fn updates_add_up() {
     model(2, || {
@@ -227,7 +230,7 @@ fn updates_add_up() {
     });
 }
 
-/// Two commits; the reader may see either of them, or none, but no mixture.
+/// Two commits. The reader may see either of them or none, but no mixture.
 #[test]
 fn two_commits_against_read() {
     model(2, || {
@@ -244,7 +247,7 @@ fn two_commits_against_read() {
     });
 }
 
-/// The writer writes back what it has committed while another reads.
+/// The writer writes back its commits while another thread reads.
 #[test]
 fn write_back_against_read() {
     model(2, || {
@@ -255,13 +258,13 @@ fn write_back_against_read() {
         assert_eq!(pair.read(&mut handle), 1);
         let _collector = collector.join().unwrap();
         assert_eq!(pair.read(&mut handle), 1);
-        // The reader may have held up the first collection.
+        // The reader may have delayed the first collection.
         handle.collect();
         assert_eq!(pair.domain.stats().versions, 0);
     });
 }
 
-/// What was committed after a section began is not written back before that ends.
+/// A commit that was made after a section began is not written back before the section ends.
 #[test]
 fn write_back_against_an_older_section() {
     model(2, || {
@@ -277,7 +280,7 @@ fn write_back_against_an_older_section() {
     });
 }
 
-/// The log of a handle that is dropped is collected by another, whenever that comes by.
+/// The log of a dropped handle is collected by another handle, whenever this one collects.
 #[test]
 fn exit_against_collection() {
     model(2, || {
@@ -296,7 +299,8 @@ fn exit_against_collection() {
     });
 }
 
-/// What an aborted transaction has linked is never seen, although a reader may be looking at it while it goes.
+/// The copies that an aborted transaction has linked are never seen, although a reader may access them while they are
+/// unlinked.
 #[test]
 fn abort_against_read() {
     model(3, || {
@@ -321,7 +325,8 @@ fn abort_against_read() {
     });
 }
 
-/// A version in the middle of a chain is pruned while a reader, for whom it is too new, may be walking over it.
+/// A version in the middle of a chain is pruned while a reader, for which the version is too new, may be walking over
+/// it.
 #[test]
 fn pruning_against_read() {
     model(1, || {
@@ -341,7 +346,7 @@ fn pruning_against_read() {
     });
 }
 
-/// Of two transactions that each read what the other writes, serializable ones are not both committed.
+/// If each of two transactions reads what the other writes, and both are serializable, they are not both committed.
 #[test]
 fn write_skew_is_prevented() {
     model(2, || {
@@ -351,7 +356,7 @@ fn write_skew_is_prevented() {
             beside(pair.handle(), move |handle| {
                 let mut first = true;
                 let set = |tx: &mut Tx<'_>| {
-                    // One attempt; without it loom would follow the repetitions for ever.
+                    // One attempt: without this limit, loom would explore repetitions for ever.
                     if core::mem::take(&mut first) && *tx.get(pair.links[1 - me]) == 0 {
                         *tx.lock(pair.links[me])? = 1;
                     }
@@ -367,9 +372,9 @@ fn write_skew_is_prevented() {
     });
 }
 
-/// Two logs have versions in the middle of one chain, and a section that one of them keeps ends while their owners prune; a
-/// snapshot that is held sees the oldest. (That one pruner disturbs no reader is `pruning_against_read`; three threads are more
-/// than loom gets through.)
+/// Two logs have versions in the middle of one chain. While their owners prune, a section ends that one of the versions
+/// was kept for. A snapshot that is held sees the oldest version. (`pruning_against_read` tests that a single pruner
+/// does not disturb a reader; three threads are too many for loom.)
 #[test]
 fn two_pruners_at_one_chain() {
     model(1, || {
@@ -379,16 +384,16 @@ fn two_pruners_at_one_chain() {
         let write = |handle: &mut Handle, link, value| handle.update(|tx| Ok(*tx.lock(link)? = value)).unwrap();
         let snapshot = held.read();
         write(&mut two, link, 1);
-        // Until the handle is dropped.
+        // This section lasts until its handle is dropped.
         core::mem::forget(ends.read());
         write(&mut one, link, 2);
         write(&mut two, link, 3);
         let other = beside(two, move |two| {
             drop(ends);
-            // With the second, this handle looks over its log, and prunes 1.
+            // At the second write, this handle scans its log, and prunes version 1.
             (1..=2).for_each(|value| write(two, second, value));
         });
-        // This one prunes 2, above what was needed by the section that ends.
+        // This write prunes version 2, which is above the version that the ending section needed.
         write(&mut one, first, 1);
         assert_eq!(*snapshot.get(link), 0);
         let (_, mut two) = other.join().unwrap();
@@ -399,8 +404,8 @@ fn two_pruners_at_one_chain() {
     });
 }
 
-/// A version that was pruned is freed by a pass that scans nothing, since another thread has found that the horizon has moved;
-/// not as long as a reader walks.
+/// Another thread has found that the horizon has moved, so a pass frees a pruned version without a scan. It does not do
+/// so while a reader walks over the version.
 #[test]
 fn what_is_pruned_waits_for_walks() {
     model(1, || {
@@ -415,7 +420,7 @@ fn what_is_pruned_waits_for_walks() {
         let snapshot = reader.read();
         (2..=3).for_each(|value| write(&mut one, 0, value));
         let writer = thread::spawn(move || {
-            // Prunes 2 and 3, which are above what the snapshot sees.
+            // Prunes versions 2 and 3, which are above the version that the snapshot sees.
             write(&mut one, 0, 4);
             drop(old);
             (1..=4).for_each(|value| write(&mut two, 1, value));
@@ -428,7 +433,7 @@ fn what_is_pruned_waits_for_walks() {
     });
 }
 
-/// An object that was made and retired while a snapshot is held goes, although a reader may have found it.
+/// An object that was made and retired while a snapshot is held is freed, although a reader may have found it.
 #[test]
 fn a_mark_is_pruned_against_read() {
     model(2, || {
@@ -444,7 +449,7 @@ fn a_mark_is_pruned_against_read() {
             let new = unsafe { tx.alloc(7) };
             tx.lock(root).map(|root| *root = Some(new))
         };
-        // The object is born after the snapshot's time, not at it.
+        // The object is made after the snapshot's time, not at it.
         writer.update(|tx| Ok(*tx.lock(root)? = None)).unwrap();
         writer.update(put).unwrap();
         let reader = beside(domain.register(), move |handle| {
@@ -467,7 +472,8 @@ fn a_mark_is_pruned_against_read() {
     });
 }
 
-/// What only locked comes to be changed: another copy takes the place of the first, which a reader may have met.
+/// An object that was only locked is then locked for a change: another copy replaces the first, which a reader may have
+/// met.
 #[test]
 fn locking_for_a_change_what_was_locked_against_read() {
     model(2, || {
@@ -491,7 +497,7 @@ fn locking_for_a_change_what_was_locked_against_read() {
     });
 }
 
-/// What a handle has committed last is collected by another thread while the handle goes on.
+/// The last commit of a handle is collected by another thread while the handle continues.
 #[test]
 fn another_thread_takes_what_was_committed_last() {
     model(1, || {

@@ -30,7 +30,7 @@ fn each_flavour(test: impl Fn(&dyn Fn() -> Domain)) {
     }
 }
 
-/// An object that reads as alive until it is dropped, and counts its drops.
+/// An object that is marked as alive until it is dropped, and that counts its drops.
 struct Tracked<'c> {
     alive: AtomicUsize,
     drops: &'c AtomicUsize,
@@ -60,7 +60,7 @@ fn retire_new(guard: &Guard<'_>, drops: &AtomicUsize) {
     unsafe { guard.retire_box(Tracked::boxed(drops)) }
 }
 
-/// Replaces the shared object `rounds` times and reads it each time, under a guard.
+/// Replaces the shared object `rounds` times, and reads it each time, under a guard.
 fn churn(domain: &Domain, shared: &AtomicPtr<Tracked<'_>>, drops: &AtomicUsize, rounds: usize) {
     let reader = domain.reader();
     for _ in 0..rounds {
@@ -68,7 +68,7 @@ fn churn(domain: &Domain, shared: &AtomicPtr<Tracked<'_>>, drops: &AtomicUsize, 
         // SAFETY: read from the structure inside the guard.
         unsafe { &*shared.load(Ordering::Acquire) }.check();
         let fresh = Tracked { alive: AtomicUsize::new(ALIVE), drops };
-        // The cast shortens or stretches nothing: `drops` outlives the domain in every test here.
+        // The cast does not change a lifetime incorrectly: `drops` outlives the domain in every test here.
         let old = shared.swap(Box::into_raw(Box::new(fresh)).cast(), Ordering::AcqRel);
         // SAFETY: the swap unlinked it, so this thread alone retires it.
         unsafe { guard.retire_box(old) };

@@ -1,6 +1,6 @@
-//! Regions by every back end: what walks see is whole, and no change is lost, beside changes that move things. Natively on
-//! threads; on the virtual machine under many schedules, with transactions that abort always, now and then, or for lack of
-//! room, and threads that stand still.
+//! Regions with every back end: walks see consistent pages, and no change is lost, beside changes that restructure
+//! pages. Natively the tests run on threads. In the simulator they run under many schedules, with transactions that
+//! abort always, sometimes, or for lack of capacity, and with threads that stall.
 #![cfg(not(loom))]
 
 use std::ptr;
@@ -12,14 +12,14 @@ use archipelago_sync::region::{
 };
 use archipelago_sync::version_lock::{Look, Version, VersionLock};
 
-/// The first page has a link to the second; only that has a count in its words.
+/// The first page has a link to the second page; only the second page counts in its words.
 struct Node {
     lock: VersionLock,
     words: [Word; 2],
     link: Link<Node>,
 }
 
-// SAFETY: its words and links are plain fields.
+// SAFETY: the page's words and links are plain fields.
 unsafe impl Page for Node {
     fn lock(&self) -> &VersionLock {
         &self.lock
@@ -28,12 +28,12 @@ unsafe impl Page for Node {
 
 fn node(link: *mut Node) -> *mut Node {
     let words = [Word::new(0), Word::new(0)];
-    // SAFETY: null, or a node that goes by the domain.
+    // SAFETY: null, or a node that is reclaimed through the domain.
     let link = unsafe { Link::new(link) };
     Box::into_raw(Box::new(Node { lock: VersionLock::new(), words, link }))
 }
 
-/// What runs regions.
+/// The back ends that run regions.
 trait Backend: Sync {
     fn try_walk<'g, T: Traverse<'g>>(&self, guard: &'g Guard<'_>, body: T) -> Result<T::Out, Retired>;
     fn walk<'g, T: Traverse<'g>>(&self, guard: &'g Guard<'_>, body: T) -> T::Out {
@@ -48,7 +48,8 @@ macro_rules! backend {
         #[allow(unused_unsafe, reason = "of NOrec only")]
         impl Backend for $type {
             fn try_walk<'g, T: Traverse<'g>>(&self, guard: &'g Guard<'_>, body: T) -> Result<T::Out, Retired> {
-                // SAFETY: the nodes that bodies access go by the domain, and a guard lasts.
+                // SAFETY: the nodes that bodies access are reclaimed through the domain, and the guard lives until the
+                // end.
                 unsafe { self.try_traverse(guard, body) }
             }
 
@@ -111,12 +112,12 @@ impl Change for Replace<'_> {
         if !ptr::eq(change.target(&self.first.link), self.old) {
             return Err(Stale);
         }
-        // SAFETY: nobody else knows the new page yet.
+        // SAFETY: no other thread knows the new page yet.
         let new = unsafe { &*self.new };
         for (to, from) in new.words.iter().zip(&self.old.words) {
             change.set(to, change.get(from));
         }
-        // SAFETY: a new node, which goes by the domain.
+        // SAFETY: a new node, which is reclaimed through the domain.
         unsafe { change.set_link(&self.first.link, self.new) };
         change.restructure(self.first);
         change.retire(self.old);
@@ -133,12 +134,12 @@ struct Shared<B> {
 
 impl<B: Backend> Shared<B> {
     fn new(backend: B) -> Self {
-        // SAFETY: just made.
+        // SAFETY: made by `node` just now.
         let first = unsafe { Box::from_raw(node(node(ptr::null_mut()))) };
         Self { domain: Domain::new(), backend, first, counted: AtomicU64::new(0) }
     }
 
-    /// Looks, and then counts on what it saw, or puts a copy in its place.
+    /// Reads the counts, and then either increments them at the version that it saw, or replaces the page by a copy.
     fn step(&self, replaces: bool, latest: &mut u64) {
         let guard = self.domain.pin();
         let (second, version, [one, other]) = self.backend.walk(&guard, Find(&self.first));
@@ -157,13 +158,13 @@ impl<B: Backend> Shared<B> {
         match self.backend.all(&[&self.first, second], replace) {
             // SAFETY: unlinked by this change, which is the only one that retired it.
             Ok(()) => unsafe { guard.retire_box(ptr::from_ref(second).cast_mut()) },
-            // SAFETY: it was not linked.
+            // SAFETY: the new page was not linked.
             Err(Stale) => drop(unsafe { Box::from_raw(new) }),
         }
     }
 }
 
-/// The counts of both pages.
+/// Reads the counts of both pages.
 #[derive(Clone, Copy)]
 struct Compare<'g>(&'g Node);
 
@@ -178,7 +179,7 @@ impl<'g> Traverse<'g> for Compare<'g> {
     }
 }
 
-/// The second page.
+/// Finds the second page.
 #[derive(Clone, Copy)]
 struct Second<'g>(&'g Node);
 
@@ -191,7 +192,7 @@ impl<'g> Traverse<'g> for Second<'g> {
     }
 }
 
-/// Counts in both pages, which stay where they are.
+/// Counts in both pages, which are not replaced.
 #[derive(Clone, Copy)]
 struct CountBoth<'p>([&'p Node; 2]);
 
@@ -207,7 +208,7 @@ impl Change for CountBoth<'_> {
     }
 }
 
-/// How a change that has done half of its work leaves.
+/// How a change ends after it has done half of its work.
 #[derive(Clone, Copy)]
 enum Leaves {
     Failing,
@@ -216,7 +217,7 @@ enum Leaves {
     RetiringAnother,
 }
 
-/// Counts in the first of its pages, many times, lets its link lead elsewhere, retires it, and leaves.
+/// Counts in the first of its pages, many times, changes its link, retires it, and ends.
 #[derive(Clone, Copy)]
 struct CountHalf<'p>([&'p Node; 2], Leaves);
 
@@ -227,7 +228,7 @@ impl Change for CountHalf<'_> {
         let [first, other] = self.0;
         (0..20).for_each(|_| change.set(&first.words[0], change.get(&first.words[0]) + 1));
         change.restructure(first);
-        // SAFETY: null.
+        // SAFETY: a null link.
         unsafe { change.set_link(&first.link, ptr::null_mut()) };
         change.retire(first);
         match self.1 {
@@ -241,11 +242,12 @@ impl Change for CountHalf<'_> {
 }
 
 impl<B: Backend> Shared<B> {
-    /// Every other thread counts in both pages, or in one and fails; the others look whether the two counts agree.
+    /// Half of the threads count in both pages, and then in one page by a change that fails. The others compare the two
+    /// counts.
     fn count_or_compare(&self, thread: usize) {
         let guard = self.domain.pin();
         if thread.is_multiple_of(2) {
-            // SAFETY: it stays until the end.
+            // SAFETY: the page is not replaced before the end.
             let both = [&*self.first, unsafe { &*self.backend.walk(&guard, Second(&self.first)) }];
             assert_eq!(self.backend.all(&both, CountBoth(both)), Ok(()));
             assert_eq!(self.backend.all(&both, CountHalf(both, Leaves::Failing)), Err(Stale));
@@ -257,9 +259,9 @@ impl<B: Backend> Shared<B> {
 }
 
 impl<B> Shared<B> {
-    /// Nothing was lost, and everything is unlocked.
+    /// Checks that no count was lost and that everything is unlocked.
     fn check(&self) {
-        // SAFETY: nobody changes it any more.
+        // SAFETY: no thread changes it any more.
         let second = unsafe { &*self.first.link.load() };
         let counted = self.counted.load(Ordering::Relaxed);
         assert_eq!(second.words.each_ref().map(Word::load), [counted; 2]);
@@ -269,7 +271,7 @@ impl<B> Shared<B> {
 
 impl<B> Drop for Shared<B> {
     fn drop(&mut self) {
-        // SAFETY: linked, hence nobody has retired it.
+        // SAFETY: linked, hence not retired.
         drop(unsafe { Box::from_raw(self.first.link.load()) });
     }
 }
@@ -326,7 +328,7 @@ fn couple<B: Backend>(make: impl Fn() -> B) {
     explore_transactions(200, |_| vec![], || Shared::new(make()), client, drop);
 }
 
-/// What a walk reads on a page, and on the one that it goes to from there, is of one moment.
+/// The data that a walk reads on a page, and on the page that it enters from there, is of one moment.
 #[test]
 fn pages_of_a_walk_hang_together() {
     couple(Region::new);
@@ -355,7 +357,7 @@ fn nothing_is_torn_or_lost_by_norec() {
     churn(Norec::default);
 }
 
-/// A change at a version that is over is refused, and one of a page that is gone.
+/// A change is refused if its version is out of date or its page was retired.
 #[test]
 fn late_changes_are_refused() {
     [Region::new(), Region::walking_by_versions(), Region::by_version_locks()]
@@ -393,7 +395,7 @@ impl<const IN_PLACE: bool> Change for Put<'_, IN_PLACE> {
     }
 }
 
-/// Walks by versions hear of each change, but of those in place.
+/// Walks by versions detect every change, except changes in place.
 #[test]
 fn versions_tell_of_changes() {
     let region = Region::walking_by_versions();
@@ -422,7 +424,7 @@ impl Change for Waits {
     }
 }
 
-/// Whatever back end runs it; and the page is unlocked afterwards.
+/// A waiting body is detected with every back end, and the page is unlocked afterwards.
 #[test]
 #[cfg(debug_assertions)]
 fn a_body_that_waits_is_caught() {
@@ -437,15 +439,15 @@ fn a_body_that_waits_is_caught() {
     }
 }
 
-/// What a panic says.
+/// Returns the message of a panic.
 fn said(body: impl FnOnce()) -> String {
     let why = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)).unwrap_err();
     let text = why.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| why.downcast_ref::<String>().cloned()).unwrap()
 }
 
-/// A change that panics, or fails, after it wrote is as if it had not begun, whatever runs it; so is one that retires a page twice,
-/// or a page that is not its own.
+/// A change that panics or fails after it has written leaves no effects, with every back end. The same holds for a
+/// change that retires a page twice, or a page that is not its own.
 #[test]
 fn half_a_change_leaves_nothing() {
     leaves_nothing(Region::new());
@@ -472,12 +474,12 @@ fn leaves_nothing<B: Backend>(backend: B) {
             "half a change"
         );
         assert_eq!((pages[0].words[0].load(), ptr::eq(pages[0].link.load(), second)), (0, true));
-        // The page that was not touched is as it was, at its version too.
+        // The page that was not written is unchanged, and so is its version.
         assert_eq!(shared.backend.at(second, version, Count(second)), Ok(round + 1));
     }
 }
 
-/// A walk by versions may have seen what was put back.
+/// A walk by versions may have seen data that was later restored, so restoring changes the version.
 #[test]
 fn what_is_put_back_is_told() {
     let shared = Shared::new(Region::by_version_locks());
@@ -486,7 +488,7 @@ fn what_is_put_back_is_told() {
     assert_ne!(shared.first.lock.read(), before);
 }
 
-/// Writes words that end with the body, among many of its page.
+/// Writes words that are dropped with the body, among many words of its page.
 #[derive(Clone, Copy)]
 struct OfItsOwn<'p>(&'p Node);
 
@@ -502,7 +504,7 @@ impl Change for OfItsOwn<'_> {
     }
 }
 
-/// What is put back is what was written in pages: other words may be gone.
+/// Only words in pages are restored: other words may have been freed.
 #[test]
 fn what_ends_with_a_body_is_not_put_back() {
     for region in [Region::new(), Region::walking_by_versions(), Region::by_version_locks()] {
@@ -512,7 +514,7 @@ fn what_ends_with_a_body_is_not_put_back() {
     }
 }
 
-/// Retires a page that a link still leads to.
+/// Retires a page that is still linked.
 #[derive(Clone, Copy)]
 struct Lose<'p>(&'p Node);
 
@@ -525,7 +527,7 @@ impl Change for Lose<'_> {
     }
 }
 
-/// Enters a page that was known, or, if it is gone and this may be, goes on from another one.
+/// Enters a page given as a hint. If the hint is retired and `first` is given, enters `first` instead.
 #[derive(Clone, Copy)]
 struct FromHint<'g> {
     hint: &'g Node,
@@ -541,7 +543,7 @@ impl<'g> Traverse<'g> for FromHint<'g> {
     }
 }
 
-/// It says so, and does not walk for ever; and the page does not come back by being retired again.
+/// Such a walk returns an error instead of walking for ever. The page stays retired if it is retired again.
 #[test]
 fn a_walk_into_a_retired_page_ends() {
     ends(Region::new());
@@ -581,6 +583,6 @@ fn a_page_listed_twice_is_refused() {
 }
 
 fn null_link() -> Link<Node> {
-    // SAFETY: null.
+    // SAFETY: a null link.
     unsafe { Link::new(ptr::null_mut()) }
 }

@@ -1,6 +1,6 @@
-//! RLU natively: what MV-RLU promises, with two versions and waits.
+//! RLU natively: the guarantees of MV-RLU, with two versions and waits.
 #![cfg(not(loom))]
-// `Ok(*tx.lock(link)? = value)` says in one line what a body of three would.
+// `Ok(*tx.lock(link)? = value)` expresses in one line what would otherwise take three.
 #![allow(clippy::unit_arg)]
 
 use archipelago_platform::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -38,7 +38,7 @@ fn commits_are_seen_at_once_and_not_by_older_snapshots() {
     });
 }
 
-/// A commit waits for a reader that began before it; the reader sees the old value all the while.
+/// A commit waits for a reader that began before it; the reader sees the old value until its end.
 #[test]
 fn a_commit_waits_for_older_readers() {
     let domain = Domain::new(ClockKind::Logical, 0);
@@ -124,7 +124,8 @@ fn checked_reads_conflict_here_too() {
     });
 }
 
-/// Statistics take no lock that a committer holds while it waits for the snapshot in which they are asked for.
+/// Statistics take no lock that a committer holds while it waits for the snapshot in which the statistics are
+/// requested.
 #[test]
 fn statistics_in_a_snapshot_beside_a_committer() {
     let domain = Domain::new(ClockKind::Logical, 0);
@@ -186,7 +187,8 @@ fn one_thread_is_not_aborted_by_what_it_has_put_off() {
     }
 }
 
-/// As far as sections allow: not what a snapshot that is held must not see.
+/// Collecting writes back deferred commits, as far as sections permit: a value that a held snapshot must not see is not
+/// written back.
 #[test]
 fn collecting_writes_back_what_was_put_off() {
     let domain = Domain::new(ClockKind::Logical, 10);
@@ -205,7 +207,8 @@ fn collecting_writes_back_what_was_put_off() {
     retire_all(&domain, &[link]);
 }
 
-/// Who collects in passing leaves what others have put off where its write-back finds it: or it stays locked for ever.
+/// A handle that collects in passing must leave the deferred commits of others in a state in which they are still
+/// written back. Otherwise their objects would stay locked for ever.
 #[test]
 fn aborted_attempts_do_not_lock_what_was_put_off() {
     let domain = Domain::new(ClockKind::Logical, 1000);

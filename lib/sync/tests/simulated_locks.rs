@@ -1,6 +1,5 @@
-//! Every lock on the virtual machine: exclusion and progress under schedules that natural ones never take, with holders
-//! and waiters that stand still. A run in which a thread waits for ever ends as a deadlock or as stalled, which
-//! fails.
+//! Every lock in the simulator: mutual exclusion and progress under schedules that do not occur naturally, with holders
+//! and waiters that stall. If a thread waits for ever, the run ends as deadlocked or stalled, and the test fails.
 #![cfg(archipelago_sim)]
 
 use archipelago_platform::atomic::{AtomicU64, Ordering};
@@ -21,15 +20,15 @@ const THREADS: usize = 5;
 const ROUNDS: u64 = 6;
 const SEEDS: u64 = 150;
 
-/// A thread passes this place while it has the lock.
+/// The point that a thread passes while it holds the lock.
 const HOLDER: &str = "a test holds the lock";
 
-/// Two words that only holders change, always alike.
+/// Two words that are always equal and that only holders change.
 #[derive(Default)]
 struct Words([AtomicU64; 2]);
 
 impl Words {
-    /// A holder alone adds one to both, in steps that others could come between.
+    /// Adds one to both words, in separate steps between which other threads could run. The caller holds the lock.
     fn change(&self) {
         let [first, second] = &self.0;
         let before = first.load(Ordering::Relaxed);
@@ -39,7 +38,7 @@ impl Words {
         second.store(before + 1, Ordering::Relaxed);
     }
 
-    /// Holders who share see them alike.
+    /// Checks, as one of several readers, that the words are equal.
     fn look(&self) {
         let before = self.0[1].load(Ordering::Relaxed);
         hint::point(HOLDER);
@@ -47,7 +46,7 @@ impl Words {
     }
 }
 
-/// What goes wrong in the runs of a suite: nothing; the holder stands still; a waiter does, in any place.
+/// The faults in the runs of a suite: none; a stall of the holder; a stall of a waiter at any point.
 fn faults() -> [Vec<Fault>; 3] {
     let named = |thread, nth| Point::Named { name: HOLDER.to_owned(), nth: nth + thread };
     let holder = |thread: u64| Fault::Stall { thread: Some(thread as usize), at: named(thread, 1), for_ns: 300_000 };
@@ -55,7 +54,7 @@ fn faults() -> [Vec<Fault>; 3] {
     [vec![], (0..3).map(holder).collect(), (0..3).map(waiter).collect()]
 }
 
-/// Runs `body` on a lock and its words under many schedules. All threads must come to an end.
+/// Runs `body` on a lock and its words under many schedules. All threads must end.
 fn explore<L>(make: impl Fn() -> L, changes: u64, body: impl Fn(&L, &Words, u64)) {
     let machine = Machine::preset("xeon-e5-4620-4s").unwrap();
     for (kind, faults) in faults().into_iter().enumerate() {
@@ -83,7 +82,7 @@ fn explore<L>(make: impl Fn() -> L, changes: u64, body: impl Fn(&L, &Words, u64)
     }
 }
 
-/// Some come by trying, the others wait.
+/// Some rounds use `try_lock`, the others wait.
 fn mutex<R: RawMutex>() {
     let body = |lock: &R, words: &Words, round: u64| {
         if !round.is_multiple_of(4) || !lock.try_lock() {
@@ -97,7 +96,7 @@ fn mutex<R: RawMutex>() {
     explore(|| R::INIT, THREADS as u64 * ROUNDS, body);
 }
 
-/// One in three writes; the others read, some by trying.
+/// One round in three writes; the others read, some of them with `try_lock_shared`.
 fn rwlock<R: RawRwLock>() {
     let body = |lock: &R, words: &Words, round: u64| {
         if round.is_multiple_of(3) {
@@ -148,7 +147,7 @@ suite! { rwlock:
     bravo_distributed RawBravo<RawDistributedRwLock>,
 }
 
-/// What the suite would see of a lock that loses a waiter: both kinds of it.
+/// If a lock loses a waiter, the suite detects it, in both forms.
 #[test]
 fn waiting_for_ever_is_noticed() {
     let machine = Machine::preset("xeon-e5-4620-4s").unwrap();
@@ -162,7 +161,7 @@ fn waiting_for_ever_is_noticed() {
     assert_eq!(parked, Outcome::Deadlock { waiting: vec![0, 1] });
 }
 
-/// A page with parts, and what its changes count.
+/// A page with parts, and a count of its changes.
 struct Sheet {
     lock: VersionLock,
     parts: [Slice; 2],
@@ -173,14 +172,14 @@ struct Slice {
     word: Word,
 }
 
-// SAFETY: its words and links are plain fields.
+// SAFETY: the page's words and links are plain fields.
 unsafe impl Page for Sheet {
     fn lock(&self) -> &VersionLock {
         &self.lock
     }
 }
 
-// SAFETY: its words and links are plain fields.
+// SAFETY: the page's words and links are plain fields.
 unsafe impl Page for Slice {
     fn lock(&self) -> &VersionLock {
         &self.lock
@@ -199,7 +198,8 @@ impl Change for AddOne<'_> {
     }
 }
 
-/// Threads that change parts of a page share its lock: however many they are, a thread that wants the whole page gets it.
+/// Threads that change parts of a page share its lock. However many they are, a thread that wants the whole page gets
+/// it.
 #[test]
 fn sharers_of_a_page_let_others_lock_it() {
     const CROWD: usize = 32;
@@ -207,7 +207,7 @@ fn sharers_of_a_page_let_others_lock_it() {
     let machine = Machine::preset("xeon-e7-8870v3-4s").unwrap();
     let part = || Slice { lock: VersionLock::new(), word: Word::new(0) };
     for seed in 0..4 {
-        // A hundred times what it takes.
+        // A hundred times the time that the test needs.
         let config = Config { placement: Placement::Spread, limit_ns: 20_000_000, ..Config::seeded(seed) };
         let setup = || Sheet { lock: VersionLock::new(), parts: [part(), part()] };
         let client = |sheet: &Sheet, client: Client| {

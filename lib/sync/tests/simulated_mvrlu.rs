@@ -1,7 +1,7 @@
-//! RLU and MV-RLU on the virtual machine: many schedules that natural ones never take, threads that are stalled anywhere,
-//! and every history checked.
+//! RLU and MV-RLU in the simulator: many schedules that do not occur naturally, threads that stall anywhere, and a
+//! check of every history.
 #![cfg(archipelago_sim)]
-// `Ok(*tx.lock(link)? = value)` says in one line what a body of three would.
+// `Ok(*tx.lock(link)? = value)` expresses in one line what would otherwise take three.
 #![allow(clippy::unit_arg)]
 
 use archipelago_check::growth::{assert_flat, costs};
@@ -42,7 +42,7 @@ impl Domain {
     }
 }
 
-/// An MV-RLU domain that collects at every occasion.
+/// An MV-RLU domain that collects at every opportunity.
 fn eager(clock: ClockKind) -> mvrlu::Builder {
     let tuning = Tuning { low_watermark: 1, dereference_watermark: 4, concurrent: true };
     mvrlu::Domain::builder().clock(clock).tuning(tuning)
@@ -57,12 +57,12 @@ fn each_domain(mut test: impl FnMut(&dyn Fn() -> Objects)) {
     }
 }
 
-/// Some objects of a domain, and what happened to them.
+/// Some objects of a domain, and the record of their transactions.
 struct Objects {
     domain: Domain,
     links: Vec<Object>,
     book: Book,
-    /// What a thread has seen, for others.
+    /// The newest value that a thread has seen and published to the others.
     told: AtomicU64,
 }
 
@@ -72,17 +72,18 @@ impl Objects {
         Self { domain, links, book: Book::new(clock), told: AtomicU64::new(0) }
     }
 
-    /// Frees the objects, so that a run ends with all memory given back.
+    /// Frees the objects, so that all memory is freed at the end of a run.
     fn retire(&self) {
         let retire = |tx: &mut Tx<'_>| {
-            // SAFETY: not used any more.
+            // SAFETY: the links are not used any more.
             self.links.iter().try_for_each(|link| unsafe { tx.retire(*link) })
         };
         self.domain.register().update(retire).unwrap();
     }
 }
 
-/// Half of the threads write one number to all objects, which grows from commit to commit, and all read them.
+/// Half of the threads write the same number, which increases with each commit, to all objects. All threads read all
+/// objects.
 fn all_or_none(objects: &Objects, client: Client) {
     let mut handle = objects.domain.register();
     let mut latest = 0;
@@ -108,7 +109,8 @@ fn snapshots_are_never_torn_nor_old() {
     each_domain(|objects| explore(150, objects, all_or_none, |objects| objects.retire()));
 }
 
-/// One thread commits; others say what they have seen, and no snapshot that begins after that may be older.
+/// One thread commits. Others publish the value that they have seen; a snapshot that begins after that must not be
+/// older.
 fn told(objects: &Objects, client: Client) {
     let mut handle = objects.domain.register();
     let link = objects.links[0];
@@ -129,7 +131,7 @@ fn what_one_thread_has_seen_and_told_others_see() {
     each_domain(|objects| explore(150, objects, told, |objects| objects.retire()));
 }
 
-/// In the windows that the arguments are about: each thread, at several passages.
+/// Stalls in the windows that the correctness arguments are about: each thread, at several passes.
 #[test]
 fn snapshots_are_never_torn_by_a_stall_in_the_worst_places() {
     for name in [points::ENTERING, points::LINKING, points::LINKED, points::WRITING_BACK] {
@@ -172,8 +174,8 @@ fn serializable_transactions_are_serializable_in_many_schedules() {
     transactions(Level::Serializable);
 }
 
-/// A change and a look cost the same however many changes came before, also while a reader keeps its snapshot: chains are walked
-/// from their young end.
+/// A change and a read cost the same however many changes came before, even while a reader holds a snapshot: chains are
+/// walked from their newest end.
 #[test]
 fn costs_grow_with_no_chain() {
     for (name, held) in [("MV-RLU", false), ("MV-RLU beside an old snapshot", true)] {

@@ -1,8 +1,8 @@
-//! RCX on the virtual machine: sets of objects, locked and tried for, with and without hand-over, while transactions abort and
-//! threads stand still. No two threads hold an object, every thread comes to its end, and nothing stays marked.
+//! RCX in the simulator: sets of objects are locked and tried, with and without hand-over, while transactions abort and
+//! threads stall. No two threads hold an object at the same time, every thread ends, and no byte or word stays marked.
 //!
-//! `ARCHIPELAGO_SCHEDULES=100000` asks for more schedules than the usual ones, and `ARCHIPELAGO_SIM_SEED` for one, or where
-//! more of them begin.
+//! `ARCHIPELAGO_SCHEDULES=100000` sets a larger number of schedules. `ARCHIPELAGO_SIM_SEED` selects one schedule, or
+//! the first of several.
 #![cfg(archipelago_sim)]
 
 use archipelago_platform::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -15,15 +15,15 @@ static ALLOC: SimAlloc = SimAlloc;
 
 const ROUNDS: u64 = 6;
 
-/// Schedules of a test that the environment asks nothing else of.
+/// The default number of schedules of a test.
 const SCHEDULES: u64 = 1_500;
 
-/// Objects, each with two words that its holder alone changes, always alike.
+/// Objects, each with two words that are always equal and that only the object's holder changes.
 struct Objects<L: Locks> {
     rcx: Rcx<L>,
     objects: Vec<L::Object>,
     words: Vec<[AtomicU64; 2]>,
-    /// Threads that are done but for the look at the end.
+    /// The number of threads that have finished, except for the final check.
     done: AtomicUsize,
 }
 
@@ -33,7 +33,7 @@ impl<L: Locks> Objects<L> {
         Self { rcx, objects, words: (0..count).map(|_| <_>::default()).collect(), done: AtomicUsize::new(0) }
     }
 
-    /// A holder alone adds one to both words, in steps that others could come between.
+    /// Adds one to both words, in separate steps between which other threads could run. The caller holds the object.
     fn change(&self, which: usize) {
         let [first, second] = &self.words[which];
         let before = first.load(Ordering::Relaxed);
@@ -42,7 +42,7 @@ impl<L: Locks> Objects<L> {
         second.store(before + 1, Ordering::Relaxed);
     }
 
-    /// Locks the objects with a bit in `set`, or tries to, and changes them.
+    /// Locks, or tries to lock, the objects whose bits are set in `set`, and changes them.
     fn round(&self, set: u64, wait: bool) {
         let chosen = (0..self.objects.len()).filter(|which| set >> which & 1 == 1);
         let mut handles = chosen.clone().map(|which| self.rcx.handle(&self.objects[which])).collect();
@@ -53,7 +53,7 @@ impl<L: Locks> Objects<L> {
         }
     }
 
-    /// When all are done: each object can be locked, from the caller's node.
+    /// Waits until all threads have finished, then checks that each object can be locked from the caller's node.
     fn look(&self, threads: usize) {
         self.done.fetch_add(1, Ordering::AcqRel);
         while self.done.load(Ordering::Acquire) < threads {
@@ -66,8 +66,8 @@ impl<L: Locks> Objects<L> {
     }
 }
 
-/// What a schedule is made of, by its seed.
-struct Kind {
+/// The parameters of a schedule, derived from its seed.
+struct Shape {
     objects: usize,
     threads: usize,
     passes: u32,
@@ -75,7 +75,7 @@ struct Kind {
     faults: Vec<Fault>,
 }
 
-impl Kind {
+impl Shape {
     fn of(seed: u64) -> Self {
         let pick = |every: u64, of: u64| seed / every % of;
         let stall = |at| Fault::Stall { thread: None, at, for_ns: 30_000 };
@@ -91,7 +91,7 @@ impl Kind {
         Self { objects, threads, passes: [1, 3, 0][pick(12, 3) as usize], nodes: 2 + pick(540, 2) as usize, faults }
     }
 
-    /// Threads dealt out to the first nodes, of 18 cores each.
+    /// Distributes the threads over the first nodes, of 18 cores each.
     fn placement(&self) -> Placement {
         Placement::Cpus((0..self.threads).map(|thread| thread % self.nodes * 18 + thread / self.nodes).collect())
     }
@@ -104,7 +104,7 @@ fn explore<L: Locks>(make: impl Fn(u32) -> Rcx<L>) {
     let first = replay.unwrap_or(0);
     let count = asked.unwrap_or(if replay.is_some() { 1 } else { SCHEDULES });
     for seed in first..first + count {
-        let kind = Kind::of(seed);
+        let kind = Shape::of(seed);
         let config = Config {
             schedule: if seed % 2 == 0 { Schedule::Random } else { Schedule::Pct { depth: 3 } },
             placement: kind.placement(),
@@ -143,8 +143,8 @@ fn packed_and_striped_locks_are_left_to_no_one() {
     explore(|_| Rcx::builder().build_with(|nodes, _| Striped::with_stripes(nodes, 3)));
 }
 
-/// The running thread goes on until it waits or yields: while an attempt is refused no other takes a step, and in virtual time
-/// that is microseconds.
+/// A simulated thread runs until it waits or yields. While an attempt is refused, no other thread takes a step, and the
+/// attempt takes only microseconds of virtual time.
 #[test]
 fn an_attempt_gives_the_processor_to_no_one() {
     let machine = Machine::preset("xeon-e7-8870v3-4s").unwrap();
@@ -193,7 +193,7 @@ fn an_attempt_gives_the_processor_to_no_one() {
     }
 }
 
-/// What hand-over is for: the object stays on its node for some turns, of one thread after the other.
+/// The purpose of hand-over: the object stays on its node for several turns, taken by one thread after the other.
 #[test]
 fn hand_over_keeps_an_object_on_its_node() {
     const TURNS: usize = 40;

@@ -42,11 +42,11 @@ pub struct Version<S: Scheme> {
     /// The version's serial, in a logged table: see `codec.rs`. Written before the version is published.
     pub(crate) serial: AtomicU64,
     pub(crate) stamps: S::Stamps,
-    kind: &'static Kind<S>,
+    kind: &'static Vtable<S>,
 }
 
 /// What all versions with one type of content have in common.
-struct Kind<S: Scheme> {
+struct Vtable<S: Scheme> {
     absent: bool,
     /// The version belongs to the index, not to the record.
     shared: bool,
@@ -65,12 +65,12 @@ pub(crate) struct Full<P, S: Scheme> {
 }
 
 impl<P: Payload, S: Scheme> Full<P, S> {
-    const PRESENT: &'static Kind<S> = &Self::kind(false, false);
-    const ABSENT: &'static Kind<S> = &Self::kind(true, false);
-    const SHARED: &'static Kind<S> = &Self::kind(true, true);
+    const PRESENT: &'static Vtable<S> = &Self::kind(false, false);
+    const ABSENT: &'static Vtable<S> = &Self::kind(true, false);
+    const SHARED: &'static Vtable<S> = &Self::kind(true, true);
 
-    const fn kind(absent: bool, shared: bool) -> Kind<S> {
-        Kind { absent, shared, free: Self::free, bytes: size_of::<Self>(), heap_bytes: Self::heap_bytes }
+    const fn kind(absent: bool, shared: bool) -> Vtable<S> {
+        Vtable { absent, shared, free: Self::free, bytes: size_of::<Self>(), heap_bytes: Self::heap_bytes }
     }
 
     unsafe fn heap_bytes(version: *mut Version<S>) -> usize {
@@ -90,7 +90,7 @@ impl<P: Payload, S: Scheme> Full<P, S> {
         Self::of(payload, kind)
     }
 
-    fn of(payload: Option<P>, kind: &'static Kind<S>) -> *mut Version<S> {
+    fn of(payload: Option<P>, kind: &'static Vtable<S>) -> *mut Version<S> {
         let version = Version {
             begin: AtomicU64::new(0),
             older: AtomicPtr::default(),

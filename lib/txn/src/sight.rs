@@ -12,12 +12,12 @@ use crate::memory::Payload;
 use crate::record::{Full, Keyed, Record, Version};
 use crate::scheme::{Conflict, Mode, Scheme};
 use crate::tree::{Bounds, Found, Typed};
-use crate::work::{Look, Place, Work};
+use crate::work::{Look, RecordRef, Work};
 
 /// A reader: a transaction or a snapshot.
 pub(crate) trait Sight<S: Scheme> {
     /// Returns what the reader sees at a record that it has found inside its section.
-    fn see(&mut self, place: Place<S>) -> Result<Look<S>, Conflict>;
+    fn see(&mut self, place: RecordRef<S>) -> Result<Look<S>, Conflict>;
 
     /// Notes a gap.
     fn miss(&mut self, gap: &mut dyn FnMut() -> Box<dyn Gap<S>>);
@@ -27,7 +27,7 @@ pub(crate) trait Sight<S: Scheme> {
 }
 
 impl<S: Scheme> Sight<S> for Work<'_, S> {
-    fn see(&mut self, place: Place<S>) -> Result<Look<S>, Conflict> {
+    fn see(&mut self, place: RecordRef<S>) -> Result<Look<S>, Conflict> {
         self.look(place, Mode::Share)
     }
 
@@ -48,7 +48,7 @@ pub(crate) struct View<'e, S: Scheme> {
 }
 
 impl<S: Scheme> Sight<S> for View<'_, S> {
-    fn see(&mut self, place: Place<S>) -> Result<Look<S>, Conflict> {
+    fn see(&mut self, place: RecordRef<S>) -> Result<Look<S>, Conflict> {
         // SAFETY: the caller's section.
         let head = unsafe { &*place.record }.to_read();
         if head.is_dead() {
@@ -77,9 +77,9 @@ pub(crate) unsafe fn payload<'g, P: Payload, S: Scheme>(version: *mut Version<S>
 pub(crate) fn place<M: Kind, K: KeyPart, P: Payload, S: Scheme>(
     tree: *const Typed<M, K, P, S>,
     found: Found<'_, K, P, S>,
-) -> Place<S> {
+) -> RecordRef<S> {
     // The pointer has the whole record's provenance, since unlinking casts it back.
-    Place { record: core::ptr::from_ref::<Keyed<K, P, S>>(found).cast::<Record<S>>(), tree }
+    RecordRef { record: core::ptr::from_ref::<Keyed<K, P, S>>(found).cast::<Record<S>>(), tree }
 }
 
 /// Looks a key up. The result is valid for `'g`: the reader's section, or its snapshot.

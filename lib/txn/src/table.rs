@@ -15,7 +15,7 @@ use crate::scheme::{Conflict, Mode, Scheme, Silo};
 use crate::shared::Shared;
 use crate::sight::{Cursor, Link, Linked, Walk, payload, place};
 use crate::tree::{Found, Home, Typed};
-use crate::work::{Look, Place, Work};
+use crate::work::{Look, RecordRef, Work};
 
 /// A type whose values are the rows of a table.
 ///
@@ -221,7 +221,7 @@ fn beyond<K: Clone>(bound: Bound<&K>, with: u64, without: u64) -> Bound<(K, u64)
 
 /// A record to be written, and the version that the transaction sees.
 pub struct Slot<S: Scheme> {
-    pub(crate) place: Place<S>,
+    pub(crate) place: RecordRef<S>,
     pub(crate) seen: *mut Version<S>,
 }
 

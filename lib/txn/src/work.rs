@@ -36,18 +36,18 @@ pub(crate) enum Look<S: Scheme> {
 }
 
 /// A record that a transaction uses, and its index. Both outlive the transaction.
-pub struct Place<S: Scheme> {
+pub struct RecordRef<S: Scheme> {
     pub(crate) record: *const Record<S>,
     pub(crate) tree: *const dyn Tree<S>,
 }
 
-impl<S: Scheme> Clone for Place<S> {
+impl<S: Scheme> Clone for RecordRef<S> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<S: Scheme> Copy for Place<S> {}
+impl<S: Scheme> Copy for RecordRef<S> {}
 
 pub struct Work<'t, S: Scheme> {
     shared: &'t Shared<S>,
@@ -62,12 +62,12 @@ pub struct Work<'t, S: Scheme> {
     pub(crate) writes: Writes<S>,
     /// Whether the records own the written versions.
     handed_over: bool,
-    locks: FxHashMap<*const Record<S>, (Mode, Place<S>)>,
+    locks: FxHashMap<*const Record<S>, (Mode, RecordRef<S>)>,
     /// The record because of which this transaction was refused, since another transaction has it, and the mode that was
     /// requested.
     missed: Cell<Option<(*const Record<S>, Mode)>>,
     /// Records on which the transaction has holds, some of them several times.
-    held: Vec<Place<S>>,
+    held: Vec<RecordRef<S>>,
     /// Pending versions that later writes replaced, each with the number of its write, for savepoints.
     undo: Vec<(usize, *mut Version<S>)>,
     /// Pending versions that are no longer needed, but to which the closure may have references.
@@ -162,7 +162,7 @@ impl<'t, S: Scheme> Work<'t, S> {
     // ---- Reading and writing --------------------------------------------------------------------------------------
 
     /// Accesses a record, to read it or to write it.
-    pub(crate) fn look(&mut self, place: Place<S>, mode: Mode) -> Result<Look<S>, Conflict> {
+    pub(crate) fn look(&mut self, place: RecordRef<S>, mode: Mode) -> Result<Look<S>, Conflict> {
         self.check()?;
         if let Some(at) = self.writes.find(place.record) {
             return Ok(Look::At(self.writes[at].pending));
@@ -185,7 +185,7 @@ impl<'t, S: Scheme> Work<'t, S> {
     ///
     /// A record with a row needs no hold: a transaction that removes the row holds the record until a grace period
     /// after the removal, and the grace period does not end before this transaction's section.
-    fn head(&mut self, place: Place<S>, mode: Mode) -> Head<S> {
+    fn head(&mut self, place: RecordRef<S>, mode: Mode) -> Head<S> {
         // SAFETY: found in its index inside of the guard.
         let record = unsafe { &*place.record };
         let head = record.to_read();
@@ -202,7 +202,7 @@ impl<'t, S: Scheme> Work<'t, S> {
         record.settled()
     }
 
-    fn look_back(&mut self, place: Place<S>, mode: Mode, snapshot: u64) -> Result<Look<S>, Conflict> {
+    fn look_back(&mut self, place: RecordRef<S>, mode: Mode, snapshot: u64) -> Result<Look<S>, Conflict> {
         self.own(place, mode)?;
         let head = self.head(place, mode);
         if head.is_dead() {
@@ -221,7 +221,7 @@ impl<'t, S: Scheme> Work<'t, S> {
     }
 
     /// Notes a version for the commit, unless the transaction owns the record, so that the version cannot change.
-    fn note_read(&mut self, place: Place<S>, mode: Mode, (seen, is_newest): (*mut Version<S>, bool), moment: u64) {
+    fn note_read(&mut self, place: RecordRef<S>, mode: Mode, (seen, is_newest): (*mut Version<S>, bool), moment: u64) {
         // SAFETY: seen inside of the guard. (A stamp that is not yet in its version is at most this transaction's
         // moment.)
         let begin = unsafe { seen.as_ref() }.map_or(0, |seen| seen.begin.load(Ordering::Relaxed).min(moment));
@@ -236,7 +236,7 @@ impl<'t, S: Scheme> Work<'t, S> {
 
     /// Makes sure that no other transaction writes the record before this one ends. The first transaction that is to
     /// write it wins.
-    fn own(&mut self, place: Place<S>, mode: Mode) -> Result<(), Conflict> {
+    fn own(&mut self, place: RecordRef<S>, mode: Mode) -> Result<(), Conflict> {
         if !S::VERSIONS || mode == Mode::Share {
             return Ok(());
         }
@@ -253,7 +253,7 @@ impl<'t, S: Scheme> Work<'t, S> {
     }
 
     /// Locks a record, if the scheme has locks.
-    fn lock(&mut self, place: Place<S>, mode: Mode) -> Result<(), Conflict> {
+    fn lock(&mut self, place: RecordRef<S>, mode: Mode) -> Result<(), Conflict> {
         if !S::LOCKS {
             return Ok(());
         }
@@ -274,7 +274,7 @@ impl<'t, S: Scheme> Work<'t, S> {
     }
 
     /// Notes the write of `pending`, which the transaction then owns, over `seen`, which `look` returned.
-    pub(crate) fn stage(&mut self, place: Place<S>, seen: *mut Version<S>, pending: *mut Version<S>) {
+    pub(crate) fn stage(&mut self, place: RecordRef<S>, seen: *mut Version<S>, pending: *mut Version<S>) {
         match self.writes.find(place.record) {
             Some(at) => {
                 self.undo.push((at, self.writes[at].pending));
@@ -285,7 +285,7 @@ impl<'t, S: Scheme> Work<'t, S> {
     }
 
     /// Takes over a hold on a record.
-    pub(crate) fn note_held(&mut self, place: Place<S>) {
+    pub(crate) fn note_held(&mut self, place: RecordRef<S>) {
         self.held.push(place);
     }
 
@@ -529,7 +529,7 @@ impl<'t, S: Scheme> Work<'t, S> {
     ///
     /// In multi-version schemes pruning runs after a grace period. A long transaction delays grace periods, so chains
     /// that have become long are pruned at once, of versions that no running transaction needs.
-    pub(crate) fn prune(&self, latch: &Latch<'_, S>, place: Place<S>, done: &mut Done<S>) {
+    pub(crate) fn prune(&self, latch: &Latch<'_, S>, place: RecordRef<S>, done: &mut Done<S>) {
         let epochs = self.shared.epochs();
         if !S::VERSIONS {
             epochs.prune(latch, place.tree, &Needs::above(u64::MAX), &mut done.dropped);
@@ -552,7 +552,7 @@ impl<'t, S: Scheme> Work<'t, S> {
 /// What a commit leaves to do: versions to retire, and records to prune or unlink after a grace period.
 pub struct Done<S: Scheme> {
     dropped: Vec<*mut Version<S>>,
-    pub(crate) later: Vec<Place<S>>,
+    pub(crate) later: Vec<RecordRef<S>>,
 }
 
 /// The number of versions from which on a chain is long.
@@ -566,7 +566,7 @@ fn is_long<S: Scheme>(latch: &Latch<'_, S>) -> bool {
 }
 
 /// A record that is written, its new version, and its latch.
-type Written<'r, S> = (Place<S>, *mut Version<S>, Latch<'r, S>);
+type Written<'r, S> = (RecordRef<S>, *mut Version<S>, Latch<'r, S>);
 
 /// The written records, latched and frozen. Dropping the value takes both back.
 struct Latched<'r, S: Scheme>(Vec<Written<'r, S>>);

@@ -6,10 +6,10 @@ use rustc_hash::FxHashMap;
 
 use crate::record::{Record, Version};
 use crate::scheme::Scheme;
-use crate::work::Place;
+use crate::work::RecordRef;
 
 pub(crate) struct Write<S: Scheme> {
-    pub(crate) place: Place<S>,
+    pub(crate) place: RecordRef<S>,
     /// The version that the write replaces.
     pub(crate) seen: *mut Version<S>,
     /// The new version. The transaction owns it until it is installed.

@@ -1,4 +1,4 @@
-//! What several commands have.
+//! Arguments that several commands share.
 
 use std::path::PathBuf;
 
@@ -7,41 +7,42 @@ use clap::{Args, ValueEnum};
 
 use super::parse::{below_one, count, exponent, lines, percent, width};
 
-/// What every measurement on this machine has.
+/// The options of every measurement on this machine.
 #[derive(Clone, Debug, Args)]
 pub struct Common {
     /// Thread counts, comma-separated [default: 1 and the number of CPUs]
     #[arg(long, value_parser = count, value_delimiter = ',')]
     pub threads: Vec<usize>,
-    /// Of keys and operations: the same seed gives the same work
+    /// The seed of keys and operations: the same seed gives the same work
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
     /// Runs; the median is reported [default: 3; nr: 5]
     #[arg(long, value_parser = count)]
     pub runs: Option<usize>,
-    /// Also measure the latency of every operation, in YCSB of every 8th (makes the rest slower)
+    /// Also measure the latency of every operation, in YCSB of every 8th (slows the other operations down)
     #[arg(long)]
     pub latency: bool,
-    /// What ratios are to [default: ycsb: the fastest peer of each column; nr: sl; sets: rcu; locks: parking-lot]
+    /// The contender to which ratios are computed [default: ycsb: the fastest peer of each column; nr: sl; sets: rcu;
+    /// locks: parking-lot]
     #[arg(long, value_name = "NAME")]
     pub baseline: Option<String>,
     /// Where threads run
     #[arg(long, value_enum, default_value_t = Pin::None)]
     pub pin: Pin,
-    /// What is shown of it.
+    /// What is reported, and where.
     #[command(flatten)]
     pub show: Show,
 }
 
 impl Common {
-    /// With one number of threads, and nothing else that one could ask for.
+    /// Options with one number of threads and the default of every other option.
     pub fn plain(threads: usize) -> Common {
         let show = Show { format: Format::Table, report: None, compare: None, fail_on_slower: false };
         let (threads, pin) = (vec![threads], Pin::None);
         Common { threads, seed: 1, runs: None, latency: false, baseline: None, pin, show }
     }
 
-    /// The thread counts asked for, else one and the number of CPUs.
+    /// Returns the thread counts of `--threads`, or 1 and the number of CPUs if the option is missing.
     pub fn threads(&self) -> Vec<usize> {
         let mut threads = self.threads.clone();
         if threads.is_empty() {
@@ -52,16 +53,16 @@ impl Common {
     }
 }
 
-/// What is shown of any measurement.
+/// What any measurement reports, and where.
 #[derive(Clone, Debug, Args)]
 pub struct Show {
-    /// What goes to standard output
+    /// The format of the results on standard output
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub format: Format,
     /// Also write a self-contained HTML report with charts
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
-    /// Say what is slower than in FILE (JSON of an earlier run), beyond the noise of both
+    /// Name the results that are slower than in FILE (JSON of an earlier run), beyond the noise of both runs
     #[arg(long, value_name = "FILE")]
     pub compare: Option<PathBuf>,
     /// With --compare: exit with 1 if anything is slower, or nothing could be compared
@@ -69,41 +70,43 @@ pub struct Show {
     pub fail_on_slower: bool,
 }
 
-/// What measurements have that take a time.
+/// The options of measurements that last a given time.
 #[derive(Clone, Debug, Args)]
 pub struct Timed {
     /// How long each measurement takes, in milliseconds
     #[arg(long, value_parser = count, default_value = "200")]
     pub millis: usize,
-    /// What all measurements have.
+    /// The options of all measurements.
     #[command(flatten)]
     pub common: Common,
 }
 
-/// `bench locks` and `sim locks`
+/// The arguments of `bench locks` and `sim locks`.
 #[derive(Clone, Debug, Args)]
 pub struct Locks<C: Args> {
-    /// Locks, comma-separated: tas, ttas, ticket, mcs, hmcs, cohort, cna, shfl; reader-writer locks: distributed, c-rw-np,
-    /// c-rw-rp, c-rw-wp (cohorts: neutral, readers first, writers first), bravo (over c-rw-np); on this machine also
-    /// parking-lot and std, as both; or all [default: all; simulated: tas,ttas,ticket,mcs,hmcs,cohort]
+    /// Locks, comma-separated: tas, ttas, ticket, mcs, hmcs, cohort, cna, shfl; reader-writer locks: distributed,
+    /// c-rw-np, c-rw-rp, c-rw-wp (cohort locks: neutral, readers first, writers first), bravo (over c-rw-np); on this
+    /// machine also parking-lot and std, each as exclusive and as reader-writer lock; or all [default: all; simulated:
+    /// tas,ttas,ticket,mcs,hmcs,cohort]
     #[arg(long)]
     pub lock: Option<String>,
     /// Under reader-writer locks, percentages of sections that write, comma-separated
     #[arg(long, value_parser = percent, value_delimiter = ',', default_value = "0,1,10")]
     pub write_percent: Vec<u32>,
-    /// What all experiments have.
+    /// The options of all experiments.
     #[command(flatten)]
     pub common: C,
 }
 
-/// `bench blink` and `sim blink`
+/// The arguments of `bench blink` and `sim blink`.
 #[derive(Clone, Debug, Args)]
 pub struct Blink<C: Args> {
-    /// Techniques, comma-separated: standard (readers and writers take a standard latch), cohort (a cohort latch),
-    /// free-reads, free-reads+cohort (readers take none), default (version locks), replicas, replicas+cohort,
-    /// replicas+free-reads, replicas+granular-root, replicas+default (a tree on each node), granular (no latches in leaves),
-    /// granular-root (one latch in all), log-fed (a tree on each node, fed from a log), inner-replicas,
-    /// inner-replicas+cohort (inner pages on each node), pages-1k, pages-64k (version locks, other pages); or all
+    /// Techniques, comma-separated: standard (readers and writers take a standard latch), cohort (both take a cohort
+    /// latch), free-reads, free-reads+cohort (readers take no latch), default (version locks), replicas,
+    /// replicas+cohort, replicas+free-reads, replicas+granular-root, replicas+default (one tree per node), granular (no
+    /// latches in leaves), granular-root (one latch in the whole tree), log-fed (one tree per node, fed from a log),
+    /// inner-replicas, inner-replicas+cohort (inner pages on each node), pages-1k, pages-64k (version locks, other page
+    /// sizes); or all
     #[arg(long, default_value = "all")]
     pub technique: String,
     /// Percentages of operations that are updates, comma-separated
@@ -115,29 +118,31 @@ pub struct Blink<C: Args> {
     /// Keys in the tree [default: 1M; simulated: 100k]
     #[arg(long, value_parser = count)]
     pub count: Option<usize>,
-    /// What all experiments have.
+    /// The options of all experiments.
     #[command(flatten)]
     pub common: C,
 }
 
-/// `bench euno` and `sim euno`
+/// The arguments of `bench euno` and `sim euno`.
 #[derive(Clone, Debug, Args)]
 pub struct Euno<C: Args> {
-    /// Indexes, comma-separated: euno-btree and euno-skiplist; euno-btree-locks (no transactions), euno-btree-walks (walks
-    /// are transactions too); what they are without some of their means: btree+split (two phases), btree+partition (and
-    /// parts of every chunk), btree+control (and doors), the same with skiplist; htm-btree and htm-skiplist (each
-    /// operation one transaction); pugh (locks), fraser (lock-free); btree-olc, masstree-like, hydralist, art; with -16 (as in
-    /// euno-btree-16, btree+split-16, skiplist+split-16, htm-btree-16) what has 16 entries in a leaf, as in the paper; or all
+    /// Indexes, comma-separated: euno-btree and euno-skiplist; euno-btree-locks (no transactions), euno-btree-walks
+    /// (walks are transactions too); the same indexes with only some of their techniques: btree+split (an operation has
+    /// two phases), btree+partition (also partitions every chunk), btree+control (also has doors: bits that serialize
+    /// threads at contended chunks), and the same with skiplist; htm-btree and htm-skiplist (each operation is one
+    /// transaction); pugh (locks), fraser (lock-free); btree-olc, masstree-like, hydralist, art; a suffix -16
+    /// (euno-btree-16, btree+split-16, skiplist+split-16, htm-btree-16) means 16 entries in a leaf, as in the paper; or
+    /// all
     #[arg(long, default_value = "all")]
     pub index: String,
     /// Workloads, comma-separated: ycsb, rising (one counter's next number), orders (warehouse, district, next number),
     /// stamps (the time), or all
     #[arg(long, default_value = "ycsb")]
     pub workload: String,
-    /// ycsb: Zipf's exponents, comma-separated; 0: all keys alike
+    /// ycsb: Zipf's exponents, comma-separated; 0: all keys are equally popular
     #[arg(long, value_parser = exponent, value_delimiter = ',', default_value = "0,0.2,0.5,0.6,0.7,0.8,0.9,0.99")]
     pub theta: Vec<f64>,
-    /// ycsb: which keys are the popular ones
+    /// ycsb: which keys are popular
     #[arg(long, value_enum, default_value_t = Ranks::PerThread)]
     pub ranks: Ranks,
     /// Percentages of operations that are updates, comma-separated
@@ -152,73 +157,78 @@ pub struct Euno<C: Args> {
     /// Keys in the index when the run begins [default: 1M; simulated: 100k]
     #[arg(long, value_parser = count)]
     pub count: Option<usize>,
-    /// What all experiments have.
+    /// The options of all experiments.
     #[command(flatten)]
     pub common: C,
 }
 
-/// `bench cache` and `sim cache`
+/// The arguments of `bench cache` and `sim cache`.
 #[derive(Clone, Debug, Args)]
 pub struct Cache<C: Args> {
-    /// Caches, comma-separated: s3-fifo, sieve, sampled-lru (they lend), s3-fifo-copied (what is found is copied, as by the next),
-    /// kyoto (a readers-writer lock over slots' locks over trees), kyoto-rcu, kyoto-rlu, kyoto-mvrlu, kyoto-rcx (its trees without
-    /// these locks), kyoto-rcu-slots, kyoto-rcx-slots (with one of RCX's kind for each slot), with the feature 'peers' on this machine also moka, quick-cache, foyer; or all
+    /// Caches, comma-separated: s3-fifo, sieve, sampled-lru (a look-up returns a reference), s3-fifo-copied (a look-up
+    /// copies the record, as in the following caches), kyoto (a readers-writer lock over locks of slots over trees),
+    /// kyoto-rcu, kyoto-rlu, kyoto-mvrlu, kyoto-rcx (trees of these mechanisms instead of those locks),
+    /// kyoto-rcu-slots, kyoto-rcx-slots (also one lock for each slot), with the feature 'peers' on this machine also
+    /// moka, quick-cache, foyer; or all
     #[arg(long, default_value = "all")]
     pub cache: String,
-    /// Workloads, comma-separated: zipf; hit ratios beside the best possible of trace-zipf, trace-loop, trace-scan, trace-file
+    /// Workloads, comma-separated: zipf; trace-zipf, trace-loop, trace-scan, trace-file (these also report the hit
+    /// ratio beside the best possible one)
     #[arg(long, default_value = "zipf")]
     pub workload: String,
-    /// A trace, for trace-file: a line for each request, of which the first word is the key
+    /// The trace of trace-file: one line per request, whose first word is the key
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
-    /// Zipf's exponents, comma-separated; 0: all records alike
+    /// Zipf's exponents, comma-separated; 0: all records are equally popular
     #[arg(long, value_parser = exponent, value_delimiter = ',', default_value = "0.99")]
     pub theta: Vec<f64>,
     /// zipf: percentages of requests that store, comma-separated
     #[arg(long, value_parser = percent, value_delimiter = ',', default_value = "2,20")]
     pub update_percent: Vec<u32>,
-    /// How many of a hundred records the cache has room for
+    /// Percentage of the records that fit in the cache
     #[arg(long, value_parser = percent, default_value = "100")]
     pub capacity_percent: u32,
     /// Records of 1,000 bytes [default: 100k; simulated: 2k]
     #[arg(long, value_parser = count)]
     pub count: Option<usize>,
-    /// What all experiments have.
+    /// The options of all experiments.
     #[command(flatten)]
     pub common: C,
 }
 
-/// `bench ranges` and `sim ranges`
+/// The arguments of `bench ranges` and `sim ranges`.
 #[derive(Clone, Debug, Args)]
 pub struct Ranges<C: Args> {
-    /// Address spaces, comma-separated: ranges (ours), rwlock (one readers-writer lock), spf (look-ups without a lock, one lock for
-    /// changes), rcxvm (RCX's locks for changes), with the feature 'peers' on this machine also rangemap and iset (behind a readers-writer lock each); or all
+    /// Address spaces, comma-separated: ranges (ours), rwlock (one readers-writer lock), spf (look-ups without a lock,
+    /// one lock for changes), rcxvm (RCX's locks for changes), with the feature 'peers' on this machine also rangemap
+    /// and iset (each behind a readers-writer lock); or all
     #[arg(long, default_value = "all")]
     pub space: String,
     /// Workloads, comma-separated: metis, metis-small, ebizzy, psearchy, or all
     #[arg(long, default_value = "all")]
     pub workload: String,
-    /// What all experiments have.
+    /// The options of all experiments.
     #[command(flatten)]
     pub common: C,
 }
 
-/// `bench txn` and `sim txn`
+/// The arguments of `bench txn` and `sim txn`.
 #[derive(Clone, Debug, Args)]
 pub struct Txn<C: Args> {
-    /// Stores, comma-separated: silo, tictoc, no-wait, wait-die, hekaton, mvrlu (serializable) or silo-snapshot (snapshot
-    /// isolation) over hydralist, art, blink, euno-btree or euno-skiplist, as in mvrlu-art; silo-htm-btree and silo-masstree-like
-    /// (over rivals' trees); mvrlu-ordered-hydralist and hekaton-ordered-hydralist (by the processors' clocks);
-    /// silo-logged-hydralist (with a log on the disk of temporary files); lock (one lock over trees); with the cargo feature 'peers' surrealmx, redb, sqlite; or silo
-    /// (over all maps), schemes (over hydralist), all
+    /// Stores, comma-separated: a scheme over a map, as in mvrlu-art. Schemes: silo, tictoc, no-wait, wait-die,
+    /// hekaton, mvrlu (serializable), silo-snapshot (snapshot isolation). Maps: hydralist, art, blink, euno-btree,
+    /// euno-skiplist. Further stores: silo-htm-btree and silo-masstree-like (over rivals' trees);
+    /// mvrlu-ordered-hydralist and hekaton-ordered-hydralist (timestamps of the processors' clocks);
+    /// silo-logged-hydralist (with a log on the disk of temporary files); lock (one lock over trees); with the cargo
+    /// feature 'peers' surrealmx, redb, sqlite; or silo (over all maps), schemes (over hydralist), all
     #[arg(long, default_value = "silo-hydralist,tictoc-hydralist,mvrlu-hydralist,silo-snapshot-hydralist,lock")]
     pub store: String,
-    /// Workloads, comma-separated: ycsb (16 requests, rows of 100 bytes), ycsb-10 (of ten times as many), reports (ycsb, and one in
-    /// a thousand reads the whole table), reports-by-views (in a snapshot), smallbank, tpcc, tpcc-pair (New-Order and Payment
-    /// alone), or all
+    /// Workloads, comma-separated: ycsb (16 requests, rows of 100 bytes), ycsb-10 (the same with rows of ten such
+    /// columns), reports (ycsb; one transaction in a thousand reads the whole table), reports-by-views (the same,
+    /// reading in a snapshot), smallbank, tpcc, tpcc-pair (only New-Order and Payment), or all
     #[arg(long, default_value = "ycsb,smallbank,tpcc")]
     pub workload: String,
-    /// ycsb, reports: Zipf's exponents below 1, comma-separated; 0: all rows alike
+    /// ycsb, reports: Zipf's exponents below 1, comma-separated; 0: all rows are equally popular
     #[arg(long, value_parser = below_one, value_delimiter = ',', default_value = "0.7")]
     pub theta: Vec<f64>,
     /// ycsb, reports: percentages of requests that are updates, comma-separated
@@ -236,24 +246,25 @@ pub struct Txn<C: Args> {
     /// Rows, or customers of smallbank [default: 100k; simulated: 10k]
     #[arg(long, value_parser = count)]
     pub count: Option<usize>,
-    /// What all experiments have.
+    /// The options of all experiments.
     #[command(flatten)]
     pub common: C,
 }
 
-/// Which keys the most popular ones are.
+/// Which keys are the most popular ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Ranks {
-    /// Any, the same for all threads
+    /// Scattered keys, the same for all threads
     Scrambled,
-    /// The least, the same for all threads
+    /// The smallest keys, the same for all threads
     Ordered,
-    /// The least, dealt out to the threads: each has popular keys of its own, which lie beside those of the others
+    /// The smallest keys, dealt out to the threads: each thread has popular keys of its own, beside those of the other
+    /// threads
     PerThread,
 }
 
 impl Ranks {
-    /// The name in reports.
+    /// Returns the name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Ranks::Scrambled => "scrambled",
@@ -263,7 +274,7 @@ impl Ranks {
     }
 }
 
-/// What is done to node replication and its rivals.
+/// What threads do to node replication and its rivals.
 #[derive(Clone, Debug, Args)]
 pub struct NrWork {
     /// Percentages of operations that change the structure, comma-separated
@@ -281,33 +292,33 @@ pub struct NrWork {
 }
 
 impl NrWork {
-    /// Items in the workload's structure: as many as the paper has.
+    /// Returns the number of items in the workload's structure: by default as many as in the paper.
     pub fn items(&self, workload: &str) -> usize {
         self.count.unwrap_or(if ["sorted-set", "server"].contains(&workload) { 10_000 } else { 200_000 })
     }
 
-    /// Items in the largest structure.
+    /// Returns the number of items in the largest structure.
     pub fn most_items(&self) -> usize {
         self.items("dictionary")
     }
 }
 
-/// What is done to a set.
+/// What threads do to a set.
 #[derive(Clone, Debug, Args)]
 pub struct SetsWork {
-    /// Operations that insert or remove, half each, in percent; comma-separated
+    /// Percentages of operations that insert or remove, half of them each; comma-separated
     #[arg(long, value_parser = percent, value_delimiter = ',', default_value = "2,20,80")]
     pub update_percent: Vec<u32>,
     /// Which keys are popular: uniform, zipf:S
     #[arg(long, default_value = "uniform")]
     pub distribution: String,
-    /// Keys in the structure; keys are drawn from twice as many
+    /// Keys in the structure; operations draw from twice as many keys
     #[arg(long, value_parser = count, default_value = "10k")]
     pub count: usize,
     /// Buckets of the hash table [default: a tenth of the keys]
     #[arg(long, value_parser = count)]
     pub buckets: Option<usize>,
-    /// List and tree: ranges of this width, in keys, instead of look-ups
+    /// List and tree: scan ranges of this width, in keys, instead of looking keys up; 0: look up
     #[arg(long, value_parser = width, default_value = "0")]
     pub scan: u64,
 }
@@ -315,18 +326,18 @@ pub struct SetsWork {
 /// Formats of standard output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// For people
+    /// A table for people
     Table,
-    /// One object per line
+    /// JSON: one object per line
     Json,
-    /// With a header line
+    /// CSV with a header line
     Csv,
 }
 
 /// Thread placement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Pin {
-    /// Wherever the system likes
+    /// Wherever the operating system puts them
     None,
     /// Fill one NUMA node after the other
     Fill,
@@ -335,7 +346,7 @@ pub enum Pin {
 }
 
 impl Pin {
-    /// The driver's word for it.
+    /// Returns the driver's value for this placement.
     pub fn pinning(self) -> Pinning {
         match self {
             Pin::None => Pinning::None,
@@ -344,7 +355,7 @@ impl Pin {
         }
     }
 
-    /// The name in reports.
+    /// Returns the name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Pin::None => "none",

@@ -1,4 +1,4 @@
-//! Values of options: what is outside of its limits is told in one sentence.
+//! Parsers of options' values. For a value out of its limits, each parser returns one sentence as its error.
 
 /// How long to warm up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,7 +9,7 @@ pub enum Warm {
     Micros(u64),
 }
 
-/// A positive number, with underscores and `k`, `M` or `G` (thousands) or an exponent as one likes.
+/// Parses a positive number, with underscores and with `k`, `M` or `G` (powers of a thousand) or an exponent if wanted.
 pub fn count(text: &str) -> Result<usize, String> {
     let wrong = || format!("'{text}' is not a positive number (as in 1000, 1_000, 5k, 10M, 1e9)");
     let plain = text.replace('_', "");
@@ -35,19 +35,19 @@ pub fn count(text: &str) -> Result<usize, String> {
     }
 }
 
-/// Keys that are looked up at a time.
+/// Parses how many keys one call looks up.
 pub fn batch(text: &str) -> Result<usize, String> {
     let keys = count(text)?;
     if keys <= 65_536 { Ok(keys) } else { Err(format!("'{text}' is not 1 to 65_536 keys")) }
 }
 
-/// From 0 to 100.
+/// Parses a percentage from 0 to 100.
 pub fn percent(text: &str) -> Result<u32, String> {
     let percent = text.parse().ok().filter(|percent| *percent <= 100);
     percent.ok_or_else(|| format!("'{text}' is not a percentage (0 to 100)"))
 }
 
-/// Zipf's exponent: less than 10.
+/// Parses Zipf's exponent, less than 10.
 pub fn exponent(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(exponent) if (0.0..10.0).contains(&exponent) => Ok(exponent),
@@ -55,7 +55,7 @@ pub fn exponent(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Instructions per cycle: more than 0, and no more than a core retires.
+/// Parses instructions per cycle: from 0.1 to 16, the most that a core retires.
 pub fn per_cycle(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(number) if (0.1..=16.0).contains(&number) => Ok(number),
@@ -63,7 +63,7 @@ pub fn per_cycle(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Zipf's exponent: less than 1.
+/// Parses Zipf's exponent, less than 1.
 pub fn below_one(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(exponent) if (0.0..1.0).contains(&exponent) => Ok(exponent),
@@ -71,13 +71,13 @@ pub fn below_one(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Virtual microseconds: less than the machine's limit of a minute, for all phases together.
+/// Parses virtual microseconds. The limit keeps all phases together below the machine's limit of a minute.
 pub fn micros(text: &str) -> Result<u64, String> {
     let micros = count(text).ok().filter(|micros| *micros <= 10_000_000);
     micros.map(|micros| micros as u64).ok_or_else(|| format!("'{text}' is not 1 to 10_000_000 microseconds"))
 }
 
-/// As [`micros`], or 0, or `auto`.
+/// Parses what [`micros`] takes, or 0, or `auto`.
 pub fn warm(text: &str) -> Result<Warm, String> {
     match text {
         "auto" => Ok(Warm::Auto),
@@ -86,23 +86,23 @@ pub fn warm(text: &str) -> Result<Warm, String> {
     }
 }
 
-/// As [`count`], or 0.
+/// Parses what [`count`] takes, or 0.
 pub fn operations(text: &str) -> Result<u64, String> {
     if text == "0" { Ok(0) } else { count(text).map(|count| count as u64) }
 }
 
-/// Lines of external work.
+/// Parses the lines of external work, at most a million.
 pub fn lines(text: &str) -> Result<usize, String> {
     let lines = operations(text).ok().filter(|lines| *lines <= 1_000_000);
     lines.map(|lines| lines as usize).ok_or_else(|| format!("'{text}' is not 0 to 1_000_000 words"))
 }
 
-/// The width of ranges.
+/// Parses the width of ranges, at most 2^32.
 pub fn width(text: &str) -> Result<u64, String> {
     operations(text).ok().filter(|width| *width <= 1 << 32).ok_or_else(|| format!("'{text}' is not a width up to 2^32"))
 }
 
-/// Seconds: more than none, at most a day.
+/// Parses seconds: more than 0, at most a day.
 pub fn seconds(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(seconds) if seconds > 0.0 && seconds <= 86_400.0 => Ok(seconds),

@@ -1,4 +1,4 @@
-//! `serve`
+//! The arguments of `serve`.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -10,11 +10,11 @@ use super::parse::count;
 /// When changes are durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Appendonly {
-    /// Never: what is in memory ends with the process
+    /// Never: changes are in memory only and end with the process
     No,
-    /// Within a second of the answer
+    /// Within a second after the answer
     Everysec,
-    /// Before anyone sees them
+    /// Before any client sees the change
     Always,
 }
 
@@ -29,53 +29,53 @@ pub enum DebugAccess {
     Yes,
 }
 
-/// What is asked of clients about certificates.
+/// Whether clients have to show certificates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum AuthClients {
-    /// They have to
+    /// Clients have to show one
     Yes,
-    /// They are not asked for any
+    /// Clients are not asked for one
     No,
-    /// They may; one that is shown has to be right
+    /// Clients may show one, which then has to be valid
     Optional,
 }
 
-/// TLS, as Redis names its parts.
+/// TLS, with Redis's option names.
 #[derive(Clone, Debug, Args)]
 pub struct Tls {
-    /// Where to speak TLS; with --port 0 besides, nothing else is spoken
+    /// The port for TLS; together with --port 0 the server speaks TLS only
     #[arg(long, value_name = "PORT", requires_all = ["tls_cert_file", "tls_key_file"])]
     pub tls_port: Option<u16>,
-    /// The server's certificate, and those between it and an authority (PEM)
+    /// The server's certificate, and the intermediate certificates up to an authority (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_port")]
     pub tls_cert_file: Option<PathBuf>,
-    /// Its private key, not encrypted (PEM)
+    /// The private key of the server's certificate, not encrypted (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_port")]
     pub tls_key_file: Option<PathBuf>,
     /// The authorities of clients' certificates (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_port")]
     pub tls_ca_cert_file: Option<PathBuf>,
-    /// What is asked of clients about certificates
+    /// Whether clients have to show certificates
     #[arg(long, value_enum, default_value = "yes")]
     pub tls_auth_clients: AuthClients,
 }
 
-/// `serve`
+/// The arguments of `serve`.
 #[derive(Clone, Debug, Args)]
 pub struct Serve {
-    /// Where to listen; 0: wherever there is room, or nowhere with --tls-port
+    /// The port to listen on; 0: any free port, or none if --tls-port is given
     #[arg(long, default_value_t = 6379)]
     pub port: u16,
     /// The address to listen at
     #[arg(long, default_value = "127.0.0.1")]
     pub bind: IpAddr,
-    /// Where the log is
+    /// The folder of the log
     #[arg(long, default_value = "archipelago-data")]
     pub dir: PathBuf,
-    /// An RDB file of Redis up to 8.0 to begin with
+    /// An RDB file of Redis up to 8.0 that is loaded at the start
     #[arg(long, value_name = "FILE")]
     pub load: Option<PathBuf>,
-    /// An RDB file to write at the end, which Redis 7.0 reads
+    /// An RDB file that is written at the end, in the format of Redis 7.0
     #[arg(long, value_name = "FILE")]
     pub export: Option<PathBuf>,
     /// When changes are on the disk
@@ -84,28 +84,28 @@ pub struct Serve {
     /// Event loops [default: one per processor]
     #[arg(long, value_parser = count)]
     pub loops: Option<usize>,
-    /// Copies of the database: with two on one node, long reads hold up no change [default: one per NUMA node]
+    /// Replicas of the database; with two on one node, long reads hold up no change [default: one per NUMA node]
     #[arg(long, value_parser = count)]
     pub replicas: Option<usize>,
-    /// What clients have to say first; without it only clients of this machine are let in
+    /// The password that clients have to send first; without it only clients of this machine are accepted
     #[arg(long)]
     pub requirepass: Option<String>,
-    /// The port that speaks TLS
+    /// The options of TLS.
     #[command(flatten)]
     pub tls: Tls,
-    /// Where users are read from, and written to by ACL SAVE
+    /// The file from which users are read, and to which ACL SAVE writes them
     #[arg(long, value_name = "FILE")]
     pub aclfile: Option<std::path::PathBuf>,
-    /// How much the keys of one replica may take, as 100mb or 2gb [default: as much as there is]
+    /// The most memory that the keys of one replica may take, as 100mb or 2gb [default: no limit]
     #[arg(long, value_name = "BYTES")]
     pub maxmemory: Option<String>,
-    /// What goes when that is reached: noeviction, allkeys-lru, volatile-ttl, … [default: noeviction]
+    /// Which keys are evicted at that limit: noeviction, allkeys-lru, volatile-ttl, … [default: noeviction]
     #[arg(long, value_name = "POLICY")]
     pub maxmemory_policy: Option<String>,
-    /// When snapshots are made: seconds and changes, as "900 1 60 10000"; also at the end [default: never by itself]
+    /// When snapshots are made: seconds and changes, as "900 1 60 10000"; a last one at the end [default: no snapshots]
     #[arg(long, value_name = "POINTS")]
     pub save: Option<String>,
-    /// Where to tell metrics: http://ADDRESS/metrics for Prometheus, and a page at http://ADDRESS/
+    /// The address that serves metrics: http://ADDRESS/metrics for Prometheus, and a page at http://ADDRESS/
     #[arg(long, value_name = "ADDRESS")]
     pub metrics: Option<SocketAddr>,
     /// The most clients at a time

@@ -17,15 +17,16 @@ use crate::report::{self, Look};
 pub struct Command<'a> {
     common: &'a Common,
     comparison: Comparison,
-    /// What it is at.
+    /// Shows the user what is being measured.
     pub progress: Progress,
 }
 
 impl<'a> Command<'a> {
-    /// Tries the files and the numbers of threads that the arguments name, before anything is measured.
+    /// Checks the files and the numbers of threads that the arguments name, before anything is measured.
     ///
     /// # Errors
-    /// If a file cannot be written, or read; if there would be far more threads than CPUs, or they cannot all be started.
+    /// If a file cannot be written or read, if the threads would be far more than the CPUs, or if they cannot all be
+    /// started.
     pub fn start(common: &'a Common) -> Result<Command<'a>, Failure> {
         common.show.report.as_deref().map(report::try_to_write).transpose()?;
         let comparison = Comparison::of(&common.show)?;
@@ -38,9 +39,9 @@ impl<'a> Command<'a> {
     /// Measures and reports.
     ///
     /// # Errors
-    /// If a run fails, after what was complete before it is shown; or a report cannot be written.
+    /// If a run fails, after the complete runs have been reported; or if a report cannot be written.
     pub fn run(mut self, experiment: &Experiment<'_>) -> Result<ExitCode, Failure> {
-        // Not sooner: what is interrupted before has nothing to report.
+        // Not earlier: a command that is interrupted before this line has nothing to report.
         interrupt::install();
         self.progress.steps(experiment.steps * experiment.threads.len() * experiment.runs);
         let results = experiment.measure(&self.progress);

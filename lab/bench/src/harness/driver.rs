@@ -1,9 +1,10 @@
-//! Runs threads on one thing and measures that: each to the end of its work, or all until the time is up.
+//! Runs threads on a program and measures the run: each thread to the end of its work, or all threads for a given time.
 //!
-//! All threads start from a [`Gate`]. Wall time begins when the first of them goes, by its own clock and not by that of the thread
-//! beside them, which may be late. It ends with the last one's end, or, of a time, when they were told to end. CPU time is the
-//! whole process's, background threads included, until what was driven has caught up ([`Drive::settle`]), so no contender gains
-//! by postponing.
+//! All threads start from a [`Gate`]. Wall time begins when the first of these threads passes the gate, by that
+//! thread's own clock. The clock of the thread that started them is not used, since that thread may wake up late. Wall
+//! time ends with the end of the last thread's work; in a run of a given time, it ends when the threads are told to
+//! stop. CPU time is the whole process's, including background threads. It is counted until the program has finished
+//! its postponed work ([`Drive::settle`]), so no contender gains by postponing.
 
 use archipelago_platform::SIMULATED;
 use archipelago_platform::atomic::Ordering;
@@ -19,39 +20,40 @@ use crate::failure::Failure;
 use crate::interrupt::{self, Flag};
 use crate::resources::{self, resident_bytes};
 
-/// How to run.
+/// How to run the threads.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// Where the threads go.
+    /// On which CPUs the threads run.
     pub pinning: Pinning,
     /// Whether to time single operations.
     pub latency: bool,
-    /// How long; `None`: until the work is done.
+    /// How long to run; `None` to run until the work is done.
     pub time: Option<Duration>,
 }
 
-/// What threads are run on.
+/// The program that the threads run.
 pub trait Drive: Sync {
-    /// One thread's part: what it needs, then once [`Turns::go`].
+    /// One thread's part: preparation, then one call of [`Turns::go`].
     fn body(&self, turns: &mut Native<'_>);
 
-    /// What one thread more does, from before the threads begin until [`stop`](Self::stop), in a run of a time.
+    /// Returns the work of an additional thread in a run of a given time. The thread works from before the others begin
+    /// until [`stop`](Self::stop).
     fn beside(&self) -> Option<Box<dyn FnOnce() + Send + '_>> {
         None
     }
 
-    /// Called when the time is up, or the run cannot begin, before the threads are waited for.
+    /// Called before the threads are waited for, when the time is up or if the run cannot begin.
     fn stop(&self) {}
 
-    /// Called when the threads have ended: waits for work that was put off.
+    /// Called when the threads have ended. Waits for work that was postponed.
     fn settle(&self) {}
 }
 
-/// A program with what its threads share, on this machine.
+/// A program and the data that its threads share, ready to run on this machine.
 pub struct Ready<'a, P: Program> {
     /// The program.
     pub program: &'a P,
-    /// What it has set up.
+    /// The data that the program has set up.
     pub shared: &'a P::Shared,
 }
 
@@ -75,41 +77,42 @@ impl<P: Program + Sync> Drive for Ready<'_, P> {
     }
 }
 
-/// What one run came to.
+/// The result of one run.
 #[derive(Debug, Default)]
 pub struct Outcome {
     /// Operations done.
     pub ops: usize,
-    /// How long that took.
+    /// How long the operations took.
     pub wall: Duration,
     /// CPU time of the process.
     pub cpu: Option<Duration>,
-    /// Operations that did not find what is there.
+    /// Look-ups that did not find a key that is present.
     pub misses: usize,
     /// Latencies of single operations in nanoseconds.
     pub latency: Option<Histogram<u64>>,
     /// Whether all of the work was done.
     pub complete: bool,
-    /// Updates, and how often one was repeated, as far as the threads tell.
+    /// The number of updates, and how many attempts at updates were repeated, if the threads count them.
     pub attempts: [u64; 2],
     /// By how many bytes resident memory grew until the time was up.
     pub grown: Option<f64>,
 }
 
-/// Operations between two looks at the flag that ends a run: of work, and of a time.
+/// Operations between two checks of the flag that ends a run: in a run of given work, and in a run of a given time.
 const CHUNKS: [usize; 2] = [256, 16];
-/// Of this many operations one is timed on its own, if latencies are asked for: of work, and of a time.
+/// One in this many operations is timed, if latencies are asked for: in a run of given work, and in a run of a given
+/// time.
 const SAMPLES: [usize; 2] = [8, 1];
 /// Latencies above a minute count as a minute.
 const LONGEST_NS: u64 = 60_000_000_000;
 
-/// How long the thread beside a run sleeps between two looks at whether it was interrupted.
+/// How long the thread that waits for a run sleeps between two checks for an interrupt.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Runs `threads` threads.
 ///
 /// # Errors
-/// If one of them cannot be started, or panics. The others are not waiting for it then.
+/// If a thread cannot be started, or panics. In either case the other threads do not wait for it.
 pub fn run(threads: usize, settings: Settings, drive: &dyn Drive) -> Result<Outcome, Failure> {
     let timed = usize::from(settings.time.is_some());
     let (up, gate) = (Flag::new(false), Gate::default());
@@ -119,11 +122,13 @@ pub fn run(threads: usize, settings: Settings, drive: &dyn Drive) -> Result<Outc
     let (tallies, time) = thread::scope(|scope| {
         let start = |(thread, cpu): (usize, Option<CpuId>)| {
             let gate = &gate;
-            // One after the other, so that what a thread needs of memory is known when the next one is started.
+            // One after the other: by the time the next thread is started, this one has allocated what it needs, so the
+            // check for free address space counts it.
             gate.gather(thread);
             start_thread(scope, move || {
                 let _closing = gate.closing();
-                // The CPU is one of the topology's, so only the operating system can refuse; then the thread runs unpinned.
+                // The CPU is in the topology, so only the operating system can refuse to pin. If it refuses, the thread
+                // runs unpinned.
                 let _ = cpu.map(thread::pin_current);
                 let latency = settings.latency.then(histogram);
                 let mut turns = Native { thread, gate, halt, timed, latency, tally: None };
@@ -167,14 +172,14 @@ pub fn run(threads: usize, settings: Settings, drive: &dyn Drive) -> Result<Outc
     Ok(outcome)
 }
 
-/// What must be left of the address space when a thread is started: more than its stack and its allocator's first segment need. A
-/// thread that has no room for what it makes of itself ends the process.
+/// The address space, in bytes, that must be free when a thread is started: more than its stack and its allocator's
+/// first segment need. A thread that cannot allocate its own data would end the process.
 const ROOM: usize = 128 << 20;
 
 /// Starts a thread of a scope.
 ///
 /// # Errors
-/// If the operating system refuses, or there would be next to no room left.
+/// If the operating system refuses, or the free address space is less than [`ROOM`].
 fn start_thread<'scope, T: Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
     body: impl FnOnce() -> T + Send + 'scope,
@@ -186,7 +191,7 @@ fn start_thread<'scope, T: Send + 'scope>(
     Builder::new().spawn_scoped(scope, body).map_err(|error| refused(error.to_string()))
 }
 
-/// Sleeps until `time` has passed since `begun`. False: the run was interrupted before.
+/// Sleeps until `time` has passed since `begun`. Returns false if the run was interrupted before.
 fn sleep(begun: Instant, time: Duration) -> bool {
     while let Some(left) = time.checked_sub(begun.elapsed()).filter(|left| !left.is_zero()) {
         if interrupt::requested() {
@@ -221,7 +226,7 @@ fn gather(tallies: Vec<(Tally, Option<Histogram<u64>>)>) -> Outcome {
     outcome
 }
 
-/// Adds latencies to others.
+/// Adds the latencies `more` to `all`.
 pub fn merge(all: &mut Option<Histogram<u64>>, more: Option<Histogram<u64>>) {
     match (all.as_mut(), more) {
         (Some(all), Some(one)) => all.add(one).expect("histograms of one shape add up"),
@@ -235,21 +240,22 @@ fn histogram() -> Histogram<u64> {
     Histogram::new_with_max(LONGEST_NS, 3).expect("three digits are allowed")
 }
 
-/// A thread of this machine.
+/// A thread of a run on this machine.
 pub struct Native<'a> {
     thread: usize,
     gate: &'a Gate,
     halt: &'a Flag,
-    /// 1 if the run has a time.
+    /// 1 in a run of a given time, else 0.
     timed: usize,
     latency: Option<Histogram<u64>>,
-    /// What it did; `None` before, and if the gate was closed.
+    /// What the thread did; `None` before it ran, and if the gate was closed.
     tally: Option<Tally>,
 }
 
 impl Native<'_> {
-    /// Whether there are such threads. Decided by the compiler, which so makes no native twin of every contender in the build for
-    /// the virtual machine, where [`only_native`](super::simulated::only_native) refuses to measure.
+    /// Whether runs on this machine are possible. The constant is known to the compiler. In the build for the virtual
+    /// machine (a simulator) the compiler therefore makes no native version of each contender;
+    /// [`only_native`](super::simulated::only_native) refuses to measure in that build.
     pub const EXISTS: bool = !SIMULATED;
 }
 
@@ -299,7 +305,7 @@ impl Turns for Native<'_> {
     }
 }
 
-/// Times one call.
+/// Times one call of `op`.
 fn timed<R>(histogram: &mut Histogram<u64>, op: impl FnOnce() -> R) -> R {
     let start = Instant::now();
     let result = op();
@@ -314,7 +320,7 @@ mod tests {
 
     use super::*;
 
-    /// Every third operation misses; the work is a thousand operations and one for each thread's number.
+    /// Every third operation misses. The work is a thousand operations, plus one operation for each thread's number.
     #[derive(Default)]
     struct Counting {
         limit: usize,
@@ -346,7 +352,7 @@ mod tests {
         (outcome, counting)
     }
 
-    /// Notes when its first operation began, and when its threads were told to stop.
+    /// Records when its first operation began, and when its threads were told to stop.
     #[derive(Default)]
     struct Noting(Mutex<[Option<Instant>; 2]>);
 
@@ -366,7 +372,7 @@ mod tests {
         }
     }
 
-    /// What is done while the thread that starts the others has not yet woken up takes time, too.
+    /// Also counts operations that run while the thread that started the others has not yet woken up.
     #[test]
     fn a_time_is_that_of_the_threads_that_work() {
         let settings = Settings { pinning: Pinning::None, latency: false, time: Some(Duration::from_millis(2)) };
@@ -379,7 +385,7 @@ mod tests {
         }
     }
 
-    /// Panics in one thread before its work, and in none after.
+    /// Panics in one thread: before its work if `before`, else in its work.
     struct Panicking {
         before: bool,
         stopped: AtomicUsize,
@@ -417,7 +423,7 @@ mod tests {
     fn work_is_done_to_its_end() {
         let (outcome, counting) = drive(1000, None);
         assert_eq!((outcome.ops, outcome.misses, outcome.complete), (2001, 334 + 334, true));
-        // Of eight operations the first is timed.
+        // The first of every eight operations is timed.
         assert_eq!(outcome.latency.unwrap().len(), 125 + 126);
         assert_eq!(counting.between.into_inner(), 2001);
         assert_eq!((counting.stopped.into_inner(), counting.settled.into_inner()), (0, 1));

@@ -1,4 +1,5 @@
-//! An experiment: its cells, its contenders, and how these take turns.
+//! An experiment: its cells (a cell is a workload with its parameters), its contenders, and the order in which the
+//! contenders run.
 
 use archipelago_platform::time::Duration;
 use serde_json::{Value, json};
@@ -12,23 +13,34 @@ use crate::failure::Failure;
 use crate::interrupt;
 use crate::report::row::{Cell, Facts, Row};
 
-/// The fields of an experiment's rows. In all of them: `machine`: where it ran, `native`; `runs`: complete ones; `mops`: million
-/// operations per second, all threads together, by wall time: the median of the runs, the least, the greatest; `ns_per_op`:
-/// nanoseconds that an operation takes its thread, `threads * 1000 / mops`; `cpu_ns_per_op`: CPU time that the whole process
-/// spends per operation, background threads included; `ratio`: `mops` by the baseline's; `paired_ratio`: throughput by the
-/// baseline's in the same run, the median of the runs; `ops`: operations of a run; `partial`: whether the measurement was
-/// interrupted, so that there may be fewer runs than asked for.
+/// The fields of an experiment's rows. All experiments have these fields:
+///
+/// - `machine`: where the experiment ran, `native`;
+/// - `runs`: the number of complete runs;
+/// - `mops`, `mops_min`, `mops_max`: million operations per second of wall time, all threads together: the median of
+///   the runs, the least and the greatest;
+/// - `ns_per_op`: nanoseconds that an operation takes its thread, `threads * 1000 / mops`;
+/// - `cpu_ns_per_op`: CPU time of the whole process per operation, including background threads;
+/// - `ratio`: `mops` divided by the baseline's `mops`;
+/// - `paired_ratio`: throughput divided by the baseline's throughput in the same run, the median of the runs;
+/// - `ops`: operations of a run;
+/// - `partial`: whether the measurement was interrupted, so that fewer runs than asked for may be complete.
 pub struct Format {
     /// The field that names the contender.
     pub name: &'static str,
-    /// All of them; the order is part of the format, new ones go to the end.
+    /// The names of all fields. Their order is part of the format; new names go to the end.
     pub keys: &'static str,
 }
 
 impl Format {
-    /// The fields of YCSB's rows, and of node replication's. `keys`: their kind, or their file; `count`: how many were loaded;
-    /// `bytes_per_key`: resident memory that loading added; `batch`: keys per look-up call in C, 0 for single look-ups;
-    /// `misses`: look-ups and scans that found nothing although the key is there, over all runs. Not 0: the index is wrong.
+    /// The fields of YCSB's rows and of node replication's rows. Beside the fields of all experiments:
+    ///
+    /// - `keys`: the kind of the keys, or their file;
+    /// - `count`: how many keys were loaded;
+    /// - `bytes_per_key`: resident memory that loading added, per key;
+    /// - `batch`: keys per look-up call in workload C, 0 for single look-ups;
+    /// - `misses`: look-ups and scans that did not find a key that is present, over all runs. If it is not 0, the index
+    ///   is wrong.
     pub const OF_MAPS: Format = Format {
         name: "structure",
         keys: "structure workload keys count threads machine seed runs mops mops_min mops_max ns_per_op cpu_ns_per_op \
@@ -37,33 +49,34 @@ impl Format {
     };
 }
 
-/// What to measure.
+/// What to measure, and how.
 pub struct Experiment<'a> {
     /// The report's title.
     pub title: &'static str,
     /// The fields of its rows.
     pub format: &'static Format,
-    /// What tells its rows apart, in their order; and what else these say.
+    /// The cells: what distinguishes the rows, in the order of the report. Each has further fields for its rows.
     pub cells: Vec<(Cell, Facts)>,
-    /// What all rows say.
+    /// Fields that are the same in all rows.
     pub facts: Facts,
-    /// Contenders that take turns.
+    /// Groups of contenders; the contenders of a group take turns.
     pub groups: Vec<Vec<Entry<'a>>>,
     /// Thread counts.
     pub threads: Vec<usize>,
-    /// How often.
+    /// The number of runs.
     pub runs: usize,
-    /// Of keys and operations.
+    /// The seed of keys and operations.
     pub seed: u64,
-    /// Where threads run.
+    /// On which CPUs threads run.
     pub pin: Pin,
     /// Whether to time single operations.
     pub latency: bool,
-    /// How long a measurement takes; `None`: until the work is done.
+    /// How long a measurement takes; `None` to measure until the work is done.
     pub time: Option<Duration>,
-    /// What ratios are to; `None` for the fastest of each column that is not ours.
+    /// The contender to which ratios are computed; `None` for the fastest contender of each column that is not this
+    /// library's.
     pub baseline: Option<String>,
-    /// Measurements of all turns, for the progress bar.
+    /// Measurements in one run with one thread count, for the progress bar.
     pub steps: usize,
 }
 
@@ -73,12 +86,12 @@ pub struct Entry<'a> {
     pub name: &'static str,
     /// Whether it is one of this library's.
     pub ours: bool,
-    /// Measures it, in one cell or in several.
+    /// Measures the contender, in one cell or in several.
     pub take: Box<dyn Fn(&mut Turn<'_>) + 'a>,
 }
 
 impl<'a> Entry<'a> {
-    /// A contender that is made anew for each measurement, in one cell.
+    /// Makes a contender that is set up anew for each measurement, in one cell.
     pub fn of<P: Program + Sync + 'a>(name: &'static str, cell: usize, program: P) -> Entry<'a> {
         let take = move |turn: &mut Turn<'_>| {
             turn.say_cell(cell);
@@ -101,10 +114,10 @@ impl<'a> Entry<'a> {
 }
 
 impl<'a> Experiment<'a> {
-    /// An experiment of nothing, as the arguments want it.
+    /// Makes an experiment without cells and contenders, with the settings of the arguments.
     ///
     /// # Errors
-    /// If the baseline that they name is not among `names`.
+    /// If the baseline that the arguments name is not among `names`.
     pub fn new(
         title: &'static str,
         format: &'static Format,
@@ -136,7 +149,7 @@ impl<'a> Experiment<'a> {
         })
     }
 
-    /// Adds a cell; its number.
+    /// Adds a cell. Returns the cell's number.
     pub fn cell(&mut self, cell: Cell, more: Facts) -> usize {
         self.cells.push((cell, more));
         self.cells.len() - 1
@@ -150,7 +163,7 @@ impl<'a> Experiment<'a> {
                 for &threads in &self.threads {
                     for entry in group {
                         let (series, failure, notes) = (&mut results.series, &mut results.failure, &mut results.notes);
-                        // So that equal runs of different contenders do equal work.
+                        // Depends on the run alone, so that the same run of different contenders does the same work.
                         let seed = self.seed.wrapping_add(run as u64);
                         (entry.take)(&mut Turn {
                             experiment: self,
@@ -174,17 +187,17 @@ impl<'a> Experiment<'a> {
         results
     }
 
-    /// The rows of what was measured.
+    /// Returns the rows of the results.
     pub fn rows(&self, results: &Results) -> Vec<Row> {
         rows(self, results)
     }
 }
 
-/// A contender's turn.
+/// One contender's turn: its measurements in one run with one number of threads.
 pub struct Turn<'a> {
     experiment: &'a Experiment<'a>,
     entry: &'a Entry<'a>,
-    /// Which run.
+    /// The run's number, from 0.
     pub run: usize,
     /// The number of threads.
     pub threads: usize,
@@ -197,22 +210,22 @@ pub struct Turn<'a> {
 }
 
 impl Turn<'_> {
-    /// Says what it is at.
+    /// Shows what the turn is doing.
     pub fn say(&self, what: &str) {
         self.progress.say(format!("run {}: {} {what}", self.run + 1, self.entry.name));
     }
 
-    /// Says in which cell it is.
+    /// Shows the cell that the turn measures.
     pub fn say_cell(&self, cell: usize) {
         self.say(&format!("{}, {} threads", self.experiment.cells[cell].0.column(), self.threads));
     }
 
-    /// Returns whether there is nothing more to measure: a run has failed, or a signal came.
+    /// Returns whether to measure nothing more, because a run has failed or a signal came.
     pub fn is_over(&self) -> bool {
         self.failure.is_some() || interrupt::requested()
     }
 
-    /// How the threads are run.
+    /// Returns how to run the threads.
     pub fn settings(&self) -> Settings {
         let Experiment { pin, latency, time, .. } = *self.experiment;
         Settings { pinning: pin.pinning(), latency, time }
@@ -223,7 +236,7 @@ impl Turn<'_> {
         self.outcome(driver::run(self.threads, self.settings(), drive))
     }
 
-    /// The outcome of a run, or of nothing if it has failed.
+    /// Returns the outcome of a run, or an empty outcome if the run failed.
     pub fn outcome(&mut self, outcome: Result<Outcome, Failure>) -> Outcome {
         outcome.unwrap_or_else(|failure| {
             self.failure.get_or_insert(failure);
@@ -231,7 +244,7 @@ impl Turn<'_> {
         })
     }
 
-    /// Takes down what came of it, if it is complete, with figures that only the experiment knows.
+    /// Records the outcome, if it is complete, with further figures of the experiment.
     pub fn record(&mut self, cell: usize, outcome: Outcome, more: &[(&'static str, Option<f64>)]) {
         self.progress.step();
         if !outcome.complete {
@@ -254,7 +267,7 @@ impl Turn<'_> {
         driver::merge(&mut series.latency, outcome.latency);
     }
 
-    /// Keeps what a run showed beside figures; of the last run alone, since one is enough to see.
+    /// Keeps the notes of a run. Only those of the last run are kept, since one run's notes are enough.
     fn note(&mut self, cell: usize, notes: Vec<String>) {
         if self.run + 1 < self.experiment.runs {
             return;
@@ -263,16 +276,16 @@ impl Turn<'_> {
         self.notes.extend(notes.into_iter().map(|note| format!("{name}, {column}, {} threads: {note}", self.threads)));
     }
 
-    /// Counts a measurement that is of no interest.
+    /// Counts a measurement that is left out, for the progress bar.
     pub fn pass(&self) {
         self.progress.step();
     }
 }
 
-/// The rows: by thread count, then by cell, then in the order of first measurement.
+/// Returns the rows: by thread count, then by cell, then in the order of first measurement.
 fn rows(experiment: &Experiment<'_>, results: &Results) -> Vec<Row> {
     let mut ordered: Vec<&Series> = results.series.iter().collect();
-    // Stable: contenders stay in the order of measurement.
+    // The sort is stable: contenders stay in the order of measurement.
     ordered.sort_by_key(|series| (series.threads, series.cell));
     ordered.into_iter().map(|series| row(experiment, results, series)).collect()
 }
@@ -298,7 +311,7 @@ fn row(experiment: &Experiment<'_>, results: &Results, series: &Series) -> Row {
     Row { ours: series.ours, ..Row::new(series.name, series.threads, cell, fields) }
 }
 
-/// The series that this one is compared to.
+/// Returns the series to which this one is compared.
 fn baseline<'a>(experiment: &Experiment<'_>, results: &'a Results, series: &Series) -> Option<&'a Series> {
     let mut beside = results.series.iter().filter(|other| other.is_beside(series));
     match &experiment.baseline {

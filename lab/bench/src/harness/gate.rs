@@ -1,8 +1,8 @@
-//! Where the threads of a run wait until all of them are there.
+//! A gate at which the threads of a run wait until all of them have arrived.
 //!
-//! The thread that starts them opens the gate, and is told when the first of them has gone: it may itself be late, and a
-//! time that it took would be too short for what the others have done meanwhile. A thread that will never come closes the
-//! gate for good, so that no thread waits for it.
+//! The thread that starts the others opens the gate. It learns when the first of them passed the gate. The starting
+//! thread may itself wake up late. A time measured from its wake-up would be too short for the work that the others
+//! have done by then. A thread that will never arrive closes the gate for good, so that no thread waits for it.
 
 use archipelago_platform::sync::{Condvar, Mutex, MutexGuard};
 use archipelago_platform::time::Instant;
@@ -11,23 +11,24 @@ use archipelago_platform::time::Instant;
 #[derive(Default)]
 pub struct Gate {
     state: Mutex<State>,
-    /// What workers wait for: it is open, or closed.
+    /// Workers wait for this: the gate is open, or closed.
     decided: Condvar,
-    /// What the thread beside them waits for: one has come, or gone, or it is closed.
+    /// The starting thread waits for this: a worker has arrived or passed, or the gate is closed.
     news: Condvar,
 }
 
 #[derive(Default)]
 struct State {
-    /// Threads that have come.
+    /// Threads that have arrived.
     come: usize,
-    /// Set once: true if it was opened, false if it was closed.
+    /// `None` until the gate is opened (true) or closed (false); set once.
     open: Option<bool>,
-    /// When the first thread went.
+    /// When the first thread passed the gate.
     begun: Option<Instant>,
 }
 
-/// Closes the gate when it is dropped, if the gate is not open by then: a worker has it for as long as it lives.
+/// Closes the gate when it is dropped, unless the gate is open by then. Each worker holds such a guard for its whole
+/// life.
 pub struct Closing<'a>(&'a Gate);
 
 impl Drop for Closing<'_> {
@@ -37,7 +38,7 @@ impl Drop for Closing<'_> {
 }
 
 impl Gate {
-    /// A worker comes, and waits. False: the gate is closed, and there is nothing to do.
+    /// Called by a worker on arrival; waits. Returns false if the gate is closed, so the worker has nothing to do.
     pub fn come(&self) -> bool {
         let mut state = self.state();
         state.come += 1;
@@ -50,13 +51,14 @@ impl Gate {
         state.open == Some(true)
     }
 
-    /// Waits until this many workers have come. False: the gate is closed.
+    /// Waits until this many workers have arrived. Returns false if the gate is closed.
     pub fn gather(&self, workers: usize) -> bool {
         let state = wait_while(&self.news, self.state(), |state| state.open.is_none() && state.come < workers);
         state.open != Some(false)
     }
 
-    /// Lets the workers go; when the first of them went, at least one having come. A gate that is closed stays so: `None`.
+    /// Lets the workers pass. Returns when the first of them passed; at least one worker must have arrived. A closed
+    /// gate stays closed, and the result is `None`.
     pub fn open(&self) -> Option<Instant> {
         let mut state = self.state();
         let open = *state.open.get_or_insert(true);
@@ -64,14 +66,14 @@ impl Gate {
         if open { wait_while(&self.news, state, |state| state.begun.is_none()).begun } else { None }
     }
 
-    /// Sends away the workers that wait, and those that come later. A gate that is open stays so.
+    /// Sends away the workers that wait, and workers that arrive later. An open gate stays open.
     pub fn close(&self) {
         self.state().open.get_or_insert(false);
         self.decided.notify_all();
         self.news.notify_all();
     }
 
-    /// See [`Closing`].
+    /// Returns a guard that closes the gate; see [`Closing`].
     pub fn closing(&self) -> Closing<'_> {
         Closing(self)
     }

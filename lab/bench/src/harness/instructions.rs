@@ -1,9 +1,10 @@
-//! Instructions between accesses to shared memory. The virtual machine sees none of them; what an operation of a contender has is
-//! data (`instructions.toml`, with how it was counted), and `sim --instructions` charges it.
+//! Charges instructions between accesses to shared memory. The virtual machine (a simulator) sees none of these
+//! instructions. How many an operation of a contender executes is data (`instructions.toml`, which says how they were
+//! counted); `sim --instructions` charges their time.
 //!
-//! An operation's instructions, less one for each of its accesses, which the machine charges, take their time at a given number of
-//! instructions per cycle. All of it is charged when the operation ends, in one piece: an operation that is repeated or
-//! waits for others is charged once.
+//! The machine charges each access to shared memory itself, so one instruction per access is subtracted. The others
+//! take their time at a given number of instructions per cycle. All of the time is charged in one piece when the
+//! operation ends: an operation that is repeated, or waits for other threads, is charged once.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -13,7 +14,7 @@ use serde::Deserialize;
 
 use crate::failure::Failure;
 
-/// Cycles of a first-level hit, by which a machine's cycle is known: those of all presets.
+/// Cycles of a first-level cache hit in all presets. They give the length of a machine's cycle.
 const HIT_CYCLES: f64 = 4.0;
 
 #[derive(Deserialize)]
@@ -22,7 +23,7 @@ struct Counted {
     contender: BTreeMap<String, Operations>,
 }
 
-/// What operations that read and operations that update have.
+/// Instructions and accesses of operations that read, and of operations that update.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Operations {
@@ -34,14 +35,14 @@ struct Operations {
 #[serde(deny_unknown_fields)]
 struct Operation {
     instructions: f64,
-    /// To shared memory.
+    /// Accesses to shared memory.
     accesses: f64,
 }
 
 static COUNTED: LazyLock<Counted> =
     LazyLock::new(|| toml::from_str(include_str!("instructions.toml")).expect("the file in the source is right"));
 
-/// Nanoseconds that a read and an update take beside their accesses.
+/// Nanoseconds that the instructions of a read and of an update take, without their accesses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Charge {
     read: u64,
@@ -49,7 +50,7 @@ pub struct Charge {
 }
 
 impl Charge {
-    /// What a contender's operations take at this many instructions per cycle.
+    /// Returns the charge for a contender's operations at this many instructions per cycle.
     ///
     /// # Errors
     /// If its instructions were not counted.
@@ -65,7 +66,7 @@ impl Charge {
         Ok(Charge { read, update })
     }
 
-    /// Of an operation of either kind.
+    /// Returns the charge for an update, or for a read.
     pub fn ns(self, updates: bool) -> u64 {
         if updates { self.update } else { self.read }
     }
@@ -83,7 +84,7 @@ mod tests {
             for (updates, operation) in [(false, &operations.read), (true, &operations.update)] {
                 let cycles = operation.instructions - operation.accesses;
                 assert!(cycles > 0.0 && operation.accesses >= 1.0, "{name}: an access is an instruction");
-                // 2.3 GHz, to half a nanosecond.
+                // At 2.3 GHz, within half a nanosecond.
                 assert!((charge.ns(updates) as f64 - cycles / 2.3).abs() <= 0.5, "{name}");
             }
             let half = Charge::of(name, &machine, 2.0).unwrap();

@@ -1,4 +1,4 @@
-//! Contenders that are the same program on both machines.
+//! Contenders that are the same program on this machine and on the virtual machine (a simulator).
 
 use archipelago_platform::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::args::Common;
 use crate::failure::Failure;
 use crate::report::row::{Cell, Facts};
 
-/// The fields of an experiment that wants none of its own.
+/// The fields of experiments that have none of their own.
 const PLAIN: Format = Format {
     name: "structure",
     keys: "structure workload threads machine seed runs mops mops_min mops_max ns_per_op cpu_ns_per_op update_percent \
@@ -17,34 +17,35 @@ const PLAIN: Format = Format {
            retry_percent paired_ratio",
 };
 
-/// A contender of either machine, whose program is made of an `A`.
+/// A contender for either machine. Its program is made from an `A`.
 pub struct Known<A> {
     /// Its name.
     pub name: &'static str,
-    /// Its program on this machine, of its name, a cell's number and an `A`.
+    /// Makes its program for this machine from its name, the number of its cell (a workload with its parameters) and an
+    /// `A`.
     pub native: fn(&'static str, usize, A) -> Entry<'static>,
-    /// The same on the virtual one.
+    /// Makes its program for the virtual machine.
     pub simulate: fn(&'static str, A) -> simulated::Simulation,
 }
 
-/// Cells, what the programs in them are made of, and the contenders.
+/// Each cell with the value from which its contenders' programs are made, and the contenders.
 pub type Cells<A> = Vec<(Cell, A, Vec<&'static Known<A>>)>;
 
 impl<A> Known<A> {
-    /// The contender with the program `P`.
+    /// Makes the contender whose program is `P`.
     pub const fn of<P: Program + From<A> + Sync + 'static>(name: &'static str) -> Known<A> {
         let native = |name, cell, of| Entry::of(name, cell, P::from(of));
         Known { name, native, simulate: |_, of| simulated::program(P::from(of)) }
     }
 
-    /// The contender with the program that `P` makes of its name.
+    /// Makes the contender whose program `P` is made from the contender's name and an `A`.
     pub const fn named<P: Program + From<(&'static str, A)> + Sync + 'static>(name: &'static str) -> Known<A> {
         let native = |name, cell, of| Entry::of(name, cell, P::from((name, of)));
         Known { name, native, simulate: |name, of| simulated::program(P::from((name, of))) }
     }
 }
 
-/// The contenders of these names, whose programs are all of one type. Kept to the program's end.
+/// Returns contenders with these names, whose programs are all of one type. They are kept until the program ends.
 pub fn named<P: Program + From<(&'static str, A)> + Sync + 'static, A>(
     names: &[&'static str],
 ) -> Vec<&'static Known<A>> {
@@ -53,7 +54,7 @@ pub fn named<P: Program + From<(&'static str, A)> + Sync + 'static, A>(
 }
 
 impl Experiment<'static> {
-    /// An experiment by time, whose contenders are made anew for each measurement.
+    /// Makes an experiment of a given time, whose contenders are set up anew for each measurement.
     ///
     /// # Errors
     /// If the arguments name a baseline that is not in `cells`.
@@ -70,7 +71,7 @@ impl Experiment<'static> {
         Self::in_cells(title, args, baseline, time, cells.into_iter().enumerate().map(entries).collect())
     }
 
-    /// As [`of`](Self::of), of contenders that are made already, each for its cell's place in the list.
+    /// Works as [`of`](Self::of) with contenders that are made already, each for the position of its cell in the list.
     ///
     /// # Errors
     /// As [`of`](Self::of).
@@ -92,7 +93,7 @@ impl Experiment<'static> {
     }
 }
 
-/// The contenders of all cells, on the virtual machine.
+/// Returns the contenders of all cells, on the virtual machine.
 pub fn simulated<A: Copy>(cells: Cells<A>) -> Vec<Contender> {
     let mut contenders = Vec::new();
     for (cell, of, known) in cells {

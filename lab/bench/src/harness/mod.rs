@@ -1,20 +1,21 @@
-//! Measures contenders beside each other: what every experiment has in common.
+//! Measures contenders beside each other: the parts that every experiment uses.
 //!
-//! An [`Experiment`] lists its cells and its contenders. For each run, for each group, for each thread count, every
-//! contender of the group has its turn: so they alternate by the second or the minute, and a ratio compares two
-//! measurements of about the same time. Ctrl-C ends all that, and what is complete is reported.
+//! An [`Experiment`] lists its cells and its contenders. A cell is a workload with its parameters. For each run, for
+//! each group, for each thread count, every contender of the group has its turn. So contenders alternate within seconds
+//! or minutes, and a ratio compares two measurements of about the same time. Ctrl-C ends the measurement, and the
+//! complete runs are reported.
 //!
-//! | what | where |
+//! | what | module |
 //! |---|---|
-//! | threads, by count or by time | [`driver`] |
-//! | where they wait for each other; how many there may be | [`gate`], [`threads`] |
-//! | what a contender does, for this machine and the virtual one | [`program`] |
-//! | what was measured | [`series`] |
+//! | runs threads, until their work is done or for a given time | [`driver`] |
+//! | lets threads wait for each other; limits their number | [`gate`], [`threads`] |
+//! | what a contender does, on this machine and on the virtual one | [`program`] |
+//! | the results | [`series`] |
 //! | cells, contenders, turns, rows | [`experiment`] |
-//! | a run on the virtual machine, and when it is steady | [`simulated`], [`steady`] |
-//! | what its operations take beside accesses to shared memory | [`instructions`] |
+//! | a run on the virtual machine (a simulator), and when its throughput is steady | [`simulated`], [`steady`] |
+//! | the time of instructions between accesses to shared memory | [`instructions`] |
 //! | contenders that are one program on both machines | [`known`] |
-//! | from arguments to reports; what is told meanwhile | [`command`], [`progress`] |
+//! | from arguments to reports; progress messages | [`command`], [`progress`] |
 
 pub mod command;
 pub mod driver;

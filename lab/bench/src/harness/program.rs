@@ -1,4 +1,5 @@
-//! What a contender does in one cell, written once for this machine and for the virtual one.
+//! The program of a contender in one cell (a workload with its parameters), written once for this machine and for the
+//! virtual machine (a simulator).
 
 use core::cell::Cell;
 use core::hint::black_box;
@@ -7,27 +8,27 @@ use archipelago_platform::SIMULATED;
 use archipelago_platform::topology::Topology;
 use archipelago_sim::world;
 
-/// What an operation came to.
+/// The result of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Done {
-    /// It found what it must, and nothing else is told of it.
+    /// The operation found what it must find; whether it was a read or an update is not reported.
     Found,
-    /// It did not find what is there: the contender is wrong.
+    /// The operation did not find a key that is present: the contender is wrong.
     Missed,
-    /// It read.
+    /// The operation read.
     Read,
-    /// It changed something, or tried to.
+    /// The operation changed something, or tried to.
     Updated,
 }
 
 impl Done {
-    /// Of whether it found what it must.
+    /// Returns the result of a look-up that must find its key.
     #[inline]
     pub fn found(found: bool) -> Done {
         if found { Done::Found } else { Done::Missed }
     }
 
-    /// Of whether it is an update.
+    /// Returns the result of an update or a read.
     #[inline]
     pub fn updated(updated: bool) -> Done {
         if updated { Done::Updated } else { Done::Read }
@@ -36,60 +37,63 @@ impl Done {
 
 /// A thread of a run, on either machine.
 pub trait Turns {
-    /// Its number, from 0.
+    /// Returns the thread's number, from 0.
     fn thread(&self) -> usize;
 
-    /// Waits for the other threads; then calls `op` with 0, 1, 2 and so on until the run is over, or below `limit`. After
-    /// each it calls `between`, whose time belongs to no operation.
+    /// Waits for the other threads; then calls `op` with 0, 1, 2 and so on until the run is over, or with the numbers
+    /// below `limit`. Calls `between` after each operation; its time belongs to no operation.
     fn go(&mut self, limit: usize, op: impl FnMut(usize) -> Done, between: impl FnMut());
 
-    /// After that, where an operation was several: what they come to, as `correct` makes them of the number of those. On the
-    /// virtual machine each operation is one.
+    /// Called after [`go`](Self::go) if one call of `op` did several operations: `correct` computes two results, the
+    /// operations and the misses, from the number of calls. On the virtual machine each call counts as one operation.
     fn correct(&mut self, _correct: impl FnOnce(usize) -> (usize, usize)) {}
 
-    /// After that: how many updates there were, and how often one was repeated.
+    /// Called after [`go`](Self::go) with the number of updates and how many attempts were repeated.
     fn attempts(&mut self, _updates: u64, _repeated: u64) {}
 }
 
-/// What a contender does.
+/// The program of a contender.
 pub trait Program {
-    /// What the threads share.
+    /// The data that the threads share.
     type Shared: Sync;
 
-    /// Makes it, for this many threads; on the virtual machine in no time.
+    /// Makes the shared data for this many threads; on the virtual machine this takes no time.
     fn setup(&self, threads: usize, seed: u64) -> Self::Shared;
 
-    /// A thread's part, which calls [`Turns::go`] once.
+    /// Runs one thread, which calls [`Turns::go`] once.
     fn body(&self, shared: &Self::Shared, turns: &mut impl Turns);
 
-    /// How often threads have begun to read anew so far as something had changed under them, if the program counts that.
+    /// Returns how often reads have been restarted so far because of concurrent changes, if the program counts
+    /// restarts.
     fn retries(&self, _: &Self::Shared) -> Option<u64> {
         None
     }
 
-    /// What is wrong with what a run left, if the program knows.
+    /// Returns an error in the state that a run left, if the program checks it.
     fn wrong(&self, _: &Self::Shared) -> Option<String> {
         None
     }
 
-    /// What else a run showed, a line each.
+    /// Returns further observations on a run, a line each.
     fn notes(&self, _: &Self::Shared) -> Vec<String> {
         Vec::new()
     }
 
-    /// What one thread more does, from before the threads begin until [`stop`](Self::stop); in runs of a time, on this machine only.
+    /// Returns the work of an additional thread, from before the threads begin until [`stop`](Self::stop); only in runs
+    /// of a given time on this machine.
     fn beside<'a>(&'a self, _: &'a Self::Shared) -> Option<Box<dyn FnOnce() + Send + 'a>> {
         None
     }
 
-    /// Called when the time is up, before the threads are waited for; on this machine only.
+    /// Called on this machine when the time is up, before the threads are waited for.
     fn stop(&self, _: &Self::Shared) {}
 
-    /// Called when the threads have ended: waits for work that was put off; on this machine only.
+    /// Called on this machine when the threads have ended. Waits for work that was postponed.
     fn settle(&self, _: &Self::Shared) {}
 }
 
-/// Calls `fill` with each number below `parts`, from every node in turn, so that what it makes is spread over all memory.
+/// Calls `fill` with each number below `parts`, from every node in turn, so that its allocations are spread over all
+/// nodes.
 pub fn from_every_node(parts: usize, mut fill: impl FnMut(usize)) {
     let nodes = Topology::current().nodes().len();
     for part in 0..parts {
@@ -99,21 +103,22 @@ pub fn from_every_node(parts: usize, mut fill: impl FnMut(usize)) {
     world::bind(0);
 }
 
-/// Takes this many nanoseconds (on this machine about) and touches nothing.
+/// Takes this many nanoseconds (on this machine, roughly) and touches no memory.
 pub fn work(ns: u64) {
     if SIMULATED { world::work(ns) } else { (0..ns).for_each(|step| _ = black_box(step)) }
 }
 
-/// Random numbers of a thread.
+/// A thread's random numbers.
 pub struct Dice(Cell<u64>);
 
 impl Dice {
-    /// Those of a thread by number; on the virtual machine of the one that calls.
+    /// Returns the generator of the thread with this number. On the virtual machine, the numbers are the calling
+    /// thread's.
     pub fn of(thread: usize) -> Dice {
         Dice(Cell::new(thread as u64))
     }
 
-    /// The next one, of 31 bits at least.
+    /// Returns the next number, of at least 31 random bits.
     #[inline]
     pub fn roll(&self) -> u64 {
         let Dice(last) = self;

@@ -1,4 +1,4 @@
-//! What the command is at: a bar on a terminal, else a line now and then, on standard error.
+//! Shows the progress of a command on standard error: a bar on a terminal, else a line now and then.
 
 use core::cell::RefCell;
 use std::io::{self, IsTerminal, Write};
@@ -6,28 +6,28 @@ use std::io::{self, IsTerminal, Write};
 use archipelago_platform::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// Off a terminal: after what time the first line comes, and how long the next one takes at least. What is over sooner says
-/// nothing.
+/// Without a terminal: the time after which the first line is written, and the least time between two lines. A command
+/// that is over sooner writes no line.
 const FIRST: Duration = Duration::from_secs(2);
 const EVERY: Duration = Duration::from_secs(10);
 
-/// Steps, of which some are done, and what is done now.
+/// The number of steps, how many are done, and the present step.
 pub struct Progress {
-    /// Draws on a terminal only. No steady tick: it would take CPU time from what is measured.
+    /// Draws on a terminal only. It has no steady tick, since a tick would take CPU time from the measurement.
     bar: ProgressBar,
     lines: Option<RefCell<Lines>>,
 }
 
-/// The lines where there is no terminal.
+/// The state of the lines that are written without a terminal.
 struct Lines {
     out: Box<dyn Write>,
     begun: Instant,
-    /// When the next one is due, from the beginning.
+    /// When the next line is due, counted from the beginning.
     due: Duration,
 }
 
 impl Progress {
-    /// Of a number of steps that is not known yet.
+    /// Begins with a number of steps that is not known yet.
     pub fn new() -> Progress {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
         let bar = bar.with_style(style("{elapsed} {wide_msg}"));
@@ -35,20 +35,20 @@ impl Progress {
         Progress { bar, lines }
     }
 
-    /// Of which nothing is shown.
+    /// Begins without showing anything.
     #[cfg(test)]
     pub fn hidden() -> Progress {
         Progress { bar: ProgressBar::hidden(), lines: None }
     }
 
-    /// From now on there are this many steps.
+    /// Sets the number of steps.
     pub fn steps(&self, steps: usize) {
         self.bar.set_style(style("{bar:30} {pos}/{len} {elapsed} (left {eta}) {wide_msg}"));
         self.bar.set_length(steps as u64);
         self.bar.reset_eta();
     }
 
-    /// Says what is done now.
+    /// Shows the present step.
     pub fn say(&self, what: String) {
         if let Some(lines) = &self.lines {
             let steps = self.bar.length().map(|steps| format!("{} of {steps}, ", self.bar.position()));
@@ -57,12 +57,12 @@ impl Progress {
         self.bar.set_message(what);
     }
 
-    /// Another step is done.
+    /// Counts a step as done.
     pub fn step(&self) {
         self.bar.inc(1);
     }
 
-    /// There is nothing more to say.
+    /// Ends, and clears the bar.
     pub fn end(&self) {
         self.bar.finish_and_clear();
     }
@@ -92,7 +92,7 @@ mod tests {
 
     use super::*;
 
-    /// A writer that sends what it gets.
+    /// A writer that sends the written bytes to a channel.
     struct Sent(mpsc::Sender<Vec<u8>>);
 
     impl Write for Sent {

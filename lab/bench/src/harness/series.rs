@@ -1,4 +1,4 @@
-//! What was measured, run by run.
+//! The results of a measurement, run by run.
 
 use hdrhistogram::Histogram;
 use serde_json::json;
@@ -7,14 +7,14 @@ use crate::failure::Failure;
 use crate::report::row::Facts;
 use crate::stats;
 
-/// One run of one contender in one cell with a number of threads.
+/// One run of one contender in one cell (a workload with its parameters) with a number of threads.
 #[derive(Clone, Debug)]
 pub struct Sample {
-    /// Which run.
+    /// The run's number.
     pub run: usize,
     /// Million operations per second of wall time.
     pub mops: f64,
-    /// What else was measured, by its name in rows.
+    /// Further figures, by their names in rows.
     pub figures: Vec<(&'static str, Option<f64>)>,
 }
 
@@ -24,40 +24,40 @@ pub struct Series {
     pub name: &'static str,
     /// Whether it is one of this library's.
     pub ours: bool,
-    /// Which of the experiment's cells.
+    /// The number of the experiment's cell.
     pub cell: usize,
     /// The number of threads.
     pub threads: usize,
     /// Operations of all runs together.
     pub ops: usize,
-    /// What was measured, in the order of runs.
+    /// The results, in the order of the runs.
     pub samples: Vec<Sample>,
-    /// Operations that found nothing although the key is there, over all runs.
+    /// Operations that did not find a key that is present, over all runs.
     pub misses: usize,
     /// Latencies of all runs.
     pub latency: Option<Histogram<u64>>,
 }
 
-/// What a measurement came to.
+/// The results of a measurement.
 #[derive(Default)]
 pub struct Results {
     /// Every combination of which at least one run is complete, in the order of first measurement.
     pub series: Vec<Series>,
-    /// True if it ended before all runs were complete.
+    /// True if the measurement ended before all runs were complete.
     pub partial: bool,
-    /// Why, if it was not interrupted.
+    /// Why the measurement ended, if not by an interrupt.
     pub failure: Option<Failure>,
-    /// What runs showed beside figures.
+    /// Observations of the runs beside figures.
     pub notes: Vec<String>,
 }
 
 impl Series {
-    /// A series without samples.
+    /// Makes a series without samples.
     pub fn new(name: &'static str, ours: bool, cell: usize, threads: usize) -> Series {
         Series { name, ours, cell, threads, ops: 0, samples: Vec::new(), misses: 0, latency: None }
     }
 
-    /// Whether the other is of the same column.
+    /// Returns whether the other series is of the same cell and thread count.
     pub fn is_beside(&self, other: &Series) -> bool {
         (self.cell, self.threads) == (other.cell, other.threads)
     }
@@ -66,12 +66,12 @@ impl Series {
         self.samples.iter().map(|sample| sample.mops).collect()
     }
 
-    /// Of all runs.
+    /// Returns the median throughput of all runs.
     pub fn median_speed(&self) -> f64 {
         stats::median(&self.speeds()).expect("at least one sample")
     }
 
-    /// The median of the ratios of equal runs.
+    /// Returns the median of the ratios to the baseline, run by run.
     pub fn paired_ratio(&self, baseline: &Series) -> Option<f64> {
         stats::median_of_some(self.samples.iter().map(|sample| {
             let other = baseline.samples.iter().find(|other| other.run == sample.run)?;
@@ -79,7 +79,7 @@ impl Series {
         }))
     }
 
-    /// All that was measured, as fields of a row.
+    /// Returns all results as fields of a row.
     pub fn figures(&self) -> Facts {
         let (speeds, mops) = (self.speeds(), self.median_speed());
         let percentile = |p| json!(self.latency.as_ref().map(|histogram| histogram.value_at_percentile(p)));

@@ -1,5 +1,5 @@
-//! Runs one program on the virtual machine: set up, warmed up, measured for a span of virtual time, over seeds and over
-//! variations of the model.
+//! Runs one program on the virtual machine, a simulator: sets it up, warms it up, and measures it for a span of virtual
+//! time. A measurement repeats this over seeds and over variations of the model.
 
 use core::cell::Cell;
 use std::time::Duration;
@@ -19,54 +19,56 @@ use crate::report::row;
 /// What all measurements of an experiment share.
 #[derive(Clone, Debug)]
 pub struct Setting {
-    /// Where it runs.
+    /// The machine that is simulated.
     pub machine: Machine,
     /// How threads are placed.
     pub placement: Placement,
-    /// How long it warms up and is measured.
+    /// How long a run warms up and is measured.
     pub wish: Wish,
     /// The first seed.
     pub seed: u64,
-    /// How many seeds.
+    /// The number of seeds.
     pub seeds: u64,
-    /// Whether the model is varied.
+    /// Whether to vary the model as well.
     pub sweep: bool,
-    /// What goes wrong.
+    /// Faults that the simulation injects.
     pub faults: Vec<archipelago_sim::Fault>,
-    /// Instructions per cycle, if those between accesses to shared memory are charged.
+    /// Instructions per cycle, if instructions between accesses to shared memory are charged.
     pub per_cycle: Option<f64>,
-    /// What these take of a contender's operation: [`figures`] knows whose.
+    /// The time that is charged for an operation's instructions; [`figures`] sets it for each contender.
     pub charge: Charge,
 }
 
 impl Setting {
-    /// What every run of the experiment is configured with. When it ends is decided on its way ([`Course`]).
+    /// Returns the configuration of every run of the experiment. It sets no end of time: [`Course`] decides during the
+    /// run when the run ends.
     pub fn config(&self) -> Config {
         Config {
             seed: self.seed,
             placement: self.placement.clone(),
             faults: self.faults.clone(),
-            // A run that ends badly is told in one sentence; destructors that meet half-done work could only hide it.
+            // A run that ends badly is reported in one sentence. Destructors that run on half-done work could only hide
+            // the cause.
             unwind: false,
             ..Config::default()
         }
     }
 }
 
-/// A program as the experiments see it: runs once, with this many threads.
+/// A program as experiments use it: runs once with this many threads.
 pub type Simulation = Box<dyn Fn(&Machine, &Config, &Setting, usize) -> Result<Run, Failure>>;
 
-/// One of the things compared.
+/// One of the contenders that an experiment compares.
 pub struct Contender {
-    /// Its name in reports: the index, the lock, the method.
+    /// Its name in reports: the name of the index, the lock or the method.
     pub name: String,
-    /// What it does.
+    /// The workload and its parameters.
     pub cell: row::Cell,
-    /// How.
+    /// The program that runs the workload.
     pub program: Simulation,
 }
 
-/// A program for either machine, on the virtual one.
+/// Returns a program for either machine as a simulation.
 pub fn program<P: program::Program + 'static>(program: P) -> Simulation {
     Box::new(move |machine, config, setting, threads| {
         let before = Cell::new(0);
@@ -77,7 +79,7 @@ pub fn program<P: program::Program + 'static>(program: P) -> Simulation {
         };
         let body = |shared: &P::Shared, turns: &mut Turns<'_>| {
             program.body(shared, turns);
-            // The thread that ends last has the last word.
+            // Every thread sets the figure when it ends, and the thread that ends last sets the final one.
             let percent =
                 |retries| 100.0 * (retries - before.get()) as f64 / f64::from(turns.counts.turns.get().max(1));
             turns.counts.retry_percent.set(program.retries(shared).map(percent));
@@ -86,7 +88,7 @@ pub fn program<P: program::Program + 'static>(program: P) -> Simulation {
     })
 }
 
-/// What one run showed.
+/// The results of one run.
 #[derive(Clone, Debug)]
 pub struct Run {
     /// Operations that counted.
@@ -97,43 +99,45 @@ pub struct Run {
     pub warm_ns: u64,
     /// Virtual nanoseconds measured.
     pub measured_ns: u64,
-    /// Virtual nanoseconds that `stats` counts: from the first thread's pass into the measured span to the first one's
-    /// behind it, which operations under way can make later than its end.
+    /// Virtual nanoseconds that `stats` covers. They begin when the first thread enters the measured span, and end when
+    /// the first thread passes its end. Operations in progress can make the latter later than the end of the span.
     pub counted_ns: u64,
-    /// Whether the throughput was seen steady before, or the time to warm up was given.
+    /// Whether the throughput was steady before the measurement, or the warm-up time was given.
     pub steady: bool,
-    /// What the machine counted meanwhile.
+    /// The machine's counters over `counted_ns`.
     pub stats: Stats,
     /// Steps of the whole run.
     pub events: u64,
-    /// Of all steps.
+    /// A hash of all steps.
     pub hash: u64,
-    /// What threads waited for.
+    /// The cache lines for which threads waited most.
     pub hot_lines: Vec<HotLine>,
-    /// What became of the whole run's transactions, by the place where they begin.
+    /// The outcomes of the whole run's transactions, by the place in the program where they begin.
     pub tx_sites: Vec<TxSite>,
-    /// Names of the parts that `stats.remote_in` counts, from the second on.
+    /// The names of the parts that `stats.remote_in` counts, from the second part on.
     pub parts: Vec<&'static str>,
-    /// Time on the host.
+    /// The run's time on the host.
     pub wall: Duration,
-    /// Bytes of the model per cache line.
+    /// Bytes of the model's memory per cache line.
     pub bytes_per_line: f64,
-    /// The operations that counted, if the program tells updates from reads.
-    pub kinds: Option<[Kind; 2]>,
-    /// How often reading was begun anew, in percent of the operations of the whole run, if the program counts that.
+    /// Reads and updates that counted, if the program distinguishes them.
+    pub kinds: Option<[OpTotals; 2]>,
+    /// Restarted reads, in percent of the operations of the whole run, if the program counts them.
     pub retry_percent: Option<f64>,
-    /// Attempts at updates that were repeated, in percent of all attempts of the whole run, if the program counts that.
+    /// Repeated attempts at updates, in percent of all attempts of the whole run, if the program counts them.
     pub abort_percent: Option<f64>,
-    /// With [`Config::watch`]: shared memory that the program used plainly without announcing it.
+    /// With [`Config::watch`]: shared memory that the program accessed plainly, without announcing the access to the
+    /// machine.
     pub unannounced: Vec<Unannounced>,
 }
 
-/// Reads, or updates.
+/// The operations of one kind: reads, or updates.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Kind {
-    /// How many counted.
+pub struct OpTotals {
+    /// How many operations counted.
     pub ops: u64,
-    /// Virtual nanoseconds of the measured span that threads spent in them, and in those that did not end within it.
+    /// Virtual nanoseconds of the measured span that threads spent in these operations, including operations that did
+    /// not end within the span.
     pub ns: u64,
 }
 
@@ -141,34 +145,35 @@ pub struct Kind {
 pub struct Turns<'a> {
     client: Client,
     counts: &'a Counts,
-    /// When the operation under way began.
+    /// When the operation in progress began.
     begun: Option<u64>,
-    /// Whether it is an update, if the program tells.
+    /// Whether the latest operation was an update, if the program says so.
     updates: Option<bool>,
-    kinds: [Kind; 2],
+    kinds: [OpTotals; 2],
     charge: Charge,
 }
 
-/// What the threads of a run add up.
+/// Counts of all threads of a run.
 struct Counts {
     course: Course,
     /// Operations begun.
     turns: Cell<u32>,
-    kinds: Cell<Option<[Kind; 2]>>,
+    kinds: Cell<Option<[OpTotals; 2]>>,
     retry_percent: Cell<Option<f64>>,
-    /// Updates, and how often one was repeated.
+    /// The number of updates, and how many attempts were repeated.
     attempts: Cell<Option<(u64, u64)>>,
-    /// When the first thread was warm, and the machine's counters then.
+    /// When the first thread entered the measured span, and the machine's counters at that time.
     at_start: Cell<Option<(u64, Stats)>>,
-    /// When the first thread was through, and the machine's counters then.
+    /// When the first thread passed the end of the measured span, and the machine's counters at that time.
     at_end: Cell<Option<(u64, Stats)>>,
 }
 
-/// Operations, of all threads, between two looks at whether Ctrl-C was pressed.
+/// Operations, of all threads together, between two checks for Ctrl-C.
 const LOOK: u32 = 64;
 
 impl Turns<'_> {
-    /// Whether to run another operation; the one before has ended, and counts if it did so within the measured span.
+    /// Returns whether to run another operation. The previous operation has ended; it counts if it ended within the
+    /// measured span.
     fn next(&mut self) -> bool {
         let now = self.client.time().expect("no end of time is configured");
         let turns = self.counts.turns.get().wrapping_add(1);
@@ -194,7 +199,7 @@ impl Turns<'_> {
                 }
             }
             Phase::Over => {
-                // What is under way does not count, but the time that it took does.
+                // The operation in progress does not count, but its time within the span does.
                 if let Some(begun) = begun {
                     let (from, until) = (course.from(), course.until());
                     self.kind().ns += until.saturating_sub(begun.max(from));
@@ -208,7 +213,7 @@ impl Turns<'_> {
         true
     }
 
-    fn kind(&mut self) -> &mut Kind {
+    fn kind(&mut self) -> &mut OpTotals {
         &mut self.kinds[usize::from(self.updates == Some(true))]
     }
 }
@@ -248,17 +253,18 @@ impl Drop for Turns<'_> {
         if self.updates.is_some() {
             let mut all = self.counts.kinds.get().unwrap_or_default();
             for (all, own) in all.iter_mut().zip(self.kinds) {
-                *all = Kind { ops: all.ops + own.ops, ns: all.ns + own.ns };
+                *all = OpTotals { ops: all.ops + own.ops, ns: all.ns + own.ns };
             }
             self.counts.kinds.set(Some(all));
         }
     }
 }
 
-/// Returns whether what this program measures on the real machine is to be believed.
+/// Checks that this program can measure the real machine.
 ///
 /// # Errors
-/// If it was built for the virtual machine: every access to shared memory asks then where it runs.
+/// If the program was built for the virtual machine: every access to shared memory then checks where it runs, which
+/// takes time.
 pub fn only_native() -> Result<(), Failure> {
     if !SIMULATED {
         return Ok(());
@@ -269,7 +275,7 @@ pub fn only_native() -> Result<(), Failure> {
     ))
 }
 
-/// Whether this program can run anything here.
+/// Checks that this program can run on the virtual machine.
 ///
 /// # Errors
 /// If it was built for the real machine.
@@ -283,11 +289,11 @@ pub fn only_simulated() -> Result<(), Failure> {
     ))
 }
 
-/// Runs a program once: `setup` in no time, which leaves its lines in their nodes' caches, then `body` in every thread; at last it asks
-/// what is `wrong` with what they left.
+/// Runs a program once: `setup`, which takes no virtual time and leaves its cache lines in the caches of their nodes;
+/// then `body` in every thread; at last `wrong`, which returns an error in the state that they left.
 ///
 /// # Errors
-/// If the run does not end well, or this program was built for the real machine.
+/// If the run does not end well or leaves an error, or if this program was built for the real machine.
 pub fn run<S>(
     machine: &Machine,
     config: &Config,
@@ -297,7 +303,8 @@ pub fn run<S>(
     body: impl Fn(&S, &mut Turns<'_>),
     wrong: impl FnOnce(&S) -> Option<String>,
 ) -> Result<Run, Failure> {
-    // Decided by the compiler, which so makes no simulated twin of every contender for the real machine.
+    // The compiler knows the constant, and so makes no simulated version of each contender in the build for the real
+    // machine.
     if !SIMULATED {
         return Err(only_simulated().expect_err("it was not built for the virtual machine"));
     }
@@ -309,7 +316,7 @@ pub fn run<S>(
         let mut turns = Turns { client, counts: &counts, begun, updates, kinds, charge: setting.charge };
         body(shared, &mut turns);
     };
-    // Filling takes no time, but leaves behind in the caches what it would.
+    // Setting up takes no virtual time, but leaves its cache lines in the caches.
     let setup = || {
         let shared = setup();
         world::warm_homes();
@@ -355,42 +362,43 @@ pub fn run<S>(
     })
 }
 
-/// The figures of one program with this many threads.
+/// The results of one program with this many threads.
 #[derive(Clone, Debug)]
 pub struct Figures {
-    /// Variation by variation and seed by seed, the machine as it is first.
+    /// The runs, variation by variation and seed by seed. The runs of the unvaried machine come first.
     pub runs: Vec<Run>,
-    /// How many of them are of the machine as it is.
+    /// How many of the runs are of the unvaried machine.
     pub seeds: usize,
 }
 
 impl Figures {
-    /// The machine as it is, with the first seed.
+    /// Returns the run of the unvaried machine with the first seed.
     pub fn first(&self) -> &Run {
         &self.runs[0]
     }
 
-    /// Million operations per virtual second, as in `runs`.
+    /// Returns million operations per virtual second, in the order of `runs`.
     pub fn mops(&self) -> Vec<f64> {
         self.runs.iter().map(|run| run.mops).collect()
     }
 }
 
-/// Measures with every seed, and with every variation if the setting says so; `None` if it is interrupted.
+/// Measures with every seed, and with every variation if the setting asks for variations. Returns `None` if the
+/// measurement is interrupted.
 ///
 /// # Errors
-/// If a run does not end well, or instructions are to be charged that were not counted.
+/// If a run does not end well, or if instructions are to be charged that were not counted for this contender.
 pub fn figures(contender: &Contender, setting: &Setting, threads: usize) -> Result<Option<Figures>, Failure> {
     let config = setting.config();
     let charge = setting.per_cycle.map(|per_cycle| Charge::of(&contender.name, &setting.machine, per_cycle));
     let setting = &Setting { charge: charge.transpose()?.unwrap_or_default(), ..setting.clone() };
     let mut all = Vec::new();
-    // The first variation is the machine as it is.
+    // The unvaried machine comes first.
     let varied = Variation::all().filter(|variation| setting.sweep && !is_none(variation, setting, &config));
     let machines = [(setting.machine.clone(), config.overlap)].into_iter();
     for (machine, overlap) in machines.chain(varied.map(|it| (it.of(&setting.machine), it.overlap))) {
         for seed in (0..setting.seeds).map(|run| setting.seed.wrapping_add(run)) {
-            // Before, since what is loaded first takes time; and after, since a run that was stopped counts for nothing.
+            // Checked before a run, since loading takes time, and after it, since a stopped run does not count.
             if interrupt::requested() {
                 return Ok(None);
             }
@@ -405,7 +413,7 @@ pub fn figures(contender: &Contender, setting: &Setting, threads: usize) -> Resu
     Ok(Some(Figures { runs: all, seeds: setting.seeds as usize }))
 }
 
-/// Whether a variation changes nothing: the machine as it is has been measured.
+/// Returns whether a variation changes nothing. The unvaried machine has been measured already.
 fn is_none(variation: &Variation, setting: &Setting, config: &Config) -> bool {
     variation.of(&setting.machine) == setting.machine && variation.overlap == config.overlap
 }

@@ -23,8 +23,8 @@ pub fn check(threads: &[usize]) -> Result<(), Failure> {
     threads.iter().find(|threads| **threads > most).map_or(Ok(()), |threads| Err(refused(threads)))
 }
 
-/// Checks that the machine can run this many threads at once, by starting them without work. A call before keys are
-/// made saves their making where threads are too many.
+/// Checks that the machine can run this many threads at once, by starting them without work. If the threads are too
+/// many, a call before the keys are made saves the time of making the keys.
 ///
 /// # Errors
 /// If the threads cannot all be started.

@@ -1,7 +1,7 @@
 //! Keys from a file or from standard input: one per line, any bytes.
 //!
-//! A line ends at `\n`, which is no part of the key; every other byte is, also a `\r` before it. An empty line is the
-//! empty key.
+//! A line ends at `\n`, which is not part of the key. Every other byte is part of the key, including a `\r` before the
+//! `\n`. An empty line is the empty key.
 
 use std::collections::HashSet;
 use std::io::Read;
@@ -9,8 +9,8 @@ use std::path::Path;
 
 use crate::failure::Failure;
 
-/// The distinct lines in the order of the file, and how many lines repeated an earlier one. `known` are the kinds of keys
-/// that are no file.
+/// Returns the distinct lines in the order of the file, and how many lines repeated an earlier one. `known` lists the
+/// other kinds of keys, for the message of a failure.
 ///
 /// # Errors
 /// If the file cannot be read or has no line.

@@ -3,7 +3,7 @@
 use rand::rngs::SmallRng;
 use rand::{Rng, RngExt};
 
-/// Runs in [`clustered`].
+/// Number of runs in [`clustered`].
 const CLUSTERS: u64 = 1000;
 /// Distance between the starts of two runs.
 const CLUSTER_STRIDE: u64 = 1 << 34;
@@ -40,25 +40,25 @@ const LAST: [&str; 32] = [
     "garcia", "lopez", "silva", "santos", "ivanov", "rossi",
 ];
 
-/// `count` distinct uniform words, in no particular order.
+/// Returns `count` distinct uniform integers, in no particular order.
 pub fn uniform(count: usize, rng: &mut SmallRng) -> Vec<u64> {
     distinct(count, || rng.next_u64())
 }
 
-/// `count` words in runs of consecutive numbers, [`CLUSTER_STRIDE`] apart.
+/// Returns `count` integers in runs of consecutive numbers. The runs start [`CLUSTER_STRIDE`] apart.
 pub fn clustered(count: usize, rng: &mut SmallRng) -> Vec<u64> {
     let offset = rng.random_range(0..CLUSTER_STRIDE);
     (0..count as u64).map(|i| offset + i % CLUSTERS * CLUSTER_STRIDE + i / CLUSTERS).collect()
 }
 
-/// `count` distinct addresses, domain first, as in `gmail.com@john.smith84`.
+/// Returns `count` distinct addresses, domain first, as in `gmail.com@john.smith84`.
 pub fn emails(count: usize, rng: &mut SmallRng) -> Vec<Vec<u8>> {
-    // Enough numbers that most draws are new, few enough that names repeat.
+    // The numbers are enough for most draws to be new, and few enough for names to repeat.
     let numbers = (count as u64 / 50).max(100);
     distinct(count, || email(numbers, rng))
 }
 
-/// An address with a number below `numbers`.
+/// Returns an address with a number below `numbers`.
 pub fn email(numbers: u64, rng: &mut SmallRng) -> Vec<u8> {
     let first = FIRST[rng.random_range(0..FIRST.len())];
     let last = LAST[rng.random_range(0..LAST.len())];
@@ -84,7 +84,7 @@ fn domain(rng: &mut SmallRng) -> &'static str {
     unreachable!("the draw is below the sum of the weights")
 }
 
-/// Draws until there are `count` distinct keys.
+/// Draws until there are `count` distinct keys, and returns them.
 fn distinct<K: Ord>(count: usize, mut draw: impl FnMut() -> K) -> Vec<K> {
     let mut keys = Vec::with_capacity(count);
     while keys.len() < count {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use super::*;
 
-/// A file that is gone when the test is over.
+/// A file that is deleted when the test is over.
 struct Temporary(PathBuf);
 
 impl Temporary {
@@ -44,7 +44,7 @@ fn synthetic_keys_are_distinct_and_as_many_as_asked_for() {
         assert_eq!((keys.loaded.len(), keys.fresh.len(), keys.duplicates), (3000, 500, 0));
         assert!(distinct(&keys), "{kind:?}");
     }
-    // Enough that names and numbers repeat.
+    // The keys are enough for names and numbers to repeat.
     let keys = emails(20_000, 100, 7);
     assert_eq!((keys.loaded.len(), keys.fresh.len(), keys.duplicates), (20_000, 100, 0));
     assert!(distinct(&keys));
@@ -148,7 +148,8 @@ fn files_that_cannot_be_read_say_what_to_do() {
     assert!(from_file(folder.to_str().unwrap(), None, 0, 1).is_err());
 }
 
-/// Peers that know byte strings only must see the keys in the same order, and scans give back what they were given.
+/// Peers that know byte strings only must see the keys in the same order, and scans must return the keys that were
+/// inserted.
 fn raw_form_keeps_order<K: BenchKey>(mut keys: Vec<K>) {
     keys.sort_unstable();
     keys.dedup();

@@ -1,4 +1,4 @@
-//! What threads do to a method, on either machine: operations, and the work beside them.
+//! The threads that use a method, on either machine: their operations, and the external work between operations.
 
 use std::hint::black_box;
 use std::sync::OnceLock;
@@ -14,12 +14,12 @@ use crate::harness::program::{Dice, Done, Program, Turns};
 use crate::method::{Method, Op, Session};
 use crate::workload::{Distribution, Sampler};
 
-/// Operations of a thread, made before the measurement and gone through again and again.
+/// Operations of a thread. They are made before the measurement, and the thread repeats them.
 const STREAM: usize = 1 << 15;
-/// Words that the external work writes to: a mebibyte, more than a core's own cache often has.
+/// Words that the external work writes: one mebibyte, more than many cores' private caches hold.
 const OUTSIDE: usize = 1 << 17;
 
-/// What all threads of a run do, and to what.
+/// The parameters of a run, which all of its threads share.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
     /// Items in the structure.
@@ -33,13 +33,14 @@ pub struct Load {
 }
 
 impl Load {
-    /// The operations of one thread: as many that add as that remove. Keys are below `key_space`, if there is one.
+    /// Returns the operations of one thread. Additions and removals are equally frequent. Keys are below `key_space`,
+    /// if it is given.
     fn stream(&self, key_space: Option<usize>, thread: usize, seed: u64) -> Vec<Op> {
         let mut rng = SmallRng::seed_from_u64(seed ^ (thread as u64 + 1) << 32);
-        // Not scattered: popular keys are neighbours, as in the paper.
+        // Keys are not scattered: popular keys are neighbours, as in the paper.
         let sampler = key_space.map(|keys| Sampler::new(self.distribution, keys));
         let key = |rng: &mut SmallRng| match sampler {
-            // In the width of keys, which decides about what a seed gives.
+            // Drawn as `u64`, the type of the keys: another type would give other numbers for the same seed.
             Some(Sampler::Uniform(keys)) => rng.random_range(0..keys as u64),
             Some(sampler) => sampler.draw(rng) as u64,
             None => rng.random(),
@@ -56,21 +57,22 @@ impl Load {
     }
 }
 
-/// Makes a method, of structures that the function makes.
+/// Makes a method over structures that the function makes.
 pub type Make<T, M> = fn(&Load, &(dyn Fn() -> T + Sync)) -> M;
 
-/// Threads that do operations by a method to structures of a type.
+/// Threads that operate, by a method, on structures of type `T`.
 pub struct Clients<T, M> {
     load: Load,
     make: Make<T, M>,
-    /// On the virtual machine, what the structures of all runs are copied from. Outside of these, and so not behind the door.
+    /// On the virtual machine (a simulator), the original of which each run's structures are copies. It is outside the
+    /// runs, so its memory is not simulated.
     first: OnceLock<T>,
 }
 
-/// A method with the operations of every thread.
+/// A method, and the operations of every thread.
 pub struct Shared<M> {
     pub method: M,
-    /// On no line of the method, which operations change.
+    /// On cache lines of their own, since operations write the method's lines.
     pub streams: CachePadded<Vec<Vec<Op>>>,
 }
 
@@ -79,7 +81,7 @@ impl<T: Measured, M: Method> Clients<T, M> {
         Clients { load, make, first: OnceLock::new() }
     }
 
-    /// The method, filled.
+    /// Returns the method over a filled structure.
     pub fn method(&self) -> M {
         let items = self.load.items;
         (self.make)(&self.load, &|| {
@@ -87,12 +89,12 @@ impl<T: Measured, M: Method> Clients<T, M> {
                 return T::filled(items);
             }
             let first = self.first.get_or_init(|| world::outside(|| T::filled(items)));
-            // Replicas are made in threads of their own.
+            // Each replica is made in a thread of its own, so each copy by itself takes no virtual time.
             world::untimed(|| first.copy(items))
         })
     }
 
-    /// The operations of each thread.
+    /// Returns the operations of each thread.
     pub fn streams(&self, threads: usize, seed: u64) -> Vec<Vec<Op>> {
         let keys = T::key_space(self.load.items);
         (0..threads).map(|thread| self.load.stream(keys, thread, seed)).collect()

@@ -1,4 +1,4 @@
-//! The methods that make a sequential structure concurrent.
+//! The methods that make a sequential structure concurrent. Their short names are the paper's.
 
 use core::hint::black_box;
 use core::ops::ControlFlow;
@@ -46,7 +46,7 @@ macro_rules! one_lock {
 one_lock!(SingleLock, RawMutex, Mutex, lock, lock);
 one_lock!(ReadersWriterLock, RawRwLock, RwLock, read, write);
 
-/// `FC` and `FC+`.
+/// The methods `FC` and `FC+` (flat combining).
 impl<T: Measured> Method for Combined<T> {
     type Session<'m> = CombinedHandle<T>;
 
@@ -55,7 +55,7 @@ impl<T: Measured> Method for Combined<T> {
     }
 }
 
-/// Our own operations do not panic.
+/// The benchmark's own operations do not panic.
 const SOUND: &str = "no operation of the benchmark panics";
 
 impl<T: Measured> Session for CombinedHandle<T> {
@@ -69,7 +69,7 @@ impl<T: Measured> Session for CombinedHandle<T> {
     }
 }
 
-/// `NR`.
+/// The method `NR` (node replication).
 impl<T: Measured> Method for Replicated<T> {
     type Session<'m> = Handle<T>;
 
@@ -89,7 +89,8 @@ impl<T: Measured> Session for Handle<T> {
     }
 }
 
-/// `NR+`: node replication, where a change that may be fake is preceded by a read (paper §3.9).
+/// The method `NR+`: node replication that reads before a change which may be fake, that is, may have nothing to change
+/// (paper §3.9).
 pub struct ReadFirst<T: Measured>(pub Replicated<T>);
 
 /// Access to a [`ReadFirst`].

@@ -1,10 +1,11 @@
 //! `bench nr` and `sim nr`: node replication beside locks, flat combining and a lock-free structure, on the workloads of the
 //! node-replication paper (§4.1, §4.2).
 //!
-//! For each run, workload and thread count: every method in turn, so that the methods alternate by the second and a
-//! ratio compares measurements of about the same time. A method is made anew for every workload and run, and goes
-//! through all update ratios, distributions and amounts of external work, for all of which the structure keeps its size. On the
-//! virtual machine, where making one takes no time, it is made anew for each of these, too.
+//! For each run, workload and thread count, every method has its turn. So the methods alternate within seconds, and a
+//! ratio compares measurements of about the same time. A method is made anew for every workload and run. It then passes
+//! through all update ratios, distributions and amounts of external work, none of which changes the structure's size.
+//! On the virtual machine (a simulator), where making a method takes no time, it is made anew for each of these as
+//! well.
 
 mod clients;
 mod methods;
@@ -46,7 +47,7 @@ const ITEM: u64 = 32;
 /// A method's turn.
 type Take = Box<dyn Fn(&Course, &mut Turn<'_>)>;
 
-/// A method on a workload's structure.
+/// A method over a workload's structure.
 struct Known {
     name: &'static str,
     on: On,
@@ -59,8 +60,8 @@ fn known<T: Measured, M: Method + 'static>(on: On, name: &'static str, make: Mak
     Known { name, on, take, simulate: Box::new(move |load| simulated::program(Clients::new(load, make))) }
 }
 
-/// The methods for any structure. The virtual machine does not know `parking_lot`'s locks: `sl` is one that looks before it writes
-/// there, and `rwl` the paper's own (§3.8).
+/// Returns the methods for any structure. The virtual machine cannot run `parking_lot`'s locks. There, `sl` is a lock
+/// that reads before it writes, and `rwl` is the paper's own readers-writer lock (§3.8).
 fn locks_and_replicas<T: Measured>() -> Vec<Known> {
     vec![
         known(On::Native, "sl", |_, filled| SingleLock::<parking_lot::RawMutex, T>::over(filled())),
@@ -76,14 +77,15 @@ fn locks_and_replicas<T: Measured>() -> Vec<Known> {
     ]
 }
 
-/// Node replication, with the load's number of replicas.
+/// Makes node replication with the load's number of replicas.
 fn replicated<T: Measured>(load: &Load, filled: &(dyn Fn() -> T + Sync)) -> Replicated<T> {
     let builder = Replicated::builder();
     let builder = if let Some(replicas) = load.replicas { builder.replicas(replicas) } else { builder };
     builder.build(filled)
 }
 
-/// Those for a queue, or for a dictionary: no lock-free structure changes two at once.
+/// Returns the lock-free methods for a queue or a dictionary. A sorted set has none, since no lock-free structure
+/// changes two structures at once.
 fn lock_free<R: Roster, T: Measured, const QUEUE: bool>() -> [Known; 3] {
     fn list<M: FromIterator<(u64, u64)>, T, const QUEUE: bool>(load: &Load, _: &(dyn Fn() -> T + Sync)) -> M {
         lock_free_items(QUEUE, load.items).collect()
@@ -95,7 +97,7 @@ fn lock_free<R: Roster, T: Measured, const QUEUE: bool>() -> [Known; 3] {
     ]
 }
 
-/// The methods on a workload's structure, in the order of reports.
+/// Returns the methods for a workload's structure, in the order of reports.
 fn methods<R: Roster>(workload: &str) -> Vec<Known> {
     fn both<R: Roster, T: Measured, const QUEUE: bool>() -> Vec<Known> {
         locks_and_replicas::<T>().into_iter().chain(lock_free::<R, T, QUEUE>()).collect()
@@ -108,14 +110,14 @@ fn methods<R: Roster>(workload: &str) -> Vec<Known> {
     }
 }
 
-/// A workload with its cells and what is done in them, and the methods that a list names, as far as they can do that and are of
-/// this machine or of the virtual one.
+/// A workload: its cells (combinations of its parameters) with the load of each, and the methods of a list that fit the
+/// workload and the machine.
 struct Chosen {
     cells: Vec<(Cell, Load)>,
     methods: Vec<Known>,
 }
 
-/// What the arguments choose: the methods' names, and the workloads.
+/// Returns the methods' names and the workloads that the arguments choose.
 ///
 /// # Errors
 /// If a name is not known.
@@ -126,7 +128,7 @@ fn chosen<R: Roster>(
     simulated: bool,
 ) -> Result<(Vec<&'static str>, Vec<Chosen>), Failure> {
     let known = |workload| self::methods::<R>(workload).into_iter().filter(|known| known.on.has(simulated));
-    // A dictionary can be made concurrent by all of them.
+    // Every method can make a dictionary concurrent.
     let names: Vec<&'static str> = known("dictionary").map(|known| known.name).collect();
     let names = choose::names("method", methods, &names)?;
     let mut chosen = Vec::new();
@@ -139,10 +141,10 @@ fn chosen<R: Roster>(
     Ok((names, chosen))
 }
 
-/// All combinations of update ratio, distribution and external work.
+/// Returns all combinations of update ratio, distribution and external work.
 ///
 /// # Errors
-/// If a distribution is none that this benchmark has.
+/// If a distribution is not one of this benchmark's.
 fn cells(workload: &str, work: &NrWork, replicas: Option<usize>) -> Result<Vec<(Cell, Load)>, Failure> {
     let items = work.items(workload);
     let mut cells = Vec::new();
@@ -201,10 +203,10 @@ fn experiment<R: Roster>(args: &Nr, release_memory: fn()) -> Result<Experiment<'
     Ok(experiment)
 }
 
-/// What each method goes through in its turn.
+/// The loads through which each method passes in its turn.
 struct Course {
     loads: Vec<Load>,
-    /// The number of the first one's cell.
+    /// The number of the first load's cell.
     first: usize,
     seed: u64,
     release_memory: fn(),
@@ -228,7 +230,7 @@ impl Course {
     }
 }
 
-/// The contenders on the virtual machine.
+/// Returns the contenders on the virtual machine.
 ///
 /// # Errors
 /// If a name is not known.
@@ -263,7 +265,7 @@ mod tests {
         Just::try_parse_from(std::iter::once("nr").chain(line.split_whitespace())).unwrap().nr
     }
 
-    /// Every method on every workload, small and short: the rows come out, in order and with their ratio.
+    /// Runs every method on every workload, small and short: the rows are complete, in order, and have their ratios.
     #[test]
     fn a_small_sweep() {
         let line = String::from(

@@ -1,22 +1,25 @@
-//! A sequential skip list (Pugh), with ranks where they are wanted: what the methods make concurrent.
+//! A sequential skip list (Pugh), optionally with ranks: the structure that the methods make concurrent.
 //!
-//! Nodes live in two arrays, one of keys and values and one of links, and are named by number; a freed node's links are
-//! reused by the next one of the same height. Towers are drawn from a generator of the list's own, seeded alike in
-//! every replica. All of it is [`Plain`]: the virtual machine is told of every access.
+//! Nodes are stored in two arrays, one of keys and values and one of links, and are identified by number. A freed
+//! node's links are reused by the next node of the same height. Tower heights come from the list's own random
+//! generator, which has the same seed in every replica. All memory is [`Plain`], so the virtual machine (a simulator)
+//! is told of every access.
 
 use archipelago_platform::plain::Plain;
 use archipelago_platform::touch_mut;
 
-/// The number that means "none": also the head's.
+/// The number that stands for the head, and for "no node" in a link.
 const HEAD: u32 = u32::MAX;
-/// Enough for 2^20 entries at one in two, far more than the workloads have.
+/// The most levels: enough for 2^20 entries when every second node has a further level. The workloads have far fewer
+/// entries.
 const LEVELS: usize = 20;
 
 /// A step to the next node on one level.
 #[derive(Clone, Copy)]
 struct Link {
     to: u32,
-    /// With ranks: how many entries further on it is (one for the next; up to the end, if there is no next).
+    /// With ranks: the distance in entries to the linked node (1 if it is the next entry; to the end if there is no
+    /// linked node).
     width: u32,
 }
 
@@ -24,18 +27,18 @@ struct Link {
 struct Node<K, V> {
     key: K,
     value: V,
-    /// Where its links start.
+    /// The position of the node's first link.
     links: u32,
     height: u8,
 }
 
-/// An ordered map. `RANKS`: keep what [`rank`](Self::rank) needs, which makes changes dearer.
+/// An ordered map. `RANKS`: whether to keep the widths that [`rank`](Self::rank) needs, which make changes slower.
 #[derive(Clone)]
 pub struct SkipList<K, V, const RANKS: bool> {
     head: [Plain<Link>; LEVELS],
     nodes: Plain<Vec<Plain<Node<K, V>>>>,
     links: Plain<Vec<Plain<Link>>>,
-    /// Numbers of freed nodes, by height.
+    /// The positions of freed nodes' numbers, by height.
     free: [Plain<Vec<Plain<u32>>>; LEVELS + 1],
     size: Plain<Size>,
     random: Plain<u64>,
@@ -47,16 +50,16 @@ struct Size {
     len: usize,
 }
 
-/// The last link before a key on every level.
+/// On every level, the last link before a key.
 struct Path {
-    /// The node whose link it is.
+    /// The nodes to which the links belong.
     at: [u32; LEVELS],
-    /// With ranks: that node's rank plus one; 0 for the head.
+    /// With ranks: the rank of each of these nodes plus one; 0 for the head.
     rank: [u32; LEVELS],
 }
 
 impl<K: Ord + Copy, V: Copy, const RANKS: bool> SkipList<K, V, RANKS> {
-    /// An empty list.
+    /// Makes an empty list.
     pub fn new() -> Self {
         Self {
             head: [const { Plain::new(Link { to: HEAD, width: 1 }) }; LEVELS],
@@ -68,7 +71,7 @@ impl<K: Ord + Copy, V: Copy, const RANKS: bool> SkipList<K, V, RANKS> {
         }
     }
 
-    /// An empty list with room for `items` entries and some more, so that growing is not what is measured.
+    /// Makes an empty list with room for at least `items` entries, so that the measurement does not include growth.
     pub fn with_room(items: usize) -> Self {
         let mut list = Self::new();
         list.nodes.reserve(2 * items);
@@ -77,8 +80,8 @@ impl<K: Ord + Copy, V: Copy, const RANKS: bool> SkipList<K, V, RANKS> {
         list
     }
 
-    /// A copy with the room of [`with_room`](Self::with_room), of which every line is announced: as if it had been filled here,
-    /// in a fraction of the time.
+    /// Returns a copy with the room of [`with_room`](Self::with_room). Every cache line of the copy is announced to the
+    /// virtual machine, as if the list had been filled here, but in a fraction of the time.
     pub fn copy(&self, items: usize) -> Self {
         let mut copy = Self::with_room(items);
         copy.head = self.head;
@@ -89,7 +92,7 @@ impl<K: Ord + Copy, V: Copy, const RANKS: bool> SkipList<K, V, RANKS> {
         copy
     }
 
-    /// How many entries there are.
+    /// Returns the number of entries.
     #[cfg(test)]
     pub fn len(&self) -> usize {
         self.size.len
@@ -109,7 +112,7 @@ impl<K: Ord + Copy, V: Copy, const RANKS: bool> SkipList<K, V, RANKS> {
             return &mut self.head[level];
         }
         let at = self.node(node).links as usize + level;
-        // The vector itself does not change: only its element's line is written.
+        // The vector itself does not change: only the element's cache line is written.
         at_mut(&mut self.links, at)
     }
 
@@ -136,13 +139,13 @@ impl<K: Ord + Copy, V: Copy, const RANKS: bool> SkipList<K, V, RANKS> {
         path
     }
 
-    /// The node behind the path, if it has the key.
+    /// Returns the node behind the path, if it has the key.
     fn found(&self, path: &Path, key: &K) -> Option<u32> {
         let node = self.link(path.at[0], 0).to;
         (node != HEAD && self.node(node).key == *key).then_some(node)
     }
 
-    /// The value of `key`.
+    /// Returns the value of `key`.
     pub fn get(&self, key: &K) -> Option<V> {
         let mut node = HEAD;
         for level in (0..self.size.levels).rev() {
@@ -160,19 +163,19 @@ impl<K: Ord + Copy, V: Copy, const RANKS: bool> SkipList<K, V, RANKS> {
         None
     }
 
-    /// How many keys are smaller than `key`, if that is there.
+    /// Returns how many keys are smaller than `key`, if `key` is present.
     pub fn rank(&self, key: &K) -> Option<usize> {
         const { assert!(RANKS) };
         let path = self.path(key);
         self.found(&path, key).map(|_| path.rank[0] as usize)
     }
 
-    /// The smallest key.
+    /// Returns the smallest key.
     pub fn first(&self) -> Option<K> {
         (self.size.len > 0).then(|| self.node(self.head[0].to).key)
     }
 
-    /// Inserts or replaces; the old value.
+    /// Inserts the key, or replaces its value. Returns the old value.
     pub fn insert(&mut self, key: K, value: V) -> Option<V> {
         let mut path = self.path(&key);
         if let Some(node) = self.found(&path, &key) {
@@ -203,7 +206,7 @@ impl<K: Ord + Copy, V: Copy, const RANKS: bool> SkipList<K, V, RANKS> {
         None
     }
 
-    /// Removes; the old value.
+    /// Removes the key. Returns its value.
     pub fn remove(&mut self, key: &K) -> Option<V> {
         let path = self.path(key);
         let node = self.found(&path, key)?;
@@ -211,7 +214,7 @@ impl<K: Ord + Copy, V: Copy, const RANKS: bool> SkipList<K, V, RANKS> {
         Some(self.node(node).value)
     }
 
-    /// Removes the smallest key.
+    /// Removes and returns the smallest key.
     pub fn pop_first(&mut self) -> Option<K> {
         let key = self.first()?;
         let node = self.head[0].to;
@@ -254,7 +257,7 @@ impl<K: Ord + Copy, V: Copy, const RANKS: bool> SkipList<K, V, RANKS> {
         self.nodes.len() as u32 - 1
     }
 
-    /// A freed node of this height.
+    /// Returns a freed node of this height, if there is one.
     fn reused(&mut self, height: usize) -> Option<u32> {
         let node = **self.free[height].last()?;
         self.free[height].pop();
@@ -262,19 +265,19 @@ impl<K: Ord + Copy, V: Copy, const RANKS: bool> SkipList<K, V, RANKS> {
     }
 }
 
-/// An element of a vector that itself stays as it is: reads the vector, writes the element.
+/// Returns an element for writing: the virtual machine sees a read of the vector and a write of the element.
 #[inline]
 fn at_mut<T>(vector: &mut Plain<Vec<Plain<T>>>, at: usize) -> &mut T {
     &mut vector.reach_mut()[at]
 }
 
-/// Appends an element: writes the vector and the element.
+/// Appends an element: the virtual machine sees writes of the vector and of the element.
 fn push<T>(vector: &mut Plain<Vec<Plain<T>>>, element: T) {
     vector.push(Plain::new(element));
     let _: Option<&mut T> = vector.reach_mut().last_mut().map(|element| &mut **element);
 }
 
-/// Appends the elements of a vector that is not of this run, which is read without being announced.
+/// Appends the elements of a vector that does not belong to this run. Reading that vector is not announced.
 fn extend<T: Clone>(vector: &mut Plain<Vec<Plain<T>>>, elements: &Plain<Vec<Plain<T>>>) {
     let elements = elements.clone().into_inner();
     let vector = &mut **vector;
@@ -324,7 +327,7 @@ mod tests {
         assert!(list.nodes.len() < 700, "freed nodes are reused");
     }
 
-    /// A copy is what filling gives: the same entries, room and towers to come.
+    /// A copy equals a list that was filled alike: the same entries, room and future tower heights.
     #[test]
     fn a_copy_goes_on_like_what_it_was_made_from() {
         let mut list = SkipList::<u32, u32, true>::with_room(500);

@@ -1,5 +1,5 @@
-//! The sequential structures of the node-replication paper's evaluation (§4.1, §4.2), and how its generic operations
-//! (add, remove, read) map to theirs.
+//! The sequential structures of the node-replication paper's evaluation (§4.1, §4.2). Each maps the workloads' generic
+//! operations (add, remove, read) to its own.
 
 use std::hint::black_box;
 
@@ -15,12 +15,12 @@ use rand::{RngExt, SeedableRng};
 use super::skiplist::SkipList;
 use crate::method::Op;
 
-/// A structure that is measured.
+/// A structure that `bench nr` measures.
 pub trait Measured: Sequential<Read: Send + Sync, Write: Send + Sync, Response: Send> + Send + Sync + 'static {
-    /// The structure with `items` in it: the same on every call.
+    /// Makes the structure with `items` items: the same on every call.
     fn filled(items: usize) -> Self;
 
-    /// What [`filled`](Self::filled) gives, made from such a structure if that is faster.
+    /// Returns what [`filled`](Self::filled) returns. May copy `self`, which `filled` made, if copying is faster.
     fn copy(&self, items: usize) -> Self
     where
         Self: Sized,
@@ -28,18 +28,19 @@ pub trait Measured: Sequential<Read: Send + Sync, Write: Send + Sync, Response: 
         Self::filled(items)
     }
 
-    /// How many keys operations choose from, for `items` in the structure; `None` for all there are.
+    /// Returns how many keys operations choose from, for `items` items; `None` for all keys of the type.
     fn key_space(items: usize) -> Option<usize>;
 
-    /// The structure's own operation for a generic one.
+    /// Returns the structure's own operation for a generic one.
     fn operation(op: Op) -> Result<Self::Read, Self::Write>;
 
-    /// The read that may show a change to be fake (paper §3.9): it has nothing to change. `None`: such changes are rare.
+    /// Returns a read that shows whether a change is fake, that is, has nothing to change (paper §3.9). `None` if such
+    /// changes are rare.
     fn look_first(_: Op) -> Option<Self::Read> {
         None
     }
 
-    /// Whether that read's response is the change's, which then has nothing to change.
+    /// Returns whether the read's response shows that the change is fake. The response then also answers the change.
     fn is_fake(_: Op, _: &Self::Response) -> bool {
         false
     }
@@ -50,9 +51,9 @@ pub struct PriorityQueue(SkipList<u64, (), false>);
 
 /// A change of the queue.
 pub enum QueueWrite {
-    /// Insert this.
+    /// Inserts this key.
     Insert(u64),
-    /// Remove the smallest.
+    /// Removes the smallest key.
     DeleteMin,
 }
 
@@ -111,9 +112,9 @@ pub struct Dictionary(SkipList<u64, u64, false>);
 
 /// A change of the dictionary.
 pub enum DictionaryWrite {
-    /// Insert this key.
+    /// Inserts this key.
     Insert(u64),
-    /// Remove this key.
+    /// Deletes this key.
     Delete(u64),
 }
 
@@ -140,7 +141,7 @@ impl Sequential for Dictionary {
 }
 
 impl Measured for Dictionary {
-    /// Every other key, in an order that scatters neighbours in memory.
+    /// Contains every other key; keys that are neighbours are scattered in memory.
     fn filled(items: usize) -> Self {
         let mut list = SkipList::with_room(items);
         for at in scattered(items) {
@@ -153,7 +154,7 @@ impl Measured for Dictionary {
         Self(self.0.copy(items))
     }
 
-    /// Twice the items: then inserting and deleting random keys leaves the number of items as it is.
+    /// Returns twice the items: insertions and deletions of random keys then keep the number of items about constant.
     fn key_space(items: usize) -> Option<usize> {
         Some(2 * items)
     }
@@ -171,14 +172,15 @@ impl Measured for Dictionary {
         Some(key)
     }
 
-    /// What is there has its only value already; what is not there need not be removed.
+    /// An insertion of a present key is fake, since each key has only one value. A deletion of an absent key is fake.
     fn is_fake(op: Op, response: &Option<u64>) -> bool {
         response.is_some() == matches!(op, Op::Add(_))
     }
 }
 
-/// A hash table from member to score, by linear probing: as large as its members need, which come once and stay. All of
-/// it is [`Plain`], which the standard library's table could not be.
+/// A hash table from member to score, with linear probing. Members are added at the beginning and never removed, so the
+/// table has its full size from the start. All of its memory is [`Plain`], which the standard library's table could not
+/// be.
 struct Scores(Plain<Vec<Slot>>);
 
 /// A member and its score.
@@ -189,7 +191,7 @@ impl Scores {
         Self(Plain::new(vec![Plain::new(None); (2 * members).next_power_of_two()]))
     }
 
-    /// Where the member is, or would be.
+    /// Returns the slot that holds the member, or would hold it.
     fn slot(&self, member: u64) -> usize {
         let mask = self.0.len() - 1;
         let mut slot = member.wrapping_mul(0x9E37_79B9_7F4A_7C15) as usize >> 20 & mask;
@@ -215,7 +217,7 @@ pub struct SortedSet {
     order: SkipList<(u64, u64), (), true>,
 }
 
-/// `ZINCRBY`: raise a member's score.
+/// `ZINCRBY`: raises a member's score.
 pub struct IncreaseBy(u64, u64);
 
 impl Sequential for SortedSet {
@@ -265,7 +267,8 @@ impl Measured for SortedSet {
     }
 }
 
-/// The server's database: `ZRANK` and `ZINCRBY` of a sorted set in it, as the server hands them on.
+/// The server's database: `ZRANK` and `ZINCRBY` of a sorted set in the database, as the server passes these commands
+/// on.
 impl Measured for Db {
     fn filled(items: usize) -> Self {
         let mut db = Self::default();
@@ -287,7 +290,7 @@ impl Measured for Db {
     }
 }
 
-/// A command on the sorted set.
+/// Returns a command on the sorted set.
 fn called(command: &str, numbers: &[u64]) -> Call {
     let mut args = Args::with_capacity(2 + numbers.len(), 32);
     args.push(command.as_bytes());
@@ -297,12 +300,13 @@ fn called(command: &str, numbers: &[u64]) -> Call {
     Call { command, args, db: 0, now: 1, seed: 0, wishes: 0, rights: None, deadline: None }
 }
 
-/// The items of a lock-free structure, in an order that scatters neighbours in memory, as in [`PriorityQueue`] and [`Dictionary`].
+/// Returns the items of a lock-free structure, with neighbours scattered in memory, as in [`PriorityQueue`] and
+/// [`Dictionary`].
 pub fn lock_free_items(queue: bool, items: usize) -> impl Iterator<Item = (u64, u64)> {
     scattered(items).map(move |at| (if queue { at.wrapping_mul(0x9E37_79B9_7F4A_7C15) } else { 2 * at }, at))
 }
 
-/// The numbers below `items` in a shuffled order, the same on every call.
+/// Returns the numbers below `items` in a shuffled order, the same on every call.
 fn scattered(items: usize) -> impl Iterator<Item = u64> {
     let mut all: Vec<u64> = (0..items as u64).collect();
     let mut rng = SmallRng::seed_from_u64(7);
@@ -318,7 +322,7 @@ mod tests {
 
     use super::*;
 
-    /// A change that a read shows to be fake answers what the read did, and leaves things as they were.
+    /// A change that a read shows to be fake returns the read's answer and changes nothing.
     #[test]
     fn fake_changes_change_nothing() {
         let mut dictionary = Dictionary::filled(50);
@@ -345,7 +349,8 @@ mod tests {
         assert_eq!(set.read(&100), None);
     }
 
-    /// Ranks begin as those of the synthetic set. A tie is broken by members, which the database has as texts.
+    /// The ranks are at first those of the synthetic set. Equal scores are ordered by member, which is a text in the
+    /// database.
     #[test]
     fn the_database_ranks_by_score() {
         let (mut db, set) = (Db::filled(200), SortedSet::filled(200));

@@ -3,14 +3,15 @@
 use super::row::{Row, digits, ratio};
 use super::svg::{LINE, Side, Svg, Width, ticks, wide};
 
-/// Heights of a bar, of the room below it, and of the room between two indexes.
+/// In pixels: the height of a bar, of the space below a bar, and of the space between two indexes.
 const BAR: f64 = 18.0;
 const BELOW: f64 = 4.0;
 const BETWEEN: f64 = 12.0;
-/// Left and right of everything.
+/// The left and right margin in pixels.
 const MARGIN: f64 = 8.0;
 
-/// Bars of throughput, grouped by index, one for each thread count from few (light) to many (dark).
+/// Draws bars of throughput, grouped by index. Each group has one bar for each thread count, from few threads (light)
+/// to many (dark).
 pub fn bars(rows: &[&Row], width: Width) -> String {
     let mut groups: Vec<Vec<&Row>> = Vec::new();
     for row in rows {
@@ -19,7 +20,7 @@ pub fn bars(rows: &[&Row], width: Width) -> String {
             None => groups.push(vec![row]),
         }
     }
-    // Names stand beside their bars, or above them where there is no room.
+    // Names are written to the left of their bars, or above them in a narrow chart.
     let beside = width == Width::Wide;
     let above = if beside { 0.0 } else { LINE };
     let names = if beside { rows.iter().map(|row| wide(&row.name)).fold(0.0, f64::max) + MARGIN } else { 0.0 };
@@ -53,7 +54,7 @@ pub fn bars(rows: &[&Row], width: Width) -> String {
     svg.end()
 }
 
-/// A bar with its whisker and its figures.
+/// Draws a bar with its whisker and its figures.
 fn bar(svg: &mut Svg, row: &Row, top: f64, strength: f64, x: &impl Fn(f64) -> f64) {
     let ([median, least, most], middle) =
         (row.speeds().map(|it| if it.is_finite() { it } else { 0.0 }), top + BAR / 2.0);

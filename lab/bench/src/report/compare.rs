@@ -1,8 +1,9 @@
-//! `--compare`: what is slower or faster than in an earlier run, beyond the noise of both.
+//! `--compare`: tells which results are slower or faster than in an earlier run, beyond the noise of both runs.
 //!
-//! The noise of a run is what it saw itself: from the slowest of its repetitions to the fastest. A row is *slower* if its
-//! fastest repetition is behind the earlier one's slowest, *faster* if its slowest is ahead of the earlier one's fastest.
-//! What ran once shows no noise, and is not judged. Where nothing is judged, a warning says why.
+//! The noise of a run is the range from its slowest repetition to its fastest. A row is *slower* if its fastest
+//! repetition is slower than the earlier run's slowest, and *faster* if its slowest repetition is faster than the
+//! earlier run's fastest. A row that was measured once shows no noise and is not judged. If no row can be judged, a
+//! warning says why.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -14,7 +15,7 @@ use super::row::{Row, digits};
 use crate::args::Show;
 use crate::failure::Failure;
 
-/// What two rows must share to be of the same contender in the same cell. What a row does not have counts as nothing.
+/// The fields that two rows must share to be of the same contender in the same cell. A missing field equals `null`.
 const SAME: [&str; 17] = [
     "structure",
     "mechanism",
@@ -35,12 +36,12 @@ const SAME: [&str; 17] = [
     "seconds",
 ];
 
-/// What `--compare` and `--fail-on-slower` ask for, and what came of it.
+/// The options `--compare` and `--fail-on-slower`, and the result of the comparison.
 pub struct Comparison {
     earlier: Option<Earlier>,
-    /// True if it matters to the exit code.
+    /// Whether the result decides the exit code.
     matters: bool,
-    /// True if something was judged, and nothing is slower.
+    /// Whether at least one row was judged and no row is slower.
     good: bool,
 }
 
@@ -48,13 +49,13 @@ impl Comparison {
     /// Reads the earlier run, if there is one.
     ///
     /// # Errors
-    /// If its file cannot be read, or has no rows in it.
+    /// If the file cannot be read, or contains no rows.
     pub fn of(show: &Show) -> Result<Comparison, Failure> {
         let earlier = show.compare.as_deref().map(Earlier::read).transpose()?;
         Ok(Comparison { earlier, matters: show.fail_on_slower, good: true })
     }
 
-    /// What is to be said of the rows of this run.
+    /// Compares the rows of this run. Returns the lines to print.
     pub fn verdicts(&mut self, rows: &[Row]) -> Vec<String> {
         let Some(earlier) = &self.earlier else { return Vec::new() };
         let (lines, good) = earlier.verdicts(rows);
@@ -62,7 +63,7 @@ impl Comparison {
         lines
     }
 
-    /// 1 if `--fail-on-slower` says so, else 0.
+    /// Returns 1 if `--fail-on-slower` is given and the result is not good, else 0.
     pub fn exit_code(&self) -> ExitCode {
         if self.matters && !self.good { ExitCode::FAILURE } else { ExitCode::SUCCESS }
     }
@@ -78,7 +79,7 @@ impl Earlier {
     /// Reads JSON lines.
     ///
     /// # Errors
-    /// If the file cannot be read, or has no rows in it.
+    /// If the file cannot be read, or contains no rows.
     fn read(path: &Path) -> Result<Earlier, Failure> {
         let failed = |what: String| Failure::new(format!("--compare {}: {what}", path.display()));
         let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
@@ -97,8 +98,8 @@ impl Earlier {
         }
     }
 
-    /// A line for each row that is slower or faster, one that counts, and a warning if nothing was judged. Then whether something
-    /// was, and nothing is slower.
+    /// Returns the lines to print: one for each slower or faster row, one with the counts, and a warning if no row was
+    /// judged. Also returns whether at least one row was judged and no row is slower.
     fn verdicts(&self, rows: &[Row]) -> (Vec<String>, bool) {
         let (mut lines, mut counts) = (Vec::new(), [0; 5]);
         for row in rows {
@@ -154,7 +155,7 @@ fn is_same(row: &Row, earlier: &Fields) -> bool {
     SAME.iter().all(|key| of(&row.fields, key) == of(earlier, key))
 }
 
-/// The median, the least, the greatest.
+/// Returns the median, the least and the greatest throughput.
 fn speeds(earlier: &Fields) -> [f64; 3] {
     ["mops", "mops_min", "mops_max"].map(|key| earlier.get(key).and_then(Value::as_f64).unwrap_or(f64::NAN))
 }

@@ -1,13 +1,14 @@
 //! A chart of curves over thread counts, with the machine's socket boundaries.
 //!
-//! Every measured number of threads has its label, below the axis. Where most of the numbers double, the axis is logarithmic: else
-//! half of the points would lie on the first tenth of it. Names stand below the chart, never over its points.
+//! Every measured thread count has its label below the axis. If most of the thread counts double, the axis is
+//! logarithmic, since on a linear axis half of the points would be in its first tenth. Names are written below the
+//! chart, never over its points.
 
 use super::row::{Row, digits};
 use super::svg::escape;
 use super::svg::{LINE, Side, Svg, Width, figure, ticks, wide};
 
-/// What curves look like: legible on white and on black. Those behind the last begin again, with dashes.
+/// Colours of curves, legible on white and on black. After the last colour they are used again, with dashed lines.
 pub const COLOURS: [&str; 10] =
     ["#2f7ed8", "#d56a00", "#2b9a4b", "#dc4450", "#9467cf", "#a5673f", "#d0559f", "#12949c", "#8b8a17", "#7f8790"];
 /// The least distance of two labels in one row, in pixels.
@@ -15,53 +16,54 @@ const APART: f64 = 8.0;
 
 /// One point of a curve.
 pub struct Point<'a> {
-    /// Which curve.
+    /// The name of the curve.
     pub name: &'a str,
-    /// How many threads.
+    /// The number of threads.
     pub threads: usize,
-    /// What was measured.
+    /// The measured value.
     pub value: f64,
     /// The lower end of the whisker or band.
     pub least: f64,
-    /// The upper end of it.
+    /// The upper end of the whisker or band.
     pub most: f64,
 }
 
 impl<'a> Point<'a> {
-    /// A row with the range of its runs.
+    /// Makes the point of a row, with the range of its runs.
     pub fn of(row: &'a Row) -> Self {
         let [value, least, most] = row.speeds();
         Point { name: &row.name, threads: row.threads, value, least, most }
     }
 }
 
-/// How far a point may be from where it is drawn.
+/// How a chart shows the range of each point's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spread {
-    /// A whisker at each point: a few runs.
+    /// A whisker at each point, for a few runs.
     Whiskers,
-    /// An area along the curve: a sweep.
+    /// An area along the curve, for a sensitivity sweep.
     Band,
 }
 
-/// The curves, in the order in which their names come, and a dashed line at every boundary; `unit` names their values.
+/// Draws the curves, in the order in which their names occur, and a dashed line at every socket boundary. `unit` names
+/// the unit of the values.
 pub fn chart(points: &[Point<'_>], boundaries: &[usize], spread: Spread, unit: &str) -> String {
     let entry = |(number, name): (usize, &str)| format!("<li><i class=\"{}\"></i>{}</li>", class(number), escape(name));
     let names: String = names(points).into_iter().enumerate().map(entry).collect();
     figure(|width| draw(points, boundaries, spread, unit, width)) + &format!("<ul class=\"legend\">{names}</ul>\n")
 }
 
-/// The axis of threads.
+/// The axis of thread counts.
 struct Axis {
-    /// Ascending, each once.
+    /// The thread counts, ascending, each once.
     threads: Vec<usize>,
     logarithmic: bool,
-    /// Its ends, in pixels.
+    /// The ends of the axis, in pixels.
     left: f64,
     right: f64,
 }
 
-/// A number of threads on the axis: its place in pixels, and in which row it is written.
+/// The label of a thread count: its position in pixels, and its row.
 struct Label {
     threads: usize,
     x: f64,
@@ -79,13 +81,13 @@ impl Axis {
         Axis { threads, logarithmic, left, right }
     }
 
-    /// The place of a number of threads on the axis, in no unit.
+    /// Returns the position of a thread count on the axis, without a unit.
     fn at(&self, threads: usize) -> f64 {
         let threads = threads as f64;
         if self.logarithmic { threads.log2() } else { threads }
     }
 
-    /// From the first point to the last, with some room.
+    /// Returns the range from the first point to the last, with some margin.
     fn range(&self) -> (f64, f64) {
         let first = self.threads.first().map_or(1, |first| *first);
         let last = self.threads.last().map_or(2, |last| *last);
@@ -95,13 +97,13 @@ impl Axis {
         (if self.logarithmic { start - room } else { start }, end + room)
     }
 
-    /// The place of a number of threads, in pixels.
+    /// Returns the position of a thread count, in pixels.
     fn x(&self, threads: usize) -> f64 {
         let (start, end) = self.range();
         self.left + (self.at(threads) - start) / (end - start) * (self.right - self.left)
     }
 
-    /// Every number, in the first row that has room.
+    /// Returns the label of every thread count, in the first row that has room for it.
     fn labels(&self) -> Vec<Label> {
         let mut ends: Vec<f64> = Vec::new();
         let label = |&threads: &usize| {
@@ -122,7 +124,7 @@ fn draw(points: &[Point<'_>], boundaries: &[usize], spread: Spread, unit: &str, 
     let left = values.iter().map(|(_, text)| wide(text)).fold(0.0, f64::max) + 12.0;
     let axis = Axis::of(points, left, width.pixels() - 16.0);
     let labels = axis.labels();
-    // The unit stands above the axis of values.
+    // The unit is written above the axis of values.
     let (top, tall) = (LINE + 8.0, if width == Width::Wide { 380.0 } else { 260.0 });
     let bottom = top + tall;
     let y = |value: f64| bottom - finite(value) / highest * tall;
@@ -172,7 +174,7 @@ fn draw(points: &[Point<'_>], boundaries: &[usize], spread: Spread, unit: &str, 
     svg.end()
 }
 
-/// How a curve looks: its colour, and its dashes.
+/// Returns the CSS class of a curve: its colour and its dashes.
 fn class(number: usize) -> String {
     format!("c{} d{}", number % COLOURS.len(), number / COLOURS.len() % 3)
 }
@@ -233,7 +235,7 @@ mod tests {
                 assert!(above.iter().all(|(side, ..)| *side != Side::Middle), "{svg}");
             }
         }
-        // 112, 168, 224 on one row; 101 below 100.
+        // 112, 168 and 224 fit in one row; 101 is written below 100.
         let rows = |threads| axis(threads).labels().iter().map(|it| it.row).collect::<Vec<_>>();
         assert_eq!(rows(&[1, 2, 14, 28, 56, 112, 168, 224]), [0; 8]);
         assert_eq!(rows(&[1, 100, 101, 102]), [0, 0, 1, 2]);
@@ -259,7 +261,7 @@ mod tests {
         assert_eq!((polygons(Spread::Band), polygons(Spread::Whiskers)), ([2; 2], [0; 2]));
     }
 
-    /// The contrast of WCAG 2: 3 is asked for of what is no text.
+    /// Checks the contrast as WCAG 2 defines it. WCAG demands at least 3 for graphics that are not text.
     #[test]
     fn colours_are_seen_on_white_and_on_black() {
         let luminance = |colour: &str| {

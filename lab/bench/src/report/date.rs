@@ -1,9 +1,9 @@
 //! The date of a report.
 
-/// A time in seconds since 1970 as `2026-11-21 04:06 UTC`.
+/// Formats a time in seconds since 1970 as `2026-11-21 04:06 UTC`.
 pub fn utc(seconds: u64) -> String {
     let (days, rest) = (seconds / 86_400, seconds % 86_400);
-    // Counted from 1 March of year 0, so that the leap day is a year's last.
+    // Days are counted from 1 March of the year 0, so that a leap day is the last day of its year.
     let days = days + 719_468;
     let (era, day_of_era) = (days / 146_097, days % 146_097);
     let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;

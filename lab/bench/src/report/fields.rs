@@ -1,4 +1,4 @@
-//! The fields of a row. Their order is part of the format, so this is a list and no map.
+//! The fields of a row. Their order is part of the format, so they are a list rather than a map.
 
 use core::fmt;
 use core::ops::Index;
@@ -12,7 +12,7 @@ use serde_json::Value;
 pub struct Fields(pub Vec<(String, Value)>);
 
 impl Fields {
-    /// The value of a name.
+    /// Returns the value of the field with this name.
     pub fn get(&self, name: &str) -> Option<&Value> {
         self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value)
     }

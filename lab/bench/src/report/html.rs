@@ -1,4 +1,4 @@
-//! A page with charts and all figures, in one file that needs nothing else.
+//! An HTML page with charts and all figures, in one file without external resources.
 
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -11,7 +11,8 @@ use crate::failure::Failure;
 use crate::machine;
 use crate::output::tell;
 
-/// Colours are the system's choice, light or dark. Nothing is cut on a phone: what is wider than it is moves in a frame of its own.
+/// The system chooses the colours, light or dark. Nothing is cut off on a phone: content that is wider than the page
+/// scrolls in a frame of its own.
 const STYLE: &str = "\
 :root{color-scheme:light dark;--paper:#fff;--ink:#1f2328;--faint:#59636e;--rule:#d0d7de;--box:#f3f5f7;--warn:#fff3d0;\
 --warn-rule:#b87700}
@@ -40,19 +41,19 @@ polygon{fill:currentColor;opacity:.15}polyline.d1{stroke-dasharray:8 4}polyline.
 .legend .d1{border-top-style:dashed}.legend .d2{border-top-style:dotted}
 ";
 
-/// The style of a page, with the colours of its curves.
+/// Returns the style of a page, with the colours of its curves.
 fn style() -> String {
     let colour = |(number, colour): (usize, &&str)| format!(".c{number}{{color:{colour}}}");
     curve::COLOURS.iter().enumerate().map(colour).fold(STYLE.to_owned(), |style, colour| style + &colour)
 }
 
-/// From this number of thread counts on a chart has curves; below, bars.
+/// The fewest thread counts of a chart with curves. A chart with fewer thread counts has bars.
 const CURVE: usize = 3;
 
-/// Writes a page to a file, and says so on standard error.
+/// Writes a page to a file, and reports this on standard error.
 ///
 /// # Errors
-/// If it cannot be written.
+/// If the file cannot be written.
 pub fn save(path: &Path, page: &str) -> Result<(), Failure> {
     super::replace(path, page)
         .map_err(|error| Failure::new(format!("cannot write the report {}: {error}", path.display())))?;
@@ -60,7 +61,7 @@ pub fn save(path: &Path, page: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The page of measurements on this machine.
+/// Returns the page of measurements on this machine.
 pub fn page(rows: &[Row], look: &Look<'_>) -> String {
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     let of = |key: &str| rows.first().map_or("", |row| row.text(key));
@@ -78,7 +79,7 @@ pub fn page(rows: &[Row], look: &Look<'_>) -> String {
         body += &format!("<h2>Summary</h2>\n{tables}<p class=\"foot\">{} Bold: the fastest.</p>\n", table::SUMMARIZED);
     }
     let mut shown: Vec<(String, String)> = rows.iter().map(|row| (row.cell.column(), row.cell.title())).collect();
-    // The load first, then a to f.
+    // The workload load comes first, then a to f.
     shown.sort_by_key(|(column, _)| (column != "load", column.clone()));
     shown.dedup();
     for (column, title) in shown {
@@ -103,7 +104,7 @@ fn figure(rows: &[&Row]) -> String {
     curve::chart(&points, &[], curve::Spread::Whiskers, "Mops/s")
 }
 
-/// The command line that made the page.
+/// Returns the command line that made the page, as HTML.
 pub fn command() -> String {
     format!(
         "<pre>{}</pre>\n",
@@ -111,17 +112,17 @@ pub fn command() -> String {
     )
 }
 
-/// What a page says of a run that ended early, in these words.
+/// Returns the warning about a run that ended early, in the words of `sentence`; else an empty text.
 pub fn partial(is_partial: bool, sentence: &str) -> String {
     if is_partial { format!("<p class=\"warn\"><b>Partial:</b> {sentence}</p>\n") } else { String::new() }
 }
 
-/// A paragraph for each line.
+/// Returns a paragraph for each line.
 pub fn paragraphs(lines: &[String]) -> String {
     lines.iter().map(|line| format!("<p>{}</p>\n", escape(line))).collect()
 }
 
-/// A whole page from its title and what stands under it.
+/// Returns a whole page from its title and its content.
 pub fn document(title: &str, body: &str) -> String {
     let title = escape(title);
     format!(
@@ -132,17 +133,18 @@ pub fn document(title: &str, body: &str) -> String {
     )
 }
 
-/// A table of text.
+/// Returns a table of text.
 pub fn table(head: &[String], rows: &[Vec<String>]) -> String {
     marked_table(head, rows, |_, _| false)
 }
 
-/// A summary, the fastest of each column in bold type.
+/// Returns the table of a summary, with the fastest result of each column in bold type.
 pub fn summary_table(Summary { head, lines, best }: &Summary) -> String {
     marked_table(head, lines, |line, column| best.get(column).is_some_and(|best| *best == Some(line)))
 }
 
-/// A table of text, some of it in bold type; wider than the page it moves in a frame of its own.
+/// Returns a table of text, with some cells in bold type. If the table is wider than the page, it scrolls in a frame of
+/// its own.
 fn marked_table(head: &[String], rows: &[Vec<String>], bold: impl Fn(usize, usize) -> bool) -> String {
     let head: String = head.iter().map(|cell| format!("<th>{}</th>", escape(cell))).collect();
     let cell = |line: usize, (column, cell): (usize, &String)| {

@@ -1,4 +1,4 @@
-//! Reports: the rows as tables, JSON lines, CSV or a page with charts.
+//! Reports: the rows as tables, JSON lines or CSV, and a page with charts.
 
 mod chart;
 pub mod compare;
@@ -22,10 +22,10 @@ use row::Row;
 
 pub use row::{Look, digits};
 
-/// Writes the rows to standard output, and the page.
+/// Writes the rows to standard output, and the page to its file.
 ///
 /// # Errors
-/// If writing fails, other than because the reader has closed standard output.
+/// If writing fails. It is no error if the reader has closed standard output.
 pub fn show(rows: &[Row], show: &Show, look: &Look<'_>) -> Result<(), Failure> {
     emit(|out| match show.format {
         Format::Table => table::write(rows, look, out),
@@ -39,13 +39,14 @@ pub fn show(rows: &[Row], show: &Show, look: &Look<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Puts a text into a file, in the place of what is there: as a whole, whenever the process ends. (What is no ordinary file, or
-/// lies where no file can be made beside it, is written in place.)
+/// Replaces the content of a file by a text. The file has either its old or its new content, whenever the process ends.
+/// A special file, or a file in a folder where no other file can be made, is written in place and has no such
+/// guarantee.
 ///
 /// # Errors
-/// If it can't be written.
+/// If the file cannot be written.
 pub fn replace(path: &Path, text: &str) -> io::Result<()> {
-    // What a link leads to is replaced, and not the link.
+    // The target of a symbolic link is replaced, not the link.
     let path = &fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let there = fs::metadata(path).ok();
     if there.as_ref().is_some_and(|there| !there.is_file()) {
@@ -68,16 +69,17 @@ pub fn replace(path: &Path, text: &str) -> io::Result<()> {
     moved
 }
 
-/// Whether a report can be written there, tried before hours are spent on it. Leaves what is there as it is.
+/// Checks that a report can be written to this file, before hours are spent on its results. An existing file stays as
+/// it is.
 ///
 /// # Errors
-/// If it cannot.
+/// If the file cannot be written.
 pub fn try_to_write(path: &Path) -> Result<(), Failure> {
     let new = !path.exists();
     let opened = OpenOptions::new().append(true).create(true).open(path);
     opened.map_err(|error| Failure::new(format!("cannot write the report {}: {error}", path.display())))?;
     if new {
-        // It was there to be tried only; a file that stays does no harm.
+        // The file was only made for the check. If it cannot be removed, it does no harm.
         let _ = fs::remove_file(path);
     }
     Ok(())

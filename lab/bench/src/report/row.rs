@@ -1,5 +1,5 @@
-//! A row of any experiment: one contender in one cell with a number of threads. A line of JSON or CSV, a line of a table, a bar
-//! or a point of a chart.
+//! A row of any experiment: one contender in one cell with a number of threads. A report shows it as a line of JSON or
+//! CSV, a line of a table, or a bar or point of a chart.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -9,13 +9,14 @@ use serde_json::Value;
 use super::fields::Fields;
 use crate::workload::Distribution;
 
-/// Names and values, as they stand in JSON.
+/// Names and values, as in JSON.
 pub type Facts = Vec<(&'static str, Value)>;
 
-/// What tells measurements of one experiment apart, beside contender and threads; as far as it knows.
+/// The parameters that distinguish measurements of one experiment, beside contender and threads. An experiment sets the
+/// ones that it has.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Cell {
-    /// What is done.
+    /// The name of the workload.
     pub workload: String,
     /// Operations that change something, in percent.
     pub update_percent: Option<u32>,
@@ -25,17 +26,17 @@ pub struct Cell {
     pub external_work: Option<usize>,
     /// Items in the structure when the run begins.
     pub count: Option<usize>,
-    /// What else differs.
+    /// Other differences, in words.
     pub details: String,
 }
 
 impl Cell {
-    /// A workload with nothing that tells it from others of its name.
+    /// Makes the cell of a workload without further parameters.
     pub fn of(workload: &str) -> Cell {
         Cell { workload: workload.to_owned(), ..Cell::default() }
     }
 
-    /// As fields of a row.
+    /// Returns the parameters as fields of a row.
     pub fn facts(&self) -> Facts {
         let distribution = self.distribution.map(|distribution| distribution.to_string());
         vec![
@@ -48,7 +49,7 @@ impl Cell {
         ]
     }
 
-    /// The workload with what tells it from others of its name: the head of a column.
+    /// Returns the workload with the parameters that distinguish it from others of its name, as the head of a column.
     pub fn column(&self) -> String {
         let updates = self.update_percent.map(|percent| format!(" {percent}%"));
         let distribution = updates.as_ref().and(self.distribution).map(|distribution| format!(" {distribution}"));
@@ -56,14 +57,14 @@ impl Cell {
         [Some(self.workload.clone()), updates, distribution, work].into_iter().flatten().collect()
     }
 
-    /// As [`column`](Self::column), in a few words.
+    /// Returns the same as [`column`](Self::column), with the workload described in a few words.
     pub fn title(&self) -> String {
         let column = self.column();
         let detail = column.strip_prefix(&self.workload).unwrap_or("");
         format!("{}{detail}", title(&self.workload))
     }
 
-    /// The workload with all that tells it from others, as far as it is not what one expects.
+    /// Returns the workload with all parameters that differ from their usual values.
     pub fn heading(&self) -> String {
         let updates = self.update_percent.map(|percent| format!(", {percent} % updates"));
         let distribution = self.distribution.filter(|it| *it != Distribution::Uniform).map(|it| format!(", {it}"));
@@ -75,7 +76,7 @@ impl Cell {
     }
 }
 
-/// What a workload does, in a few words.
+/// Returns a description of a workload in a few words.
 fn title(workload: &str) -> &str {
     match workload {
         "load" => "load",
@@ -94,26 +95,27 @@ fn title(workload: &str) -> &str {
 /// A row. The order of its fields is part of the format; new ones go to the end.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// The contender: the index, the lock, the method, the mechanism.
+    /// The contender: the name of the index, the lock, the method or the mechanism.
     pub name: String,
-    /// Threads.
+    /// The number of threads.
     pub threads: usize,
-    /// What was done.
+    /// The workload and its parameters.
     pub cell: Cell,
     /// Whether charts show it as one of this library's.
     pub ours: bool,
-    /// All that is written.
+    /// All fields that are written.
     pub fields: Fields,
-    /// Simulated: million operations per virtual second with every seed.
+    /// Simulated: million operations per virtual second, one value for each seed.
     pub seeds: Vec<f64>,
-    /// Simulated: the same in every cell of the sensitivity sweep, those of the machine as it is first.
+    /// Simulated: the same in every run of the sensitivity sweep. The runs of the unvaried machine come first.
     pub sweep: Vec<f64>,
-    /// Simulated: what else papers speak of, by name, in each cell of `sweep`, or without one of `seeds`.
+    /// Simulated: further figures of the papers, by name, one for each value of `sweep`, or of `seeds` if there was no
+    /// sweep.
     pub counts: BTreeMap<String, Vec<f64>>,
 }
 
 impl Row {
-    /// A row with these fields, in this order.
+    /// Makes a row with these fields, in this order.
     pub fn new(
         name: &str,
         threads: usize,
@@ -126,27 +128,27 @@ impl Row {
         Row { name, threads, cell, ours: false, fields, seeds, sweep, counts }
     }
 
-    /// A field that is text; empty if it is not there.
+    /// Returns a field's text, or an empty text if the row has no such field.
     pub fn text(&self, key: &str) -> &str {
         self.fields.get(key).and_then(Value::as_str).unwrap_or_default()
     }
 
-    /// A field that is a number, if it was measured.
+    /// Returns a field's number, if it was measured.
     pub fn real(&self, key: &str) -> Option<f64> {
         self.fields.get(key)?.as_f64()
     }
 
-    /// A field that is a whole number, if it was measured.
+    /// Returns a field's integer, if it was measured.
     pub fn whole(&self, key: &str) -> Option<u64> {
         self.fields.get(key)?.as_u64()
     }
 
-    /// Million operations per second: the median of the runs, the least, the greatest.
+    /// Returns million operations per second: the median of the runs, the least, and the greatest.
     pub fn speeds(&self) -> [f64; 3] {
         ["mops", "mops_min", "mops_max"].map(|key| self.real(key).unwrap_or(f64::NAN))
     }
 
-    /// `1 thread`, `2 threads`.
+    /// Returns `1 thread`, `2 threads` and so on.
     pub fn with_threads(&self) -> String {
         if self.threads == 1 { "1 thread".to_owned() } else { format!("{} threads", self.threads) }
     }
@@ -164,7 +166,7 @@ pub fn json(rows: &[Row], mut out: impl Write) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes rows as CSV, after a header line if `header`. What was not measured is empty.
+/// Writes rows as CSV, after a header line if `header`. A field that was not measured is empty.
 ///
 /// # Errors
 /// If writing fails.
@@ -184,16 +186,17 @@ pub fn csv(rows: &[Row], header: bool, out: impl Write) -> io::Result<()> {
     writer.flush()
 }
 
-/// A column of tables: its head, and what stands in it. One that is empty in all rows is left out.
+/// A column of tables: its head, and the function that returns a row's cell. A table omits a column that is empty in
+/// all rows.
 pub struct Column(pub &'static str, pub fn(&Row) -> Option<String>);
 
-/// The head of the column of ratios; in it stands the baseline.
+/// The head of the column of ratios to the baseline.
 pub const RATIO: &str = "x";
 
-/// The head of the column of ratios that are taken run by run.
+/// The head of the column of ratios that are computed run by run.
 pub const PAIRED: &str = "x run by run";
 
-/// The head and the lines of a table.
+/// Returns the head and the lines of a table.
 pub fn cells<'a>(columns: impl IntoIterator<Item = &'a Column>, rows: &[&Row]) -> (Vec<String>, Vec<Vec<String>>) {
     let (mut head, mut lines) = (Vec::new(), vec![Vec::new(); rows.len()]);
     for Column(name, show) in columns {
@@ -210,37 +213,37 @@ pub fn cells<'a>(columns: impl IntoIterator<Item = &'a Column>, rows: &[&Row]) -
     (head, lines)
 }
 
-/// A field as three digits.
+/// Returns a field with three digits.
 pub fn three(row: &Row, key: &str) -> Option<String> {
     row.real(key).map(digits)
 }
 
-/// A field with this many decimals.
+/// Returns a field with this many decimals.
 pub fn fixed(row: &Row, key: &str, decimals: usize) -> Option<String> {
     row.real(key).map(|value| format!("{value:.decimals$}"))
 }
 
-/// What is said of a run that ended before it was complete.
+/// What a report says of a measurement that ended before it was complete.
 pub const PARTIAL: &str = "the measurement ended early; the figures are of the runs that were complete.";
 
-/// What a report says beside the rows.
+/// The texts of a report beside its rows.
 pub struct Look<'a> {
-    /// What was measured.
+    /// What was measured, as a title.
     pub title: &'a str,
-    /// What stands at the end of tables, and above charts.
+    /// Notes at the end of tables, and above charts.
     pub notes: Vec<String>,
     /// True if the measurement ended early.
     pub partial: bool,
 }
 
 impl<'a> Look<'a> {
-    /// What a report with these says.
+    /// Makes the texts of a report.
     pub fn of(title: &'a str, notes: Vec<String>, partial: bool) -> Look<'a> {
         Look { title, notes, partial }
     }
 }
 
-/// What contenders did not find although it is there, a line each.
+/// Returns a warning for each row whose contender did not find a key that is present.
 pub fn misses(rows: &[Row]) -> impl Iterator<Item = String> {
     rows.iter().filter_map(|row| {
         let misses = row.whole("misses").filter(|misses| *misses > 0)?;
@@ -249,12 +252,13 @@ pub fn misses(rows: &[Row]) -> impl Iterator<Item = String> {
     })
 }
 
-/// A ratio: to hundredths, small ones to three digits.
+/// Returns a ratio with two decimals, or three digits if it is small.
 pub fn ratio(row: &Row, key: &str) -> Option<String> {
     row.real(key).map(|ratio| if ratio >= 0.1 { format!("{ratio:.2}") } else { digits(ratio) })
 }
 
-/// Three digits are all that a benchmark is worth. Those of small values follow the zeros; the smallest have an exponent.
+/// Formats a value with three digits; a benchmark is not more precise. The digits of a small value follow its zeros;
+/// the smallest values have an exponent.
 pub fn digits(value: f64) -> String {
     match value {
         v if v >= 100.0 => format!("{v:.0}"),

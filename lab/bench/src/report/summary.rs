@@ -1,19 +1,19 @@
-//! The summary of many rows: a line for each contender, a column for each of what it was measured with, in it the throughput and
-//! the ratio to the baseline.
+//! A summary of many rows: a line for each contender, and a column for each cell or thread count. Each field shows the
+//! throughput and the ratio to the baseline.
 
 use super::row::{Row, digits, fixed, ratio};
 
-/// A table.
+/// A table of text.
 pub struct Summary {
-    /// Of what, and of which column.
+    /// The heads: of the column of names, and of each further column.
     pub head: Vec<String>,
-    /// A line for each contender, its name first.
+    /// A line for each contender, with its name first.
     pub lines: Vec<Vec<String>>,
-    /// The fastest line of each column that has one.
+    /// The number of the fastest line in each column, if the column has one.
     pub best: Vec<Option<usize>>,
 }
 
-/// One for each thread count, with a column for each cell.
+/// Returns a summary for each thread count, with a column for each cell.
 pub fn by_threads(rows: &[Row]) -> Vec<Summary> {
     let summary = |rows: &[Row]| {
         let rows: Vec<&Row> = rows.iter().collect();
@@ -31,7 +31,7 @@ pub fn by_threads(rows: &[Row]) -> Vec<Summary> {
     rows.chunk_by(|one, other| one.threads == other.threads).map(summary).collect()
 }
 
-/// One of the rows of a cell, with a column for each thread count.
+/// Returns a summary of the rows of one cell, with a column for each thread count.
 pub fn of_cell(rows: &[&Row]) -> Summary {
     let mut ordered = rows.to_vec();
     ordered.sort_by_key(|row| row.threads);

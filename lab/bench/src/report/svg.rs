@@ -1,7 +1,7 @@
 //! Pictures in a page: SVG text in the page's own colours, at two widths.
 //!
-//! A picture is scaled to the width that there is. So that text stays as large as the page's, there are two of each: one for wide
-//! windows and one for phones, of which the page shows one.
+//! A browser scales a picture to the width of its window. To keep text as large as the page's text, each picture has
+//! two versions, for wide windows and for phones; the page shows one of them.
 
 use core::fmt::Write;
 
@@ -10,12 +10,12 @@ use core::fmt::Write;
 pub enum Width {
     /// For windows of more than 800 pixels.
     Wide,
-    /// For narrower ones.
+    /// For narrower windows.
     Narrow,
 }
 
 impl Width {
-    /// In pixels.
+    /// Returns the width in pixels.
     pub fn pixels(self) -> f64 {
         match self {
             Width::Wide => 960.0,
@@ -24,34 +24,34 @@ impl Width {
     }
 }
 
-/// Both widths of a picture, of which the page shows one.
+/// Returns both versions of a picture, of which the page shows one.
 pub fn figure(draw: impl Fn(Width) -> String) -> String {
     let (wide, narrow) = (draw(Width::Wide), draw(Width::Narrow));
     format!("<figure>\n<div class=\"wide\">{wide}</div>\n<div class=\"narrow\">{narrow}</div>\n</figure>\n")
 }
 
-/// The height of a line of text, and about the width of a character, in pixels.
+/// The height of a line of text, and the approximate width of a character, in pixels.
 pub const LINE: f64 = 20.0;
 const CHARACTER: f64 = 8.5;
 
-/// About how wide a text is, in pixels.
+/// Returns the approximate width of a text, in pixels.
 pub fn wide(text: &str) -> f64 {
     text.chars().count() as f64 * CHARACTER
 }
 
-/// Where a text lies about its place.
+/// How a text is aligned to its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// It begins there.
+    /// The text begins at the position.
     Start,
-    /// Its middle is there.
+    /// The middle of the text is at the position.
     Middle,
-    /// It ends there.
+    /// The text ends at the position.
     End,
 }
 
-/// A place, in pixels from the upper left corner.
-pub type Place = (f64, f64);
+/// A position, in pixels from the upper left corner.
+pub type Point = (f64, f64);
 
 /// A picture.
 pub struct Svg {
@@ -59,57 +59,57 @@ pub struct Svg {
 }
 
 impl Svg {
-    /// Of this size; `about` says in words what it shows.
+    /// Begins a picture of this size; `about` describes its content in words.
     pub fn new(width: f64, height: f64, about: &str) -> Svg {
         let about = escape(about);
         Svg { text: format!("<svg viewBox=\"0 0 {width:.0} {height:.0}\" role=\"img\" aria-label=\"{about}\">\n") }
     }
 
-    /// A line.
-    pub fn line(&mut self, class: &str, (x, y): Place, (to_x, to_y): Place) {
+    /// Draws a line.
+    pub fn line(&mut self, class: &str, (x, y): Point, (to_x, to_y): Point) {
         self.push(format_args!(
             "<line class=\"{class}\" x1=\"{x:.1}\" y1=\"{y:.1}\" x2=\"{to_x:.1}\" y2=\"{to_y:.1}\"/>"
         ));
     }
 
-    /// A line through places.
-    pub fn curve(&mut self, class: &str, places: impl Iterator<Item = Place>) {
+    /// Draws a line through positions.
+    pub fn curve(&mut self, class: &str, places: impl Iterator<Item = Point>) {
         self.push(format_args!("<polyline class=\"{class}\" points=\"{}\"/>", points(places)));
     }
 
-    /// An area.
-    pub fn area(&mut self, class: &str, places: impl Iterator<Item = Place>) {
+    /// Draws an area with these corners.
+    pub fn area(&mut self, class: &str, places: impl Iterator<Item = Point>) {
         self.push(format_args!("<polygon class=\"{class}\" points=\"{}\"/>", points(places)));
     }
 
-    /// A bar from its upper left corner, of this width and height; `opacity` is 1 for the full colour.
-    pub fn bar(&mut self, class: &str, (x, y): Place, (width, height): Place, opacity: f64) {
+    /// Draws a bar from its upper left corner, with this width and height. `opacity` is 1 for the full colour.
+    pub fn bar(&mut self, class: &str, (x, y): Point, (width, height): Point, opacity: f64) {
         self.push(format_args!(
             "<rect class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" opacity=\"{opacity:.2}\"/>"
         ));
     }
 
-    /// A point; `about` is shown where a mouse rests on it.
-    pub fn point(&mut self, class: &str, (x, y): Place, about: &str) {
+    /// Draws a point. `about` is shown when a mouse rests on the point.
+    pub fn point(&mut self, class: &str, (x, y): Point, about: &str) {
         let about = escape(about);
         self.push(format_args!(
             "<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3.5\"><title>{about}</title></circle>"
         ));
     }
 
-    /// Text, whose middle line is at the place's height.
-    pub fn write(&mut self, side: Side, (x, y): Place, text: &str) {
+    /// Writes a text whose middle line is at the height of the position.
+    pub fn write(&mut self, side: Side, (x, y): Point, text: &str) {
         let class = match side {
             Side::Start => "s",
             Side::Middle => "m",
             Side::End => "e",
         };
-        // The middle of a line of 15 pixels is about 5 above its base.
+        // The middle of a line of 15 pixels is about 5 pixels above its baseline.
         let (y, text) = (y + 5.0, escape(text));
         self.push(format_args!("<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\">{text}</text>"));
     }
 
-    /// All of it.
+    /// Returns the complete picture.
     pub fn end(self) -> String {
         self.text + "</svg>"
     }
@@ -119,12 +119,12 @@ impl Svg {
     }
 }
 
-fn points(places: impl Iterator<Item = Place>) -> String {
+fn points(places: impl Iterator<Item = Point>) -> String {
     places.map(|(x, y)| format!("{x:.1},{y:.1}")).collect::<Vec<_>>().join(" ")
 }
 
-/// Values for an axis from 0 to `highest`: about `count` of them, 1, 2 or 5 times a power of ten apart, with what is written
-/// beside them.
+/// Returns values for an axis from 0 to `highest`, with their labels. There are about `count` values; their distance is
+/// 1, 2 or 5 times a power of ten.
 pub fn ticks(highest: f64, count: f64) -> Vec<(f64, String)> {
     let rough = highest / count;
     let power = 10_f64.powf(rough.log10().floor());
@@ -135,7 +135,7 @@ pub fn ticks(highest: f64, count: f64) -> Vec<(f64, String)> {
     values.map(|value| (value, format!("{value:.decimals$}"))).collect()
 }
 
-/// Text as HTML: file names and command lines may have anything in them.
+/// Escapes a text for HTML: file names and command lines may contain any character.
 pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
@@ -144,8 +144,8 @@ pub fn escape(text: &str) -> String {
 pub mod tests {
     use super::*;
 
-    /// The texts of a picture, each with its side and place.
-    pub fn texts(svg: &str) -> Vec<(Side, Place, String)> {
+    /// Returns the texts of a picture, each with its alignment and position.
+    pub fn texts(svg: &str) -> Vec<(Side, Point, String)> {
         let number = |element: &str, key: &str| {
             let value = element.split_once(&format!(" {key}=\"")).unwrap().1.split_once('"').unwrap().0;
             value.parse::<f64>().unwrap()
@@ -162,12 +162,12 @@ pub mod tests {
         svg.lines().filter(|line| line.starts_with("<text")).filter_map(text).collect()
     }
 
-    /// Asserts that no text of a picture lies over another, or beyond its edge.
+    /// Asserts that no text of a picture overlaps another text or the edge.
     pub fn assert_legible(svg: &str) {
         let size = svg.split_once("viewBox=\"0 0 ").unwrap().1.split_once('"').unwrap().0;
         let (width, height) = size.split_once(' ').unwrap();
         let (width, height) = (width.parse::<f64>().unwrap(), height.parse::<f64>().unwrap());
-        let boxed = |(side, (x, y), text): &(Side, Place, String)| {
+        let boxed = |(side, (x, y), text): &(Side, Point, String)| {
             let left = match side {
                 Side::Start => *x,
                 Side::Middle => x - wide(text) / 2.0,

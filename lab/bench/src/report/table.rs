@@ -30,10 +30,10 @@ pub const COLUMNS: [Column; 19] = [
     Column("runs", |row| row.whole("runs").map(|runs| runs.to_string())),
 ];
 
-/// Those of them that the terminal has no room for, or says above the table.
+/// The columns that the terminal omits: it has no room for them, or shows them above the table.
 const ON_THE_PAGE: [&str; 5] = ["threads", PAIRED, "to", "p90 ns", "runs"];
 
-/// What the figures of a summary are.
+/// Explains the figures of a summary.
 pub const SUMMARIZED: &str =
     "Million operations per second, the median of the runs, and in brackets the ratio to the baseline of the column.";
 
@@ -68,7 +68,7 @@ pub fn overview(rows: &[Row], mut out: impl Write) -> io::Result<()> {
     writeln!(out, "{SUMMARIZED}")
 }
 
-/// A table: names to the left, figures to the right.
+/// Returns a table with names aligned to the left and figures to the right.
 pub fn grid(head: Vec<String>, lines: Vec<Vec<String>>) -> Table {
     let mut table = Table::new();
     table.load_style(presets::UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Disabled);

@@ -1,4 +1,4 @@
-//! Reports: the figures are those measured, and every format shows all of them.
+//! Tests of reports: the figures are the measured ones, and every format shows all of them.
 
 use hdrhistogram::Histogram;
 
@@ -45,7 +45,7 @@ const FIELDS: [&str; 30] = [
     "paired_ratio",
 ];
 
-/// The workloads that some results are of.
+/// The workloads of the tests' results.
 const WORKLOADS: [Workload; 2] = [Workload::Load, Workload::C];
 
 fn experiment(baseline: Option<&str>) -> Experiment<'static> {
@@ -62,7 +62,7 @@ fn experiment(baseline: Option<&str>) -> Experiment<'static> {
 
 const KEYS: &str = "<words & \"more\">.txt";
 
-/// Runs with these speeds; the CPU time and memory of each follow from its number.
+/// Makes runs with these speeds. The CPU time and memory of each run follow from its number.
 fn series(name: &str, workload: Workload, threads: usize, speeds: &[f64]) -> Series {
     let info = roster::indexes::<Own>(false).find(|info| info.name == name).unwrap();
     let cell = WORKLOADS.iter().position(|known| *known == workload).unwrap();
@@ -98,7 +98,7 @@ fn some_rows() -> Vec<Row> {
     experiment(None).rows(&some_results())
 }
 
-/// Without notes.
+/// Returns the texts of a report without notes.
 fn look(partial: bool) -> Look<'static> {
     Look::of("YCSB", Vec::new(), partial)
 }
@@ -148,7 +148,8 @@ fn figures_are_medians_of_the_runs() {
 fn ratios_are_to_the_fastest_peer() {
     let rows = some_rows();
     let row = find(&rows, "hydralist", "c", 2);
-    // Of the medians, 20/5, as a reader finds it; and the median of 40/10, 10/5, 20/4.
+    // The ratio is of the medians, 20/5, as a reader computes it. The paired ratio is the median of 40/10, 10/5 and
+    // 20/4.
     assert_eq!((row.real("ratio"), row.text("baseline")), (Some(4.0), "rwlock-btreemap"));
     assert_eq!(row.real("paired_ratio"), Some(4.0));
     assert_eq!(find(&rows, "rwlock-btreemap", "c", 2).real("ratio"), Some(1.0));
@@ -160,7 +161,7 @@ fn ratios_are_to_the_fastest_peer() {
 fn a_chosen_baseline_is_the_baseline() {
     let rows = experiment(Some("mutex-btreemap")).rows(&some_results());
     let row = find(&rows, "hydralist", "c", 2);
-    // 20/1; 40/1, 10/1, 20/2.
+    // The ratio is 20/1; the paired ratio is the median of 40/1, 10/1 and 20/2.
     assert_eq!((row.real("ratio"), row.text("baseline")), (Some(20.0), "mutex-btreemap"));
     assert_eq!(row.real("paired_ratio"), Some(10.0));
     let (table, page) = (text(|out| table::write(&rows, &look(false), out)), html::page(&rows, &look(false)));
@@ -253,7 +254,7 @@ fn three_digits_are_enough() {
     assert_eq!([0.0, 1.234e-9].map(digits), ["0", "1.23e-9"]);
 }
 
-/// Half a file is never seen, and nothing is left beside it.
+/// A reader never sees half a file, and no temporary file remains.
 #[test]
 fn files_are_replaced_as_a_whole() {
     let folder = std::env::temp_dir().join(format!("archipelago-replaced-{}", std::process::id()));

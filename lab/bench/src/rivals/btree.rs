@@ -1,25 +1,29 @@
-//! A B+tree with optimistic lock coupling (Leis, Haubenschild, Neumann: Optimistic Lock Coupling, IEEE Data Eng. Bull. 2019):
-//! the rival of every index here that keeps order.
+//! A B+tree with optimistic lock coupling (Leis, Haubenschild, Neumann: Optimistic Lock Coupling, IEEE Data Eng. Bull.
+//! 2019): the rival of every ordered index of this library.
 //!
 //! # Invariants
-//! - Keys ascend; what a child holds lies between the separators around it: from the left one on, below the right one.
-//! - Leaves are linked from left to right. Merging moves the right node's content left, and splitting the upper half
-//!   right: so **a node's lower bound never changes while it is in the tree**, and who goes from a leaf to the next one
-//!   misses nothing that was there throughout.
-//! - Nodes that are full are split on the way down, by insertions; nodes that are nearly empty are merged on the way down
-//!   that follows a removal. So the thread that locks a node never needs more than its parent, and a neighbour.
+//! - Keys ascend. A child's keys are between the separators around the child: at or above the left separator, below the
+//!   right one.
+//! - Leaves are linked from left to right. Merging moves the right node's content to the left, and splitting moves the
+//!   upper half to the right. So **a node's lower bound never changes while the node is in the tree**, and a thread
+//!   that walks from a leaf to the next one misses no key that was present throughout.
+//! - Insertions split full nodes on their way down. After a removal, another walk down merges nodes that are nearly
+//!   empty. So a thread that locks a node never needs more than the node's parent and one neighbour.
 //!
 //! # Why a walk is right
-//! A walk holds a version of each node that was seen free ([`Version`]). It reads a child's address, *validates* the node
-//! (so the address was there, and the guard keeps what it points to), reads the child's version, and validates the node
-//! *again*: the child was this node's child when its version was current, so its bounds were those that the walk chose
-//! it for. A leaf's answer counts if the leaf's version still holds afterwards. What fails starts again from the root.
+//! A walk reads each node's version while the node is not locked ([`Version`]). It reads a child's address
+//! and *validates* the node: the version still holds, so the address was the child's, and the RCU guard keeps the child
+//! allocated. Then the walk reads the child's version and validates the node *again*. So the child was this node's
+//! child when the child's version was current, and had the bounds for which the walk chose it. A leaf's answer counts
+//! if the leaf's version still holds afterwards. If any validation fails, the walk starts again from the root.
 //!
-//! Writers lock the leaf at the version at which they decided, and so find it as they read it. A split or merge locks
-//! the parent, then the node, then the neighbour, each at the version at which it was looked at, and none of these waits:
-//! there is no deadlock. Nodes and keys that leave the tree are marked obsolete, if they are nodes, and retired to RCU.
+//! A writer locks the leaf at the version at which it decided, so the leaf is unchanged since. A split or merge locks
+//! the parent, then the node, then the neighbour, each at the version that the thread read. None of these locks waits,
+//! so there is no deadlock. A node that leaves the tree is marked obsolete; nodes and keys that leave the tree are
+//! retired to RCU.
 //!
-//! Complexity: O(log n) nodes of eight lines; a scan reads each leaf once and copies it before it shows anything.
+//! Complexity: O(log n) nodes of eight cache lines. A scan reads each leaf once, and copies it before it shows any
+//! entry.
 
 mod check;
 mod keys;
@@ -39,25 +43,25 @@ pub(super) use check::check_nodes;
 pub use keys::TreeKey;
 use node::{FANOUT, Node, Retry, address, pointer};
 
-/// Nodes with at most this many keys are merged, if a neighbour takes them.
+/// The most keys of a node that is merged, if a neighbour has room.
 const SPARSE: usize = FANOUT / 4;
 
-/// A map from `K` to words.
+/// A map from `K` to `u64`.
 pub struct BTreeOlc<K: TreeKey> {
-    /// Of the address of the root.
+    /// The address of the root, and its lock.
     anchor: CachePadded<(VersionLock, AtomicU64)>,
     _nodes: PhantomData<Box<Node<K>>>,
-    // Last: it frees what was retired from the tree.
+    // Dropped last: dropping the domain frees the nodes that were retired from the tree.
     domain: Domain,
 }
 
-/// A thread's way in.
+/// A thread's access to the tree.
 pub struct Session<'t, K: TreeKey> {
     tree: &'t BTreeOlc<K>,
     reader: Reader<'t>,
 }
 
-/// A node of a walk, and the version at which it was met.
+/// A node of a walk, and the version that the walk read.
 struct Met<'g, K> {
     node: &'g Node<K>,
     version: Version,
@@ -71,7 +75,7 @@ impl<K> Clone for Met<'_, K> {
 
 impl<K> Copy for Met<'_, K> {}
 
-/// What stands above a node of a walk: the anchor, or its parent with the child's place.
+/// The parent of a node on a walk, with the child's position; or the anchor, if the node is the root.
 enum Above<'g, K> {
     Anchor(Version),
     Parent(Met<'g, K>, usize),
@@ -86,29 +90,29 @@ impl<K: TreeKey> Default for BTreeOlc<K> {
 }
 
 impl<K: TreeKey> BTreeOlc<K> {
-    /// The root, as of a version of the anchor.
+    /// Returns the root, with the version of the anchor at which it was the root.
     fn root<'g>(&'g self, _: &'g Guard<'_>) -> Result<(Met<'g, K>, Version), Retry> {
         let (lock, root) = &*self.anchor;
         let anchor = lock.read_unlocked().ok_or(Retry)?;
         let word = root.load(Ordering::Relaxed);
-        // SAFETY: the address was there at the version, and the guard keeps the node.
+        // SAFETY: the address was in the anchor at the version, and the guard keeps the node allocated.
         let root = unsafe { met(word, || lock.validate(anchor)) }?;
         Ok((root, anchor))
     }
 
-    /// From an inner node to the child at a place.
+    /// Walks from an inner node to the child at a position.
     fn step<'g>(&'g self, from: Met<'g, K>, at: usize) -> Result<Met<'g, K>, Retry> {
         let word = from.node.value(at);
         // SAFETY: as in `root`.
         unsafe { met(word, || from.node.lock.validate(from.version)) }
     }
 
-    /// The leaf where `key` is, or would be.
+    /// Returns the leaf that contains `key`, or would contain it.
     #[inline]
     fn leaf<'g>(&'g self, key: &K, guard: &'g Guard<'_>) -> Result<Met<'g, K>, Retry> {
         let (mut met, _) = self.root(guard)?;
         while !met.node.is_leaf() {
-            // SAFETY: in the guard.
+            // SAFETY: inside the guard.
             let at = unsafe { met.node.child_of(key, Some(met.version)) }?;
             met = self.step(met, at)?;
         }
@@ -117,7 +121,7 @@ impl<K: TreeKey> BTreeOlc<K> {
 
     fn try_get(&self, key: &K, guard: &Guard<'_>) -> Result<Option<u64>, Retry> {
         let Met { node, version } = self.leaf(key, guard)?;
-        // SAFETY: in the guard.
+        // SAFETY: inside the guard.
         let (at, found) = unsafe { node.find(key, Some(version)) }?;
         let value = found.then(|| node.value(at));
         if node.lock.validate(version) { Ok(value) } else { Err(Retry) }
@@ -134,19 +138,19 @@ impl<K: TreeKey> BTreeOlc<K> {
             if met.node.is_leaf() {
                 break;
             }
-            // SAFETY: in the guard.
+            // SAFETY: inside the guard.
             let at = unsafe { met.node.child_of(key, Some(met.version)) }?;
             let child = self.step(met, at)?;
             above = Above::Parent(met, at);
             met = child;
         }
         let Met { node, version } = met;
-        // SAFETY: in the guard.
+        // SAFETY: inside the guard.
         let (at, found) = unsafe { node.find(key, Some(version)) }?;
-        // Made before the lock is taken, and lost if it is not to be had.
+        // Made before the lock is taken, and freed if the lock cannot be taken.
         let word = (!found).then(|| key.word());
         if !node.lock.try_lock_at(version) {
-            // SAFETY: it went into no node.
+            // SAFETY: the word is in no node.
             word.into_iter().for_each(|word| unsafe { K::free(word) });
             return Err(Retry);
         }
@@ -161,13 +165,14 @@ impl<K: TreeKey> BTreeOlc<K> {
 
     fn try_update(&self, key: &K, f: &mut impl FnMut(&u64) -> u64, guard: &Guard<'_>) -> Result<Option<u64>, Retry> {
         let Met { node, version } = self.leaf(key, guard)?;
-        // SAFETY: in the guard.
+        // SAFETY: inside the guard.
         let (at, found) = unsafe { node.find(key, Some(version)) }?;
         if !found {
             return if node.lock.validate(version) { Ok(None) } else { Err(Retry) };
         }
         let old = node.value(at);
-        // The old value belongs to the version, or the lock is not to be had: users' code runs under no lock.
+        // Validated, so that `old` belongs to the version, before the lock is tried at that version. The caller's code
+        // must not run under a lock.
         if !node.lock.validate(version) {
             return Err(Retry);
         }
@@ -180,10 +185,10 @@ impl<K: TreeKey> BTreeOlc<K> {
         Ok(Some(old))
     }
 
-    /// The value removed, and whether the leaf is sparse now.
+    /// Returns the value removed, and whether the leaf is sparse now.
     fn try_remove(&self, key: &K, guard: &Guard<'_>) -> Result<Option<(u64, bool)>, Retry> {
         let Met { node, version } = self.leaf(key, guard)?;
-        // SAFETY: in the guard.
+        // SAFETY: inside the guard.
         let (at, found) = unsafe { node.find(key, Some(version)) }?;
         if !found {
             return if node.lock.validate(version) { Ok(None) } else { Err(Retry) };
@@ -194,7 +199,7 @@ impl<K: TreeKey> BTreeOlc<K> {
         let (word, value) = node.remove(at, at);
         let sparse = node.count() <= SPARSE;
         node.lock.unlock();
-        // SAFETY: it was alive in the leaf and is there no more.
+        // SAFETY: the word was alive in the leaf, and is not in it any more.
         unsafe { K::retire(word, guard) };
         Ok(Some((value, sparse)))
     }
@@ -239,7 +244,7 @@ impl<K: TreeKey> BTreeOlc<K> {
         if changed { lock.unlock() } else { lock.unlock_unchanged() }
     }
 
-    /// Walks to `key` and merges what is sparse on the way. `Ok`: nothing was left to do.
+    /// Walks to `key` and merges sparse nodes on the way. `Ok` if none is left.
     fn try_tidy(&self, key: &K, guard: &Guard<'_>) -> Result<(), Retry> {
         let (mut met, anchor) = self.root(guard)?;
         if !met.node.is_leaf() && met.node.count() == 0 {
@@ -247,7 +252,7 @@ impl<K: TreeKey> BTreeOlc<K> {
             return Err(Retry);
         }
         while !met.node.is_leaf() {
-            // SAFETY: in the guard.
+            // SAFETY: inside the guard.
             let at = unsafe { met.node.child_of(key, Some(met.version)) }?;
             let child = self.step(met, at)?;
             if child.node.count() <= SPARSE && self.merge(met, at, guard)? {
@@ -258,7 +263,7 @@ impl<K: TreeKey> BTreeOlc<K> {
         Ok(())
     }
 
-    /// The root has one child only, which takes its place.
+    /// Makes the only child of the root the new root.
     fn lower_root(&self, anchor: Version, met: Met<'_, K>, guard: &Guard<'_>) -> Result<(), Retry> {
         let Met { node, version } = met;
         let above = Above::Anchor(anchor);
@@ -270,13 +275,14 @@ impl<K: TreeKey> BTreeOlc<K> {
         self.anchor.1.store(node.value(0), Ordering::Relaxed);
         node.lock.unlock_obsolete();
         self.unlock_above(&above, true);
-        // SAFETY: the anchor led to it, and does so no more; it was locked, so no other thread retires it.
+        // SAFETY: the anchor pointed to the node, and does not any more. The node was locked, so no other thread
+        // retires it.
         unsafe { retire(node, guard) };
         Ok(())
     }
 
-    /// Merges the child at a place with its right neighbour, or the last child with its left one, if they fit; whether
-    /// they did.
+    /// Merges the child at a position with its right neighbour, or the last child with its left one, if both fit in one
+    /// node. Returns whether they did.
     fn merge(&self, parent: Met<'_, K>, at: usize, guard: &Guard<'_>) -> Result<bool, Retry> {
         let count = parent.node.count();
         if count == 0 {
@@ -304,8 +310,8 @@ impl<K: TreeKey> BTreeOlc<K> {
         right.node.lock.unlock_obsolete();
         left.node.lock.unlock();
         parent.node.lock.unlock();
-        // SAFETY: the parent and the left neighbour led to it, and do so no more; a leaf's separator is nowhere any
-        // more, an inner node's went into the left one.
+        // SAFETY: the parent and the left neighbour pointed to the node, and do not any more. A leaf's separator is in
+        // no node any more; an inner node's separator has moved to the left neighbour.
         unsafe {
             if left.node.is_leaf() {
                 K::retire(separator, guard);
@@ -315,7 +321,7 @@ impl<K: TreeKey> BTreeOlc<K> {
         Ok(true)
     }
 
-    /// Copies what a leaf has from `from` on, at most `limit` entries, and where the next leaf is.
+    /// Copies a leaf's entries from `from` on, at most `limit` of them. Returns the next leaf.
     fn copy<'g>(
         &self,
         leaf: Met<'g, K>,
@@ -325,7 +331,7 @@ impl<K: TreeKey> BTreeOlc<K> {
     ) -> Result<Option<&'g Node<K>>, Retry> {
         let Met { node, version } = leaf;
         let start = match from {
-            // SAFETY: in the guard.
+            // SAFETY: inside the guard.
             Some(key) => unsafe { node.find(key, Some(version)) }?.0,
             None => 0,
         };
@@ -338,31 +344,33 @@ impl<K: TreeKey> BTreeOlc<K> {
         if !node.lock.validate(version) {
             return Err(Retry);
         }
-        // SAFETY: the address was there at the version, and the guard keeps the node.
+        // SAFETY: the address was in the leaf at the version, and the guard keeps the node allocated.
         Ok(unsafe { pointer::<Node<K>>(next).as_ref() })
     }
 }
 
-/// A leaf's content.
+/// A copy of a leaf's content.
 struct Page {
     entries: [(u64, u64); FANOUT],
     len: usize,
 }
 
-/// The node at an address that was read from a node (or the anchor), which `validate` says still is as it was then.
+/// Returns the node at an address that was read from a node or the anchor. `validate` returns whether the node or the
+/// anchor still contained the address.
 ///
 /// # Safety
-/// The read was inside a guard of the domain that lasts for `'g`, and `validate` tells the truth.
+/// The read was inside a guard of the domain that lasts for `'g`, and `validate` returns the truth.
 #[inline]
 unsafe fn met<'g, K: TreeKey>(word: u64, validate: impl Fn() -> bool) -> Result<Met<'g, K>, Retry> {
-    // Before the address is followed: it might have been half of a change.
+    // Validated before the address is followed: it might have been half of a change.
     if !validate() {
         return Err(Retry);
     }
-    // SAFETY: it was there, so the node was in the tree inside the guard, and is not freed before its end.
+    // SAFETY: the address was valid, so the node was in the tree inside the guard, and is not freed before the guard's
+    // end.
     let node = unsafe { &*pointer::<Node<K>>(word) };
     let version = node.lock.read_unlocked().ok_or(Retry)?;
-    // And after its version was read: only so is it the version of a child.
+    // Validated again after the version was read: only then is it the version of a node that is still the child.
     if validate() { Ok(Met { node, version }) } else { Err(Retry) }
 }
 
@@ -370,11 +378,11 @@ unsafe fn met<'g, K: TreeKey>(word: u64, validate: impl Fn() -> bool) -> Result<
 /// The node has left the tree, and no other thread retires it.
 unsafe fn retire<K>(node: &Node<K>, guard: &Guard<'_>) {
     let node = (&raw const *node).cast_mut();
-    // SAFETY: passed on; nodes are boxes.
+    // SAFETY: the caller's promise; nodes are boxes.
     unsafe { guard.retire_box(node) };
 }
 
-/// Repeats what other threads came across.
+/// Repeats an attempt until no other thread interferes.
 #[inline]
 fn until_done<R>(mut attempt: impl FnMut() -> Result<R, Retry>) -> R {
     if let Ok(done) = attempt() {
@@ -433,7 +441,8 @@ impl<K: TreeKey> OrderedSession<K, u64> for Session<'_, K> {
         let guard = self.reader.enter();
         let mut page = Page { entries: [(0, 0); FANOUT], len: 0 };
         let (mut seen, mut last): (usize, Option<u64>) = (0, None);
-        // A leaf by the walk, then leaf by leaf; by the walk again, to behind the last key shown, if one was gone.
+        // A walk finds the first leaf; then the scan goes from leaf to leaf. If the next leaf is locked or obsolete,
+        // another walk goes to the leaf of the last key shown, and the scan continues behind that key.
         let mut next: Option<&Node<K>> = None;
         let backoff = Backoff::new();
         loop {
@@ -448,12 +457,12 @@ impl<K: TreeKey> OrderedSession<K, u64> for Session<'_, K> {
                     .leaf(from, &guard)
                     .and_then(|leaf| self.tree.copy(leaf, Some(from), limit - seen, &mut page)),
                 (None, Some(word)) => {
-                    // SAFETY: it was alive in the guard.
+                    // SAFETY: the word was alive in the guard.
                     let behind = K::from_shown(unsafe { K::show(word) });
                     let wanted = limit.saturating_sub(seen).saturating_add(1);
                     self.tree.leaf(&behind, &guard).and_then(|leaf| {
                         let next = self.tree.copy(leaf, Some(&behind), wanted, &mut page)?;
-                        // SAFETY: in the guard, and validated.
+                        // SAFETY: inside the guard, and validated.
                         page.skip(|word| unsafe { behind.compare(word) }.is_eq());
                         Ok(next)
                     })
@@ -465,7 +474,7 @@ impl<K: TreeKey> OrderedSession<K, u64> for Session<'_, K> {
                 continue;
             };
             for (word, value) in &page.entries[..page.len.min(limit - seen)] {
-                // SAFETY: it was in the leaf at a version that held, in the guard.
+                // SAFETY: the word was in the leaf at a version that held, inside the guard.
                 visit(unsafe { K::show(*word) }, value);
                 seen += 1;
                 last = Some(*word);
@@ -479,7 +488,7 @@ impl<K: TreeKey> OrderedSession<K, u64> for Session<'_, K> {
 }
 
 impl Page {
-    /// Drops the first entry, if its key is one that was shown already.
+    /// Drops the first entry if its key was shown already.
     fn skip(&mut self, shown: impl Fn(u64) -> bool) {
         if self.len > 0 && shown(self.entries[0].0) {
             self.entries.copy_within(1..self.len, 0);
@@ -491,7 +500,7 @@ impl Page {
 impl<K: TreeKey> Drop for BTreeOlc<K> {
     fn drop(&mut self) {
         fn free<K: TreeKey>(word: u64) {
-            // SAFETY: no other thread uses the tree; every node is a box and reached once.
+            // SAFETY: no other thread uses the tree; every node is a box and is reached once.
             let node = unsafe { Box::from_raw(pointer::<Node<K>>(word)) };
             if !node.is_leaf() {
                 (0..=node.count()).for_each(|at| free::<K>(node.value(at)));

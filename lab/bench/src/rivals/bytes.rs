@@ -1,21 +1,21 @@
-//! Byte strings to which a word of a node points: an immutable block with the length and then the bytes.
+//! Byte strings to which a node's word points: immutable blocks of the length followed by the bytes.
 
 use core::ptr;
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 
 use archipelago_platform::touch;
 
-/// The length, and then the bytes.
+/// Bytes of the length, which precedes the string.
 const HEADER: usize = size_of::<usize>();
 
 fn layout(len: usize) -> Layout {
     Layout::from_size_align(HEADER + len, align_of::<usize>()).expect("a key is shorter than half of the memory")
 }
 
-/// A block with a copy of the bytes.
+/// Makes a block with a copy of the bytes. Returns its address.
 pub fn stored(bytes: &[u8]) -> u64 {
     let layout = layout(bytes.len());
-    // SAFETY: the layout has at least the header's size; what is written lies within it.
+    // SAFETY: the layout has at least the header's size, and the writes are within the layout.
     unsafe {
         let block = alloc(layout);
         if block.is_null() {
@@ -27,14 +27,14 @@ pub fn stored(bytes: &[u8]) -> u64 {
     }
 }
 
-/// The bytes of a block.
+/// Returns the bytes of a block.
 ///
 /// # Safety
 /// The word was made by [`stored`], and its block is not freed during `'a`.
 pub unsafe fn bytes<'a>(word: u64) -> &'a [u8] {
     let block = ptr::with_exposed_provenance::<u8>(word as usize);
     touch(block, HEADER);
-    // SAFETY: alive; no thread changes the block after it was made.
+    // SAFETY: the block is alive, and no thread changes a block after it was made.
     unsafe {
         let len = block.cast::<usize>().read();
         touch(block.add(HEADER), len);

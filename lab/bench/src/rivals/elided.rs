@@ -1,8 +1,10 @@
-//! Operations that are one hardware transaction each, beside one lock for those that do not commit: as DBX has them (Wang, Qian,
-//! Li, Chen: Using Restricted Transactional Memory to Build a Scalable In-Memory Database, EuroSys 2014).
+//! Operations that are one hardware transaction each, with one lock for operations that do not commit. This is the
+//! scheme of DBX (Wang, Qian, Li, Chen: Using Restricted Transactional Memory to Build a Scalable In-Memory Database,
+//! EuroSys 2014).
 //!
-//! A body that commits has read the lock as free and done all its accesses in one instant; one that holds the lock aborts all
-//! others, and is alone. So bodies happen one after the other. Where there are no transactions each takes the lock.
+//! An operation's body that commits has read the lock as free, and all its accesses happened in one instant. A body
+//! that holds the lock aborts all transactions, and runs alone. So bodies happen one after the other. On a machine
+//! without hardware transactions each body takes the lock.
 
 use archipelago_platform::htm::{Retry, elide};
 use archipelago_platform::pad::CachePadded;
@@ -11,8 +13,8 @@ use archipelago_sync::lock::{Mutex, RawTtas};
 /// The one lock of a structure.
 pub struct Elided(CachePadded<Mutex<RawTtas, ()>>);
 
-/// How often DBX's successors try again, by cause, without a pause (`rtm.h` of Eunomia's published code, for transactions of up to
-/// 64 lines).
+/// How often DBX's successors retry a transaction, by cause of the abort, without a pause (`rtm.h` of Eunomia's
+/// published code, for transactions of up to 64 cache lines).
 const BUDGET: Retry = Retry { conflicts: 128, capacity: 16, silent: 3, pause: 0 };
 
 impl Default for Elided {
@@ -22,7 +24,8 @@ impl Default for Elided {
 }
 
 impl Elided {
-    /// Runs a body alone, or as if. It may run several times, and what it wrote in vain is undone; it does not allocate.
+    /// Runs a body alone, or with the same effect as alone. The body may run several times; the writes of an aborted
+    /// run are undone. The body must not allocate.
     #[inline]
     #[track_caller]
     pub fn run<R>(&self, body: impl Fn() -> R + Copy) -> R {

@@ -1,4 +1,4 @@
-//! [`FraserSkipList`] as an ordered map, for experiments with those.
+//! [`FraserSkipList`] as an ordered map, for experiments with ordered maps.
 
 use core::cell::RefCell;
 
@@ -7,11 +7,11 @@ use archipelago_sets::{FraserSession, FraserSkipList, Set, SetSession};
 
 use crate::contender::BenchIndex;
 
-/// A map from words to words.
+/// A map from `u64` to `u64`.
 #[derive(Default)]
 pub struct Fraser(FraserSkipList);
 
-/// A thread's way in.
+/// A thread's access to the map.
 pub struct Session<'l>(RefCell<FraserSession<'l>>);
 
 impl BenchIndex<u64> for Fraser {

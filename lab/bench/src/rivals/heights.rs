@@ -1,4 +1,5 @@
-//! How high the nodes of skip lists are: as Eunomia's paper has it, 16 levels at most, and every other node of one in the next.
+//! Heights of skip lists' nodes, as in Eunomia's paper: at most 16 levels, and half of the nodes of each level are in
+//! the next.
 
 use core::cell::Cell;
 
@@ -8,7 +9,7 @@ use archipelago_platform::pad::CachePadded;
 /// Levels of a skip list.
 pub const LEVELS: usize = 16;
 
-/// Gives each session of a list numbers of its own. On a line that no operation reads.
+/// Gives each session of a list its own random numbers. It has a cache line that no other operation reads.
 pub struct Heights(CachePadded<AtomicU64>);
 
 impl Default for Heights {
@@ -18,13 +19,13 @@ impl Default for Heights {
 }
 
 impl Heights {
-    /// A session's first number.
+    /// Returns a session's first random number.
     pub fn seed(&self) -> u64 {
-        // Relaxed: just a number. Odd multiples of an odd number are odd, so never 0.
+        // Relaxed: the counter carries no data. An odd multiple of an odd number is odd, so the result is never 0.
         self.0.fetch_add(2, Ordering::Relaxed).wrapping_mul(0x9E37_79B9_7F4A_7C15)
     }
 
-    /// The next height, from 1; `random` is the session's.
+    /// Returns the next height, from 1. `random` is the session's state.
     #[inline]
     pub fn draw(random: &Cell<u64>) -> usize {
         // xorshift64

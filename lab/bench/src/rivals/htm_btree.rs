@@ -1,11 +1,11 @@
-//! A B+tree each of whose operations is one hardware transaction: what Eunomia's authors call HTM-B+Tree. Keys are words.
+//! A B+tree each of whose operations is one hardware transaction: the HTM-B+Tree of Eunomia's authors. Keys are `u64`.
 //!
 //! # Invariants
-//! - Nodes are those of [`BTreeOlc`](super::btree::BTreeOlc), without use of their locks: 30 keys, or the paper's 16.
-//! - A full node on the way of an insertion is split; nodes never leave the tree, as in the original: emptied leaves stay. So
-//!   no node is freed before the tree is.
-//! - Transactions allocate nothing: a session has a spare node for each level, and a transaction says which ones it has used, or
-//!   which one it lacks.
+//! - Nodes are those of [`BTreeOlc`](super::btree::BTreeOlc), with 30 keys or the paper's 16. Their locks are not used.
+//! - An insertion splits every full node on its way. Nodes never leave the tree, as in the original: emptied leaves
+//!   stay. So no node is freed before the tree is.
+//! - Transactions allocate nothing. A session keeps a spare node for each level; a transaction returns which spare
+//!   nodes it used, or the level for which it lacked one.
 
 use core::cell::{Cell, RefCell};
 use core::ptr;
@@ -21,36 +21,36 @@ use super::elided::Elided;
 use super::indexes::{Points, stores};
 use crate::contender::BenchIndex;
 
-/// More than a tree of any size has.
+/// The most levels of a tree; no tree that fits in memory has as many.
 const LEVELS: usize = 20;
 /// Entries that a scan copies in one transaction.
 const BATCH: usize = 128;
 
 type Page<const KEYS: usize, const VALUES: usize> = Node<u64, KEYS, VALUES>;
 
-/// A map from words to words. As to `VALUES`, see [`Node`].
+/// A map from `u64` to `u64`. For `VALUES`, see [`Node`].
 pub struct HtmBTree<const KEYS: usize = FANOUT, const VALUES: usize = { FANOUT + 1 }> {
     root: CachePadded<AtomicU64>,
     lock: Elided,
 }
 
-/// With the paper's nodes.
+/// The tree with the paper's node size.
 pub type HtmBTree16 = HtmBTree<16, 17>;
 
-/// A node for each level, or null.
+/// A spare node for each level, or null.
 type Spares<N> = [*mut N; LEVELS];
 
-/// A thread's way in.
+/// A thread's access to the tree.
 pub struct Session<'t, const KEYS: usize, const VALUES: usize> {
     tree: &'t HtmBTree<KEYS, VALUES>,
     spares: RefCell<Spares<Page<KEYS, VALUES>>>,
 }
 
-/// What a transaction with an insertion came to.
+/// The result of a transaction that inserts.
 struct Stored {
-    /// The value replaced; or the level for which a spare node is lacking.
+    /// The value replaced; or, as an error, the level for which a spare node is missing.
     old: Result<Option<u64>, usize>,
-    /// A bit for each level whose spare node was used.
+    /// One bit for each level whose spare node was used.
     used: u32,
 }
 
@@ -67,13 +67,13 @@ impl<const KEYS: usize, const VALUES: usize> HtmBTree<KEYS, VALUES> {
     }
 
     fn node(&self, word: u64) -> &Page<KEYS, VALUES> {
-        // SAFETY: nodes of the tree are freed with it. (A word that was read in a transaction was written by one that has
-        // committed.)
+        // SAFETY: nodes are freed together with the tree. A word that was read in a transaction was written by a
+        // transaction that committed.
         unsafe { &*pointer(word) }
     }
 
     fn child(&self, node: &Page<KEYS, VALUES>, key: u64) -> usize {
-        // SAFETY: words need no guard.
+        // SAFETY: words that are the key itself need no guard.
         unsafe { node.child_of(&key, None) }.expect("without a version nothing fails")
     }
 
@@ -82,7 +82,7 @@ impl<const KEYS: usize, const VALUES: usize> HtmBTree<KEYS, VALUES> {
         unsafe { leaf.find(&key, None) }.expect("without a version nothing fails")
     }
 
-    /// In a transaction: the leaf for a key.
+    /// In a transaction: returns the leaf for a key.
     fn leaf(&self, key: u64) -> &Page<KEYS, VALUES> {
         let mut node = self.root();
         while !node.is_leaf() {
@@ -91,17 +91,17 @@ impl<const KEYS: usize, const VALUES: usize> HtmBTree<KEYS, VALUES> {
         node
     }
 
-    /// In a transaction: the key's value word, if it is there.
+    /// In a transaction: returns the key's leaf and position, if the key is present.
     fn look(&self, key: u64) -> Option<(&Page<KEYS, VALUES>, usize)> {
         let leaf = self.leaf(key);
         let (at, found) = self.find(leaf, key);
         found.then_some((leaf, at))
     }
 
-    /// In a transaction: splits full nodes on the way, and stores if `when` says so.
+    /// In a transaction: splits full nodes on the way, and stores the value if `when` permits.
     fn store(&self, key: u64, value: u64, when: When, spares: &Spares<Page<KEYS, VALUES>>) -> Stored {
         let mut used = 0;
-        // SAFETY: a spare node is the session's alone.
+        // SAFETY: a spare node belongs to the session alone.
         let spare = |level: usize| unsafe { spares[level].as_ref() }.ok_or(level);
         let old = self.try_store(key, value, when, &spare, &mut used);
         Stored { old, used }
@@ -150,7 +150,7 @@ impl<const KEYS: usize, const VALUES: usize> HtmBTree<KEYS, VALUES> {
         Ok(old)
     }
 
-    /// In a transaction: copies entries from `from` on, as many as there is room for; how many.
+    /// In a transaction: copies entries from `from` on, as many as `to` has room for. Returns how many it copied.
     fn copy(&self, from: u64, to: &[Cell<(u64, u64)>]) -> usize {
         let mut leaf = self.leaf(from);
         let (mut at, mut copied) = (self.find(leaf, from).0, 0);
@@ -167,7 +167,8 @@ impl<const KEYS: usize, const VALUES: usize> HtmBTree<KEYS, VALUES> {
         copied
     }
 
-    /// In a transaction: copies the entries up to `key` of its leaf, descending; how many, and where the leaf begins.
+    /// In a transaction: copies the entries of `key`'s leaf up to `key`, descending. Returns how many it copied, and
+    /// the leaf's lower bound.
     fn copy_back(&self, key: u64, to: &[Cell<(u64, u64)>; KEYS]) -> (usize, u64) {
         let (mut node, mut begin) = (self.root(), 0);
         while !node.is_leaf() {
@@ -183,7 +184,7 @@ impl<const KEYS: usize, const VALUES: usize> HtmBTree<KEYS, VALUES> {
         (count, begin)
     }
 
-    /// Looks at the whole tree; how many nodes it has.
+    /// Checks the whole tree. Returns the number of nodes.
     ///
     /// # Panics
     /// If an invariant is broken.
@@ -207,7 +208,7 @@ impl<const KEYS: usize, const VALUES: usize> OrderedIndex<u64, u64> for HtmBTree
 }
 
 impl<const KEYS: usize, const VALUES: usize> Session<'_, KEYS, VALUES> {
-    /// Stores a value, if `when` says so of what is there; returns that.
+    /// Stores a value, if `when` permits for the old value. Returns the old value.
     fn put(&self, key: u64, value: u64, when: When) -> Option<u64> {
         let (tree, mut spares) = (self.tree, self.spares.borrow_mut());
         loop {
@@ -268,7 +269,7 @@ impl<const KEYS: usize, const VALUES: usize> OrderedSession<u64, u64> for Sessio
         let (tree, key) = (self.tree, *key);
         let mut expected = self.get(&key)?;
         loop {
-            // The user's code runs in no transaction.
+            // The caller's code must not run in a transaction.
             let new = f(&expected);
             let found = tree.lock.run(|| {
                 let (leaf, at) = tree.look(key)?;
@@ -310,7 +311,7 @@ impl<const KEYS: usize, const VALUES: usize> OrderedSession<u64, u64> for Sessio
 impl<const KEYS: usize, const VALUES: usize> Drop for Session<'_, KEYS, VALUES> {
     fn drop(&mut self) {
         let spares = self.spares.get_mut().iter().filter(|spare| !spare.is_null());
-        // SAFETY: made by this session, and in no tree.
+        // SAFETY: the node was made by this session, and is in no tree.
         spares.for_each(|spare| drop(unsafe { Box::from_raw(*spare) }));
     }
 }
@@ -318,7 +319,7 @@ impl<const KEYS: usize, const VALUES: usize> Drop for Session<'_, KEYS, VALUES> 
 impl<const KEYS: usize, const VALUES: usize> Drop for HtmBTree<KEYS, VALUES> {
     fn drop(&mut self) {
         fn free<const KEYS: usize, const VALUES: usize>(word: u64) {
-            // SAFETY: no other thread uses the tree; every node is a box and reached once.
+            // SAFETY: no other thread uses the tree; every node is a box and is reached once.
             let node = unsafe { Box::from_raw(pointer::<Page<KEYS, VALUES>>(word)) };
             if !node.is_leaf() {
                 (0..=node.count()).for_each(|at| free::<KEYS, VALUES>(node.value(at)));
@@ -333,7 +334,7 @@ mod tests {
     use super::*;
     use crate::rivals::tests::{check_rival, words};
 
-    /// A root needs two to split, and one that lies ready is not lost when the other is lacking.
+    /// A root needs two spare nodes to split. If only one is ready, it is not lost.
     #[test]
     fn a_spare_node_that_is_not_used_stays_one() {
         let tree = HtmBTree16::default();

@@ -1,10 +1,11 @@
-//! A skip list each of whose operations is one hardware transaction: what Eunomia's authors call HTM-SkipList. Keys are words.
+//! A skip list each of whose operations is one hardware transaction: the HTM-SkipList of Eunomia's authors. Keys are
+//! `u64`.
 //!
 //! # Invariants
-//! - Keys ascend on each level, and the nodes of a level are among those of the level below. All links change in transactions
-//!   only, or under the lock.
-//! - A node is made before the transaction that links it, and retired to RCU after the one that unlinks it: walks are in a guard,
-//!   so that a transaction that is already lost reads no freed memory.
+//! - Keys ascend on each level, and the nodes of a level are among the nodes of the level below. All links change only
+//!   in transactions or under the lock.
+//! - A node is made before the transaction that links it, and is retired to RCU after the transaction that unlinks it.
+//!   Walks hold an RCU guard, so that a transaction that is about to abort reads no freed memory.
 
 use core::array;
 use core::cell::Cell;
@@ -44,24 +45,25 @@ impl Node {
         self.key.load(Relaxed)
     }
 
-    /// The next node on a level. In a guard of the list's domain, or of a list that is borrowed for good.
+    /// Returns the next node on a level. The caller holds a guard of the list's domain, or borrows the list
+    /// exclusively.
     fn next(&self, level: usize) -> Option<&Node> {
-        // SAFETY: linked nodes are freed by RCU.
+        // SAFETY: linked nodes are freed through RCU only.
         unsafe { self.next[level].load(Relaxed).as_ref() }
     }
 }
 
-/// A map from words to words.
+/// A map from `u64` to `u64`.
 pub struct HtmSkipList {
-    /// Has no key.
+    /// The head, which has no key.
     head: Box<Node>,
     lock: Elided,
     heights: Heights,
-    // Last: it frees what was retired.
+    // Dropped last: dropping the domain frees retired nodes.
     domain: Domain,
 }
 
-/// A thread's way in.
+/// A thread's access to the list.
 pub struct Session<'l> {
     list: &'l HtmSkipList,
     reader: Reader<'l>,
@@ -76,7 +78,7 @@ impl Default for HtmSkipList {
 }
 
 impl HtmSkipList {
-    /// In a transaction: the last node below `key` on each level.
+    /// In a transaction: returns the last node below `key` on each level.
     fn path<'g>(&'g self, key: u64, _: &'g Guard<'_>) -> [&'g Node; LEVELS] {
         let mut path = [&*self.head; LEVELS];
         let mut at = &*self.head;
@@ -89,17 +91,17 @@ impl HtmSkipList {
         path
     }
 
-    /// In a transaction: the first node with this key or a greater one.
+    /// In a transaction: returns the first node whose key is `key` or greater.
     fn from<'g>(&'g self, key: u64, guard: &'g Guard<'_>) -> Option<&'g Node> {
         self.path(key, guard)[0].next(0)
     }
 
-    /// In a transaction: the node with this key.
+    /// In a transaction: returns the node with this key.
     fn node<'g>(&'g self, key: u64, guard: &'g Guard<'_>) -> Option<&'g Node> {
         self.from(key, guard).filter(|node| node.key() == key)
     }
 
-    /// In a transaction: replaces the value of a key that is there, or links the node.
+    /// In a transaction: replaces the value of a present key, or links the node.
     fn store(&self, key: u64, node: *mut Node, value: u64, height: usize, guard: &Guard<'_>) -> Option<u64> {
         let path = self.path(key, guard);
         if let Some(there) = path[0].next(0).filter(|node| node.key() == key) {
@@ -107,7 +109,7 @@ impl HtmSkipList {
             there.value.store(value, Relaxed);
             return Some(old);
         }
-        // SAFETY: the caller's own.
+        // SAFETY: the node belongs to the caller.
         let links = unsafe { &(*node).next };
         for (level, before) in path.iter().enumerate().take(height) {
             links[level].store(before.next[level].load(Relaxed), Relaxed);
@@ -126,7 +128,7 @@ impl HtmSkipList {
         Some((ptr::from_ref(node).cast_mut(), node.value.load(Relaxed)))
     }
 
-    /// Looks at the whole list.
+    /// Checks the whole list.
     ///
     /// # Panics
     /// If an invariant is broken.
@@ -169,7 +171,7 @@ impl OrderedSession<u64, u64> for Session<'_> {
         let node = Box::into_raw(Node::new(key, value, height));
         let old = list.lock.run(|| list.store(key, node, value, height, guard));
         if old.is_some() {
-            // SAFETY: it was not linked.
+            // SAFETY: the node was not linked.
             drop(unsafe { Box::from_raw(node) });
         }
         old
@@ -179,7 +181,7 @@ impl OrderedSession<u64, u64> for Session<'_> {
         let (list, key, guard) = (self.list, *key, &self.reader.enter());
         let mut expected = self.get(&key)?;
         loop {
-            // The user's code runs in no transaction.
+            // The caller's code must not run in a transaction.
             let new = f(&expected);
             let found = list.lock.run(|| {
                 let node = list.node(key, guard)?;
@@ -199,7 +201,7 @@ impl OrderedSession<u64, u64> for Session<'_> {
     fn remove(&self, key: &u64) -> Option<u64> {
         let (list, key, guard) = (self.list, *key, &self.reader.enter());
         let (node, value) = list.lock.run(|| list.unlink(key, guard))?;
-        // SAFETY: unlinked on all levels, by this thread alone.
+        // SAFETY: the node was unlinked on all levels, by this thread alone.
         unsafe { guard.retire_box(node) };
         Some(value)
     }

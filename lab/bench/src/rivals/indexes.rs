@@ -1,6 +1,6 @@
-//! Rivals' trees as indexes of tables, for papers that compare databases: DBX over the B+tree in hardware transactions, Silo over
-//! a tree like Masstree. Keys are words; an index with longer keys (TPC-C's customers by name, which nobody changes) is on
-//! `EunoBTree` in all databases that are compared.
+//! Rivals' trees as indexes of tables, for papers that compare databases: DBX over the B+tree in hardware transactions,
+//! and Silo over a tree like Masstree. Keys are `u64`. TPC-C's index of customers by name has longer keys and is never
+//! changed; it is an `EunoBTree` in all databases that are compared.
 
 use core::any::Any;
 
@@ -10,25 +10,25 @@ use archipelago_index::map::{End, Held, Limits, Put, When, Words};
 use archipelago_sync::rcu::{Domain, Guard};
 use archipelago_workloads::chosen::{Choice, Inner, Visit};
 
-/// What a tree of words does for an index.
+/// The operations of a tree of words that an index needs.
 pub trait Points: Default + Send + Sync + 'static {
-    /// The word of a key.
+    /// Returns the word of a key.
     fn get(&self, key: u64, guard: &Guard<'_>) -> Option<u64>;
 
-    /// Stores a word, if `when` says so of what is there; returns that.
+    /// Stores a word, if `when` permits for the old word. Returns the old word.
     fn put(&self, key: u64, word: u64, when: When, guard: &Guard<'_>) -> Option<u64>;
 
-    /// Takes a key out, if its word is the one expected or none is; returns what was there.
+    /// Removes a key if its word is `expected`, or if `expected` is `None`. Returns the word that was present.
     fn take(&self, key: u64, expected: Option<u64>, guard: &Guard<'_>) -> Option<u64>;
 
-    /// Appends at most `limit` entries from a key on.
+    /// Appends at most `limit` entries to `to`, from a key on.
     fn ahead(&self, from: u64, limit: usize, guard: &Guard<'_>, to: &mut Vec<(u64, u64)>);
 
-    /// Appends the entries of one page up to a key, descending; returns where the page begins.
+    /// Appends the entries of one page up to a key to `to`, descending. Returns the page's lower bound.
     fn behind(&self, key: u64, guard: &Guard<'_>, to: &mut Vec<(u64, u64)>) -> u64;
 }
 
-/// Returns whether a word is to be stored over what is there.
+/// Returns whether `when` permits storing over the old word.
 pub fn stores(when: When, old: Option<u64>) -> bool {
     match when {
         When::Always => true,
@@ -38,21 +38,21 @@ pub fn stores(when: When, old: Option<u64>) -> bool {
     }
 }
 
-/// A tree with what all structures have.
+/// A tree with the data that every index needs beside it.
 struct Rival<T> {
     tree: T,
     domain: Domain,
     limits: Limits,
 }
 
-/// The indexes over such a tree, by this name in mistakes.
+/// Returns the choice of indexes over such a tree. Error messages use this name.
 pub const fn choice<T: Points>(name: &'static str) -> Choice {
     let words =
         |limits| -> Box<dyn Inner<Word>> { Box::new(Rival { tree: T::default(), domain: Domain::new(), limits }) };
     Choice::of::<Tree>().with_words(name, words)
 }
 
-/// Entries that a walk asks for first, and at most: as many as the B+tree copies in one transaction.
+/// How many entries a walk requests first, and how many at most: the most is what the B+tree copies in one transaction.
 const ENTRIES: (usize, usize) = (8, 128);
 
 impl<T: Points> Rival<T> {
@@ -210,7 +210,7 @@ mod tests {
     use archipelago_workloads::chosen::Chosen;
     use std::collections::BTreeMap;
 
-    /// A tree and a model, changed and walked in the same ways.
+    /// Changes and walks a tree and a model alike.
     fn agrees<T: Points>() {
         let (choice, mut model) = (choice::<T>("rival"), BTreeMap::new());
         let map = choice.within(|| Map::<Chosen, u64, usize>::builder().build());

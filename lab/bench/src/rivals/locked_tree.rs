@@ -1,9 +1,9 @@
-//! A B+tree under one reader-writer lock, all of whose memory announces itself: what `rwlock-btreemap` is natively, for the
-//! virtual machine, which cannot see into `std`'s tree.
+//! A B+tree under one reader-writer lock, all of whose memory is announced to the virtual machine. It is the simulated
+//! counterpart of `rwlock-btreemap`: the virtual machine cannot see accesses inside the standard library's tree.
 //!
-//! Invariants: a leaf's entries and an inner node's separators ascend; an inner node has one child more than separators, and
-//! what is below child `n` is at or above separator `n - 1` and below separator `n`; no node has more than [`FULL`] entries.
-//! Emptied leaves stay.
+//! Invariants: a leaf's entries and an inner node's separators ascend. An inner node has one more child than
+//! separators; the keys below child `n` are at or above separator `n - 1` and below separator `n`. No node has more
+//! than [`FULL`] entries. Emptied leaves stay.
 
 use archipelago_index::{OrderedIndex, OrderedSession};
 use archipelago_platform::plain::Plain;
@@ -12,7 +12,8 @@ use archipelago_platform::touch_mut;
 
 use crate::contender::BenchIndex;
 
-/// Most entries of a leaf, and separators of an inner node: about those of `std`'s and of common B+trees between.
+/// The most entries of a leaf, and the most separators of an inner node: a size between that of the standard library's
+/// tree and that of common B+trees.
 const FULL: usize = 30;
 const POISONED: &str = "no thread panics inside the lock";
 
@@ -23,22 +24,22 @@ enum Node {
     Inner { separators: List<u64>, children: List<Box<Node>> },
 }
 
-/// `RwLock` of a B+tree.
+/// A B+tree behind an `RwLock`.
 pub struct RwLocked(RwLock<Node>);
 
-/// A list that never grows in place, so that its memory is allocated, and charged, once.
+/// Makes a list that never grows in place, so that its memory is allocated and charged once.
 fn list<T>() -> List<T> {
     Plain::new(Vec::with_capacity(FULL + 2))
 }
 
-/// Inserts an item, and says which ones move for it.
+/// Inserts an item, and announces the items that move.
 fn put<T>(list: &mut List<T>, at: usize, item: T) {
     let room = list.reach_mut();
     touch_mut(room.as_ptr().wrapping_add(at), (room.len() + 1 - at) * size_of::<T>());
     list.insert(at, Plain::new(item));
 }
 
-/// The upper half of a list.
+/// Removes the upper half of a list, and returns it.
 fn upper<T>(lower: &mut List<T>, from: usize) -> List<T> {
     let mut upper = list();
     upper.extend(lower.drain(from..));
@@ -46,7 +47,7 @@ fn upper<T>(lower: &mut List<T>, from: usize) -> List<T> {
 }
 
 impl Node {
-    /// The child that `key` belongs below.
+    /// Returns the position of the child to which `key` belongs.
     fn child(separators: &List<u64>, key: u64) -> usize {
         separators.partition_point(|separator| **separator <= key)
     }
@@ -72,7 +73,8 @@ impl Node {
         entries.binary_search_by_key(&key, |entry| entry.0)
     }
 
-    /// Inserts or replaces: the value replaced, and the node's upper half with the least key in it if the node is split.
+    /// Inserts or replaces. Returns the value replaced; and if the node was split, its upper half with the least key of
+    /// that half.
     fn insert(&mut self, key: u64, value: u64) -> (Option<u64>, Option<(u64, Box<Node>)>) {
         match self {
             Node::Leaf(entries) => match Self::find(entries, key) {
@@ -99,7 +101,7 @@ impl Node {
         }
     }
 
-    /// Visits up to `limit` entries from `from` on; how many there were.
+    /// Visits up to `limit` entries from `from` on. Returns how many it visited.
     fn scan(&self, from: u64, limit: usize, visit: &mut impl FnMut(u64, &u64)) -> usize {
         match self {
             Node::Leaf(entries) => {

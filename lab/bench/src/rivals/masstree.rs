@@ -1,34 +1,46 @@
-//! A tree like Masstree (Mao, Kohler, Morris: Cache Craftiness for Fast Multicore Key-Value Storage, EuroSys 2012): a trie
-//! whose every node is a B+tree, a *layer*, over eight bytes of the keys.
+//! A tree like Masstree (Mao, Kohler, Morris: Cache Craftiness for Fast Multicore Key-Value Storage, EuroSys 2012). It
+//! is a trie whose every node is a B+tree, called a *layer*, over eight bytes of the keys, called a *slice*.
 //!
-//! From the paper: layers over slices that are compared as numbers; border nodes of 15 slots whose order is a permutation
-//! in one word, so that an insertion moves nothing and readers need not start again; all lines of a node fetched together;
-//! optimistic readers and a lock for each node's writers; a layer made when a second key with the same slice goes on behind
-//! it. Not from it: a layer's root keeps its address (it passes its content on when it is split, so that nodes need no
-//! parent), full inner nodes are split on the way down, a removal makes the node's readers start again (there the reuse of a
-//! slot does), and what is empty stays until the tree is dropped.
+//! As in the paper:
+//!
+//! - slices are compared as numbers;
+//! - a border node (a leaf) has 15 slots whose order is a permutation in one word, so that an insertion moves no slot
+//!   and readers need not start again;
+//! - all cache lines of a node are fetched together;
+//! - readers are optimistic, and each node has a lock for its writers;
+//! - a second key with the same slice and further bytes makes a new layer for both keys.
+//!
+//! Different from the paper:
+//!
+//! - a layer's root keeps its address: when the root is split, it moves its content to two new nodes, so that nodes
+//!   need no pointer to their parent;
+//! - full inner nodes are split on the way down;
+//! - a removal makes the node's readers start again (in the paper, the reuse of a slot does);
+//! - empty nodes and layers stay until the tree is dropped.
 //!
 //! # Invariants
-//! - Slots of a border node ascend in their order; what a child holds lies between the separators around it.
-//! - Border nodes of a layer are linked from left to right. A split moves the upper half right: **a node's lower bound never
-//!   changes**, and a scan that goes from a node to the next one misses nothing that was there throughout.
-//! - A node, once in the tree, is in it until the tree is dropped; a layer's root stays its root.
-//! - The version of a node stands for all that readers find in it but for slots that were free, and values: these change under
-//!   `writer` alone, with one store that readers see all of.
+//! - Slots of a border node ascend in their order. A child's keys are between the separators around the child.
+//! - Border nodes of a layer are linked from left to right. A split moves the upper half to the right, so **a node's
+//!   lower bound never changes**, and a scan that goes from a node to the next one misses no entry that was present
+//!   throughout.
+//! - A node stays in the tree until the tree is dropped, and a layer's root stays its root.
+//! - The version of a node covers everything that readers find in the node, except free slots and values. Free slots
+//!   and values change under `writer` alone; each change becomes visible by one store.
 //!
 //! # Why a look-up is right
-//! A walk holds the version of each node, seen free. It reads a child's address, takes the child's version, and validates the
-//! node: the child was this node's child when its version was taken. In the border node it reads the order, then the slot;
-//! if the version holds afterwards, no slot that was listed has been taken out, or got another meaning, meanwhile: the slot
-//! says what it said when the order was read. A key that is not listed in an order was not there when that was read.
-//! The rest of a long key is read after its address was validated; the guard keeps the block.
+//! A walk reads each node's version while the node is not locked. It reads a child's address, then the child's version,
+//! and validates the node: so the child was this node's child when the child's version was read. In the border node the
+//! walk reads the order, then the slot. If the version still holds afterwards, no slot that the order listed has been
+//! removed or reused meanwhile, so the slot has the meaning that it had when the order was read. A key that the order
+//! does not list was absent when the order was read. The suffix of a long key (the bytes after the slice) is read after
+//! the suffix's address was validated; the RCU guard keeps its block allocated.
 //!
-//! Writers of a border node take `writer`, which no reader looks at, and then see by the version whether the node still is
-//! the one that they chose. To split it they lock the parent at the version at which they saw it, which does not wait;
-//! `version` of a border node is locked by the holder of `writer` only. So there is no deadlock.
+//! A writer of a border node takes the lock `writer`, which readers ignore. Then the version tells the writer whether
+//! the node is still the one that it chose. To split the node, the writer locks the parent at the version that it read,
+//! which does not wait. Only the holder of `writer` locks a border node's `version`. So there is no deadlock.
 //!
-//! Complexity: O(length / 8 + log n) nodes. Keys of more than [`LONGEST`] bytes have layers for which a thread's stack may be
-//! too small.
+//! Complexity: O(length / 8 + log n) nodes. A key of more than [`LONGEST`] bytes has so many layers that a thread's
+//! stack may be too small for the recursion.
 
 mod check;
 mod node;
@@ -49,43 +61,43 @@ use crate::contender::BenchIndex;
 use crate::keys::BenchKey;
 use node::{LAYER, LONG, Node, Order, Part, Retry, SLICE, WIDTH, address, pointer};
 
-/// Bytes of the longest key that the layers are meant for.
+/// Bytes of the longest key for which the layers are meant.
 pub const LONGEST: usize = 4096;
 
-/// A map from `K` to words.
+/// A map from `K` to `u64`.
 pub struct Masstree<K> {
-    /// Of the first layer.
+    /// The root of the first layer.
     root: Box<Node>,
     _keys: PhantomData<K>,
-    // Last: it frees what was retired from the tree.
+    // Dropped last: dropping the domain frees what was retired from the tree.
     domain: Domain,
 }
 
-/// A thread's way in.
+/// A thread's access to the tree.
 pub struct Session<'t, K> {
     tree: &'t Masstree<K>,
     reader: Reader<'t>,
 }
 
-/// A node of a walk, and the version at which it was met.
+/// A node of a walk, and the version that the walk read.
 #[derive(Clone, Copy)]
 struct Met<'t> {
     node: &'t Node,
     version: Version,
 }
 
-/// What stands above a node of a walk: its parent with the child's place, or nothing.
+/// The parent of a node on a walk with the child's position, or none for a layer's root.
 #[derive(Clone, Copy)]
 enum Above<'t> {
     Root,
     Parent(Met<'t>, usize),
 }
 
-/// What a layer says about a key.
+/// The result of an operation on one layer.
 enum Step<'t> {
-    /// The value that is, or was, there.
+    /// The key's value now, or before a change.
     Done(Option<u64>),
-    /// The next layer knows.
+    /// The operation continues in the next layer.
     Down(&'t Node),
 }
 
@@ -103,15 +115,15 @@ impl<'t> Met<'t> {
         Met { node, version }
     }
 
-    /// The child at a place.
+    /// Returns the child at a position.
     #[inline]
     fn child(self, at: usize) -> Result<Met<'t>, Retry> {
         let word = self.node.value(at);
-        // Before the address is followed: it might have been half of a change.
+        // Validated before the address is followed: it might have been half of a change.
         self.validate()?;
-        // SAFETY: it was a child's address, and nodes live as long as the tree.
+        // SAFETY: the word was a child's address, and nodes live as long as the tree.
         let child = Met::new(unsafe { &*pointer(word) });
-        // And after its version was read: only so is it the version of a child.
+        // Validated again after the version was read: only then is it the version of a node that is still the child.
         self.validate()?;
         Ok(child)
     }
@@ -121,24 +133,24 @@ impl<'t> Met<'t> {
         if self.node.version.validate(self.version) { Ok(()) } else { Err(Retry) }
     }
 
-    /// The layer that a slot leads to.
+    /// Returns the layer to which a slot points.
     fn layer(self, slot: usize) -> Result<&'t Node, Retry> {
         let word = self.node.value(slot);
         self.validate()?;
-        // SAFETY: it was a layer's address, and nodes live as long as the tree.
+        // SAFETY: the word was a layer's address, and nodes live as long as the tree.
         Ok(unsafe { &*pointer(word) })
     }
 
-    /// Whether a slot's key goes on with `rest`.
+    /// Returns whether `rest` is the suffix of a slot's key.
     fn goes_on_with(self, slot: usize, rest: &[u8], _: &Guard<'_>) -> Result<bool, Retry> {
         let word = self.node.rest(slot);
         self.validate()?;
-        // SAFETY: the block was in the node at the version, so inside the guard, which keeps it.
+        // SAFETY: the block was in the node at the version, so inside the guard, and the guard keeps it allocated.
         Ok(unsafe { bytes(word) } == rest)
     }
 }
 
-/// The border node of a layer where `slice` is, or would be.
+/// Returns the border node of a layer that contains `slice`, or would contain it.
 #[inline]
 fn border(layer: &Node, slice: u64) -> Result<Met<'_>, Retry> {
     let mut met = Met::new(layer);
@@ -148,7 +160,7 @@ fn border(layer: &Node, slice: u64) -> Result<Met<'_>, Retry> {
     Ok(met)
 }
 
-/// As [`border`], for an insertion: what is full on the way is split.
+/// Finds the border node as [`border`] does, for an insertion. Splits full inner nodes on the way.
 fn border_with_room<'t>(layer: &'t Node, slice: u64) -> Result<(Met<'t>, Above<'t>), Retry> {
     let (mut met, mut above) = (Met::new(layer), Above::Root);
     while met.node.level() > 0 {
@@ -186,7 +198,7 @@ fn try_get<'t>(layer: &'t Node, key: &[u8], guard: &Guard<'_>) -> Result<Step<'t
     Ok(Step::Done(Some(value)))
 }
 
-/// Stores the value, if `when` says so of what is there. `Done`: of what was there.
+/// Stores the value, if `when` permits for the old value. `Done` has the old value.
 fn try_put<'t>(layer: &'t Node, key: &[u8], (value, when): (u64, When), guard: &Guard<'_>) -> Result<Step<'t>, Retry> {
     let part = Part::of(key);
     let (met, above) = border_with_room(layer, part.slice)?;
@@ -215,7 +227,7 @@ fn try_put<'t>(layer: &'t Node, key: &[u8], (value, when): (u64, When), guard: &
     })
 }
 
-/// Replaces the value, if it is `old`. `Done`: of what is there then.
+/// Replaces the value, if it is `old`. `Done` has the value that was found.
 fn try_swap<'t>(layer: &'t Node, key: &[u8], (old, new): (u64, u64), guard: &Guard<'_>) -> Result<Step<'t>, Retry> {
     let part = Part::of(key);
     locked(border(layer, part.slice)?, |node, order| {
@@ -232,7 +244,7 @@ fn try_swap<'t>(layer: &'t Node, key: &[u8], (old, new): (u64, u64), guard: &Gua
     })
 }
 
-/// Takes the key out, if its value is the one expected or none is. `Done`: of what was there.
+/// Removes the key, if its value is `expected` or if `expected` is `None`. `Done` has the value that was found.
 fn try_remove<'t>(layer: &'t Node, key: &[u8], expected: Option<u64>, guard: &Guard<'_>) -> Result<Step<'t>, Retry> {
     let part = Part::of(key);
     locked(border(layer, part.slice)?, |node, order| {
@@ -252,11 +264,11 @@ fn try_remove<'t>(layer: &'t Node, key: &[u8], expected: Option<u64>, guard: &Gu
     })
 }
 
-/// What a slot of the key's part says of the key: its value, the next layer, or that it is another key's. The caller holds
-/// `writer`.
+/// Returns what a slot with the key's part says about the key: its value or the next layer; `None` if the slot has
+/// another key. The caller holds `writer`.
 fn held<'t>(node: &Node, slot: usize, key: &[u8], _: &Guard<'_>) -> Option<Step<'t>> {
     match node.kind(slot) {
-        // SAFETY: a layer's address; nodes live as long as the tree.
+        // SAFETY: the word is a layer's address; nodes live as long as the tree.
         LAYER => Some(Step::Down(unsafe { &*pointer(node.value(slot)) })),
         // SAFETY: the block is in the node, which is locked.
         LONG if unsafe { bytes(node.rest(slot)) } != &key[SLICE..] => None,
@@ -264,8 +276,8 @@ fn held<'t>(node: &Node, slot: usize, key: &[u8], _: &Guard<'_>) -> Option<Step<
     }
 }
 
-/// The layer that a key with this rest belongs to: the slot's, or one that is made now, since the slot is of another key.
-/// `None`: the slot is this key's. The caller holds `writer`.
+/// Returns the layer for a key with this suffix: the slot's layer, or a layer that is made now because the slot has
+/// another key. Returns `None` if the slot has this very key. The caller holds `writer`.
 fn next_layer<'t>(node: &Node, slot: usize, rest: &[u8], guard: &Guard<'_>) -> Option<&'t Node> {
     if node.kind(slot) == LONG {
         let word = node.rest(slot);
@@ -283,27 +295,28 @@ fn next_layer<'t>(node: &Node, slot: usize, rest: &[u8], guard: &Guard<'_>) -> O
         });
         retire(word, guard);
     }
-    // SAFETY: a layer's address; nodes live as long as the tree.
+    // SAFETY: the word is a layer's address; nodes live as long as the tree.
     (node.kind(slot) == LAYER).then(|| unsafe { &*pointer(node.value(slot)) })
 }
 
-/// Frees a block that has left the tree when no thread can see it any more.
+/// Retires a suffix's block that has left the tree: frees it when no thread can see it any more.
 fn retire(rest: u64, guard: &Guard<'_>) {
-    // SAFETY: it was in a slot, and is there no more; the holder of `writer` took it out, so no other thread retires it.
+    // SAFETY: the block was in a slot, and is not any more. The holder of `writer` removed it, so no other thread
+    // retires it.
     unsafe { <Vec<u8> as TreeKey>::retire(rest, guard) }
 }
 
-/// With `writer` of a border node that still is what it was when it was met.
+/// Runs `f` with `writer` of a border node locked. Fails if the node has changed since its version was read.
 fn locked<'t>(met: Met<'t>, f: impl FnOnce(&'t Node, Order) -> Result<Step<'t>, Retry>) -> Result<Step<'t>, Retry> {
     let alive = met.node.writer.lock();
     debug_assert!(alive, "no node leaves the tree");
     let step = met.validate().and_then(|()| f(met.node, met.node.order()));
-    // The version beside it tells what has changed.
+    // The version of `writer` stays as it is: the other lock, `version`, tells what has changed.
     met.node.writer.unlock_unchanged();
     step
 }
 
-/// Changes what readers validate. The caller holds `writer`.
+/// Makes a change that readers must notice. The caller holds `writer`.
 fn changing(node: &Node, change: impl FnOnce()) {
     let alone = node.version.try_lock();
     assert!(alone, "a border node's version is locked by the holder of its writers' lock only");
@@ -356,7 +369,7 @@ fn split_inner(met: Met<'_>, above: Above<'_>) -> Result<(), Retry> {
         }
         return Err(retry);
     }
-    // The middle separator goes up and stays in neither.
+    // The middle separator moves to the parent and stays in neither node.
     let separator = node.slice(HALF);
     let right = address(Box::into_raw(node.children(HALF + 1..=WIDTH)));
     match above {
@@ -378,7 +391,8 @@ fn lock_at(met: Met<'_>) -> Result<(), Retry> {
     if met.node.version.try_lock_at(met.version) { Ok(()) } else { Err(Retry) }
 }
 
-/// A layer's root that has passed its content on becomes the inner node above it. The caller has its version locked.
+/// Makes a layer's root, whose content has moved to two nodes, the inner node above them. The caller has the root's
+/// version locked.
 fn become_inner(root: &Node, level: u32, separator: u64, [left, right]: [u64; 2]) {
     root.set_level(level);
     root.set_slice(0, separator);
@@ -387,7 +401,7 @@ fn become_inner(root: &Node, level: u32, separator: u64, [left, right]: [u64; 2]
     root.set_order(Order::first(1));
 }
 
-/// Repeats what other threads came across.
+/// Repeats an attempt until no other thread interferes.
 #[inline]
 fn until_done<R>(mut attempt: impl FnMut() -> Result<R, Retry>) -> R {
     let backoff = Backoff::new();
@@ -400,7 +414,7 @@ fn until_done<R>(mut attempt: impl FnMut() -> Result<R, Retry>) -> R {
 }
 
 impl<K> Masstree<K> {
-    /// From layer to layer, until one is that of the whole key.
+    /// Walks from layer to layer, to the layer with the key's last part.
     #[inline]
     fn walk<'t>(
         &'t self,
@@ -448,7 +462,7 @@ impl<K: BenchKey> OrderedSession<K, u64> for Session<'_, K> {
         key.with_raw(|key| {
             let mut old = self.tree.walk(key, |layer, key| try_get(layer, key, &guard))?;
             loop {
-                // Users' code runs under no lock.
+                // The caller's code must not run under a lock.
                 let new = f(&old);
                 let found = self.tree.walk(key, |layer, key| try_swap(layer, key, (old, new), &guard))?;
                 if found == old {
@@ -471,10 +485,10 @@ impl<K: BenchKey> OrderedSession<K, u64> for Session<'_, K> {
     }
 }
 
-/// What a border node has, descending, and where it begins.
+/// A border node's content, descending, and the node's lower bound.
 type Back = (Vec<(u64, u64)>, u64);
 
-/// The entries up to `slice` of its border node in a layer of keys of eight bytes.
+/// Copies the entries up to `slice` from its border node, in a layer of keys of eight bytes.
 fn try_back(layer: &Node, slice: u64) -> Result<Back, Retry> {
     let (mut met, mut begin) = (Met::new(layer), 0);
     while met.node.level() > 0 {
@@ -492,7 +506,7 @@ fn try_back(layer: &Node, slice: u64) -> Result<Back, Retry> {
     Ok((entries, begin))
 }
 
-/// Keys of eight bytes: one layer. Of the caller's guard nothing is asked: blocks of such keys there are none.
+/// Keys of eight bytes have one layer and no suffix blocks, so nothing is asked of the caller's guard.
 impl Points for Masstree<u64> {
     fn get(&self, key: u64, guard: &Guard<'_>) -> Option<u64> {
         self.walk(&key.to_be_bytes(), |layer, key| try_get(layer, key, guard))
@@ -535,7 +549,7 @@ impl<K> Drop for Masstree<K> {
             }
         }
         fn clear_child(word: u64) {
-            // SAFETY: no other thread uses the tree; every node but the first root is a box and reached once.
+            // SAFETY: no other thread uses the tree; every node except the first root is a box and is reached once.
             let node = unsafe { Box::from_raw(pointer(word)) };
             clear(&node);
         }

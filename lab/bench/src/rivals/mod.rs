@@ -1,8 +1,10 @@
-//! Rivals that papers compare with, written here because they have to run on the virtual machine too: a published crate
-//! uses the processor's atomics and the operating system's threads, which the machine cannot see.
+//! Rivals with which papers compare. They are written here because they have to run on the virtual machine (a
+//! simulator), too. A published crate uses the processor's atomics and the operating system's threads, which the
+//! virtual machine cannot see.
 //!
-//! Each is written as its paper has it, with this library's version lock and memory reclamation, so that a comparison is
-//! one of structures and not of those. (The lock-free lists and Citrus are in `archipelago_sets`.)
+//! Each rival is written as in its paper, but with this library's version lock and memory reclamation. So a comparison
+//! shows the difference of the structures, not of the locks and the reclamation. (The lock-free lists and Citrus are in
+//! `archipelago_sets`.)
 
 pub mod btree;
 mod bytes;

@@ -1,17 +1,23 @@
-//! A skip list with a lock for each link (Pugh: Concurrent Maintenance of Skip Lists, CS-TR-2222.1, 1990). Keys are words.
+//! A skip list with a lock for each link (Pugh: Concurrent Maintenance of Skip Lists, CS-TR-2222.1, 1990). Keys are
+//! `u64`.
 //!
 //! # Invariants
-//! - Keys ascend on each level. A link changes while its lock is held.
-//! - A node that is removed has its links turned back, level by level, to the node before it, in the critical section in which that
-//!   one's link leads past it. So a thread that is in it goes back, and from there on again; and it is *garbage*, recognizable by a
-//!   link on the lowest level to a lesser key.
-//! - A node's own lock is held by the thread that links it, until all its levels are, and by the one that removes it.
-//! - A key is there while a node with it is linked on the lowest level. Its value changes while the link to it is locked.
-//! - A walk that begins after a node was unlinked does not reach it: a node that was unlinked before it may lead back to it, but
-//!   that one is not reached either. So it may be retired to RCU.
+//! - Keys ascend on each level. A link changes only while its lock is held.
+//! - A removal unlinks a node level by level. In one critical section it makes the predecessor's link lead past the
+//!   node, and turns the node's own link back to the predecessor. So a thread that has reached the node goes back to
+//!   the predecessor, and continues from the predecessor. A removed node is *garbage*: its link on the lowest level
+//!   leads to a lesser key.
+//! - A node's own lock is held by the thread that links the node, until the node is linked on all its levels; and by
+//!   the thread that removes the node.
+//! - A key is present while a node with the key is linked on the lowest level. The node's value changes only while the
+//!   link to the node is locked.
+//! - A walk that begins after a node was unlinked does not reach the node. Only a garbage node that was unlinked before
+//!   it can lead back to it, and such a walk does not reach that garbage node either. So an unlinked node may be
+//!   retired to RCU.
 //!
-//! Locks are taken from a node's own lock to links, one level's link before the node's link on that level, from the left to the
-//! right; with a link locked no thread waits for a lock to the left of it, or for a node's own.
+//! The order of locks: a node's own lock comes before locks of links. On one level, the link to a node comes before the
+//! node's own link, that is, from left to right. A thread that holds a link's lock never waits for a lock to its left,
+//! or for a node's own lock.
 
 use core::array;
 use core::cell::Cell;
@@ -37,7 +43,7 @@ struct Node {
     key: AtomicU64,
     value: AtomicU64,
     height: AtomicU64,
-    /// The node's own.
+    /// The node's own lock.
     lock: Mutex<RawTtas, ()>,
     next: [Link; LEVELS],
 }
@@ -53,28 +59,29 @@ impl Node {
         self.key.load(Ordering::Relaxed)
     }
 
-    /// The next node. Acquire: pairs with the Release of the store that linked it. In a guard of the list's domain.
+    /// Returns the next node on a level. Acquire pairs with the Release of the store that linked the node. The caller
+    /// is in an RCU guard of the list's domain.
     fn next(&self, level: usize) -> Option<&Node> {
-        // SAFETY: linked nodes are freed by RCU.
+        // SAFETY: linked nodes are freed through RCU only.
         unsafe { self.next[level].to.load(Ordering::Acquire).as_ref() }
     }
 
-    /// Release: what is there was written before.
+    /// Links a node. Release: the node's content was written before.
     fn set_next(&self, level: usize, to: *const Node) {
         self.next[level].to.store(to.cast_mut(), Ordering::Release);
     }
 }
 
-/// A map from words to words.
+/// A map from `u64` to `u64`.
 pub struct PughSkipList {
-    /// Has no key, and is before all.
+    /// The head, which has no key and precedes all nodes.
     head: Box<Node>,
     heights: Heights,
-    // Last: it frees what was retired.
+    // Dropped last: dropping the domain frees retired nodes.
     domain: Domain,
 }
 
-/// A thread's way in.
+/// A thread's access to the list.
 pub struct Session<'l> {
     list: &'l PughSkipList,
     reader: Reader<'l>,
@@ -89,12 +96,12 @@ impl Default for PughSkipList {
 }
 
 impl PughSkipList {
-    /// Whether a node comes before `key`.
+    /// Returns whether a node precedes `key`.
     fn is_below(&self, node: &Node, key: u64) -> bool {
         ptr::eq(node, &*self.head) || node.key() < key
     }
 
-    /// The last node below `key` on a level, going on from one that is below or garbage.
+    /// Returns the last node below `key` on a level. The walk starts at a node that is below `key` or garbage.
     fn walk<'g>(&self, mut at: &'g Node, level: usize, key: u64) -> &'g Node {
         while let Some(next) = at.next(level).filter(|next| self.is_below(next, key)) {
             at = next;
@@ -102,7 +109,7 @@ impl PughSkipList {
         at
     }
 
-    /// The last node below `key` on each level.
+    /// Returns the last node below `key` on each level.
     fn path<'g>(&'g self, key: u64, _: &'g Guard<'_>) -> [&'g Node; LEVELS] {
         let mut path = [&*self.head; LEVELS];
         let mut at = &*self.head;
@@ -113,7 +120,7 @@ impl PughSkipList {
         path
     }
 
-    /// The node with `key`, going on from one that is below or garbage.
+    /// Returns the node with `key`. The walk starts at a node that is below `key` or garbage.
     fn find<'g>(&self, from: &'g Node, key: u64) -> Option<&'g Node> {
         let mut at = from;
         loop {
@@ -124,7 +131,7 @@ impl PughSkipList {
         }
     }
 
-    /// Locks the link on a level that leads past the last node below `key`.
+    /// Locks the link on a level that leads from the last node below `key`. Returns that node too.
     fn lock_before<'g>(&self, from: &'g Node, level: usize, key: u64) -> (&'g Node, Held<'g>) {
         let mut at = self.walk(from, level, key);
         loop {
@@ -143,7 +150,7 @@ impl PughSkipList {
         node.next(0).is_some_and(|next| self.is_below(next, node.key()))
     }
 
-    /// With the link to `key` locked: what `f` makes of the key's node, if it is there.
+    /// Locks the link that leads to `key`, and returns the result of `f` for the key's node, if the key is present.
     fn with<R>(&self, key: u64, guard: &Guard<'_>, f: impl FnOnce(&Node) -> R) -> Option<R> {
         let (before, _held) = self.lock_before(self.path(key, guard)[0], 0, key);
         before.next(0).filter(|node| node.key() == key).map(f)
@@ -155,7 +162,7 @@ impl PughSkipList {
         if let Some(node) = before.next(0).filter(|node| node.key() == key) {
             return Some(node.value.swap(value, Ordering::AcqRel));
         }
-        // SAFETY: just made; and no thread removes it before its own lock is free.
+        // SAFETY: the node was just made, and no thread removes it before its own lock is free.
         let node = unsafe { &*Box::into_raw(Node::new(key, value, height)) };
         let _own = node.lock.lock();
         let link = |before: &Node, level: usize| {
@@ -188,11 +195,11 @@ impl PughSkipList {
             before.set_next(level, node.next[level].to.load(Ordering::Relaxed));
             node.set_next(level, before);
         }
-        // After the link to it was turned, no thread changes the value.
+        // After the link to the node was turned, no thread changes the value.
         Some((node, node.value.load(Ordering::Acquire)))
     }
 
-    /// Looks at the whole list.
+    /// Checks the whole list.
     ///
     /// # Panics
     /// If an invariant is broken.
@@ -246,7 +253,7 @@ impl OrderedSession<u64, u64> for Session<'_> {
     fn remove(&self, key: &u64) -> Option<u64> {
         let guard = &self.reader.enter();
         let (node, value) = self.list.unlink(*key, guard)?;
-        // SAFETY: unlinked on all levels, by this thread alone.
+        // SAFETY: the node was unlinked on all levels, by this thread alone.
         unsafe { guard.retire_box(ptr::from_ref(node).cast_mut()) };
         Some(value)
     }
@@ -256,7 +263,8 @@ impl OrderedSession<u64, u64> for Session<'_> {
         let (mut least, mut seen) = (*from, 0);
         let mut at = self.list.path(least, guard)[0];
         while seen < limit {
-            // From a node that has gone it goes back, to what was shown already.
+            // If the node was removed meanwhile, the walk goes back to nodes that were shown already, and on to
+            // `least`.
             at = self.list.walk(at, 0, least);
             let Some(node) = at.next(0) else { break };
             if !self.list.is_below(node, least) {

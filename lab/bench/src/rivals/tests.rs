@@ -1,4 +1,4 @@
-//! Every rival against a model, and its histories against the checker.
+//! Tests every rival against a model, and its histories with the linearizability checker.
 
 use core::hash::Hash;
 use std::collections::BTreeMap;
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use archipelago_check::history::Recorder;
 use archipelago_check::linear::DEFAULT_STEPS;
 use archipelago_check::map::{MapOp, MapRet, check_map};
-use archipelago_check::workload::{self, Choice, Kind, Mix};
+use archipelago_check::workload::{self, Choice, Mix, OpKind};
 use archipelago_index::OrderedSession;
 use archipelago_platform::thread;
 use rand::RngExt;
@@ -24,7 +24,7 @@ pub fn strings(count: usize) -> Vec<Vec<u8>> {
     keys
 }
 
-/// Keys of which many have their first 8, 16 or 24 bytes in common, and lengths around those.
+/// Makes keys of which many share their first 8, 16 or 24 bytes, with lengths around these numbers.
 pub fn nested(count: usize) -> Vec<Vec<u8>> {
     let key = |n: usize| {
         let len = [6, 7, 8, 9, 10, 15, 16, 17, 24, 25][n % 10];
@@ -38,7 +38,7 @@ pub fn nested(count: usize) -> Vec<Vec<u8>> {
     keys
 }
 
-/// As `miri` would have it: smaller.
+/// Returns the size of a test natively, or under Miri, where tests have to be smaller.
 pub const fn scaled(native: usize, miri: usize) -> usize {
     if cfg!(miri) { miri } else { native }
 }
@@ -47,7 +47,7 @@ pub fn agrees_with_a_model<K: BenchKey, I: BenchIndex<K>>(keys: &[K], check: imp
     let mut rng = workload::rng(1, 0);
     let mut tree = I::empty();
     let mut model = BTreeMap::new();
-    // Up, then down, then up: the tree grows by levels and shrinks.
+    // Grows, shrinks and grows the tree, so that its number of levels changes in both directions.
     for (phase, removes) in [10_u32, 90, 30].into_iter().enumerate() {
         step_by_step(&tree.pin(), keys, &mut model, phase, removes, &mut rng);
         check(&mut tree);
@@ -83,7 +83,7 @@ fn step_by_step<K: BenchKey>(
     }
 }
 
-/// Threads that grow and shrink the tree while others look and scan; judged operation by operation.
+/// Lets threads grow and shrink the tree while others look up and scan. The checker judges every operation.
 pub fn history<K: BenchKey + Hash, I: BenchIndex<K>>(
     pool: &[K],
     (threads, ops): (usize, usize),
@@ -101,7 +101,7 @@ pub fn history<K: BenchKey + Hash, I: BenchIndex<K>>(
     scene.judge(pool, check);
 }
 
-/// A tree with a third of a pool's keys, and what threads record.
+/// A tree that contains a third of a pool's keys, and the recorder of the threads' operations.
 struct Scene<K, I> {
     tree: I,
     initial: BTreeMap<K, u64>,
@@ -119,7 +119,7 @@ impl<K: BenchKey + Hash, I: BenchIndex<K>> Scene<K, I> {
         Scene { tree, initial, recorder: Recorder::new() }
     }
 
-    /// A thread's part.
+    /// Runs one thread's operations.
     fn act(&self, pool: &[K], number: usize, ops: usize, mixes: &[Mix], seed: u64) {
         let (mut log, session) = (self.recorder.log(), self.tree.pin());
         let (mut rng, choice) = (workload::rng(seed, number), Choice::zipf(pool.len(), 0.5));
@@ -127,11 +127,11 @@ impl<K: BenchKey + Hash, I: BenchIndex<K>> Scene<K, I> {
             let key = pool[choice.next(&mut rng)].clone();
             let value = (number << 32 | step) as u64;
             let op = match mixes[step / ops].next(&mut rng) {
-                Kind::Get => MapOp::Get(key),
-                Kind::Insert => MapOp::Insert(key, value),
-                Kind::Update => MapOp::Update(key, value),
-                Kind::Remove => MapOp::Remove(key),
-                Kind::Scan => MapOp::Scan(key, rng.random_range(1..40)),
+                OpKind::Get => MapOp::Get(key),
+                OpKind::Insert => MapOp::Insert(key, value),
+                OpKind::Update => MapOp::Update(key, value),
+                OpKind::Remove => MapOp::Remove(key),
+                OpKind::Scan => MapOp::Scan(key, rng.random_range(1..40)),
             };
             log.record(op, |op| perform(&session, op));
         }
@@ -163,8 +163,8 @@ fn perform<K: BenchKey>(session: &impl OrderedSession<K, u64>, op: &MapOp<K, u64
     }
 }
 
-/// A rival of word keys against a model; natively in histories; on the virtual machine in histories under many schedules, in
-/// which its transactions abort now and then, always, or not at all.
+/// Tests a rival with `u64` keys: against a model; natively, its histories; on the virtual machine (a simulator), its
+/// histories under many schedules. In these schedules, transactions abort sometimes, always or never.
 pub fn check_rival<I: BenchIndex<u64>>(keys: &[u64], check: impl Fn(&mut I)) {
     let few = scaled(keys.len(), 150);
     agrees_with_a_model::<u64, I>(&keys[..few], &check);

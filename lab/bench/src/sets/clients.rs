@@ -1,4 +1,4 @@
-//! What threads do to a set, on either machine: fill it, look up, insert, remove.
+//! The threads that use a set, on either machine: they fill it, look up, insert and remove.
 
 use archipelago_sets::{Set, SetSession, Visit};
 use rand::rngs::SmallRng;
@@ -8,26 +8,27 @@ use rand::{RngExt, SeedableRng};
 use crate::harness::program::{Done, Program, Turns};
 use crate::workload::{Distribution, Sampler};
 
-/// What a run does.
+/// The parameters of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Spec {
     /// `list`, `hash` or `tree`.
     pub structure: &'static str,
-    /// Keys in the set at the start, and on average: keys are drawn from twice as many.
+    /// Keys in the set at the start, and on average. Operations draw from twice as many keys.
     pub items: usize,
-    /// Buckets of a hash table; 0 of others.
+    /// Buckets of a hash table; 0 for other structures.
     pub buckets: usize,
-    /// Operations that insert or remove, half each.
+    /// Percentage of operations that insert or remove, half of them each.
     pub update_percent: u32,
     /// Which keys are popular.
     pub distribution: Distribution,
-    /// The width in keys of ranges that are read instead; 0 for look-ups.
+    /// The width in keys of range scans that replace look-ups; 0 for look-ups.
     pub scan: u64,
-    /// Whether another thread stays in its section meanwhile; on this machine only.
+    /// Whether another thread stays in its critical section during the run; on this machine only.
     pub stuck_reader: bool,
 }
 
-/// Drawn before a run and gone through again and again: long enough that the cache does not know it by heart.
+/// Operations of a thread, drawn before a run and repeated. They are enough that a repetition does not find its data in
+/// the cache.
 const STREAM: usize = 1 << 16;
 
 #[derive(Clone, Copy)]
@@ -40,7 +41,7 @@ enum Op {
 fn stream(spec: &Spec, keys: &[u64], thread: usize, seed: u64) -> Vec<Op> {
     let mut rng = SmallRng::seed_from_u64(seed.wrapping_mul(1_000_003).wrapping_add(thread as u64));
     let sampler = Sampler::new(spec.distribution, keys.len());
-    // The keys are shuffled, so that popular ones lie anywhere.
+    // The keys are shuffled, so that popular keys are scattered.
     let draw = |rng: &mut SmallRng| keys[sampler.draw(rng)];
     (0..STREAM)
         .map(|_| match rng.random_range(0..200_u32) {
@@ -60,29 +61,29 @@ fn run(session: &mut impl SetSession, spec: &Spec, op: Op) {
     }
 }
 
-/// All keys that the operations draw from, shuffled.
+/// Returns all keys from which the operations draw, shuffled.
 fn keys(spec: &Spec, seed: u64) -> Vec<u64> {
     let mut keys: Vec<u64> = (0..2 * spec.items as u64).collect();
     keys.shuffle(&mut SmallRng::seed_from_u64(seed));
     keys
 }
 
-/// Half of the keys, in the order in which a set is filled with them.
+/// Returns half of the keys, in the order in which a set is filled with them.
 fn half(spec: &Spec, keys: &[u64]) -> Vec<u64> {
     let mut half = keys[..spec.items].to_vec();
-    // A list is filled from its end, which is its beginning to an insertion.
+    // A list is filled in descending order, so that each insertion is at the list's beginning.
     if spec.structure == "list" {
         half.sort_unstable_by(|a, b| b.cmp(a));
     }
     half
 }
 
-/// The operations of all threads.
+/// Returns the operations of all threads.
 fn streams(spec: &Spec, keys: &[u64], threads: usize, seed: u64) -> Vec<Vec<Op>> {
     (0..threads).map(|thread| stream(spec, keys, thread, seed)).collect()
 }
 
-/// A structure over a mechanism, from how to make it. By a pointer: variants of one type are one program.
+/// A structure over a mechanism. A function pointer makes the structure, so variants of one type share one program.
 pub struct Clients<S> {
     /// What to do.
     pub spec: Spec,
@@ -90,7 +91,7 @@ pub struct Clients<S> {
     pub make: fn(&Spec) -> S,
 }
 
-/// A set, the operations of every thread, and the reader that stays.
+/// A set, the operations of every thread, and the additional reader.
 pub struct Shared<S> {
     set: S,
     streams: Vec<Vec<Op>>,

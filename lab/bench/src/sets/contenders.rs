@@ -1,4 +1,4 @@
-//! Which structures over which mechanisms can be measured.
+//! The structures and mechanisms that can be measured together.
 
 use archipelago_sets::{
     CitrusTree, HarrisList, Hash, HazardList, List, OverMvRlu, OverRcu, OverRcuHmcs, OverRcx, OverRcxStriped, OverRlu,
@@ -16,10 +16,10 @@ use crate::harness::{Entry, Known, simulated};
 /// The structures, in the order of reports.
 pub const STRUCTURES: [&str; 3] = ["list", "hash", "tree"];
 
-/// Over which of the [`STRUCTURES`], and the mechanism.
+/// One of the [`STRUCTURES`], and a mechanism over which it is measured.
 pub type Over = (&'static str, Known<Spec>);
 
-/// MV-RLU and the variants of the factor analysis, each differing from `mvrlu` in one thing.
+/// Returns MV-RLU or a variant of the factor analysis. Each variant differs from `mvrlu` in one thing.
 fn mvrlu(variant: &str) -> OverMvRlu {
     let mut domain = Domain::builder();
     let mut tuning = Tuning::default();
@@ -42,7 +42,7 @@ fn rlu(variant: &str) -> OverRlu {
     }
 }
 
-/// RCX, and what it is compared with, each differing from `rcx` in one thing.
+/// Returns RCX or a variant for comparison. Each variant differs from `rcx` in one thing.
 fn rcx(variant: &str) -> Builder {
     match variant {
         "no-htm" => Rcx::builder().without_transactions(),
@@ -52,12 +52,13 @@ fn rcx(variant: &str) -> Builder {
     }
 }
 
-/// RCX with a table of locks, a stripe for each key that there may be.
+/// Returns RCX with a table of locks that has one stripe for each possible key.
 fn striped(spec: &Spec) -> OverRcxStriped {
     OverRcxStriped::over(Rcx::builder().build_with(|nodes, _| Striped::with_stripes(nodes, 2 * spec.items)))
 }
 
-/// A structure over a mechanism, from how to make one for a [`Spec`].
+/// Defines a contender from a structure's name, a mechanism's name, and an expression that makes the structure for a
+/// [`Spec`].
 macro_rules! contender {
     ($structure:literal, $mechanism:expr, |$spec:pat_param| $make:expr) => {
         (
@@ -71,7 +72,7 @@ macro_rules! contender {
     };
 }
 
-/// One mechanism under all three structures.
+/// Defines the contenders of one mechanism over all three structures.
 macro_rules! over {
     ($name:literal, $make:expr) => {
         [
@@ -82,7 +83,7 @@ macro_rules! over {
     };
 }
 
-/// All of them, in the order of reports.
+/// Returns all contenders, in the order of reports.
 fn all() -> Vec<Over> {
     let rcu = [
         contender!("list", "rcu", |_| List::<OverRcu>::default()),
@@ -130,10 +131,10 @@ fn all() -> Vec<Over> {
     .collect()
 }
 
-/// The contenders that both lists name. Kept to the program's end.
+/// Returns the contenders that both lists name. They are kept until the program ends.
 ///
 /// # Errors
-/// If a name is unknown, or nothing is left.
+/// If a name is unknown, or no contender is chosen.
 pub fn select(structures: &str, mechanisms: &str) -> Result<&'static [Over], Failure> {
     let mut all = all();
     let chosen = |what: &str, list: &str, name: fn(&Over) -> &'static str| {

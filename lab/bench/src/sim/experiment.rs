@@ -1,4 +1,4 @@
-//! What the arguments ask for: the contenders, the setting, the numbers of threads.
+//! Turns the arguments of an experiment into its contenders, its setting and its numbers of threads.
 
 use archipelago_sim::{Machine, Placement};
 
@@ -10,7 +10,7 @@ use crate::harness::simulated::{Contender, Setting};
 use crate::harness::steady::Wish;
 use crate::{blink, cache, euno, locks, nr, ranges, sets, txn, ycsb};
 
-/// What an experiment's arguments have in common, and what it compares.
+/// Returns an experiment's common arguments, and the contenders that it compares.
 pub fn experiment(what: &Sim) -> Result<(&SimCommon, Vec<Contender>), Failure> {
     Ok(match what {
         Sim::Machines { .. } | Sim::Host | Sim::Papers(_) => {
@@ -28,23 +28,24 @@ pub fn experiment(what: &Sim) -> Result<(&SimCommon, Vec<Contender>), Failure> {
     })
 }
 
-/// How the arguments want it to be measured.
+/// Returns the setting of the measurements.
 ///
 /// # Errors
-/// If they name a machine or a fault that is not known, or charge instructions of operations that were not counted.
+/// If the arguments name an unknown machine or fault, or charge instructions of operations whose instructions were not
+/// counted.
 pub fn setting(common: &SimCommon, what: &Sim) -> Result<Setting, Failure> {
     let faults = match what {
         Sim::Ycsb(args) => ycsb::faults(args)?,
         _ => Vec::new(),
     };
-    // Those of this workload's look-ups and updates were counted.
+    // Only the instructions of this workload's look-ups and updates were counted.
     let counted = matches!(what, Sim::Euno(args) if args.workload == "ycsb");
     if common.instructions.is_some() && !counted {
         return Err(Failure::new("--instructions: those of `sim euno --workload ycsb` were counted, and no others"));
     }
     let wish = Wish {
         warm_ns: match common.warm {
-            // Faults strike at times that are known beforehand.
+            // Faults happen at fixed times, so the warm-up must have a fixed length.
             Warm::Auto if faults.is_empty() => None,
             Warm::Auto => Some(ycsb::WARM_BEFORE_FAULTS * 1000),
             Warm::Micros(micros) => Some(micros * 1000),
@@ -66,10 +67,11 @@ pub fn setting(common: &SimCommon, what: &Sim) -> Result<Setting, Failure> {
     })
 }
 
-/// The machine asked for, else that of the experiment's paper if the paper's is wanted.
+/// Returns the machine of `--machine`; without this option the default machine, or with `--paper` the machine of the
+/// experiment's paper.
 ///
 /// # Errors
-/// If it is not known.
+/// If the machine is not known.
 fn machine(common: &SimCommon, what: &Sim) -> Result<Machine, Failure> {
     match &common.machine {
         Some(name) => machines::named(name),
@@ -78,7 +80,7 @@ fn machine(common: &SimCommon, what: &Sim) -> Result<Machine, Failure> {
     }
 }
 
-/// The paper that an experiment is from; HydraList's if from none.
+/// Returns the file of the experiment's paper, or HydraList's file if the experiment is from no paper.
 fn paper(what: &Sim) -> &'static str {
     match what {
         Sim::Nr(_) => include_str!("../../papers/node-replication.toml"),
@@ -90,13 +92,13 @@ fn paper(what: &Sim) -> &'static str {
     }
 }
 
-/// Where nothing else is said.
+/// The machine if the arguments name none.
 const DEFAULT_MACHINE: &str = "xeon-8180-4s";
 
-/// Whether that number of threads is not far beyond the machine.
+/// Checks that the number of threads is not far beyond the machine's CPUs.
 ///
 /// # Errors
-/// If they are.
+/// If it is.
 pub fn check_threads(threads: usize, machine: &Machine) -> Result<(), Failure> {
     let (name, cpus) = (&machine.name, machine.cpus());
     let refused =
@@ -104,10 +106,11 @@ pub fn check_threads(threads: usize, machine: &Machine) -> Result<(), Failure> {
     if threads > 4 * cpus { Err(refused()) } else { Ok(()) }
 }
 
-/// The thread counts asked for, else one, and every socket boundary with the half before the first.
+/// Returns the thread counts of `--threads`. Without this option they are 1, 2, a quarter and half of a socket's CPUs,
+/// and every socket boundary.
 ///
 /// # Errors
-/// If one is far beyond the machine.
+/// If a number is far beyond the machine's CPUs.
 pub fn threads(common: &SimCommon, machine: &Machine) -> Result<Vec<usize>, Failure> {
     let cpus = machine.cpus();
     common.threads.iter().try_for_each(|threads| check_threads(*threads, machine))?;

@@ -1,6 +1,6 @@
-//! `sim host`: four small programs, on this machine in the ordinary build, and in the build for the virtual machine on a
-//! model of it that is measured at once. Side by side they say how far the model's figures may be trusted on the one
-//! machine where both can be had.
+//! `sim host`: four small programs. The ordinary build runs them on this machine. The build for the virtual machine
+//! simulates them on a model of this machine, which it measures first. The two results together show how far the
+//! model's figures can be trusted, on the one machine where both are available.
 
 use archipelago_index::HydraList;
 use archipelago_platform::SIMULATED;
@@ -79,7 +79,7 @@ impl Program for Lock {
     }
 }
 
-/// Keys of the map, and the odd number that scatters them.
+/// The number of keys in the map, and an odd factor that scatters the keys.
 const KEYS: u64 = 100_000;
 const SCATTER: u64 = 0x9E37_79B9_7F4A_7C15;
 
@@ -105,9 +105,9 @@ impl Program for LookUp {
     }
 }
 
-/// Threads that are compared.
+/// The thread counts that are compared.
 const THREADS: [usize; 2] = [1, 2];
-/// Measurements of each, of which the median counts.
+/// Measurements of each program, of which the median is reported.
 const RUNS: u64 = 5;
 
 /// Prints the four programs' nanoseconds per operation and thread.
@@ -115,7 +115,7 @@ const RUNS: u64 = 5;
 /// # Errors
 /// If a run ends badly, or standard output cannot be written to.
 pub fn run() -> Result<(), Failure> {
-    // Outside of a run this build is native too.
+    // Outside of a simulated run, this build runs natively too, so it can measure the host.
     let machine = SIMULATED.then(Machine::measured);
     let what = if SIMULATED { "this-host as measured just now (simulated)" } else { "this machine" };
     print(format!("ns per operation of a thread, on {what}, medians of {RUNS}:"))?;
@@ -158,7 +158,7 @@ fn simulated<P: Program + Copy + 'static>(
     let setting = Setting { machine: whole, placement, wish, seed, seeds: 1, sweep, faults, per_cycle, charge };
     let setup = || {
         let shared = program.setup(threads, seed);
-        // Natively everything has been touched often enough to be there.
+        // On the real machine everything has been accessed before, so it is in the caches.
         world::warm_all(0);
         shared
     };

@@ -1,5 +1,5 @@
-//! What an experiment's structures need of memory, so that a count beyond it is an error of one line and not the end of
-//! the process.
+//! Estimates the memory that an experiment's structures need. If a count needs too much memory, the command reports an
+//! error of one line instead of being killed.
 
 use archipelago_sim::Machine;
 
@@ -7,23 +7,23 @@ use crate::args::{NrWork, SetsWork, Sim, SimYcsb};
 use crate::failure::Failure;
 use crate::resources;
 
-/// Bytes per item with the model's records of its lines, estimated, not measured.
+/// Bytes per item, including the model's records of its cache lines. The numbers are estimates, not measurements.
 const YCSB: u64 = 600;
-/// Beside it, of a byte string.
+/// Further bytes of a key that is a byte string.
 const STRING: u64 = 200;
 const SET: u64 = 400;
-/// A record of 1,000 bytes.
+/// A cached record of 1,000 bytes.
 const CACHED: u64 = 5_000;
-/// A row of the largest table but TPC-C's, with its versions.
+/// A row, with its versions, of the largest table except TPC-C's.
 const ROW: u64 = 6_000;
 const BUCKET: u64 = 150;
-/// An item of a sequential structure; node replication has one for each node.
+/// An item of a sequential structure, in each replica. Node replication has one replica per node.
 const ITEM: u64 = 350;
 
-/// Whether the experiment's structures fit into the memory that is available.
+/// Checks that the experiment's structures fit into the available memory.
 ///
 /// # Errors
-/// If they don't.
+/// If they do not fit.
 pub fn check(what: &Sim, machine: &Machine) -> Result<(), Failure> {
     let (count, needed) = match what {
         Sim::Ycsb(args) => (args.count(), ycsb(args)),

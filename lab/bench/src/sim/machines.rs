@@ -1,4 +1,4 @@
-//! `sim machines`: the machines that can be simulated, with every number and where it comes from.
+//! `sim machines`: lists the machines that can be simulated, with every number and its source.
 
 use std::path::Path;
 
@@ -8,10 +8,10 @@ use serde::Deserialize;
 
 use crate::failure::Failure;
 
-/// The machine of a preset's name or a TOML file.
+/// Returns the machine with a preset's name, or of a TOML file.
 ///
 /// # Errors
-/// If it is neither, or the file is wrong.
+/// If `name` is neither, or the file is not valid.
 pub fn named(name: impl AsRef<Path>) -> Result<Machine, Failure> {
     let path = name.as_ref();
     if let Some(machine) = path.to_str().and_then(Machine::preset) {
@@ -26,10 +26,10 @@ pub fn named(name: impl AsRef<Path>) -> Result<Machine, Failure> {
     Machine::from_toml(&text).map_err(|error| Failure::new(format!("{}: {error}", path.display())))
 }
 
-/// The machine that a paper's file (`papers/*.toml`) names.
+/// Returns the machine that a paper's file (`papers/*.toml`) names.
 ///
 /// # Errors
-/// As [`named`], or if it is no paper's text.
+/// As [`named`], or if the text is not a paper's file.
 pub fn of_paper(text: &str) -> Result<Machine, Failure> {
     #[derive(Deserialize)]
     struct Paper {
@@ -39,7 +39,7 @@ pub fn of_paper(text: &str) -> Result<Machine, Failure> {
     named(paper.machine)
 }
 
-/// All presets, or one in detail.
+/// Describes all presets briefly, or one machine in detail.
 ///
 /// # Errors
 /// As [`named`].

@@ -1,4 +1,5 @@
-//! What a run is judged by, other than its throughput: counts per operation, of which a paper may say that one thing has more.
+//! The figures by which an experiment's contenders can be compared: throughput, and counts per operation. A paper may
+//! state that one contender has more of a count than another.
 
 use serde::Deserialize;
 
@@ -11,26 +12,26 @@ pub enum Measure {
     /// Million operations per virtual second.
     #[default]
     Throughput,
-    /// Hardware transactions aborted.
+    /// Aborted hardware transactions, per operation.
     Aborts,
-    /// Those that another thread's access aborted.
+    /// Transactions aborted by another thread's access, per operation.
     Conflicts,
-    /// Those whose lines did not fit.
+    /// Transactions aborted because their cache lines did not fit, per operation.
     Capacity,
-    /// Accesses that left the socket.
+    /// Accesses that left the socket, per operation.
     Remote,
-    /// Reads begun anew, in percent of the operations.
+    /// Restarted reads, in percent of the operations.
     Retries,
-    /// Attempts at updates that were repeated, in percent of all attempts: the abort ratio of a mechanism in software.
+    /// Repeated attempts at updates, in percent of all attempts: the abort ratio of a software mechanism.
     Repeats,
 }
 
 impl Measure {
-    /// Those that rows keep beside the throughput, cell by cell.
+    /// The figures that rows keep beside the throughput, for every run.
     pub const COUNTS: [Measure; 6] =
         [Measure::Aborts, Measure::Conflicts, Measure::Capacity, Measure::Remote, Measure::Retries, Measure::Repeats];
 
-    /// As files name it.
+    /// Returns the name in the papers' files.
     pub fn name(self) -> &'static str {
         match self {
             Measure::Throughput => "throughput",
@@ -43,7 +44,7 @@ impl Measure {
         }
     }
 
-    /// As tables name it.
+    /// Returns the name in tables.
     pub fn title(self) -> &'static str {
         match self {
             Measure::Throughput => "operations a second",
@@ -56,7 +57,7 @@ impl Measure {
         }
     }
 
-    /// The figure of a run; none, if the program does not count it.
+    /// Returns the figure of a run, or `None` if the program does not count it.
     pub fn of(self, run: &Run) -> Option<f64> {
         let stats = &run.stats;
         let per_op = |count: u64| Some(count as f64 / run.ops.max(1) as f64);

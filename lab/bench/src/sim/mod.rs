@@ -1,8 +1,8 @@
-//! `sim`: experiments on the virtual machine. They run in the build for it only (`cargo sim …`), but are compiled in
-//! every build, so that the ordinary checks see them.
+//! `sim`: experiments on the virtual machine (a simulator). They run only in the build for the virtual machine (`cargo
+//! sim …`), but are compiled in every build, so that ordinary checks include them.
 //!
-//! An experiment is a list of [`Contender`]s: programs that differ in one thing. [`compare`] runs each of them with each
-//! number of threads; a [`Sink`] takes the rows as they are complete, and [`report`] shows what came out.
+//! An experiment is a list of [`Contender`]s: programs that differ in one thing. [`compare`] runs each contender with
+//! each number of threads. A [`Sink`] takes each row when it is complete, and [`report`] shows the results.
 
 mod experiment;
 mod host;
@@ -28,7 +28,7 @@ use crate::output::print;
 use experiment::{experiment, setting, threads};
 use sink::Sink;
 
-/// Runs what the command line asks for.
+/// Runs a `sim` command.
 ///
 /// # Errors
 /// If the arguments make no sense, this is not the build for the virtual machine, or a run ends badly.
@@ -56,7 +56,7 @@ pub fn execute(what: &Sim) -> Result<ExitCode, Failure> {
         return watch::execute(&contenders, &setting, &threads);
     }
     let mut sink = Sink::open(common, &setting)?;
-    // What is complete is shown even if the rest came to nothing.
+    // The complete rows are shown even if the rest fails.
     let progress = Progress::new();
     progress.steps(contenders.len() * threads.len());
     let outcome = compare(&contenders, &setting, &threads, &mut sink, &progress);
@@ -66,7 +66,8 @@ pub fn execute(what: &Sim) -> Result<ExitCode, Failure> {
     Ok(if interrupted { interrupt::exit_code() } else { compared })
 }
 
-/// Runs each contender with each number of threads. False: it was interrupted, or the reader has gone.
+/// Runs each contender with each number of threads. Returns false if it was interrupted, or if the reader has closed
+/// standard output.
 fn compare(
     contenders: &[Contender],
     setting: &Setting,

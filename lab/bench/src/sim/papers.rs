@@ -1,8 +1,8 @@
-//! `sim papers`: what papers state beside what the virtual machine shows.
+//! `sim papers`: compares what papers state with the results of the virtual machine (a simulator).
 //!
-//! A paper is a file of data (`papers/*.toml`): its figures, each an experiment of this command, and the orderings that
-//! the paper states of it, with the place where it does so. Nothing of that is in the program, so a reader can check the
-//! file against the paper and the table against the file.
+//! A paper is a file of data (`papers/*.toml`). It contains the paper's figures, each with an experiment of this
+//! command, and the orderings that the paper states about the figure, with their section. None of this is in the
+//! program. So a reader can check the file against the paper, and the table against the file.
 
 mod data;
 mod file;
@@ -29,7 +29,7 @@ use data::{Done, Figure, Paper, Side};
 /// Runs the experiments and writes the table.
 ///
 /// # Errors
-/// If a file is wrong, or a simulation ends badly; the table of the others is written all the same.
+/// If a file is not valid, or a simulation ends badly. The table of the other figures is written all the same.
 pub fn execute(args: &SimPapers) -> Result<ExitCode, Failure> {
     let papers = data::read(&args.folder, args.only.as_deref())?;
     only_simulated()?;
@@ -37,7 +37,7 @@ pub fn execute(args: &SimPapers) -> Result<ExitCode, Failure> {
         try_to_write(path)?;
         file::read(path)?;
     }
-    // What is wrong is told before anything runs.
+    // Invalid data is reported before anything runs.
     let mut any = false;
     for (paper, figure) in papers.iter().flat_map(|paper| chosen(paper, args).map(move |figure| (paper, figure))) {
         plan(paper, figure, args)?;
@@ -58,7 +58,7 @@ pub fn execute(args: &SimPapers) -> Result<ExitCode, Failure> {
             done.push(run(paper, figure, args, &mut out)?);
         }
         failures.extend(done.iter().flat_map(|done| done.failures.clone()));
-        // What was stopped does not take the place of what is whole.
+        // An incomplete table must not replace a complete one.
         if !done.is_empty() && (args.write.is_none() || !interrupt::requested()) {
             sections.push(table::paper(paper, &done, args));
         }
@@ -77,18 +77,18 @@ pub fn execute(args: &SimPapers) -> Result<ExitCode, Failure> {
     }
 }
 
-/// The figures that the arguments ask for.
+/// Returns the figures that the arguments choose.
 fn chosen<'a>(paper: &'a Paper, args: &'a SimPapers) -> impl Iterator<Item = &'a Figure> {
     let is_chosen = |figure: &&Figure| args.figure.as_ref().is_none_or(|part| figure.name.contains(part));
     paper.figure.iter().filter(is_chosen)
 }
 
-/// What a figure's claims need to be measured.
+/// The measurements that a figure's claims need.
 struct Plan {
     command: String,
     setting: Setting,
     contenders: Vec<Contender>,
-    /// Whom, with the place among the contenders.
+    /// The sides that claims compare, each with the position of its contender in the list.
     sides: Vec<(Side, usize)>,
 }
 
@@ -112,7 +112,7 @@ fn plan(paper: &Paper, figure: &Figure, args: &SimPapers) -> Result<Plan, Failur
     planned().map_err(|failure| failed(failure.to_string()))
 }
 
-/// Runs what a figure's claims need.
+/// Runs the measurements that a figure's claims need.
 fn run<'a>(paper: &Paper, figure: &'a Figure, args: &SimPapers, out: &mut Option<Out>) -> Result<Done<'a>, Failure> {
     let Plan { command, setting, contenders, sides } = plan(paper, figure, args)?;
     let stamp = stamp(&setting);
@@ -140,7 +140,7 @@ fn measured(contender: &Contender, threads: usize, setting: &Setting) -> Result<
     Ok(figures.map(|figures| row(contender, threads, &figures, setting)))
 }
 
-/// What has to be measured, each once.
+/// Returns the sides to measure, each once.
 fn sides(figure: &Figure) -> Vec<Side> {
     let mut sides: Vec<Side> = Vec::new();
     for side in figure.claim.iter().flat_map(|claim| claim.sides(figure)) {
@@ -151,7 +151,7 @@ fn sides(figure: &Figure) -> Vec<Side> {
     sides
 }
 
-/// The experiment as one would type it.
+/// Returns the experiment's command line.
 fn command(paper: &Paper, figure: &Figure, args: &SimPapers) -> String {
     let mut names: Vec<String> = Vec::new();
     for side in sides(figure) {
@@ -181,13 +181,13 @@ fn command(paper: &Paper, figure: &Figure, args: &SimPapers) -> String {
     if is_swept(paper, figure, args) { command + " --sweep" } else { command }
 }
 
-/// Whether the model is varied for a figure.
+/// Returns whether the model is varied for a figure.
 fn is_swept(paper: &Paper, figure: &Figure, args: &SimPapers) -> bool {
     let name = format!("{}, {}", paper.key, figure.name);
     args.sweep.as_ref().is_some_and(|texts| texts.split(';').any(|text| name.contains(text.trim())))
 }
 
-/// The arguments of an experiment.
+/// Parses the arguments of an experiment.
 fn parse(command: &str) -> Result<Sim, Failure> {
     let words = ["archipelago", "sim"].into_iter().chain(command.split_whitespace());
     match Cli::try_parse_from(words) {

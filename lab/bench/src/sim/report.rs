@@ -1,6 +1,7 @@
-//! What the experiments show: a table per workload, and a page with curves.
+//! Shows the results of the experiments: a table per workload, and a page with curves.
 //!
-//! Everything here is simulated and says so: the table's last lines, the page's foot, `machine` in the rows.
+//! All results are simulated and are marked so: in the table's last lines, in the page's foot, and in the rows' field
+//! `machine`.
 
 use std::io::{self, Write};
 
@@ -9,27 +10,27 @@ use archipelago_sim::Machine;
 use crate::report::row::{Column, Row, cells, fixed, three};
 use crate::report::{curve, digits, html, summary, svg, table};
 
-/// What stands under every table and chart.
+/// The text below every table and chart.
 pub const FOOT: &str = "Simulated. Orderings and bends are results if they hold in the whole sweep; throughputs and \
     factors are not. Not modelled: weak memory, instructions between shared accesses (unless --instructions \
     charges them), out-of-order execution, the \
     allocator, preemption.";
 
-/// What is said of a run that ended before it was complete.
+/// The warning about a run that ended before it was complete.
 const PARTIAL: &str = "the run ended early; these are the rows that were complete.";
 
-/// What stands under a table.
+/// Returns the notes below a table.
 fn notes(rows: &[&Row]) -> impl Iterator<Item = String> {
     order(rows).into_iter().chain(warnings(rows)).chain(transactions(rows))
 }
 
-/// A line for each row that had transactions.
+/// Returns a line for each row that had transactions.
 fn transactions(rows: &[&Row]) -> Vec<String> {
     let with = rows.iter().filter(|row| !row.text("tx_sites").is_empty());
     with.map(|row| format!("{}, {} threads: {}", row.name, row.threads, row.text("tx_sites"))).collect()
 }
 
-/// The rows by workload, in the order in which they came.
+/// Returns the rows by workload, in the order in which the workloads first occur.
 fn by_workload(rows: &[Row]) -> Vec<Vec<&Row>> {
     let mut groups: Vec<Vec<&Row>> = Vec::new();
     for row in rows {
@@ -41,7 +42,8 @@ fn by_workload(rows: &[Row]) -> Vec<Vec<&Row>> {
     groups
 }
 
-/// Which is ahead of which, from the best median down, and in how many cells of the sweep: a line for each thread count.
+/// Returns a line for each thread count: the contenders by descending median, with the number of sweep cells in which
+/// each is ahead of the next.
 fn order(rows: &[&Row]) -> Vec<String> {
     let mut threads: Vec<usize> = rows.iter().map(|row| row.threads).collect();
     threads.sort_unstable();
@@ -62,7 +64,7 @@ fn order(rows: &[&Row]) -> Vec<String> {
     threads.into_iter().filter_map(line).collect()
 }
 
-/// Columns of a table or a page.
+/// The columns of tables and pages.
 const COLUMNS: [Column; 19] = [
     Column("name", |row| Some(row.name.clone())),
     Column("threads", |row| Some(row.threads.to_string())),
@@ -90,13 +92,13 @@ fn range(row: &Row, least: &str, most: &str) -> Option<String> {
     Some(format!("{}-{}", digits(least), digits(most)))
 }
 
-/// Why figures are to be doubted, a line each.
+/// Returns a warning for each row with doubtful figures.
 fn warnings(rows: &[&Row]) -> Vec<String> {
     let with = rows.iter().filter(|row| !row.text("warning").is_empty());
     with.map(|row| format!("WARNING: {} with {} threads: {}", row.name, row.threads, row.text("warning"))).collect()
 }
 
-/// The tables, for people; below them `more`.
+/// Writes the tables for people, followed by the lines of `more`.
 ///
 /// # Errors
 /// If writing fails.
@@ -114,7 +116,7 @@ pub fn tables(rows: &[Row], partial: bool, more: &[String], mut out: impl Write)
     writeln!(out, "{FOOT}")
 }
 
-/// The page with curves; above them `more`.
+/// Returns the page with curves, preceded by the lines of `more`.
 pub fn page(rows: &[Row], machine: &Machine, partial: bool, more: &[String]) -> String {
     let socket = machine.cpus() / machine.sockets;
     let boundaries: Vec<usize> = (1..machine.sockets).map(|sockets| sockets * socket).collect();
@@ -146,7 +148,7 @@ pub fn page(rows: &[Row], machine: &Machine, partial: bool, more: &[String]) -> 
     html::document(&format!("Archipelago on a virtual {}", machine.name), &body)
 }
 
-/// A row with the range of its sweep, if it has one.
+/// Makes the point of a row, with the range of its sweep if it has one.
 fn point(row: &Row) -> curve::Point<'_> {
     let of = curve::Point::of(row);
     let (least, most) = (row.real("sweep_min").unwrap_or(of.least), row.real("sweep_max").unwrap_or(of.most));

@@ -1,15 +1,15 @@
-//! What one contender with a number of threads came to.
+//! Makes the row of one contender with a number of threads.
 
 use archipelago_sim::{Stats, TxSite};
 use serde_json::{Value, json};
 
 use super::measure::Measure;
-use crate::harness::simulated::{Contender, Figures, Kind, Run, Setting};
+use crate::harness::simulated::{Contender, Figures, OpTotals, Run, Setting};
 use crate::report::digits;
 use crate::report::row::Row;
 use crate::stats;
 
-/// The row of a contender's figures. New fields go to the end.
+/// Returns the row of a contender's results. New fields go to the end.
 pub fn row(contender: &Contender, threads: usize, figures: &Figures, setting: &Setting) -> Row {
     let (first, stats) = (figures.first(), &figures.first().stats);
     let all = figures.mops();
@@ -21,7 +21,7 @@ pub fn row(contender: &Contender, threads: usize, figures: &Figures, setting: &S
     let least = |values: &[f64]| values.iter().copied().reduce(f64::min);
     let most = |values: &[f64]| values.iter().copied().reduce(f64::max);
     let per_op = |which: usize| first.kinds.map(|kinds| kinds[which].ns as f64 / kinds[which].ops.max(1) as f64);
-    let updating = |[reads, updates]: [Kind; 2]| 100.0 * updates.ns as f64 / (reads.ns + updates.ns).max(1) as f64;
+    let updating = |[reads, updates]: [OpTotals; 2]| 100.0 * updates.ns as f64 / (reads.ns + updates.ns).max(1) as f64;
     let tx = |count: u64| (stats.tx_begun > 0).then(|| count as f64 / ops);
     let of_cell = contender.cell.facts();
     let cell =
@@ -30,42 +30,44 @@ pub fn row(contender: &Contender, threads: usize, figures: &Figures, setting: &S
         ("structure", json!(contender.name)),
         ("workload", cell("workload")),
         ("threads", json!(threads)),
-        // The modelled machine: never `native`.
+        // The simulated machine; the value is never `native`.
         ("machine", json!(format!("{} (simulated)", setting.machine.name))),
-        // The first seed, and how many.
+        // The first seed, and the number of seeds.
         ("seed", json!(setting.seed)),
         ("runs", json!(seeds.len())),
-        // Million operations per virtual second: of the seeds, the median, the least, the greatest.
+        // Million operations per virtual second over the seeds: the median, the least and the greatest.
         ("mops", json!(mops)),
         ("mops_min", json!(least(&seeds).unwrap_or(mops))),
         ("mops_max", json!(most(&seeds).unwrap_or(mops))),
-        // Virtual nanoseconds that an operation takes its thread, if any ended.
+        // Virtual nanoseconds that an operation takes its thread, if any operation ended.
         ("ns_per_op", json!((mops > 0.0).then(|| threads as f64 * 1000.0 / mops))),
-        // Of the sensitivity sweep.
+        // The range of the sensitivity sweep.
         ("sweep_min", json!(least(&sweep))),
         ("sweep_median", json!(stats::median(&sweep))),
         ("sweep_max", json!(most(&sweep))),
-        // Accesses that left the socket, per operation; those of them that fetched a line which another socket had changed.
+        // Accesses per operation that left the socket; and those of them that fetched a line which another socket had
+        // changed.
         ("remote_per_op", json!(stats.remote() as f64 / ops)),
         ("dirty_remote_per_op", json!(stats.dirty_remote as f64 / ops)),
-        // Part of the threads' time that they waited for a line under transfer; and what for most, if it has a name.
+        // The part of the threads' time spent waiting for a cache line in transfer; and the line with the most waiting,
+        // if it has a name.
         ("line_wait_percent", json!(100.0 * stats.line_wait_ps as f64 / thread_ps)),
         ("hottest", json!(first.hot_lines.first().map_or("", |line| line.label))),
-        // Steps of the first run, all phases; equal for equal runs only.
+        // Steps of all phases of the first run; equal runs have equal numbers and hashes.
         ("events", json!(first.events)),
         ("hash", json!(format!("{:016x}", first.hash))),
-        // What the first run took on the host, set-up included.
+        // Seconds that the first run took on the host, including set-up.
         ("wall_seconds", json!(first.wall.as_secs_f64())),
         // Virtual microseconds measured.
         ("micros", json!(first.measured_ns / 1000)),
-        // Hardware transactions that aborted, of those begun.
+        // Hardware transactions that aborted, in percent of those begun.
         ("tx_abort_percent", json!(abort_percent(stats))),
-        // Memory that the model takes per cache line of the program's.
+        // Bytes of the model's memory per cache line of the program.
         ("model_bytes_per_line", json!(first.bytes_per_line)),
-        // Accesses that left the socket per operation, of the parts of the program that have a name.
+        // Accesses per operation that left the socket, for each named part of the program.
         ("remote_in", json!(remote_in(first))),
         // Virtual nanoseconds that a read and an update take their thread, and the part of the threads' time spent in
-        // updates, where these are told apart.
+        // updates, if the program distinguishes reads and updates.
         ("ns_per_read", json!(per_op(0))),
         ("ns_per_update", json!(per_op(1))),
         ("updating_percent", json!(first.kinds.map(updating))),
@@ -74,25 +76,26 @@ pub fn row(contender: &Contender, threads: usize, figures: &Figures, setting: &S
         ("external_work", cell("external_work")),
         ("count", cell("count")),
         ("details", cell("details")),
-        // Virtual microseconds of the first run before it was measured, and operations that counted in it.
+        // Virtual microseconds of the first run's warm-up, and its operations that counted.
         ("warm_micros", json!(first.warm_ns / 1000)),
         ("ops", json!(first.ops)),
-        // Why the figures are to be doubted, if they are.
+        // A reason to doubt the figures, if there is one.
         ("warning", json!(warning(figures, setting))),
-        // What became of the first run's transactions, by the place where they begin.
+        // The outcomes of the first run's transactions, by the place in the program where they begin.
         ("tx_sites", json!(first.tx_sites.iter().map(site).collect::<Vec<_>>().join("; "))),
-        // Transactions begun and aborted per operation, the latter by cause.
+        // Transactions begun and aborted per operation, the aborted ones by cause.
         ("tx_per_op", json!(tx(stats.tx_begun))),
         ("tx_aborts_per_op", json!(tx(stats.tx_aborts()))),
         ("tx_conflicts_per_op", json!(tx(stats.tx_conflicts))),
         ("tx_capacity_per_op", json!(tx(stats.tx_capacity))),
         ("tx_explicit_per_op", json!(tx(stats.tx_explicit))),
         ("tx_others_per_op", json!(tx(stats.tx_aborts() - stats.tx_conflicts - stats.tx_capacity - stats.tx_explicit))),
-        // How often reading was begun anew, in percent of the first run's operations, where that is counted.
+        // Restarted reads, in percent of the first run's operations, if the program counts them.
         ("retry_percent", json!(first.retry_percent)),
-        // Attempts at updates that were repeated, in percent of all of the first run, where that is counted.
+        // Repeated attempts at updates, in percent of all attempts of the first run, if the program counts them.
         ("abort_percent", json!(first.abort_percent)),
-        // Accesses to shared memory per operation; and instructions per cycle, if those between accesses were charged.
+        // Accesses to shared memory per operation; and instructions per cycle, if instructions between the accesses
+        // were charged.
         ("accesses_per_op", json!(stats.accesses as f64 / ops)),
         ("instructions_per_cycle", json!(setting.per_cycle)),
     ];
@@ -103,13 +106,14 @@ pub fn row(contender: &Contender, threads: usize, figures: &Figures, setting: &S
     Row { seeds, sweep, counts: counts.collect(), ..Row::new(&contender.name, threads, &contender.cell, fields) }
 }
 
-/// What part of the transactions aborted. Some that end in the span that counts began before it: these may be more.
+/// Returns the percentage of transactions that aborted. Transactions that ended in the counted span may have begun
+/// before it, so aborts can outnumber the transactions begun in the span.
 fn abort_percent(stats: &Stats) -> Option<f64> {
     let (begun, aborts) = (stats.tx_begun, stats.tx_aborts());
     (begun > 0).then(|| 100.0 * aborts as f64 / begun.max(aborts) as f64)
 }
 
-/// A place where transactions begin, and how they ended, in percent of those begun.
+/// Describes a place where transactions begin, and how they ended, in percent of those begun.
 fn site(site: &TxSite) -> String {
     let (counts, begun) = (&site.counts, site.counts.begun.max(1) as f64);
     let part = |(name, count): (&str, u64)| {
@@ -136,7 +140,7 @@ fn remote_in(run: &Run) -> String {
     counts.map(part).collect::<Vec<_>>().join(", ")
 }
 
-/// What is wrong with the figures.
+/// Returns what is doubtful about the figures.
 fn warning(figures: &Figures, setting: &Setting) -> Option<String> {
     let (runs, wish) = (figures.runs.len(), &setting.wish);
     let unsteady = figures.runs.iter().filter(|run| !run.steady).count();

@@ -1,8 +1,9 @@
-//! Where rows go, one by one as they are complete, so that none is lost: to standard output (JSON, CSV) and to the file
-//! of `--out`, from which the next run takes what this one has done. Tables and pages come at the end, of what there is.
+//! Writes each row as soon as it is complete, so that no row is lost: to standard output (JSON, CSV), and to the file
+//! of `--out`. The next run takes the rows of that file instead of measuring them again. Tables and pages are written
+//! at the end, from the rows that are complete.
 //!
-//! A row of the file counts as done if it is of the same program, to the byte, with the same machine, times, seeds,
-//! variations and faults (all of which go into its *stamp*), and the same contender, workload and threads.
+//! A row of the file is reused for the same contender, workload and threads, if it has the same *stamp*. The stamp
+//! covers the program's bytes, the machine, times, seeds, variations and faults.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -35,7 +36,7 @@ struct Stored {
     stamp: String,
 }
 
-/// The rows of a run, and where they go.
+/// The rows of a run, and the outputs to which they are written.
 pub struct Sink {
     format: Format,
     report: Option<PathBuf>,
@@ -43,7 +44,7 @@ pub struct Sink {
     out: Option<Out>,
     stamp: String,
     rows: Vec<Row>,
-    /// Whether standard output is still read.
+    /// Whether standard output is still being read.
     read: bool,
 }
 
@@ -58,7 +59,7 @@ impl Sink {
     /// Opens the files that the arguments name, before anything is measured.
     ///
     /// # Errors
-    /// If one of them cannot be written, or the file of `--out` is something else's.
+    /// If a file cannot be written, or the file of `--out` has other content.
     pub fn open(common: &SimCommon, setting: &Setting) -> Result<Sink, Failure> {
         common.show.report.as_deref().map(reports::try_to_write).transpose()?;
         let comparison = Comparison::of(&common.show)?;
@@ -67,15 +68,16 @@ impl Sink {
         Ok(Sink { format, report, comparison, stamp, out, rows: Vec::new(), read: true })
     }
 
-    /// The contender's row of an earlier run.
+    /// Returns the contender's row of an earlier run.
     pub fn done(&self, contender: &Contender, threads: usize) -> Option<Row> {
         self.out.as_ref()?.done(&self.stamp, contender, threads)
     }
 
-    /// Takes a row that is complete; `new`, if it is not from the file. False: there is nothing left to write to.
+    /// Takes a row that is complete; `new` tells that the row is not from the file. Returns false if nothing remains to
+    /// be written to.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// If the row cannot be written.
     pub fn take(&mut self, row: Row, new: bool) -> Result<bool, Failure> {
         if let Some(out) = self.out.as_mut().filter(|_| new) {
             out.append(&row, &self.stamp)?;
@@ -97,10 +99,10 @@ impl Sink {
         Ok(())
     }
 
-    /// Writes what comes at the end; the exit code that `--fail-on-slower` asks for.
+    /// Writes the outputs that come at the end. Returns the exit code that `--fail-on-slower` asks for.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// If an output cannot be written.
     pub fn finish(mut self, setting: &Setting, partial: bool) -> Result<ExitCode, Failure> {
         let more = self.comparison.verdicts(&self.rows);
         if let Some(path) = &self.report {
@@ -114,7 +116,7 @@ impl Sink {
         Ok(self.comparison.exit_code())
     }
 
-    /// The rows so far.
+    /// Returns the rows so far.
     #[cfg(test)]
     pub fn rows(&self) -> &[Row] {
         &self.rows
@@ -122,20 +124,20 @@ impl Sink {
 }
 
 impl Out {
-    /// Opens the file for reading what is there and appending.
+    /// Opens the file for reading its rows and appending to it.
     ///
     /// # Errors
-    /// If it cannot be written, or has something else in it.
+    /// If the file cannot be written, or has other content.
     pub fn open(path: &Path) -> Result<Out, Failure> {
         let failed = |error: io::Error| Failure::new(format!("cannot write --out {}: {error}", path.display()));
-        // A pipe or a device would be read, or waited for, without end.
+        // Reading a pipe or a device might never end.
         if path.metadata().is_ok_and(|there| !there.is_file() && !there.is_dir()) {
             return Err(Failure::new(format!("cannot write --out {}: it is no ordinary file", path.display())));
         }
         let mut file = OpenOptions::new().read(true).append(true).create(true).open(path).map_err(failed)?;
         let mut text = Vec::new();
         file.read_to_end(&mut text).map_err(failed)?;
-        // What was cut off in the middle of a line goes.
+        // A last line without its end was cut off, and is dropped.
         let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
         let mut done = Vec::new();
         let lines = text[..whole].split_inclusive(|&byte| byte == b'\n');
@@ -146,14 +148,14 @@ impl Out {
             })?;
             done.push(stored);
         }
-        // Not otherwise: another run may have appended a row since.
+        // Only then: another run may have appended a row meanwhile.
         if whole < text.len() {
             file.set_len(whole as u64).map_err(failed)?;
         }
         Ok(Out { path: path.to_owned(), file, done })
     }
 
-    /// The contender's row in the setting that the stamp is of.
+    /// Returns the contender's row in the setting of the stamp.
     pub fn done(&self, stamp: &str, contender: &Contender, threads: usize) -> Option<Row> {
         let Contender { name, cell, .. } = contender;
         let mut facts = cell.facts();
@@ -170,7 +172,7 @@ impl Out {
     /// Appends a row.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// If the row cannot be written.
     pub fn append(&mut self, row: &Row, stamp: &str) -> Result<(), Failure> {
         let (seeds, sweep, counts) = (row.seeds.clone(), row.sweep.clone(), row.counts.clone());
         let stored = Stored { fields: row.fields.clone(), seeds, sweep, counts, stamp: stamp.to_owned() };
@@ -181,11 +183,11 @@ impl Out {
     }
 }
 
-/// What must be equal for two runs of a contender to give equal rows.
+/// Returns a hash of everything that must be equal for two runs of a contender to give equal rows.
 pub fn stamp(setting: &Setting) -> String {
     let mut hasher = DefaultHasher::new();
     let program = std::env::current_exe().and_then(std::fs::read);
-    // A program that cannot be read is taken for itself.
+    // A program that cannot be read is assumed to be unchanged.
     program.unwrap_or_default().hash(&mut hasher);
     format!("{setting:?}").hash(&mut hasher);
     format!("{:016x}", hasher.finish())
@@ -202,12 +204,12 @@ mod tests {
         let failure = Out::open(&path).err().unwrap().to_string();
         assert!(failure.contains("line 1 is no row"), "{failure}");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "a letter\nto a friend\n");
-        // Half a line is what a run leaves that was killed.
+        // A killed run leaves half a line.
         std::fs::write(&path, "{\"structure\":\"hä".as_bytes().split_last().unwrap().1).unwrap();
         assert!(Out::open(&path).unwrap().done.is_empty());
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "");
         std::fs::remove_file(&path).unwrap();
-        // What has no end is not read.
+        // A device without an end is not read.
         #[cfg(unix)]
         assert!(Out::open(Path::new("/dev/zero")).err().unwrap().to_string().contains("no ordinary file"));
     }

@@ -1,6 +1,7 @@
-//! Every experiment on every preset with one, eight and all threads: it ends, within bounds, and again the same.
+//! Runs every experiment on every preset with one, eight and all threads. Each run ends, has plausible results, and
+//! gives the same results when repeated.
 //!
-//! Contenders take turns over the presets and numbers of threads, so that a whole pass stays short.
+//! Contenders take turns over the presets and thread counts, so that a complete pass stays short.
 
 use archipelago_sim::SimAlloc;
 use archipelago_sim::machine::PRESETS;
@@ -9,11 +10,11 @@ use super::tests::{common, parse};
 use super::*;
 use crate::harness::simulated::Run;
 
-/// Runs repeat exactly only on a heap of their own.
+/// Runs repeat exactly only with the simulator's own heap.
 #[global_allocator]
 static ALLOC: SimAlloc = SimAlloc;
 
-/// The experiments, small.
+/// The experiments, with small sizes.
 const EXPERIMENTS: [&[&str]; 11] = [
     &["locks"],
     &["blink", "--count", "1k", "--update-percent", "50", "--removes"],
@@ -32,12 +33,13 @@ pub(super) fn contenders(what: &Sim) -> Vec<Contender> {
     experiment(what).unwrap().1
 }
 
-/// The measured span in microseconds: caches are cold, so that few threads need longer than many events would allow.
+/// Returns the measured span in microseconds. The caches are cold, so few threads need a longer span to complete
+/// operations; many threads have too many events for it.
 fn micros(threads: usize) -> u64 {
     if threads > 8 { 20 } else { 120 }
 }
 
-/// One run of the contender whose turn it is.
+/// Runs the contender whose turn it is, once.
 fn cell(arguments: &[&str], preset: &str, threads: usize, turn: usize) -> (String, Run) {
     let micros = micros(threads).to_string();
     let options = ["--machine", preset, "--warm", "5", "--micros", &micros, "--min-ops", "0", "--runs", "1"];
@@ -61,9 +63,9 @@ fn every_experiment_ends_on_every_machine() {
             for (size, threads) in [1, 8, all].into_iter().enumerate() {
                 let turn = number + place * 3 + size;
                 let (name, run) = cell(arguments, preset, threads, turn);
-                // No thread does more than an operation per nanosecond, nor waits for longer than it runs.
+                // No thread completes more than one operation per nanosecond, or waits longer than it runs.
                 assert!(run.mops <= 1_000.0 * threads as f64, "{name}: {} Mops/s", run.mops);
-                // With all threads an operation from cold caches may take longer than the measured span.
+                // With all threads and cold caches, an operation may take longer than the measured span.
                 assert!(run.ops > 0 || threads > 8, "{name}: nothing was done");
                 let spans = threads as u64 * run.counted_ns.max(micros(threads) * 1000) * 1000;
                 assert!(run.stats.line_wait_ps <= 3 * spans, "{name}: {} ps of waits", run.stats.line_wait_ps);

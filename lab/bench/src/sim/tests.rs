@@ -1,4 +1,5 @@
-//! The arguments and reports of the experiments; the experiments themselves run in the build for the virtual machine.
+//! Tests of the experiments' arguments and reports. The experiments themselves run in the build for the virtual machine
+//! (a simulator).
 
 use clap::Parser;
 
@@ -42,7 +43,7 @@ fn contenders_are_all_combinations() {
     let names: Vec<_> = ycsb::simulated(&args).unwrap().into_iter().map(|it| (it.name, it.cell.workload)).collect();
     assert_eq!(names.len(), 20);
     assert_eq!(names[0], ("hydralist".to_owned(), "a".to_owned()));
-    // Exclusive locks know no percentages.
+    // Exclusive locks have one cell, whatever the percentages.
     let count = |line: &[&str]| experiment(&parse(line)).unwrap().1.len();
     assert_eq!(count(&["locks", "--lock", "all"]), 8 + 5 * 3);
     assert_eq!(count(&["locks", "--lock", "bravo,mcs", "--write-percent", "1"]), 2);
@@ -60,7 +61,7 @@ fn contenders_are_all_combinations() {
         "0,9",
     ];
     let Sim::Nr(args) = parse(&[&line[..], &["--update-percent", "10"]].concat()) else { panic!() };
-    // No lock-free structure changes two at once.
+    // The sorted set has no lock-free method, since no lock-free structure changes two structures at once.
     assert_eq!(nr::simulated(&args).unwrap().len(), 4 * (2 + 2 + 1 + 1));
     let Sim::Sets(args) = parse(&["sets", "--structure", "all", "--mechanism", "rcu,mvrlu"]) else { panic!() };
     assert_eq!(sets::simulated(&args).unwrap().len(), 3 * 3 * 2);
@@ -96,7 +97,7 @@ fn wrong_arguments_are_told() {
     }
 }
 
-/// What instructions are charged takes time, and what is not asked for takes none.
+/// Charged instructions take time, and instructions that are not charged take none.
 #[test]
 fn instructions_take_time() {
     if !SIMULATED {
@@ -111,7 +112,7 @@ fn instructions_take_time() {
         simulated::figures(contender, &setting, 1).unwrap().unwrap().first().mops
     };
     let (free, charged) = (mops(&[]), mops(&["--instructions", "1"]));
-    // (1/2 (464 - 26) + 1/2 (575 - 39)) cycles at 2.5 GHz.
+    // The calculation is (1/2 (464 - 26) + 1/2 (575 - 39)) cycles at 2.5 GHz.
     let added = 1e3 / charged - 1e3 / free;
     assert!((185.0..205.0).contains(&added), "{added} ns: {free} and {charged} Mops/s");
 }
@@ -172,7 +173,7 @@ fn an_experiment_runs_and_is_reported_in_every_format() {
     }
 }
 
-/// Few operations, and a pace that changes, are told in the row.
+/// A row warns of few operations and of a changing throughput.
 #[test]
 fn doubtful_figures_have_a_warning() {
     if !SIMULATED {
@@ -201,14 +202,14 @@ fn doubtful_figures_have_a_warning() {
     );
 }
 
-/// A row of the file is one of the same contender in the same setting, and of no other.
+/// The file returns the row of the same contender in the same setting only.
 #[test]
 fn a_file_gives_back_its_rows() {
     if !SIMULATED {
         return;
     }
     let path = std::env::temp_dir().join(format!("archipelago-rows-{}", std::process::id()));
-    // A process of this number may have been killed here.
+    // A killed process with this number may have left the file.
     _ = std::fs::remove_file(&path);
     let line = ["locks", "--lock", "mcs", "--threads", "1,2", "--micros", "20", "--runs", "2", "--out"];
     let run = |more: &[&str]| {
@@ -222,7 +223,7 @@ fn a_file_gives_back_its_rows() {
     };
     let (known, rows) = run(&[]);
     assert!(!known && rows.len() == 2);
-    // The time on the host tells a measurement from its copy.
+    // The time on the host would differ if the row had been measured again.
     assert_eq!(run(&[]), (true, rows.clone()));
     let (known, others) = run(&["--seed", "7"]);
     assert!(!known && others[0].text("hash") != rows[0].text("hash"));

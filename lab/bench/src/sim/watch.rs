@@ -1,4 +1,5 @@
-//! `sim … --watch`: which shared memory an experiment's programs use plainly without announcing it, and so for nothing.
+//! `sim … --watch`: finds shared memory that an experiment's programs access plainly. The virtual machine (a simulator)
+//! does not see such accesses, so they cost no time.
 
 use std::process::ExitCode;
 
@@ -8,13 +9,14 @@ use crate::failure::Failure;
 use crate::harness::simulated::{Contender, Setting};
 use crate::output::print;
 
-/// Lines that may be read without announcement if nothing changes them: so few stay in every core's first-level cache.
+/// Lines that may be read without announcement if nothing changes them. They are so few that they stay in every core's
+/// first-level cache.
 const FEW: usize = 64;
-/// Accesses of a thread that don't matter: those of its start and its end.
+/// Accesses of a thread that are ignored: those at its start and end.
 const ONCE: u64 = 4;
 
-/// Runs each contender once with each number of threads and prints what it found; fails if it found anything that
-/// changes, or much that is only read.
+/// Runs each contender once with each number of threads, and prints its unannounced accesses. Fails if any of the
+/// memory is changed, or if much memory is only read.
 ///
 /// # Errors
 /// If a run does not end well, or standard output cannot be written to.
@@ -41,7 +43,7 @@ pub fn execute(contenders: &[Contender], setting: &Setting, threads: &[usize]) -
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// What one contender forgets to announce.
+/// Returns the unannounced accesses of one contender.
 ///
 /// # Errors
 /// If the run does not end well.
@@ -61,7 +63,7 @@ mod tests {
     use crate::sim::smoke::contenders;
     use crate::sim::tests::{common, parse};
 
-    /// Every experiment with every contender, small.
+    /// Every experiment with every contender, at small sizes.
     const EXPERIMENTS: [&[&str]; 7] = [
         &["locks", "--lock", "all", "--write-percent", "10"],
         &["blink", "--count", "2k", "--update-percent", "50", "--removes"],
@@ -71,7 +73,7 @@ mod tests {
         &["sets", "--structure", "all", "--mechanism", "all", "--count", "100", "--update-percent", "20"],
         &["nr", "--workload", "all", "--method", "all", "--update-percent", "20", "--count", "2k"],
     ];
-    /// On several nodes, so that what is kept for each is there more than once.
+    /// The machine has several nodes, so that data which exists once per node exists several times.
     const OPTIONS: [&str; 12] = [
         "--machine",
         "xeon-8180-4s",
@@ -88,7 +90,8 @@ mod tests {
     ];
     const THREADS: usize = 4;
 
-    /// Some that share a line between what each operation reads and what changes now and then: few threads hardly meet it.
+    /// Experiments in which a cache line holds both data that each operation reads and data that changes rarely. With
+    /// few threads the two kinds of accesses hardly meet.
     const CROWDED: [&[&str]; 3] = [
         &["ycsb", "--index", "hydralist", "--workload", "load", "--count", "20k"],
         &["ycsb", "--index", "euno-btree", "--workload", "a", "--count", "20k"],
@@ -96,7 +99,8 @@ mod tests {
     ];
     const CROWD: usize = 112;
 
-    /// All that the contenders of an experiment do not announce. `ARCHIPELAGO_WATCH` names those to look at.
+    /// Returns all unannounced accesses of an experiment's contenders. `ARCHIPELAGO_WATCH` limits the test to the
+    /// contenders that it names.
     fn unannounced(experiment: &[&str], threads: usize) -> String {
         let what = parse(&[experiment, &OPTIONS].concat());
         let setting = setting(common(&what), &what).unwrap();

@@ -1,21 +1,21 @@
-//! How long a part of the exam takes, and what it comes to.
+//! The time limit and the result of a part of the exam.
 
 use archipelago_platform::time::{Duration, Instant};
 
 use crate::interrupt;
 
-/// What was found wrong, `Err` with the first finding.
+/// `Err` with the first fault found.
 pub type Verdict = Result<(), String>;
 
-/// How long a part may take; the time runs from [`start`](Clock::start), after the keys are loaded.
+/// The time limit of a part. The time runs from [`start`](Clock::start), after the keys are loaded.
 #[derive(Clone, Copy)]
 pub struct Clock {
-    /// In which threads look for faults.
+    /// The time in which threads look for faults.
     pub time: Duration,
 }
 
 impl Clock {
-    /// Begins.
+    /// Starts the time.
     pub fn start(self) -> Deadline {
         Deadline(Instant::now() + self.time)
     }
@@ -26,7 +26,7 @@ impl Clock {
 pub struct Deadline(Instant);
 
 impl Deadline {
-    /// Whether it has come, or Ctrl-C was pressed.
+    /// Returns whether the deadline has passed or Ctrl-C was pressed.
     pub fn passed(self) -> bool {
         Instant::now() >= self.0 || interrupt::requested()
     }

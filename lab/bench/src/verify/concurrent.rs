@@ -1,4 +1,4 @@
-//! The parts in which readers check, while others write, that what is there is found.
+//! The parts with concurrent writers: readers check that they find all present keys.
 
 use archipelago_platform::thread;
 use rand::rngs::SmallRng;
@@ -8,19 +8,19 @@ use super::clock::{Clock, Deadline, Verdict};
 use super::subject::{Session, Subject};
 use crate::keys::BenchKey;
 
-/// Threads of each role.
+/// The number of threads in each role.
 const WRITERS: u64 = 2;
 const READERS: u64 = 2;
-/// Of both.
+/// All threads of a part.
 pub const THREADS: usize = (WRITERS + READERS) as usize;
 
 /// Entries of the longest scan.
 const LONGEST_SCAN: usize = 100;
 
-/// Keys that are overwritten: few, so that readers and writers meet.
+/// Keys that are overwritten: few, so that readers and writers often use the same key.
 const OVERWRITTEN: usize = 2000;
 
-/// All keys are always there and overwritten all the time.
+/// Runs the part in which all keys are always present and are overwritten all the time.
 pub fn overwrites<K: BenchKey>(map: &dyn Subject<K>, keys: &[K], seed: u64, clock: Clock) -> Verdict {
     let keys = &keys[..keys.len().min(OVERWRITTEN)];
     let overwrite = |session: &dyn Session<K>, rng: &mut SmallRng| {
@@ -35,12 +35,12 @@ pub fn overwrites<K: BenchKey>(map: &dyn Subject<K>, keys: &[K], seed: u64, cloc
     examine(map, keys, seed, clock, overwrite)
 }
 
-/// Every other key is never touched; those between come and go.
+/// Runs the part in which every other key is never touched, while the keys between are inserted and removed.
 pub fn neighbours<K: BenchKey>(map: &dyn Subject<K>, keys: &[K], seed: u64, clock: Clock) -> Verdict {
     let (stable, moving): (Vec<_>, Vec<_>) = keys.iter().cloned().enumerate().partition(|(at, _)| at % 2 == 0);
     let stable: Vec<K> = stable.into_iter().map(|(_, key)| key).collect();
     let churn = |session: &dyn Session<K>, rng: &mut SmallRng| {
-        // A stretch of neighbours, so that pages fill up, split, run empty and merge.
+        // A range of neighbours, so that pages fill up, split, become empty and merge.
         let from = rng.random_range(0..moving.len());
         let stretch = &moving[from..moving.len().min(from + 200)];
         if rng.random() {
@@ -52,12 +52,12 @@ pub fn neighbours<K: BenchKey>(map: &dyn Subject<K>, keys: &[K], seed: u64, cloc
     examine(map, &stable, seed, clock, churn)
 }
 
-/// A value that tells to which key it was written.
+/// Returns a value that contains the key to which it is written.
 fn value(at: usize, random: u32) -> u64 {
     (at as u64) << 32 | u64::from(random)
 }
 
-/// Loads `stable`, then lets writers do `write` again and again while readers look for `stable`.
+/// Loads `stable`. Then writers repeat `write` while readers look for the keys of `stable`.
 fn examine<K: BenchKey>(
     map: &dyn Subject<K>,
     stable: &[K],
@@ -91,7 +91,7 @@ fn read<K: BenchKey>(map: &dyn Subject<K>, stable: &[K], seed: u64, deadline: De
     let session = &*map.session();
     let mut rng = SmallRng::seed_from_u64(seed);
     let mut verdict = Ok(());
-    // Once at least, also where a loaded machine starts this thread when time is up.
+    // At least once, even if a busy machine starts this thread after the deadline.
     loop {
         for _ in 0..32 {
             let at = rng.random_range(0..stable.len());
@@ -114,7 +114,7 @@ fn get<K: BenchKey>(session: &dyn Session<K>, stable: &[K], at: usize) -> Verdic
     }
 }
 
-/// Scans from a stable key: up to the last key shown, every stable key must be among those shown, in order.
+/// Scans from a stable key. Up to the last key shown, the scan must show every stable key, in order.
 fn scan<K: BenchKey>(session: &dyn Session<K>, stable: &[K], at: usize, limit: usize) -> Verdict {
     let mut seen: Vec<(K, u64)> = Vec::with_capacity(limit);
     session.scan(&stable[at], limit, &mut |key, value| seen.push((key, value)));

@@ -1,4 +1,4 @@
-//! The model part: one thread, every answer compared with `BTreeMap`'s.
+//! The model part: one thread compares every answer with `BTreeMap`'s.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ const LONGEST_SCAN: usize = 120;
 pub fn examine<K: BenchKey>(map: &dyn Subject<K>, keys: &[K], seed: u64, clock: Clock) -> Verdict {
     let returns_old = map.insert_returns_old();
     let mut pair = Pair { session: map.session(), returns_old, model: BTreeMap::new() };
-    // Every other key, so that scans can start from absent ones.
+    // Every other key is inserted, so that scans can start from absent keys.
     for (i, key) in keys.iter().enumerate().step_by(2) {
         pair.insert(key, i as u64)?;
     }
@@ -49,7 +49,7 @@ impl<K: BenchKey> Pair<'_, K> {
     fn insert(&mut self, key: &K, value: u64) -> Verdict {
         let old = self.session.insert(key, value);
         let expected = self.model.insert(key.clone(), value);
-        // Those that cannot tell return nothing.
+        // A map whose `insert` does not return the old value returns `None`.
         if self.returns_old { same("insert", key, old, expected) } else { Ok(()) }
     }
 
@@ -88,7 +88,7 @@ impl<K: BenchKey> Pair<'_, K> {
         ))
     }
 
-    /// One scan over all there is.
+    /// Scans all entries.
     fn everything(&mut self, least: &K) -> Verdict {
         self.scan(least, self.model.len() + 1)
     }

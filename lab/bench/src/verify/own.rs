@@ -1,4 +1,4 @@
-//! The own-writes part: two writers, keys dealt out to them in turn; each must see what it did itself at once.
+//! The own-writes part: two writers have alternate keys, and each must see its own writes at once.
 
 use archipelago_platform::thread;
 
@@ -17,7 +17,7 @@ pub fn examine<K: BenchKey>(map: &dyn Subject<K>, keys: &[K], clock: Clock) -> V
     })
 }
 
-/// Rounds over the writer's keys: insert all, overwrite all, remove every other one, until time is up.
+/// Repeats rounds over the writer's keys until the deadline: inserts all, overwrites all, removes every other one.
 fn write<K: BenchKey>(map: &dyn Subject<K>, keys: &[K], writer: usize, deadline: Deadline) -> Verdict {
     let session = &*map.session();
     let mine = || keys.iter().skip(writer).step_by(WRITERS).enumerate();

@@ -1,14 +1,14 @@
-//! The map that is examined, its type forgotten: the exam takes no time, and so is compiled for each type of keys and not for
-//! each map.
+//! The map under test, behind a trait object. The exam measures no time, so indirect calls do no harm, and the exam is
+//! compiled once for each key type instead of once for each map.
 
 use archipelago_index::OrderedSession;
 
 use crate::contender::BenchIndex;
 use crate::keys::BenchKey;
 
-/// A contender.
+/// A map under test.
 pub trait Subject<K>: Sync {
-    /// A thread's session.
+    /// Returns a session for a thread.
     fn session(&self) -> Box<dyn Session<K> + '_>;
 
     /// Whether `insert` returns the value that it replaced.
@@ -21,7 +21,7 @@ pub trait Session<K> {
     fn insert(&self, key: &K, value: u64) -> Option<u64>;
     fn update(&self, key: &K, next: &mut dyn FnMut(u64) -> u64) -> Option<u64>;
     fn remove(&self, key: &K) -> Option<u64>;
-    /// Hands out copies.
+    /// Visits copies of the keys.
     fn scan(&self, from: &K, limit: usize, visit: &mut dyn FnMut(K, u64)) -> usize;
 }
 
@@ -35,7 +35,7 @@ impl<K: BenchKey, I: BenchIndex<K>> Subject<K> for I {
     }
 }
 
-/// A session whose type is about to be forgotten.
+/// A session that is about to become a trait object.
 struct Of<S>(S);
 
 impl<K: BenchKey, S: OrderedSession<K, u64>> Session<K> for Of<S> {

@@ -1,4 +1,4 @@
-//! The exam examined: a right map passes, and each part finds a map with the bug it is there for.
+//! Tests of the exam: a correct map passes, and each part finds a map with the fault for which the part is meant.
 
 use std::collections::BTreeMap;
 
@@ -8,30 +8,30 @@ use archipelago_platform::sync::RwLock;
 use super::*;
 use crate::roster::Own;
 
-/// A map's faults: what a [`Faulty`] does wrong.
+/// The faults of a [`Faulty`] map.
 const NONE: u8 = 0;
-/// Every tenth removal forgets to remove.
+/// Every tenth removal does not remove.
 const REMOVE_FORGETS: u8 = 1;
 /// `insert` returns the new value.
 const WRONG_OLD_VALUE: u8 = 2;
-/// Scans begin behind the key they should begin with.
+/// A scan begins behind its first key.
 const SCAN_SKIPS_FIRST: u8 = 3;
-/// Scans stop one short of a limit of 3 or more.
+/// A scan with a limit of 3 or more stops one entry early.
 const SCAN_STOPS_SHORT: u8 = 4;
-/// A write works on a copy of the map, which then replaces it: what others wrote meanwhile is lost.
+/// A write changes a copy of the map, which then replaces the map. Concurrent writes are lost.
 const LOSES_WRITES: u8 = 5;
-/// Overwriting removes and inserts, in two steps.
+/// An overwrite removes and inserts in two steps.
 const OVERWRITE_HIDES: u8 = 6;
-/// Overwriting replaces a neighbour's value now and then.
+/// An overwrite sometimes replaces a neighbour's value.
 const OVERWRITE_STRAYS: u8 = 7;
-/// Scans go on by position, so that a removal before it shifts keys past it.
+/// A scan continues by position, so that a removal before the position makes the scan skip a key.
 const SCAN_BY_POSITION: u8 = 8;
-/// Removing takes the next key away too, when there are many.
+/// A removal removes the next key too, if the map is large.
 const REMOVE_TAKES_TWO: u8 = 9;
-/// Look-ups panic.
+/// A look-up panics.
 const PANICS: u8 = 10;
 
-/// One lock around a `BTreeMap`, and a fault.
+/// A `BTreeMap` behind one lock, with a fault.
 struct Faulty<K, const FAULT: u8>(RwLock<BTreeMap<K, u64>>);
 
 impl<K: BenchKey, const FAULT: u8> BenchIndex<K> for Faulty<K, FAULT> {
@@ -124,7 +124,7 @@ impl<K: BenchKey, const FAULT: u8> OrderedSession<K, u64> for &Faulty<K, FAULT> 
 
 const SEED: u64 = 5;
 
-/// For one try at a part.
+/// The time limit of one try at a part.
 const SHORT: Clock = Clock { time: Duration::from_millis(30) };
 
 fn some_words(count: u64) -> Vec<u64> {
@@ -137,7 +137,7 @@ fn some_strings(count: usize) -> Vec<Vec<u8>> {
     keys
 }
 
-/// Examines until something is found: threads meet by chance, and a part's threads stop when its time is up.
+/// Repeats the part until it finds a fault: threads meet by chance, and a part stops at its time limit.
 fn assert_found(part: impl Fn() -> Verdict, says: &str) {
     let finding = (0..500).find_map(|_| part().err()).expect("a fault went unnoticed");
     assert!(finding.contains(says), "{finding:?} should say {says:?}");

@@ -1,4 +1,4 @@
-//! Streams: the right operations in the right proportion, on the right keys, and the same ones every time.
+//! Tests of streams: the proportions of operations, their keys, and that streams are reproducible.
 
 use super::*;
 
@@ -9,7 +9,7 @@ fn loaded() -> Vec<u32> {
     (0..KEYS).collect()
 }
 
-/// Keys that no stream was loaded with.
+/// Returns keys that are not loaded.
 fn fresh(count: usize) -> Vec<u32> {
     (KEYS..).take(count).collect()
 }
@@ -20,26 +20,27 @@ fn make(workload: Workload, distribution: Distribution, fresh: &[u32], seed: u64
     made
 }
 
-fn percent(made: &Stream<u32>, kind: Kind) -> f64 {
+fn percent(made: &Stream<u32>, kind: OpKind) -> f64 {
     made.ops.iter().filter(|op| op.kind == kind).count() as f64 * 100.0 / OPS as f64
 }
 
 #[test]
 fn mixes_are_those_of_ycsb() {
-    let mixes: [(Workload, &[(Kind, f64)]); 6] = [
-        (Workload::A, &[(Kind::Read, 50.0), (Kind::Update, 50.0)]),
-        (Workload::B, &[(Kind::Read, 95.0), (Kind::Update, 5.0)]),
-        (Workload::C, &[(Kind::Read, 100.0)]),
-        (Workload::D, &[(Kind::Read, 95.0), (Kind::Insert, 5.0)]),
-        (Workload::E, &[(Kind::Scan, 95.0), (Kind::Insert, 5.0)]),
-        (Workload::F, &[(Kind::Read, 50.0), (Kind::Modify, 50.0)]),
+    let mixes: [(Workload, &[(OpKind, f64)]); 6] = [
+        (Workload::A, &[(OpKind::Read, 50.0), (OpKind::Update, 50.0)]),
+        (Workload::B, &[(OpKind::Read, 95.0), (OpKind::Update, 5.0)]),
+        (Workload::C, &[(OpKind::Read, 100.0)]),
+        (Workload::D, &[(OpKind::Read, 95.0), (OpKind::Insert, 5.0)]),
+        (Workload::E, &[(OpKind::Scan, 95.0), (OpKind::Insert, 5.0)]),
+        (Workload::F, &[(OpKind::Read, 50.0), (OpKind::Modify, 50.0)]),
     ];
     for (workload, mix) in mixes {
         let made = make(workload, Distribution::Uniform, &fresh(OPS), 3);
-        for kind in [Kind::Read, Kind::Update, Kind::Insert, Kind::Scan, Kind::Modify] {
+        for kind in [OpKind::Read, OpKind::Update, OpKind::Insert, OpKind::Scan, OpKind::Modify] {
             let wanted = mix.iter().find(|part| part.0 == kind).map_or(0.0, |part| part.1);
             let found = percent(&made, kind);
-            // One percent is four standard deviations of a half, nine of a twentieth; of nothing, nothing is allowed.
+            // One percent is four standard deviations of a proportion of a half, and nine of a twentieth. Proportions
+            // of none and of all must be exact.
             let slack = if wanted == 0.0 || wanted == 100.0 { 0.0 } else { 1.0 };
             assert!((found - wanted).abs() <= slack, "{workload:?} has {found} % {kind:?}, should have {wanted}");
         }
@@ -49,11 +50,11 @@ fn mixes_are_those_of_ycsb() {
 #[test]
 fn scans_visit_1_to_100_entries_and_others_none() {
     let made = make(Workload::E, Distribution::Uniform, &fresh(OPS), 3);
-    let scans = || made.ops.iter().filter(|op| op.kind == Kind::Scan).map(|op| op.span);
+    let scans = || made.ops.iter().filter(|op| op.kind == OpKind::Scan).map(|op| op.span);
     assert_eq!((scans().min(), scans().max()), (Some(1), Some(100)));
     let mean = scans().map(f64::from).sum::<f64>() / scans().count() as f64;
     assert!((mean - 50.5).abs() < 1.0, "{mean}");
-    assert!(made.ops.iter().all(|op| op.kind == Kind::Scan || op.span == 0));
+    assert!(made.ops.iter().all(|op| op.kind == OpKind::Scan || op.span == 0));
 }
 
 #[test]
@@ -64,7 +65,7 @@ fn every_key_read_is_there_and_every_key_inserted_is_new() {
             let made = make(workload, distribution, &fresh, 3);
             let mut inserted = 0;
             for (op, key) in made.ops.iter().zip(&made.keys) {
-                if op.kind == Kind::Insert {
+                if op.kind == OpKind::Insert {
                     assert_eq!(*key, fresh[inserted], "fresh keys are inserted in turn");
                     inserted += 1;
                 } else {
@@ -78,9 +79,9 @@ fn every_key_read_is_there_and_every_key_inserted_is_new() {
 #[test]
 fn without_fresh_keys_inserts_become_what_the_rest_is() {
     let made = make(Workload::D, Distribution::Latest, &fresh(10), 3);
-    assert_eq!(made.ops.iter().filter(|op| op.kind == Kind::Insert).count(), 10);
-    assert!((percent(&made, Kind::Read) - 100.0).abs() < 0.1);
-    assert_eq!(percent(&make(Workload::E, Distribution::Uniform, &[], 3), Kind::Scan), 100.0);
+    assert_eq!(made.ops.iter().filter(|op| op.kind == OpKind::Insert).count(), 10);
+    assert!((percent(&made, OpKind::Read) - 100.0).abs() < 0.1);
+    assert_eq!(percent(&make(Workload::E, Distribution::Uniform, &[], 3), OpKind::Scan), 100.0);
 }
 
 #[test]
@@ -92,14 +93,14 @@ fn the_seed_decides() {
     }
 }
 
-/// How often each loaded key is read.
+/// Returns how often each loaded key is read.
 fn counts(distribution: Distribution) -> Vec<usize> {
     let mut counts = vec![0; KEYS as usize];
     make(Workload::C, distribution, &[], 3).keys.iter().for_each(|key| counts[*key as usize] += 1);
     counts
 }
 
-/// The part of all draws that rank 1 gets.
+/// Returns the part of all draws that rank 1 has.
 fn share_of_the_first(exponent: f64) -> f64 {
     1.0 / (1..=KEYS).map(|rank| f64::from(rank).powf(-exponent)).sum::<f64>()
 }
@@ -107,7 +108,7 @@ fn share_of_the_first(exponent: f64) -> f64 {
 #[test]
 fn uniform_keys_are_all_alike() {
     let counts = counts(Distribution::Uniform);
-    // 40 expected, with a standard deviation of 6.3.
+    // The expected number is 40, with a standard deviation of 6.3.
     assert!(counts.iter().all(|count| (10..80).contains(count)), "{counts:?}");
 }
 
@@ -135,12 +136,12 @@ fn latest_reads_the_last_ones_most() {
 
 #[test]
 fn d_reads_what_it_inserted_last() {
-    // Whatever the distribution of the others.
+    // D draws the latest keys, whatever the distribution of the other workloads.
     let made = make(Workload::D, Distribution::Uniform, &fresh(OPS), 3);
     let (mut newest, mut hits, mut reads) = (KEYS - 1, 0, 0);
     for (op, key) in made.ops.iter().zip(&made.keys) {
         match op.kind {
-            Kind::Insert => newest = *key,
+            OpKind::Insert => newest = *key,
             _ => (hits, reads) = (hits + usize::from(*key == newest), reads + 1),
         }
     }

@@ -1,4 +1,4 @@
-//! What threads do to an index, on either machine.
+//! The threads that use an index, on either machine.
 
 use core::hint::black_box;
 use core::marker::PhantomData;
@@ -13,46 +13,46 @@ use rand::rngs::SmallRng;
 use crate::contender::BenchIndex;
 use crate::harness::program::{Done, Program, Turns, from_every_node};
 use crate::keys::{BenchKey, KeyKind};
-use crate::workload::{Distribution, Kind, Op, Stream, Workload, stream};
+use crate::workload::{Distribution, Op, OpKind, Stream, Workload, stream};
 
-/// Operations of a thread of the virtual machine, gone through again and again.
+/// Operations of a thread on the virtual machine (a simulator); the thread repeats them.
 const STREAM: usize = 4096;
-/// Keys held back there for each thread, for inserts.
+/// Keys held back for each thread on the virtual machine, for inserts.
 const FRESH: usize = 2048;
 
-/// A workload on keys.
+/// A workload, and the keys on which it runs.
 #[derive(Clone)]
 pub struct Work {
     pub workload: Workload,
     pub distribution: Distribution,
     pub keys: KeyKind,
-    /// How many are loaded.
+    /// The number of loaded keys.
     pub count: usize,
 }
 
 /// One thread's part of a workload.
 pub enum Part<'a, K: Clone> {
-    /// Insert these.
+    /// Insert these keys.
     Load(&'a [K]),
-    /// Insert what was never seen, drawn by this seed, until the time is up.
+    /// Insert new keys, drawn with this seed, until the time is up.
     Unseen(u64),
-    /// Look these up, so many at a time.
+    /// Look these keys up, this many per call.
     Batches(&'a [K], usize),
-    /// Do these; on the virtual machine again and again.
+    /// Run these operations; on the virtual machine, repeat them.
     Stream(Cow<'a, Stream<K>>),
 }
 
-/// Threads that do a workload to an index.
+/// Threads that run a workload on an index.
 pub struct Clients<'a, K, I> {
     work: Work,
     empty: fn() -> I,
     keys: PhantomData<&'a K>,
 }
 
-/// An index with what every thread does to it.
+/// An index, and the part of every thread.
 pub struct Shared<'a, K: Clone, I> {
     pub index: I,
-    /// On no line of the index, which operations change.
+    /// On cache lines of their own, since operations write the index's lines.
     pub parts: CachePadded<Vec<Part<'a, K>>>,
 }
 
@@ -65,7 +65,7 @@ impl<K: BenchKey, I: BenchIndex<K>> Clients<'_, K, I> {
 impl<'a, K: BenchKey, I: BenchIndex<K>> Program for Clients<'a, K, I> {
     type Shared = Shared<'a, K, I>;
 
-    /// Loads the index, also for the workload that loads: that one inserts more.
+    /// Loads the index, even for the workload `load`, which inserts further keys.
     fn setup(&self, threads: usize, seed: u64) -> Self::Shared {
         let Work { workload, distribution, keys, count } = &self.work;
         let (index, keys) = ((self.empty)(), K::synthetic(keys, *count, threads * FRESH, seed));
@@ -110,13 +110,13 @@ impl<'a, K: BenchKey, I: BenchIndex<K>> Program for Clients<'a, K, I> {
                     Done::Found
                 };
                 turns.go(keys.len().div_ceil(*size), look_up, || ());
-                // An operation is a look-up, also when it is done in company.
+                // Each look-up of a batch is an operation.
                 turns.correct(|batches| (keys.len().min(batches * size), misses));
             }
             Part::Stream(stream) => {
-                // Slices, so that where these are is no memory that threads share.
+                // Slices, so that the vectors' own fields are not memory that threads share.
                 let (ops, keys) = (&stream.ops[..], &stream.keys[..]);
-                // Natively nothing is added to an operation that it can do without.
+                // On the real machine, nothing unnecessary is added to an operation.
                 let limit = if SIMULATED { usize::MAX } else { ops.len() };
                 let op = |i: usize| {
                     let at = if SIMULATED { i % STREAM } else { i };
@@ -132,7 +132,7 @@ impl<'a, K: BenchKey, I: BenchIndex<K>> Program for Clients<'a, K, I> {
     }
 }
 
-/// Fills the index from every node in turn.
+/// Loads the index from every node in turn.
 fn load<K: BenchKey, I: BenchIndex<K>>(index: &I, keys: &[K]) {
     let size = keys.len().div_ceil(64);
     from_every_node(keys.len().div_ceil(size), |part| {
@@ -142,21 +142,21 @@ fn load<K: BenchKey, I: BenchIndex<K>>(index: &I, keys: &[K]) {
     index.quiesce();
 }
 
-/// Runs one operation; whether it found what it must.
+/// Runs one operation. Returns whether it found what it had to find.
 ///
-/// In line, all of it but scans: what the driver adds to a look-up takes room in the processor's reorder window, which
-/// overlaps the cache misses of one operation with the next one's.
+/// Everything except scans is inlined. Each instruction that the driver adds to a look-up takes room in the processor's
+/// reorder window, which overlaps the cache misses of one operation with those of the next.
 #[inline(always)]
 fn execute<K: BenchKey, I: BenchIndex<K>>(session: &I::Session<'_>, op: Op, key: &K, value: u64) -> bool {
     match op.kind {
-        Kind::Read => black_box(session.get(key)).is_some(),
-        Kind::Update => overwrite::<K, I>(session, key, value),
-        Kind::Insert => {
+        OpKind::Read => black_box(session.get(key)).is_some(),
+        OpKind::Update => overwrite::<K, I>(session, key, value),
+        OpKind::Insert => {
             session.insert(key, value);
             true
         }
-        Kind::Scan => scan::<K, I>(session, usize::from(op.span), key),
-        Kind::Modify => match session.get(key) {
+        OpKind::Scan => scan::<K, I>(session, usize::from(op.span), key),
+        OpKind::Modify => match session.get(key) {
             Some(old) => overwrite::<K, I>(session, key, old.wrapping_add(1)),
             None => false,
         },
@@ -171,7 +171,7 @@ fn scan<K: BenchKey, I: BenchIndex<K>>(session: &I::Session<'_>, span: usize, fr
     visited > 0
 }
 
-/// The index's best way to overwrite. `insert` cannot tell for every index whether the key was there.
+/// Overwrites a value in the index's best way. Not every index's `insert` can tell whether the key was present.
 #[inline(always)]
 fn overwrite<K: BenchKey, I: BenchIndex<K>>(session: &I::Session<'_>, key: &K, value: u64) -> bool {
     if I::UPDATES_IN_PLACE {

@@ -1,4 +1,4 @@
-//! `sim ycsb --stall`: threads that stop in bad places.
+//! `sim ycsb --stall`: stops threads in unfavourable places.
 
 use archipelago_sim::{Fault, Point};
 use archipelago_sync::version_lock::VersionLock;
@@ -6,10 +6,10 @@ use archipelago_sync::version_lock::VersionLock;
 use crate::args::{SimYcsb, Warm};
 use crate::failure::Failure;
 
-/// With threads that stop, `--warm auto` is this many microseconds.
+/// The warm-up in microseconds that `--warm auto` means if threads are stopped.
 pub const WARM_BEFORE_FAULTS: u64 = 50;
 
-/// What stops, and where.
+/// Returns the faults of `--stall`: which threads stop, and where.
 ///
 /// # Errors
 /// If the name is not known.
@@ -19,10 +19,10 @@ pub fn faults(args: &SimYcsb) -> Result<Vec<Fault>, Failure> {
         Warm::Auto => WARM_BEFORE_FAULTS,
         Warm::Micros(micros) => micros,
     };
-    // To the end of the run, however long it is measured.
+    // Until the end of the run, however long the measurement is.
     let (warm, all) = (warm * 1000, (warm + args.common.micros.max(args.common.patience)) * 1000);
     match stall.as_str() {
-        // Background threads have the slots behind the clients' and the set-up's.
+        // Background threads have the numbers after those of the clients and the set-up.
         "updater" => Ok((1..=64)
             .flat_map(|behind| args.common.threads.iter().map(move |threads| threads + behind))
             .map(|slot| Fault::Stall { thread: Some(slot), at: Point::Time(warm), for_ns: all })

@@ -1,4 +1,4 @@
-//! What is measured on this machine: the plan, and every thread's operations, made beforehand.
+//! The plan of a measurement on this machine, and every thread's operations, which are made before the measurement.
 
 use std::borrow::Cow;
 
@@ -10,24 +10,24 @@ use crate::workload::{self, Distribution, Stream, Workload};
 
 /// What to measure.
 pub struct Plan {
-    /// Which indexes, in order.
+    /// The indexes, in order.
     pub indexes: Vec<&'static Info>,
-    /// Which workloads, in running order.
+    /// The workloads, in running order.
     pub workloads: Vec<Workload>,
     /// Operations of a workload, all threads together.
     pub ops: usize,
     /// Which keys are popular.
     pub distribution: Distribution,
-    /// Keys that C looks up at a time; 0 for one by one.
+    /// Keys that C looks up per call; 0 for single look-ups.
     pub batch: usize,
-    /// Gives memory that the allocator holds back to the system, so that resident memory means something.
+    /// Makes the allocator return free memory to the system, so that resident memory is meaningful.
     pub release_memory: fn(),
 }
 
 impl Plan {
-    /// Keys to hold back for the workloads that insert, for the chosen number of operations.
+    /// Returns how many keys to hold back for the workloads that insert, for the chosen number of operations.
     pub fn fresh_wanted(&self) -> usize {
-        // A twentieth of the operations insert; a little more, since the number is random.
+        // A twentieth of the operations insert. The number is random, so a few more keys are held back.
         let wanted = |workload: &Workload| workload.share(self.ops) / 18 + 100;
         self.workloads.iter().filter(|workload| workload.inserts()).map(wanted).sum()
     }
@@ -37,11 +37,11 @@ impl Plan {
 pub struct Prepared<K> {
     /// The workload.
     pub workload: Workload,
-    /// Empty ones for the load.
+    /// The streams; empty ones for the load.
     pub streams: Vec<Stream<K>>,
 }
 
-/// The streams of all workloads, the load first: it has no streams and always happens.
+/// Makes the streams of all workloads. The load comes first; it has no streams and always runs.
 pub fn prepare<K: BenchKey>(
     plan: &Plan,
     keys: &KeySet<K>,
@@ -76,19 +76,20 @@ pub fn prepare<K: BenchKey>(
     prepared
 }
 
-/// Operations of a workload. If too few keys could be held back, those that insert have fewer.
+/// Returns the operations of a workload. If too few keys could be held back, workloads that insert have fewer
+/// operations.
 fn plan_ops(plan: &Plan, workload: Workload, fresh: usize) -> usize {
     let ops = workload.share(plan.ops);
     if workload.inserts() { ops.min(fresh * 18).max(1) } else { ops }
 }
 
-/// The part of `all` that belongs to one of `threads` threads: contiguous, and they differ by one at most.
+/// Returns one thread's part of `all`. Parts are contiguous, and their lengths differ by at most one.
 fn part<T>(all: &[T], thread: usize, threads: usize) -> &[T] {
     &all[thread * all.len() / threads..(thread + 1) * all.len() / threads]
 }
 
 impl<K: BenchKey> Prepared<K> {
-    /// What every thread does.
+    /// Returns the part of every thread.
     pub fn parts<'a>(&'a self, plan: &Plan, loaded: &'a [K]) -> Vec<Part<'a, K>> {
         let threads = self.streams.len();
         let piece = |(thread, stream): (usize, &'a Stream<K>)| match self.workload {

@@ -1,22 +1,23 @@
-//! The graph of moments: nodes are the transactions' snapshots and commits, edges say "earlier than".
+//! The graph of moments. Nodes are the transactions' snapshots and commits; an edge means "earlier than".
 //!
-//! Stamps order moments pairwise, which would be a quadratic number of edges. Instead, moments hang on a *time line*,
-//! one node per instant at which a moment was certainly over: a moment leads to the instant at which it was over,
-//! instants lead to each other in order, and the last instant before a moment could begin leads to that moment.
+//! Stamps order moments in pairs, which would need a quadratic number of edges. Instead, moments are attached to
+//! a *time line*, which has one node per instant at which a moment was certainly over. A moment has an edge to the
+//! instant at which it was over. Each instant has an edge to the next one. The last instant before a moment could begin
+//! has an edge to this moment.
 
 use super::{Level, Outcome, Txn};
 use std::collections::VecDeque;
 
-/// Why one transaction's moment is earlier than another's.
+/// The reason why one transaction's moment is earlier than another's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Why {
-    /// The second overwrote what the first wrote.
+    /// The second transaction overwrote what the first wrote.
     Ww,
-    /// The second read what the first wrote.
+    /// The second transaction read what the first wrote.
     Wr,
-    /// The second overwrote what the first read.
+    /// The second transaction overwrote what the first read.
     Rw,
-    /// The stamps say so, or a transaction's snapshot precedes its commit.
+    /// The stamps imply it, or a transaction's snapshot precedes its commit.
     Time,
 }
 
@@ -28,19 +29,19 @@ pub(super) struct Edge {
     pub(super) why: Why,
 }
 
-/// Where an edge leads, and the dependency it stands for, if any, with its key.
+/// The node to which an edge leads, and the dependency for which it stands, if any, with the dependency's key.
 type Out = (usize, Option<(Edge, String)>);
 
 pub(super) struct Graph {
     level: Level,
-    /// The edges of each node.
+    /// The outgoing edges of each node.
     edges: Vec<Vec<Out>>,
-    /// Nodes below this are moments, the others instants.
+    /// Nodes with numbers below this are moments; the others are instants.
     moments: usize,
 }
 
 impl Graph {
-    /// The moments of the committed transactions, ordered by their stamps.
+    /// Makes the graph of the committed transactions' moments, ordered by their stamps.
     pub(super) fn new<K, V>(level: Level, history: &[Txn<K, V>]) -> Self {
         let moments = 2 * history.len();
         let mut graph = Graph { level, edges: vec![Vec::new(); moments], moments };
@@ -92,7 +93,7 @@ impl Graph {
         }
     }
 
-    /// Adds a dependency over `key`.
+    /// Adds a dependency by `key`.
     pub(super) fn depend(&mut self, edge: Edge, key: &str) {
         let (from, to) = match edge.why {
             Why::Rw => (self.snapshot(edge.from), self.commit(edge.to)),
@@ -101,17 +102,18 @@ impl Graph {
         self.edges[from].push((to, Some((edge, key.to_owned()))));
     }
 
-    /// A cycle with the fewest edges through one of the nodes on some cycle, as dependencies; time in one piece.
+    /// Returns a cycle as dependencies: the shortest one through one of the first 64 nodes on cycles. Successive steps
+    /// of time are merged into one.
     pub(super) fn shortest_cycle(&self) -> Option<Vec<(Edge, String)>> {
-        // Any cycle passes a dependency, for time alone has none; start at the moments they lead to.
+        // Time alone makes no cycle, so each cycle contains a dependency. The search starts at the moments on cycles.
         let on_cycle = self.cyclic_nodes();
         let starts = (0..self.moments).filter(|&node| on_cycle[node]).take(64);
         let shortest = starts.filter_map(|start| self.cycle_through(start, &on_cycle)).min_by_key(Vec::len)?;
         Some(self.as_dependencies(&shortest))
     }
 
-    /// Marks what is left when nodes without predecessors, then without successors, are taken away again and again:
-    /// the nodes on cycles and on paths between them.
+    /// Marks the nodes on cycles and on paths between cycles. They remain when nodes without predecessors, and then
+    /// nodes without successors, are removed repeatedly.
     fn cyclic_nodes(&self) -> Vec<bool> {
         let mut left = vec![true; self.edges.len()];
         let mut backward = vec![Vec::new(); self.edges.len()];
@@ -136,7 +138,7 @@ impl Graph {
         left
     }
 
-    /// The shortest cycle through `start`, as pairs of a node and the number of the edge taken from it.
+    /// Returns the shortest cycle through `start`, as pairs of a node and the number of its edge in the cycle.
     fn cycle_through(&self, start: usize, within: &[bool]) -> Option<Vec<(usize, usize)>> {
         let mut came_by = vec![None; self.edges.len()];
         let mut queue = VecDeque::from([start]);
@@ -159,11 +161,10 @@ impl Graph {
         None
     }
 
-    /// Folds the steps between two dependencies into one [`Why::Time`] where they pass from one transaction to
-    /// another.
+    /// Merges the steps between two dependencies into one [`Why::Time`], if they lead from one transaction to another.
     fn as_dependencies(&self, cycle: &[(usize, usize)]) -> Vec<(Edge, String)> {
         let label = |&(node, number): &(usize, usize)| self.edges[node][number].1.clone();
-        // Starting with a dependency, so that no piece of time is cut in two.
+        // Starts with a dependency, so that no sequence of time steps is split in two.
         let first = cycle.iter().position(|step| label(step).is_some()).expect("time alone has no cycle");
         let mut steps: Vec<(Edge, String)> = Vec::new();
         for step in cycle[first..].iter().chain(&cycle[..first]) {

@@ -1,6 +1,6 @@
-//! What the sets promise, as a sequential specification for the linearizability checker, and operations to try.
+//! The sets' guarantees as a sequential specification for the linearizability checker, and random operations for tests.
 
-// Every test program has its own copy of this module and uses its own part of it.
+// Every test program has its own copy of this module, and uses a part of it.
 #![allow(dead_code)]
 
 use std::collections::BTreeMap;
@@ -8,27 +8,27 @@ use std::collections::BTreeMap;
 use archipelago_check::linear::Model;
 use archipelago_sets::SetSession;
 
-/// What a structure promises beyond single keys.
+/// A structure's guarantees beyond operations on single keys.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Promise {
-    /// Several keys at one moment, ranges too.
+    /// Several keys are read at one moment, ranges too.
     Ordered,
-    /// Several keys at one moment; no ranges.
+    /// Several keys are read at one moment; there are no ranges.
     Hashed,
-    /// Single keys and ranges.
+    /// Single keys, and ranges that are not of one moment.
     Rival,
-    /// Single keys; no ranges.
+    /// Single keys only; there are no ranges.
     RivalTable,
 }
 
 impl Promise {
-    /// Returns whether ranges are promised.
+    /// Returns whether the structure has ranges.
     pub fn has_ranges(self) -> bool {
         matches!(self, Self::Ordered | Self::Rival)
     }
 }
 
-/// What the sets promise, as a sequential specification.
+/// The sets' guarantees, as a sequential specification.
 pub struct Promised;
 
 #[derive(Clone, Debug)]
@@ -83,7 +83,7 @@ impl Model for Promised {
     }
 }
 
-/// Does what is asked.
+/// Runs an operation on a set.
 pub fn perform(session: &mut (impl SetSession + ?Sized), op: &Op) -> Ret {
     match op {
         Op::Insert(key, value) => Ret::Done(session.insert(*key, *value)),
@@ -95,7 +95,8 @@ pub fn perform(session: &mut (impl SetSession + ?Sized), op: &Op) -> Ret {
     }
 }
 
-/// An operation on one of five keys, or two, of those that are promised, by random numbers below what `below` is given.
+/// Draws an operation on one or two of five keys, among the operations that the structure guarantees. `below` returns a
+/// random number below its argument.
 pub fn draw(mut below: impl FnMut(u64) -> u64, promise: Promise, unique: u64) -> Op {
     let (key, other) = (below(5), below(5));
     match (below(8), promise) {
@@ -108,7 +109,8 @@ pub fn draw(mut below: impl FnMut(u64) -> u64, promise: Promise, unique: u64) ->
     }
 }
 
-/// A range must have each key once, in order, with the value it always has; and the steady ones all.
+/// Checks that a range contains each key at most once, in order and with its constant value, and contains all steady
+/// keys.
 pub fn check_range(found: &[(u64, u64)], steady: impl Iterator<Item = u64>) {
     assert!(found.is_sorted_by(|a, b| a.0 < b.0) && found.iter().all(|(key, value)| key == value), "{found:?}");
     for key in steady {

@@ -1,13 +1,13 @@
-//! One access: its turn, its cost, and the threads that it wakes.
+//! One access: when it happens, its cost, and the threads that it wakes.
 //!
 //! An access takes effect in the instant in which its thread is granted the line. If the line is still being
-//! transferred for an earlier access, the thread joins the line's queue; the thread at the head stands in the
-//! scheduler's agenda at the time the line becomes free, and then the queue decides who gets it ([`Engine::grant`]):
-//! the first thread in the queue, unless a core of the owner's own socket waits, too, which the socket serves first,
-//! a bounded number of times.
+//! transferred for an earlier access, the thread joins the line's queue. The thread at the head of the queue is in the
+//! scheduler's agenda, at the time at which the line becomes free. At that time the queue decides which thread gets the
+//! line ([`Engine::grant`]). It is the first thread in the queue, with one exception: if a core of the owner's own
+//! socket waits, too, the socket serves it first, a bounded number of times.
 //!
-//! Destructors of a panicking thread make their accesses without yielding: the run is about to end with this panic,
-//! and no other thread may observe it.
+//! Destructors of a panicking thread make their accesses without yielding: the run is about to end with this panic, and
+//! no other thread may observe the accesses.
 
 use std::thread::panicking;
 
@@ -15,21 +15,21 @@ use super::thread::Status;
 use super::tx::Cause;
 use super::{Engine, Step};
 use crate::config::{Fault, Point};
-use crate::memory::{Cost, Kind, NONE};
+use crate::memory::{AccessKind, Cost, NONE};
 use crate::rng;
 
-/// For how many first-level hits after an access to a line further loads of the line count as made together with it.
-/// The time counts from the first access, not from the previous load, so that a loop that repeatedly loads one word
-/// does not keep the line forever.
+/// The time, in first-level hits after an access to a line, within which further loads of the line count as made
+/// together with the access. The time counts from that access, not from the previous load. Otherwise a loop that
+/// repeatedly loads one word would keep the line forever.
 const TOGETHER: u64 = 8;
 
-/// How far into a line's queue the search for the owner's neighbours goes.
+/// How many entries of a line's queue are searched for the owner's neighbours.
 const SEARCHED: usize = 32;
 
 impl Engine {
-    /// Tries to make an access of the running thread. After [`Step::Go`] the caller does the real access at once.
+    /// Tries to make an access of the running thread. After [`Step::Go`] the caller makes the real access at once.
     #[inline]
-    pub(crate) fn access(&mut self, addr: usize, size: usize, kind: Kind) -> Step {
+    pub(crate) fn access(&mut self, addr: usize, size: usize, kind: AccessKind) -> Step {
         let me = self.current;
         if self.unwinding {
             return match self.must_unwind() {
@@ -49,8 +49,8 @@ impl Engine {
                 let stall = self.fault();
                 self.stall(stall);
             }
-            if kind == Kind::Rmw {
-                // The thread's own stores come first, and it queues for the time after them.
+            if kind == AccessKind::Rmw {
+                // The thread's own stores come first. The thread queues for the time after them.
                 self.drain_stores();
             }
             if !self.my_turn() && !panicking() {
@@ -60,16 +60,16 @@ impl Engine {
             }
         }
         if self.threads[me].tx_depth > 0 && self.threads[me].tx.doomed.is_some() {
-            // It was stalled just now.
+            // The transaction was doomed by a stall just now.
             return Step::Doomed;
         }
         if self.threads[me].tx_depth > 0 && self.memory.unmapped(addr) {
-            // The page stays without memory: the fault is not taken.
+            // The fault is not taken, so the page stays without memory.
             self.tx_doom(me, Cause::Fault);
             return Step::Doomed;
         }
         let line = self.memory.line(addr, self.threads[me].socket);
-        if kind == Kind::Load && self.made_together(line) {
+        if kind == AccessKind::Load && self.made_together(line) {
             self.count(line, kind);
             self.advance(self.costs.issue());
             return Step::Go(line);
@@ -102,9 +102,9 @@ impl Engine {
         Step::Go(line)
     }
 
-    /// In set-up and tear-down accesses take no time and no turn. But transactions work there, too, and these accesses
-    /// conflict with other threads' transactions.
-    fn access_untimed(&mut self, addr: usize, size: usize, kind: Kind) -> Step {
+    /// In set-up and tear-down, accesses take no time and need no turn. But transactions work in set-up and tear-down,
+    /// too, so these accesses conflict with other threads' transactions.
+    fn access_untimed(&mut self, addr: usize, size: usize, kind: AccessKind) -> Step {
         let line = self.memory.line(addr, self.threads[self.current].socket);
         self.tx_conflict(line, kind);
         if self.saved_stacks > 0 && kind.writes() {
@@ -116,16 +116,16 @@ impl Engine {
         Step::Go(line)
     }
 
-    /// Whether a load of `line` follows the running thread's access to the same line at once. A core has both under way
-    /// when the line arrives, and serves both before it gives the line to another core.
+    /// Returns whether a load of `line` follows the running thread's access to the same line at once. A real core has
+    /// both accesses in progress when the line arrives, and serves both before it gives the line to another core.
     fn made_together(&self, line: u32) -> bool {
         let thread = &self.threads[self.current];
         let near = thread.recent.0 == line && thread.clock <= thread.recent.1;
-        // A transaction that has the line meanwhile must detect the conflict.
+        // A transaction that has the line by now must detect the conflict.
         near && thread.tx_depth == 0 && !thread.granted && self.memory.lines[line as usize].tx == NONE
     }
 
-    /// Whether the running thread may take a step now.
+    /// Returns whether the running thread may take a step now.
     #[inline]
     pub(crate) fn my_turn(&mut self) -> bool {
         if self.timed() {
@@ -135,7 +135,7 @@ impl Engine {
         self.explored_turn()
     }
 
-    /// As [`my_turn`](Self::my_turn), for steps that are no accesses; the scheduler's choice is used up.
+    /// Does the same as [`my_turn`](Self::my_turn) for steps that are not accesses. The scheduler's choice is used up.
     pub(crate) fn step(&mut self) -> bool {
         let me = self.current;
         self.unwinding
@@ -148,7 +148,7 @@ impl Engine {
     #[cold]
     fn stall(&mut self, time: u64) {
         let me = self.current;
-        // What takes a processor away is an interrupt.
+        // An interrupt takes the processor away, and aborts the transaction.
         self.tx_doom(me, Cause::Interrupt);
         self.threads[me].clock += time;
         if !self.timed() {
@@ -157,13 +157,13 @@ impl Engine {
     }
 
     #[inline]
-    fn count(&mut self, line: u32, kind: Kind) {
+    fn count(&mut self, line: u32, kind: AccessKind) {
         let thread = &mut self.threads[self.current];
         thread.accesses += 1;
         self.memory.stats.accesses += 1;
         self.hash = (self.hash ^ (u64::from(line) << 2 | kind as u64)).wrapping_mul(0x0000_0100_0000_01b3);
         thread.locked |= kind.writes();
-        // A loop that loads more lines than can be watched does not park; `seen_count` tells.
+        // A loop that loads more lines than can be watched does not park; `seen_count` shows this.
         if let Some(seen) = thread.seen.get_mut(thread.seen_count) {
             *seen = (line, self.memory.lines[line as usize].version);
         }
@@ -172,7 +172,7 @@ impl Engine {
 
     /// Joins the line's queue if the line is being transferred.
     #[inline]
-    fn must_queue(&mut self, line: u32, kind: Kind) -> bool {
+    fn must_queue(&mut self, line: u32, kind: AccessKind) -> bool {
         let me = self.current;
         let (clock, core) = (self.threads[me].clock, self.threads[me].core);
         let record = &self.memory.lines[line as usize];
@@ -200,7 +200,8 @@ impl Engine {
         }
     }
 
-    /// The line is free at `time` and its queue's head was popped from the agenda: takes the winner out of the queue.
+    /// Called when the line is free at `time` and the head of its queue was popped from the agenda. Removes the winner
+    /// from the queue.
     pub(super) fn grant(&mut self, line: u32, time: u64) -> usize {
         let head = self.memory.lines[line as usize].queue_head;
         let before = self.overtaker(line, head);
@@ -222,8 +223,8 @@ impl Engine {
             }
         };
         if record.queue_head != NONE {
-            // The access that follows at once will set the time at which the line is free again; this entry keeps the
-            // place until then.
+            // The access that follows at once sets the time at which the line is free again. Until then this entry
+            // keeps the queue in the agenda.
             self.agenda.put(record.queue_head as usize, time);
         }
         let thread = &mut self.threads[winner as usize];
@@ -236,7 +237,7 @@ impl Engine {
         winner as usize
     }
 
-    /// Returns the predecessor, in the queue, of a thread that is served before the head, if such a thread exists.
+    /// Returns the predecessor, in the queue, of a thread that is served before the head, if there is such a thread.
     fn overtaker(&self, line: u32, head: u32) -> Option<u32> {
         let owner = self.memory.owner_socket(line)?;
         let record = &self.memory.lines[line as usize];
@@ -257,8 +258,9 @@ impl Engine {
         None
     }
 
-    /// Advances the running thread's clock, and the line's, by what the access costs. `queued`: it waited for the line.
-    fn charge(&mut self, line: u32, kind: Kind, queued: bool, addr: usize) {
+    /// Advances the running thread's clock, and the line's, by the cost of the access. `queued` tells whether the
+    /// access waited for the line.
+    fn charge(&mut self, line: u32, kind: AccessKind, queued: bool, addr: usize) {
         let me = self.current;
         let core = self.threads[me].core;
         if self.memory.private(core, line, kind) {
@@ -267,13 +269,13 @@ impl Engine {
             }
             let mut time = self.memory.hit(core, line, kind);
             match kind {
-                Kind::Load => {}
-                Kind::Store => {
-                    // No thread waits for it.
+                AccessKind::Load => {}
+                AccessKind::Store => {
+                    // No thread waits for the result of this access.
                     time = time.min(self.costs.issue());
                     self.keep_order(line);
                 }
-                Kind::Rmw => time += self.costs.locked,
+                AccessKind::Rmw => time += self.costs.locked,
             }
             return self.advance(time);
         }
@@ -283,12 +285,12 @@ impl Engine {
         self.count_remote(&cost);
         let thread = &mut self.threads[me];
         let done = start + cost.latency + rng::below(&mut thread.rng, self.config.jitter_ps + 1);
-        // A transaction's write leaves its core only after the line has arrived there and the transaction has
+        // A transaction's write leaves its core only after the line has arrived in the core and the transaction has
         // committed.
-        let kept = if thread.tx_depth > 0 && kind == Kind::Store { done + 1 } else { 0 };
+        let kept = if thread.tx_depth > 0 && kind == AccessKind::Store { done + 1 } else { 0 };
         let record = &mut self.memory.lines[line as usize];
         record.busy = (start + cost.occupancy).max(kept);
-        if kind == Kind::Store {
+        if kind == AccessKind::Store {
             self.keep_order(line);
         }
         let record = &self.memory.lines[line as usize];
@@ -298,17 +300,17 @@ impl Engine {
         }
         let thread = &mut self.threads[me];
         match kind {
-            Kind::Load => thread.clock = done,
-            Kind::Rmw => {
+            AccessKind::Load => thread.clock = done,
+            AccessKind::Rmw => {
                 thread.clock = done;
                 self.advance(self.costs.locked);
             }
-            Kind::Store => self.buffer_store(start, done),
+            AccessKind::Store => self.buffer_store(start, done),
         }
     }
 
-    /// Clocks are bounded: the time of an access is bounded by the requests that the machine's threads can have made
-    /// before it.
+    /// Checks that clocks are bounded: the time of an access is bounded by the requests that the machine's threads can
+    /// have made before it.
     #[inline]
     fn check_length(&self, latency: u64) {
         debug_assert!(
@@ -324,14 +326,15 @@ impl Engine {
         self.memory.stats.remote_in[usize::from(part)] += u64::from(cost.remote);
     }
 
-    /// Stores become visible in order: no core gets the line before all draining stores are done.
+    /// Makes stores visible in order: no core gets the line before all draining stores are done.
     fn keep_order(&mut self, line: u32) {
         let until = self.threads[self.current].stores_until;
         let record = &mut self.memory.lines[line as usize];
         record.busy = record.busy.max(until);
     }
 
-    /// A store that misses drains in the background: overlapped with others if misses overlap, in order in any case.
+    /// Puts a store that misses into the store buffer, which drains in the background: in order, and overlapped with
+    /// other stores if misses overlap.
     fn buffer_store(&mut self, start: u64, done: u64) {
         let (overlaps, slack) = (self.memory.overlaps(), self.memory.store_slack());
         let thread = &mut self.threads[self.current];
@@ -341,7 +344,7 @@ impl Engine {
         thread.clock = (start + self.costs.l1).max(thread.stores_until.saturating_sub(slack));
     }
 
-    /// Starts fetching a line; [`Step::Go`] when done.
+    /// Starts fetching a line. Returns [`Step::Go`] when this is done.
     pub(crate) fn prefetch(&mut self, addr: usize) -> Step {
         let me = self.current;
         if self.unwinding || self.threads[me].untimed || !self.timed() {
@@ -355,8 +358,8 @@ impl Engine {
         self.memory.stats.accesses += 1;
         let record = &self.memory.lines[line as usize];
         // A contended line is not prefetched.
-        if record.busy <= now && record.queue_head == NONE && !self.memory.private(core, line, Kind::Load) {
-            self.tx_conflict(line, Kind::Load);
+        if record.busy <= now && record.queue_head == NONE && !self.memory.private(core, line, AccessKind::Load) {
+            self.tx_conflict(line, AccessKind::Load);
             if let Some(cost) = self.memory.prefetch(core, line, now, addr) {
                 self.check_length(cost.latency);
                 self.count_remote(&cost);
@@ -367,7 +370,7 @@ impl Engine {
         Step::Go(line)
     }
 
-    /// The running thread's access changed the value of a word on `line`.
+    /// Records that the running thread's access changed the value of a word on `line`.
     #[inline]
     pub(crate) fn changed(&mut self, line: u32) {
         if line == NONE || self.threads[self.current].tx_depth > 0 {
@@ -387,8 +390,8 @@ impl Engine {
         }
     }
 
-    /// Aborts the running thread's transaction, since the thread waits or enters the kernel, which no transaction
-    /// can. Returns whether it had one.
+    /// Aborts the running thread's transaction, since the thread waits or enters the kernel, which no transaction can
+    /// do. Returns whether the thread had a transaction.
     pub(crate) fn tx_forbids(&mut self) -> bool {
         let inside = self.threads[self.current].tx_depth > 0;
         if inside {
@@ -397,8 +400,8 @@ impl Engine {
         inside
     }
 
-    /// Notes that the running thread passes a named point. Returns for how many nanoseconds it stalls there, if it
-    /// does.
+    /// Records that the running thread passes a named point. Returns for how many nanoseconds it stalls at the point,
+    /// if it does.
     pub(crate) fn passed(&mut self, name: &'static str) -> Option<u64> {
         if self.config.faults.is_empty() {
             return None;

@@ -1,23 +1,25 @@
 //! A priority queue of threads by virtual time. A thread is in it at most once.
 //!
-//! A winner tree: leaf `k` is thread k's entry, every inner node the lesser of its children, so that node 1 comes first.
-//! Changing an entry is a walk from its leaf to the root without a branch that depends on times. Ties go to the thread
-//! with the lower number, which keeps the order a function of the program alone.
+//! The queue is a winner tree: leaf `k` is thread k's entry, and every inner node is the lesser of its children, so
+//! node 1 is the first entry. A change of an entry walks from its leaf to the root, without a branch that depends on
+//! times. Among equal times, the thread with the lower number is first. So the order depends on the program alone.
 //!
-//! While a thread runs ([`Agenda::start`]) its leaf is empty, but its ancestors still have its old entry: most likely
-//! the thread is added again, and then the same walk corrects them. All other nodes are exact, and so is
-//! [`Agenda::earliest_other`], which reads only siblings of the runner's path. [`Agenda::stop`] restores the rest.
+//! While a thread runs ([`Agenda::start`]), its leaf is empty, but its ancestors still have its old entry. Most likely
+//! the thread is added again, and then one walk corrects them. All other nodes are exact. So
+//! [`Agenda::earliest_other`], which reads only siblings of the running thread's path, is exact as well.
+//! [`Agenda::stop`] corrects the ancestors.
 
 use core::hint::select_unpredictable;
 
-/// Time in the upper bits, the thread in the lower ones: one word, so that the lesser of two is two instructions.
+/// The time in the upper bits and the thread in the lower bits of one word, so that a comparison takes two
+/// instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Entry(u64);
 
-/// Bits of an entry that say which thread it is.
+/// The bits of an entry that identify the thread.
 const THREAD: u32 = 16;
 
-/// Threads that a run can have.
+/// The most threads of a run.
 pub(crate) const MAX_THREADS: usize = 1 << THREAD;
 
 /// The latest time, in picoseconds. Later times count as this one.
@@ -40,7 +42,7 @@ impl Entry {
         Entry(select_unpredictable(other.0 < self.0, other.0, self.0))
     }
 
-    /// The largest number for [`OUT`].
+    /// Returns the time, or the largest number for [`OUT`].
     #[inline]
     fn time(self) -> u64 {
         if self == OUT { u64::MAX } else { self.0 >> THREAD }
@@ -53,7 +55,7 @@ impl Entry {
 }
 
 pub(crate) struct Agenda {
-    /// Twice as many as there are leaves, a power of two.
+    /// Twice as many nodes as leaves, a power of two.
     nodes: Vec<Entry>,
     /// The thread whose ancestors are out of date.
     runner: usize,
@@ -64,13 +66,13 @@ impl Agenda {
         Agenda { nodes: vec![OUT; 2], runner: NOBODY }
     }
 
-    /// The earliest time, or the largest number if there is none. No thread is running.
+    /// Returns the earliest time, or the largest number if the queue is empty. No thread is running.
     #[inline]
     pub(crate) fn earliest(&self) -> u64 {
         self.nodes[1].time()
     }
 
-    /// Time and thread of the earliest entry. No thread is running.
+    /// Returns the time and thread of the earliest entry. No thread is running.
     #[inline]
     pub(crate) fn first(&self) -> Option<(u64, usize)> {
         let first = self.nodes[1];
@@ -98,7 +100,7 @@ impl Agenda {
         }
     }
 
-    /// Notes that a thread runs: it is not in the queue until it is added again.
+    /// Records that a thread runs: it is not in the queue until it is added again.
     #[inline]
     pub(crate) fn start(&mut self, thread: usize) {
         debug_assert_eq!(self.runner, NOBODY);
@@ -109,7 +111,7 @@ impl Agenda {
         }
     }
 
-    /// Notes that the running thread has stopped.
+    /// Records that the running thread has stopped.
     #[inline]
     pub(crate) fn stop(&mut self) {
         if self.runner != NOBODY {
@@ -117,7 +119,7 @@ impl Agenda {
         }
     }
 
-    /// Returns the earliest time of all threads except `thread`, and the thread that has it.
+    /// Returns the earliest time of all threads except `thread`, and the thread with this time.
     #[inline]
     pub(crate) fn earliest_other(&self, thread: usize) -> (u64, Option<usize>) {
         let (mut at, mut least) = (self.leaves() + thread, OUT);
@@ -132,7 +134,7 @@ impl Agenda {
     #[inline]
     fn sibling(&self, at: usize) -> Entry {
         debug_assert!(at > 1 && at < self.nodes.len());
-        // SAFETY: the callers began with a leaf and halved its number, and the number of nodes is even.
+        // SAFETY: the callers start with a leaf and halve its number, and the number of nodes is even.
         unsafe { *self.nodes.get_unchecked(at ^ 1) }
     }
 
@@ -151,12 +153,12 @@ impl Agenda {
         while at > 1 {
             least = least.or_earlier(self.sibling(at));
             at /= 2;
-            // SAFETY: half of a number of a node.
+            // SAFETY: `at` is half of a node's number.
             unsafe { *self.nodes.get_unchecked_mut(at) = least };
         }
     }
 
-    /// Makes room for `thread`.
+    /// Makes the tree large enough for `thread`.
     #[cold]
     fn grow(&mut self, thread: usize) {
         let leaves = (thread + 1).next_power_of_two();

@@ -6,7 +6,7 @@ use crate::memory::host_prefetch;
 use crate::report::Outcome;
 
 impl Engine {
-    /// Makes a thread eligible, at its clock.
+    /// Makes a thread eligible to run, at its clock.
     pub(super) fn schedule(&mut self, id: usize) {
         if self.timed() {
             let clock = self.threads[id].clock;
@@ -29,7 +29,7 @@ impl Engine {
         self.schedule(id);
     }
 
-    /// Notes that a client did something that may end another client's wait.
+    /// Records that a client did something that may end another client's wait.
     #[inline]
     pub(crate) fn progress(&mut self, id: usize) {
         self.changes += 1;
@@ -38,7 +38,7 @@ impl Engine {
         }
     }
 
-    /// Chooses the thread that runs next; `Err` ends the run.
+    /// Chooses the thread that runs next. `Err` ends the run.
     pub(crate) fn next(&mut self) -> Result<usize, Outcome> {
         if let Some(failure) = self.failure.take() {
             return Err(failure);
@@ -67,7 +67,7 @@ impl Engine {
         Ok(id)
     }
 
-    /// Notes that the running thread yielded: unless it waits, it becomes eligible again.
+    /// Records that the running thread yielded. Unless it waits, it becomes eligible again.
     #[inline]
     pub(crate) fn gave_way(&mut self) {
         if !self.timed() {
@@ -92,7 +92,7 @@ impl Engine {
                     self.agenda.start(id);
                     return Ok(id);
                 }
-                // Its clock says since when it has waited.
+                // The thread's clock tells since when it has waited.
                 Status::Queued(line) => {
                     self.agenda.remove(id);
                     return Ok(self.grant(line, time));
@@ -132,12 +132,12 @@ impl Engine {
         if left.iter().filter(blocked).count() < left.len() {
             return Outcome::Stalled;
         }
-        // The main thread is ignored, since it only waits for the clients.
+        // The main thread is ignored, since it waits only for the clients.
         let waiting = |thread: &&&Thread| thread.status != Status::Blocked(Reason::Key(Key::Clients));
         Outcome::Deadlock { waiting: left.iter().filter(waiting).map(|thread| thread.slot).collect() }
     }
 
-    /// Whether a thread is asked to unwind now.
+    /// Returns whether the running thread must unwind now.
     pub(super) fn must_unwind(&mut self) -> bool {
         let thread = self.me();
         let asked = thread.unwinding == Unwinding::Asked;

@@ -1,4 +1,4 @@
-//! What steps cost on a machine, and how faults change that.
+//! The costs of steps on a machine, and how faults change them.
 
 use crate::config::{Config, Fault};
 use crate::machine::Machine;
@@ -13,24 +13,25 @@ pub(crate) struct Costs {
     pub(crate) clock: u64,
     pub(crate) call: u64,
     pub(super) wake: u64,
-    /// Per 256.
+    /// The slowdown factor of two busy hardware threads on a core, in units of 1/256.
     pub(super) smt: u64,
     pub(super) tx_begin: u64,
     pub(super) tx_commit: u64,
     pub(super) tx_abort: u64,
     pub(super) tx_read_lines: usize,
     pub(super) tx_write_lines: usize,
-    /// Picoseconds between a CPU's timer interrupts, and between aborts without a visible reason; 0 for never.
+    /// Picoseconds between a CPU's timer interrupts, and mean picoseconds between aborts without a visible reason; 0
+    /// for never.
     pub(super) tx_timer: u64,
     pub(super) tx_spurious: u64,
-    /// The probability of a planted abort.
+    /// The probability of an abort by a fault.
     pub(super) tx_fault: f64,
     pub(super) l1_sets: usize,
     pub(super) l1_ways: usize,
 }
 
 impl Costs {
-    /// Returns the cost of an access for whose result no thread waits: about a cycle, where a first-level hit takes
+    /// Returns the cost of an access for whose result no thread waits. It is about a cycle; a first-level hit takes
     /// four or five.
     pub(crate) fn issue(&self) -> u64 {
         self.l1 / 4

@@ -1,7 +1,7 @@
-//! Schedules that look for bugs: random, probabilistic concurrency testing, and given choices.
+//! Schedules that look for bugs: random schedules, probabilistic concurrency testing, and schedules of given choices.
 //!
 //! All threads share one clock, which every step advances a little, so that executions and their time stamps agree.
-//! Timers fire when no other thread can run, and now and then at random.
+//! Timers fire when no other thread can run, and sometimes at random.
 
 use super::thread::Status;
 use super::{Engine, Outcome};
@@ -12,11 +12,11 @@ use crate::rng;
 /// Before one step in this many, time jumps to the next timer.
 const JUMP: u64 = 64;
 
-/// Picoseconds that a turn of a wait loop takes in set-up and tear-down, where nothing else takes any.
+/// Picoseconds of a turn of a wait loop in set-up and tear-down, where nothing else takes time.
 const UNTIMED_WAIT: u64 = 100;
 
 impl Engine {
-    /// Whether the running thread takes the next step.
+    /// Returns whether the running thread takes the next step.
     pub(super) fn explored_turn(&mut self) -> bool {
         if self.threads[self.current].status != Status::Ready {
             return false;
@@ -29,7 +29,7 @@ impl Engine {
     }
 
     /// Returns whether the running thread has to stop before an unannounced plain access, so that the schedule can
-    /// choose. Accesses of a panic are ignored, since their number depends on the process's cached symbols.
+    /// choose. Accesses during a panic are ignored, since their number depends on symbols that the process has cached.
     pub(crate) fn plain_point(&mut self) -> bool {
         let one_in = self.config.plain_points;
         let resumed = std::mem::take(&mut self.me().stopped);
@@ -38,7 +38,7 @@ impl Engine {
             return false;
         }
         self.memory.stats.plain_points += 1;
-        // In virtual time such accesses are only counted, and take no time.
+        // In virtual time, such accesses are only counted and take no time.
         self.me().stopped = !self.timed();
         !self.timed()
     }
@@ -59,7 +59,7 @@ impl Engine {
         }
     }
 
-    /// The next choice of the configuration. The running thread is the first option, and the choice of another
+    /// Returns the next choice of the configuration. The first option is the running thread; the choice of another
     /// thread is a preemption. If the running thread waits or yields, it is the last option.
     fn next_choice(&mut self) -> usize {
         let me = self.current;
@@ -77,13 +77,13 @@ impl Engine {
         options[usize::from(taken)]
     }
 
-    /// Notes that the running thread yields.
+    /// Records that the running thread yields.
     pub(crate) fn yielded(&mut self) {
         self.lowest_priority -= 1;
         let thread = &mut self.threads[self.current];
         thread.yields = true;
         thread.priority = self.lowest_priority;
-        // Set-up takes no time, but without this a loop in it that waits only for the clock would never end.
+        // Set-up takes no time. But a loop in it that waits only for the clock would never end if its turns took none.
         if thread.untimed {
             thread.clock += UNTIMED_WAIT;
         }

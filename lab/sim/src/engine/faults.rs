@@ -1,10 +1,10 @@
-//! Threads that are stalled on purpose.
+//! Faults that stall threads.
 
 use super::{Engine, agenda};
 use crate::config::{Fault, Point};
 use crate::rng;
 
-/// A fault's time in picoseconds. The largest number is never.
+/// Returns a fault's time in picoseconds. The largest number means never.
 fn ps(ns: u64) -> u64 {
     ns.saturating_mul(1000)
 }
@@ -34,14 +34,14 @@ impl Engine {
         (thread.fault_access, thread.fault_clock) = (next_access, next_clock);
     }
 
-    /// Whether a fault strikes the running thread before its next access.
+    /// Returns whether a fault happens to the running thread before its next access.
     #[inline]
     pub(super) fn fault_due(&self) -> bool {
         let thread = &self.threads[self.current];
         thread.accesses + 1 >= thread.fault_access || thread.clock >= thread.fault_clock
     }
 
-    /// For how long the fault that is due stalls the running thread.
+    /// Returns how long the due fault stalls the running thread.
     #[cold]
     pub(super) fn fault(&mut self) -> u64 {
         let thread = &self.threads[self.current];
@@ -64,7 +64,7 @@ impl Engine {
             };
             stall = stall.max(ps(due).min(agenda::MAX_TIME));
         }
-        // The fault of this access is over; `plan_faults` looks behind it.
+        // The fault of this access has happened; `plan_faults` must look for faults of later accesses.
         self.threads[self.current].accesses += u64::from(by_access);
         self.plan_faults(self.current);
         self.threads[self.current].accesses -= u64::from(by_access);

@@ -1,7 +1,7 @@
-//! A message for stack overflows of simulated threads, on Linux.
+//! Reports stack overflows of simulated threads, on Linux.
 //!
-//! Below each stack is a page without access rights. `std` recognizes overflows by the pages of its own threads'
-//! stacks, but not those of coroutines. The handler runs on the signal stack that `std` gives every OS thread that it
+//! Below each stack is a page without access rights. `std` recognizes overflows by the guard pages of its own threads,
+//! but does not know those of coroutines. The handler runs on the signal stack that `std` gives every OS thread that it
 //! starts. Without a signal stack the kernel ends the process, as it would without a handler.
 
 use core::fmt::Write;
@@ -9,13 +9,14 @@ use std::sync::OnceLock;
 
 use super::switch;
 
-/// The previous handler, which gets all other faults.
+/// The previous handler, to which all other faults are passed.
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
 /// Installs the handler.
 pub(crate) fn install() {
     BEFORE.get_or_init(|| {
-        // SAFETY: plain structures of the C library, filled as it wants them; the handler lives for ever.
+        // SAFETY: the structures are plain structures of the C library, filled as it requires; the handler is a
+        // function and so always valid.
         unsafe {
             let mut action: libc::sigaction = core::mem::zeroed();
             action.sa_sigaction = on_fault as *const () as usize;
@@ -28,7 +29,7 @@ pub(crate) fn install() {
 }
 
 unsafe extern "C" fn on_fault(signal: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
-    // SAFETY: the kernel passes it; `si_addr` is a page fault's address.
+    // SAFETY: the kernel passes `info`; its `si_addr` is the address of a page fault.
     let addr = unsafe { (*info).si_addr() } as usize;
     if let Some((thread, bytes)) = overflowed(addr) {
         let mut said = Line { bytes: [0; 160], len: 0 };
@@ -37,7 +38,7 @@ unsafe extern "C" fn on_fault(signal: i32, info: *mut libc::siginfo_t, _: *mut l
             said,
             "simulated thread {thread} has overflowed its stack of {bytes} bytes (`Config::stack_bytes`)"
         );
-        // SAFETY: both may be called by a signal handler; the text is the handler's own.
+        // SAFETY: a signal handler may call both functions; the text belongs to the handler.
         unsafe {
             libc::write(2, said.bytes.as_ptr().cast(), said.len);
             libc::abort();
@@ -45,25 +46,25 @@ unsafe extern "C" fn on_fault(signal: i32, info: *mut libc::siginfo_t, _: *mut l
     }
     if let Some(before) = BEFORE.get() {
         // The instruction is executed again, and faults again.
-        // SAFETY: the action was the process's own.
+        // SAFETY: the action was the process's own before.
         unsafe { libc::sigaction(signal, before, core::ptr::null_mut()) };
     }
 }
 
-/// The running thread and the size of its stack, if `addr` lies in the page below that.
+/// Returns the running thread and the size of its stack, if `addr` is in the guard page of the stack.
 fn overflowed(addr: usize) -> Option<(usize, usize)> {
     let engine = switch::engine()?;
-    // SAFETY: the engine lives while a thread of it runs. The process is about to end, so that whatever the thread was doing
-    // with the engine does not go on.
+    // SAFETY: the engine lives while a thread of it runs. The process is about to end, so the thread's interrupted
+    // operation on the engine does not continue.
     unsafe {
         let thread = (*engine).me();
-        // A large frame meets the page too, since frames are probed page by page.
+        // A large frame also accesses this page, since frames are probed page by page.
         let page = libc::sysconf(libc::_SC_PAGESIZE) as usize;
         (addr.wrapping_sub(thread.stack_limit) < page).then_some((thread.slot, (*engine).config.stack_bytes))
     }
 }
 
-/// A text of its own: a signal handler may not allocate.
+/// A text in fixed memory, since a signal handler must not allocate.
 struct Line {
     bytes: [u8; 160],
     len: usize,

@@ -1,8 +1,8 @@
-//! Changing from one simulated thread to another, and unwinding those that did not end.
+//! Switches from one simulated thread to another, and unwinds threads that did not end.
 //!
-//! These functions hold the engine by a raw pointer only: see the parent module. A thread is unwound by resuming it
-//! once more; it then leaves its body by a panic that no hook sees, its destructors run, and they may wait for one
-//! another.
+//! These functions have only a raw pointer to the engine: see the parent module. To unwind a thread, they resume it
+//! once more. The thread then leaves its body by a panic that no panic hook sees. Its destructors run, and may wait for
+//! those of other threads.
 
 use core::any::Any;
 use core::cell::Cell;
@@ -50,8 +50,8 @@ impl Drop for Outside {
 /// The payload that unwinds a thread at the end of a run.
 struct Unwind;
 
-/// A stack whose first lines lie elsewhere in their page than those of its neighbours: otherwise hundreds of stacks,
-/// each used for a short time, would conflict in the same few sets of the host's caches.
+/// A stack that begins at an offset in its page that differs from its neighbours' offsets. Otherwise the first lines of
+/// hundreds of stacks, each used for a short time, would be in the same few sets of the host's caches.
 pub(crate) struct Coloured {
     stack: DefaultStack,
     skipped: usize,
@@ -66,7 +66,7 @@ impl Coloured {
     }
 }
 
-// SAFETY: the guard page is the inner stack's, which has `skipped` bytes more than were asked for.
+// SAFETY: the guard page is the inner stack's, and the inner stack has `skipped` bytes more than were asked for.
 unsafe impl Stack for Coloured {
     fn base(&self) -> StackPointer {
         let base = self.stack.base().get() - self.skipped;
@@ -88,7 +88,7 @@ unsafe impl Stack for Coloured {
     }
 }
 
-/// A coroutine for the body of thread number `thread`.
+/// Makes a coroutine for the body of thread number `thread`.
 pub(crate) fn stackful(bytes: usize, thread: usize, body: Box<dyn FnOnce()>) -> Box<Stackful> {
     #[cfg(target_os = "linux")]
     super::overflow::install();
@@ -98,7 +98,7 @@ pub(crate) fn stackful(bytes: usize, thread: usize, body: Box<dyn FnOnce()>) -> 
         let engine = engine().expect("a coroutine runs in a simulation");
         // SAFETY: `engine()` is valid while a coroutine runs; no other reference exists (module text).
         let thread = unsafe { &mut *engine }.me();
-        // The body's frames lie below this one; above it is what switching needs.
+        // The body's frames are below this frame; the memory above it is needed for switching.
         (thread.yielder, thread.stack_base, thread.stack_limit) = (yielder, (&raw const engine).addr(), limit);
         // SAFETY: as above.
         let result = if unsafe { &*engine }.unwinding {
@@ -127,19 +127,19 @@ fn said(payload: Box<dyn Any + Send>) -> Option<String> {
     message
 }
 
-/// Runs the destructors of the thread's thread-locals, the youngest first, until there are none.
+/// Runs the destructors of the thread's thread-locals, the newest first, until none is left.
 fn drop_locals(engine: *mut Engine) {
     loop {
         // SAFETY: `engine` is valid while a coroutine runs; the reference ends before the destructor is called.
         let thread = unsafe { &mut *engine }.me();
         let Some(local) = thread.locals.iter_mut().rev().find(|local| !local.value.is_null()) else { break };
         let (value, drop) = (std::mem::replace(&mut local.value, std::ptr::null_mut()), local.drop);
-        // SAFETY: the contract of `world::local_set`; the value was just taken out, so this is the only call.
+        // SAFETY: the contract of `world::local_set`. The value was just removed, so this is the only call.
         unsafe { drop(value) };
     }
 }
 
-/// Yields: returns when the scheduler has chosen the running thread again.
+/// Yields. Returns when the scheduler has chosen the running thread again.
 pub(crate) fn suspend(engine: *mut Engine) {
     // SAFETY: `engine` is valid while a coroutine runs; the reference ends here.
     let engine = unsafe { &mut *engine };
@@ -151,11 +151,11 @@ pub(crate) fn suspend(engine: *mut Engine) {
         thread.panicking = std::thread::panicking();
     }
     thread.stopped_at = (&raw const yielder).addr();
-    // SAFETY: the yielder lives at the bottom of the running coroutine's stack.
+    // SAFETY: the yielder is at the bottom of the running coroutine's stack.
     unsafe { (*yielder).suspend(()) };
 }
 
-/// Yields, and unwinds if the run has ended when the thread runs again.
+/// Yields. Unwinds if the run has ended when the thread runs again.
 pub(crate) fn wait(engine: *mut Engine) {
     suspend(engine);
     // SAFETY: as in `suspend`.
@@ -164,8 +164,8 @@ pub(crate) fn wait(engine: *mut Engine) {
     }
 }
 
-/// Lets the schedule choose the next thread, within a thread's plain code. No unwinding starts here: a thread whose run
-/// has ended continues to its next access.
+/// Lets the schedule choose the next thread, in the middle of a thread's plain code. No unwinding starts here: a thread
+/// whose run has ended continues to its next access.
 pub(crate) fn stop(engine: *mut Engine) {
     // SAFETY: as in `suspend`.
     while !arena::apart(|| unsafe { &mut *engine }.step()) {
@@ -180,15 +180,15 @@ pub(crate) fn unwind() -> ! {
 
 /// Runs a thread until it yields or ends.
 fn resume(engine: *mut Engine, id: usize) {
-    // SAFETY: the engine outlives the run. The coroutine is boxed and only taken out below, so it stays where it is
-    // while other threads are spawned.
+    // SAFETY: the engine outlives the run. The coroutine is boxed and is removed only below, so its address stays the
+    // same while other threads are spawned.
     let thread = &mut unsafe { &mut *engine }.threads[id];
     let heap: *mut Cache = &mut *thread.heap;
     let stack: *mut Stackful = thread.stack.as_deref_mut().expect("an unfinished thread");
     // SAFETY: as above.
     watched(unsafe { &mut *engine }, id);
     let outer = ENGINE.replace(engine);
-    // SAFETY: the arena and the thread stay in their places while the thread runs, and it alone uses its heap.
+    // SAFETY: the arena and the thread keep their addresses while the thread runs, and only the thread uses its heap.
     let route = unsafe { arena::route((*engine).arena.as_ref(), heap) };
     // SAFETY: no other thread uses this coroutine: it is not resumed from inside itself.
     let result = unsafe { (*stack).resume(()) };
@@ -201,7 +201,8 @@ fn resume(engine: *mut Engine, id: usize) {
     }
 }
 
-/// Closes the arena to thread `id`, which runs or is about to, if its plain accesses are to be found; else opens it.
+/// Makes the arena inaccessible to thread `id`, which runs or is about to run, if its plain accesses are to be found;
+/// otherwise makes it accessible.
 pub(crate) fn watched(engine: &mut Engine, id: usize) {
     if engine.watch.is_none() && engine.config.plain_points == 0 {
         return;
@@ -229,16 +230,16 @@ pub(crate) fn drive(engine: *mut Engine) -> Outcome {
     }
 }
 
-/// How many turns unwinding threads get while none of them ends.
+/// How many turns unwinding threads get in a row in which none of them ends.
 const PATIENCE: usize = 1_000;
 
 /// Unwinds every unfinished thread, the main thread last, since clients borrow from its stack. Returns how many
 /// threads had to be abandoned.
 pub(crate) fn unwind_all(engine: *mut Engine) -> usize {
-    // SAFETY: here and below: the engine outlives the run, and no coroutine runs while a reference lives.
+    // SAFETY: here and below: the engine outlives the run, and no coroutine runs while a reference to the engine lives.
     let threads = unsafe {
         (*engine).unwinding = true;
-        // From now on all threads get turns; none is woken.
+        // From now on all threads get turns, and none has to be woken.
         (*engine).forget_waiters();
         for thread in &mut (*engine).threads {
             thread.unwinding = if thread.status == Status::Done { Unwinding::No } else { Unwinding::Asked };
@@ -280,7 +281,7 @@ pub(crate) fn abandon_all(engine: *mut Engine) -> usize {
     // SAFETY: the engine outlives the run, and no coroutine runs now.
     let threads = unsafe { &mut (*engine).threads };
     let stacks = threads.iter_mut().filter_map(|thread| thread.stack.take());
-    // Others may hold pointers into these stacks, so they stay.
+    // Other threads may have pointers into these stacks, so the stacks are leaked.
     stacks.map(std::mem::forget).count()
 }
 

@@ -6,17 +6,17 @@ use super::tx::Tx;
 use crate::arena::Cache;
 use crate::memory::NONE;
 
-/// Most lines that a spinning thread watches.
+/// The most lines that a spinning thread watches.
 pub(crate) const WATCHED: usize = 8;
 
 /// A thread's role in the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// Runs set-up and tear-down.
+    /// Runs set-up and tear-down of the run.
     Main,
-    /// The run lasts until all of these have ended.
+    /// A client: the run lasts until all clients have ended.
     Client,
-    /// Serves the others; is unwound at the end of the run.
+    /// A background thread, which is unwound at the end of the run.
     Daemon,
 }
 
@@ -29,27 +29,27 @@ pub(crate) enum Status {
     Spinning,
     /// Waits for its turn on a contended line.
     Queued(u32),
-    /// Parked, asleep, or waiting for a key; the time in the agenda, if any, is its time-out.
+    /// Parked, asleep, or waiting for a key. If the thread is in the agenda, its time in the agenda is the time-out.
     Blocked(Reason),
-    /// Over.
+    /// Ended.
     Done,
 }
 
-/// What a blocked thread waits for.
+/// The event for which a blocked thread waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reason {
     /// Its park token.
     Token,
     /// A time.
     Time,
-    /// A thread that wakes this key.
+    /// A wake-up of this key.
     Key(Key),
 }
 
-/// What threads can wait for by name.
+/// The keys for which threads can wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Key {
-    /// A key of the program's own, an address.
+    /// A key of the program, an address.
     User(usize),
     /// The end of the thread with this id.
     End(usize),
@@ -61,14 +61,14 @@ pub(crate) enum Key {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unwinding {
     No,
-    /// The thread will unwind when it runs next.
+    /// The thread is to unwind when it runs next.
     Asked,
-    /// Its destructors run.
+    /// The thread's destructors run.
     Raised,
 }
 
 /// A thread-local of the program.
-pub(crate) struct Local {
+pub(crate) struct ThreadState {
     pub(crate) key: usize,
     /// Null after its destructor has begun.
     pub(crate) value: *mut u8,
@@ -77,39 +77,41 @@ pub(crate) struct Local {
 
 pub(crate) type Stackful = Coroutine<(), (), (), super::switch::Coloured>;
 
-/// In the order of use: what every access needs comes first.
+/// The fields are in the order of use: those that every access needs come first.
 #[repr(C)]
 pub(crate) struct Thread {
-    /// Virtual picoseconds.
+    /// The virtual time in picoseconds.
     pub(crate) clock: u64,
     /// When the store buffer will be empty.
     pub(crate) stores_until: u64,
-    /// Accesses made.
+    /// The number of accesses so far.
     pub(crate) accesses: u64,
-    /// The next access before which a fault strikes.
+    /// The number of the next access before which a fault happens.
     pub(crate) fault_access: u64,
-    /// The time from which on a fault strikes.
+    /// The time from which on a fault happens.
     pub(crate) fault_clock: u64,
     pub(crate) core: usize,
     pub(crate) socket: usize,
     pub(crate) rng: u64,
-    /// The line of the last access, and until when a load of it counts as made together with that one.
+    /// The line of the last access, and the time until which a load of this line counts as made together with that
+    /// access.
     pub(crate) recent: (u32, u64),
 
     pub(crate) status: Status,
     pub(crate) role: Role,
     pub(crate) unwinding: Unwinding,
-    /// Set-up and tear-down take no time.
+    /// Whether steps take no time, as in set-up and tear-down.
     pub(crate) untimed: bool,
-    /// It stopped before a plain access, which it now makes.
+    /// Whether the thread stopped before a plain access, which it now makes.
     pub(crate) stopped: bool,
-    /// It yielded while its own panic unwinds it, so it cannot be unwound by another panic.
+    /// Whether the thread yielded while its own panic unwinds it, so that it cannot be unwound by another panic.
     pub(crate) panicking: bool,
-    /// The part of the program it is in; 0 for none.
+    /// The number of the program's part in which the thread is; 0 for none.
     pub(crate) part: u8,
-    /// The scheduler has chosen it for its next access.
+    /// Whether the scheduler has chosen the thread for its next access.
     pub(crate) granted: bool,
-    /// Since the last turn of a spin loop: made a locked access or a store; changed a value.
+    /// Whether the thread, since the last turn of a spin loop, made a locked access or a store; and whether it changed
+    /// a value.
     pub(crate) locked: bool,
     pub(crate) changed: bool,
     pub(crate) token: bool,
@@ -118,30 +120,30 @@ pub(crate) struct Thread {
     pub(crate) tx_depth: u32,
     /// The next thread in a line's queue.
     pub(crate) queue_next: u32,
-    /// The address of its next access, and the position on its stack at which it stopped: hints for prefetches on the
-    /// host.
+    /// The address of the thread's next access, and the position on its stack at which it stopped: hints for prefetches
+    /// on the host.
     pub(crate) pending: usize,
     pub(crate) stopped_at: usize,
     pub(crate) yielder: *const Yielder<(), ()>,
     pub(crate) stack: Option<Box<Stackful>>,
-    /// Where its body's part of the stack begins: the highest address.
+    /// The highest address of the body's part of the stack.
     pub(crate) stack_base: usize,
-    /// The lowest address of its stack, that of the page without access rights.
+    /// The lowest address of the stack, which is that of the guard page.
     pub(crate) stack_limit: usize,
-    /// Its part of the heap; boxed, since the allocator keeps a pointer while the thread runs.
+    /// The thread's part of the heap. It is boxed, since the allocator keeps a pointer to it while the thread runs.
     pub(crate) heap: Box<Cache>,
 
-    /// Lines accessed since the last turn of a spin loop, with their versions.
+    /// The lines accessed since the last turn of a spin loop, with their versions.
     pub(crate) seen_count: usize,
     pub(crate) seen: [(u32, u32); WATCHED],
-    /// Turns of the spin loop without any change in the machine in between.
+    /// The number of turns of the spin loop since the last change in the machine.
     pub(crate) rechecks: u32,
     pub(crate) recheck_epoch: u64,
     pub(crate) tx: Tx,
-    pub(crate) locals: Vec<Local>,
-    /// Higher runs first under PCT.
+    pub(crate) locals: Vec<ThreadState>,
+    /// The priority under PCT; a higher one runs first.
     pub(crate) priority: u64,
-    /// It yields once.
+    /// Whether the thread yields once.
     pub(crate) yields: bool,
     pub(crate) passages: Vec<(&'static str, u64)>,
     pub(crate) cpu: usize,
@@ -195,7 +197,7 @@ impl Thread {
         }
     }
 
-    /// Whether it keeps its core busy.
+    /// Returns whether the thread keeps its core busy.
     pub(crate) fn working(&self) -> bool {
         matches!(self.status, Status::Ready | Status::Queued(_))
     }

@@ -1,29 +1,30 @@
-//! Hardware transactions of the modelled machine: read and write sets by line, requester wins, strong atomicity.
+//! Hardware transactions of the modelled machine: they have read and write sets of lines, the requester wins a
+//! conflict, and they are strongly atomic.
 //!
-//! Writes go to memory at once, and their old bytes into an undo log. An access to a line of the write set, or a write
-//! to a line of the read set, first dooms the transaction: the log is played back at once, so no thread ever sees an
-//! uncommitted value. The victim detects it at its next access.
+//! Writes are made to memory at once, and the old bytes are stored in an undo log. An access to a line of the write
+//! set, or a write to a line of the read set, first dooms the transaction: the log is played back at once, so no thread
+//! ever sees an uncommitted value. The doomed thread notices at its next access.
 //!
 //! # Invariants
-//! - A line is marked while an open transaction that is not doomed has it in a set; no thread loads or writes a marked
-//!   line without the check for conflicts ([`Engine::tx_conflict`]).
+//! - A line is marked while an open transaction that is not doomed has it in a set. Before a thread loads or writes a
+//!   marked line, it checks for conflicts ([`Engine::tx_conflict`]).
 //! - A line that a transaction wrote is in its core's first-level cache. A line that it read is in a cache that is
-//!   notified of others' writes: the third level if it is inclusive, otherwise the second. These caches serve all
-//!   accesses, also plain ones and those of the core's other hardware threads, and an eviction of such a line dooms the
-//!   transaction ([`Engine::tx_evicted`]). Schedules without time model no caches: there the number of written lines
-//!   must fit the first level's sets.
-//! - Each transaction that began has committed, or is in exactly one of the counts of aborts, or is open.
+//!   notified of other cores' writes: the third level if it is inclusive, otherwise the second. These caches also serve
+//!   plain accesses, and accesses of the core's other hardware threads. The eviction of such a line dooms the
+//!   transaction ([`Engine::tx_evicted`]). Schedules without time model no caches; in these schedules the number of
+//!   written lines must fit the first level's sets.
+//! - Each transaction that began has committed, is counted in exactly one of the counts of aborts, or is open.
 
 use core::panic::Location;
 use std::collections::BTreeMap;
 
 use super::Engine;
-use crate::memory::{Evicted, Kind, NONE};
+use crate::memory::{AccessKind, Evicted, NONE};
 use crate::report::{TxCounts, TxLine, TxSite};
 use crate::rng;
 
-/// The greatest nesting depth of transactions (`MAX_RTM_NEST_COUNT`; measured on a Sapphire Rapids guest: the eighth
-/// aborts, and its status says only that it was nested).
+/// The greatest nesting depth of transactions (`MAX_RTM_NEST_COUNT`). Measured on a Sapphire Rapids guest: the eighth
+/// level aborts, and the status says only that the transaction was nested.
 const NESTED: u32 = 7;
 
 /// Why a transaction aborted: the status word of Intel's RTM.
@@ -31,33 +32,33 @@ const NESTED: u32 = 7;
 pub struct Abort(pub u32);
 
 impl Abort {
-    /// The program aborted it with [`code`](Abort::code).
+    /// The program aborted the transaction with [`code`](Abort::code).
     pub const EXPLICIT: u32 = 1;
-    /// Trying again may succeed.
+    /// A new attempt may succeed.
     pub const RETRY: u32 = 1 << 1;
-    /// Another thread touched its lines.
+    /// Another thread accessed the transaction's lines.
     pub const CONFLICT: u32 = 1 << 2;
-    /// Its lines didn't fit.
+    /// The transaction's lines did not fit.
     pub const CAPACITY: u32 = 1 << 3;
-    /// It happened inside a nested transaction.
+    /// The abort happened inside a nested transaction.
     pub const NESTED: u32 = 1 << 5;
 
-    /// The program's own reason, if it aborted the transaction itself.
+    /// Returns the program's own reason, if the program aborted the transaction.
     pub fn code(self) -> Option<u8> {
         (self.0 & Abort::EXPLICIT != 0).then_some((self.0 >> 24) as u8)
     }
 
-    /// Whether another thread touched its lines.
+    /// Returns whether another thread accessed the transaction's lines.
     pub fn is_conflict(self) -> bool {
         self.0 & Abort::CONFLICT != 0
     }
 
-    /// Whether its lines didn't fit.
+    /// Returns whether the transaction's lines did not fit.
     pub fn is_capacity(self) -> bool {
         self.0 & Abort::CAPACITY != 0
     }
 
-    /// Whether trying again may succeed.
+    /// Returns whether a new attempt may succeed.
     pub fn may_retry(self) -> bool {
         self.0 & Abort::RETRY != 0
     }
@@ -76,6 +77,8 @@ pub(crate) struct Old {
 }
 
 impl Old {
+    /// Saves `size` bytes at `addr`, at most 16.
+    ///
     /// # Safety
     /// The `size` bytes at `addr` are readable, and no other OS thread writes them.
     pub(crate) unsafe fn save(addr: usize, size: usize) -> Old {
@@ -85,15 +88,17 @@ impl Old {
         old
     }
 
+    /// Writes the saved bytes back.
+    ///
     /// # Safety
-    /// The bytes are still writable memory of the same atomic, and no other OS thread touches them.
+    /// The bytes are still writable memory of the same atomic, and no other OS thread accesses them.
     pub(crate) unsafe fn restore(&self) {
         // SAFETY: the caller's promise; at most 16 bytes.
         unsafe { std::ptr::copy_nonoverlapping(self.bytes.as_ptr(), self.addr as *mut u8, self.size) };
     }
 }
 
-/// The bytes of a range in pieces, as they are now.
+/// Saves the present bytes of a range, in pieces.
 ///
 /// # Safety
 /// As [`Old::save`].
@@ -103,22 +108,22 @@ pub(crate) unsafe fn save_range(log: &mut Vec<Old>, addr: usize, len: usize) {
     log.extend(pieces.map(|at| unsafe { Old::save(at, (addr + len - at).min(16)) }));
 }
 
-/// What dooms a transaction.
+/// The cause that dooms a transaction.
 #[derive(Clone, Copy)]
 pub(crate) enum Cause {
-    /// Another thread's access to this line.
+    /// Another thread accessed this line.
     Conflict(u32),
-    /// A line had no room.
+    /// A line did not fit.
     Capacity,
-    /// The program, with this code.
+    /// The program aborted it, with this code.
     Explicit(u8),
-    /// The CPU's timer.
+    /// An interrupt of the CPU's timer.
     Interrupt,
-    /// The first touch of a page.
+    /// The first access to a page.
     Fault,
-    /// It waited, or entered the kernel.
+    /// The transaction waited or entered the kernel.
     Forbidden,
-    /// No cause that is visible to the program.
+    /// A cause that is not visible to the program.
     Spurious,
 }
 
@@ -141,38 +146,40 @@ pub(crate) struct Tx {
     pub(crate) unwinds: bool,
     reads: Vec<u32>,
     writes: Vec<u32>,
-    /// Without time: lines written per set of the first-level cache.
+    /// Without time: the number of lines written in each set of the first-level cache.
     sets: Vec<u8>,
     undo: Vec<Old>,
-    /// What the doomed body overwrites with plain writes that it announced: put back before another thread runs.
+    /// The old bytes of memory that the doomed body overwrites with announced plain writes. They are restored before
+    /// another thread runs.
     stray: Vec<Old>,
-    /// Accesses until a planned abort, which happens at the end at the latest.
+    /// The number of accesses until a planned abort, which happens at the transaction's end at the latest.
     fuse: Option<u64>,
-    /// The times of its begin, of the next timer interrupt, and of the next spurious abort.
+    /// The time of the transaction's begin; below, those of the next timer interrupt and of the next spurious abort.
     begun: u64,
-    /// A copy of the stack above the caller of the outermost transaction, and its address, until the transaction ends.
+    /// A copy of the stack above the caller of the outermost transaction, and the copy's address on the stack, until
+    /// the transaction ends.
     stack: Vec<u8>,
     stack_from: usize,
-    /// Addresses and lengths of other threads' writes to this part of the stack since.
+    /// Addresses and lengths of other threads' later writes to this part of the stack.
     foreign: Vec<(usize, usize)>,
-    /// Whether its thread was panicking when it began: a transaction of a destructor.
+    /// Whether the thread was panicking when the transaction began, that is, whether a destructor began it.
     pub(crate) panicking: bool,
     /// Whether [`begin`](crate::world::htm::begin) began it.
     pub(crate) by_hand: bool,
     tick: u64,
     bolt: u64,
     site: usize,
-    /// How many accesses the turn of a spin loop had before.
+    /// The number of accesses in the turn of a spin loop before the transaction.
     seen_before: usize,
 }
 
-/// Which transactions have a line.
+/// The transactions that have a line in a set.
 pub(crate) struct Mark {
     writer: u32,
     readers: Vec<u32>,
 }
 
-/// All marks; a line's `tx` is an index here.
+/// All marks. The field `tx` of a line is an index here.
 #[derive(Default)]
 pub(crate) struct Marks {
     marks: Vec<Mark>,
@@ -220,10 +227,10 @@ impl Engine {
         tx.sets.resize(if timed { 0 } else { self.costs.l1_sets }, 0);
         let planned = rng::chance(&mut thread.rng, fault);
         tx.fuse = planned.then(|| rng::below(&mut thread.rng, 8));
-        // Every CPU has its own phase.
+        // The timer of every CPU has a phase of its own.
         let phase = (thread.cpu as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) % period.max(1);
         tx.tick = (now + phase).checked_div(period).map_or(u64::MAX, |ticks| (ticks + 1) * period - phase);
-        // A transaction of length t meets one with probability t / mean.
+        // A transaction of length t is aborted with probability t / mean.
         tx.bolt = if mean == 0 { u64::MAX } else { now + rng::below(&mut thread.rng, mean) };
         if !timed {
             (tx.tick, tx.bolt) = (u64::MAX, u64::MAX);
@@ -231,9 +238,9 @@ impl Engine {
         self.advance(self.costs.tx_begin);
     }
 
-    /// Nests a transaction; one that is too deep dooms all. Returns whether the program leaves to this transaction when
-    /// it is doomed: its body unwinds, while the body of the enclosing transaction, which was begun explicitly, does
-    /// not.
+    /// Nests a transaction. If the nesting is too deep, all levels are doomed. Returns whether a doomed program leaves
+    /// to this transaction. It does if this transaction's body unwinds and the body of the enclosing transaction, which
+    /// was begun explicitly, does not.
     pub(crate) fn tx_nest(&mut self, unwinds: bool) -> bool {
         let thread = &mut self.threads[self.current];
         thread.tx_depth += 1;
@@ -245,8 +252,9 @@ impl Engine {
         first
     }
 
-    /// Before the running thread's outermost transaction commits: it waits for what it has written, with its lines still in
-    /// its sets. To commit is to have the memory order of a locked instruction (Intel SDM, volume 1, "RTM Memory Ordering").
+    /// Called before the running thread's outermost transaction commits. Waits for the transaction's stores, while the
+    /// lines are still in its sets. A commit has the memory order of a locked instruction (Intel SDM, volume 1, "RTM
+    /// Memory Ordering").
     pub(crate) fn tx_drain(&mut self) {
         let thread = &self.threads[self.current];
         if thread.tx_depth == 1 && thread.tx.doomed.is_none() {
@@ -266,8 +274,8 @@ impl Engine {
             self.tx_doom(me, Cause::Spurious);
         }
         self.tx_sweep();
-        // No loop waits for the transaction's loads. A loop may wait for earlier loads, and must not miss a change
-        // since.
+        // A loop does not wait for the transaction's loads. It may wait for earlier loads, and must not miss a change
+        // since then.
         let before = self.threads[me].tx.seen_before;
         (self.threads[me].tx_depth, self.threads[me].seen_count) = (0, before);
         if let Some(why) = self.threads[me].tx.doomed.take() {
@@ -293,7 +301,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Aborts a thread's transaction: its writes are gone when this returns.
+    /// Aborts a thread's transaction. When this returns, the transaction's writes are undone.
     pub(crate) fn tx_doom(&mut self, victim: usize, why: Cause) {
         let depth = self.threads[victim].tx_depth;
         let tx = &mut self.threads[victim].tx;
@@ -303,8 +311,8 @@ impl Engine {
         let nested = if depth > 1 { Abort::NESTED } else { 0 };
         tx.doomed = Some(Abort(why.status() | nested));
         for old in tx.undo.drain(..).rev() {
-            // SAFETY: the transaction wrote this memory through the door, all simulated threads share this OS thread,
-            // and the contract of `world` says that memory written by an open transaction is not freed.
+            // SAFETY: the transaction wrote this memory through `world`, all simulated threads share this OS thread,
+            // and by the contract of `world`, memory that an open transaction wrote is not freed.
             unsafe { old.restore() };
         }
         let site = tx.site;
@@ -334,7 +342,7 @@ impl Engine {
         *here += 1;
     }
 
-    /// Dooms the running thread's transaction if an interrupt has struck since it began.
+    /// Dooms the running thread's transaction if an interrupt has happened since the transaction began.
     #[inline]
     fn tx_strike(&mut self) {
         let thread = &self.threads[self.current];
@@ -344,9 +352,9 @@ impl Engine {
         }
     }
 
-    /// Dooms the transactions of others that an access to `line` conflicts with.
+    /// Dooms the transactions of other threads with which an access to `line` conflicts.
     #[inline]
-    pub(crate) fn tx_conflict(&mut self, line: u32, kind: Kind) {
+    pub(crate) fn tx_conflict(&mut self, line: u32, kind: AccessKind) {
         let mark = self.memory.lines[line as usize].tx;
         if mark != NONE {
             self.tx_doom_others(line, mark, kind);
@@ -354,7 +362,7 @@ impl Engine {
     }
 
     #[cold]
-    fn tx_doom_others(&mut self, line: u32, mark: u32, kind: Kind) {
+    fn tx_doom_others(&mut self, line: u32, mark: u32, kind: AccessKind) {
         let mark = &self.marks.marks[mark as usize];
         let (me, writer) = (self.current as u32, mark.writer);
         let readers = if kind.writes() { mark.readers.clone() } else { Vec::new() };
@@ -365,8 +373,8 @@ impl Engine {
         }
     }
 
-    /// Takes an access of the running thread's transaction into its sets. False: it is doomed now.
-    pub(crate) fn tx_track(&mut self, line: u32, addr: usize, size: usize, kind: Kind) -> bool {
+    /// Adds an access of the running thread's transaction to its sets. Returns false if the transaction is doomed now.
+    pub(crate) fn tx_track(&mut self, line: u32, addr: usize, size: usize, kind: AccessKind) -> bool {
         let me = self.current;
         self.tx_strike();
         match &mut self.threads[me].tx.fuse {
@@ -406,7 +414,7 @@ impl Engine {
             tx.sets[set] += 1;
             fits &= usize::from(tx.sets[set]) <= self.costs.l1_ways;
         }
-        // Threads that spin on the line have lost their copies, and load it again.
+        // Threads that spin on the line have lost their copies, and load the line again.
         if self.memory.lines[line as usize].watch != NONE {
             self.wake_watchers(line);
         }
@@ -425,7 +433,8 @@ impl Engine {
         tx.reads.len() <= self.costs.tx_read_lines
     }
 
-    /// Dooms the transactions whose lines the running thread's access has pushed out of the caches that track them.
+    /// Dooms the transactions whose lines were evicted, by the running thread's access, from the caches that track
+    /// them.
     #[cold]
     pub(super) fn tx_evicted(&mut self) {
         while let Some(Evicted { line, core, socket }) = self.memory.evicted.pop() {
@@ -434,7 +443,7 @@ impl Engine {
                 continue;
             }
             let mark = &self.marks.marks[mark as usize];
-            // Written lines leave with the first level, read ones with a later one.
+            // Written lines are lost with the first level, read lines with a later level.
             let victims = match core {
                 Some(core) if socket.is_none() => vec![(mark.writer, Some(core))],
                 _ => mark.readers.iter().map(|&reader| (reader, core)).collect(),
@@ -448,29 +457,32 @@ impl Engine {
         }
     }
 
-    /// Before another thread runs: takes back what the running thread's doomed transaction has written since.
+    /// Called before another thread runs. Undoes what the running thread's doomed transaction has written since it was
+    /// doomed.
     #[inline]
     pub(crate) fn tx_sweep(&mut self) {
         if self.threads[self.current].tx_depth == 0 {
             return;
         }
         for old in self.threads[self.current].tx.stray.drain(..).rev() {
-            // SAFETY: the program announced that it writes there, as in `tx_doom`.
+            // SAFETY: the program announced that it writes this memory, as in `tx_doom`.
             unsafe { old.restore() };
         }
     }
 
-    /// The running thread's doomed transaction is about to write there.
+    /// Called before the running thread's doomed transaction writes to this memory. Saves the old bytes.
     pub(crate) fn tx_stray(&mut self, addr: usize, len: usize) {
-        // SAFETY: the program announces that it writes there; all simulated threads share this OS thread.
+        // SAFETY: the program announces that it writes this memory; all simulated threads share this OS thread.
         unsafe { save_range(&mut self.threads[self.current].tx.stray, addr, len) };
     }
 
-    /// Keeps what the running thread's callers have on its stack from `frame` on, if the transaction is the outermost.
+    /// Copies the running thread's stack from `frame` on, which contains the frames of its callers, if the transaction
+    /// is the outermost.
     pub(crate) fn tx_save_stack(&mut self, frame: usize) {
         let thread = &mut self.threads[self.current];
         if thread.tx_depth == 1 && frame < thread.stack_base {
-            // SAFETY: the frames of suspended callers, up to the beginning of the running thread's stack.
+            // SAFETY: the range contains the frames of suspended callers, up to the beginning of the running thread's
+            // stack.
             let above = unsafe { core::slice::from_raw_parts(frame as *const u8, thread.stack_base - frame) };
             thread.tx.stack.clear();
             thread.tx.stack.extend_from_slice(above);
@@ -479,8 +491,8 @@ impl Engine {
         }
     }
 
-    /// Undoes what an aborted transaction wrote there: its captured locals. What others wrote there meanwhile stays; the words
-    /// that the transaction itself wrote there were undone with all shared memory.
+    /// Undoes what an aborted transaction wrote on the stack: its captured locals. Other threads' writes to the stack
+    /// are kept. Words that the transaction itself wrote as shared memory have been undone already.
     pub(crate) fn tx_restore_stack(&mut self, frame: usize) {
         let thread = &mut self.threads[self.current];
         if thread.tx_depth > 0 || thread.tx.stack_from != frame {
@@ -489,12 +501,12 @@ impl Engine {
         let tx = &mut thread.tx;
         for &(at, len) in &tx.foreign {
             let (from, to) = (at.max(frame) - frame, (at + len).min(frame + tx.stack.len()) - frame);
-            // SAFETY: within the frames of suspended callers, as in `tx_save_stack`.
+            // SAFETY: the range is within the frames of suspended callers, as in `tx_save_stack`.
             let now = unsafe { core::slice::from_raw_parts((frame + from) as *const u8, to - from) };
             tx.stack[from..to].copy_from_slice(now);
         }
-        // SAFETY: as in `tx_save_stack`; the callers' frames are as large as then, and between the transaction's beginning and its
-        // end nothing but its body has run in them.
+        // SAFETY: as in `tx_save_stack`. The callers' frames are as large as they were then; only the transaction's
+        // body has run in them between the transaction's begin and end.
         unsafe { core::ptr::copy_nonoverlapping(tx.stack.as_ptr(), frame as *mut u8, tx.stack.len()) };
         self.tx_forget_stack();
     }
@@ -507,7 +519,8 @@ impl Engine {
         }
     }
 
-    /// The running thread writes there, while stacks are kept: it may be another thread's.
+    /// Called when the running thread writes to an address while copies of stacks exist: the address may be on another
+    /// thread's stack.
     #[cold]
     pub(super) fn tx_wrote(&mut self, addr: usize, size: usize) {
         if self.arena.as_ref().is_some_and(|arena| arena.span().contains(&addr)) {
@@ -533,7 +546,7 @@ impl Engine {
         *slot
     }
 
-    /// Takes a thread's marks off all lines.
+    /// Removes a thread's marks from all lines.
     fn tx_clear(&mut self, thread: usize) {
         let tx = &mut self.threads[thread].tx;
         for line in tx.reads.drain(..).chain(tx.writes.drain(..)) {
@@ -553,7 +566,7 @@ impl Engine {
         }
     }
 
-    /// What became of the transactions, by the place where they begin.
+    /// Returns the outcomes of the transactions, by the place where they begin.
     pub(crate) fn tx_sites(&self) -> Vec<TxSite> {
         let site = |site: &Site| TxSite {
             file: site.place.file(),
@@ -566,7 +579,7 @@ impl Engine {
         sites
     }
 
-    /// The `count` lines that most conflicts were about.
+    /// Returns the `count` lines with the most conflicts.
     pub(crate) fn tx_lines(&self, count: usize) -> Vec<TxLine> {
         let mut lines: Vec<(u32, u64)> = self.sites.lines.iter().map(|(&line, &aborts)| (line, aborts)).collect();
         lines.sort_by_key(|&(line, aborts)| (std::cmp::Reverse(aborts), line));

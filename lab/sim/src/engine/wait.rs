@@ -5,7 +5,8 @@ use super::{Engine, Outcome, Step};
 use crate::memory::NONE;
 use crate::rng;
 
-/// A spinning thread's watch on a line: a link of the line's list. Watch `thread * WATCHED + k` is the thread's k-th.
+/// A spinning thread's watch on a line: an element of the line's list. Watch `thread * WATCHED + k` is the thread's
+/// k-th.
 #[derive(Clone, Copy)]
 pub(crate) struct Watch {
     line: u32,
@@ -19,12 +20,12 @@ impl Default for Watch {
     }
 }
 
-/// After this time, in picoseconds, which doubles each time, a spinning thread makes another turn even if no line has
-/// changed, since its loop may count its turns or read a clock.
+/// The first interval, in picoseconds, after which a spinning thread makes another turn even if no line has changed,
+/// since its loop may count turns or read a clock. The interval doubles each time.
 const RECHECK: u64 = 20_000_000;
 
 impl Engine {
-    /// One turn of a spin loop: the running thread waits until a line that it loaded in this turn changes.
+    /// Makes one turn of a spin loop: the running thread waits until a line that it loaded in this turn changes.
     pub(crate) fn spin(&mut self) -> Step {
         if self.unwinding {
             return if self.must_unwind() { Step::Unwind } else { Step::Suspend };
@@ -38,7 +39,7 @@ impl Engine {
         thread.recent = (NONE, 0);
         let count = std::mem::take(&mut thread.seen_count);
         let (locked, changed) = (std::mem::take(&mut thread.locked), std::mem::take(&mut thread.changed));
-        // Failing locked accesses cause traffic, which a performance run must model.
+        // Locked accesses that fail cause traffic, which a performance run must model.
         let busy = if timed { locked } else { changed };
         let seen = thread.seen;
         if count == 0 || count > WATCHED || busy {
@@ -83,8 +84,8 @@ impl Engine {
         }
     }
 
-    /// Wakes threads that spin on a changed line: each continues when the invalidation has reached it and its turn has
-    /// ended.
+    /// Wakes the threads that spin on a changed line. Each continues when the invalidation has reached it and its turn
+    /// has ended.
     pub(super) fn wake_watchers(&mut self, line: u32) {
         let me = &self.threads[self.current];
         let (at, drained, from) = (me.clock, me.stores_until, me.socket);
@@ -104,7 +105,7 @@ impl Engine {
         }
     }
 
-    /// Stops the running thread, for `time` at most.
+    /// Stops the running thread, for at most `time`.
     fn stop(&mut self, status: Status, time: Option<u64>) {
         let me = self.current;
         let thread = &mut self.threads[me];
@@ -141,7 +142,7 @@ impl Engine {
         if self.nobody_moves(id) { Err(self.deadlock_of(id)) } else { Ok(()) }
     }
 
-    /// Whether every thread waits and has looked twice since the last change.
+    /// Returns whether every thread waits and has looked twice since the last change.
     fn nobody_moves(&self, rechecking: usize) -> bool {
         let epoch = self.changes;
         self.threads.iter().enumerate().all(|(id, thread)| match thread.status {
@@ -158,13 +159,13 @@ impl Engine {
         self.verdict()
     }
 
-    /// The running thread sleeps.
+    /// Makes the running thread sleep.
     pub(crate) fn sleep_until(&mut self, clock: u64) {
         let time = clock.saturating_sub(self.me().clock);
         self.block(Reason::Time, Some(time));
     }
 
-    /// The running thread waits for its token, unless it has it. True if it must suspend.
+    /// Makes the running thread wait for its token, unless it has the token. Returns true if it must suspend.
     pub(crate) fn park(&mut self, time: Option<u64>) -> bool {
         self.advance(self.costs.call);
         if std::mem::take(&mut self.me().token) {
@@ -174,7 +175,7 @@ impl Engine {
         true
     }
 
-    /// Gives a thread its token.
+    /// Gives a thread its token, which ends its wait.
     pub(crate) fn unpark(&mut self, id: usize) {
         self.advance(self.costs.call);
         let Some(thread) = self.threads.get_mut(id) else { return };
@@ -187,24 +188,25 @@ impl Engine {
         }
     }
 
-    /// The running thread waits for `key`.
+    /// Makes the running thread wait for `key`.
     pub(crate) fn wait_for(&mut self, key: Key, time: Option<u64>) {
         self.advance(self.costs.call);
         self.waiters.push((key, self.current));
         self.block(Reason::Key(key), time);
     }
 
-    /// Forgets all waiters, at the end of the run.
+    /// Removes all waiters, at the end of the run.
     pub(crate) fn forget_waiters(&mut self) {
         self.waiters.clear();
     }
 
-    /// Whether a thread waits for `key`.
+    /// Returns whether a thread waits for `key`.
     pub(crate) fn is_awaited(&self, key: Key) -> bool {
         self.waiters.iter().any(|waiter| waiter.0 == key)
     }
 
-    /// Wakes up to `count` threads that wait for `key`, those who came first, at `at`. Says how many.
+    /// Wakes up to `count` threads that wait for `key`, in the order of their arrival, at the time `at`. Returns how
+    /// many it woke.
     pub(crate) fn wake_key(&mut self, key: Key, count: usize, at: u64) -> usize {
         let mut woken = 0;
         while woken < count {

@@ -1,24 +1,24 @@
-//! What a machine's numbers may be, and machines from TOML files.
+//! The permitted values of a machine's numbers, and machines from TOML files.
 //!
-//! One list ([`Machine::numbers`]) names every number with its range: the check walks it, and so does what prints a
-//! machine.
+//! One list ([`Machine::numbers`]) contains every number with its range. The check uses it, and so does the code that
+//! prints a machine.
 
 use std::fmt;
 
 use super::Machine;
 use crate::memory::MAX_CORES;
 
-/// Lines that all caches of a level have together, at most: the model has four bytes for each.
+/// The most lines of all caches of a level together: the model has four bytes for each line.
 const MAX_LINES: usize = 1 << 28;
 
 /// One number of a machine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Number {
-    /// The field's name as in a file: `latency.l3`. Elements of lists have their index: `latency.memory.1`.
+    /// The field's name as in a file: `latency.l3`. An element of a list has its index: `latency.memory.1`.
     pub field: String,
     /// Its value.
     pub value: f64,
-    /// What it counts in.
+    /// Its unit.
     pub unit: &'static str,
     /// The least allowed value.
     pub least: f64,
@@ -26,10 +26,10 @@ pub struct Number {
     pub greatest: f64,
 }
 
-/// Why a machine is none.
+/// Why a machine is not valid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MachineError {
-    /// The field that is wrong; empty if the file isn't TOML.
+    /// The field that is wrong; empty if the file is not TOML.
     pub field: String,
     message: String,
 }
@@ -46,7 +46,7 @@ fn error(field: impl Into<String>, message: impl Into<String>) -> MachineError {
     MachineError { field: field.into(), message: message.into() }
 }
 
-/// The name of the field whose value is at a position of a TOML file.
+/// Returns the name of the field whose value is at a position of a TOML file.
 fn field_at(text: &str, at: usize) -> String {
     let mut lines = text[..at.min(text.len())].lines().rev();
     let line = lines.by_ref().find(|line| line.contains('=')).unwrap_or_default();
@@ -57,7 +57,7 @@ fn field_at(text: &str, at: usize) -> String {
 }
 
 impl Machine {
-    /// Every number of the machine, with its name and range.
+    /// Returns every number of the machine, with its name and range.
     pub fn numbers(&self) -> Vec<Number> {
         let mut numbers = Vec::new();
         let mut add = |field: &str, value: f64, unit, least, greatest| {
@@ -121,10 +121,10 @@ impl Machine {
         numbers
     }
 
-    /// Whether the model can run on this machine.
+    /// Checks that the model can run on this machine.
     ///
     /// # Errors
-    /// The first field with a value that it must not have, and the values that it may have.
+    /// The first field whose value is not permitted, with its permitted values.
     pub fn check(&self) -> Result<(), MachineError> {
         for Number { field, value, unit, least, greatest } in self.numbers() {
             if !(least..=greatest).contains(&value) {
@@ -193,13 +193,13 @@ impl Machine {
         Ok(())
     }
 
-    /// A machine from the text of a TOML file, whose fields are those of [`Machine`]; times are in nanoseconds.
+    /// Makes a machine from the text of a TOML file, whose fields are those of [`Machine`]; times are in nanoseconds.
     ///
     /// # Errors
-    /// What is wrong with the text: a missing or unknown field, a value of the wrong type, or one out of its range.
+    /// The error in the text: a missing or unknown field, a value of the wrong type, or a value out of its range.
     pub fn from_toml(text: &str) -> Result<Machine, MachineError> {
         let machine: Machine = toml::from_str(text).map_err(|wrong| {
-            // The library names missing and unknown fields in backticks, and of others the value.
+            // The library's message names missing and unknown fields in backticks; for other errors it gives the value.
             let value = wrong.message().starts_with("invalid");
             let written = wrong.span().filter(|_| value).map(|span| field_at(text, span.start));
             let named = |field: &String| format!("`{field}`: ");

@@ -1,12 +1,13 @@
-//! `this-host`, measured: the machine with which the model is compared, as it is now.
+//! Measures `this-host`: the machine with which the model is compared, in its present state.
 //!
-//! Small native measurements, a second in all: chains of dependent loads over buffers that fit each level, a
-//! compare-and-exchange that goes back and forth, private and contended increments. Every number is the least of
-//! several tries, since other load can only increase it. Numbers that a process cannot measure keep the preset's value.
+//! The measurements are small and native, and take a second in all: chains of dependent loads over buffers that fit
+//! each cache level, a compare-and-exchange that two threads pass back and forth, and private and contended increments.
+//! Every number is the least of several tries, since other load can only increase it. Numbers that a process cannot
+//! measure keep the preset's values.
 //!
-//! The chains are as short as an operation's ([`OPERATION`]). A core that runs out of order begins the next operation before
-//! the loads of the last one are back; the model takes one access after the other, so the cost of an access must be its
-//! contribution to the time of many operations, not the latency of one load.
+//! A chain has as many loads as an operation ([`OPERATION`]). A core that runs out of order begins the next operation
+//! before the loads of the previous one have returned. The model makes one access after the other. So the cost of an
+//! access must be its contribution to the time of many operations, not the latency of one load.
 
 use std::hint::{black_box, spin_loop};
 use std::sync::Barrier;
@@ -15,13 +16,13 @@ use std::time::Instant;
 
 use super::{Cache, Machine};
 
-/// Tries of each measurement.
+/// The number of tries of each measurement.
 const TRIES: usize = 5;
 
-/// Loads of a chain before the next chain begins, which depends on none of them: about as many as a look-up makes.
+/// The number of loads in a chain: about as many as a look-up makes. The next chain depends on none of them.
 const OPERATION: u64 = 8;
 
-/// The least of several times of `turns` calls, in nanoseconds per call.
+/// Returns the least of several times of `turns` calls, in nanoseconds per call.
 fn least(turns: u64, mut step: impl FnMut(u64)) -> f64 {
     let once = |_| {
         let start = Instant::now();
@@ -31,7 +32,8 @@ fn least(turns: u64, mut step: impl FnMut(u64)) -> f64 {
     (0..TRIES).map(once).fold(f64::INFINITY, f64::min)
 }
 
-/// A load of short chains in which each depends on the one before, over a buffer of `bytes` in an order that no prefetcher follows.
+/// Returns the time of a load in short chains of dependent loads, over a buffer of `bytes`, in an order that no
+/// prefetcher follows.
 fn chain(bytes: usize) -> f64 {
     let lines = bytes / 64;
     let mut order: Vec<u32> = (1..lines as u32).collect();
@@ -39,7 +41,7 @@ fn chain(bytes: usize) -> f64 {
     for k in (1..order.len()).rev() {
         order.swap(k, crate::rng::below(&mut rng, k as u64 + 1) as usize);
     }
-    // Each line's first word names the next line.
+    // The first word of each line is the number of the next line.
     let mut buffer = vec![[0_u32; 16]; lines];
     let mut at = 0;
     for next in order {
@@ -62,7 +64,8 @@ fn chain(bytes: usize) -> f64 {
 #[repr(align(128))]
 struct Apart(AtomicU64);
 
-/// Runs `body(thread, attempt)` in two threads at once: the time of all, in nanoseconds, the least of several tries.
+/// Runs `body(thread, attempt)` in two threads at once. Returns the time of both, in nanoseconds, the least of several
+/// tries.
 fn two(body: impl Fn(u64, usize) + Sync) -> f64 {
     let once = |attempt| {
         let barrier = Barrier::new(2);
@@ -80,10 +83,10 @@ fn two(body: impl Fn(u64, usize) + Sync) -> f64 {
     (0..TRIES).map(once).fold(f64::INFINITY, f64::min)
 }
 
-/// One way of a compare-and-exchange ping-pong. A thread without a processor gives the other one its turn.
+/// Measures one way of a compare-and-exchange ping-pong. A thread that waits yields its processor.
 fn ping_pong() -> f64 {
     const TURNS: u64 = 20_000;
-    // A word of its own for every try.
+    // Every try has a word of its own.
     let words = [const { Apart(AtomicU64::new(0)) }; TRIES];
     two(|thread, attempt| {
         let word = &words[attempt];
@@ -100,14 +103,14 @@ fn ping_pong() -> f64 {
     }) / (2 * TURNS) as f64
 }
 
-/// An increment of a word that two threads increment, per thread.
+/// Measures an increment of a word that two threads increment, per thread.
 fn contended() -> f64 {
     const TURNS: u64 = 500_000;
     let word = Apart(AtomicU64::new(0));
     two(|_, _| (0..TURNS).for_each(|_| _ = word.0.fetch_add(1, Relaxed))) / TURNS as f64
 }
 
-/// A cache of the first processor, as the kernel describes it: the last one of a level that has data.
+/// Returns a cache of the first processor, as the kernel describes it: the last cache of a level that holds data.
 fn cache(level: &str) -> Option<Cache> {
     (0..8).rev().find_map(|index| {
         let read = |file: &str| {
@@ -123,13 +126,14 @@ fn cache(level: &str) -> Option<Cache> {
 }
 
 impl Machine {
-    /// The preset `this-host` with what can be measured here and now: takes a second or two, on at least two idle
-    /// processors. Two measurements differ, so write the result to a file ([`Machine::to_toml`]) to keep it.
+    /// Returns the preset `this-host` with the numbers that can be measured here and now. Takes a second or two, on at
+    /// least two idle processors. Two measurements differ, so write the result to a file ([`Machine::to_toml`]) to keep
+    /// it.
     pub fn measured() -> Machine {
         let mut machine = Machine::preset("this-host").expect("a preset's name");
         let caches = &mut machine.caches;
         for (level, into) in [("1", &mut caches.l1), ("2", &mut caches.l2), ("3", &mut caches.l3)] {
-            // Private caches' sets are picked by bits of the address.
+            // Bits of the address select the sets of private caches.
             *into = cache(level).filter(|found| level == "3" || found.sets.is_power_of_two()).unwrap_or(*into);
         }
         let (l1, l2, l3) = (caches.l1.bytes(), caches.l2.bytes(), caches.l3.bytes());
@@ -154,7 +158,7 @@ impl Machine {
         machine
     }
 
-    /// The machine as a file that [`from_toml`](Self::from_toml) reads.
+    /// Returns the machine as a file that [`from_toml`](Self::from_toml) reads.
     pub fn to_toml(&self) -> String {
         let cache = |cache: Cache| format!("{{ sets = {}, ways = {} }}", cache.sets, cache.ways);
         let (caches, latency, occupancy, os) = (&self.caches, &self.latency, &self.occupancy, &self.os);
@@ -207,9 +211,9 @@ impl Machine {
     }
 }
 
-/// For how long a core keeps a line that another one wants, if a transfer takes `transfer` and increments take `own`
-/// alone and `both` when two cores make them: in a round of two transfers and two holds, each core makes one increment
-/// and as many more as the hold has room for.
+/// Returns for how long a core keeps a line that another core wants. A transfer takes `transfer`; an increment takes
+/// `own` on one core, and `both` when two cores make increments. In a round of two transfers and two holds, each core
+/// makes one increment, and as many more as fit in the hold.
 fn hold(transfer: f64, own: f64, both: f64) -> f64 {
     let room = both / own - 2.0;
     let most = 8.0 * transfer;

@@ -1,44 +1,44 @@
-//! What is known of a cache line: who has it, who waits for it, where it lives.
+//! The model's record of a cache line: the caches that have it, the threads that wait for it, its home.
 
-/// No line, no thread, no core.
+/// The number that stands for no line, no thread or no mark.
 pub(crate) const NONE: u32 = u32::MAX;
 
-/// No core.
+/// The number that stands for no core.
 pub(super) const NOBODY: u16 = u16::MAX;
 
-/// Cores that a machine can have: bits of a line's copy set.
+/// The most cores of a machine, which is the number of bits in a line's copy set.
 pub(crate) const MAX_CORES: usize = 256;
 
-/// Everything that is known of one line.
+/// The record of one line.
 pub(crate) struct Line {
-    /// Until when it is being transferred.
+    /// The time until which the line is being transferred.
     pub(crate) busy: u64,
     /// Cores whose private caches have a valid copy.
     pub(super) copies: [u64; MAX_CORES / 64],
     pub(super) colour: u32,
-    /// Counts changes of value.
+    /// The number of changes of the line's value.
     pub(crate) version: u32,
-    /// First watch of the threads that spin on it.
+    /// The first watch of the threads that spin on the line.
     pub(crate) watch: u32,
-    /// Threads that wait for their turn.
+    /// The first and the last thread that wait for their turn.
     pub(crate) queue_head: u32,
     pub(crate) queue_tail: u32,
-    /// The mark of transactions that have it.
+    /// The mark of the transactions that have the line in a set.
     pub(crate) tx: u32,
-    /// The core that has it modified or exclusive.
+    /// The core that has the line modified or exclusive.
     pub(super) owner: u16,
-    /// Sockets whose third-level cache can serve it.
+    /// The sockets whose third-level cache can serve the line.
     pub(super) shared: u16,
-    /// Sockets with a core that has a copy: follows from `copies`.
+    /// The sockets with a core that has a copy; this follows from `copies`.
     pub(super) copied: u16,
     pub(super) home: u8,
-    /// Whether the owner changed it.
+    /// Whether the owner has changed the line.
     pub(super) dirty: bool,
-    /// Whether its memory doesn't have its value.
+    /// Whether memory does not have the line's present value.
     pub(super) unsaved: bool,
-    /// Turns taken by the owner's socket before others that waited longer.
+    /// How many requests of the owner's socket were served before others that had waited longer.
     pub(crate) bypassed: u8,
-    /// Time that threads waited for it.
+    /// The time that threads waited for the line.
     pub(crate) waited: u64,
 }
 
@@ -69,13 +69,13 @@ impl Line {
         self.copies[core / 64] >> (core % 64) & 1 != 0
     }
 
-    /// `socket` is the core's.
+    /// Adds a core's copy. `socket` is the core's socket.
     pub(super) fn add(&mut self, core: usize, socket: usize) {
         self.copies[core / 64] |= 1 << (core % 64);
         self.copied |= 1 << socket;
     }
 
-    /// `neighbours` are the cores of its socket.
+    /// Removes a core's copy. `neighbours` are the cores of its socket.
     pub(super) fn remove(&mut self, core: usize, socket: usize, neighbours: &Cores) {
         self.copies[core / 64] &= !(1 << (core % 64));
         if !any(&self.copies, neighbours) {
@@ -83,7 +83,7 @@ impl Line {
         }
     }
 
-    /// Sockets that have a valid copy somewhere.
+    /// Returns the sockets with a valid copy in any cache.
     pub(super) fn holders(&self) -> impl Iterator<Item = usize> + use<> {
         bits(self.shared | self.copied)
     }
@@ -92,7 +92,7 @@ impl Line {
 /// A set of cores, one bit each.
 pub(super) type Cores = [u64; MAX_CORES / 64];
 
-/// The numbers of the bits that are set.
+/// Returns the numbers of the bits that are set.
 #[inline]
 pub(super) fn bits(mut set: u16) -> impl Iterator<Item = usize> {
     core::iter::from_fn(move || {

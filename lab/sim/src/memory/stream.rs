@@ -1,14 +1,15 @@
-//! Memory-level parallelism: what a core does about several misses at once.
+//! Memory-level parallelism: how a core overlaps several misses.
 //!
-//! Two mechanisms. A *stream* of misses to neighbouring lines is noticed after two of them, as hardware prefetchers
-//! and out-of-order cores do; from then on its misses overlap, so each costs a fraction. An explicit *prefetch* occupies
-//! a miss buffer until its line arrives; a later access to the line waits for what is left. Without a free buffer it is
-//! dropped, as hardware may. Contended lines take part in neither; the caller ensures this.
+//! There are two mechanisms. A *stream* is a sequence of misses to neighbouring lines. It is detected after two misses,
+//! as in hardware prefetchers and out-of-order cores. From then on its misses overlap, so each costs a fraction of its
+//! latency. An explicit *prefetch* occupies a miss buffer until its line arrives. A later access to the line waits for
+//! the remaining time. If no buffer is free, the prefetch is dropped, as hardware may do. Contended lines take part in
+//! neither mechanism; the caller ensures this.
 
-/// Streams that a core can follow at a time.
+/// The most streams that a core can follow at a time.
 const STREAMS: usize = 8;
 
-/// The largest distance between two lines of one stream: padded slots lie two lines apart.
+/// The largest distance between two lines of one stream. It is two, the distance of padded slots.
 const STRIDE: i64 = 2;
 
 #[derive(Clone, Copy, Default)]
@@ -18,17 +19,18 @@ struct Stream {
     length: u32,
 }
 
-/// One core's streams and prefetches in flight.
+/// The streams of one core, and its prefetches in progress.
 #[derive(Clone, Default)]
 pub(crate) struct Misses {
     /// The most recently used first.
     streams: [Stream; STREAMS],
-    /// Line and time of arrival.
+    /// The lines of prefetches in progress, with their times of arrival.
     flights: Vec<(u32, u64)>,
 }
 
 impl Misses {
-    /// A miss on line address `line`: whether it belongs to a stream and overlaps with its predecessors.
+    /// Records a miss of line address `line`. Returns whether the miss belongs to a stream, and so overlaps with its
+    /// predecessors.
     pub(crate) fn follow(&mut self, line: u64) -> bool {
         let continues = |stream: &Stream| {
             let distance = line.wrapping_sub(stream.last) as i64;
@@ -53,25 +55,25 @@ impl Misses {
         }
     }
 
-    /// Whether any prefetch may be in flight.
+    /// Returns whether any prefetch may be in progress.
     #[inline]
     pub(crate) fn in_flight(&self) -> bool {
         !self.flights.is_empty()
     }
 
-    /// When a prefetched line arrives, if it hasn't by `now`.
+    /// Returns when a prefetched line arrives, if it has not arrived by `now`.
     pub(crate) fn arrival(&mut self, line: u32, now: u64) -> Option<u64> {
         self.flights.retain(|flight| flight.1 > now);
         self.flights.iter().find(|flight| flight.0 == line).map(|flight| flight.1)
     }
 
-    /// Whether one of `buffers` miss buffers is free at `now`.
+    /// Returns whether one of `buffers` miss buffers is free at `now`.
     pub(crate) fn room(&mut self, buffers: usize, now: u64) -> bool {
         self.flights.retain(|flight| flight.1 > now);
         self.flights.len() < buffers
     }
 
-    /// A prefetch of `line` that arrives at `at`.
+    /// Records a prefetch of `line` that arrives at `at`.
     pub(crate) fn depart(&mut self, line: u32, at: u64) {
         self.flights.push((line, at));
     }

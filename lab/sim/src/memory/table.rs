@@ -1,12 +1,12 @@
-//! From addresses to lines: a flat hash table of the lines that the program has touched, and one of their pages.
+//! Finds the line of an address: a hash table of the lines that the program has accessed, and one of their pages.
 //!
-//! Pages are numbered in the order of their first touch, and that number, not the address, decides about cache sets:
-//! where the operating system happens to put memory must not change a run. A page also has a home node, that of its
-//! first toucher unless it was placed.
+//! Pages are numbered in the order of their first access. This number, not the address, determines cache sets, since
+//! the addresses that the operating system chooses must not change a run. A page also has a home node: the node of the
+//! first thread that accesses the page, unless the page was placed.
 
 use super::NONE;
 
-/// Picks a slot of a table of `mask + 1` slots, by Fibonacci hashing.
+/// Returns the slot of a key in a table of `mask + 1` slots, by Fibonacci hashing.
 #[inline]
 fn slot_of(key: u64, mask: usize) -> usize {
     (key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 24) as usize & mask
@@ -16,13 +16,14 @@ fn slot_of(key: u64, mask: usize) -> usize {
 struct Slot {
     key: u64,
     value: u32,
-    /// Of a line: its colour, here so that its cache sets are known before its record has arrived.
+    /// A line's colour. It is stored here so that the line's cache sets are known before its record has arrived in the
+    /// host's cache.
     colour: u32,
 }
 
 const EMPTY: Slot = Slot { key: 0, value: NONE, colour: 0 };
 
-/// A hash table from 64-bit keys to dense numbers, by linear probing. Nothing is ever taken out.
+/// A hash table from 64-bit keys to dense numbers, with linear probing. Keys are never removed.
 struct Numbers {
     slots: Vec<Slot>,
     count: usize,
@@ -33,7 +34,7 @@ impl Numbers {
         Numbers { slots: vec![EMPTY; 1 << 10], count: 0 }
     }
 
-    /// The slot of a key that has a number.
+    /// Returns the slot of a key that has a number.
     #[inline]
     fn known(&self, key: u64) -> Option<Slot> {
         let mask = self.slots.len() - 1;
@@ -50,7 +51,7 @@ impl Numbers {
         }
     }
 
-    /// Gives the next number to a key that has none.
+    /// Assigns the next number to a key that has none.
     #[cold]
     fn add(&mut self, key: u64, colour: u32) -> u32 {
         let mask = self.slots.len() - 1;
@@ -88,28 +89,28 @@ impl Numbers {
     }
 }
 
-/// A page's home before it was touched.
+/// The home of a page that was not accessed or placed.
 const NOWHERE: u8 = u8::MAX;
 
-/// As [`NOWHERE`], of a page without memory.
+/// The home, like [`NOWHERE`], of a page without memory.
 const UNMAPPED: u8 = NOWHERE - 1;
 
 /// The numbers of lines and pages.
 pub(crate) struct Table {
     lines: Numbers,
     pages: Numbers,
-    /// By page number.
+    /// Home nodes by page number.
     homes: Vec<u8>,
 }
 
-/// A line as the table knows it.
+/// A line's entry in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
-    /// Its number.
+    /// The line's number.
     pub(crate) line: u32,
-    /// Page number and position in the page: takes the place of a physical address.
+    /// The page's number and the line's position in the page. The model uses it as the physical address.
     pub(crate) colour: u32,
-    /// Its home node, if it was not touched before.
+    /// The line's home node, if this is the line's first access.
     pub(crate) fresh: Option<u8>,
 }
 
@@ -118,7 +119,7 @@ impl Table {
         Table { lines: Numbers::new(), pages: Numbers::new(), homes: Vec::new() }
     }
 
-    /// The line of `addr`; `toucher` is the node of who touches it.
+    /// Returns the line of `addr`. `toucher` is the node of the accessing thread.
     #[inline]
     pub(crate) fn line(&mut self, addr: usize, toucher: usize) -> Found {
         let line = (addr >> 6) as u64;
@@ -139,14 +140,14 @@ impl Table {
         Found { line: self.lines.add(line, colour), colour, fresh }
     }
 
-    /// The line of `addr` if it was touched before.
+    /// Returns the line of `addr`, if it was accessed before.
     #[inline]
     pub(crate) fn peek(&self, addr: usize) -> Option<Found> {
         let slot = self.lines.known((addr >> 6) as u64)?;
         Some(Found { line: slot.value, colour: slot.colour, fresh: None })
     }
 
-    /// Brings what [`line`](Self::line) will look at into the host's cache.
+    /// Brings the slot that [`line`](Self::line) will read into the host's cache.
     #[inline]
     pub(crate) fn prepare(&self, addr: usize) {
         let mask = self.lines.slots.len() - 1;
@@ -161,7 +162,8 @@ impl Table {
         self.pages.add(page, 0) as usize
     }
 
-    /// Gives the pages from `addr` a home, or takes it away. Calls `line` for every touched line of theirs.
+    /// Sets the home of the pages from `addr` on, or removes it. Calls `line` for each of their lines that was
+    /// accessed.
     pub(crate) fn place(&mut self, addr: usize, len: usize, home: Option<usize>, mut line: impl FnMut(u32)) {
         let (first, last) = (addr as u64 >> 12, (addr + len.max(1) - 1) as u64 >> 12);
         for page in first..=last {
@@ -173,7 +175,7 @@ impl Table {
         }
     }
 
-    /// Says that the pages from `addr` have no memory behind them, but for those with lines that were touched.
+    /// Records that the pages from `addr` on have no memory, except pages with lines that were accessed.
     pub(crate) fn unmap(&mut self, addr: usize, len: usize) {
         for page in addr as u64 >> 12..=(addr + len.max(1) - 1) as u64 >> 12 {
             if (page << 6..(page + 1) << 6).all(|line| self.lines.known(line).is_none()) {
@@ -183,19 +185,19 @@ impl Table {
         }
     }
 
-    /// Whether there is no memory behind an address.
+    /// Returns whether an address has no memory.
     pub(crate) fn unmapped(&self, addr: usize) -> bool {
         self.pages.known((addr >> 12) as u64).is_some_and(|slot| self.homes[slot.value as usize] == UNMAPPED)
     }
 
-    /// The home of an address, if its page was touched or placed.
+    /// Returns the home of an address, if its page was accessed or placed.
     pub(crate) fn home_of(&self, addr: usize) -> Option<usize> {
         let page = self.pages.known((addr >> 12) as u64)?;
         let home = self.homes[page.value as usize];
         (home < UNMAPPED).then_some(usize::from(home))
     }
 
-    /// The addresses of these lines. Linear in the size of the table.
+    /// Returns the addresses of these lines. Takes time linear in the size of the table.
     pub(crate) fn addresses(&self, lines: &[u32]) -> Vec<usize> {
         let mut found = vec![0; lines.len()];
         for slot in self.lines.slots.iter().filter(|slot| slot.value != NONE) {

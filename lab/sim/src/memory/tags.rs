@@ -1,49 +1,52 @@
-//! The lines that a cache has: sets of ways with LRU replacement.
+//! The lines in a cache: sets of ways with LRU replacement.
 //!
-//! A tag says that a line was brought in and not pushed out since. The line's own record says whether the copy is
-//! still valid, so that an invalidation needs no search here. A line's set follows from its colour. The arrays start
-//! as zeros that the operating system hands out on demand: an unused cache takes no memory. The next run reuses the
-//! arrays of the previous one, and numbers its lines above all old ones, which then count as zeros: clearing megabytes
-//! would take longer than many runs.
+//! A tag tells that a line was brought into the cache and has not been evicted since. Whether the copy is still valid
+//! is in the line's own record, so an invalidation needs no search here. A line's set follows from its colour.
+//!
+//! The arrays start as zeros that the operating system provides on demand, so an unused cache takes no memory. The next
+//! run reuses the arrays of the previous one. It numbers its lines above all old ones, which then count as zeros.
+//! Clearing megabytes would take longer than many runs.
 
 use std::cell::RefCell;
 
 use crate::machine::Cache;
 
-/// Tags in a line of the host's cache.
+/// The number of tags in a cache line of the host.
 const LINE: usize = 16;
 
 /// The tags of several equal caches: one per core, or one per socket.
 pub(crate) struct Tags {
-    /// Line numbers plus `base` plus one, `base` or less for none; each set from the most recently used.
+    /// Line number plus `base` plus one; a value of at most `base` stands for none. Each set is ordered from the most
+    /// recently used line.
     tags: Vec<u32>,
-    /// The greatest tag of earlier runs, and of this one.
+    /// The greatest tag of earlier runs; below, that of this run.
     base: u32,
     greatest: u32,
-    /// Where in `tags` a host cache line begins: a set shall not lie across one more than it must.
+    /// The index in `tags` at which a host cache line begins, so that a set is on as few host lines as possible.
     first: usize,
     sets: u64,
     ways: usize,
-    /// Whether sets are picked by a hash of the colour: shared caches spread addresses over slices.
+    /// Whether a hash of the colour selects the set. Shared caches distribute addresses over slices by a hash.
     hashed: bool,
 }
 
-/// Arrays of earlier runs with their greatest tags, the youngest last: as many as a machine has levels.
+/// The number of kept arrays of earlier runs, which is the number of cache levels of a machine. They are kept with
+/// their greatest tags, the newest last.
 const LEVELS: usize = 3;
-/// Shorter ones are filled in no time, and not kept.
+/// Shorter arrays are filled in no time, and are not kept.
 const SHORT: usize = 1 << 10;
 thread_local! {
     static KEPT: RefCell<Vec<(Vec<u32>, u32)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// What happened to a cache when a line was used.
+/// The result of using a line in a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Used {
-    /// It was there.
+    /// The line was in the cache.
     Hit,
-    /// It was brought in.
+    /// The line was brought in.
     Missed,
-    /// It was brought in, and pushed this line out.
+    /// The line was brought in, and evicted this line.
     Pushed(u32),
 }
 
@@ -59,7 +62,8 @@ impl Tags {
         Tags { tags, base, greatest: base, first, sets: cache.sets as u64, ways: cache.ways, hashed }
     }
 
-    /// Uses a line in cache number `cache`: it is there afterwards, as the most recently used of its set.
+    /// Uses a line in cache number `cache`. Afterwards the line is in the cache, as the most recently used line of its
+    /// set.
     #[inline]
     pub(crate) fn touch(&mut self, cache: usize, line: u32, colour: u32) -> Used {
         let start = self.start(cache, colour);
@@ -81,7 +85,7 @@ impl Tags {
         }
     }
 
-    /// As [`touch`](Self::touch), but a line that isn't `valid` any more goes first.
+    /// Does the same as [`touch`](Self::touch), but evicts a line that is no longer `valid` first.
     pub(crate) fn touch_around(&mut self, cache: usize, line: u32, colour: u32, valid: impl Fn(u32) -> bool) -> Used {
         let start = self.start(cache, colour);
         let ways = &mut self.tags[start..start + self.ways];
@@ -102,7 +106,7 @@ impl Tags {
         super::host_prefetch(&raw const self.tags[self.start(cache, colour)]);
     }
 
-    /// Where the set of a colour begins.
+    /// Returns the index at which the set of a colour begins.
     #[inline]
     fn start(&self, cache: usize, colour: u32) -> usize {
         self.first + (cache * self.sets as usize + self.set_of(colour)) * self.ways
@@ -125,7 +129,7 @@ impl Drop for Tags {
             return;
         }
         let kept = (std::mem::take(&mut self.tags), self.greatest);
-        // A thread that ends keeps nothing.
+        // A thread that is ending keeps nothing.
         _ = KEPT.try_with(|all| {
             let mut all = all.borrow_mut();
             if all.len() == LEVELS {
@@ -136,7 +140,8 @@ impl Drop for Tags {
     }
 }
 
-/// An array of this length, and its greatest tag, if an earlier run has left one with enough numbers to go.
+/// Returns an array of this length from an earlier run with its greatest tag, if one with enough unused numbers was
+/// kept.
 fn kept(len: usize) -> Option<(Vec<u32>, u32)> {
     KEPT.with(|all| {
         let mut all = all.borrow_mut();

@@ -1,6 +1,6 @@
-//! How long what memory does takes, in picoseconds.
+//! The times of memory operations, in picoseconds.
 
-/// Nanoseconds of the machine's description to the picoseconds of the model.
+/// Converts nanoseconds of the machine's description to picoseconds of the model.
 pub(crate) fn ps(ns: f64) -> u64 {
     (ns * 1000.0).round() as u64
 }
@@ -15,24 +15,24 @@ pub(super) struct Times {
     pub(super) clean_remote: Vec<u64>,
     pub(super) memory: Vec<u64>,
     pub(super) shared_read: u64,
-    /// Per 256 of the latency.
+    /// The part of the latency for which a transfer occupies the line, in units of 1/256.
     pub(super) transfer: u64,
     pub(super) hold: u64,
 }
 
 impl Times {
-    /// The longest latency.
+    /// Returns the longest latency.
     pub(super) fn slowest(&self) -> u64 {
         let lists = [&self.dirty_remote, &self.clean_remote, &self.memory];
         lists.into_iter().flatten().copied().chain([self.l3, self.core_to_core]).max().expect("they are not empty")
     }
 }
 
-/// What an access will take.
+/// The cost of an access.
 #[derive(Clone, Copy)]
 pub(crate) struct Cost {
     pub(crate) latency: u64,
-    /// For how long the line can't be given to the next.
+    /// The time during which the line cannot be given to the next core.
     pub(crate) occupancy: u64,
     /// Whether the data came from another socket.
     pub(crate) remote: bool,

@@ -1,35 +1,35 @@
 //! Links between sockets and memory controllers: each serves one line at a time, in the order of requests.
 //!
 //! # Invariants
-//! - *Time order.* A request enters everything on its way in the instant in which its access is granted, and those
-//!   instants never go back: a later request in virtual time is never served first. Nothing is reserved for a later
+//! - *Time order.* A request reaches all resources on its way in the instant in which its access is granted. These
+//!   instants never go back, so a later request in virtual time is never served first. Nothing is reserved for a later
 //!   start, and a resource's time grows only by the service of requests.
 //! - *Series.* A request passes the resources on its way one after the other. While it waits at one resource, earlier
-//!   requests at the next one are served, too, so its whole wait is the longest of the waits on its way, not their
+//!   requests at the next resource are served, too. So its total wait is the longest of the waits on its way, not their
 //!   sum.
-//! - *Demand.* No wait is longer than the service of all earlier requests that are not done ([`Server::serve`]
-//!   asserts it in debug builds).
+//! - *Demand.* No wait is longer than the service of all earlier requests that are not done ([`Server::serve`] asserts
+//!   this in debug builds).
 
 use crate::machine::Machine;
 
 use super::ps;
 
-/// Units of a link that a message without data takes, where a line takes [`LINE`]: QPI and UPI send a header and, for a
+/// Units of a link that a message without data takes. A line takes [`LINE`] units: QPI and UPI send a header and, for a
 /// line, eight units of data.
 const MESSAGE: u64 = 1;
 const LINE: u64 = 9;
 
-/// What one link or one controller still has to do.
+/// The outstanding work of one link or one controller.
 #[derive(Clone, Copy, Default)]
 struct Server {
-    /// When it has served everything so far.
+    /// When the server will have served all requests so far.
     free: u64,
-    /// The service of everything since it was idle.
+    /// The service time of all requests since the server was idle.
     demand: u64,
 }
 
 impl Server {
-    /// A request at `now` that takes `time`: how long it waits for those before it.
+    /// Serves a request at `now` that takes `time`. Returns how long the request waits for earlier ones.
     #[inline]
     fn serve(&mut self, now: u64, time: u64) -> u64 {
         if self.free <= now {
@@ -46,14 +46,14 @@ impl Server {
 /// The links and the controllers.
 pub(crate) struct Traffic {
     sockets: usize,
-    /// By source and destination of one hop.
+    /// Links of one hop, by source and destination.
     links: Vec<Server>,
     controllers: Vec<Server>,
-    /// By source and destination: the first socket on the way, which is the destination itself for neighbours.
+    /// The first socket on the way, by source and destination; for neighbours it is the destination.
     via: Vec<u16>,
     link_time: u64,
     memory_time: u64,
-    /// The latest request: none comes from before it.
+    /// The time of the latest request. No later request has an earlier time.
     latest: u64,
 }
 
@@ -72,31 +72,33 @@ impl Traffic {
         }
     }
 
-    /// Requests come from `now` on. A thread that unwinds makes its accesses out of turn; its late ones count as the
-    /// latest.
+    /// Sets the time of the following requests. A thread that unwinds makes its accesses out of turn; its requests from
+    /// before the latest one count as made at the latest one's time.
     pub(crate) fn at(&mut self, now: u64) {
         debug_assert!(now >= self.latest || std::thread::panicking(), "a request from the past");
         self.latest = now.max(self.latest);
     }
 
-    /// Sends a line from one socket to another: how long it waits on the way.
+    /// Sends a line from one socket to another. Returns how long it waits on the way.
     pub(crate) fn send(&mut self, from: usize, to: usize) -> u64 {
         self.pass(from, to, self.link_time)
     }
 
-    /// Reads a line from the memory of `home` for `to`: how long it waits for the controller and on the way.
+    /// Reads a line from the memory of `home` for `to`. Returns how long the line waits for the controller and on the
+    /// way.
     pub(crate) fn fetch(&mut self, home: usize, to: usize) -> u64 {
         let controller = self.controllers[home].serve(self.latest, self.memory_time);
         controller.max(self.send(home, to))
     }
 
-    /// Tells `to` to give up its copy, and `from` that it did: how long both wait on the way.
+    /// Tells `to` to invalidate its copy, and sends the confirmation to `from`. Returns how long both messages wait on
+    /// the way.
     pub(crate) fn invalidate(&mut self, from: usize, to: usize) -> u64 {
         let time = self.link_time * MESSAGE / LINE;
         self.pass(from, to, time).max(self.pass(to, from, time))
     }
 
-    /// Writes a changed line of `from` to the memory of `home`, for which nothing waits.
+    /// Writes a changed line of `from` to the memory of `home`. No access waits for this.
     pub(crate) fn write_back(&mut self, from: usize, home: usize) {
         self.send(from, home);
         self.controllers[home].serve(self.latest, self.memory_time);
@@ -112,13 +114,14 @@ impl Traffic {
         longest
     }
 
-    /// The longest service of one request.
+    /// Returns the longest service time of one request.
     pub(crate) fn longest_service(&self) -> u64 {
         self.link_time.max(self.memory_time)
     }
 }
 
-/// The neighbour of `from` on a shortest way to `to`; where there are several, pairs are spread over them.
+/// Returns the neighbour of `from` on a shortest way to `to`. If there are several, pairs of sockets are distributed
+/// over them.
 fn next_hop(machine: &Machine, from: usize, to: usize) -> usize {
     let hops = |a: usize, b: usize| machine.hops[a][b];
     if hops(from, to) <= 1 {
@@ -143,13 +146,14 @@ mod tests {
         let (link, memory) = (traffic.link_time, traffic.memory_time);
         traffic.at(1_000);
         for before in 0..10 {
-            // The link is the slower one: what waits for it meanwhile waits for the controller too.
+            // The link is slower than the controller: a line that waits for the link waits for the controller at the
+            // same time.
             assert_eq!(traffic.fetch(0, 1), before * link.max(memory));
         }
-        // Two links one after the other: the second line waits for the first one once.
+        // The way has two links, one after the other: the second line waits for the first one only once.
         assert_eq!((traffic.send(4, 7), traffic.send(4, 7)), (0, link));
         assert_eq!(traffic.send(1, 0), 0, "the other direction");
-        // All of it is served in its time, and what comes later waits for nothing.
+        // All requests are served by then, and a later request does not wait.
         traffic.at(1_000 + 10 * link);
         assert_eq!(traffic.fetch(0, 1), 0);
     }

@@ -1,15 +1,15 @@
-//! The accesses of a simulated program, and what it waits for between them.
+//! The accesses of a simulated program, and its waits between them.
 
 use crate::engine::switch::{self, engine, suspend, unwind};
 use crate::engine::tx::Old;
 use crate::engine::{Engine, Step};
-use crate::memory::{Kind, NONE};
+use crate::memory::{AccessKind, NONE};
 
 use super::{htm, with};
 
-/// Waits for the turn of an access: its line, or `None` if it must leave no trace.
+/// Waits for the turn of an access. Returns the access's line, or `None` if the access must leave no trace.
 #[inline]
-fn begin(engine: *mut Engine, addr: usize, size: usize, kind: Kind) -> Option<u32> {
+fn begin(engine: *mut Engine, addr: usize, size: usize, kind: AccessKind) -> Option<u32> {
     loop {
         match with(engine, |engine| engine.access(addr, size, kind)) {
             Step::Go(line) => {
@@ -26,30 +26,31 @@ fn begin(engine: *mut Engine, addr: usize, size: usize, kind: Kind) -> Option<u3
     }
 }
 
-/// Loads the `size` bytes at `addr`: `op` does it.
+/// Loads the `size` bytes at `addr` by calling `op`.
 #[inline]
 pub fn load<R>(addr: *const (), size: usize, op: impl FnOnce() -> R) -> R {
     if let Some(engine) = engine() {
-        begin(engine, addr.addr(), size, Kind::Load);
+        begin(engine, addr.addr(), size, AccessKind::Load);
     }
     op()
 }
 
-/// Stores to the `size` bytes at `addr`, without waiting for it: `op` does it and says whether the bytes changed.
+/// Stores to the `size` bytes at `addr` by calling `op`, without waiting for the store. `op` returns whether the bytes
+/// changed.
 #[inline]
 pub fn store(addr: *const (), size: usize, op: impl FnOnce() -> bool) {
-    write(addr, size, Kind::Store, || ((), op()));
+    write(addr, size, AccessKind::Store, || ((), op()));
 }
 
-/// Reads and writes the `size` bytes at `addr` in one step: `op` does it, and says what it found and whether the bytes
-/// changed. Failing compare-and-exchanges and sequentially consistent stores belong here.
+/// Reads and writes the `size` bytes at `addr` in one step by calling `op`. `op` returns what it found, and whether the
+/// bytes changed. Failing compare-and-exchanges and sequentially consistent stores are updates, too.
 #[inline]
 pub fn update<R>(addr: *const (), size: usize, op: impl FnOnce() -> (R, bool)) -> R {
-    write(addr, size, Kind::Rmw, op)
+    write(addr, size, AccessKind::Rmw, op)
 }
 
 #[inline]
-fn write<R>(addr: *const (), size: usize, kind: Kind, op: impl FnOnce() -> (R, bool)) -> R {
+fn write<R>(addr: *const (), size: usize, kind: AccessKind, op: impl FnOnce() -> (R, bool)) -> R {
     let Some(engine) = engine() else { return op().0 };
     match begin(engine, addr.addr(), size, kind) {
         Some(line) => {
@@ -63,14 +64,14 @@ fn write<R>(addr: *const (), size: usize, kind: Kind, op: impl FnOnce() -> (R, b
             // SAFETY: the caller is about to write these bytes, and all simulated threads share this OS thread.
             let old = unsafe { Old::save(addr.addr(), size) };
             let (result, _) = op();
-            // SAFETY: as above; `op` has just written there.
+            // SAFETY: as above; `op` has just written these bytes.
             unsafe { old.restore() };
             result
         }
     }
 }
 
-/// A fence. Only a sequentially consistent one costs anything: it waits for the store buffer.
+/// Executes a fence. Only a sequentially consistent fence costs time: it waits for the store buffer.
 pub fn fence(sequentially_consistent: bool) {
     let Some(engine) = engine().filter(|_| sequentially_consistent) else { return };
     with(engine, |engine| {
@@ -79,14 +80,15 @@ pub fn fence(sequentially_consistent: bool) {
     });
 }
 
-/// One turn of a wait loop. If the turn only loaded, the thread waits until a line that it loaded changes; a bounded
-/// number of virtual microseconds at most, so that loops which count turns or look at a clock go on.
+/// Makes one turn of a wait loop. If the turn only loaded, the thread waits until a line that it loaded changes. The
+/// wait lasts a bounded number of virtual microseconds at most, so that loops which count turns or read a clock
+/// continue.
 pub fn spin_hint() {
     let Some(engine) = engine() else { return core::hint::spin_loop() };
     match with(engine, |engine| engine.spin()) {
         Step::Doomed => {
             htm::leave(engine);
-            // The body checks whether it is doomed, but not in this loop, which waits for other threads.
+            // A body checks whether it is doomed, but not in this loop, which waits for other threads.
             if !std::thread::panicking() {
                 with(engine, |engine| {
                     engine.advance(engine.costs.pause);
@@ -110,20 +112,20 @@ pub fn pause(turns: u64) {
     }
 }
 
-/// Announces plain reads of `len` bytes at `addr` that no thread changes: costs one load per line, which overlap.
+/// Announces plain reads of `len` bytes at `addr` that no thread changes. Costs one load per line; the loads overlap.
 pub fn touch(addr: *const (), len: usize) {
-    each_line(addr, len, Kind::Load);
+    each_line(addr, len, AccessKind::Load);
 }
 
-/// Announces plain writes of `len` bytes at `addr` that no other thread touches now: costs one store per line.
+/// Announces plain writes of `len` bytes at `addr` that no other thread accesses now. Costs one store per line.
 pub fn touch_mut(addr: *const (), len: usize) {
-    each_line(addr, len, Kind::Store);
+    each_line(addr, len, AccessKind::Store);
 }
 
-/// Charges the allocator's writes to a block that it allocates or frees, where virtual time is measured.
+/// Charges the allocator's writes to a block that it allocates or frees, if virtual time is measured.
 ///
-/// It does not unwind, as no allocator may, since its callers could not clean up. A thread whose run ends meanwhile is
-/// unwound at its next step.
+/// This function does not unwind, as no allocator may, since its callers could not clean up. A thread whose run ends
+/// meanwhile is unwound at its next step.
 pub(crate) fn allocated(addr: *const (), len: usize) {
     let Some(engine) = engine() else { return };
     if addr.is_null() {
@@ -141,13 +143,13 @@ pub(crate) fn allocated(addr: *const (), len: usize) {
     with(engine, |engine| engine.progress(engine.current));
 }
 
-/// False: nothing is charged (any more).
+/// Returns false if nothing is charged, or nothing any more.
 fn charge_allocation(engine: *mut Engine, addr: usize, size: usize) -> bool {
     while with(engine, |engine| engine.charges_allocation()) {
-        match with(engine, |engine| engine.access(addr, size, Kind::Store)) {
+        match with(engine, |engine| engine.access(addr, size, AccessKind::Store)) {
             Step::Suspend => suspend(engine),
             Step::Go(_) => {
-                with(engine, |engine| engine.announce(addr, Kind::Store));
+                with(engine, |engine| engine.announce(addr, AccessKind::Store));
                 return true;
             }
             Step::Doomed | Step::Unwind => unreachable!("outside of transactions, in a run that goes on"),
@@ -159,7 +161,7 @@ fn charge_allocation(engine: *mut Engine, addr: usize, size: usize) -> bool {
     false
 }
 
-fn each_line(addr: *const (), len: usize, kind: Kind) {
+fn each_line(addr: *const (), len: usize, kind: AccessKind) {
     let Some(engine) = engine() else { return };
     let (first, end) = (addr.addr(), addr.addr() + len.max(1));
     let (mut at, mut doomed) = (first, false);
@@ -168,11 +170,11 @@ fn each_line(addr: *const (), len: usize, kind: Kind) {
         doomed |= begin(engine, at, next - at, kind).is_none();
         at = next;
     }
-    if kind == Kind::Store {
+    if kind == AccessKind::Store {
         // A thread that fills memory is not stalled, however long it takes.
         with(engine, |engine| engine.progress(engine.current));
     }
-    if doomed && kind == Kind::Store {
+    if doomed && kind == AccessKind::Store {
         with(engine, |engine| engine.tx_stray(first, end - first));
     }
 }

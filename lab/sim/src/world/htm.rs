@@ -1,4 +1,4 @@
-//! Hardware transactions, as the platform's door to them needs.
+//! Hardware transactions, for the platform crate.
 //!
 //! [`transaction`] is the simpler interface: a body leaves by unwinding when the transaction is doomed. [`begin`]
 //! and [`end`] are for bodies that check [`doomed`] themselves: after a doom, loads see present memory and writes
@@ -14,20 +14,20 @@ use crate::engine::tx::Cause;
 
 use super::with;
 
-/// The payload that leaves the body of a doomed transaction.
+/// The payload of the panic that leaves the body of a doomed transaction.
 struct Doomed;
 
-/// Whether the machine of this run has hardware transactions. False outside of a run.
+/// Returns whether the machine of this run has hardware transactions. Returns false outside of a run.
 pub fn available() -> bool {
     engine().is_some_and(|engine| with(engine, |engine| engine.machine.transactions.is_some()))
 }
 
-/// Runs `body` as one transaction: afterwards all of its writes have happened, in one instant, or none. Those to locals
-/// of its callers are among them. The place of the call is the transaction's site in
+/// Runs `body` as one transaction: afterwards either all of its writes have happened, in one instant, or none. This
+/// includes writes to locals of its callers. The place of the call is the transaction's site in
 /// [`Report::tx_sites`](crate::Report::tx_sites).
 ///
 /// # Errors
-/// Why it aborted. Without transactions ([`available`]) the body isn't run.
+/// Why the transaction aborted. On a machine without transactions ([`available`]) the body is not run.
 #[inline(always)]
 #[track_caller]
 pub fn transaction<R>(body: impl FnOnce() -> R) -> Result<R, Abort> {
@@ -36,8 +36,8 @@ pub fn transaction<R>(body: impl FnOnce() -> R) -> Result<R, Abort> {
     result
 }
 
-/// The function has its own frame: the stack above `frame` belongs to its callers, and an abort restores it to its
-/// state at this function's begin.
+/// Attempts a transaction. The function has its own frame: the stack above `frame` belongs to its callers, and an abort
+/// restores it to its state at this function's begin.
 #[inline(never)]
 fn attempt<R>(body: impl FnOnce() -> R, place: &'static Location<'static>, frame: usize) -> Result<R, Abort> {
     debug_assert!(frame == 0 || (&raw const place).addr() < frame, "the caller's frame is gone");
@@ -50,7 +50,7 @@ fn attempt<R>(body: impl FnOnce() -> R, place: &'static Location<'static>, frame
     // On a real machine a doomed body would not have reached its panic.
     let panics = left.as_ref().is_err_and(|payload| !payload.is::<Doomed>()) && !(inside() && doomed());
     if panics {
-        // As on real machines, what the transaction did is undone.
+        // As on real machines, the transaction's writes are undone.
         doom(Cause::Forbidden);
     }
     if in_hand {
@@ -59,7 +59,7 @@ fn attempt<R>(body: impl FnOnce() -> R, place: &'static Location<'static>, frame
     match (end(), left) {
         (Ok(()), Ok(result)) => Ok(result),
         (Ok(()), Err(_)) if in_hand && !panics => Err(why_doomed()),
-        // Nested: the outer body has to leave, too.
+        // Nested: the outer body has to leave as well.
         (Ok(()), Err(payload)) => resume_unwind(payload),
         (Err(why), left) => {
             stack::restore(frame);
@@ -75,13 +75,13 @@ fn attempt<R>(body: impl FnOnce() -> R, place: &'static Location<'static>, frame
 mod stack {
     use super::{engine, with};
 
-    /// Where the frames of this function's callers end. 0: unknown.
+    /// Returns the address at which the frames of this function's callers end; 0 if it is unknown.
     #[inline(always)]
     pub(super) fn pointer() -> usize {
         #[allow(unused_mut, reason = "not on every processor")]
         let mut pointer = 0;
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: reads a register.
+        // SAFETY: the instruction only reads a register.
         unsafe {
             core::arch::asm!("mov {}, rsp", out(reg) pointer, options(nomem, nostack, preserves_flags));
         }
@@ -93,25 +93,25 @@ mod stack {
         pointer
     }
 
-    /// Comes after the last use of what [`pointer`] returned: the caller's frame is there until then, and no callee takes its
-    /// place, as the last one of a function may.
+    /// Called after the last use of the result of [`pointer`]. Until this call the caller's frame stays on the stack,
+    /// so that no callee's frame replaces it, as the frame of a function's last callee may do.
     #[inline(always)]
     pub(super) fn stays() {
         #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-        // SAFETY: does nothing.
+        // SAFETY: the empty instruction does nothing.
         unsafe {
             core::arch::asm!("", options(nomem, nostack, preserves_flags));
         }
     }
 
-    /// Keeps what lies on the stack above `frame`, at the beginning of an outermost transaction.
+    /// Copies the stack above `frame`, at the beginning of an outermost transaction.
     pub(super) fn save(frame: usize) {
         if let Some(engine) = engine().filter(|_| frame != 0) {
             with(engine, |engine| engine.tx_save_stack(frame));
         }
     }
 
-    /// Puts it back after an abort.
+    /// Restores the copied stack after an abort.
     pub(super) fn restore(frame: usize) {
         if let Some(engine) = engine().filter(|_| frame != 0) {
             with(engine, |engine| engine.tx_restore_stack(frame));
@@ -119,16 +119,16 @@ mod stack {
     }
 }
 
-/// Begins a transaction whose body asks [`doomed`]; [`end`] must follow. The place of the call is its site.
+/// Begins a transaction whose body checks [`doomed`]; [`end`] must follow. The place of the call is its site.
 ///
 /// # Errors
-/// Without transactions ([`available`]).
+/// If the machine has no transactions ([`available`]).
 #[track_caller]
 pub fn begin() -> Result<(), Abort> {
     start(false, Location::caller()).map(|_| ())
 }
 
-/// Begins or nests a transaction. True: its body unwinds, and the one around it doesn't.
+/// Begins or nests a transaction. Returns true if its body unwinds and the enclosing body does not.
 fn start(unwinds: bool, place: &'static Location<'static>) -> Result<bool, Abort> {
     let Some(engine) = engine().filter(|_| available()) else { return Err(Abort(0)) };
     with(engine, |engine| match (engine.me().tx_depth, engine.me().tx.doomed) {
@@ -136,7 +136,7 @@ fn start(unwinds: bool, place: &'static Location<'static>) -> Result<bool, Abort
             engine.tx_begin(unwinds, place);
             Ok(false)
         }
-        // Its body could not leave.
+        // The body could not leave the transaction.
         (_, Some(why)) if unwinds && engine.me().tx.by_hand && !engine.me().tx.unwinds => Err(why),
         _ => Ok(engine.tx_nest(unwinds)),
     })
@@ -148,24 +148,24 @@ fn unwinds_no_more() {
     }
 }
 
-/// Why the running thread's transaction is doomed.
+/// Returns why the running thread's transaction is doomed.
 fn why_doomed() -> Abort {
     engine().and_then(|engine| with(engine, |engine| engine.me().tx.doomed)).unwrap_or(Abort(0))
 }
 
-/// Ends the innermost transaction; the outermost commits in this instant.
+/// Ends the innermost transaction. The outermost one commits in this instant.
 ///
 /// # Errors
 /// Why the outermost transaction aborted.
 ///
 /// # Panics
-/// Outside of a transaction.
+/// If it is called outside of a transaction.
 pub fn end() -> Result<(), Abort> {
     let engine = engine().expect("a transaction ends in the run in which it began");
     with(engine, |engine| engine.tx_drain());
     take_turn(engine);
     with(engine, |engine| {
-        // Unwinding forgets transactions.
+        // Unwinding removes transactions.
         if engine.me().tx_depth == 0 && engine.unwinding {
             return Err(Abort(0));
         }
@@ -174,18 +174,18 @@ pub fn end() -> Result<(), Abort> {
     })
 }
 
-/// Whether the calling thread is in a transaction.
+/// Returns whether the calling thread is in a transaction.
 pub fn inside() -> bool {
     engine().is_some_and(|engine| with(engine, |engine| engine.me().tx_depth > 0))
 }
 
-/// Whether the calling thread's transaction can no longer commit.
+/// Returns whether the calling thread's transaction cannot commit any more.
 pub fn doomed() -> bool {
     engine().is_some_and(|engine| with(engine, |engine| engine.me().tx.doomed.is_some()))
 }
 
-/// Aborts the calling thread's transaction with a reason of the program's own; nothing outside of one. In the body of
-/// [`transaction`] it doesn't return.
+/// Aborts the calling thread's transaction with a reason of the program's own. Does nothing outside of a transaction.
+/// In the body of [`transaction`] it does not return.
 pub fn abort(code: u8) {
     doom(Cause::Explicit(code));
     if let Some(engine) = engine() {
@@ -206,14 +206,15 @@ fn leave_if_doomed() {
     }
 }
 
-/// A commit and an abort take their turn like an access, so that they stand in the order of virtual time.
+/// Waits for the thread's turn. A commit and an abort take their turn like an access, so that they are in the order of
+/// virtual time.
 fn take_turn(engine: *mut Engine) {
     while !with(engine, |engine| engine.step()) {
         crate::engine::switch::suspend(engine);
     }
 }
 
-/// Leaves the body of a doomed transaction, if it is one that unwinds and does not do so already.
+/// Leaves the body of a doomed transaction, if the body leaves by unwinding and does not unwind already.
 pub(super) fn leave(engine: *mut Engine) {
     let unwinds = with(engine, |engine| {
         let thread = engine.me();

@@ -1,4 +1,4 @@
-//! The run that is under way.
+//! The present run.
 
 use std::sync::Arc;
 
@@ -9,38 +9,38 @@ use crate::report::Stats;
 
 use super::{sleep, with};
 
-/// The machine of this run.
+/// Returns the machine of this run.
 pub fn machine() -> Option<Arc<Machine>> {
     engine().map(|engine| with(engine, |engine| engine.machine.clone()))
 }
 
-/// The counters of the machine so far.
+/// Returns the machine's counters so far.
 pub fn stats() -> Option<Stats> {
     engine().map(|engine| with(engine, |engine| engine.memory.stats))
 }
 
-/// A number that no other run of this process has; `None` outside of a run.
+/// Returns a number that no other run of this process has; `None` outside of a run.
 pub fn run_number() -> Option<u64> {
     engine().map(|engine| with(engine, |engine| engine.number))
 }
 
-/// Whether the run is over and its unfinished threads are being unwound.
+/// Returns whether the run is over and its unfinished threads are being unwound.
 pub fn ending() -> bool {
     engine().is_some_and(|engine| with(engine, |engine| engine.unwinding))
 }
 
-/// One more than the largest [`Current::slot`](super::Current::slot) of this run so far.
+/// Returns one more than the largest [`Current::slot`](super::Current::slot) of this run so far.
 pub fn slots_high_water() -> usize {
     engine().map_or(0, |engine| with(engine, |engine| engine.slots_high_water))
 }
 
-/// A random number of the thread's own stream, decided by the seed. 0 outside of a run.
+/// Returns a random number of the thread's own stream, which the seed determines. Returns 0 outside of a run.
 pub fn random() -> u64 {
     engine().map_or(0, |engine| with(engine, |engine| crate::rng::next(&mut engine.me().rng)))
 }
 
-/// Runs `f` without virtual time. Memory that it touches first has its home on the caller's node. For setting up a
-/// structure in a thread of its own. `f` must not wait for another thread.
+/// Runs `f` without virtual time, for setting up a structure in a thread of its own. Memory that `f` accesses first has
+/// its home on the caller's node. `f` must not wait for another thread.
 pub fn untimed<R>(f: impl FnOnce() -> R) -> R {
     struct Back(Option<(*mut Engine, bool)>);
     impl Drop for Back {
@@ -61,22 +61,22 @@ pub fn untimed<R>(f: impl FnOnce() -> R) -> R {
     f()
 }
 
-/// Runs `f` as if outside the run: untimed, with the system's memory. For values that outlive the run. `f` must not
-/// wait for another thread.
+/// Runs `f` as if it were outside the run: without virtual time, and with the system's memory. For values that outlive
+/// the run. `f` must not wait for another thread.
 pub fn outside<R>(f: impl FnOnce() -> R) -> R {
     let _back = switch::Outside::step();
     f()
 }
 
-/// While it lives, the calling thread is in a part of the program.
+/// While this value lives, the calling thread is in a part of the program.
 #[derive(Debug)]
 pub struct Part {
     engine: *mut Engine,
     before: u8,
 }
 
-/// Enters a named part of the program: [`Stats::remote_in`] counts its accesses separately. Nested parts count
-/// separately. `None` outside of a run.
+/// Enters a named part of the program, whose accesses [`Stats::remote_in`] counts separately. Nested parts are counted
+/// separately. Returns `None` outside of a run.
 ///
 /// # Panics
 /// If there are more names than [`PARTS`](crate::PARTS) allows.
@@ -91,7 +91,8 @@ impl Drop for Part {
     }
 }
 
-/// A named place where a [`Fault::Stall`](crate::Fault::Stall) can strike ([`Point::Named`](crate::Point::Named)).
+/// A named point at which a [`Fault::Stall`](crate::Fault::Stall) can stop the thread
+/// ([`Point::Named`](crate::Point::Named)).
 pub fn point(name: &'static str) {
     let Some(engine) = engine() else { return };
     if let Some(ns) = with(engine, |engine| engine.passed(name)) {

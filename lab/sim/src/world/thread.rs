@@ -9,19 +9,20 @@ use super::{htm, wait_for, with};
 /// The calling thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Current {
-    /// Number of the thread in this run, never used again.
+    /// The thread's number in this run, which is never reused.
     pub id: usize,
-    /// Dense index: client `i` has `i`, any other thread the smallest that no live thread had when it started.
+    /// The dense index: client `i` has `i`; any other thread has the smallest index that no live thread had when it
+    /// started.
     pub slot: usize,
-    /// The CPU it is on.
+    /// The CPU on which the thread runs.
     pub cpu: usize,
-    /// The NUMA node it is on.
+    /// The NUMA node on which the thread runs.
     pub node: usize,
-    /// Whether it is a background thread.
+    /// Whether the thread is a background thread.
     pub daemon: bool,
 }
 
-/// The calling thread; `None` outside of a run.
+/// Returns the calling thread; `None` outside of a run.
 #[inline]
 pub fn current() -> Option<Current> {
     engine().map(|engine| {
@@ -33,7 +34,7 @@ pub fn current() -> Option<Current> {
     })
 }
 
-/// Moves the calling thread to a CPU. False: the machine has no such CPU.
+/// Moves the calling thread to a CPU. Returns false if the machine has no such CPU.
 pub fn pin(cpu: usize) -> bool {
     let Some(engine) = engine() else { return false };
     with(engine, |engine| {
@@ -45,7 +46,7 @@ pub fn pin(cpu: usize) -> bool {
     })
 }
 
-/// Moves the calling thread to the CPU of a node that the fewest threads are on. False: there is no such node.
+/// Moves the calling thread to the CPU of a node with the fewest threads. Returns false if there is no such node.
 pub fn bind(node: usize) -> bool {
     let Some(engine) = engine() else { return false };
     with(engine, |engine| {
@@ -58,16 +59,17 @@ pub fn bind(node: usize) -> bool {
     })
 }
 
-/// Starts a thread on `node` (the caller's, if `None`), on the CPU there that the fewest threads are on. A `daemon`
-/// doesn't keep the run from ending, and is unwound when it ends. Returns its [`Current::id`]; outside of a run, the
-/// body. In a transaction the call aborts the transaction, starts no thread, and returns an unused number.
+/// Starts a thread on `node` (the caller's node if `None`), on the node's CPU with the fewest threads. A `daemon` does
+/// not keep the run from ending, and is unwound when the run ends. Returns the thread's [`Current::id`]; outside of a
+/// run, returns the body as an error. In a transaction the call aborts the transaction, starts no thread, and returns
+/// an unused number.
 pub fn spawn(node: Option<usize>, daemon: bool, body: Box<dyn FnOnce()>) -> Result<usize, Box<dyn FnOnce()>> {
     let Some(engine) = engine() else { return Err(body) };
     if with(engine, |engine| engine.unwinding) {
         return Err(body);
     }
     if with(engine, |engine| engine.tx_forbids()) {
-        // The system call aborts the transaction: no thread was started.
+        // The system call aborts the transaction, so no thread was started.
         htm::leave(engine);
         return Ok(usize::MAX);
     }
@@ -82,23 +84,23 @@ pub fn spawn(node: Option<usize>, daemon: bool, body: Box<dyn FnOnce()>) -> Resu
     Ok(switch::spawn(engine, start, None))
 }
 
-/// Starts a background thread: [`spawn`] of a daemon.
+/// Starts a background thread, as [`spawn`] of a daemon does.
 pub fn spawn_background(node: Option<usize>, body: Box<dyn FnOnce()>) -> Result<usize, Box<dyn FnOnce()>> {
     spawn(node, true, body)
 }
 
-/// Whether the thread with this id has ended, its thread-locals dropped.
+/// Returns whether the thread with this id has ended and its thread-locals were dropped.
 pub fn is_finished(id: usize) -> bool {
     let finished = |engine: &mut Engine| engine.threads.get(id).is_none_or(|thread| thread.status == Status::Done);
     engine().is_none_or(|engine| with(engine, finished))
 }
 
-/// Waits for a thread to end.
+/// Waits until a thread ends.
 pub fn join(id: usize) {
     wait_for(Key::End(id), None, || !is_finished(id));
 }
 
-/// Yields to other threads: costs a system call, and under PCT gives the thread the lowest priority.
+/// Yields to other threads. Costs a system call; under PCT it gives the thread the lowest priority.
 pub fn yield_now() {
     let Some(engine) = engine() else { return std::thread::yield_now() };
     if with(engine, |engine| engine.tx_forbids()) {
@@ -114,15 +116,15 @@ pub fn yield_now() {
 /// A simulated thread's value of a thread-local.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LocalValue {
-    /// Never set in this thread.
+    /// The value was never set in this thread.
     Unset,
-    /// What [`local_set`] stored.
+    /// The value that [`local_set`] stored.
     Set(*mut u8),
-    /// Its destructor has begun.
+    /// The value's destructor has begun.
     Destroyed,
 }
 
-/// The calling thread's value for `key`; `None` outside of a run.
+/// Returns the calling thread's value for `key`; `None` outside of a run.
 #[inline]
 pub fn local_get(key: usize) -> Option<LocalValue> {
     engine().map(|engine| {
@@ -134,14 +136,14 @@ pub fn local_get(key: usize) -> Option<LocalValue> {
     })
 }
 
-/// Sets the calling thread's value for `key`, which had none.
+/// Sets the calling thread's value for `key`, which has no value yet.
 ///
 /// # Safety
-/// `value` is not null. `drop(value)` may be called once, at the end of the thread, from inside of it; values set later
-/// are dropped first.
+/// `value` is not null. `drop(value)` may be called once, at the end of the thread, in the thread; values that were set
+/// later are dropped first.
 ///
 /// # Panics
-/// Outside of a run.
+/// If it is called outside of a run.
 pub unsafe fn local_set(key: usize, value: *mut u8, drop: unsafe fn(*mut u8)) {
     let engine = engine().expect("thread-locals of simulated threads exist in a run only");
     with(engine, |engine| engine.me().locals.push(Local { key, value, drop }));

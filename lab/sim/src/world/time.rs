@@ -1,31 +1,31 @@
-//! Virtual time, the clocks that read it, and work that takes it.
+//! Virtual time, the clocks that read it, and work that takes time.
 
 use crate::engine::Engine;
 use crate::engine::switch::{self, engine, suspend};
 
 use super::with;
 
-/// The thread's own work of `ns` nanoseconds: longer while the core's other hardware thread works too.
+/// Makes the thread work for `ns` nanoseconds; longer while the core's other hardware thread works too.
 pub fn work(ns: u64) {
     if let Some(engine) = engine() {
         with(engine, |engine| engine.pass(ns.saturating_mul(1000)));
     }
 }
 
-/// Virtual nanoseconds since the start of the run, on a clock without skew. Costs about a first-level hit, so that a
-/// loop that only looks at the time ends. 0 outside of a run.
+/// Returns virtual nanoseconds since the start of the run, on a clock without skew. Costs about a first-level hit, so
+/// that a loop that only reads the time ends. Returns 0 outside of a run.
 pub fn now() -> u64 {
     now_ps() / 1000
 }
 
-/// As [`now`], in picoseconds.
+/// Returns the same as [`now`] in picoseconds.
 pub fn now_ps() -> u64 {
     let Some(engine) = engine() else { return 0 };
     read_clock(engine, with(engine, |engine| engine.costs.l1))
 }
 
-/// The processor's clock as the thread's socket shows it: virtual picoseconds plus the socket's constant skew
-/// ([`Config::clock_skew_ns`](crate::Config::clock_skew_ns)), never below 0. Costs what reading the clock costs.
+/// Returns the processor's clock as the thread's socket shows it: virtual picoseconds plus the socket's constant skew
+/// ([`Config::clock_skew_ns`](crate::Config::clock_skew_ns)), but at least 0. Costs as much as reading the real clock.
 pub fn clock_ps() -> u64 {
     let Some(engine) = engine() else { return 0 };
     let now = read_clock(engine, with(engine, |engine| engine.costs.clock));
@@ -36,7 +36,8 @@ pub fn clock_ps() -> u64 {
     })
 }
 
-/// By how much [`clock_ps`] may differ between two sockets at one instant, in picoseconds. 0 outside of a run.
+/// Returns by how much [`clock_ps`] may differ between two sockets at one instant, in picoseconds. Returns 0 outside of
+/// a run.
 pub fn clock_uncertainty_ps() -> u64 {
     let Some(engine) = engine() else { return 0 };
     with(engine, |engine| {
@@ -56,15 +57,15 @@ fn read_clock(engine: *mut Engine, cost: u64) -> u64 {
         }
         return with(engine, |engine| engine.me().clock);
     }
-    // In turn, so that a time stamp lies between those of the accesses before and after it.
+    // The thread waits for its turn, so that a time stamp is between those of the accesses before and after it.
     while !with(engine, |engine| engine.step()) {
         switch::wait(engine);
     }
     with(engine, |engine| engine.me().clock)
 }
 
-/// A number that is greater than every one drawn before in this run: orders the events of a recorded history at no
-/// virtual cost. 0 outside of a run.
+/// Returns a number that is greater than every number drawn before in this run. It orders the events of a recorded
+/// history at no virtual cost. Returns 0 outside of a run.
 pub fn stamp() -> u64 {
     engine().map_or(0, |engine| {
         with(engine, |engine| {

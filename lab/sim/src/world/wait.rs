@@ -1,4 +1,4 @@
-//! Waiting for other threads: to sleep, to park, and queues that locks are made of.
+//! Waiting for other threads: sleeping, parking, and the queues from which locks are built.
 
 use crate::arena;
 use crate::engine::switch::{self, engine};
@@ -6,8 +6,8 @@ use crate::engine::thread::Key;
 
 use super::{htm, with};
 
-/// A wait with a time-out in a destructor, after the end of a run, gives other threads turns. Each turn takes one in
-/// this many of the remaining time.
+/// A destructor that waits with a time-out, after the end of a run, lets other threads take turns. Each turn takes one
+/// part in this many of the remaining time.
 const UNWINDING_TURNS: u64 = 16;
 
 /// Sleeps for `ns` virtual nanoseconds.
@@ -28,12 +28,13 @@ pub fn sleep(ns: u64) {
     switch::wait(engine);
 }
 
-/// Waits for the thread's token, as `std::thread::park` does: [`unpark`] gives it. Outside of a run it returns at once.
+/// Waits for the thread's token, as `std::thread::park` does; [`unpark`] gives the token. Returns at once outside of a
+/// run.
 pub fn park() {
     park_for(None);
 }
 
-/// As [`park`], for `ns` virtual nanoseconds at most.
+/// Waits like [`park`], for at most `ns` virtual nanoseconds.
 pub fn park_timeout(ns: u64) {
     park_for(Some(ns.saturating_mul(1000)));
 }
@@ -48,7 +49,7 @@ fn park_for(time: Option<u64>) {
     }
 }
 
-/// Gives the thread with this id its token. A transaction aborts first: it may be a system call.
+/// Gives the thread with this id its token. Aborts the caller's transaction first, since the call may be a system call.
 pub fn unpark(id: usize) {
     let Some(engine) = engine() else { return };
     if with(engine, |engine| engine.tx_forbids()) {
@@ -57,10 +58,10 @@ pub fn unpark(id: usize) {
     with(engine, |engine| engine.unpark(id));
 }
 
-/// Waits for a wake-up of `key` while `condition` holds. The condition is evaluated before the first wait and after
-/// every wake-up, atomically with going to sleep, so that no [`wake`] is lost. It may read the program's words plainly
-/// but must not call this module. With a time-out in virtual nanoseconds the wait ends after it. Returns `true` if the
-/// condition no longer holds, and `false` after the time-out.
+/// Waits for wake-ups of `key` while `condition` holds. The condition is evaluated before the first wait and after
+/// every wake-up, atomically with the beginning of the wait, so no [`wake`] is lost. The condition may read the
+/// program's words plainly, but must not call this module. The time-out is in virtual nanoseconds. Returns `true` if
+/// the condition no longer holds, and `false` after the time-out.
 pub fn wait_while(key: usize, timeout_ns: Option<u64>, condition: impl Fn() -> bool) -> bool {
     wait_for(Key::User(key), timeout_ns, condition)
 }
@@ -77,7 +78,8 @@ pub(super) fn wait_for(key: Key, timeout_ns: Option<u64>, condition: impl Fn() -
         return true;
     };
     let end = with(engine, |engine| timeout_ns.map(|ns| engine.me().clock.saturating_add(ns.saturating_mul(1000))));
-    // Part of going to sleep and of waking up, which the model charges for: no access of the program's.
+    // The evaluation is a part of falling asleep and waking up, whose costs the model charges; it is not an access of
+    // the program.
     while arena::apart(&condition) {
         if with(engine, |engine| engine.tx_forbids()) {
             htm::leave(engine);
@@ -104,8 +106,8 @@ pub(super) fn wait_for(key: Key, timeout_ns: Option<u64>, condition: impl Fn() -
     true
 }
 
-/// Wakes up to `count` threads that wait for `key`, first come, first woken; says how many it woke. A system call if
-/// there are any, before which a transaction aborts.
+/// Wakes up to `count` threads that wait for `key`, in the order of their arrival. Returns how many it woke. If there
+/// are any, the call is a system call, and a transaction of the caller aborts first.
 pub fn wake(key: usize, count: usize) -> usize {
     let Some(engine) = engine() else { return 0 };
     if with(engine, |engine| engine.is_awaited(Key::User(key)) && engine.tx_forbids()) {

@@ -22,7 +22,7 @@ impl Word {
         Word(AtomicU64::new(value))
     }
 
-    /// As [`new`](Self::new), of an index.
+    /// Makes a word from an index.
     pub fn new_of(value: usize) -> Self {
         Word::new(value as u64)
     }
@@ -57,7 +57,7 @@ impl Word {
         })
     }
 
-    /// A test-and-test-and-set lock.
+    /// Takes the word as a test-and-test-and-set lock.
     pub fn lock(&self) {
         while self.get() != 0 || self.swap(1) != 0 {
             world::spin_hint();
@@ -80,7 +80,7 @@ impl Word {
         self.lock();
     }
 
-    /// Not through the model.
+    /// Reads the word directly, not through the model.
     pub fn peek(&self) -> u64 {
         self.0.load(Relaxed)
     }

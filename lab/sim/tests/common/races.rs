@@ -1,4 +1,4 @@
-//! Programs with a planted race, and the same without it.
+//! Programs with a planted race, and the same programs without the race.
 
 use std::cell::UnsafeCell;
 
@@ -6,7 +6,7 @@ use archipelago_sim::{Client, Config, Report, run_with, world};
 
 use super::{Word, machine};
 
-/// Increments by a load and a store, or by one step.
+/// Increments by a load and a store, or in one step.
 pub fn counter(config: &Config, one_step: bool) -> Report {
     let body = |word: &Word, _| {
         for _ in 0..2 {
@@ -20,7 +20,7 @@ pub fn counter(config: &Config, one_step: bool) -> Report {
     run_with(&machine(), config, 3, || Word::new(0), body, |word| assert_eq!(word.get(), 6)).0
 }
 
-/// Two locks taken by two threads, in opposite order or not.
+/// Two threads take two locks, in opposite order or in the same order.
 pub fn two_locks(config: &Config, opposite: bool) -> Report {
     let body = |locks: &[Word; 2], client: Client| {
         let first = if opposite { client.index } else { 0 };
@@ -35,7 +35,7 @@ pub fn two_locks(config: &Config, opposite: bool) -> Report {
     run_with(&machine(), config, 2, || [Word::new(0), Word::new(0)], body, drop).0
 }
 
-/// A word of shared memory, announced or not.
+/// A word of shared memory, whose accesses are announced or not.
 trait Value {
     fn get(&self) -> u64;
     fn set(&self, value: u64);
@@ -87,7 +87,7 @@ fn sequence_lock_over<V: Value>(config: &Config, validates: bool, new: fn() -> V
     run_with(&machine(), config, 2, || (Word::new(0), [new(), new()]), body, drop).0
 }
 
-/// A value that is made known before or after it is written.
+/// Publishes a value before or after it is written.
 pub fn publication(config: &Config, before: bool) -> Report {
     publication_of(config, before, || Word::new(0))
 }
@@ -114,7 +114,7 @@ fn publication_of<V: Value>(config: &Config, before: bool, new: fn() -> V) -> Re
     run_with(&machine(), config, 3, || (Word::new(0), new()), body, drop).0
 }
 
-/// A word of plain memory that nothing announces.
+/// A word of plain memory whose accesses are not announced.
 struct Hidden(UnsafeCell<u64>);
 
 // SAFETY: the threads of a run take turns on one OS thread; volatile accesses are made as they are written.
@@ -136,14 +136,14 @@ fn hidden() -> Hidden {
     Hidden(UnsafeCell::new(0))
 }
 
-/// Increments of a plain word, under a lock or not.
+/// Increments a plain word, with or without a lock.
 pub fn hidden_counter(config: &Config, locks: bool) -> Report {
     let body = |(lock, word): &(Word, Hidden), _| {
         for _ in 0..2 {
             if locks {
                 lock.lock();
             }
-            // Two instructions, however well this is compiled.
+            // Two instructions, whatever the compiler optimizes.
             let seen = std::hint::black_box(word.get());
             word.set(seen + 1);
             if locks {

@@ -1,4 +1,4 @@
-//! What aborts a transaction, and by what code.
+//! Tests the causes of aborts, and their codes.
 
 use super::*;
 
@@ -10,7 +10,7 @@ fn writes_must_fit_the_ways_of_a_set() {
             assert_eq!(result.is_ok(), fits, "{lines}");
             assert!(result.err().is_none_or(|why| why.is_capacity() && !why.may_retry()));
             assert_eq!(pages[0].0[3].get(), u64::from(fits));
-            // Reads have room elsewhere.
+            // Reads fit in other caches.
             htm::transaction(|| pages[..lines].iter().map(|page| page.0[3].get()).sum::<u64>()).unwrap();
         };
         run_with(&machine(), &Config::seeded(1), 1, || pages(9), body, drop).0.assert_done();
@@ -56,7 +56,7 @@ fn the_program_aborts_with_its_own_code() {
             unreachable!();
         });
         assert_eq!((result.unwrap_err().code(), x.get()), (Some(0x2a), 0));
-        // Nested: the whole of it goes.
+        // Nested: the whole transaction is undone.
         let result: Result<(), Abort> = htm::transaction(|| {
             x.set(1);
             let _ = htm::transaction(|| htm::abort(7));
@@ -115,7 +115,7 @@ fn machines_without_transactions_say_so() {
 
 #[test]
 fn an_explicit_abort_takes_its_turn() {
-    // The second thread's load comes before the first one's abort, by 5 us: it is a conflict.
+    // The second thread's load is 5 us before the first thread's abort, so the abort is a conflict.
     two(|[x, _], client| {
         if client.index == 0 {
             let result: Result<(), Abort> = htm::transaction(|| {
@@ -134,7 +134,7 @@ fn an_explicit_abort_takes_its_turn() {
 
 #[test]
 fn interrupts_strike_by_time() {
-    // As much time in transactions each: many short ones or a few long ones.
+    // Each spends the same time in transactions: many short ones or a few long ones.
     let aborts = |turns: u64, ns: u64| {
         let body = |word: &Word, _: Client| {
             for _ in 0..turns {
@@ -151,7 +151,7 @@ fn interrupts_strike_by_time() {
         assert!(stats.tx_wasted_ps >= (stats.tx_interrupts + stats.tx_spurious) * ns * 1000);
         (stats.tx_interrupts, stats.tx_spurious)
     };
-    // 200 ms: a tick every 4 ms, something else every 2 ms.
+    // 200 ms of transactions: an interrupt every 4 ms, a spurious abort every 2 ms.
     let (short, long) = (aborts(200_000, 1_000), aborts(2_000, 100_000));
     for (ticks, others) in [short, long] {
         assert!((44..=54).contains(&ticks) && (70..=130).contains(&others), "{short:?} {long:?}");
@@ -173,7 +173,9 @@ fn the_first_touch_of_a_page_aborts() {
     assert_eq!((report.stats.tx_faults, report.stats.tx_committed), (3, 1));
 }
 
-/// Lines that a thread reads plainly after a transaction of its core wrote or read one: whether that aborts.
+/// Runs a transaction that writes or reads one line. Then `lines` further lines are read, by the transaction itself or
+/// plainly by the core's other hardware thread (`sibling`). Returns whether the transaction aborted for lack of
+/// capacity.
 fn after_others(machine: &Machine, writes: bool, lines: usize, sibling: bool) -> bool {
     let aborted = std::cell::Cell::new(false);
     let body = |pages: &Vec<Page>, client: Client| {
@@ -210,10 +212,11 @@ fn sets_are_the_caches_of_all_accesses() {
     };
     let (inclusive, exclusive) = (quiet("xeon-e7-4850v3-4s"), quiet("xeon-8180-4s"));
     for sibling in [false, true] {
-        // Written lines leave with the first level: 8 ways.
+        // Written lines are lost with the first level, which has 8 ways.
         assert!(!after_others(&inclusive, true, 7, sibling) && after_others(&inclusive, true, 8, sibling));
-        // Read ones don't, nor with the second, if the third is inclusive; else with the second: 16 ways
-        // of sets that repeat after 16 pages.
+        // Read lines are not lost with the first level. If the third level is inclusive, they are not lost with the
+        // second either; otherwise they are lost with the second, which has 16 ways and whose sets repeat after 16
+        // pages.
         assert!(!after_others(&inclusive, false, 100, sibling));
         assert!(!after_others(&exclusive, false, 239, sibling), "{sibling}");
         assert!(after_others(&exclusive, false, 300, sibling), "{sibling}");
@@ -244,7 +247,7 @@ fn the_eighth_transaction_inside_of_others_aborts_them() {
     assert_eq!((report.stats.tx_committed, report.stats.tx_forbidden), (2, 6));
 }
 
-/// What takes a processor away is an interrupt.
+/// A stall takes the processor away, which is an interrupt.
 #[test]
 fn a_stall_aborts() {
     for schedule in [Schedule::VirtualTime, Schedule::Random, Schedule::Pct { depth: 3 }] {
@@ -261,7 +264,7 @@ fn a_stall_aborts() {
     }
 }
 
-/// A closure's transaction inside of one that was begun by hand: the closure is left, and no more.
+/// A closure's transaction is nested in one that was begun explicitly: an abort leaves the closure, and nothing else.
 #[test]
 fn closures_nest_in_what_was_begun_by_hand() {
     two(|words, client| {
@@ -275,13 +278,13 @@ fn closures_nest_in_what_was_begun_by_hand() {
         assert_eq!((inner.map_err(|why| why.code()), after.get()), (Err(Some(7)), 0));
         assert!(htm::doomed() && htm::transaction(|| after.set(2)).is_err());
         assert_eq!((htm::end().unwrap_err().code(), word.get(), after.get()), (Some(7), 0, 0));
-        // Nothing of it is left.
+        // No state of the transaction is left.
         assert_eq!(htm::transaction(|| htm::transaction(|| word.set(3))), Ok(Ok(())));
         assert_eq!(word.get(), 3);
     });
 }
 
-/// A loop that doesn't ask whether it is doomed ends by what others do, or with the run.
+/// A loop that does not check whether it is doomed ends by what other threads do, or with the run.
 #[test]
 fn a_doomed_body_that_spins_lets_others_run() {
     two(|[x, y], client| {

@@ -1,8 +1,8 @@
-//! What an abort undoes.
+//! Tests what an abort undoes.
 
 use super::*;
 
-/// Set-up and tear-down are outside of time, and transactions there all or nothing too.
+/// Set-up and tear-down take no virtual time, and their transactions happen completely or not at all, too.
 #[test]
 fn set_up_and_tear_down_undo_what_aborts() {
     let capacity = Fault::TransactionCapacity { read_lines: 8, write_lines: 1 };
@@ -48,7 +48,7 @@ fn a_panic_undoes_what_the_transaction_did() {
     assert_eq!((report.outcome, sum), (Outcome::Done, Some(0)));
 }
 
-/// A node of plain memory that fills several lines, not from a line's beginning.
+/// A node of plain memory that fills several lines. The test writes a part that does not begin at a line's beginning.
 #[repr(align(64))]
 struct Node([u64; 40]);
 
@@ -60,7 +60,7 @@ fn announced_plain_writes_are_undone_as_a_whole() {
         let write = |flag: &Word| {
             let words = node.get().cast::<u64>();
             world::touch_mut(words.wrapping_add(3).cast_const().cast(), 30 * 8);
-            // SAFETY: one OS thread, and no reference to the node lives.
+            // SAFETY: there is one OS thread, and no reference to the node lives.
             (3..33).for_each(|k| unsafe { *words.wrapping_add(k) = 7 });
             flag.get();
         };
@@ -71,7 +71,7 @@ fn announced_plain_writes_are_undone_as_a_whole() {
                         htm::begin().unwrap();
                         write(flag);
                         world::work(20_000);
-                        // Doomed meanwhile: what it writes now leaves no trace either.
+                        // The transaction is doomed by now: its further writes leave no trace either.
                         flag.get();
                         write(flag);
                         htm::end()
@@ -174,7 +174,7 @@ fn an_aborted_transaction_has_woken_no_thread() {
     run_with(&machine(), &Config::seeded(1), 3, || Word::new(0), body, drop).0.assert_done();
 }
 
-/// A stack's lines are no others than the heap's: some of them were shared before, or are.
+/// A stack's cache lines are like the heap's: some of them were shared before, or are shared now.
 #[test]
 fn captured_locals_are_undone_beside_shared_words() {
     two(|[place, _], client| {
@@ -196,13 +196,13 @@ fn captured_locals_are_undone_beside_shared_words() {
             world::work(5_000);
             assert_ne!(place.get(), 0);
             let place = core::ptr::with_exposed_provenance::<Word>(place.get() as usize);
-            // SAFETY: the other client is in its loop still, by virtual time.
+            // SAFETY: the other client is still in its loop, by virtual time.
             unsafe { &*place }.set(5);
         }
     });
 }
 
-/// A body that panics has destructors that run; an abort that comes meanwhile does not unwind a second time.
+/// A body panics and its destructors run. An abort that happens meanwhile does not unwind a second time.
 #[test]
 fn an_abort_comes_while_the_body_panics() {
     struct Writes<'a>(&'a Word);

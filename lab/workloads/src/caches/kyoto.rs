@@ -1,5 +1,6 @@
-//! A rival after Kyoto Cabinet's CacheDB: a readers-writer lock over everything, a lock over each of sixteen slots, buckets of binary
-//! search trees in a slot, and a list in the order of use, to whose end a record goes each time it is found (thesis §3.6).
+//! A rival modelled on Kyoto Cabinet's CacheDB (thesis §3.6). It has one readers-writer lock over everything, and
+//! sixteen slots with a lock each. A slot contains buckets of binary search trees, and a list of its records in the
+//! order of use. A record moves to the end of the list each time it is found.
 
 use archipelago_platform::pad::CachePadded;
 use archipelago_platform::sync::{Mutex, RwLock};
@@ -7,46 +8,47 @@ use archipelago_platform::{touch, touch_mut};
 
 use super::{Direct, Value};
 
-/// Slots, as there.
+/// The number of slots, as in Kyoto Cabinet.
 pub const SLOTS: usize = 16;
 
-/// No record.
+/// The number that stands for no record.
 const NONE: u32 = u32::MAX;
 
-/// A record in its tree and in the list.
+/// A record in its tree and in the list. Records are identified by their numbers.
 struct Node {
     key: u64,
     value: Box<Value>,
-    /// The left one has lesser keys.
+    /// The left child, with lesser keys, and the right child.
     children: [u32; 2],
-    /// The one used before it, and the one after.
+    /// The record that was used just before this one, and the one used just after.
     beside: [u32; 2],
 }
 
 /// A slot's records.
 struct Slot {
-    /// Roots of trees.
+    /// The root of each bucket's tree.
     buckets: Vec<u32>,
     nodes: Vec<Node>,
-    /// The record that was used first, and the one used last.
+    /// The record that was used longest ago, and the one used last.
     ends: [u32; 2],
     most: usize,
 }
 
 /// The cache.
 pub struct Kyoto {
-    /// Taken shared by every operation; exclusively by none here: by iteration and transactions there.
+    /// Every operation takes this lock shared. Kyoto Cabinet takes it exclusively for iteration and transactions, which
+    /// this cache does not have.
     global: RwLock<()>,
     slots: Vec<CachePadded<Mutex<Slot>>>,
 }
 
-/// Mixes a key, since neighbours must not be in one slot.
+/// Hashes a key, so that neighbours are in different slots.
 fn hash(key: u64) -> u64 {
     let mixed = (key ^ key >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed ^ mixed >> 29
 }
 
-/// A key's slot.
+/// Returns a key's slot.
 pub fn slot_of(key: u64) -> usize {
     hash(key) as usize % SLOTS
 }
@@ -56,7 +58,7 @@ impl Slot {
         Self { buckets: vec![NONE; most.next_power_of_two()], nodes: Vec::new(), ends: [NONE; 2], most }
     }
 
-    /// The link that leads to a key's node, or would.
+    /// Returns the link that leads to a key's node, or would lead to it.
     fn link(&mut self, key: u64) -> &mut u32 {
         let bucket = (hash(key) >> 4) as usize & (self.buckets.len() - 1);
         let (mut parent, mut at) = (None, self.buckets[bucket]);
@@ -75,7 +77,7 @@ impl Slot {
         }
     }
 
-    /// Takes a node out of the list.
+    /// Removes a node from the list.
     fn unlist(&mut self, at: u32) {
         let beside = self.nodes[at as usize].beside;
         for side in [0, 1] {
@@ -87,7 +89,7 @@ impl Slot {
         }
     }
 
-    /// Puts a node at the list's end: it was used last.
+    /// Appends a node to the list's end as the one used last.
     fn list(&mut self, at: u32) {
         let last = self.ends[1];
         self.nodes[at as usize].beside = [last, NONE];
@@ -99,7 +101,7 @@ impl Slot {
         touch_mut(&raw const self.nodes[at as usize].beside, size_of::<[u32; 2]>());
     }
 
-    /// Finds a key's node and says that it was used.
+    /// Finds a key's node, and moves it to the list's end.
     fn find(&mut self, key: u64) -> Option<&mut Node> {
         let at = *self.link(key);
         if at == NONE {
@@ -120,7 +122,7 @@ impl Slot {
             self.nodes.push(node);
             self.nodes.len() as u32 - 1
         } else {
-            // The one used first gives way.
+            // The record that was used longest ago is evicted.
             let first = self.ends[0];
             self.unlist(first);
             self.cut(first);
@@ -131,13 +133,13 @@ impl Slot {
         *self.link(key) = at;
     }
 
-    /// Takes a node out of its tree.
+    /// Removes a node from its tree.
     fn cut(&mut self, at: u32) {
         let Node { key, children: [left, right], .. } = self.nodes[at as usize];
         let instead = match (left, right) {
             (NONE, other) | (other, NONE) => other,
             (left, right) => {
-                // The greatest of the left ones takes its place.
+                // The node with the greatest key below the removed one takes its position.
                 let (mut parent, mut most) = (NONE, left);
                 while self.nodes[most as usize].children[1] != NONE {
                     (parent, most) = (most, self.nodes[most as usize].children[1]);
@@ -155,7 +157,7 @@ impl Slot {
 }
 
 impl Kyoto {
-    /// A cache of about so many records, each slot with its part.
+    /// Makes a cache of about `entries` records, an equal part of them in each slot.
     pub fn new(entries: usize) -> Self {
         let most = entries.div_ceil(SLOTS);
         let slots = (0..SLOTS).map(|_| CachePadded::new(Mutex::new(Slot::new(most)))).collect();
@@ -186,11 +188,11 @@ mod tests {
     use super::*;
     use crate::random::Random;
 
-    /// A slot against a list of keys in the order of use.
+    /// Compares a slot with a list of keys in the order of use.
     #[test]
     fn what_was_used_first_gives_way() {
         let (mut slot, mut model, mut random) = (Slot::new(20), VecDeque::new(), Random::new(1, 0));
-        // Few buckets, so that trees grow.
+        // The buckets are few, so that their trees grow.
         slot.buckets.truncate(2);
         for _ in 0..20_000 {
             let key = random.within(0, 40);

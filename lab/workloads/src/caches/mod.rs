@@ -1,4 +1,5 @@
-//! Caches of records of 1,000 bytes by number: ours by policy, Kyoto Cabinet's scheme as a rival, and what the papers made of that.
+//! Caches of records of 1,000 bytes, whose keys are numbers: this library's cache with each policy, a rival after Kyoto
+//! Cabinet, and the papers' variants of that rival.
 
 mod kyoto;
 mod slotted;
@@ -13,24 +14,24 @@ pub use slotted::Slotted;
 /// Bytes of a record.
 pub const BYTES: usize = 1000;
 
-/// A record: its first eight bytes are a number.
+/// A record, whose first eight bytes are a number.
 #[derive(Clone, Debug)]
 pub struct Value(pub [u8; BYTES]);
 
 impl Value {
-    /// A record with this number.
+    /// Makes a record with this number.
     pub fn of(number: u64) -> Self {
         let mut bytes = [0; BYTES];
         bytes[..8].copy_from_slice(&number.to_le_bytes());
         Self(bytes)
     }
 
-    /// Its number.
+    /// Returns the record's number.
     pub fn number(&self) -> u64 {
         u64::from_le_bytes(self.0[..8].try_into().expect("eight bytes"))
     }
 
-    /// The number of a copy of it.
+    /// Copies the record, and returns the copy's number.
     pub fn copied(&self) -> u64 {
         touch(self, BYTES);
         core::hint::black_box(self.clone()).number()
@@ -39,25 +40,25 @@ impl Value {
 
 /// A cache.
 pub trait Caching: Send + Sync {
-    /// A way in, for one thread.
+    /// Returns a client for one thread.
     fn client(&self) -> Box<dyn Client + '_>;
 }
 
-/// A thread's way into a cache.
+/// A thread's access to a cache.
 pub trait Client {
-    /// The number of the record that is kept under a key.
+    /// Returns the number of the record that is stored under a key.
     fn get(&mut self, key: u64) -> Option<u64>;
 
-    /// Keeps a record under a key.
+    /// Stores a record under a key.
     fn set(&mut self, key: u64, number: u64);
 }
 
-/// A cache that all threads use as it is.
+/// A cache that all threads use directly, without a session.
 pub trait Direct: Send + Sync {
-    /// As [`Client::get`].
+    /// Returns the record's number; see [`Client::get`].
     fn get(&self, key: u64) -> Option<u64>;
 
-    /// As [`Client::set`].
+    /// Stores a record; see [`Client::set`].
     fn set(&self, key: u64, number: u64);
 }
 
@@ -77,11 +78,11 @@ impl<C: Direct> Client for &C {
     }
 }
 
-/// Ours, with the policy `P`.
+/// This library's cache, with the policy `P`.
 struct Ours<P> {
-    /// Hashed by a fixed seed, so that runs on the virtual machine repeat.
+    /// The hash has a fixed seed, so that runs on the virtual machine (a simulator) are reproducible.
     cache: Cache<u64, Value, P, FixedState>,
-    /// Whether what is found is copied, as Kyoto does.
+    /// Whether a look-up copies the record, as Kyoto Cabinet does.
     copies: bool,
 }
 
@@ -117,11 +118,12 @@ impl<P: Policy> Direct for Ours<P> {
 pub struct Known {
     /// Its name.
     pub name: &'static str,
-    /// Makes one of so many records.
+    /// Makes a cache of this many records.
     pub make: fn(usize) -> Box<dyn Caching>,
 }
 
-/// All caches. Those that lend show the record in its place; the others copy it.
+/// All caches. A look-up in the first group's caches refers to the record in the cache; in `s3-fifo-copied` and the
+/// others it copies the record.
 pub const CACHES: &[Known] = &[
     Known { name: "s3-fifo", make: |entries| Ours::<S3Fifo>::boxed(entries, false) },
     Known { name: "s3-fifo-copied", make: |entries| Ours::<S3Fifo>::boxed(entries, true) },
@@ -136,7 +138,7 @@ pub const CACHES: &[Known] = &[
     Known { name: "kyoto-rcx-slots", make: |entries| Box::new(Slotted::over_rcx_slots(entries)) },
 ];
 
-/// Hits of a trace on an empty cache, which keeps what it misses.
+/// Returns the hits of a trace on an empty cache. A missing record is stored.
 pub fn hits(cache: &dyn Caching, trace: &[u64]) -> usize {
     let mut client = cache.client();
     let ask = |key: &&u64| {
@@ -154,7 +156,8 @@ mod tests {
     use super::*;
     use crate::traces;
 
-    /// Whatever is found is what was set last, and no cache keeps more than its bound, nor finds more than the best one could.
+    /// A look-up finds the record that was stored last. No cache keeps more records than its bound, or has more hits
+    /// than the optimum.
     #[test]
     fn caches_find_what_was_set() {
         let trace = traces::zipf(5_000, 0.9, 50_000, 1);

@@ -1,11 +1,14 @@
-//! What the papers made of Kyoto Cabinet's CacheDB: its slots of small binary trees without its locks. Look-ups walk a tree in a
-//! read-side section; what changes it is synchronized by RCU with a lock, RLU, MV-RLU (thesis §3.6.3) or RCX (slides).
+//! The papers' variants of Kyoto Cabinet's CacheDB: its slots of small binary trees, without its locks. Look-ups walk a
+//! tree in a read-side critical section. Changes are synchronized by RCU with a lock, RLU, MV-RLU (thesis §3.6.3) or
+//! RCX (slides).
 //!
-//! One text for all of them: the trees are [`Forest`]s over a mechanism. Records lie beside the trees, and what has been replaced
-//! waits for RCU's readers, whatever the mechanism: in the papers' RLU and MV-RLU a record lies in its node, and is copied with it.
+//! All variants share one implementation: the trees are [`Forest`]s over a synchronization mechanism. Records are
+//! stored outside the trees, and a replaced record is freed through RCU, whatever the mechanism. In the papers' RLU and
+//! MV-RLU a record is part of its node and is copied with the node.
 //!
-//! A look-up cannot move its record to the end of a list, as Kyoto's does, so it marks it. Each slot has a queue in the order of
-//! arrival, behind a lock that only what is new takes; from its front the first record without a mark gives way.
+//! A look-up cannot move its record to the end of a list, as Kyoto Cabinet's does, so it marks the record. Each slot
+//! has a queue of its keys in the order of insertion, with a lock that only insertions of new keys take. If the slot is
+//! full, the first record of the queue without a mark is evicted.
 
 use std::collections::VecDeque;
 
@@ -23,28 +26,28 @@ use archipelago_sync::rcx::{InOrder, Locks, Object, Rcx, Striped};
 use super::kyoto::{SLOTS, slot_of};
 use super::{BYTES, Caching, Client, Value};
 
-/// A record, and whether it was found since it came to the front of its queue.
+/// A record, and its mark: whether it was found since it was last at the front of its queue.
 struct Record {
     value: Value,
     found: AtomicBool,
 }
 
-/// The keys of a slot in the order in which they came.
+/// The keys of a slot in the order of their insertion.
 type Queue = CachePadded<Mutex<VecDeque<u64>>>;
 
 /// A cache of slots of trees over `M`.
 pub struct Slotted<M: Mechanism<2>> {
     forest: Forest<M>,
     slots: Vec<Queue>,
-    /// Records of a slot.
+    /// The most records of a slot.
     most: usize,
-    /// Of records that were replaced.
+    /// The RCU domain of replaced records.
     records: Domain,
-    /// Where an update locks its slot.
+    /// The locks of the slots, if updates lock a whole slot.
     locks: Option<SlotLocks>,
 }
 
-/// A lock of RCX's kind for each slot, as the slides have them.
+/// One lock of RCX's kind for each slot, as in the slides.
 struct SlotLocks {
     rcx: Rcx,
     objects: [Object; SLOTS],
@@ -55,7 +58,8 @@ impl SlotLocks {
         Self { objects: core::array::from_fn(|_| rcx.object()), rcx }
     }
 
-    /// Runs `change` with the lock of a slot held. Not inside a guard: whichever thread holds it may wait for readers.
+    /// Runs `change` while it holds a slot's lock. The caller must not be in a guard, since the lock's holder may wait
+    /// for readers.
     fn hold<R>(&self, slot: usize, change: impl FnOnce() -> R) -> R {
         let handle = self.rcx.handle(&self.objects[slot]);
         let _held = self.rcx.lock(InOrder::one(&handle));
@@ -64,24 +68,24 @@ impl SlotLocks {
 }
 
 impl Slotted<OverRcxStriped> {
-    /// Over RCU, with fine-grained locks of one level.
+    /// Makes a cache over RCU, with fine-grained locks of one level.
     pub fn over_rcu(entries: usize) -> Self {
         Self::over(OverRcxStriped::over(Rcx::fine_grained().build_with(Striped::make)), entries)
     }
 
-    /// Over RCX.
+    /// Makes a cache over RCX.
     pub fn over_rcx(entries: usize) -> Self {
         Self::over(OverRcxStriped::default(), entries)
     }
 }
 
 impl Slotted<OverRcu> {
-    /// Over RCU, with a lock of one level for each slot.
+    /// Makes a cache over RCU, with one lock of one level for each slot.
     pub fn over_rcu_slots(entries: usize) -> Self {
         Self::over_slots(Rcx::fine_grained().build(), entries)
     }
 
-    /// Over RCX, with a lock for each slot: the geometry of the slides.
+    /// Makes a cache over RCX, with one lock for each slot, as in the slides.
     pub fn over_rcx_slots(entries: usize) -> Self {
         Self::over_slots(Rcx::default(), entries)
     }
@@ -94,14 +98,14 @@ impl Slotted<OverRcu> {
 }
 
 impl Slotted<OverRlu> {
-    /// Over RLU, with a logical clock.
+    /// Makes a cache over RLU, with a logical clock.
     pub fn over_rlu(entries: usize) -> Self {
         Self::over(OverRlu::with(ClockKind::Logical, 0), entries)
     }
 }
 
 impl Slotted<OverMvRlu> {
-    /// Over MV-RLU, with the hardware's clock.
+    /// Makes a cache over MV-RLU, with the hardware's clock.
     pub fn over_mvrlu(entries: usize) -> Self {
         Self::over(OverMvRlu::with(mvrlu::Domain::builder().clock(ClockKind::Hardware)), entries)
     }
@@ -132,43 +136,44 @@ impl<M: Mechanism<2>> Drop for Slotted<M> {
     }
 }
 
-/// Puts a key behind the others.
+/// Appends a key to the queue.
 fn push(queue: &mut VecDeque<u64>, key: u64) {
     queue.push_back(key);
     touch_mut(&raw const queue[queue.len() - 1], size_of::<u64>());
 }
 
-/// Takes the first key out.
+/// Removes and returns the first key of the queue.
 fn pop(queue: &mut VecDeque<u64>) -> u64 {
     touch_mut(&raw const queue[0], size_of::<u64>());
     queue.pop_front().expect("the queue is full")
 }
 
-/// A thread in the cache.
+/// A thread's access to the cache.
 struct Inside<'c, M: Mechanism<2>> {
     cache: &'c Slotted<M>,
     trees: ForestSession<'c, M>,
     reader: Reader<'c>,
 }
 
-/// The record that a tree has found.
+/// Returns the record whose address a tree returned.
 ///
 /// # Safety
-/// The look-up was made under the guard: a record is retired when no look-up that begins later finds it.
+/// The look-up was made under the guard. A record is retired only when later look-ups cannot find it.
 unsafe fn record<'g>(_: &'g Guard<'_>, address: u64) -> &'g Record {
     // SAFETY: the caller's promise.
     unsafe { &*(address as *const Record) }
 }
 
 impl<M: Mechanism<2>> Inside<'_, M> {
-    /// Retires a record that no tree has any more.
+    /// Retires a record that is in no tree any more.
     fn retire(&self, address: Option<u64>) {
         let guard = self.reader.enter();
-        // SAFETY: boxed in `set`; the mechanism gave it to this thread alone when it took it out of the tree.
+        // SAFETY: the record was boxed in `set`. When the mechanism removed it from the tree, it gave it to this thread
+        // alone.
         address.into_iter().for_each(|address| unsafe { guard.retire_box(address as *mut Record) });
     }
 
-    /// Takes out what has to give way to `key`, which is new.
+    /// Adds the new key `key` to the queue of its slot. If the slot is full, evicts a record.
     fn admit(&mut self, key: u64) {
         let cache = self.cache;
         let mut queue = cache.slots[slot_of(key)].lock().expect("no thread panics with it");
@@ -176,7 +181,7 @@ impl<M: Mechanism<2>> Inside<'_, M> {
         if queue.len() <= cache.most {
             return;
         }
-        // Twice round at most: marks come back meanwhile.
+        // The search passes over the queue twice at most, since look-ups may mark records again meanwhile.
         let mut left = 2 * queue.len();
         let first = loop {
             let first = pop(&mut queue);
@@ -191,12 +196,12 @@ impl<M: Mechanism<2>> Inside<'_, M> {
         self.retire(taken);
     }
 
-    /// Whether a key's record was found since this was asked before.
+    /// Returns whether a key's record has its mark, and removes the mark.
     fn was_found(&mut self, key: u64) -> bool {
         let guard = self.reader.enter();
-        // SAFETY: found under the guard.
+        // SAFETY: the record was found under the guard.
         let record = self.trees.get(key).map(|found| unsafe { record(&guard, found) });
-        // Relaxed: a mark that is lost costs a record its second chance.
+        // Relaxed: if a mark is lost, a record is only evicted earlier.
         let Some(found) = record.map(|record| &record.found).filter(|found| found.load(Relaxed)) else { return false };
         found.store(false, Relaxed);
         true
@@ -206,7 +211,7 @@ impl<M: Mechanism<2>> Inside<'_, M> {
 impl<M: Mechanism<2>> Client for Inside<'_, M> {
     fn get(&mut self, key: u64) -> Option<u64> {
         let guard = self.reader.enter();
-        // SAFETY: found under the guard.
+        // SAFETY: the record was found under the guard.
         let record = unsafe { record(&guard, self.trees.get(key)?) };
         if !record.found.load(Relaxed) {
             record.found.store(true, Relaxed);
@@ -233,7 +238,7 @@ impl<M: Mechanism<2>> Client for Inside<'_, M> {
 mod tests {
     use super::*;
 
-    /// A record that is found again and again outlives newer ones, and a slot keeps as many as it has room for.
+    /// A record that is found repeatedly outlives newer records, and a slot keeps as many records as it has room for.
     #[test]
     fn what_is_found_gets_a_second_chance() {
         let cache = Slotted::over_rcu(4 * SLOTS);

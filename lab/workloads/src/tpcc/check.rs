@@ -1,7 +1,7 @@
-//! The twelve consistency conditions (clause 3.3.2), exactly, and that the indexes agree with the rows.
+//! Checks the twelve consistency conditions (clause 3.3.2) exactly, and the agreement of the indexes with the rows.
 //!
-//! Condition 11 is stated for a database as it was loaded. It holds later, too, if deliveries are counted: orders less new orders are
-//! those that were delivered when the run began, and what C_DELIVERY_CNT says.
+//! Condition 11 is stated for a newly loaded database. It holds later, too, if deliveries are counted: orders minus new
+//! orders equal the orders that were delivered when the run began, plus the deliveries that C_DELIVERY_CNT counts.
 
 use core::ops::RangeFull;
 use std::collections::BTreeMap;
@@ -11,10 +11,10 @@ use super::{Scale, Tables};
 use crate::record::Record;
 use crate::store::{Read, Store, Way};
 
-/// What is wrong.
+/// A sentence that says what is wrong.
 type Wrong = String;
 
-/// Returns an error unless `one` is `other`.
+/// Returns an error unless `one` equals `other`.
 fn same<T: PartialEq + core::fmt::Debug>(
     condition: &str,
     what: impl FnOnce() -> String,
@@ -27,7 +27,7 @@ fn same<T: PartialEq + core::fmt::Debug>(
     Err(format!("condition {condition}, {}: {one:?} is not {other:?}", what()))
 }
 
-/// Shows all rows of a table; returns how many there were.
+/// Visits all rows of a table. Returns how many there are.
 fn all<D: Store, R: Record>(view: &mut impl Read<D>, table: &D::Table<R>, mut visit: impl FnMut(&R)) -> usize {
     let mut count = 0;
     let shown = view.scan(table, RangeFull, Way::Up, |row| {
@@ -39,7 +39,7 @@ fn all<D: Store, R: Record>(view: &mut impl Read<D>, table: &D::Table<R>, mut vi
     count
 }
 
-/// What the other tables say of a district.
+/// What other tables contain about a district.
 #[derive(Default)]
 struct Sums {
     orders: u32,
@@ -47,13 +47,13 @@ struct Sums {
     ordered_lines: u64,
     lines: u64,
     new: u32,
-    /// The least and the greatest new order.
+    /// The least and the greatest number of a new order.
     news: Option<(u32, u32)>,
     paid: i64,
     deliveries: u32,
 }
 
-/// What the other tables say of an order.
+/// What other tables contain about an order.
 #[derive(Default)]
 struct Whole {
     lines: u64,
@@ -62,14 +62,14 @@ struct Whole {
     is_new: bool,
 }
 
-/// Checks them all.
+/// Checks all conditions.
 ///
 /// # Errors
-/// With the first that does not hold.
+/// A message about the first condition that does not hold.
 pub fn conditions<D: Store>(tables: &Tables<D>, view: &mut impl Read<D>, scale: Scale) -> Result<(), Wrong> {
     let mut districts: BTreeMap<u64, Sums> = BTreeMap::new();
     let mut orders: BTreeMap<u64, Whole> = BTreeMap::new();
-    // Of a customer: delivered, and paid.
+    // For each customer: the amounts delivered, and the amounts paid.
     let mut customers: BTreeMap<u64, (i64, i64)> = BTreeMap::new();
     all(view, &tables.new_orders, |row| {
         let sums = districts.entry(district(row.w, row.d)).or_default();
@@ -117,7 +117,7 @@ pub fn conditions<D: Store>(tables: &Tables<D>, view: &mut impl Read<D>, scale: 
     warehouses(tables, view, &districts, scale)
 }
 
-/// Conditions 5, 6 and 7.
+/// Checks conditions 5, 6 and 7.
 fn of_order(row: &Order, whole: &Whole) -> Result<(), Wrong> {
     let name = || format!("order {} of district {}/{}", row.o, row.w, row.d);
     same("5", name, row.carrier.is_none(), whole.is_new)?;
@@ -125,21 +125,21 @@ fn of_order(row: &Order, whole: &Whole) -> Result<(), Wrong> {
     same("7", name, if row.carrier.is_some() { whole.lines } else { 0 }, whole.delivered)
 }
 
-/// Conditions 10 and 12.
+/// Checks conditions 10 and 12.
 fn of_customer(row: &Customer, (delivered, paid): (i64, i64)) -> Result<(), Wrong> {
     let name = || format!("customer {} of district {}/{}", row.c, row.w, row.d);
     same("10", name, row.balance, delivered - paid)?;
     same("12", name, row.balance + row.ytd_payment, delivered)
 }
 
-/// Conditions 1 to 4, 8, 9 and 11.
+/// Checks conditions 1 to 4, 8, 9 and 11.
 fn warehouses<D: Store>(
     tables: &Tables<D>,
     view: &mut impl Read<D>,
     sums: &BTreeMap<u64, Sums>,
     scale: Scale,
 ) -> Result<(), Wrong> {
-    // Of a warehouse: what its districts say, and its history.
+    // For each warehouse: the sum of its districts' D_YTD, and the sum of its history.
     let mut ytds: BTreeMap<u16, (i64, i64)> = BTreeMap::new();
     let mut wrong = Ok(());
     all(view, &tables.districts, |row| {
@@ -174,7 +174,7 @@ fn of_district(row: &District, sums: &Sums, scale: Scale) -> Result<(), Wrong> {
     same("11", name, sums.orders - sums.new, scale.delivered() + sums.deliveries)
 }
 
-/// Every row has its entry in the secondary index, which is in order.
+/// Checks that every row has its entry in the secondary index, and that the index is in order.
 fn indexed<D: Store, R: Record>(view: &mut impl Read<D>, table: &D::Table<R>, rows: usize) -> Result<(), Wrong> {
     let (mut entries, mut before, mut in_order) = (0, None, true);
     let shown = view.scan_second(table, RangeFull, Way::Up, |row| {

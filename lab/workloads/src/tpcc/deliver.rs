@@ -1,31 +1,31 @@
-//! Delivery (clause 2.7).
+//! The transaction Delivery (clause 2.7).
 
 use super::rows::*;
 use super::{DISTRICTS, Tables, Terminal};
 use crate::store::{Read, Stop, Store, Way, Write};
 
-/// A delivery.
+/// The input of a delivery.
 #[derive(Clone, Debug)]
 pub struct Input {
-    /// By this warehouse.
+    /// The warehouse.
     pub w: u16,
-    /// By this carrier.
+    /// The carrier.
     pub carrier: u8,
     /// The time.
     pub date: u64,
 }
 
 impl Input {
-    /// Draws one.
+    /// Draws an input.
     pub fn draw<D: Store>(terminal: &mut Terminal<'_, D>) -> Self {
         Self { w: terminal.home, carrier: terminal.random.within(1, 10) as u8, date: terminal.clock }
     }
 }
 
-/// Delivers the oldest new order of each district that has one; returns how many.
+/// Delivers the oldest new order of each district that has one. Returns how many it delivered.
 ///
 /// # Errors
-/// None of its own.
+/// Errors of the store only.
 pub fn run<D: Store>(tables: &Tables<D>, tx: &mut D::Tx<'_>, input: &Input) -> Result<usize, Stop> {
     let mut delivered = 0;
     for d in 1..=DISTRICTS {

@@ -1,4 +1,4 @@
-//! The tables when a run begins (clause 4.3.3), warehouse by warehouse.
+//! Loads the initial contents of the tables (clause 4.3.3), warehouse by warehouse.
 
 use archipelago_platform::sync::Arc;
 use archipelago_platform::{SIMULATED, thread};
@@ -9,13 +9,14 @@ use super::{DISTRICTS, Scale, Tables};
 use crate::random::Random;
 use crate::store::{Stop, Store, Write};
 
-/// Rows that are inserted by one transaction.
+/// Rows that one transaction inserts.
 const BATCH: usize = 100;
 
-/// What a customer has paid before the run, and a warehouse for each of them; what an order's line costs that is delivered: nothing.
+/// What each customer has paid before the run. A warehouse has received this amount from each of its customers. A
+/// delivered order's lines cost nothing.
 const PAID: i64 = 10_00;
 
-/// Inserts rows, some by each transaction.
+/// Inserts rows, [`BATCH`] rows in each transaction.
 fn insert<D: Store, R: crate::record::Record>(db: &D, table: &D::Table<R>, rows: impl Iterator<Item = R>) {
     let mut rows = rows.peekable();
     while rows.peek().is_some() {
@@ -30,7 +31,7 @@ fn insert<D: Store, R: crate::record::Record>(db: &D, table: &D::Table<R>, rows:
     }
 }
 
-/// Loads everything. Warehouses side by side on a real machine.
+/// Loads all tables. On a real machine, the warehouses are loaded in parallel.
 pub fn all<D: Store>(db: &D, tables: &Tables<D>, scale: Scale, warehouses: u16, seed: u64) {
     let mut random = Random::new(seed, 0);
     let item = |i| Item {
@@ -54,7 +55,7 @@ pub fn all<D: Store>(db: &D, tables: &Tables<D>, scale: Scale, warehouses: u16, 
     });
 }
 
-/// Text of an item, with "original" in it a tenth of the time.
+/// Draws the text of an item, a tenth of which contain "original".
 fn data(random: &mut Random) -> String {
     let mut text = random.text(26, 50);
     if random.percent(10) {
@@ -64,8 +65,8 @@ fn data(random: &mut Random) -> String {
     text
 }
 
-fn place(random: &mut Random) -> Place {
-    Place {
+fn place(random: &mut Random) -> Address {
+    Address {
         name: random.text(6, 10),
         street: [random.text(10, 20), random.text(10, 20)],
         city: random.text(10, 20),
@@ -98,7 +99,7 @@ fn warehouse<D: Store>(db: &D, tables: &Tables<D>, scale: Scale, w: u16, seed: u
 fn customers<D: Store>(db: &D, tables: &Tables<D>, scale: Scale, (w, d): (u16, u8), random: &mut Random) {
     let mut made = random.clone();
     let customer = |c: u16| {
-        // The first thousand have each name once.
+        // The first thousand customers have each last name once.
         let last = if c <= 1000 { c - 1 } else { draw::last(&mut made, When::Load, scale.customers) };
         let person = Person {
             first: name(&made.text(8, 16)),
@@ -135,7 +136,7 @@ fn customers<D: Store>(db: &D, tables: &Tables<D>, scale: Scale, (w, d): (u16, u
     insert(db, &tables.history, (1..=scale.customers).map(paid));
 }
 
-/// A key in HISTORY that no terminal uses: theirs begin at 2^40.
+/// Returns a key of HISTORY that no terminal uses: the terminals' keys begin at 2^40.
 fn customer_key(w: u16, d: u8, c: u16) -> u64 {
     customer(w, d, c)
 }

@@ -1,13 +1,14 @@
-//! TPC-C, whole: nine tables, five transactions, the twelve consistency conditions. Without think times, keying times and terminals'
-//! screens, so results are not tpmC; and with a scale that tests make smaller.
+//! TPC-C with nine tables, five transactions and the twelve consistency conditions. It has no think times, keying times
+//! or terminal screens, so its results are not tpmC. Its scale can be reduced for tests.
 //!
-//! Where the specification leaves something open or is not followed:
-//! - A terminal belongs to one warehouse for good and draws its district with each transaction.
-//! - All five transactions are serializable (the specification lets Stock-Level read less); Delivery is one transaction and
-//!   not deferred.
+//! Choices where the specification leaves something open, and deviations from it:
+//! - A terminal belongs to one warehouse for good, and draws a district for each transaction.
+//! - All five transactions are serializable (the specification permits weaker isolation for Stock-Level). Delivery is
+//!   one transaction and is not deferred.
 //! - HISTORY has a key: the terminal's number and a count.
-//! - Under snapshot isolation TPC-C is serializable all the same: Fekete et al., *Making Snapshot Isolation Serializable* (TODS'05),
-//!   section 4. No two of its transactions have a skew, since whatever one of them decides by, it writes itself.
+//! - Under snapshot isolation TPC-C is serializable nevertheless: Fekete et al., *Making Snapshot Isolation
+//!   Serializable* (TODS'05), section 4. No two of its transactions have a write skew, since each transaction writes
+//!   the data by which it decides.
 
 mod check;
 mod deliver;
@@ -25,26 +26,27 @@ use crate::random::Random;
 use crate::store::{Stop, Store};
 use rows::*;
 
-/// How much there is in a warehouse.
+/// The size of a warehouse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scale {
-    /// Items, and as many in each warehouse's stock.
+    /// The number of items, and of rows in each warehouse's stock.
     pub items: u32,
-    /// Customers of a district, and as many orders when the run begins, of which the last three tenths are new.
+    /// The customers of a district. A district has as many orders when the run begins, of which the last three tenths
+    /// are new.
     pub customers: u16,
 }
 
 impl Scale {
-    /// The specification's.
+    /// The specification's scale.
     pub const WHOLE: Self = Self { items: 100_000, customers: 3_000 };
 
-    /// For the virtual machine: a hundredth of a warehouse.
+    /// The scale for the virtual machine (a simulator): a hundredth of a warehouse.
     pub const SMALL: Self = Self { items: 1_000, customers: 30 };
 
-    /// For tests.
+    /// The scale for tests.
     pub const TINY: Self = Self { items: 100, customers: 10 };
 
-    /// Orders of a district that are delivered when the run begins.
+    /// Returns the number of a district's orders that are delivered when the run begins.
     fn delivered(self) -> u32 {
         u32::from(self.customers) * 7 / 10
     }
@@ -72,38 +74,44 @@ pub struct Tpcc<D: Store> {
     tables: Tables<D>,
     scale: Scale,
     warehouses: u16,
-    /// New-Order and Payment alone.
+    /// Whether only New-Order and Payment run.
     pair: bool,
-    /// Clients that there have been: each has history of its own.
+    /// The number of clients so far; it gives each client its own keys of HISTORY.
     clients: AtomicU64,
 }
 
 /// A transaction of TPC-C.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum TransactionType {
     /// A customer orders.
     NewOrder,
     /// A customer pays.
     Payment,
-    /// What has become of a customer's last order.
+    /// A customer asks for the state of the last order.
     OrderStatus,
     /// A warehouse delivers the oldest new order of each district.
     Delivery,
-    /// How many of the items sold last are nearly sold out.
+    /// A warehouse counts the items sold last whose stock is low.
     StockLevel,
 }
 
-impl Kind {
-    /// All five, each at the place of its name among [`Arena::kinds`].
-    pub const ALL: [Kind; 5] = [Kind::NewOrder, Kind::Payment, Kind::OrderStatus, Kind::Delivery, Kind::StockLevel];
+impl TransactionType {
+    /// All five, in the order of their names in [`Arena::kinds`].
+    pub const ALL: [TransactionType; 5] = [
+        TransactionType::NewOrder,
+        TransactionType::Payment,
+        TransactionType::OrderStatus,
+        TransactionType::Delivery,
+        TransactionType::StockLevel,
+    ];
 
     fn writes(self) -> bool {
-        !matches!(self, Kind::OrderStatus | Kind::StockLevel)
+        !matches!(self, TransactionType::OrderStatus | TransactionType::StockLevel)
     }
 }
 
 impl<D: Store> Tpcc<D> {
-    /// Loads so many warehouses into an empty store.
+    /// Loads `warehouses` warehouses into an empty store.
     ///
     /// # Panics
     /// If `warehouses` is 0.
@@ -124,44 +132,44 @@ impl<D: Store> Tpcc<D> {
         Self { db, tables, scale, warehouses, pair: false, clients: AtomicU64::new(0) }
     }
 
-    /// Runs New-Order and Payment alone, half each.
+    /// Returns the workload with only New-Order and Payment, half each.
     #[must_use]
     pub fn pair_only(self) -> Self {
         Self { pair: true, ..self }
     }
 
-    /// The terminal of a thread, at the warehouse that is its own as far as there are as many.
+    /// Returns the terminal of a thread. Each terminal has a warehouse of its own if there are enough warehouses.
     pub fn terminal(&self, thread: usize, seed: u64) -> Terminal<'_, D> {
-        // Relaxed: a number, no more.
+        // Relaxed: the counter carries no data.
         let history = self.clients.fetch_add(1, Ordering::Relaxed) + 1;
         let home = (thread % usize::from(self.warehouses)) as u16 + 1;
         Terminal { tpcc: self, home, random: Random::new(seed, thread + 1), history: history << 40, clock: 0 }
     }
 }
 
-/// A terminal: draws transactions and runs them.
+/// A terminal, which draws transactions and runs them.
 pub struct Terminal<'t, D: Store> {
     tpcc: &'t Tpcc<D>,
     home: u16,
     random: Random,
     /// The next key in HISTORY.
     history: u64,
-    /// The time: transactions run so far.
+    /// The time: the number of transactions run so far.
     clock: u64,
 }
 
 impl<D: Store> Terminal<'_, D> {
-    /// Draws a kind as the specification's mix has it: 45, 43, 4, 4 and 4 of a hundred.
-    fn draw(&mut self) -> Kind {
+    /// Draws a kind in the specification's mix: in the order of [`TransactionType::ALL`], 45, 43, 4, 4 and 4 percent.
+    fn draw(&mut self) -> TransactionType {
         if self.tpcc.pair {
-            return if self.random.percent(50) { Kind::NewOrder } else { Kind::Payment };
+            return if self.random.percent(50) { TransactionType::NewOrder } else { TransactionType::Payment };
         }
         match self.random.within(0, 99) {
-            0..45 => Kind::NewOrder,
-            45..88 => Kind::Payment,
-            88..92 => Kind::OrderStatus,
-            92..96 => Kind::Delivery,
-            _ => Kind::StockLevel,
+            0..45 => TransactionType::NewOrder,
+            45..88 => TransactionType::Payment,
+            88..92 => TransactionType::OrderStatus,
+            92..96 => TransactionType::Delivery,
+            _ => TransactionType::StockLevel,
         }
     }
 
@@ -169,27 +177,27 @@ impl<D: Store> Terminal<'_, D> {
     ///
     /// # Panics
     /// If the store fails.
-    pub fn run(&mut self, kind: Kind) -> Turn {
+    pub fn run(&mut self, kind: TransactionType) -> Turn {
         self.clock += 1;
         let mut begun = 0;
         let result = match kind {
-            Kind::NewOrder => {
+            TransactionType::NewOrder => {
                 let order = order::Input::draw(self);
                 self.transact(kind, &mut begun, |tables, tx| order::run::<D>(tables, tx, &order).map(drop))
             }
-            Kind::Payment => {
+            TransactionType::Payment => {
                 let payment = pay::Input::draw(self);
                 self.transact(kind, &mut begun, |tables, tx| pay::run::<D>(tables, tx, &payment).map(drop))
             }
-            Kind::OrderStatus => {
+            TransactionType::OrderStatus => {
                 let question = read::Status::draw(self);
                 self.transact(kind, &mut begun, |tables, tx| read::status::<D>(tables, tx, &question).map(drop))
             }
-            Kind::Delivery => {
+            TransactionType::Delivery => {
                 let delivery = deliver::Input::draw(self);
                 self.transact(kind, &mut begun, |tables, tx| deliver::run::<D>(tables, tx, &delivery).map(drop))
             }
-            Kind::StockLevel => {
+            TransactionType::StockLevel => {
                 let question = read::Level::draw(self);
                 self.transact(kind, &mut begun, |tables, tx| read::level::<D>(tables, tx, &question).map(drop))
             }
@@ -199,10 +207,10 @@ impl<D: Store> Terminal<'_, D> {
         Turn { kind: kind as usize, begun, writes: kind.writes(), rolled_back }
     }
 
-    /// Runs a transaction that writes, if `kind` does.
+    /// Runs a transaction, as one that writes if `kind` does.
     fn transact(
         &self,
-        kind: Kind,
+        kind: TransactionType,
         begun: &mut u64,
         mut body: impl FnMut(&Tables<D>, &mut D::Tx<'_>) -> Result<(), Stop>,
     ) -> Result<(), Stop> {
@@ -214,19 +222,19 @@ impl<D: Store> Terminal<'_, D> {
         if kind.writes() { db.transact(body) } else { db.transact_read(body) }
     }
 
-    /// Any district.
+    /// Draws a district.
     fn district(&mut self) -> u8 {
         self.random.within(1, u64::from(DISTRICTS)) as u8
     }
 
-    /// Another warehouse than the terminal's, if there is one.
+    /// Draws a warehouse other than the terminal's, if there is one.
     fn other_warehouse(&mut self) -> u16 {
         let other = self.random.within(1, u64::from(self.tpcc.warehouses).max(2) - 1) as u16;
         let other = if other >= self.home { other + 1 } else { other };
         other.min(self.tpcc.warehouses)
     }
 
-    /// A customer of a district: by last name in 60 of 100 cases.
+    /// Draws a customer of a district: in 60 % of cases by last name, else by number.
     fn who(&mut self) -> Who {
         let customers = self.tpcc.scale.customers;
         if self.random.percent(60) {
@@ -258,16 +266,17 @@ impl<D: Store> Arena for Tpcc<D> {
     }
 }
 
-/// How a customer is told.
+/// How an input identifies a customer.
 #[derive(Clone, Debug)]
 pub(crate) enum Who {
-    /// By number.
+    /// By the customer's number.
     Numbered(u16),
-    /// By last name: the middle one of those that have it, by first names, the later of two.
+    /// By last name: the middle one of the customers with this name, ordered by first name. Of an even number, it is
+    /// the first of the two middle ones.
     Named(Name),
 }
 
-/// The number of a customer.
+/// Returns the number of a customer.
 pub(crate) fn find<D: Store>(
     tables: &Tables<D>,
     read: &mut impl crate::store::Read<D>,
@@ -289,7 +298,8 @@ pub(crate) fn find<D: Store>(
             true
         },
     )?;
-    // Rounded up, from 1: clause 2.5.2.2. Every name that is drawn is some customer's.
+    // The position in the middle is rounded up, counting from 1 (clause 2.5.2.2). Every drawn last name belongs to a
+    // customer.
     Ok(found[found.len().div_ceil(2) - 1])
 }
 

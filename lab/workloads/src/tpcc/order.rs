@@ -1,21 +1,21 @@
-//! New-Order (clause 2.4).
+//! The transaction New-Order (clause 2.4).
 
 use super::rows::*;
 use super::{Tables, Terminal, draw};
 use crate::store::{Read, Stop, Store, Write};
 
-/// An item of an order.
+/// An order line of the input.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted {
-    /// The item; 0: one that is not there.
+    /// The item's number; 0 for an item that does not exist.
     pub item: u32,
-    /// From which warehouse.
+    /// The warehouse that supplies the item.
     pub supply_w: u16,
-    /// How many.
+    /// The quantity.
     pub quantity: u8,
 }
 
-/// An order.
+/// The input of an order.
 #[derive(Clone, Debug)]
 pub struct Input {
     /// The warehouse.
@@ -24,14 +24,15 @@ pub struct Input {
     pub d: u8,
     /// The customer.
     pub c: u16,
-    /// The items: 5 to 15.
+    /// The order lines: 5 to 15.
     pub wanted: Vec<Wanted>,
     /// The time.
     pub entry: u64,
 }
 
 impl Input {
-    /// Draws one: a hundredth of the items is from another warehouse, a hundredth of the orders has a last item that is not there.
+    /// Draws an input. A hundredth of the items come from another warehouse. A hundredth of the orders have a last item
+    /// that does not exist.
     pub fn draw<D: Store>(terminal: &mut Terminal<'_, D>) -> Self {
         let (d, scale) = (terminal.district(), terminal.tpcc.scale);
         let c = draw::customer(&mut terminal.random, scale.customers);
@@ -51,19 +52,19 @@ impl Input {
     }
 }
 
-/// What is shown of an order.
+/// The output of an order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Output {
-    /// Its number.
+    /// The order's number.
     pub o: u32,
-    /// What it costs, with discount and taxes.
+    /// The order's price in cents, with discount and taxes.
     pub total: i64,
 }
 
-/// Orders.
+/// Places an order.
 ///
 /// # Errors
-/// [`Stop::Wanted`] if an item is not there.
+/// [`Stop::Wanted`] if an item does not exist.
 pub fn run<D: Store>(tables: &Tables<D>, tx: &mut D::Tx<'_>, input: &Input) -> Result<Output, Stop> {
     let Input { w, d, c, entry, .. } = *input;
     let there = "the tables are whole";
@@ -89,12 +90,12 @@ pub fn run<D: Store>(tables: &Tables<D>, tx: &mut D::Tx<'_>, input: &Input) -> R
             OrderLine { w, d, o, number, quantity, supply_w, item, delivery: None, amount, dist },
         )?;
     }
-    // In ten-thousandths of ten-thousandths, rounded to cents.
+    // The product is in ten-thousandths of ten-thousandths of a cent; it is rounded to cents.
     let total = i128::from(sum) * i128::from(10_000 - discount) * i128::from(10_000 + w_tax + d_tax);
     Ok(Output { o, total: ((total + 50_000_000) / 100_000_000) as i64 })
 }
 
-/// Takes an item from a warehouse's stock; returns what it says of the district.
+/// Takes an item from a warehouse's stock. Returns the stock's text for the district (S_DIST).
 fn supply<D: Store>(
     tables: &Tables<D>,
     tx: &mut D::Tx<'_>,

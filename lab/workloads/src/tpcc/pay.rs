@@ -1,23 +1,23 @@
-//! Payment (clause 2.5).
+//! The transaction Payment (clause 2.5).
 
 use super::rows::*;
 use super::{Tables, Terminal, Who, find};
 use crate::store::{Stop, Store, Write};
 
-/// A payment.
+/// The input of a payment.
 #[derive(Clone, Debug)]
 pub struct Input {
-    /// Where it is paid.
+    /// The warehouse that receives the payment.
     pub w: u16,
-    /// Where it is paid.
+    /// The district that receives the payment.
     pub d: u8,
-    /// Whose customer pays.
+    /// The warehouse of the paying customer.
     pub customer_w: u16,
-    /// Whose customer pays.
+    /// The district of the paying customer.
     pub customer_d: u8,
     /// The customer.
     pub(crate) who: Who,
-    /// How much.
+    /// The amount in cents.
     pub amount: i64,
     /// The key of the row in HISTORY.
     pub history: u64,
@@ -26,7 +26,7 @@ pub struct Input {
 }
 
 impl Input {
-    /// Draws one: 15 of 100 are by customers of another warehouse.
+    /// Draws an input. In 15 % of the payments the customer belongs to another warehouse.
     pub fn draw<D: Store>(terminal: &mut Terminal<'_, D>) -> Self {
         let (w, d) = (terminal.home, terminal.district());
         let is_local = terminal.tpcc.warehouses == 1 || !terminal.random.percent(15);
@@ -39,13 +39,13 @@ impl Input {
     }
 }
 
-/// The longest C_DATA.
+/// The most bytes of C_DATA.
 const LONGEST: usize = 500;
 
-/// Pays; returns the customer's balance.
+/// Pays. Returns the customer's new balance.
 ///
 /// # Errors
-/// None of its own.
+/// Errors of the store only.
 pub fn run<D: Store>(tables: &Tables<D>, tx: &mut D::Tx<'_>, input: &Input) -> Result<i64, Stop> {
     let Input { w, d, customer_w, customer_d, amount, date, .. } = *input;
     let there = "the tables are whole";

@@ -1,10 +1,10 @@
-//! The transactions that only read: Order-Status (clause 2.6) and Stock-Level (clause 2.8).
+//! The read-only transactions: Order-Status (clause 2.6) and Stock-Level (clause 2.8).
 
 use super::rows::*;
 use super::{Tables, Terminal, Who, find};
 use crate::store::{Read, Stop, Store, Way};
 
-/// A customer asks.
+/// The input of Order-Status.
 #[derive(Clone, Debug)]
 pub struct Status {
     /// The warehouse.
@@ -16,16 +16,16 @@ pub struct Status {
 }
 
 impl Status {
-    /// Draws one.
+    /// Draws an input.
     pub fn draw<D: Store>(terminal: &mut Terminal<'_, D>) -> Self {
         Self { w: terminal.home, d: terminal.district(), who: terminal.who() }
     }
 }
 
-/// The last order of a customer, if there is one, and what its lines cost.
+/// Returns a customer's last order, if there is one, and the amounts of its lines.
 ///
 /// # Errors
-/// None of its own.
+/// Errors of the store only.
 pub fn status<D: Store>(
     tables: &Tables<D>,
     tx: &mut impl Read<D>,
@@ -49,32 +49,32 @@ pub fn status<D: Store>(
     Ok(Some((o, amounts)))
 }
 
-/// A district asks.
+/// The input of Stock-Level.
 #[derive(Clone, Debug)]
 pub struct Level {
     /// The warehouse.
     pub w: u16,
     /// The district.
     pub d: u8,
-    /// Fewer than this many are few.
+    /// The threshold: a stock below it is low.
     pub threshold: i32,
 }
 
 impl Level {
-    /// Draws one.
+    /// Draws an input.
     pub fn draw<D: Store>(terminal: &mut Terminal<'_, D>) -> Self {
         let d = terminal.district();
         Self { w: terminal.home, d, threshold: terminal.random.within(10, 20) as i32 }
     }
 }
 
-/// The last orders that count.
+/// The number of last orders that are examined.
 const LAST: u32 = 20;
 
-/// How many of the items in the district's last twenty orders are few in the warehouse.
+/// Returns how many different items of the district's last twenty orders are low in the warehouse's stock.
 ///
 /// # Errors
-/// None of its own.
+/// Errors of the store only.
 pub fn level<D: Store>(tables: &Tables<D>, tx: &mut impl Read<D>, input: &Level) -> Result<usize, Stop> {
     let Level { w, d, threshold } = *input;
     let next =

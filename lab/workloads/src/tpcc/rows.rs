@@ -1,7 +1,8 @@
-//! The nine tables. Money is in cents, rates in ten-thousandths.
+//! The rows of the nine tables. Each field's comment is the name of its column in the specification. Money is in cents,
+//! and rates are in ten-thousandths.
 //!
-//! A row is copied when it is written, so what a row never changes is behind an `Arc`. Primary keys are one word: the parts beside
-//! each other, the first one highest.
+//! A row is copied when it is written, so its constant parts are behind an `Arc`. A primary key is one integer that
+//! contains the parts of the key side by side, the first part in the highest bits.
 
 use archipelago_platform::sync::Arc;
 use archipelago_txn::on::Kind;
@@ -12,59 +13,59 @@ use crate::record::{BySecond, Record, bytes, plain};
 /// A name of at most sixteen bytes.
 pub type Name = [u8; 16];
 
-/// A name's bytes, and zeros.
+/// Returns a name's bytes, filled up with zeros.
 pub fn name(text: &str) -> Name {
     let mut name = [0; 16];
     name[..text.len()].copy_from_slice(text.as_bytes());
     name
 }
 
-/// The key of a district.
+/// Returns the primary key of a district.
 pub fn district(w: u16, d: u8) -> u64 {
     u64::from(w) << 8 | u64::from(d)
 }
 
-/// The key of a customer.
+/// Returns the primary key of a customer.
 pub fn customer(w: u16, d: u8, c: u16) -> u64 {
     district(w, d) << 16 | u64::from(c)
 }
 
-/// The key of an order, also of a new one.
+/// Returns the primary key of an order or a new order.
 pub fn order(w: u16, d: u8, o: u32) -> u64 {
     district(w, d) << 32 | u64::from(o)
 }
 
-/// The key of an order's line.
+/// Returns the primary key of an order line.
 pub fn line(w: u16, d: u8, o: u32, number: u8) -> u64 {
     order(w, d, o) << 8 | u64::from(number)
 }
 
-/// The key of an item in a warehouse's stock.
+/// Returns the primary key of an item in a warehouse's stock.
 pub fn stock(w: u16, i: u32) -> u64 {
     u64::from(w) << 32 | u64::from(i)
 }
 
-/// The key of an order among a customer's.
+/// Returns the key of an order in the index of orders by customer.
 pub fn order_of(w: u16, d: u8, c: u16, o: u32) -> u64 {
     customer(w, d, c) << 24 | u64::from(o)
 }
 
-/// Where something is.
+/// An address.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Place {
+pub struct Address {
     /// The name of a warehouse or a district.
     pub name: String,
-    /// Two lines of the street.
+    /// The street in two lines.
     pub street: [String; 2],
-    /// City.
+    /// The city.
     pub city: String,
-    /// State.
+    /// The state.
     pub state: String,
-    /// Zip code.
+    /// The zip code.
     pub zip: String,
 }
 
-/// WAREHOUSE.
+/// A row of WAREHOUSE.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Warehouse {
     /// W_ID
@@ -74,11 +75,11 @@ pub struct Warehouse {
     /// W_YTD
     pub ytd: i64,
     /// W_NAME and the address.
-    pub place: Arc<Place>,
+    pub place: Arc<Address>,
 }
 plain!(Warehouse: u16 = |row| row.w);
 
-/// DISTRICT.
+/// A row of DISTRICT.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct District {
     /// D_W_ID
@@ -92,11 +93,11 @@ pub struct District {
     /// D_NEXT_O_ID
     pub next_o: u32,
     /// D_NAME and the address.
-    pub place: Arc<Place>,
+    pub place: Arc<Address>,
 }
 plain!(District: u64 = |row| district(row.w, row.d));
 
-/// What a customer never changes.
+/// The constant columns of a customer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Person {
     /// C_FIRST
@@ -106,14 +107,14 @@ pub struct Person {
     /// C_PHONE
     pub phone: String,
     /// The address.
-    pub place: Place,
+    pub place: Address,
     /// C_SINCE
     pub since: u64,
     /// C_CREDIT_LIM
     pub credit_limit: i64,
 }
 
-/// CUSTOMER.
+/// A row of CUSTOMER.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Customer {
     /// C_W_ID
@@ -122,7 +123,7 @@ pub struct Customer {
     pub d: u8,
     /// C_ID
     pub c: u16,
-    /// C_CREDIT: whether it is BC.
+    /// C_CREDIT: whether it is "BC" (bad credit).
     pub bad_credit: bool,
     /// C_DISCOUNT
     pub discount: i64,
@@ -136,13 +137,13 @@ pub struct Customer {
     pub deliveries: u32,
     /// C_DATA
     pub data: Arc<str>,
-    /// The rest.
+    /// The constant columns.
     pub person: Arc<Person>,
 }
 
 impl Record for Customer {
     type Key = u64;
-    /// By last name, then first name, within a district.
+    /// District, last name, and first name.
     type Second = (u32, Name, Name);
     type Indexes<M: Kind> = (BySecond<M, Self>,);
     const INDEXED: bool = true;
@@ -154,10 +155,10 @@ impl Record for Customer {
     }
 }
 
-/// HISTORY.
+/// A row of HISTORY.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct History {
-    /// The specification has no key: the terminal's number and its own count.
+    /// The row's key: the terminal's number and the terminal's own count. The specification has no key.
     pub id: u64,
     /// The customer: H_C_W_ID, H_C_D_ID, H_C_ID.
     pub customer: u64,
@@ -186,7 +187,7 @@ pub struct NewOrder {
 }
 plain!(NewOrder: u64 = |row| order(row.w, row.d, row.o));
 
-/// ORDER.
+/// A row of ORDER.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Order {
     /// O_W_ID
@@ -209,7 +210,7 @@ pub struct Order {
 
 impl Record for Order {
     type Key = u64;
-    /// By customer.
+    /// The customer's order; see [`order_of`].
     type Second = u64;
     type Indexes<M: Kind> = (BySecond<M, Self>,);
     const INDEXED: bool = true;
@@ -222,7 +223,7 @@ impl Record for Order {
     }
 }
 
-/// ORDER-LINE.
+/// A row of ORDER-LINE.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct OrderLine {
     /// OL_W_ID
@@ -248,7 +249,7 @@ pub struct OrderLine {
 }
 plain!(OrderLine: u64 = |row| line(row.w, row.d, row.o, row.number));
 
-/// ITEM.
+/// A row of ITEM.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Item {
     /// I_ID
@@ -264,7 +265,7 @@ pub struct Item {
 }
 plain!(Item: u32 = |row| row.i);
 
-/// What an item's stock never changes.
+/// The constant columns of a stock.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct StockInfo {
     /// S_DIST_01 to S_DIST_10
@@ -274,7 +275,7 @@ pub struct StockInfo {
     pub data: String,
 }
 
-/// STOCK.
+/// A row of STOCK.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Stock {
     /// S_W_ID
@@ -289,7 +290,7 @@ pub struct Stock {
     pub orders: u32,
     /// S_REMOTE_CNT
     pub remote: u32,
-    /// The rest.
+    /// The constant columns.
     pub info: Arc<StockInfo>,
 }
 plain!(Stock: u64 = |row| stock(row.w, row.i));

@@ -1,4 +1,4 @@
-//! One transaction after another against what the specification says; many at once against the twelve conditions.
+//! Tests each transaction against the specification, and many concurrent transactions against the twelve conditions.
 
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
@@ -12,7 +12,7 @@ use crate::record::Record;
 use crate::store::{Read, Way};
 use crate::{Engine, Global};
 
-/// All rows of all tables, a line each.
+/// Returns all rows of all tables, a line each.
 fn dump<D: Store>(tpcc: &Tpcc<D>) -> String {
     fn table<D: Store, R: Record + core::fmt::Debug>(text: &mut String, view: &mut D::View<'_>, table: &D::Table<R>) {
         let shown = view.scan(table, .., Way::Up, |row| writeln!(text, "{row:?}").is_ok());
@@ -41,7 +41,7 @@ fn ours() -> Engine<Silo, Chosen> {
     Engine::serializable()
 }
 
-/// What `read` makes of the row with this key.
+/// Returns a copy of the row with this key.
 fn row<D: Store, R: Record>(tpcc: &Tpcc<D>, table: &D::Table<R>, key: R::Key) -> R {
     tpcc.db.view(|view| view.get(table, &key, R::clone)).unwrap().expect("it is there")
 }
@@ -103,7 +103,7 @@ fn an_order_of_what_is_not_there_leaves_nothing() {
 fn a_payment_by_name_is_of_the_middle_customer() {
     let tpcc = tiny(ours(), 2);
     let t = &tpcc.tables;
-    // All have different names as they are loaded: make three of them namesakes.
+    // All loaded customers have different last names; the test gives three of them the same one.
     let namesakes = [("ZOE", 9), ("ANN", 4), ("EVE", 6)];
     for (first, c) in namesakes {
         tpcc.db
@@ -118,7 +118,8 @@ fn a_payment_by_name_is_of_the_middle_customer() {
             })
             .unwrap();
     }
-    // With the one loaded as BARBARBAR there are four, and the second by first names is the middle one.
+    // With the customer that was loaded as BARBARBAR there are four customers of this name, and the second by first
+    // name is the middle one.
     let mut firsts: Vec<(Name, u16)> = namesakes.map(|(first, c)| (name(first), c)).into();
     firsts.push((row(&tpcc, &t.customers, customer(2, 3, 1)).person.first, 1));
     firsts.sort_unstable();
@@ -144,7 +145,8 @@ fn a_payment_by_name_is_of_the_middle_customer() {
 fn a_delivery_is_of_the_oldest_orders() {
     let tpcc = tiny(ours(), 1);
     let t = &tpcc.tables;
-    // Of ten orders three are new: three deliveries each deliver one of every district, a fourth nothing.
+    // Three of ten orders are new. Each of three deliveries delivers one order of every district, and the fourth
+    // delivers none.
     for (o, delivered) in [(8, 10), (9, 10), (10, 10), (11, 0)] {
         let input = deliver::Input { w: 1, carrier: 4, date: 50 };
         assert_eq!(tpcc.db.transact(|tx| deliver::run::<Engine<_, _>>(t, tx, &input)), Ok(delivered));
@@ -171,7 +173,7 @@ fn questions_are_answered() {
         let order = row(&tpcc, &t.orders, order(1, 2, o));
         assert_eq!((order.c, usize::from(order.lines)), (c, amounts.len()));
     }
-    // The stock of a scale as small as this is that of all its last orders.
+    // At this small scale, the items of the last orders are those of all orders.
     let mut few: Vec<u32> = Vec::new();
     for o in 1..=10 {
         let lines = (1..=row(&tpcc, &t.orders, order(1, 2, o)).lines).map(|n| row(&tpcc, &t.lines, line(1, 2, o, n)));
@@ -184,7 +186,7 @@ fn questions_are_answered() {
     assert!(!few.is_empty());
 }
 
-/// The same terminal leaves the same rows, whatever the store.
+/// Equal terminals leave equal rows in all stores.
 #[test]
 fn all_stores_agree() {
     fn left<D: Store>(db: D, map: Choice) -> String {
@@ -192,12 +194,16 @@ fn all_stores_agree() {
         let mut terminal = tpcc.terminal(1, 3);
         let turns: Vec<Turn> = (0..2000).map(|_| terminal.turn()).collect();
         assert!(turns.iter().all(|turn| turn.begun == 1), "alone it is in no one's way");
-        let share = |kind: Kind| turns.iter().filter(|turn| turn.kind == kind as usize).count() / 20;
-        assert!((40..50).contains(&share(Kind::NewOrder)) && (38..48).contains(&share(Kind::Payment)));
+        let share = |kind: TransactionType| turns.iter().filter(|turn| turn.kind == kind as usize).count() / 20;
         assert!(
-            [Kind::OrderStatus, Kind::Delivery, Kind::StockLevel].iter().all(|kind| (2..7).contains(&share(*kind)))
+            (40..50).contains(&share(TransactionType::NewOrder)) && (38..48).contains(&share(TransactionType::Payment))
         );
-        // A hundredth of the orders.
+        assert!(
+            [TransactionType::OrderStatus, TransactionType::Delivery, TransactionType::StockLevel]
+                .iter()
+                .all(|kind| (2..7).contains(&share(*kind)))
+        );
+        // About a hundredth of the transactions are rolled back.
         assert!((1..25).contains(&turns.iter().filter(|turn| turn.rolled_back).count()));
         tpcc.check().unwrap();
         dump(&tpcc)
@@ -208,7 +214,7 @@ fn all_stores_agree() {
     assert!(left(Engine::<Silo, Chosen>::at(Isolation::Snapshot), Choice::of::<on::EunoBTree>()) == global);
 }
 
-/// Terminals beside each other, and a reader that checks the conditions meanwhile.
+/// Runs concurrent terminals, and a reader that checks the conditions meanwhile.
 fn beside<D: Store>(tpcc: &Tpcc<D>, turns: usize) {
     let (over, ordered, looks) = (AtomicBool::new(false), AtomicUsize::new(0), AtomicUsize::new(0));
     std::thread::scope(|scope| {
@@ -219,7 +225,7 @@ fn beside<D: Store>(tpcc: &Tpcc<D>, turns: usize) {
                     let mut terminal = tpcc.terminal(thread, 11);
                     for _ in 0..turns {
                         let turn = terminal.turn();
-                        let orders = turn.kind == Kind::NewOrder as usize && !turn.rolled_back;
+                        let orders = turn.kind == TransactionType::NewOrder as usize && !turn.rolled_back;
                         ordered.fetch_add(usize::from(orders), Relaxed);
                     }
                 })
@@ -263,7 +269,8 @@ fn conditions_hold_beside_tictoc() {
     beside_by::<TicToc>(Isolation::Serializable);
 }
 
-/// Legal, though not serializable in general: see the module's text.
+/// TPC-C stays consistent under snapshot isolation, although snapshot isolation is not serializable in general; see the
+/// module's text.
 #[test]
 fn conditions_hold_beside_snapshots() {
     beside_by::<Silo>(Isolation::Snapshot);
@@ -278,6 +285,6 @@ fn conditions_hold_beside_a_global_lock() {
 fn two_transactions_alone_keep_the_conditions() {
     let tpcc = tiny(ours(), 1).pair_only();
     let mut terminal = tpcc.terminal(0, 1);
-    assert!((0..300).all(|_| terminal.turn().kind <= Kind::Payment as usize));
+    assert!((0..300).all(|_| terminal.turn().kind <= TransactionType::Payment as usize));
     tpcc.check().unwrap();
 }

@@ -1,4 +1,5 @@
-//! What threads do with Kyoto's cache and what was made of it, and how it is judged: as our own caches are.
+//! Records and checks the operations of threads on the cache after Kyoto Cabinet and its variants, with the model of
+//! this library's own caches.
 
 #[path = "../../../../lib/cache/tests/model/mod.rs"]
 mod model;
@@ -8,34 +9,35 @@ use archipelago_check::linear;
 use archipelago_workloads::caches::{CACHES, Caching, Client, Known, slot_of};
 use model::{Map, Op, Ret, draw};
 
-/// Each cache of Kyoto's kind.
+/// Runs a test on each cache of this kind.
 pub fn each(test: impl Fn(&Known)) {
     CACHES.iter().filter(|known| known.name.starts_with("kyoto")).for_each(test);
 }
 
-/// A cache under test, and what was done with it.
+/// A cache under test, and the recorder of its operations.
 pub struct Recorded {
     cache: Box<dyn Caching>,
     recorder: Recorder<Op, Ret>,
-    /// The keys, all of one slot and of one tree.
+    /// The keys, all in one slot and in one tree.
     keys: Vec<u64>,
     may_vanish: bool,
 }
 
-/// Kyoto's slots, and so many records of each.
+/// The number of slots in Kyoto Cabinet.
 const SLOTS: usize = 16;
 
 impl Recorded {
-    /// With room for so many records in a slot.
+    /// Makes a cache with room for `room` records in each slot.
     pub fn of(known: &Known, room: usize) -> Self {
-        // Trees are chosen by a product's high bits: these are more of them than there are trees.
+        // A tree is chosen by the high bits of a product. Keys that agree in these eight bits are in one tree, since
+        // there are fewer trees.
         let tree = |key: &u64| key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56;
         let keys: Vec<u64> = (0..).filter(|key| slot_of(*key) == 3 && tree(key) == 3).take(4).collect();
         let (may_vanish, cache) = (room < keys.len(), (known.make)(room * SLOTS));
         Self { cache, recorder: Recorder::new(), keys, may_vanish }
     }
 
-    /// What one thread does.
+    /// Runs one thread's operations.
     pub fn work(&self, operations: u32, first: u32, mut random: impl FnMut(u64) -> u64) {
         let (mut client, mut log) = (self.cache.client(), self.recorder.log());
         for unique in first..first + operations {
@@ -54,15 +56,17 @@ impl Recorded {
         }
     }
 
+    /// Judges the history.
+    ///
     /// # Panics
-    /// If what threads have seen is no map, or vanished where there was room.
+    /// If the results are not those of a map, or a record vanished although the cache had room.
     pub fn judge(self) {
         drop(self.cache);
         linear::check(&Map { may_vanish: self.may_vanish }, self.recorder.finish().entries()).assert_ok();
     }
 }
 
-/// Clients look up and store.
+/// Turns an operation into one that clients have: a look-up or a store.
 fn known_to_clients(op: Op) -> Op {
     match op {
         Op::Remove(key) => Op::Get(key),

@@ -1,11 +1,13 @@
-//! The atomics of loom builds: loom's, except `load`.
+//! The atomics of loom builds: loom's, except for `load`.
 //!
-//! loom follows both orders of two accesses only if one is the last access to the word before the other
-//! (`last_dependent_access` in its `rt/atomic.rs`), and a thread's own load counts as one. So where one thread loads a word and
-//! another loads and then changes it, the change is never tried before the first load, and whole models come down to a single
-//! schedule (tokio-rs/loom issues 166 and 392, open in 0.7.2). Here a load also changes a word that belongs to the loads of its
-//! atomic, relaxed: it orders nothing, but loads of one word depend on each other then, and loom tries both orders.
-//! This makes many more schedules, so [`model`](crate::model) enables it where needed.
+//! loom tries both orders of two accesses only if one of them is the last access to the word before the other
+//! (`last_dependent_access` in its `rt/atomic.rs`), and a thread's own load counts as such an access. So if one thread
+//! loads a word, and another loads and then changes it, loom never tries the change before the first load. Whole models
+//! are reduced to a single schedule by this (tokio-rs/loom issues 166 and 392, open in 0.7.2).
+//!
+//! Here, a load also changes a second word of its atomic, with a relaxed operation. The change orders nothing. But the
+//! loads of one atomic now depend on each other, so loom tries both orders. This makes many more schedules, so
+//! [`model`](crate::model) enables it only for a part of its runs.
 
 use core::fmt;
 use core::ops::Deref;
@@ -13,7 +15,7 @@ use core::ops::Deref;
 use loom::sync::atomic as loomed;
 pub use loom::sync::atomic::{Ordering, fence};
 
-/// The word that loads change. It keeps its value, and only the order of its changes tells schedules apart.
+/// The word that loads change. Its value stays the same; only the order of its changes distinguishes schedules.
 #[derive(Debug)]
 struct Loads(loomed::AtomicU8);
 
@@ -22,8 +24,8 @@ impl Loads {
         Self(loomed::AtomicU8::new(0))
     }
 
-    /// Not a point at which loom switches threads: loom tries the other order by a switch before the load that precedes
-    /// this change.
+    /// Reports a load. loom does not switch threads at this change: it tries the other order by a switch before the
+    /// load that precedes the change.
     fn note(&self) {
         if !crate::model::is_complete() {
             return;
@@ -34,7 +36,7 @@ impl Loads {
     }
 }
 
-/// Restores switching at the end, also when the model has become too long and panics.
+/// Enables switching again when it is dropped, also when the model has become too long and panics.
 struct Exploring;
 
 impl Drop for Exploring {
@@ -45,7 +47,7 @@ impl Drop for Exploring {
 
 macro_rules! atomics {
     ($($name:ident $(<$parameter:ident>)? of $value:ty;)*) => {$(
-        /// As `core`'s. Dereferences to loom's, which has all methods but `load`.
+        /// As `core`'s type of this name. Dereferences to loom's type, which has all methods except `load`.
         pub struct $name $(<$parameter>)? {
             word: loomed::$name $(<$parameter>)?,
             loads: Loads,

@@ -1,17 +1,18 @@
-//! Measuring by how much the counters of two CPUs may differ.
+//! Measures how much the counters of two CPUs may differ.
 //!
-//! A thread on CPU `i` reads its counter, and passes the value to a thread on CPU `j` through one cache line; that one
-//! reads its own counter at once. The difference is the counters' difference plus the time that the line took, so it
-//! is never less than the counters' difference, and the smallest of many tries is close to it. Both directions
-//! together bound the difference from both sides, and the larger of the two is the pair's bound. A try that was
-//! interrupted is merely a bad one. (ORDO, algorithm 1.)
+//! A thread on CPU `i` reads its counter and passes the value to a thread on CPU `j` through one cache line. The
+//! receiver reads its own counter at once. The difference of the two readings is the difference of the counters plus
+//! the transfer time of the line. So it is never less than the difference of the counters, and the smallest result of
+//! many tries is close to it. The two directions together bound the difference from both sides, and the larger result
+//! is the pair's bound. A try that was interrupted only gives a larger result. (ORDO, algorithm 1.)
 //!
-//! One CPU is the hub and is measured against one hardware thread of every core, the nodes in turn. Whatever is left
-//! when the time is up is taken to be like its node's others: the cores of one socket share their counter's clock and
-//! its reset. If a whole node is left, there is no bound.
+//! One CPU is the hub. It is measured against one hardware thread of every core, for the nodes in turn. If the time is
+//! up, the remaining CPUs are assumed to be like the measured CPUs of their node: the cores of one socket share the
+//! clock and the reset of their counters. If no CPU of a node was measured, there is no bound.
 //!
-//! On a busy machine the two threads may not have run at the same time. Then all is measured again, up to a number of times.
-//! Every measurement bounds the same differences, so the least bound of each CPU counts: attempts add up.
+//! On a busy machine, the two threads may not have run at the same time. Then everything is measured again, up to
+//! [`ATTEMPTS`] times. Every measurement bounds the same differences, so the smallest bound of each CPU counts, and the
+//! results of all attempts are combined.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -23,37 +24,38 @@ use crate::hint;
 use crate::pad::CachePadded;
 use crate::topology::{CpuId, Topology};
 
-/// Time for all pairs together, in one attempt.
+/// Time limit for all pairs together, in one attempt.
 const BUDGET: Duration = Duration::from_millis(15);
 
-/// Attempts at most. On two CPUs that eight busy threads shared, one in three failed: all of them fail once in ten million times.
+/// The largest number of attempts. On two CPUs shared with eight busy threads, one attempt in three failed. So all of
+/// them fail once in ten million times.
 const ATTEMPTS: u32 = 16;
 
-/// Tries per pair; ORDO makes 100 000 in hours, and the minimum hardly moves after the first hundred.
+/// Number of tries per pair. ORDO makes 100 000, which takes hours; the minimum hardly changes after the first hundred.
 const TRIES: u32 = 200;
 
-/// A bound wider than this many microseconds is of no use: waiting for it to pass costs more than a shared counter
-/// does. Sound machines stay below one. What exceeds it is a measurement on a machine so busy that the two threads
-/// never ran at the same time; it is right, but milliseconds wide.
+/// The largest useful bound, in microseconds. With a larger bound, waiting until it has passed costs more than a shared
+/// counter. Machines without faults stay below one microsecond. A larger result means that the machine was so busy that
+/// the two threads never ran at the same time. Such a bound is correct, but milliseconds wide.
 const WIDEST: f64 = 20.0;
 
-/// Why the processor's counter is of no use.
+/// The reason why the processor's counter cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unusable {
-    /// It has none that could be.
+    /// There is no suitable counter.
     Counter,
-    /// The operating system started no threads.
+    /// The operating system did not start the threads.
     Threads,
-    /// It pinned none.
+    /// The operating system did not pin the threads.
     Pinning,
-    /// In no attempt two CPUs had time for each other.
+    /// In no attempt did the two threads run at the same time.
     Busy,
     /// The bounds are wider than [`WIDEST`].
     Wide,
 }
 
 impl Unusable {
-    /// For reports.
+    /// Returns the reason as text, for reports.
     pub(super) fn reason(self) -> &'static str {
         match self {
             Unusable::Counter => "the processor promises no counter that runs at one rate on all CPUs",
@@ -65,17 +67,17 @@ impl Unusable {
     }
 }
 
-/// What [`measure`] found.
+/// The result of [`measure`].
 #[derive(Debug, PartialEq)]
 pub(super) struct Measured {
     pub(super) uncertainty: u64,
     pub(super) ticks_per_microsecond: f64,
 }
 
-/// Bounds the difference between any two of the CPUs that this process may use.
+/// Measures a bound of the difference between any two of the CPUs that this process may use.
 ///
 /// # Errors
-/// Why that cannot be done, or not closely enough to be of use.
+/// Returns the reason if this is impossible, or if the bound is too wide.
 pub(super) fn measure(topology: &Topology) -> Result<Measured, Unusable> {
     let first_threads = |cpu: &&CpuId| topology.cpu(**cpu).is_some_and(|cpu| cpu.smt_rank == 0);
     let mut cpus = topology.spread_order().iter().filter(first_threads).copied();
@@ -87,7 +89,7 @@ pub(super) fn measure(topology: &Topology) -> Result<Measured, Unusable> {
         &nodes,
         || bounds_of_pairs(hub, &others),
         || {
-            // A short measurement would tell the rate badly.
+            // The rate is measured over at least a millisecond; a shorter time would give a poor result.
             while start.0.elapsed() < Duration::from_millis(1) {
                 hint::spin_loop();
             }
@@ -97,7 +99,8 @@ pub(super) fn measure(topology: &Topology) -> Result<Measured, Unusable> {
     )
 }
 
-/// As [`measure`], of CPUs of these nodes, by attempts at bounding them; `rate` are the ticks of a microsecond.
+/// As [`measure`], but takes the nodes of the CPUs and a function that makes one attempt. `rate` returns the ticks per
+/// microsecond.
 fn measure_by<N: Ord>(
     nodes: &[N],
     mut attempt: impl FnMut() -> Result<Vec<Option<u64>>, Unusable>,
@@ -123,24 +126,25 @@ fn measure_by<N: Ord>(
     Err(why)
 }
 
-/// The bound for any two of the measured CPUs: from one to the hub, and from the hub to the other.
+/// Returns the bound for any two of the measured CPUs: from one CPU to the hub, and from the hub to the other.
 fn widest_pair(mut bounds: Vec<u64>) -> u64 {
     bounds.sort_unstable_by(|a, b| b.cmp(a));
-    // One more, since the guarantee is a strict inequality.
+    // One is added because the guarantee is a strict inequality.
     bounds.iter().take(2).sum::<u64>() + 1
 }
 
-/// Measures each of `others` against `hub`; `None` for those for which there was no time.
+/// Measures each of `others` against `hub`. The result is `None` for those for which there was no time.
 ///
 /// # Errors
-/// If no thread can be started, or pinned.
+/// If no thread can be started or pinned.
 fn bounds_of_pairs(hub: CpuId, others: &[CpuId]) -> Result<Vec<Option<u64>>, Unusable> {
     if others.is_empty() {
         return Ok(Vec::new());
     }
     let deadline = Instant::now() + BUDGET;
     let lines: Vec<Line> = others.iter().map(|_| Line::default()).collect();
-    // Two threads of our own, since the caller's affinity is not ours to change. The remote side goes from CPU to CPU.
+    // Two new threads are used, because the caller's affinity must not be changed. The remote thread moves from CPU to
+    // CPU.
     let at_hub = || {
         let pinned = crate::thread::set_affinity(&[hub]);
         let play = |line: &Line| if pinned.is_ok() { line.play(Side::Hub, deadline) } else { line.give_up() };
@@ -161,7 +165,7 @@ fn bounds_of_pairs(hub: CpuId, others: &[CpuId]) -> Result<Vec<Option<u64>>, Unu
     let (to_hub, from_hub) = std::thread::scope(|scope| {
         let remote = Builder::new().spawn_scoped(scope, remote).map_err(|_| Unusable::Threads)?;
         let Ok(hub) = Builder::new().spawn_scoped(scope, at_hub) else {
-            // The other side must not wait for it.
+            // Ends the remote thread's waiting for the hub.
             lines.iter().for_each(|line| _ = line.give_up());
             return Err(Unusable::Threads);
         };
@@ -178,20 +182,21 @@ enum Side {
     Remote,
 }
 
-/// The line between two CPUs: whose turn it is, and the last sender's reading.
+/// The cache line between two CPUs: the turn, and the last sender's reading.
 #[derive(Default)]
 struct Line {
-    /// Counts messages: the hub sends the even ones, the remote side the odd ones. With the reading it is one message;
-    /// the two words lie in one line, and the turn is written last.
+    /// `turn.0` counts messages: the hub sends the even ones, the remote side the odd ones. `turn.1` is the reading.
+    /// Both words are in one cache line and form one message; the turn is written last.
     turn: CachePadded<(AtomicU64, AtomicU64)>,
-    /// The remote side is on its CPU. Until then the hub yields instead of spinning, since both may be on one CPU.
+    /// Whether the remote side runs on its CPU. Until then the hub yields instead of spinning, since both may be on one
+    /// CPU.
     placed: AtomicBool,
-    /// A side gave up.
+    /// Whether a side gave up.
     over: AtomicBool,
 }
 
 impl Line {
-    /// Sends and receives in turn; the smallest difference received, never below 0.
+    /// Sends and receives in turn. Returns the smallest received difference, at least 0.
     fn play(&self, side: Side, deadline: Instant) -> Option<u64> {
         match side {
             Side::Remote => self.placed.store(true, Ordering::Release),
@@ -207,7 +212,7 @@ impl Line {
                 self.send(mine);
             }
             let Some(difference) = self.receive(theirs, deadline) else { break };
-            // The first messages bring the lines and the predictors up.
+            // The first messages warm up the caches and the branch predictors.
             smallest = Some(smallest.map_or(difference, |smallest: u64| smallest.min(difference)));
             if side == Side::Remote {
                 self.send(mine);
@@ -233,7 +238,7 @@ impl Line {
         self.over.load(Ordering::Relaxed)
     }
 
-    /// Ends the other side's waiting; there is no measurement.
+    /// Ends the other side's waiting. Returns `None`: there is no measurement.
     fn give_up(&self) -> Option<u64> {
         self.over.store(true, Ordering::Relaxed);
         None
@@ -241,11 +246,11 @@ impl Line {
 
     fn send(&self, message: u64) {
         self.turn.1.store(counter::read(), Ordering::Relaxed);
-        // Release: who sees the turn sees the reading. Its partner is the Acquire in `receive`.
+        // Release: a thread that sees the turn also sees the reading. Pairs with the Acquire in `receive`.
         self.turn.0.store(message + 1, Ordering::Release);
     }
 
-    /// Waits for a message; how far this CPU's counter is ahead of the reading in it.
+    /// Waits for a message. Returns how far this CPU's counter is ahead of the reading in the message.
     fn receive(&self, message: u64, deadline: Instant) -> Option<u64> {
         let mut spins = 0u32;
         while self.turn.0.load(Ordering::Acquire) != message + 1 {
@@ -273,7 +278,8 @@ mod tests {
 
     const RATE: f64 = 1000.0;
 
-    /// What comes of attempts with these bounds, those of the last for all that follow; and how many there were.
+    /// Makes attempts with these bounds; the last bounds are used for all further attempts. Returns the result and the
+    /// number of attempts.
     fn attempts(nodes: &[u32], bounds: &[&[Option<u64>]]) -> (Result<Measured, Unusable>, usize) {
         let mut made = 0;
         let attempt = || {
@@ -288,7 +294,7 @@ mod tests {
         let measured = |uncertainty| Ok(Measured { uncertainty, ticks_per_microsecond: RATE });
         let (nothing, wide): (&[_], &[_]) = (&[None, None], &[Some(15_000), Some(9_000)]);
         assert_eq!(attempts(&[0, 0], &[nothing, nothing, wide, &[Some(300), Some(200)]]), (measured(501), 4));
-        // What one attempt has found is not lost in the next.
+        // The results of one attempt are kept in the next.
         assert_eq!(attempts(&[0, 1], &[&[Some(300), None], &[None, Some(200)]]), (measured(501), 2));
         assert_eq!(attempts(&[0, 1], &[wide, &[None, Some(200)], &[Some(400), Some(9_000)]]), (measured(15_201), 2));
         assert_eq!(attempts(&[0, 0], &[&[Some(300), None]]), (measured(301), 1), "the other is like its neighbour");

@@ -10,7 +10,7 @@ use crate::atomic::{AtomicU64, Ordering};
 use crate::hint;
 use crate::pad::CachePadded;
 
-/// The kinds of clocks, by what their stamps are.
+/// The kinds of clocks, by the source of their stamps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ClockKind {
     /// Readings of the processor's counter.
@@ -19,7 +19,7 @@ pub enum ClockKind {
     Logical,
 }
 
-/// A clock whose stamps order events across threads; the module's page says what exactly is promised.
+/// A clock whose stamps order events across threads. The [module](super)'s text states the guarantee.
 ///
 /// ```
 /// use archipelago::platform::clock::OrderedClock;
@@ -32,7 +32,7 @@ pub enum ClockKind {
 #[derive(Debug)]
 pub struct OrderedClock {
     source: Source,
-    /// Why the process's clock is logical.
+    /// The reason why the process's clock is logical.
     why: Option<&'static str>,
 }
 
@@ -44,15 +44,16 @@ enum Source {
         ticks_per_microsecond: f64,
     },
     Logical(CachePadded<AtomicU64>),
-    /// The virtual machine's clocks; a tick is a picosecond.
+    /// The simulator's clocks; a tick is a picosecond.
     #[cfg(archipelago_sim)]
     Virtual,
 }
 
 impl OrderedClock {
-    /// The process's clock. The first call measures the machine, which takes a few milliseconds and two threads of its own; on a
-    /// machine so busy that these do not run at the same time, up to a quarter of a second. If the processor's counter is of no
-    /// use, the clock is logical, and tells [why](Self::why_logical).
+    /// Returns the process's clock. The first call measures the machine, which takes a few milliseconds and two threads
+    /// of its own. If the machine is so busy that these threads do not run at the same time, it takes up to a quarter
+    /// of a second. If the processor's counter cannot be used, the clock is logical and returns the reason from
+    /// [`why_logical`](Self::why_logical).
     #[cfg(not(loom))]
     pub fn shared() -> &'static OrderedClock {
         #[cfg(archipelago_sim)]
@@ -65,7 +66,8 @@ impl OrderedClock {
         })
     }
 
-    /// A new clock that counts the calls of [`now`](Self::now). Its uncertainty is 0, and no two stamps are equal.
+    /// Makes a new clock that counts the calls of [`now`](Self::now). Its uncertainty is 0, and no two stamps are
+    /// equal.
     pub fn logical() -> OrderedClock {
         OrderedClock { source: Source::Logical(CachePadded::new(AtomicU64::new(0))), why: None }
     }
@@ -80,41 +82,42 @@ impl OrderedClock {
         Ok(OrderedClock { source: Source::Hardware { uncertainty, ticks_per_microsecond }, why: None })
     }
 
-    /// A stamp, in ticks.
+    /// Returns a stamp, in ticks.
     #[inline]
     pub fn now(&self) -> u64 {
         match &self.source {
             Source::Hardware { .. } => counter::read(),
-            // If one call happens before another, the second finds the first one's value in the counter, or a later
-            // one, and adds to it. Acquire and Release keep memory accesses from moving across the call.
+            // If one call happens before another, the second finds the first one's value, or a later one, in the
+            // counter and increments it. Acquire and Release keep memory accesses from moving across the call.
             Source::Logical(count) => count.fetch_add(1, Ordering::AcqRel) + 1,
             #[cfg(archipelago_sim)]
             Source::Virtual => counter::read(),
         }
     }
 
-    /// Stamps at least this many ticks apart are truly ordered. 0 for a logical clock.
+    /// Returns the uncertainty, in ticks: stamps that differ by at least this much are ordered. 0 for a logical clock.
     #[inline]
     pub fn uncertainty(&self) -> u64 {
         match self.source {
             Source::Hardware { uncertainty, .. } => uncertainty,
             Source::Logical(_) => 0,
-            // The skew, which a perfect measurement would find. One more, since the guarantee is a strict inequality.
+            // The skew between the clocks, which a perfect measurement would return. One is added because the guarantee
+            // is a strict inequality.
             #[cfg(archipelago_sim)]
             Source::Virtual => archipelago_sim::world::clock_uncertainty_ps() + 1,
         }
     }
 
-    /// A stamp that every thread finds after `stamp`. On a hardware clock this waits until the uncertainty has
-    /// passed, some hundreds of nanoseconds after `stamp` was taken.
+    /// Returns a stamp that every thread finds to be after `stamp`. On a hardware clock, this waits until the
+    /// uncertainty has passed, some hundreds of nanoseconds after `stamp` was taken.
     ///
     /// # Panics
-    /// If a hardware clock's `stamp` is within the uncertainty of `u64::MAX`: it came from no clock.
+    /// If a hardware clock's `stamp` is within the uncertainty of `u64::MAX`. No clock returns such a stamp.
     #[inline]
     pub fn new_after(&self, stamp: u64) -> u64 {
         match &self.source {
             Source::Logical(count) => {
-                // Nearly always the counter has already passed the stamp; the counter must not be raised to a stamp of
+                // Nearly always, the counter has already passed the stamp. The counter must not be raised to a stamp of
                 // another clock.
                 if count.load(Ordering::Relaxed) < stamp {
                     count.fetch_max(stamp, Ordering::AcqRel);
@@ -134,7 +137,8 @@ impl OrderedClock {
         }
     }
 
-    /// Whether stamp `a` is before stamp `b`: `None` if they are too close to tell. Never `None` on a logical clock.
+    /// Returns whether stamp `a` is before stamp `b`, or `None` if they are too close. Never returns `None` on a
+    /// logical clock.
     #[inline]
     pub fn is_before(&self, a: u64, b: u64) -> Option<bool> {
         let uncertainty = self.uncertainty();
@@ -147,7 +151,7 @@ impl OrderedClock {
         }
     }
 
-    /// What the stamps are.
+    /// Returns the kind of the clock.
     pub fn kind(&self) -> ClockKind {
         match self.source {
             Source::Logical(_) => ClockKind::Logical,
@@ -155,13 +159,13 @@ impl OrderedClock {
         }
     }
 
-    /// Why the process's clock is logical, for reports; `None` for a hardware clock, and for one that was made by
-    /// [`logical`](Self::logical).
+    /// Returns the reason why the process's clock is logical, for reports. Returns `None` for a hardware clock, and for
+    /// a clock that was made by [`logical`](Self::logical).
     pub fn why_logical(&self) -> Option<&'static str> {
         self.why
     }
 
-    /// The rate of a hardware clock, to about a percent: for reports. `None` for a logical clock.
+    /// Returns the rate of a hardware clock, to about a percent, for reports. Returns `None` for a logical clock.
     pub fn ticks_per_microsecond(&self) -> Option<f64> {
         match self.source {
             Source::Hardware { ticks_per_microsecond, .. } => Some(ticks_per_microsecond),
@@ -213,8 +217,8 @@ mod tests {
         assert_eq!((clock.kind(), clock.uncertainty()), (ClockKind::Logical, 0));
     }
 
-    /// Threads pass stamps through a lock: each new stamp is after the last one, as every thread sees it, and plain
-    /// readings never violate the module's guarantee.
+    /// Threads pass stamps through a lock. Each new stamp is after the last one for every thread, and plain readings
+    /// never violate the module's guarantee.
     #[test]
     fn causality_through_a_lock() {
         for clock in [OrderedClock::shared(), &OrderedClock::logical()] {
@@ -239,7 +243,7 @@ mod tests {
         }
     }
 
-    /// A thread that reads a time above a stamp sees all stores before the stamp was drawn.
+    /// A thread that reads a time greater than a stamp sees all stores before the stamp was drawn.
     #[test]
     fn drained_stores_are_seen_by_later_times() {
         let rounds: u64 = if cfg!(miri) { 20 } else { 300_000 };

@@ -1,30 +1,32 @@
-//! Eliding a lock.
+//! Lock elision.
 //!
 //! # Invariants
 //! - The body of an elided section runs in a transaction that has read the lock as free, or while its thread holds the
-//!   lock: two bodies conflict as two sections would. The lock is read first ("subscription"), so that the transaction
-//!   aborts in the instant in which another thread takes it.
-//! - A thread that finds the lock held waits until it is free before it begins: otherwise one fallback would make all
-//!   others fall back, one after the other (the "lemming effect"). Such aborts are taken from no budget.
+//!   lock. So two bodies exclude each other as two critical sections would. The lock is read first ("subscription"), so
+//!   the transaction aborts in the instant in which another thread takes the lock.
+//! - A thread that finds the lock held waits until it is free before it begins. Otherwise one fallback would make all
+//!   other threads fall back, one after the other (the "lemming effect"). Aborts because of a held lock do not count
+//!   against any budget.
 
 use super::{Retry, Site, abort, transaction};
 use crate::hint;
 
-/// The code of a transaction that found the lock held.
+/// The abort code of a transaction that found the lock held.
 pub const HELD: u8 = 0xff;
 
-/// After this many aborts because the lock was held, a thread takes the lock itself: under heavy use waiting for a free
-/// instant is no better, and could last for ever.
+/// After this number of aborts because the lock was held, a thread takes the lock itself. Under heavy use, waiting for
+/// an instant at which it is free is no better, and might never end.
 const PATIENCE: u32 = 64;
 
-/// Of those who name no site.
+/// The site at which the aborts of [`elide`] are counted.
 static ELIDED: Site = Site::new("an elided lock");
 
-/// Runs `body` as if in a critical section of a lock: in a transaction while `is_held` says no, else by
-/// `fallback`, which takes the lock, does the same, and releases it. `is_held` reads the lock's word. A body that aborts by
-/// itself ([`abort`]) is run by the fallback.
+/// Runs `body` as if in a critical section of a lock: in a transaction while `is_held` returns false, otherwise by
+/// `fallback`, which takes the lock, has the same effect, and releases the lock. `is_held` reads the lock's word. If a
+/// body aborts by itself ([`abort`]), `fallback` is run instead.
 ///
-/// As with any lock, a thread that holds it (in the fallback, say) must not come here again: it waits for itself for ever.
+/// As with any lock, a thread that holds it (in the fallback, for example) must not call this function: it would wait
+/// for itself for ever.
 #[inline]
 #[track_caller]
 pub fn elide<R>(

@@ -1,4 +1,4 @@
-//! No transactions.
+//! The implementation for targets without transactions.
 
 use super::{Abort, Support};
 

@@ -1,7 +1,8 @@
-//! In debug builds: that a region's body does nothing that a transaction must not.
+//! A check in debug builds: the body of a region does nothing that is not allowed in a transaction.
 //!
-//! A transaction undoes memory, not calls, and a call into the system aborts it. What could catch a mistake inside of one
-//! is undone with it, so the same is asked of a body that runs by the other way, where a panic is heard.
+//! A transaction undoes memory accesses but not calls, and a system call aborts it. A panic inside a transaction that
+//! reports such a mistake would be undone, too. Therefore the same rule is checked for bodies that run on the fallback
+//! path, where a panic is not undone.
 
 #[cfg(all(debug_assertions, not(loom)))]
 use core::cell::Cell;
@@ -11,7 +12,8 @@ crate::thread::thread_local! {
     static QUIET: Cell<u32> = const { Cell::new(0) };
 }
 
-/// While it lives, the calling thread is in the body of a region. Of no size, and nothing, without debug assertions.
+/// While this value exists, the calling thread is in the body of a region. Without debug assertions it has size 0 and
+/// does nothing.
 #[derive(Debug)]
 pub struct Quiet(());
 
@@ -24,7 +26,7 @@ pub fn quiet() -> Quiet {
 }
 
 impl Quiet {
-    /// Runs what is not the body's: the wait of the machinery that runs it.
+    /// Runs code that is not part of the body, for example the waiting of the code that runs the body.
     #[inline(always)]
     pub fn suspended<R>(&self, work: impl FnOnce() -> R) -> R {
         #[cfg(all(debug_assertions, not(loom)))]
@@ -40,21 +42,21 @@ impl Drop for Quiet {
     #[inline(always)]
     fn drop(&mut self) {
         #[cfg(all(debug_assertions, not(loom)))]
-        // Zero after a refusal.
+        // The depth is zero after a refusal.
         QUIET.with(|depth| depth.set(depth.get().saturating_sub(1)));
     }
 }
 
-/// Says that what follows must not happen in a region's body.
+/// Declares that the following operation must not occur in a region's body.
 ///
 /// # Panics
-/// With debug assertions, in one.
+/// With debug assertions, if the calling thread is in a region's body.
 #[inline(always)]
 pub fn refuse_in_regions(what: &str) {
     #[cfg(all(debug_assertions, not(loom)))]
     QUIET.with(|depth| {
         if depth.get() > 0 && !std::thread::panicking() {
-            // The panic itself allocates.
+            // Reset first, because the panic itself allocates.
             depth.set(0);
             panic!("{what} in the body of a region");
         }

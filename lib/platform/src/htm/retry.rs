@@ -1,22 +1,25 @@
-//! How often a transaction is tried.
+//! The retry policy of transactions.
 //!
-//! An abort tells what another try is worth. Other threads' accesses (*conflict*) go away, and sooner if one waits a
-//! little, longer each time. Lines that did not fit (*capacity*) seldom do the next time. An abort that says nothing
-//! (*silent*: an interrupt, a page fault, an instruction that no transaction may contain) is either over or for ever. So
-//! each has a budget of its own, and all are small. The program's own code is an answer, not a failure.
+//! The cause of an abort tells whether another try may succeed. *Conflicts* with other threads end, and end sooner if
+//! the thread waits a little, longer each time. Cache lines that did not fit (*capacity*) seldom fit the next time. An
+//! abort without a stated reason (*silent*: an interrupt, a page fault, an instruction that is not allowed in a
+//! transaction) either does not recur or recurs every time. So each cause has a budget of its own, and all budgets are
+//! small. An abort by the program itself is a result, not a failure.
 
 use super::{Abort, Cause, Site, transaction};
 
-/// How often a transaction is tried again: a budget for each cause. When one is used up, the caller goes its other way.
+/// How often a transaction is tried again: a budget for each cause. When a budget is used up, the caller uses its
+/// fallback.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retry {
-    /// Further tries after conflicts.
+    /// Number of further tries after conflicts.
     pub conflicts: u32,
-    /// Further tries for lack of capacity.
+    /// Number of further tries after aborts for lack of capacity.
     pub capacity: u32,
-    /// Further tries after aborts that tell no reason.
+    /// Number of further tries after aborts without a stated reason.
     pub silent: u32,
-    /// Turns of waiting after the first conflict; they double with every further one, up to 1024.
+    /// Length of the pause after the first conflict, in turns of a wait loop. It doubles with every further conflict,
+    /// up to 1024.
     pub pause: u32,
 }
 
@@ -26,14 +29,14 @@ impl Default for Retry {
     }
 }
 
-/// The longest pause, in turns.
+/// The longest pause, in turns of a wait loop.
 const LONGEST: u32 = 1024;
 
 impl Retry {
     /// Runs `body` as a transaction until it commits.
     ///
     /// # Errors
-    /// The last abort, when a budget is used up, or the program's own ([`Abort::code`]), at once.
+    /// The last abort, when a budget is used up. The program's own abort ([`Abort::code`]) at once.
     #[inline]
     #[track_caller]
     pub fn run<R>(mut self, mut body: impl FnMut() -> R) -> Result<R, Abort> {
@@ -46,10 +49,10 @@ impl Retry {
         }
     }
 
-    /// As [`run`](Self::run); aborts are counted at `site`.
+    /// As [`run`](Self::run), but counts aborts at `site`.
     ///
     /// # Errors
-    /// As [`run`](Self::run).
+    /// As for [`run`](Self::run).
     #[inline]
     #[track_caller]
     pub fn run_at<R>(mut self, site: &'static Site, mut body: impl FnMut() -> R) -> Result<R, Abort> {
@@ -62,8 +65,8 @@ impl Retry {
         }
     }
 
-    /// Takes one try from the budget of this abort's cause and says whether there was one; the pause is over on return.
-    /// False for the program's own aborts.
+    /// Takes one try from the budget for this abort's cause. Returns whether the budget had one; if so, the pause is
+    /// over on return. Returns false for the program's own aborts.
     #[cold]
     pub fn spend(&mut self, why: Abort) -> bool {
         let budget = match why.cause() {
@@ -83,7 +86,7 @@ impl Retry {
         true
     }
 
-    /// As [`spend`](Self::spend), counted at `site`, giving up too.
+    /// As [`spend`](Self::spend), but counts at `site` the abort, and also that a budget was used up.
     #[cold]
     pub fn spend_at(&mut self, site: &'static Site, why: Abort) -> bool {
         site.note_abort(why);
@@ -99,7 +102,7 @@ impl Retry {
 mod tests {
     use super::*;
 
-    /// Each cause has a budget of its own, and the program's own aborts have none.
+    /// Each cause has a budget of its own. The program's own aborts have no budget.
     #[test]
     fn budgets_are_spent_cause_by_cause() {
         let mut retry = Retry { conflicts: 2, capacity: 1, silent: 0, pause: 1 };

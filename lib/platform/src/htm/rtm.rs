@@ -1,21 +1,21 @@
-//! Intel's RTM.
+//! Transactions by Intel's RTM.
 //!
-//! An abort restores memory and all registers but EAX, the stack among them, and goes on behind `xbegin`: what called
-//! it sees one return, with the abort's status. That holds after the function that contains `xbegin` has returned too,
-//! since its frame is memory like any other.
+//! An abort restores memory, including the stack, and all registers except EAX, and continues after `xbegin`. So the
+//! caller sees the call return once more, with the abort's status. This is also correct after the function that
+//! contains `xbegin` has returned, because its stack frame is restored like any other memory.
 
 use core::arch::asm;
 use core::mem::forget;
 
 use super::{Abort, Support, available};
 
-/// What a panic inside a transaction aborts it with.
+/// The abort code of a transaction in which a panic occurred.
 const PANICKED: u8 = 0xfe;
 
-/// Transactions that are tried before the processor is believed to have none.
+/// The number of transactions that are tried before the processor is considered to have none.
 const TRIES: usize = 256;
 
-/// What the processor says, and what it does.
+/// Returns whether the processor says that it has transactions, and whether they commit.
 pub(super) fn support() -> Support {
     let features = crate::cpu::features();
     if features.rtm_always_aborts {
@@ -34,7 +34,7 @@ pub(super) fn support() -> Support {
     Support::NeverCommit(last)
 }
 
-/// Whether an empty transaction commits. The processor has RTM.
+/// Returns whether an empty transaction commits. The processor has RTM.
 fn probe() -> Result<(), Abort> {
     xbegin()?;
     xend();
@@ -46,7 +46,7 @@ pub(super) fn transaction<R>(body: impl FnOnce() -> R) -> Result<R, Abort> {
     if !available() {
         return Err(Abort(0));
     }
-    // SAFETY: just asked.
+    // SAFETY: checked just now.
     unsafe { attempt(body) }
 }
 
@@ -62,7 +62,8 @@ pub(super) unsafe fn attempt<R>(body: impl FnOnce() -> R) -> Result<R, Abort> {
     Ok(result)
 }
 
-/// An open transaction must not be left by unwinding: the program would go on in it.
+/// Aborts when it is dropped: an open transaction must not be left by unwinding, because the program would continue
+/// inside it.
 struct Open;
 
 impl Drop for Open {
@@ -91,15 +92,15 @@ pub(super) fn doomed() -> bool {
 #[inline(always)]
 fn xbegin() -> Result<(), Abort> {
     let mut status = u32::MAX;
-    // SAFETY: the callers know that the processor has RTM. On an abort it goes on behind `xbegin` (file text), with a
-    // status that is never all ones.
+    // SAFETY: the callers know that the processor has RTM. An abort continues after `xbegin` (see the module's text),
+    // with a status that is never all ones.
     unsafe { asm!("xbegin 2f", "2:", inout("eax") status, options(nostack)) };
     if status == u32::MAX { Ok(()) } else { Err(Abort(status)) }
 }
 
 #[inline(always)]
 fn xend() {
-    // SAFETY: the callers are in a transaction: `xbegin` succeeded, and an abort would have gone back there.
+    // SAFETY: the callers are in a transaction: `xbegin` succeeded, and an abort would have continued there.
     unsafe { asm!("xend", options(nostack)) };
 }
 
@@ -111,13 +112,13 @@ pub(super) fn abort<const CODE: u8>() {
     }
 }
 
-/// Aborts for certain.
+/// Aborts in any case.
 ///
 /// # Safety
-/// In a transaction. (Outside of one the instruction does nothing, and the program ends.)
+/// The caller is in a transaction. (Outside one, `xabort` does nothing, and `ud2` ends the program.)
 #[inline(always)]
 pub(super) unsafe fn leave<const CODE: u8>() -> ! {
-    // SAFETY: the caller's promise: it goes on behind `xbegin`.
+    // SAFETY: the caller's promise: the abort continues after `xbegin`.
     unsafe { asm!("xabort {}", "ud2", const CODE, options(noreturn, nostack)) };
 }
 

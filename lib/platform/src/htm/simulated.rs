@@ -1,4 +1,4 @@
-//! The virtual machine's transactions.
+//! Transactions by the simulator.
 
 use archipelago_sim::world::htm;
 pub(super) use archipelago_sim::world::htm::{doomed, inside};
@@ -10,7 +10,7 @@ pub(super) fn support() -> Support {
 }
 
 /// # Safety
-/// None is needed here.
+/// None is required here.
 #[inline(always)]
 #[track_caller]
 pub(super) unsafe fn attempt<R>(body: impl FnOnce() -> R) -> Result<R, Abort> {
@@ -18,13 +18,13 @@ pub(super) unsafe fn attempt<R>(body: impl FnOnce() -> R) -> Result<R, Abort> {
 }
 
 /// # Safety
-/// None is needed here.
+/// None is required here.
 pub(super) unsafe fn leave<const CODE: u8>() -> ! {
     htm::abort(CODE);
     unreachable!("outside of a transaction")
 }
 
-// Always inline: the machine restores what lies above the frame that calls it.
+// Always inline: the simulator restores the part of the stack above the frame that calls it.
 #[inline(always)]
 #[track_caller]
 pub(super) fn transaction<R>(body: impl FnOnce() -> R) -> Result<R, Abort> {

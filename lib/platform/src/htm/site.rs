@@ -1,8 +1,8 @@
-//! What became of transactions, by the place in the program where they begin.
+//! Counts of aborted transactions, for each site of the program at which transactions begin.
 //!
-//! Only aborts are counted, since a count of commits would be an instruction on the path that is to be free: a
-//! program knows how often it passes a place. Counts are spread over some lines by thread, and the virtual machine does not
-//! see them; it counts by itself (`Report::tx_sites`).
+//! Only aborts are counted. Counting commits would add an instruction to the fast path, and a program knows how often
+//! it passes a site. The counts are spread over several cache lines by thread. The simulator does not see them; it has
+//! counts of its own (`Report::tx_sites`).
 
 use core::fmt;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use super::{Abort, Cause};
 use crate::pad::CachePadded;
 use crate::thread;
 
-/// A place where transactions begin, made as a static.
+/// A site at which transactions begin, declared as a static.
 ///
 /// ```
 /// use archipelago::platform::htm::{Retry, Site};
@@ -23,7 +23,7 @@ use crate::thread;
 pub struct Site {
     name: &'static str,
     shards: [CachePadded<Shard>; SHARDS],
-    /// The next in the list of all, once this one is in it.
+    /// The next site in the list of all sites, once this one is in the list.
     next: AtomicPtr<Site>,
     listed: AtomicBool,
 }
@@ -51,28 +51,28 @@ impl Shard {
     }
 }
 
-/// What was counted at a [`Site`] since the process began.
+/// The counts of a [`Site`] since the process began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Aborts because another thread touched a line.
+    /// Aborts because another thread accessed a cache line of the transaction.
     pub conflicts: u64,
-    /// Aborts because lines did not fit.
+    /// Aborts because cache lines did not fit.
     pub capacity: u64,
-    /// Aborts by the program itself, for instance because a lock was held.
+    /// Aborts by the program itself, for example because a lock was held.
     pub explicit: u64,
     /// Aborts without a stated reason.
     pub silent: u64,
-    /// How often a budget was used up, so that the program went its other way.
+    /// The number of times that a budget was used up and the program used its fallback.
     pub given_up: u64,
 }
 
 impl Counts {
-    /// All aborts.
+    /// Returns the number of all aborts.
     pub fn aborts(&self) -> u64 {
         self.conflicts + self.capacity + self.explicit + self.silent
     }
 
-    /// What was counted since `earlier`, a reading of the same site.
+    /// Returns the counts since `earlier`, a reading of the same site.
     #[must_use]
     pub fn since(&self, earlier: &Counts) -> Counts {
         Counts {
@@ -93,11 +93,11 @@ impl fmt::Display for Counts {
     }
 }
 
-/// The sites at which anything was counted: a list that only grows.
+/// The list of sites at which anything was counted. It only grows.
 static FIRST: AtomicPtr<Site> = AtomicPtr::new(core::ptr::null_mut());
 
 impl Site {
-    /// A place with a name for reports.
+    /// Makes a site with a name for reports.
     pub const fn new(name: &'static str) -> Self {
         Self {
             name,
@@ -107,12 +107,12 @@ impl Site {
         }
     }
 
-    /// Its name.
+    /// Returns the site's name.
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// What was counted so far; beside threads that count, of about now.
+    /// Returns the counts so far. If other threads are counting, the counts are approximate.
     pub fn counts(&self) -> Counts {
         self.shards.iter().fold(Counts::default(), |sum, shard| Counts {
             conflicts: sum.conflicts + shard.conflicts.load(Ordering::Relaxed),
@@ -123,7 +123,7 @@ impl Site {
         })
     }
 
-    /// Counts an abort. Not inside of a transaction.
+    /// Counts an abort. Must not be called inside a transaction.
     #[cold]
     pub fn note_abort(&'static self, why: Abort) {
         let shard = self.shard();
@@ -157,7 +157,7 @@ impl Site {
         let mut first = FIRST.load(Ordering::Relaxed);
         loop {
             self.next.store(first, Ordering::Relaxed);
-            // Release: the thread that finds the site finds its link. Pairs with the Acquire in `sites`.
+            // Release: pairs with the Acquire in `sites`, so a thread that finds the site also finds its link.
             match FIRST.compare_exchange(first, me, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return,
                 Err(now) => first = now,
@@ -166,11 +166,11 @@ impl Site {
     }
 }
 
-/// All sites at which an abort was counted, with what was counted there.
+/// Returns all sites at which anything was counted, with their counts.
 pub fn sites() -> Vec<(&'static str, Counts)> {
     let mut found = Vec::new();
     let mut next = FIRST.load(Ordering::Acquire);
-    // SAFETY: only statics are in the list.
+    // SAFETY: the list contains only statics.
     while let Some(site) = unsafe { next.as_ref() } {
         found.push((site.name, site.counts()));
         next = site.next.load(Ordering::Relaxed);

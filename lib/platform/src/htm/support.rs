@@ -1,4 +1,4 @@
-//! Whether transactions work here, and why not.
+//! Whether transactions work on this machine, and the reason if not.
 
 use core::fmt;
 use std::ffi::OsStr;
@@ -6,28 +6,28 @@ use std::sync::OnceLock;
 
 use super::{Abort, imp};
 
-/// The environment variable that can switch hardware transactions off.
+/// The environment variable that can disable hardware transactions.
 const VARIABLE: &str = "ARCHIPELAGO_HTM";
 
 /// Whether this process can use hardware transactions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Support {
-    /// One was tried and committed.
+    /// A transaction was tried and committed.
     Works,
-    /// `ARCHIPELAGO_HTM=off`.
+    /// Disabled by `ARCHIPELAGO_HTM=off`.
     Off,
-    /// The processor, or what passes its features on (a hypervisor, the kernel), says that it has none; or it is of a
-    /// maker or a kind whose transactions are not used here.
+    /// The processor reports no transactions, or a hypervisor or the kernel hides them. Or transactions of this vendor
+    /// or kind are not used here.
     Absent,
-    /// The processor has them, and its microcode makes every one abort.
+    /// The processor has transactions, but its microcode makes all of them abort.
     AlwaysAbort,
-    /// The processor says that it has them, yet of all that were tried none committed: a hypervisor or the kernel has
-    /// switched them off. With the last abort.
+    /// The processor reports transactions, but none of those that were tried has committed: a hypervisor or the kernel
+    /// has disabled them. Contains the last abort.
     NeverCommit(Abort),
 }
 
 impl Support {
-    /// Whether transactions can commit.
+    /// Returns whether transactions can commit.
     pub fn works(self) -> bool {
         self == Support::Works
     }
@@ -45,10 +45,10 @@ impl fmt::Display for Support {
     }
 }
 
-/// Whether `ARCHIPELAGO_HTM` allows transactions: `auto`, which is the default, or `off`.
+/// Returns whether `ARCHIPELAGO_HTM` allows transactions: `auto`, which is the default, or `off`.
 ///
 /// # Errors
-/// If the variable has another value. A program checks this first, since [`support`] can only panic.
+/// If the variable has another value. A program should check this first, since [`support`] can only panic.
 pub fn from_env() -> Result<bool, String> {
     allowed(std::env::var_os(VARIABLE).as_deref())
 }
@@ -61,10 +61,11 @@ fn allowed(value: Option<&OsStr>) -> Result<bool, String> {
     }
 }
 
-/// Whether transactions work. The first call tries some; in the simulated world the machine of the run says.
+/// Returns whether transactions work. The first call tries some. In the simulated world, the answer depends on the
+/// machine of the run.
 ///
 /// # Panics
-/// If `ARCHIPELAGO_HTM` has a value that it can't have.
+/// If `ARCHIPELAGO_HTM` has an invalid value.
 #[inline]
 pub fn support() -> Support {
     #[cfg(archipelago_sim)]

@@ -1,19 +1,21 @@
-//! Blocks of one size, near one node: what an index's nodes are made of.
+//! Arenas: allocators of blocks of one size on one NUMA node. Indexes allocate their nodes from them.
 //!
-//! Blocks are cut from chunks. The first chunks hold a block or so and later ones half of what the arena has, up to 2
-//! MiB, so that a small arena is small and a large one lives in huge pages on its node. Allocation takes from the
-//! fullest chunk that has room, which lets the others drain; a drained chunk's memory goes back to the operating
-//! system, but for one spare, which keeps an arena at a chunk's brink from mapping and unmapping all the time.
+//! Blocks are cut from chunks. The first chunks contain about one block. Later chunks have half of the arena's size, up
+//! to 2 MiB. So a small arena uses little memory, and a large one uses huge pages on its node. Allocation uses the
+//! fullest chunk with a free block, so the other chunks drain. The memory of a drained chunk is returned to the
+//! operating system, except for one spare chunk. Without the spare, an arena whose size changes around a chunk's
+//! boundary would map and unmap memory all the time.
 //!
-//! One live block keeps a chunk from draining. An owner that can move its blocks gets out of that by
-//! [`BlockArena::close_sparse`]: sparse chunks are closed, blocks are taken from the others and from new ones, and a closed
-//! chunk's memory goes back, spare or not, as soon as its last block does. New chunks are sized as if closed ones held no
-//! free blocks, so that an arena whose blocks were all moved is as small as one that never had more.
+//! One live block keeps a chunk from draining. An owner that can move its blocks solves this with
+//! [`BlockArena::close_sparse`], which closes sparse chunks. Blocks are then allocated from the other chunks and from
+//! new ones. The memory of a closed chunk is returned as soon as its last block is freed; it is never kept as the
+//! spare. The size of new chunks is computed as if closed chunks contained no free blocks. So an arena whose blocks
+//! were all moved is as small as one that never had more blocks.
 //!
-//! One lock guards an arena. An index allocates once in tens of inserts, and the lock is held for some tens of
-//! instructions: chunks are found by binary search over an array of addresses, lists are doubly linked, and no system
-//! call is made under the lock. Growing has a lock of its own, so that threads which run out together map one chunk,
-//! not one each, and so that others can give back blocks meanwhile.
+//! One lock protects an arena. An index allocates once in tens of inserts, and the lock is held for some tens of
+//! instructions. Chunks are found by binary search in an array of addresses, lists are doubly linked, and no system
+//! call is made under the lock. Growing has a second lock. So threads that run out of blocks at the same time map one
+//! chunk and not one each, and other threads can free blocks in the meantime.
 
 use core::fmt;
 use core::ptr::NonNull;
@@ -24,7 +26,7 @@ use super::pages::{HUGE, Pages};
 use crate::sync::{Mutex, MutexGuard};
 use crate::topology::NodeId;
 
-/// An allocator for blocks of one size and alignment, placed on one NUMA node where the machine has several.
+/// An allocator for blocks of one size and alignment, placed on one NUMA node if the machine has several.
 ///
 /// ```
 /// use archipelago::platform::memory::BlockArena;
@@ -43,50 +45,51 @@ pub struct BlockArena {
     block: Layout,
     node: Option<NodeId>,
     state: Mutex<State>,
-    /// Held while a chunk is made. Taken before `state`, never after.
+    /// Held while a chunk is made. Locked before `state`, never after it.
     growing: Mutex<()>,
 }
 
-/// All chunks, and which of them have room.
+/// All chunks, and lists of the chunks with free blocks.
 #[derive(Default)]
 struct State {
     /// Every chunk, ascending by address.
     chunks: Vec<ChunkRef>,
-    /// Chunks with some blocks live and some free, by how full they are.
+    /// Lists of the chunks with live and free blocks, one list for each class of fullness.
     partial: [Option<ChunkRef>; CLASSES],
-    /// A chunk with no block live.
+    /// A chunk without live blocks.
     spare: Option<ChunkRef>,
     live: usize,
-    /// Free blocks of open chunks: what can be taken before the arena must grow.
+    /// Number of free blocks in open chunks: they can be allocated before the arena must grow.
     free: usize,
     bytes: usize,
-    /// Of `bytes`, those of closed chunks.
+    /// The part of `bytes` that belongs to closed chunks.
     closed: usize,
-    /// Of the closed chunks, the bytes of live blocks.
+    /// The bytes of live blocks in closed chunks.
     closed_live: usize,
 }
 
-/// Bytes beyond the measure of [`Sparse`] that an arena may hold before it counts as sparse.
+/// The number of bytes by which an arena may exceed the limit of [`Sparse`] before it counts as sparse.
 const SLACK: usize = 8 << 10;
 
-/// An arena may grow by this part of what it holds while blocks are moved (and to the next chunk).
+/// While blocks are moved, an arena may grow by its size divided by this number (and to the next chunk).
 const LITTLE: usize = 8;
 
-/// When an arena counts as sparse, and which of its chunks then do.
+/// The limit at which an arena counts as sparse, and the limit at which one of its chunks does.
 ///
-/// Growing makes chunks of half of what an arena holds, so that blocks which were moved may take one and a half times their
-/// bytes: a tighter measure would have them moved again and again.
+/// Growing adds chunks of half of the arena's size. So blocks that were moved may occupy one and a half times their
+/// bytes. With a tighter limit, they would be moved again and again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sparse {
-    /// Half of the arena is free: it holds more than twice what its live blocks take. Chunks less than half full.
+    /// An arena is sparse if more than half of it is free: its size exceeds twice that of its live blocks. A chunk is
+    /// sparse if it is less than half full.
     Half,
-    /// More than a third of the arena is free: it holds more than 1.6 times what its live blocks take. Chunks less than three
-    /// quarters full.
+    /// An arena is sparse if more than a third of it is free: its size exceeds 1.6 times that of its live blocks. A
+    /// chunk is sparse if it is less than three quarters full.
     Third,
 }
 
 impl Sparse {
-    /// Returns whether an arena of so many bytes is sparse, of which live blocks take `live`.
+    /// Returns whether an arena of `bytes` bytes, of which live blocks occupy `live`, is sparse.
     fn is_arena(self, bytes: usize, live: usize) -> bool {
         match self {
             Sparse::Half => bytes > 2 * live + SLACK,
@@ -103,14 +106,14 @@ impl Sparse {
 }
 
 impl BlockArena {
-    /// An arena without any memory. Its chunks prefer `node`, a node of
-    /// [`Topology::current`](crate::topology::Topology::current): nothing comes of the preference where the topology
-    /// is synthetic or has one node.
+    /// Makes an arena without memory. Its chunks prefer `node`, a node of
+    /// [`Topology::current`](crate::topology::Topology::current). The preference has no effect if the topology is
+    /// synthetic or has one node.
     ///
     /// # Panics
     /// If `block`, padded to its alignment, is longer than 1 GiB.
     pub fn new(block: Layout, node: Option<NodeId>) -> Self {
-        // A free block holds a pointer to the next one.
+        // A free block contains a pointer to the next one.
         let pointer = Layout::new::<*mut u8>();
         let align = block.align().max(pointer.align());
         let block = Layout::from_size_align(block.size().max(pointer.size()), align).map(|block| block.pad_to_align());
@@ -118,10 +121,10 @@ impl BlockArena {
         BlockArena { block, node, state: Mutex::new(State::default()), growing: Mutex::new(()) }
     }
 
-    /// A block of the arena's layout, uninitialised. It stays where it is until it is given back or the arena is
-    /// dropped. Constant time, but for growing the arena.
+    /// Allocates an uninitialized block of the arena's layout. The block is not moved until it is freed or the arena is
+    /// dropped. Constant time, except when the arena grows.
     ///
-    /// If there is no memory, this ends the process as a failing `Box::new` does.
+    /// If there is no memory, this ends the process, as a failing `Box::new` does.
     pub fn alloc(&self) -> NonNull<u8> {
         if let Some(block) = self.state().take() {
             return block;
@@ -129,41 +132,42 @@ impl BlockArena {
         self.grow()
     }
 
-    /// Gives a block back. Logarithmic time in the number of chunks.
+    /// Frees a block. Logarithmic time in the number of chunks.
     ///
     /// # Safety
-    /// `block` came from [`alloc`](Self::alloc) of this arena, was not given back since, and no thread uses its memory
-    /// any more.
+    /// `block` came from [`alloc`](Self::alloc) of this arena, was not freed since, and no thread uses its memory any
+    /// more.
     pub unsafe fn free(&self, block: NonNull<u8>) {
-        // SAFETY: passed on.
+        // SAFETY: the caller's promise is the same.
         let released = unsafe { self.state().put(block.addr().get()) };
-        // The memory goes back here, when the lock is free again.
+        // The memory is returned to the system here, after the lock was released.
         drop(released);
     }
 
-    /// Closes the sparse chunks if the arena as a whole holds much more than its live blocks take; says how many live
-    /// blocks lie in closed chunks. An owner that then moves the blocks that [are closed](Self::is_closed) (takes another
-    /// for each and gives it back) gets the memory of those chunks back to the operating system.
+    /// Closes the sparse chunks if the arena as a whole is sparse. Returns the number of live blocks in closed chunks.
+    /// The owner then moves the blocks that [are closed](Self::is_closed): for each, it allocates another block and
+    /// frees the old one. This returns the memory of the closed chunks to the operating system.
     ///
-    /// As long as blocks are live in closed chunks no more are closed: an owner that gives blocks back late would else
-    /// move the same things again and again. And no more are closed at a time than the other chunks and an eighth of the arena have
-    /// room for, or one: so moving adds little to what it holds, however late blocks are given back.
+    /// While blocks are live in closed chunks, no further chunks are closed. Otherwise an owner that frees its old
+    /// blocks late would move the same data again and again. One call closes only as many chunks as there is room for:
+    /// their live blocks must fit in the free blocks of the other chunks plus an eighth of the arena. But it closes at
+    /// least one. So moving adds little to the arena's size, however late the old blocks are freed.
     ///
     /// Linear time in the number of chunks.
     pub fn close_sparse(&self, sparse: Sparse) -> usize {
         let (closed, released) = self.state().close_sparse(sparse, self.block.size());
-        // The memory goes back here, when the lock is free again.
+        // The memory is returned to the system here, after the lock was released.
         drop(released);
         closed
     }
 
-    /// Returns whether there is something to move, or [`close_sparse`](Self::close_sparse) would close something: the arena is sparse,
-    /// or live blocks lie in closed chunks.
+    /// Returns whether live blocks are in closed chunks, or whether the arena is sparse, so that
+    /// [`close_sparse`](Self::close_sparse) would close chunks.
     pub fn is_sparse(&self, sparse: Sparse) -> bool {
         self.state().is_sparse(sparse, self.block.size())
     }
 
-    /// Closes every chunk that has live blocks, for tests of owners that move blocks.
+    /// Closes every chunk that has live blocks. For tests of owners that move blocks.
     #[doc(hidden)]
     pub fn close_all(&self) {
         let mut state = self.state();
@@ -172,38 +176,39 @@ impl BlockArena {
         state.close(chunks);
     }
 
-    /// Whether a live block lies in a chunk of this arena that is closed. Logarithmic time in the number of chunks.
+    /// Returns whether a live block is in a closed chunk of this arena. Logarithmic time in the number of chunks.
     pub fn is_closed(&self, block: NonNull<u8>) -> bool {
         self.state().chunk_of(block.addr().get()).is_some_and(|chunk| chunk.is_closed())
     }
 
-    /// Whether a live block is one of this arena's. Logarithmic time in the number of chunks.
+    /// Returns whether a live block belongs to this arena. Logarithmic time in the number of chunks.
     pub fn owns(&self, block: NonNull<u8>) -> bool {
         self.state().chunk_of(block.addr().get()).is_some()
     }
 
-    /// Memory that the arena holds, in bytes: its chunks, whether their blocks are live or free.
+    /// Returns the size of the arena in bytes: its chunks, whether their blocks are live or free.
     pub fn bytes_held(&self) -> usize {
         self.state().bytes
     }
 
-    /// Of these, the bytes of free blocks that are handed out before the arena takes more memory.
+    /// Returns the part of [`bytes_held`](Self::bytes_held) that consists of free blocks in open chunks. They are
+    /// allocated before the arena takes more memory.
     pub fn bytes_spare(&self) -> usize {
         self.state().free * self.block.size()
     }
 
-    /// How many blocks are handed out and not given back.
+    /// Returns the number of blocks that are allocated and not freed.
     pub fn blocks_live(&self) -> usize {
         self.state().live
     }
 
     #[cold]
     fn grow(&self) -> NonNull<u8> {
-        // A panic under a lock can only come from a failed assertion, which no thread is meant to survive.
+        // The lock is poisoned only by a failed assertion, which is a bug in this module, so poisoning is ignored.
         let _growing = self.growing.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let held = {
             let mut state = self.state();
-            // Another thread may have grown the arena, or given back a block.
+            // Another thread may have grown the arena, or freed a block.
             if let Some(block) = state.take() {
                 return block;
             }
@@ -235,7 +240,7 @@ impl fmt::Debug for BlockArena {
 }
 
 impl State {
-    /// A block of the fullest chunk that has one.
+    /// Takes a block from the fullest chunk that has a free one.
     fn take(&mut self) -> Option<NonNull<u8>> {
         if let Some(chunk) = self.partial.iter().rev().find_map(|head| *head) {
             return Some(self.take_from(chunk));
@@ -244,13 +249,13 @@ impl State {
         Some(self.take_from(spare))
     }
 
-    /// The chunk that holds the block at `addr`.
+    /// Returns the chunk that contains the block at `addr`.
     fn chunk_of(&self, addr: usize) -> Option<ChunkRef> {
         let at = self.chunks.partition_point(|chunk| chunk.addr() <= addr);
         at.checked_sub(1).map(|at| self.chunks[at]).filter(|chunk| chunk.contains(addr))
     }
 
-    /// A block of a chunk that is not full, and is listed unless it is empty.
+    /// Takes a block from a chunk that is not full. The chunk is in a list unless it is empty.
     fn take_from(&mut self, chunk: ChunkRef) -> NonNull<u8> {
         let before = chunk.class();
         let block = chunk.take();
@@ -260,7 +265,7 @@ impl State {
         block
     }
 
-    /// Adds a new chunk and takes a block of it.
+    /// Adds a new chunk and takes a block from it.
     fn add(&mut self, chunk: ChunkRef) -> NonNull<u8> {
         let at = self.chunks.partition_point(|other| other.addr() < chunk.addr());
         self.chunks.insert(at, chunk);
@@ -269,14 +274,14 @@ impl State {
         self.take_from(chunk)
     }
 
-    /// Takes a block back; returns memory that is no longer needed.
+    /// Takes a block back. Returns memory that is no longer needed.
     ///
     /// # Safety
     /// As for [`BlockArena::free`].
     unsafe fn put(&mut self, addr: usize) -> [Option<Pages>; 2] {
         let chunk = self.chunk_of(addr).expect("the block is not of this arena");
         let before = chunk.class();
-        // SAFETY: the block lies in this chunk, so that it came from it; the rest is passed on.
+        // SAFETY: the block is in this chunk, so it was allocated from it; the rest is the caller's promise.
         unsafe { chunk.put(addr) };
         self.live -= 1;
         if chunk.is_closed() {
@@ -288,8 +293,9 @@ impl State {
         if chunk.is_empty() { self.retire(chunk) } else { [None, None] }
     }
 
-    /// Keeps an empty chunk as the spare or gives up its memory: the larger of two stays, but none that is as large as
-    /// all others together. (Growing makes chunks of half of that, so none of those is lost at the brink.)
+    /// Keeps an empty chunk as the spare or returns its memory. Of two spares, the larger is kept, but not if it is as
+    /// large as all other chunks together. (Growing adds chunks of half of that size, so no such chunk is freed and
+    /// mapped again at once.)
     fn retire(&mut self, chunk: ChunkRef) -> [Option<Pages>; 2] {
         if chunk.is_closed() {
             return [Some(self.remove(chunk)), None];
@@ -306,7 +312,7 @@ impl State {
         [surplus, Some(self.remove(kept))]
     }
 
-    /// Forgets an empty chunk that is in no list and takes its memory out.
+    /// Removes an empty chunk that is in no list, and returns its memory.
     fn remove(&mut self, chunk: ChunkRef) -> Pages {
         let at = self.chunks.partition_point(|other| other.addr() < chunk.addr());
         let removed = self.chunks.remove(at);
@@ -323,7 +329,7 @@ impl State {
         chunk.release()
     }
 
-    /// See [`BlockArena::close_sparse`]. Returns memory that is no longer needed, too.
+    /// See [`BlockArena::close_sparse`]. Also returns memory that is no longer needed.
     fn close_sparse(&mut self, sparse: Sparse, block: usize) -> (usize, Option<Pages>) {
         if self.closed_live > 0 || !self.is_sparse(sparse, block) {
             return (self.closed_live / block, None);
@@ -331,8 +337,9 @@ impl State {
         let spare = self.spare.take().map(|spare| self.remove(spare));
         let mut chunks: Vec<ChunkRef> = self.chunks.clone();
         chunks.retain(|chunk| chunk.class().is_some() && sparse.is_chunk(chunk));
-        // The emptiest first, and one at least, as long as the others have room for what is moved, or nearly: blocks may be
-        // given back late, and stay till then beside those which took their place.
+        // The emptiest chunks are closed first, and at least one. More are closed as long as the other chunks have
+        // room, or nearly, for the blocks to be moved. Old blocks may be freed late, and then exist beside the blocks
+        // that replace them.
         chunks.sort_unstable_by_key(|chunk| (chunk.live() << 16) / chunk.capacity());
         let (mut moved, mut free, mut is_first) = (0, self.free + self.bytes / LITTLE / block, true);
         chunks.retain(|chunk| {
@@ -362,9 +369,10 @@ impl State {
         }
     }
 
-    /// Moves a chunk from the list of its class `before` to that of its class now, `None` being no list. A chunk that
-    /// stays in its class keeps its place. Going to the front whenever a block comes back would send the next
-    /// allocation there, and chunks of one class would never drift apart: arenas a sixteenth full stayed that.
+    /// Moves a chunk from the list of its class `before` to that of its present class; `None` means no list. A chunk
+    /// whose class does not change keeps its position in the list. If it moved to the front whenever a block is freed,
+    /// the next allocation would use this chunk, and chunks of one class would never differ in fullness. Arenas that
+    /// were a sixteenth full stayed so.
     fn move_between(&mut self, chunk: ChunkRef, before: Option<usize>) {
         let now = chunk.class();
         if now == before {
@@ -412,7 +420,7 @@ mod tests {
         BlockArena::new(Layout::from_size_align(size, align).unwrap(), None)
     }
 
-    /// Fills a block with a word that depends on its address, so that an overlap shows.
+    /// Fills a block with a byte that depends on its address, so that an overlap is detected.
     fn mark(block: NonNull<u8>, size: usize) {
         // SAFETY: the test owns the block.
         unsafe { block.write_bytes(block.addr().get().trailing_zeros() as u8 ^ (block.addr().get() >> 6) as u8, size) };
@@ -425,11 +433,11 @@ mod tests {
     }
 
     fn free(arena: &BlockArena, block: NonNull<u8>) {
-        // SAFETY: every test gives back its own blocks, each once.
+        // SAFETY: every test frees its own blocks, each once.
         unsafe { arena.free(block) };
     }
 
-    /// Runs takes (`None`) and returns (which of the live ones) against a plain set of live blocks.
+    /// Runs allocations (`None`) and frees (the index of a live block) and compares with a plain set of live blocks.
     fn run_against_model(size: usize, align: usize, steps: &[Option<usize>]) {
         let arena = arena(size, align);
         let mut live: Vec<NonNull<u8>> = Vec::new();
@@ -502,8 +510,8 @@ mod tests {
         assert_eq!(arena.bytes_held(), 0);
     }
 
-    /// Allocation prefers full chunks: after most blocks went at random, and others came and went, the live ones
-    /// lie in fewer chunks than at first.
+    /// Allocation prefers full chunks. After most blocks were freed at random, and others were allocated and freed, the
+    /// live blocks are in fewer chunks than at first.
     #[test]
     #[cfg(not(miri))]
     fn memory_drains_under_churn() {
@@ -525,7 +533,7 @@ mod tests {
         assert!(arena.bytes_held() < full / 2, "{} of {full} with a sixteenth live", arena.bytes_held());
     }
 
-    /// One block in a hundred left, all over the arena; its owner moves them.
+    /// One block in a hundred is left, all over the arena, and its owner moves these blocks.
     #[test]
     fn closed_chunks_drain() {
         let arena = arena(1024, 64);
@@ -552,7 +560,8 @@ mod tests {
         assert_eq!(arena.close_sparse(Sparse::Third), 0, "as densely as blocks can");
     }
 
-    /// What is spare is had without growth, and it is all that is: whether blocks come back, chunks are closed or drain.
+    /// Spare blocks are allocated without growth, and there are exactly as many as reported: after blocks are freed,
+    /// and after chunks are closed or drained.
     #[test]
     fn spare_blocks_are_taken_before_the_arena_grows() {
         for close in [false, true] {
@@ -569,14 +578,14 @@ mod tests {
         }
     }
 
-    /// However many blocks are live, those which are moved find room among the others, or take little more.
+    /// However many blocks are live, the blocks that are moved find room in the other chunks, or need little more.
     #[test]
     fn moving_adds_little() {
         for keep in [2, 3, 5, 9, 50] {
             let arena = arena(1024, 64);
             let count = if cfg!(miri) { 200 } else { 20_000 };
             let blocks: Vec<_> = (0..count).map(|_| arena.alloc()).collect();
-            // Chunks are not all alike.
+            // The pattern makes chunks that differ in fullness.
             let kept = |at: usize| (at / 97).is_multiple_of(keep) || at.is_multiple_of(53);
             blocks.iter().enumerate().filter(|(at, _)| !kept(*at)).for_each(|(_, &block)| free(&arena, block));
             let mut live: Vec<_> = (0..count).filter(|&at| kept(at)).map(|at| blocks[at]).collect();
@@ -584,11 +593,11 @@ mod tests {
             while arena.close_sparse(Sparse::Third) > 0 {
                 let closed: Vec<usize> = (0..live.len()).filter(|&at| arena.is_closed(live[at])).collect();
                 let before = core::mem::replace(&mut held, arena.bytes_held());
-                // All are moved before the first is given back.
+                // All blocks are moved before the first old one is freed.
                 let old: Vec<_> =
                     closed.into_iter().map(|at| core::mem::replace(&mut live[at], arena.alloc())).collect();
                 let most = arena.bytes_held();
-                // A new chunk is half as large as what is in use.
+                // A new chunk is half as large as the memory in use.
                 assert!(most <= before + before / 2, "{most} bytes while blocks are moved, {before} before");
                 old.into_iter().for_each(|block| free(&arena, block));
             }
@@ -609,7 +618,7 @@ mod tests {
 
     #[test]
     fn dropping_frees_blocks_that_were_never_given_back() {
-        // Under Miri and the leak check, a chunk left behind is an error.
+        // A chunk that is left behind is an error under Miri and the leak check.
         let arena = arena(512, 64);
         (0..100).for_each(|_| mark(arena.alloc(), 512));
     }

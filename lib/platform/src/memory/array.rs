@@ -1,4 +1,4 @@
-//! Large arrays of plain data that are built, read at random, and given back whole.
+//! Large arrays of plain data that are built, read in random order, and freed as a whole.
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -9,9 +9,9 @@ use std::alloc::Layout;
 use super::pages::Pages;
 use crate::topology::NodeId;
 
-/// A growable array of plain data in memory of its own. From 64 KiB on that is mapped from the operating system, so
-/// that dropping it gives it back at once, and capacity that was never written costs nothing; from 2 MiB on it lies in
-/// huge pages; and it prefers a given NUMA node where the machine has several.
+/// A growable array of plain data in memory of its own. From 64 KiB on, this memory is mapped from the operating
+/// system. So dropping the array returns it at once, and capacity that was never written costs nothing. From 2 MiB on,
+/// the memory consists of huge pages. It prefers a given NUMA node if the machine has several.
 ///
 /// ```
 /// use archipelago::platform::memory::Array;
@@ -22,7 +22,7 @@ use crate::topology::NodeId;
 /// assert_eq!(squares[..], [0, 1, 4, 9]);
 /// ```
 pub struct Array<T: Copy> {
-    /// Of `pages`, or dangling.
+    /// The begin of `pages`, or dangling.
     start: NonNull<T>,
     len: usize,
     /// `None` if there is no capacity.
@@ -31,13 +31,13 @@ pub struct Array<T: Copy> {
     items: PhantomData<T>,
 }
 
-// SAFETY: it owns its items.
+// SAFETY: the array owns its items.
 unsafe impl<T: Copy + Send> Send for Array<T> {}
 // SAFETY: as above; `&Array` gives out shared references only.
 unsafe impl<T: Copy + Sync> Sync for Array<T> {}
 
 impl<T: Copy> Array<T> {
-    /// An empty array with room for `capacity` items. If there is no memory, this ends the process as a failing
+    /// Makes an empty array with room for `capacity` items. If there is no memory, this ends the process, as a failing
     /// `Box::new` does.
     ///
     /// # Panics
@@ -50,12 +50,12 @@ impl<T: Copy> Array<T> {
         Self { start, len: 0, pages, node, items: PhantomData }
     }
 
-    /// An empty array without memory, whose memory is to prefer `node`.
+    /// Makes an empty array without memory. Memory that it allocates later prefers `node`.
     pub fn on(node: Option<NodeId>) -> Self {
         Self::with_capacity(0, node)
     }
 
-    /// The node that its memory prefers.
+    /// Returns the node that the array's memory prefers.
     pub fn node(&self) -> Option<NodeId> {
         self.node
     }
@@ -63,7 +63,7 @@ impl<T: Copy> Array<T> {
     /// Adds an item. Amortised constant time.
     ///
     /// # Panics
-    /// As [`with_capacity`](Self::with_capacity), if it has to grow.
+    /// As for [`with_capacity`](Self::with_capacity), if the array has to grow.
     #[inline]
     pub fn push(&mut self, item: T) {
         self.extend_from_slice(&[item]);
@@ -72,12 +72,12 @@ impl<T: Copy> Array<T> {
     /// Adds items.
     ///
     /// # Panics
-    /// As [`with_capacity`](Self::with_capacity), if it has to grow.
+    /// As for [`with_capacity`](Self::with_capacity), if the array has to grow.
     #[inline]
     pub fn extend_from_slice(&mut self, items: &[T]) {
         self.make_room(items.len());
         crate::touch_mut(self.start.as_ptr().wrapping_add(self.len), size_of_val(items));
-        // SAFETY: there is room for this many items behind the first `len`, and it is ours alone.
+        // SAFETY: there is room for this many items after the first `len`, and it belongs to this array alone.
         unsafe { self.start.add(self.len).copy_from_nonoverlapping(NonNull::from(items).cast(), items.len()) };
         self.len += items.len();
     }
@@ -85,28 +85,29 @@ impl<T: Copy> Array<T> {
     /// Adds `more` items that are copies of `item`.
     ///
     /// # Panics
-    /// As [`with_capacity`](Self::with_capacity), if it has to grow.
+    /// As for [`with_capacity`](Self::with_capacity), if the array has to grow.
     pub fn extend_with(&mut self, item: T, more: usize) {
         self.make_room(more);
         (0..more).for_each(|_| self.push(item));
     }
 
-    /// Keeps the first `len` items only; their memory stays held.
+    /// Keeps only the first `len` items. The memory of the others is not freed.
     pub fn truncate(&mut self, len: usize) {
         self.len = self.len.min(len);
     }
 
-    /// An empty array with a little more room than `like` takes, on the same node: for its successor.
+    /// Makes an empty array with a little more capacity than `like` has items, on the same node: for an array that
+    /// replaces `like`.
     pub fn successor_of(like: &Self) -> Self {
         Self::with_capacity(like.len + like.len / 16 + 1, like.node)
     }
 
-    /// Bytes of memory held. Capacity that was never written is not counted where it is not backed by memory.
+    /// Returns the bytes of memory held. Capacity that was never written is not counted if it is not backed by memory.
     pub fn bytes(&self) -> usize {
         self.pages.as_ref().map_or(0, |pages| pages.backed(self.len * size_of::<T>()))
     }
 
-    /// How many items there is room for.
+    /// Returns the number of items for which there is room.
     #[inline]
     pub fn capacity(&self) -> usize {
         self.pages.as_ref().map_or(0, Pages::size) / size_of::<T>()
@@ -139,7 +140,7 @@ impl<T: Copy> Deref for Array<T> {
 
     #[inline(always)]
     fn deref(&self) -> &[T] {
-        // SAFETY: the first `len` items are written, and borrowed with `self`.
+        // SAFETY: the first `len` items are initialized, and borrowed with `self`.
         unsafe { NonNull::slice_from_raw_parts(self.start, self.len).as_ref() }
     }
 }

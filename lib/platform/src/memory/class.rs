@@ -1,25 +1,27 @@
-//! What the global allocator takes for a block: more than is asked for, by its size classes and headers. There is no way to
-//! ask it, so it is tried, once for each size: blocks are allocated, and the least distance between two of them is what one
-//! takes.
+//! The memory that the global allocator uses for a block: more than was asked for, because of its size classes and
+//! headers. An allocator cannot be asked for this amount. So it is measured, once for each size: several blocks are
+//! allocated, and the smallest distance between two of them is the result.
 
-// Not of the world: the models never come to it, and theirs are not made by constant expressions.
+// These atomics are not from the platform layer: models never use this code, and their atomics cannot be made in a
+// constant expression.
 use core::sync::atomic::{AtomicU16, Ordering::Relaxed};
 use std::alloc::{Layout, alloc, dealloc};
 
-/// Blocks up to this size are tried.
+/// The largest block size that is measured.
 const LARGEST: usize = 4096;
-/// Sizes between which no difference is made.
+/// The granularity of block sizes.
 const STEP: usize = 8;
-/// What larger blocks are taken to have beside them.
+/// The header size that is assumed for larger blocks.
 const HEADER: usize = 16;
-/// Blocks allocated for a try.
+/// The number of blocks that are allocated for a measurement.
 const TRIED: usize = 48;
 
-/// What blocks of a size take; 0: not tried yet. For alignments that every allocator has anyway, and for lines.
+/// The measured size for each block size, or 0 if it was not measured yet. The first row is for alignments that every
+/// allocator provides, the second for alignment to cache lines.
 static TAKEN: [[AtomicU16; LARGEST / STEP + 1]; 2] = [const { [const { AtomicU16::new(0) }; LARGEST / STEP + 1] }; 2];
 
-/// Bytes that a block of the global allocator takes, with what the allocator adds: an estimate, the same whenever it is
-/// asked for. O(1); the first time that a size is asked for, some tens of blocks are allocated and freed.
+/// Returns the bytes that a block of the global allocator occupies, including the allocator's overhead. The result is
+/// an estimate, but the same at every call. O(1). The first call for a size allocates and frees some tens of blocks.
 ///
 /// ```
 /// use archipelago_platform::memory::taken_by;
@@ -38,11 +40,11 @@ pub fn taken_by(layout: Layout) -> usize {
     }
     let align = if align <= HEADER { STEP } else { 64 };
     let taken = &TAKEN[usize::from(align > STEP)][size.div_ceil(STEP)];
-    // Relaxed: a number, which whichever thread finds it.
+    // Relaxed: the value is a number and publishes nothing else.
     match taken.load(Relaxed) {
         0 => {
             let found = try_out(size.next_multiple_of(STEP), align) as u16;
-            // One answer for all times: amounts are added and taken away again.
+            // The first result is kept for all later calls, because callers add such amounts and later subtract them.
             taken.compare_exchange(0, found, Relaxed, Relaxed).map_or_else(usize::from, |_| usize::from(found))
         }
         taken => usize::from(taken),
@@ -58,7 +60,7 @@ fn try_out(size: usize, align: usize) -> usize {
     let least = blocks.windows(2).map(|pair| pair[1].addr() - pair[0].addr()).min();
     // SAFETY: allocated above with this layout, each freed once.
     blocks.into_iter().for_each(|at| unsafe { dealloc(at, layout) });
-    // Where no two lie side by side, nothing has been learned.
+    // If no two blocks are adjacent, the measurement has no result.
     let most = size + size / 4 + align + HEADER;
     least.filter(|least| (size..=most).contains(least)).unwrap_or(size.next_multiple_of(HEADER) + HEADER)
 }
@@ -67,7 +69,7 @@ fn try_out(size: usize, align: usize) -> usize {
 mod tests {
     use super::*;
 
-    /// Against what many blocks, one after the other, span.
+    /// Compares with the memory span of many blocks allocated one after the other.
     #[test]
     #[cfg(not(miri))]
     fn many_blocks_span_what_one_takes() {

@@ -1,48 +1,49 @@
-//! Raw memory for chunks: mapped from the operating system where that pays, from the global allocator elsewhere.
+//! Raw memory for chunks: mapped from the operating system if it is large, otherwise from the global allocator.
 //!
-//! From 64 KiB on, Linux is asked for a mapping of its own, so that giving the memory back really gives it back. From
-//! 2 MiB on, the mapping is aligned to 2 MiB and transparent huge pages are asked for. On a real machine with several
-//! nodes, the mapping prefers its node; the preference is a wish, and a node that is full or has no memory falls back
-//! to its neighbours. Smaller pieces come from the global allocator and lie where their first writer runs.
+//! From 64 KiB on, Linux maps the memory separately, so that it is really returned when it is freed. From 2 MiB on, the
+//! mapping is aligned to 2 MiB, and transparent huge pages are requested. On a real machine with several nodes, the
+//! mapping prefers its node. This is only a preference: if the node is full or has no memory, the system uses other
+//! nodes. Smaller pieces come from the global allocator and are placed on the node of the thread that writes them
+//! first.
 
 use core::ptr::NonNull;
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 
 use crate::topology::NodeId;
 
-/// The size and alignment of a huge page, and of a grown chunk.
+/// The size and alignment of a huge page, and the size of the largest chunks.
 pub(super) const HUGE: usize = 2 << 20;
 
-/// Mappings are multiples of this. A kernel with larger pages rounds up by itself.
+/// Sizes of mappings are multiples of this. A kernel with larger pages rounds up by itself.
 const PAGE: usize = 4096;
 
-/// From this size on, memory is mapped.
+/// The size from which on memory is mapped.
 const MAPPED: usize = 64 << 10;
 
-/// Whether this world can map memory.
+/// Whether memory can be mapped in this world.
 const CAN_MAP: bool = cfg!(all(target_os = "linux", not(any(miri, loom, archipelago_sim))));
 
-/// An owned piece of memory, given back when dropped.
+/// An owned piece of memory, freed when dropped.
 pub(super) struct Pages {
     start: NonNull<u8>,
     layout: Layout,
 }
 
 impl Pages {
-    /// Rounds a layout up to what will be allocated for it, so that no byte of a page is wasted.
+    /// Rounds a layout up to the size that will be allocated for it, so that no byte of a page is unused.
     pub(super) fn round_up(layout: Layout) -> Layout {
         let (size, align) = (layout.size(), layout.align());
         let (size, align) = match size {
             HUGE.. => (size.next_multiple_of(PAGE), align.max(HUGE)),
             MAPPED.. => (size.next_multiple_of(PAGE), align.max(PAGE)),
-            // So that the virtual machine can say whose node it is on.
+            // Whole pages, so that the simulator can assign them to a node.
             PAGE.. if cfg!(archipelago_sim) => (size.next_multiple_of(PAGE), align.max(PAGE)),
             _ => (size, align),
         };
         Layout::from_size_align(size, align).expect("a chunk is far smaller than the address space")
     }
 
-    /// Allocates uninitialised memory; `layout` comes from [`round_up`](Self::round_up) and is not empty. Aborts, as
+    /// Allocates uninitialized memory. `layout` comes from [`round_up`](Self::round_up) and is not empty. Aborts, as
     /// `Box` does, if there is no memory.
     pub(super) fn allocate(layout: Layout, node: Option<NodeId>) -> Self {
         debug_assert!(layout.size() > 0);
@@ -57,7 +58,7 @@ impl Pages {
         pages
     }
 
-    /// Tells the virtual machine where the memory lies: on `node`, or where it is touched first.
+    /// Tells the simulator where the memory is: on `node`, or on the node that accesses it first.
     fn set_home(&self, node: Option<NodeId>) {
         #[cfg(archipelago_sim)]
         if self.layout.size() >= PAGE {
@@ -78,7 +79,8 @@ impl Pages {
         self.layout.size()
     }
 
-    /// How much of it is backed by memory when its first `written` bytes have been written, huge pages apart.
+    /// Returns the bytes that are backed by memory when the first `written` bytes have been written, not considering
+    /// huge pages.
     pub(super) fn backed(&self, written: usize) -> usize {
         if is_mapped(self.layout) { written.next_multiple_of(PAGE).min(self.size()) } else { self.size() }
     }
@@ -92,10 +94,11 @@ impl Drop for Pages {
     fn drop(&mut self) {
         self.set_home(None);
         if is_mapped(self.layout) {
-            // SAFETY: `allocate` mapped exactly this range, and dropping is the last use of it.
+            // SAFETY: `allocate` mapped exactly this range, and it is not used after the drop.
             unsafe { mapping::unmap(self.start.as_ptr(), self.layout.size()) };
         } else {
-            // SAFETY: `allocate` got this from the global allocator with this layout, and dropping is the last use.
+            // SAFETY: `allocate` got this from the global allocator with this layout, and it is not used after the
+            // drop.
             unsafe { dealloc(self.start.as_ptr(), self.layout) };
         }
     }
@@ -109,21 +112,21 @@ mod mapping {
     use super::{HUGE, PAGE};
     use crate::topology::{NodeId, Topology};
 
-    /// Maps aligned, zeroed, private memory; `None` if there is none.
+    /// Maps aligned, zeroed, private memory. Returns `None` if there is none.
     pub(super) fn map(layout: Layout, node: Option<NodeId>) -> Option<NonNull<u8>> {
         let (size, align) = (layout.size(), layout.align());
-        // The kernel aligns to pages. For more, map more and give back both ends.
+        // The kernel aligns to pages. For a larger alignment, map more and unmap both ends.
         let extra = if align > PAGE { align } else { 0 };
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        // SAFETY: a fresh anonymous mapping touches nothing that exists.
+        // SAFETY: a new anonymous mapping affects no existing memory.
         let whole = unsafe { libc::mmap(null_mut(), size + extra, protection, flags, -1, 0) };
         if whole == libc::MAP_FAILED {
             return None;
         }
         let whole = whole.cast::<u8>();
         let before = whole.addr().next_multiple_of(align) - whole.addr();
-        // SAFETY: `before <= extra`, so all three parts lie in the mapping just made, which no other thread knows.
+        // SAFETY: `before <= extra`, so all three parts are in the mapping made above, which no other thread knows.
         let start = unsafe {
             let start = whole.add(before);
             unmap(whole, before);
@@ -144,10 +147,10 @@ mod mapping {
         }
     }
 
-    /// Asks for huge pages and for the node. Both are wishes: a kernel that refuses costs speed only.
+    /// Requests huge pages and the node. Both are only preferences: if the kernel refuses, the memory is slower.
     fn place(start: *mut u8, size: usize, node: Option<NodeId>) {
         if size >= HUGE {
-            // SAFETY: the range is a mapping of the caller's.
+            // SAFETY: the range is a mapping that belongs to the caller.
             unsafe { libc::madvise(start.cast(), size, libc::MADV_HUGEPAGE) };
         }
         let topology = Topology::current();
@@ -163,10 +166,10 @@ mod mapping {
         let mut mask = [0u64; 16];
         let Some(word) = mask.get_mut(os_id / 64) else { return };
         *word = 1 << (os_id % 64);
-        // The kernel counts one bit more than it reads.
+        // The kernel reads one bit less than the number that it is given.
         let bits = mask.len() * 64 + 1;
-        // SAFETY: the range is a mapping of the caller's, and the mask is readable for as many bits as are named, less
-        // the one that the kernel does not read.
+        // SAFETY: the range is a mapping that belongs to the caller. The mask is readable for all bits that the kernel
+        // reads, one less than `bits`.
         unsafe { libc::syscall(libc::SYS_mbind, start, size, PREFERRED, mask.as_ptr(), bits, 0) };
     }
 }
@@ -200,7 +203,7 @@ mod tests {
             assert!(pages.size() >= size);
             assert_eq!(pages.start().addr().get() % layout.align(), 0);
             assert!(size < HUGE || layout.align() == HUGE);
-            // SAFETY: both bytes lie in the allocation.
+            // SAFETY: both bytes are in the allocation.
             unsafe {
                 pages.start().write(1);
                 pages.start().add(pages.size() - 1).write(2);

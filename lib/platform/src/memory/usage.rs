@@ -1,21 +1,22 @@
-//! How much memory the machine has and the process uses, for reports. `None` where the operating system does not say.
+//! The amount of memory that the machine has and that the process uses, for reports. `None` if the operating system
+//! does not tell.
 
-/// Memory of the machine in bytes.
+/// Returns the memory of the machine, in bytes.
 pub fn total_bytes() -> Option<u64> {
     field("/proc/meminfo", "MemTotal:")
 }
 
-/// Memory that could be had without swapping, in bytes, by the kernel's estimate.
+/// Returns the memory that is available without swapping, in bytes, as estimated by the kernel.
 pub fn available_bytes() -> Option<u64> {
     field("/proc/meminfo", "MemAvailable:")
 }
 
-/// Memory of this process that is resident, in bytes.
+/// Returns the resident memory of this process, in bytes.
 pub fn resident_bytes() -> Option<u64> {
     field("/proc/self/status", "VmRSS:")
 }
 
-/// The bytes of a line `Name:   123 kB`.
+/// Returns the value, in bytes, of a line `Name:   123 kB`.
 fn field(file: &str, name: &str) -> Option<u64> {
     if cfg!(any(miri, loom, not(target_os = "linux"))) {
         return None;

@@ -1,4 +1,4 @@
-//! 32 bytes at a time, and 16 for the rest.
+//! AVX2: 32 bytes at a time, and 16 for the rest.
 
 use core::arch::asm;
 use core::arch::x86_64::{
@@ -20,22 +20,22 @@ pub(super) fn match_bytes<const N: usize>(bytes: &[AtomicU8; N], byte: u8) -> u6
     mask | matches << (N - 16)
 }
 
-/// Thirty-two relaxed loads: see the parent module.
+/// Equivalent to thirty-two relaxed loads: see the parent module.
 #[target_feature(enable = "avx2")]
 fn load_32(bytes: &[AtomicU8; 32]) -> __m256i {
     let loaded: __m256i;
-    // SAFETY: reads the 32 bytes of `bytes`, which the reference keeps readable, and nothing else happens.
+    // SAFETY: reads the 32 bytes of `bytes`, which the reference keeps readable, and has no other effect.
     unsafe {
         asm!("vmovdqu {}, [{}]", out(ymm_reg) loaded, in(reg) bytes, options(readonly, nostack, preserves_flags));
     }
     loaded
 }
 
-/// Sixteen relaxed loads, in the encoding that AVX code around it wants.
+/// Equivalent to sixteen relaxed loads, in the encoding that suits the surrounding AVX code.
 #[target_feature(enable = "avx2")]
 fn load_16(bytes: &[AtomicU8; 16]) -> __m128i {
     let loaded: __m128i;
-    // SAFETY: reads the 16 bytes of `bytes`, which the reference keeps readable, and nothing else happens.
+    // SAFETY: reads the 16 bytes of `bytes`, which the reference keeps readable, and has no other effect.
     unsafe {
         asm!("vmovdqu {}, [{}]", out(xmm_reg) loaded, in(reg) bytes, options(readonly, nostack, preserves_flags));
     }

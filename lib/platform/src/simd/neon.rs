@@ -1,7 +1,7 @@
-//! AArch64's baseline: 16 bytes at a time.
+//! NEON, AArch64's baseline: 16 bytes at a time.
 //!
-//! NEON has no `movemask`. Each matching byte keeps one bit of its place within its eight bytes, and adding the eight
-//! across gives the mask of that half.
+//! NEON has no `movemask`. Each matching byte is masked to one bit, given by its position among eight bytes. The sum of
+//! eight such bytes is the mask of this half.
 
 use core::arch::aarch64::{uint8x16_t, vaddv_u8, vandq_u8, vceqq_u8, vdupq_n_u8, vget_high_u8, vget_low_u8, vld1q_u8};
 use core::arch::asm;
@@ -18,18 +18,18 @@ pub(super) fn match_bytes<const N: usize>(bytes: &[AtomicU8; N], byte: u8) -> u6
 
 #[inline]
 fn matches(bytes: uint8x16_t, byte: u8) -> u64 {
-    // SAFETY: NEON is part of AArch64's baseline, and `BITS` has the 16 bytes that are loaded.
+    // SAFETY: NEON is part of AArch64's baseline, and `BITS` contains the 16 bytes that are loaded.
     unsafe {
         let found = vandq_u8(vceqq_u8(bytes, vdupq_n_u8(byte)), vld1q_u8(BITS.as_ptr()));
         u64::from(vaddv_u8(vget_low_u8(found))) | u64::from(vaddv_u8(vget_high_u8(found))) << 8
     }
 }
 
-/// Sixteen relaxed loads: see the parent module for why one vector load in `asm!` is that.
+/// Equivalent to sixteen relaxed loads: the parent module explains why one vector load in `asm!` is.
 #[inline]
 fn load(bytes: &[AtomicU8; 16]) -> uint8x16_t {
     let loaded: uint8x16_t;
-    // SAFETY: reads the 16 bytes of `bytes`, which the reference keeps readable, and nothing else happens.
+    // SAFETY: reads the 16 bytes of `bytes`, which the reference keeps readable, and has no other effect.
     unsafe {
         asm!("ldr {:q}, [{}]", out(vreg) loaded, in(reg) bytes, options(readonly, nostack, preserves_flags));
     }

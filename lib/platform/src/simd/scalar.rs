@@ -1,4 +1,4 @@
-//! Byte by byte, with relaxed loads: right in every world.
+//! Byte by byte, with relaxed loads: correct in every world.
 
 use crate::atomic::{AtomicU8, Ordering};
 
@@ -8,7 +8,7 @@ pub(super) fn match_bytes<const N: usize>(bytes: &[AtomicU8; N], byte: u8) -> u6
     (0..N).fold(0, |mask, at| mask | bit(at))
 }
 
-/// The bytes of each word at once.
+/// Compares all bytes of a word at once.
 #[cfg_attr(all(target_arch = "x86_64", not(any(miri, loom))), allow(dead_code, reason = "compared with by tests"))]
 #[inline]
 pub(super) fn match_words(words: [u64; 8], byte: u8) -> u64 {

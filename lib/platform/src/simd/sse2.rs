@@ -1,4 +1,4 @@
-//! x86-64's baseline: 16 bytes at a time. Inlines into any caller.
+//! SSE2, x86-64's baseline: 16 bytes at a time. Can be inlined into any caller.
 
 use core::arch::asm;
 use core::arch::x86_64::{__m128i, _mm_cmpeq_epi8, _mm_movemask_epi8, _mm_set_epi64x, _mm_set1_epi8};
@@ -24,7 +24,7 @@ fn matches(bytes: __m128i, wanted: __m128i) -> u64 {
     u64::from(unsafe { _mm_movemask_epi8(_mm_cmpeq_epi8(bytes, wanted)) } as u16)
 }
 
-/// Words that were loaded already, two at a time.
+/// Searches words that were loaded before, two at a time.
 #[inline]
 pub(super) fn match_words(words: [u64; 8], byte: u8) -> u64 {
     let wanted = splat(byte);
@@ -34,14 +34,14 @@ pub(super) fn match_words(words: [u64; 8], byte: u8) -> u64 {
     pairs.iter().enumerate().fold(0, |mask, (at, words)| mask | matches(pair(words), wanted) << (16 * at))
 }
 
-/// Sixteen relaxed loads: see the parent module for why one vector load in `asm!` is that.
+/// Equivalent to sixteen relaxed loads: the parent module explains why one vector load in `asm!` is.
 #[inline]
 pub(super) fn load(bytes: &[AtomicU8; 16]) -> __m128i {
     let loaded: __m128i;
     // The block is not `pure`: two searches must not be merged into one.
-    // SAFETY: reads the 16 bytes of `bytes`, which the reference keeps readable, and nothing else happens.
+    // SAFETY: reads the 16 bytes of `bytes`, which the reference keeps readable, and has no other effect.
     unsafe {
-        // With AVX code around, the old encoding would cost a state transition.
+        // If the surrounding code uses AVX, the old encoding would cost a state transition.
         #[cfg(target_feature = "avx")]
         asm!("vmovdqu {}, [{}]", out(xmm_reg) loaded, in(reg) bytes, options(readonly, nostack, preserves_flags));
         #[cfg(not(target_feature = "avx"))]

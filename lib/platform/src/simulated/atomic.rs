@@ -1,8 +1,8 @@
-//! Atomic types whose accesses take their turn in virtual time.
+//! Atomic types whose accesses are scheduled in virtual time.
 //!
-//! Each wraps `core`'s type of the same layout and does the real access in the instant that the machine grants. The
-//! machine is sequentially consistent; orderings matter only outside of a run, where they are passed on, and in that a
-//! sequentially consistent store waits for the store buffer.
+//! Each type wraps `core`'s type of the same layout and does the real access at the moment that the simulator assigns.
+//! The simulated machine is sequentially consistent. Orderings matter in two cases only: outside a run, where they are
+//! passed on; and for a sequentially consistent store, which waits for the store buffer.
 
 use core::fmt;
 use core::sync::atomic as real;
@@ -17,29 +17,29 @@ pub fn fence(order: Ordering) {
     world::fence(order == Ordering::SeqCst);
 }
 
-/// What all atomic types have, given the type of the value.
+/// The methods of all atomic types, given the type of the value.
 macro_rules! common {
     ($(<$generic:ident>)? $name:ident, $real:ty, $value:ty) => {
         impl$(<$generic>)? $name$(<$generic>)? {
-            /// A new atomic word.
+            /// Makes a new atomic word.
             #[inline]
             pub const fn new(value: $value) -> Self {
                 Self(<$real>::new(value))
             }
 
-            /// The value; no other thread can be using the word.
+            /// Returns the value. No other thread can be using the word.
             #[inline]
             pub fn into_inner(self) -> $value {
                 self.0.into_inner()
             }
 
-            /// The value in place; no other thread can be using the word.
+            /// Returns a mutable reference to the value. No other thread can be using the word.
             #[inline]
             pub fn get_mut(&mut self) -> &mut $value {
                 self.0.get_mut()
             }
 
-            /// Where the value lies.
+            /// Returns the address of the value.
             #[inline]
             pub const fn as_ptr(&self) -> *mut $value {
                 self.0.as_ptr()
@@ -50,7 +50,7 @@ macro_rules! common {
                 (&raw const self.0).cast()
             }
 
-            /// One access that reads and writes: `op` makes it and returns what it found.
+            /// Makes one access that reads and writes: `op` makes it and returns its result.
             #[inline]
             fn update<R>(&self, op: impl FnOnce(&$real) -> R) -> R {
                 world::update(self.at(), size_of::<$value>(), || {
@@ -79,7 +79,7 @@ macro_rules! common {
                 });
             }
 
-            /// Stores a value and returns the one before.
+            /// Stores a value and returns the previous one.
             #[inline]
             pub fn swap(&self, value: $value, order: Ordering) -> $value {
                 self.update(|word| word.swap(value, order))
@@ -88,7 +88,7 @@ macro_rules! common {
             /// Stores `new` if the value is `current`.
             ///
             /// # Errors
-            /// The value, if it is another one.
+            /// The value, if it differs from `current`.
             #[inline]
             pub fn compare_exchange(
                 &self,
@@ -100,10 +100,10 @@ macro_rules! common {
                 self.update(|word| word.compare_exchange(current, new, success, failure))
             }
 
-            /// As [`compare_exchange`](Self::compare_exchange); it may fail for no reason on some machines.
+            /// As [`compare_exchange`](Self::compare_exchange). On some machines it may fail spuriously.
             ///
             /// # Errors
-            /// The value it found.
+            /// The value that was found.
             #[inline]
             pub fn compare_exchange_weak(
                 &self,
@@ -115,7 +115,8 @@ macro_rules! common {
                 self.compare_exchange(current, new, success, failure)
             }
 
-            /// Replaces the value by what `next` makes of it, again and again until no thread came between.
+            /// Replaces the value by the result of `next`. Repeats this until no other thread changed the value in
+            /// between.
             ///
             /// # Errors
             /// The value for which `next` returned `None`.

@@ -1,11 +1,11 @@
-//! Thread-locals of simulated threads, and of ordinary ones outside of a run.
+//! Thread-locals of simulated threads, and of ordinary threads outside a run.
 
 use core::cell::{Cell, RefCell};
 use core::fmt;
 
 use archipelago_sim::world::{self, LocalValue};
 
-/// A thread-local's value is gone: its thread is ending.
+/// The error for a thread-local whose value was dropped because its thread is ending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AccessError;
 
@@ -29,7 +29,7 @@ impl<T: 'static> LocalKey<T> {
         LocalKey { native, init }
     }
 
-    /// Calls `f` with the calling thread's value, made first if there was none.
+    /// Calls `f` with the calling thread's value. The value is made first if there is none.
     ///
     /// # Panics
     /// If the value has been dropped already.
@@ -51,8 +51,9 @@ impl<T: 'static> LocalKey<T> {
             Some(LocalValue::Set(value)) => value.cast::<T>(),
             Some(LocalValue::Unset) => self.make(),
         };
-        // SAFETY: `make` boxed it (first in its `Apart`), and it is freed by the destructor that `LocalValue::Destroyed` tells of only, which
-        // runs in this thread, not while this borrow lives.
+        // SAFETY: `make` boxed the value (as the first field of its `Apart`). It is freed only by its destructor, after
+        // which `local_get` returns `LocalValue::Destroyed`. The destructor runs in this thread, so not during this
+        // borrow.
         Ok(f(unsafe { &*value }))
     }
 
@@ -60,11 +61,11 @@ impl<T: 'static> LocalKey<T> {
     fn make(&'static self) -> *mut T {
         let value = (self.init)();
         if let Some(LocalValue::Set(earlier)) = world::local_get(self.key()) {
-            // Its initialiser asked for it.
+            // The initializer has itself accessed this thread-local.
             return earlier.cast();
         }
         let value = Box::into_raw(Box::new(Apart(value)));
-        // SAFETY: a fresh box, which `free` drops once.
+        // SAFETY: a new box, which `free` drops once.
         unsafe { world::local_set(self.key(), value.cast(), free::<T>) };
         value.cast()
     }
@@ -74,12 +75,13 @@ impl<T: 'static> LocalKey<T> {
     }
 }
 
-/// A value on lines of its own, as a thread's own segment has them: on the heap, another thread's would lie beside it.
+/// A value in cache lines of its own, like a thread-local in a real thread's own segment. Without this, values of
+/// different threads could be adjacent on the heap.
 #[repr(C, align(64))]
 struct Apart<T>(T);
 
 /// # Safety
-/// `value` is a box of `Apart<T>`, which this call alone frees.
+/// `value` is a box of `Apart<T>`, which only this call frees.
 unsafe fn free<T>(value: *mut u8) {
     // SAFETY: by this function's contract.
     drop(unsafe { Box::from_raw(value.cast::<Apart<T>>()) });
@@ -92,13 +94,13 @@ impl<T: 'static> LocalKey<Cell<T>> {
         self.with(|cell| cell.set(value));
     }
 
-    /// Replaces the value and returns the one before.
+    /// Replaces the value and returns the previous one.
     #[inline]
     pub fn replace(&'static self, value: T) -> T {
         self.with(|cell| cell.replace(value))
     }
 
-    /// The value.
+    /// Returns the value.
     #[inline]
     pub fn get(&'static self) -> T
     where

@@ -1,5 +1,5 @@
-//! Blocking primitives: `std`'s outside of a run; inside of one their fast paths are accesses to their words, and
-//! waiting is the machine's.
+//! Blocking primitives. Outside a run they are `std`'s. Inside a run, their fast paths are simulated accesses to their
+//! words, and the simulator does the waiting.
 
 use core::fmt;
 use core::mem::{self, ManuallyDrop};
@@ -12,7 +12,7 @@ pub use std_sync::{Arc, LockResult, PoisonError, TryLockError, TryLockResult, We
 
 use super::thread::nanoseconds;
 
-/// The address that stands for a lock.
+/// The address that identifies a lock.
 type Key = usize;
 
 fn key_of<T: ?Sized>(lock: &T) -> Key {
@@ -23,10 +23,10 @@ fn word(key: Key) -> *const () {
     core::ptr::without_provenance(key)
 }
 
-/// Bytes of a lock of `std`'s that say whether it is held: an aborted transaction takes back what it did to them.
+/// The number of bytes at the start of `std`'s locks that contain their state. An aborted transaction restores them.
 const STATE: usize = 4;
 
-/// Takes a lock by trying, and waiting in between.
+/// Takes a lock by repeated attempts, waiting in between.
 fn acquire<G>(key: Key, attempt: impl Fn() -> TryLockResult<G>) -> LockResult<G> {
     loop {
         match access(key, &attempt) {
@@ -39,7 +39,7 @@ fn acquire<G>(key: Key, attempt: impl Fn() -> TryLockResult<G>) -> LockResult<G>
     }
 }
 
-/// One locked access to the word of a lock.
+/// Makes one read-modify-write access to the word of a lock.
 fn access<G>(key: Key, attempt: impl Fn() -> TryLockResult<G>) -> TryLockResult<G> {
     world::update(word(key), STATE, || {
         let result = attempt();
@@ -48,7 +48,7 @@ fn access<G>(key: Key, attempt: impl Fn() -> TryLockResult<G>) -> TryLockResult<
     })
 }
 
-/// Passes on the result of taking a lock with another guard.
+/// Maps the guard in the result of taking a lock.
 fn map<G, H>(result: LockResult<G>, wrap: impl Fn(G) -> H) -> LockResult<H> {
     match result {
         Ok(guard) => Ok(wrap(guard)),
@@ -66,11 +66,11 @@ fn try_map<G, H>(result: TryLockResult<G>, wrap: impl Fn(G) -> H) -> TryLockResu
     }
 }
 
-/// Most bytes of what a lock guards that count as used by the thread that takes it: four lines. What is larger
-/// announces itself.
+/// The number of bytes of the protected value that count as used by the thread that takes the lock: four cache lines.
+/// Accesses to larger values are announced separately.
 const GUARDED: usize = 256;
 
-/// The first of what a lock guards is used by the thread that takes it, and so is announced here.
+/// Announces the use of the first bytes of the protected value by the thread that takes the lock.
 fn announce<T: ?Sized>(value: &T, writes: bool) {
     let (at, len) = (core::ptr::from_ref(value).cast(), size_of_val(value).min(GUARDED));
     match writes {
@@ -80,7 +80,7 @@ fn announce<T: ?Sized>(value: &T, writes: bool) {
     }
 }
 
-/// Dropped before the real guard: the access that releases the lock takes its turn.
+/// Dropped before the real guard: simulates the access that releases the lock.
 struct Turn(Key);
 
 impl Drop for Turn {
@@ -89,7 +89,7 @@ impl Drop for Turn {
     }
 }
 
-/// Dropped after the real guard: who waits for the lock looks again.
+/// Dropped after the real guard: wakes the threads that wait for the lock, which try again.
 struct Wake(Key);
 
 impl Drop for Wake {
@@ -98,8 +98,8 @@ impl Drop for Wake {
     }
 }
 
-/// The real guard. One that a transaction took releases nothing once this is doomed: the abort has taken it back, and another
-/// thread may hold the lock by now.
+/// The real guard. If a transaction took it and is doomed when the guard is dropped, nothing is released: the abort has
+/// restored the lock's state, and another thread may hold the lock by now.
 struct Real<G> {
     guard: ManuallyDrop<G>,
     in_transaction: bool,
@@ -108,13 +108,13 @@ struct Real<G> {
 impl<G> Drop for Real<G> {
     fn drop(&mut self) {
         if !(self.in_transaction && htm::inside() && htm::doomed()) {
-            // SAFETY: dropped once, here, if it was not taken out of one that is then forgotten.
+            // SAFETY: dropped once, here, unless the guard was taken out of a value that is then forgotten.
             unsafe { ManuallyDrop::drop(&mut self.guard) };
         }
     }
 }
 
-/// A guard of `std`'s between the two; fields are dropped in this order.
+/// A guard of `std`'s between two others. The fields are dropped in this order.
 struct Held<G> {
     turn: Turn,
     real: Real<G>,
@@ -127,10 +127,10 @@ impl<G> Held<G> {
         Held { turn: Turn(key), real, wake: Wake(key) }
     }
 
-    /// Takes the real guard out, without releasing.
+    /// Returns the real guard without releasing the lock.
     fn into_guard(self) -> G {
         let Held { turn, mut real, wake } = self;
-        // SAFETY: taken once: what it was taken out of is forgotten.
+        // SAFETY: taken once, because `real` is forgotten.
         let guard = unsafe { ManuallyDrop::take(&mut real.guard) };
         mem::forget((turn, real, wake));
         guard
@@ -149,12 +149,12 @@ pub struct MutexGuard<'a, T: ?Sized> {
 }
 
 impl<T> Mutex<T> {
-    /// An unlocked mutex.
+    /// Makes an unlocked mutex.
     pub const fn new(value: T) -> Self {
         Mutex(std_sync::Mutex::new(value))
     }
 
-    /// The value.
+    /// Returns the value.
     ///
     /// # Errors
     /// If a holder panicked.
@@ -176,12 +176,12 @@ impl<T: ?Sized> Mutex<T> {
     /// Takes the mutex if it is free.
     ///
     /// # Errors
-    /// If it is not, or a holder panicked.
+    /// If it is not free, or a holder panicked.
     pub fn try_lock(&self) -> TryLockResult<MutexGuard<'_, T>> {
         try_map(access(key_of(self), || self.0.try_lock()), |guard| self.held(guard))
     }
 
-    /// The value in place.
+    /// Returns a mutable reference to the value.
     ///
     /// # Errors
     /// If a holder panicked.
@@ -189,7 +189,7 @@ impl<T: ?Sized> Mutex<T> {
         self.0.get_mut()
     }
 
-    /// Whether a holder panicked.
+    /// Returns whether a holder panicked.
     pub fn is_poisoned(&self) -> bool {
         self.0.is_poisoned()
     }
@@ -231,7 +231,7 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for MutexGuard<'_, T> {
 #[derive(Debug, Default)]
 pub struct Condvar {
     native: std_sync::Condvar,
-    /// Notifications so far. Touched inside of runs only, which have one OS thread.
+    /// The number of notifications so far. Used only inside runs, which have one OS thread.
     notified: core::sync::atomic::AtomicUsize,
 }
 
@@ -240,19 +240,19 @@ pub struct Condvar {
 pub struct WaitTimeoutResult(bool);
 
 impl WaitTimeoutResult {
-    /// Whether the time was over.
+    /// Returns whether the time limit was reached.
     pub fn timed_out(&self) -> bool {
         self.0
     }
 }
 
 impl Condvar {
-    /// A condition variable that no thread waits for.
+    /// Makes a condition variable for which no thread waits.
     pub const fn new() -> Self {
         Condvar { native: std_sync::Condvar::new(), notified: core::sync::atomic::AtomicUsize::new(0) }
     }
 
-    /// Releases the mutex, waits for a notification, and takes the mutex again. May return without one.
+    /// Releases the mutex, waits for a notification, and takes the mutex again. May return without a notification.
     ///
     /// # Errors
     /// If a holder of the mutex panicked.
@@ -265,7 +265,7 @@ impl Condvar {
         map(self.native.wait(guard.held.into_guard()), |guard| mutex.held(guard))
     }
 
-    /// As [`wait`](Self::wait), for `time` at most.
+    /// As [`wait`](Self::wait), but for at most `time`.
     ///
     /// # Errors
     /// If a holder of the mutex panicked.
@@ -283,7 +283,7 @@ impl Condvar {
         map(waited, |(guard, result)| (mutex.held(guard), WaitTimeoutResult(result.timed_out())))
     }
 
-    /// Waits while `condition` says so.
+    /// Waits while `condition` returns true.
     ///
     /// # Errors
     /// If a holder of the mutex panicked.
@@ -298,7 +298,7 @@ impl Condvar {
         Ok(guard)
     }
 
-    /// As [`wait_while`](Self::wait_while), for `time` at most.
+    /// As [`wait_while`](Self::wait_while), but for at most `time`.
     ///
     /// # Errors
     /// If a holder of the mutex panicked.
@@ -338,8 +338,8 @@ impl Condvar {
         }
     }
 
-    /// Releases the mutex and waits; whether there was a notification. Nothing comes between the mutex's release and
-    /// the falling asleep, since releasing gives way before it happens, not after.
+    /// Releases the mutex and waits. Returns whether there was a notification. No other thread runs between the release
+    /// and the wait: the simulator switches threads before the releasing access, not after it.
     fn sleep<T>(&self, guard: MutexGuard<'_, T>, time: Option<u64>) -> bool {
         let notified = || self.notified.load(core::sync::atomic::Ordering::Relaxed);
         let before = notified();
@@ -361,12 +361,12 @@ pub struct RwLockReadGuard<'a, T: ?Sized>(Held<std_sync::RwLockReadGuard<'a, T>>
 pub struct RwLockWriteGuard<'a, T: ?Sized>(Held<std_sync::RwLockWriteGuard<'a, T>>);
 
 impl<T> RwLock<T> {
-    /// An unlocked lock.
+    /// Makes an unlocked lock.
     pub const fn new(value: T) -> Self {
         RwLock(std_sync::RwLock::new(value))
     }
 
-    /// The value.
+    /// Returns the value.
     ///
     /// # Errors
     /// If a writer panicked.
@@ -382,7 +382,7 @@ impl<T: ?Sized> RwLock<T> {
         held
     }
 
-    /// Takes the lock beside other readers.
+    /// Takes the lock for reading.
     ///
     /// # Errors
     /// If a writer panicked.
@@ -391,7 +391,7 @@ impl<T: ?Sized> RwLock<T> {
         map(taken, |guard| RwLockReadGuard(self.held(guard, false)))
     }
 
-    /// Takes the lock alone.
+    /// Takes the lock for writing.
     ///
     /// # Errors
     /// If a writer panicked.
@@ -400,23 +400,23 @@ impl<T: ?Sized> RwLock<T> {
         map(taken, |guard| RwLockWriteGuard(self.held(guard, true)))
     }
 
-    /// Takes the lock beside other readers if no writer has it.
+    /// Takes the lock for reading if no writer holds it.
     ///
     /// # Errors
-    /// If one has, or one panicked.
+    /// If a writer holds it, or a writer panicked.
     pub fn try_read(&self) -> TryLockResult<RwLockReadGuard<'_, T>> {
         try_map(access(key_of(self), || self.0.try_read()), |guard| RwLockReadGuard(self.held(guard, false)))
     }
 
-    /// Takes the lock alone if it is free.
+    /// Takes the lock for writing if it is free.
     ///
     /// # Errors
-    /// If it is not, or a writer panicked.
+    /// If it is not free, or a writer panicked.
     pub fn try_write(&self) -> TryLockResult<RwLockWriteGuard<'_, T>> {
         try_map(access(key_of(self), || self.0.try_write()), |guard| RwLockWriteGuard(self.held(guard, true)))
     }
 
-    /// The value in place.
+    /// Returns a mutable reference to the value.
     ///
     /// # Errors
     /// If a writer panicked.
@@ -453,33 +453,33 @@ impl<T: ?Sized> DerefMut for RwLockWriteGuard<'_, T> {
     }
 }
 
-/// Bytes of a cell that an aborted transaction takes back: a value stays made.
+/// The number of bytes of a cell that an aborted transaction restores: none, so a value that was made is kept.
 const MADE: usize = 0;
 
 /// As [`std::sync::OnceLock`].
 pub struct OnceLock<T> {
     value: std_sync::OnceLock<T>,
-    /// Held by who makes the value.
+    /// Held by the thread that makes the value.
     making: Mutex<()>,
 }
 
 impl<T> OnceLock<T> {
-    /// A cell without a value.
+    /// Makes a cell without a value.
     pub const fn new() -> Self {
         OnceLock { value: std_sync::OnceLock::new(), making: Mutex::new(()) }
     }
 
-    /// The value, if there is one.
+    /// Returns the value, if there is one.
     pub fn get(&self) -> Option<&T> {
         world::load(word(key_of(self)), MADE, || self.value.get())
     }
 
-    /// The value in place, if there is one.
+    /// Returns a mutable reference to the value, if there is one.
     pub fn get_mut(&mut self) -> Option<&mut T> {
         self.value.get_mut()
     }
 
-    /// The value, made by `make` if there was none.
+    /// Returns the value, which is made by `make` if there was none.
     pub fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {
         if let Some(value) = self.get() {
             return value;
@@ -495,7 +495,7 @@ impl<T> OnceLock<T> {
     /// Sets the value.
     ///
     /// # Errors
-    /// The value, if there was one already.
+    /// The given value, if the cell had a value already.
     pub fn set(&self, value: T) -> Result<(), T> {
         let mut value = Some(value);
         self.get_or_init(|| value.take().expect("it is taken once"));
@@ -507,7 +507,7 @@ impl<T> OnceLock<T> {
         self.value.take()
     }
 
-    /// The value, if there is one.
+    /// Returns the value, if there is one.
     pub fn into_inner(self) -> Option<T> {
         self.value.into_inner()
     }
@@ -532,7 +532,7 @@ pub struct LazyLock<T, F = fn() -> T> {
 }
 
 impl<T, F: FnOnce() -> T> LazyLock<T, F> {
-    /// A value that `make` makes when it is first asked for.
+    /// Makes a cell whose value `make` makes at its first use.
     pub const fn new(make: F) -> Self {
         LazyLock { value: OnceLock::new(), make: std_sync::Mutex::new(Some(make)) }
     }
@@ -559,7 +559,7 @@ impl<T: fmt::Debug, F> fmt::Debug for LazyLock<T, F> {
 #[derive(Debug)]
 pub struct Barrier {
     threads: usize,
-    /// Threads that have come, and rounds that are over.
+    /// The number of threads that have arrived in this round, and the number of completed rounds.
     state: Mutex<(usize, usize)>,
     over: Condvar,
 }
@@ -569,19 +569,19 @@ pub struct Barrier {
 pub struct BarrierWaitResult(bool);
 
 impl BarrierWaitResult {
-    /// Whether the caller came last: true for one thread of a round.
+    /// Returns whether the caller arrived last: true for one thread of a round.
     pub fn is_leader(&self) -> bool {
         self.0
     }
 }
 
 impl Barrier {
-    /// A barrier for this many threads.
+    /// Makes a barrier for this many threads.
     pub const fn new(threads: usize) -> Self {
         Barrier { threads, state: Mutex::new((0, 0)), over: Condvar::new() }
     }
 
-    /// Waits until all threads have come.
+    /// Waits until all threads have arrived.
     pub fn wait(&self) -> BarrierWaitResult {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.0 += 1;

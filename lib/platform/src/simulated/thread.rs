@@ -1,7 +1,7 @@
-//! Threads: simulated ones inside of a run, ordinary ones outside.
+//! Threads: simulated ones inside a run, ordinary ones outside.
 //!
-//! A thread that a simulated one starts is a background thread of the run: the run doesn't wait for it, but the thread
-//! that holds its handle may.
+//! A thread that is started by a simulated thread is a background thread of the run: the run does not wait for it, but
+//! a thread with its handle may.
 
 use core::marker::PhantomData;
 use core::num::NonZero;
@@ -22,7 +22,7 @@ pub struct ThreadId(Id);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Id {
     Native(std::thread::ThreadId),
-    /// Run and number of the thread.
+    /// The numbers of the run and of the thread.
     Simulated(u64, usize),
 }
 
@@ -40,7 +40,7 @@ enum Side {
 }
 
 impl Thread {
-    /// Gives the thread its token: see [`park`].
+    /// Makes the thread's token available: see [`park`].
     pub fn unpark(&self) {
         match &self.side {
             Side::Native(thread) => thread.unpark(),
@@ -48,7 +48,7 @@ impl Thread {
         }
     }
 
-    /// Who it is.
+    /// Returns the thread's identity.
     pub fn id(&self) -> ThreadId {
         ThreadId(match &self.side {
             Side::Native(thread) => Id::Native(thread.id()),
@@ -56,7 +56,7 @@ impl Thread {
         })
     }
 
-    /// Its name, if it was given one.
+    /// Returns the thread's name, if it has one.
     pub fn name(&self) -> Option<&str> {
         match &self.side {
             Side::Native(thread) => thread.name(),
@@ -65,7 +65,7 @@ impl Thread {
     }
 }
 
-/// The calling thread.
+/// Returns the calling thread.
 pub fn current() -> Thread {
     let side = match world::current() {
         Some(current) => Side::Simulated(current.id),
@@ -74,17 +74,17 @@ pub fn current() -> Thread {
     Thread { side, name: None }
 }
 
-/// Waits for the calling thread's token, which [`Thread::unpark`] gives.
+/// Waits for the calling thread's token, which [`Thread::unpark`] makes available.
 pub fn park() {
     if world::active() { world::park() } else { std::thread::park() }
 }
 
-/// As [`park`], for `time` at most.
+/// As [`park`], but for at most `time`.
 pub fn park_timeout(time: Duration) {
     if world::active() { world::park_timeout(nanoseconds(time)) } else { std::thread::park_timeout(time) }
 }
 
-/// Sleeps.
+/// Sleeps for `time`.
 pub fn sleep(time: Duration) {
     world::sleep(nanoseconds(time));
 }
@@ -94,10 +94,10 @@ pub fn yield_now() {
     world::yield_now();
 }
 
-/// How many CPUs the machine has.
+/// Returns the number of CPUs of the machine.
 ///
 /// # Errors
-/// Outside of a run, as [`std::thread::available_parallelism`].
+/// Outside a run, as [`std::thread::available_parallelism`].
 pub fn available_parallelism() -> io::Result<NonZero<usize>> {
     let simulated = world::machine().and_then(|machine| NonZero::new(machine.cpus()));
     simulated.map_or_else(std::thread::available_parallelism, Ok)
@@ -107,11 +107,11 @@ pub(crate) fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// What a thread leaves behind.
+/// The result of a thread.
 type Result<T> = std::thread::Result<T>;
 type Packet<T> = Arc<Plain<Option<Result<T>>>>;
 
-/// Leaves a thread's result for who joins it.
+/// Stores a thread's result for the thread that joins it.
 fn leave<T>(place: &Plain<Option<Result<T>>>, result: Result<T>) {
     world::touch_mut(core::ptr::from_ref(place).cast(), size_of_val(place));
     *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
@@ -126,10 +126,10 @@ pub struct JoinHandle<T> {
 }
 
 impl<T> JoinHandle<T> {
-    /// Waits for the thread to end; what it returned.
+    /// Waits for the thread to end and returns its result.
     ///
     /// # Errors
-    /// What it panicked with.
+    /// The payload, if the thread panicked.
     pub fn join(self) -> Result<T> {
         match (&self.thread.side, self.native) {
             (Side::Simulated(id), _) => world::join(*id),
@@ -137,11 +137,11 @@ impl<T> JoinHandle<T> {
             _ => {}
         }
         let left = self.packet.lock().unwrap_or_else(PoisonError::into_inner).take();
-        // A simulated thread that was unwound with its run leaves nothing.
+        // A simulated thread that was unwound at the end of its run has no result.
         left.unwrap_or_else(|| Err(Box::new("the simulation ended before this thread did")))
     }
 
-    /// Whether the thread has ended.
+    /// Returns whether the thread has ended.
     pub fn is_finished(&self) -> bool {
         match &self.thread.side {
             Side::Simulated(id) => world::is_finished(*id),
@@ -149,7 +149,7 @@ impl<T> JoinHandle<T> {
         }
     }
 
-    /// The thread.
+    /// Returns the thread.
     pub fn thread(&self) -> &Thread {
         &self.thread
     }
@@ -163,18 +163,18 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// A thread without a name.
+    /// Makes a builder of a thread without a name.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Gives the thread a name.
+    /// Sets the thread's name.
     #[must_use]
     pub fn name(self, name: String) -> Self {
         Builder { name: Some(name), ..self }
     }
 
-    /// Asks for a stack of this many bytes. Every simulated thread has the run's stack size.
+    /// Sets the stack size in bytes. Every simulated thread has the run's stack size instead.
     #[must_use]
     pub fn stack_size(self, bytes: usize) -> Self {
         Builder { stack_size: Some(bytes), ..self }
@@ -195,7 +195,8 @@ impl Builder {
         let body = move || {
             let result = catch_unwind(AssertUnwindSafe(body));
             match result {
-                // The end of the run is no thread's result, and a panic that no thread will ask for fails the run.
+                // The end of the run is not a thread's result. A panic in a thread that cannot be joined any more fails
+                // the run.
                 Err(payload) if world::ending() || (world::active() && Arc::strong_count(&theirs) == 1) => {
                     resume_unwind(payload)
                 }
@@ -223,7 +224,7 @@ impl Builder {
     /// Starts a thread that ends before the scope does.
     ///
     /// # Errors
-    /// As [`spawn`](Self::spawn).
+    /// As for [`spawn`](Self::spawn).
     pub fn spawn_scoped<'scope, F, T>(
         self,
         scope: &'scope Scope<'scope, '_>,
@@ -242,7 +243,7 @@ impl Builder {
                 return;
             }
             *told.lock().unwrap_or_else(PoisonError::into_inner) = result.is_err();
-            // Larger results than a lock's guard announces.
+            // The result may be larger than the part that a lock's guard announces.
             world::touch_mut(core::ptr::from_ref(&theirs.result).cast(), size_of_val(&theirs.result));
             *theirs.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
             theirs.there.notify_all();
@@ -285,7 +286,7 @@ pub struct ScopedJoinHandle<'scope, T> {
     scope: PhantomData<&'scope ()>,
 }
 
-/// What a thread of a scope leaves.
+/// The result of a scoped thread.
 #[derive(Debug)]
 struct Left<T> {
     result: Mutex<Option<Result<T>>>,
@@ -293,15 +294,15 @@ struct Left<T> {
 }
 
 impl<T> ScopedJoinHandle<'_, T> {
-    /// Whether the thread's body has ended.
+    /// Returns whether the thread's body has ended.
     pub fn is_finished(&self) -> bool {
         self.left.result.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
-    /// Waits for the thread to end; what it returned.
+    /// Waits for the thread to end and returns its result.
     ///
     /// # Errors
-    /// What it panicked with.
+    /// The payload, if the thread panicked.
     pub fn join(self) -> Result<T> {
         let mut result = self.left.result.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
@@ -318,7 +319,7 @@ impl<'scope> Scope<'scope, '_> {
     /// Starts a thread that ends before the scope does.
     ///
     /// # Panics
-    /// As [`spawn`].
+    /// As for [`spawn`].
     pub fn spawn<F, T>(&'scope self, body: F) -> ScopedJoinHandle<'scope, T>
     where
         F: FnOnce() -> T + Send + 'scope,
@@ -337,7 +338,7 @@ impl<'scope> Scope<'scope, '_> {
 /// As [`std::thread::scope`].
 ///
 /// # Panics
-/// As `f`, or if a thread panicked whose handle was not joined.
+/// If `f` panics, or if a thread panicked that was not joined by its handle.
 pub fn scope<'env, F, T>(f: F) -> T
 where
     F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> T,

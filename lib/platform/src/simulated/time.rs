@@ -1,4 +1,4 @@
-//! Instants of virtual time inside of a run, of wall-clock time outside. The two don't compare.
+//! Instants of virtual time inside a run, and of wall-clock time outside. The two cannot be compared.
 
 use core::ops::{Add, AddAssign, Sub, SubAssign};
 use core::time::Duration;
@@ -10,7 +10,7 @@ use archipelago_sim::world;
 pub struct Instant(Duration);
 
 impl Instant {
-    /// This moment.
+    /// Returns the current instant.
     pub fn now() -> Self {
         if world::active() {
             return Instant(Duration::from_nanos(world::now()));
@@ -19,12 +19,12 @@ impl Instant {
         Instant(START.get_or_init(std::time::Instant::now).elapsed())
     }
 
-    /// The time since then.
+    /// Returns the time since this instant.
     pub fn elapsed(&self) -> Duration {
         Self::now().duration_since(*self)
     }
 
-    /// The time from `earlier` to this instant, zero if it is later.
+    /// Returns the time from `earlier` to this instant, or zero if `earlier` is later.
     pub fn duration_since(&self, earlier: Self) -> Duration {
         self.0.saturating_sub(earlier.0)
     }
@@ -34,12 +34,12 @@ impl Instant {
         self.duration_since(earlier)
     }
 
-    /// The time from `earlier` to this instant, `None` if it is later.
+    /// Returns the time from `earlier` to this instant, or `None` if `earlier` is later.
     pub fn checked_duration_since(&self, earlier: Self) -> Option<Duration> {
         self.0.checked_sub(earlier.0)
     }
 
-    /// This instant and `duration` more, if that can be said.
+    /// Returns this instant plus `duration`, or `None` if it cannot be represented.
     pub fn checked_add(&self, duration: Duration) -> Option<Self> {
         self.0.checked_add(duration).map(Instant)
     }

@@ -1,20 +1,20 @@
-//! The threads that a structure has started for itself, and that end with it.
+//! Crews: the threads that a structure has started for itself and that end with it.
 
 use core::any::Any;
 
 use super::{JoinHandle, current};
 
-/// Threads to be waited for when their structure ends: by the process that has started them. In the child of a `fork` none of
-/// them is there, and waiting would never end.
+/// Threads that are joined when their structure ends, in the process that started them. In the child of a `fork` these
+/// threads do not exist, and joining them would never end.
 #[derive(Debug, Default)]
 pub struct Crew {
-    /// The process that has started the first of them.
+    /// The process that started the threads.
     process: u32,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Crew {
-    /// Adds a thread that this process has started, as it has all others.
+    /// Adds a thread. It was started by this process, as were all others.
     pub fn push(&mut self, thread: JoinHandle<()>) {
         if self.threads.is_empty() {
             self.process = std::process::id();
@@ -23,29 +23,30 @@ impl Crew {
         self.threads.push(thread);
     }
 
-    /// Whether there are threads in this process. A child of the one that has started them has none.
+    /// Returns whether the threads exist in this process. In a child of the process that started them, they do not.
     pub fn is_here(&self) -> bool {
         !self.threads.is_empty() && self.process == std::process::id()
     }
 
-    /// The threads.
+    /// Returns the threads.
     pub fn threads(&self) -> impl Iterator<Item = &JoinHandle<()>> {
         self.threads.iter()
     }
 
-    /// Waits for all threads that are here, but for the calling one: a structure may own the last reference to itself, and drop
-    /// that on a thread of its own. They have been told to end. What the first one to panic panicked with.
+    /// Waits for all threads that exist in this process, except for the calling one: a structure may own the last
+    /// reference to itself and drop it on a thread of its own. The threads have been told to end. Returns the payload
+    /// of the first panic, if any.
     pub fn join(&mut self) -> Option<Box<dyn Any + Send>> {
         let is_here = self.is_here();
         let threads = core::mem::take(&mut self.threads);
         if !is_here {
-            // Neither to be waited for nor to be let go of: the system does not know them.
+            // These threads can be neither joined nor detached, because they do not exist in this process.
             core::mem::forget(threads);
             return None;
         }
         let me = current().id();
         let others = threads.into_iter().filter(|thread| thread.thread().id() != me);
-        // All of them, before the first panic is returned.
+        // All threads are joined before the first panic is returned.
         others.map(|thread| thread.join().err()).fold(None, Option::or)
     }
 }

@@ -1,13 +1,13 @@
-//! The last moment of a thread at which code of ours runs, for giving the thread's slot back.
+//! The last moment of a thread at which code of this crate runs. It is used to give back the thread's slot.
 //!
-//! On Unix that is the destructor of a key made with `pthread_key_create`: the destructors of Rust's thread-locals come
-//! before (glibc, macOS) or among the keys' (musl, Miri). Destructors of keys come in rounds, four by POSIX's least; one
-//! that sets its key again is called again in the next. This one lets two rounds pass and acts in the third; what takes
-//! a slot after that may still give it back in the fourth.
+//! On Unix this moment is in the destructor of a key made with `pthread_key_create`. The destructors of Rust's
+//! thread-locals run before those of keys (glibc, macOS) or among them (musl, Miri). Destructors of keys run in rounds,
+//! at least four by POSIX. A destructor that sets its key again is called again in the next round. The destructor here
+//! lets two rounds pass and acts in the third. If a slot is taken after that, it may still be given back in the fourth.
 //!
-//! The key's value tells the whole state, so that nothing depends on thread-locals that may be gone by then (macOS frees
-//! their memory in a key's destructor of its own): the rounds to go in the two low bits, and above them the index plus
-//! one.
+//! The key's value contains the whole state, because thread-locals may no longer exist at that time (macOS frees their
+//! memory in a key's destructor of its own). The two low bits contain the number of rounds left, and the higher bits
+//! the index plus one.
 
 #[cfg(unix)]
 mod imp {
@@ -23,18 +23,18 @@ mod imp {
         give_back: fn(usize),
     }
 
-    /// `None` inside: the process has used up its keys.
+    /// `None` inside: the process has no key left.
     static KEY: OnceLock<Option<Key>> = OnceLock::new();
 
     std::thread_local! {
-        /// The rounds to wait for; fewer for a thread that is ending already.
+        /// The number of rounds to wait for; smaller for a thread that is already ending.
         static ROUNDS_LEFT: core::cell::Cell<usize> = const { core::cell::Cell::new(ROUNDS) };
     }
 
     impl Key {
         fn make(give_back: fn(usize)) -> Option<Self> {
             let mut key = 0;
-            // SAFETY: the destructor is a function of this program, fit for the values that `set` stores.
+            // SAFETY: the destructor is a function of this program that accepts all values that `set` stores.
             let made = unsafe { libc::pthread_key_create(&raw mut key, Some(round)) } == 0;
             made.then_some(Self { key, give_back })
         }
@@ -79,12 +79,13 @@ mod imp {
     }
 }
 
-/// Has `give_back(index)` called at the end of the calling thread; always the same function. False if it will not be.
+/// Registers `give_back(index)` to be called at the end of the calling thread. All calls pass the same function.
+/// Returns false if it will not be called.
 pub(super) fn keep(index: usize, give_back: fn(usize)) -> bool {
     imp::keep(index, give_back)
 }
 
-/// The index that the calling thread keeps.
+/// Returns the index that the calling thread has registered.
 pub(super) fn kept() -> Option<usize> {
     imp::kept()
 }

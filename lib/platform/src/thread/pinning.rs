@@ -5,21 +5,21 @@ use std::io;
 
 use crate::topology::{CpuId, NodeId, Topology};
 
-/// How threads are laid over the machine.
+/// The placement of threads on the machine's CPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Pinning {
-    /// Where the operating system likes.
+    /// Placed by the operating system.
     #[default]
     None,
-    /// Node after node; within a node all cores before any core's second hardware thread.
+    /// Node after node. Within a node, all cores are used before the second hardware thread of any core.
     FillNodeFirst,
-    /// One thread per node in turn.
+    /// One thread on each node in turn.
     Spread,
 }
 
 impl Pinning {
-    /// The CPU of each of `threads` threads, `None` where the operating system is to choose. With more threads than
-    /// CPUs, the CPUs are dealt out again from the first.
+    /// Returns the CPU of each of `threads` threads; `None` means that the operating system chooses. If there are more
+    /// threads than CPUs, the CPUs are assigned again from the first.
     pub fn assign(self, topology: &Topology, threads: usize) -> Vec<Option<CpuId>> {
         let order = match self {
             Pinning::None => return vec![None; threads],
@@ -39,18 +39,19 @@ thread_local! {
     static PINNED: Cell<Option<CpuId>> = const { Cell::new(None) };
 }
 
-/// The CPU that [`pin_current`] last pinned this thread to, or one of the node that [`bind_current`] bound it to.
+/// Returns the CPU to which [`pin_current`] last pinned this thread, or one of the node to which [`bind_current`] bound
+/// it.
 #[cfg(not(loom))]
 pub(crate) fn pinned() -> Option<CpuId> {
     PINNED.with(Cell::get)
 }
 
-/// Pins the calling thread to a CPU of [`Topology::current`]. If that is synthetic, the CPU is not a real one: the
-/// thread is from now on taken to run there, and the operating system is not asked for anything.
+/// Pins the calling thread to a CPU of [`Topology::current`]. If this topology is synthetic, the CPU is not a real one:
+/// the thread is from now on assumed to run on it, and no call is made to the operating system.
 ///
 /// # Errors
-/// If the topology does not have the CPU (which includes CPUs that the process may not use), or the operating system
-/// refuses, or it has no such call (only Linux has).
+/// If the topology does not contain the CPU (it contains only CPUs that the process may use), if the operating system
+/// refuses, or if it has no such call (only Linux has one).
 pub fn pin_current(cpu: CpuId) -> io::Result<()> {
     let topology = Topology::current();
     let Some(node) = topology.node_of(cpu) else {
@@ -69,12 +70,12 @@ pub fn pin_current(cpu: CpuId) -> io::Result<()> {
     Ok(())
 }
 
-/// Keeps the calling thread on the CPUs of one of `topology`'s nodes; the operating system chooses among them. If the
-/// topology is synthetic, the thread is from now on taken to run on the node's first CPU, and the operating system is
-/// not asked for anything.
+/// Restricts the calling thread to the CPUs of one of `topology`'s nodes; the operating system chooses among them. If
+/// the topology is synthetic, the thread is from now on assumed to run on the node's first CPU, and no call is made to
+/// the operating system.
 ///
 /// # Errors
-/// As [`pin_current`].
+/// As for [`pin_current`].
 pub fn bind_current(topology: &Topology, node: NodeId) -> io::Result<()> {
     let Some(cpus) = topology.nodes().get(node.0).map(|node| &node.cpus) else {
         let sentence = format!("there is no node {}; choose from: {topology}", node.0);
@@ -95,7 +96,8 @@ pub fn bind_current(topology: &Topology, node: NodeId) -> io::Result<()> {
     Ok(())
 }
 
-/// The CPUs that the calling thread may run on, ascending; `None` where the operating system does not tell.
+/// Returns the CPUs on which the calling thread may run, ascending. Returns `None` if the operating system does not
+/// tell.
 pub fn allowed_cpus() -> Option<Vec<CpuId>> {
     affinity()
 }
@@ -106,10 +108,10 @@ mod linux {
 
     use crate::topology::CpuId;
 
-    /// A CPU mask of the kernel's, large enough for any kernel (`CONFIG_NR_CPUS` is at most 8192).
+    /// A CPU mask of the kernel, large enough for any kernel (`CONFIG_NR_CPUS` is at most 8192).
     type Mask = [u64; 128];
 
-    /// Keeps the calling thread on CPUs of the operating system's, whatever the topology.
+    /// Restricts the calling thread to these CPUs of the operating system, independent of the topology.
     pub(crate) fn set_affinity(cpus: &[CpuId]) -> io::Result<()> {
         let mut mask: Mask = [0; 128];
         for cpu in cpus {

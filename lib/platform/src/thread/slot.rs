@@ -1,33 +1,35 @@
-//! Thread slots: a small dense index for every live thread, so that per-thread state lives in an array.
+//! Thread slots: a small dense index for every live thread, so that per-thread state can be stored in an array.
 //!
-//! The index is the smallest that no live thread has, taken when a thread first asks and given back at the thread's end,
-//! as late as the platform lets us (see `end.rs`): on Unix after the destructors of all thread-locals, so that what a
-//! thread-local keeps (a session, a guard) has the slot it was made with to its last moment. Asking again is one
-//! thread-local read: the slot sits in a `const` thread-local without a destructor, which stays readable to the very end
-//! of the thread.
+//! The index is the smallest one that no live thread has. A thread takes it when it first asks for its slot, and gives
+//! it back at its end, as late as the platform permits (see `end.rs`). On Unix this is after the destructors of all
+//! thread-locals. So an object in a thread-local (a session, a guard) keeps the slot with which it was made until it is
+//! dropped. Each further request is one thread-local read: the slot is stored in a `const` thread-local without a
+//! destructor, which is readable until the very end of the thread.
 //!
-//! *Late calls.* Where there is no such late moment, and for code that runs later still (destructors of a C library's
-//! keys), the slot may be asked for after the index was given back. Such a thread takes an index again, which is
-//! returned if anything of ours runs after that; otherwise it is never reused: a wrong sharing of per-thread state would
-//! be worse than a lost number. What was made with the former slot asks [`has_slot`] before it uses state of that slot's.
+//! *Late requests.* The slot may be requested after the index was given back: on platforms without such a late moment,
+//! and by code that runs even later (destructors of a C library's keys). Such a thread takes an index again. The index
+//! is given back if code of this crate runs after that. Otherwise it is never reused, because to share per-thread state
+//! wrongly would be worse than to lose an index. Objects that were made with the former slot call [`has_slot`] before
+//! they use this slot's state.
 //!
-//! In the model world an index is not reused within one execution. A simulated thread's slot is the virtual machine's.
+//! In the model world, an index is not reused within one execution. The slot of a simulated thread is assigned by the
+//! simulator.
 
 use core::cell::Cell;
 
-/// Who the calling thread is: a dense index, unique among live threads and reused after a thread ends, and the NUMA
-/// node it was last known to run on. Correctness never depends on `node`.
+/// Identifies the calling thread by a dense index, which is unique among live threads and reused after a thread ends.
+/// Also contains the NUMA node on which the thread was last known to run. Correctness never depends on `node`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThreadSlot {
-    /// Dense index: the smallest that no live thread had when this one first asked.
+    /// Dense index: the smallest one that no live thread had when this thread first requested its slot.
     pub index: usize,
-    /// NUMA node index (see [`topology`](crate::topology)), 0 on one-node machines. Known from the first call to
-    /// [`slot`], from [`pin_current`](super::pin_current), and from the calls to
-    /// [`Topology::node_of_current`](crate::topology::Topology::node_of_current) since.
+    /// NUMA node index (see [`topology`](crate::topology)), 0 on one-node machines. Updated by the first call of
+    /// [`slot`], by [`pin_current`](super::pin_current), and by calls of
+    /// [`Topology::node_of_current`](crate::topology::Topology::node_of_current).
     pub node: usize,
 }
 
-/// The index that means "none yet".
+/// The index that means "no index yet".
 const NONE: usize = usize::MAX;
 const UNKNOWN: ThreadSlot = ThreadSlot { index: NONE, node: 0 };
 
@@ -40,10 +42,10 @@ loom::thread_local! {
     static SLOT: Cell<ThreadSlot> = Cell::new(UNKNOWN);
 }
 
-/// The calling thread's slot. One thread-local read after the first call of the thread.
+/// Returns the calling thread's slot. One thread-local read after the first call of the thread.
 ///
 /// # Panics
-/// On the first call, if `ARCHIPELAGO_TOPOLOGY` has a value that is no topology.
+/// On the first call, if `ARCHIPELAGO_TOPOLOGY` has an invalid value.
 #[inline]
 pub fn slot() -> ThreadSlot {
     #[cfg(archipelago_sim)]
@@ -54,8 +56,8 @@ pub fn slot() -> ThreadSlot {
     if slot.index != NONE { slot } else { first_call() }
 }
 
-/// Whether the calling thread has the slot with this index: a thread-local read and a comparison. State of a slot may be
-/// changed without a read-modify-write by the thread that has it, and by no other.
+/// Returns whether the calling thread has the slot with this index: a thread-local read and a comparison. The thread
+/// that has a slot may change the slot's state without a read-modify-write; no other thread may.
 #[inline(always)]
 pub fn has_slot(index: usize) -> bool {
     #[cfg(archipelago_sim)]
@@ -65,7 +67,7 @@ pub fn has_slot(index: usize) -> bool {
     SLOT.with(|slot| slot.get().index == index)
 }
 
-/// One more than the largest index ever given out: the length that an array indexed by slots needs.
+/// Returns one more than the largest index ever assigned: the length of an array that is indexed by slots.
 ///
 /// A thread that got its slot before this call (in happens-before order, or in the single order of sequentially
 /// consistent operations) is counted.
@@ -80,14 +82,14 @@ pub fn slots_high_water() -> usize {
 #[cold]
 fn first_call() -> ThreadSlot {
     let index = registry::acquire();
-    // Finding the node may ask for the slot again, so that it must know the index by then.
+    // The index is stored first, because finding the node may request the slot again.
     SLOT.with(|slot| slot.set(ThreadSlot { index, node: 0 }));
     #[cfg(not(loom))]
     note_node(crate::topology::Topology::current().node_of_current());
     SLOT.with(Cell::get)
 }
 
-/// Remembers where the calling thread runs.
+/// Stores the node on which the calling thread runs.
 pub(crate) fn note_node(node: usize) {
     #[cfg(archipelago_sim)]
     if archipelago_sim::world::active() {
@@ -96,7 +98,7 @@ pub(crate) fn note_node(node: usize) {
     SLOT.with(|slot| slot.set(ThreadSlot { node, ..slot.get() }));
 }
 
-/// Who has which index: the native world.
+/// The assignment of indices in the native world.
 #[cfg(not(loom))]
 mod registry {
     use std::cmp::Reverse;
@@ -110,12 +112,12 @@ mod registry {
     /// Indices below `HIGH_WATER` that no live thread has.
     static FREE: Mutex<BinaryHeap<Reverse<usize>>> = Mutex::new(BinaryHeap::new());
 
-    /// Sequentially consistent, so that a thread which takes its slot, announces
-    /// itself, fences and then reads shared state is either seen by a scanner that changed the state, fenced and then
-    /// read this, or sees the change.
+    /// Sequentially consistent, for this protocol. A thread takes its slot, announces itself, fences, and then reads
+    /// shared state. A scanner changes the shared state, fences, and then reads this counter. Either the scanner counts
+    /// the thread, or the thread sees the change.
     static HIGH_WATER: AtomicUsize = AtomicUsize::new(0);
 
-    /// Gives the index back when the thread's thread-locals are dropped: where there is no later moment.
+    /// Gives the index back when the thread's thread-locals are dropped, on platforms without a later moment.
     struct Return;
 
     impl Drop for Return {
@@ -132,9 +134,9 @@ mod registry {
         static AT_EXIT_LATE: Return = const { Return };
     }
 
-    /// By the thread that has it, at its end.
+    /// Called by the thread that has the index, at its end.
     fn give_back(index: usize) {
-        // Not if the thread's memory has been made anew meanwhile, and knows of no slot.
+        // Not if the thread's memory was initialized again in the meantime, and no longer contains the slot.
         if SLOT.with(Cell::get).index == index {
             SLOT.with(|slot| slot.set(UNKNOWN));
         }
@@ -148,7 +150,7 @@ mod registry {
         let free = || FREE.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let index = free().map_or_else(|| HIGH_WATER.fetch_add(1, Ordering::SeqCst), |Reverse(index)| index);
         if !end::keep(index, give_back) {
-            // Touching a thread-local registers its destructor; it fails once the destructor has run.
+            // Accessing a thread-local registers its destructor. The access fails after the destructor has run.
             let _ = AT_EXIT.try_with(|_| ()).or_else(|_| AT_EXIT_LATE.try_with(|_| ()));
         }
         index
@@ -158,11 +160,11 @@ mod registry {
         HIGH_WATER.load(Ordering::SeqCst)
     }
 
-    // `Cell` is what makes `SLOT` free of a destructor; naming it here keeps that from being changed unawares.
+    // `SLOT` has no destructor because `Cell` has none. This assertion detects a change of this property.
     const _: () = assert!(!core::mem::needs_drop::<Cell<super::ThreadSlot>>());
 }
 
-/// Who has which index: the model world. The counter is not loom's own, so that asking adds no branch to the model.
+/// The assignment of indices in the model world. The counter is not loom's, so a request adds no branch to the model.
 #[cfg(loom)]
 mod registry {
     use std::sync::atomic::{AtomicUsize, Ordering};
@@ -187,7 +189,8 @@ mod tests {
 
     use super::*;
 
-    /// Tests that look at which indices are free must not run beside each other; threads of other tests may.
+    /// Tests that check which indices are free must not run in parallel with each other; threads of other tests may
+    /// run.
     fn alone() -> MutexGuard<'static, ()> {
         static ALONE: Mutex<()> = Mutex::new(());
         ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -220,7 +223,8 @@ mod tests {
         for _ in 0..300 {
             std::thread::spawn(slot).join().unwrap();
         }
-        // This thread, the 16 of the other test, and whatever the other modules' tests start meanwhile.
+        // This thread, the 16 threads of the other test, and the threads that tests of other modules start at the same
+        // time.
         assert!(slots_high_water() < 150, "{}", slots_high_water());
     }
 

@@ -1,17 +1,17 @@
-//! Making topologies: the [`Builder`] that checks every one of them, and the short texts for synthetic ones.
+//! Construction of topologies: the [`Builder`], which checks each of them, and the short texts for synthetic ones.
 
 use core::fmt;
 
 use super::{Cpu, CpuId, Node, NodeId, Topology};
 
-/// Distance of a node to itself and to others where nothing better is known: the firmware's convention.
+/// Distance of a node to itself and to other nodes if no distances are known: the firmware's convention.
 const LOCAL: u32 = 10;
 const REMOTE: u32 = 20;
 
-/// Most CPUs that a synthetic topology may have: a guard against typing errors.
+/// The largest number of CPUs of a synthetic topology: a guard against typing errors.
 const MAX_CPUS: usize = 1 << 16;
 
-/// Why a topology was refused, as a sentence that says what to do.
+/// The reason why a topology was refused, as a sentence that tells what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TopologyError(String);
 
@@ -40,15 +40,15 @@ struct RawNode {
 }
 
 impl Builder {
-    /// Adds a node with the operating system's numbers of itself and of its CPUs. Nodes without CPUs are left out of
-    /// the topology, since no thread runs there.
+    /// Adds a node with the operating system's numbers of the node and of its CPUs. Nodes without CPUs are left out of
+    /// the topology, since no thread runs on them.
     #[must_use]
     pub fn node(mut self, os_id: usize, cpus: impl IntoIterator<Item = usize>) -> Self {
         self.nodes.push(RawNode { os_id, cpus: cpus.into_iter().collect(), memory_bytes: None });
         self
     }
 
-    /// States the memory of the node added last.
+    /// Sets the memory of the node that was added last.
     #[must_use]
     pub fn memory_bytes(mut self, bytes: Option<u64>) -> Self {
         if let Some(node) = self.nodes.last_mut() {
@@ -57,22 +57,23 @@ impl Builder {
         self
     }
 
-    /// States that these CPUs are the hardware threads of one core. CPUs never mentioned have a core of their own.
+    /// Declares that these CPUs are the hardware threads of one core. CPUs that are never mentioned have a core of
+    /// their own.
     #[must_use]
     pub fn core(mut self, cpus: impl IntoIterator<Item = usize>) -> Self {
         self.cores.push(cpus.into_iter().collect());
         self
     }
 
-    /// States the distances: one row per node, in the order they were added, with one entry per node. Without this, a
-    /// node is 10 away from itself and 20 from every other.
+    /// Sets the distances: one row per node, in the order in which the nodes were added, with one entry per node.
+    /// Without this call, the distance of a node to itself is 10, and to every other node 20.
     #[must_use]
     pub fn distances(mut self, rows: impl IntoIterator<Item = Vec<u32>>) -> Self {
         self.distances = Some(rows.into_iter().collect());
         self
     }
 
-    /// Marks the topology as the operating system's own.
+    /// Marks the topology as read from the operating system.
     #[cfg_attr(not(target_os = "linux"), allow(dead_code))]
     pub(super) fn real(mut self) -> Self {
         self.real = true;
@@ -82,7 +83,7 @@ impl Builder {
     /// Checks the description and makes the topology.
     ///
     /// # Errors
-    /// If there is no CPU, a CPU or a node is named twice, or the distances have the wrong shape.
+    /// If there is no CPU, if a CPU or a node occurs twice, or if the distances have the wrong shape.
     pub fn build(self) -> Result<Topology, TopologyError> {
         self.check()?;
         let kept: Vec<usize> = (0..self.nodes.len()).filter(|&at| !self.nodes[at].cpus.is_empty()).collect();
@@ -121,12 +122,12 @@ impl Builder {
         Ok(())
     }
 
-    /// Gives every CPU its node, its core and its rank in the core, ascending by CPU number.
+    /// Assigns every CPU its node, its core and its rank in the core, ascending by CPU number.
     fn place_cpus(&self, nodes: &[Node]) -> Vec<Cpu> {
         let mut placed: Vec<(CpuId, NodeId)> =
             nodes.iter().flat_map(|node| node.cpus.iter().map(|&cpu| (cpu, node.id))).collect();
         placed.sort_unstable();
-        // A core is known by its lowest CPU. Cores are numbered in the order in which their lowest CPUs come.
+        // A core is identified by its lowest CPU. Cores are numbered in the order of their lowest CPUs.
         let mut leader_of = own_leaders(&placed);
         for core in &self.cores {
             let lowest = core.iter().copied().filter(|cpu| leader_of.contains_key(cpu)).min();
@@ -136,7 +137,7 @@ impl Builder {
                 }
             }
         }
-        // Per leader: the core's index and how many of its hardware threads have been placed.
+        // For each leader: the core's index and the number of its hardware threads assigned so far.
         let mut cores = std::collections::BTreeMap::<usize, (usize, usize)>::new();
         let place = |(id, node): (CpuId, NodeId)| {
             let fresh = cores.len();
@@ -148,7 +149,7 @@ impl Builder {
     }
 }
 
-/// Every CPU as the leader of its own core.
+/// Makes every CPU the leader of its own core.
 fn own_leaders(placed: &[(CpuId, NodeId)]) -> std::collections::BTreeMap<usize, usize> {
     placed.iter().map(|&(cpu, _)| (cpu.0, cpu.0)).collect()
 }
@@ -162,13 +163,13 @@ impl RawNode {
 }
 
 impl Topology {
-    /// Starts an empty description of a synthetic topology.
+    /// Returns an empty builder of a synthetic topology.
     pub fn builder() -> Builder {
         Builder::default()
     }
 
-    /// `nodes` nodes with `cpus_per_node` CPUs each, without SMT. Node 0 has the first CPUs, node 1 the next, and so
-    /// on.
+    /// Makes a topology of `nodes` nodes with `cpus_per_node` CPUs each, without SMT. Node 0 has the first CPUs, node 1
+    /// the next, and so on.
     ///
     /// # Panics
     /// If either number is 0, or there would be more than 65 536 CPUs.
@@ -176,8 +177,8 @@ impl Topology {
         Self::parse(&format!("{nodes}x{cpus_per_node}")).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Reads a synthetic topology: `4x28` is 4 nodes with 28 CPUs each; `4x28x2` is 4 nodes with 28 cores each, and 2
-    /// hardware threads on every core. CPUs are numbered as Linux does on most servers: first one hardware thread of
+    /// Parses a synthetic topology: `4x28` is 4 nodes with 28 CPUs each; `4x28x2` is 4 nodes with 28 cores each, and 2
+    /// hardware threads on every core. CPUs are numbered as by Linux on most servers: first one hardware thread of
     /// every core, node by node, then the second ones.
     ///
     /// # Errors

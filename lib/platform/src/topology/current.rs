@@ -1,4 +1,4 @@
-//! The process's own topology, and where in it the calling thread is.
+//! The process's own topology, and the calling thread's position in it.
 
 #[cfg(not(loom))]
 use core::cell::Cell;
@@ -10,11 +10,12 @@ use super::{CpuId, Topology, TopologyError};
 const VARIABLE: &str = "ARCHIPELAGO_TOPOLOGY";
 
 impl Topology {
-    /// The topology that `ARCHIPELAGO_TOPOLOGY` describes (see [`Topology::parse`]), `None` if it is unset or empty.
+    /// Returns the topology that `ARCHIPELAGO_TOPOLOGY` describes (see [`Topology::parse`]), or `None` if the variable
+    /// is unset or empty.
     ///
     /// # Errors
-    /// If the variable has a value that is no topology. A program checks this first, since
-    /// [`Topology::current`] can only panic.
+    /// If the variable has an invalid value. A program should check this first, since [`Topology::current`] can only
+    /// panic.
     pub fn from_env() -> Result<Option<Topology>, TopologyError> {
         match std::env::var_os(VARIABLE) {
             Some(text) if !text.is_empty() => Topology::parse(&text.to_string_lossy()).map(Some),
@@ -22,10 +23,11 @@ impl Topology {
         }
     }
 
-    /// The topology of this process: [`from_env`](Self::from_env)'s, else [`machine`](Self::machine). Read once.
+    /// Returns the topology of this process: [`from_env`](Self::from_env)'s if there is one, otherwise
+    /// [`machine`](Self::machine). Determined once.
     ///
     /// # Panics
-    /// If `ARCHIPELAGO_TOPOLOGY` has a value that is no topology.
+    /// If `ARCHIPELAGO_TOPOLOGY` has an invalid value.
     pub fn current() -> &'static Topology {
         #[cfg(archipelago_sim)]
         if let Some(topology) = super::simulated::of_this_run() {
@@ -36,9 +38,9 @@ impl Topology {
         SYNTHETIC.get_or_init(read).as_ref().unwrap_or_else(|| Topology::machine())
     }
 
-    /// The real machine as far as this process may use it, whatever `ARCHIPELAGO_TOPOLOGY` says: what
-    /// [`from_os`](Self::from_os) found when first asked. [`pin_current`](crate::thread::pin_current) sees to it that
-    /// this is before any thread was pinned.
+    /// Returns the real machine's topology, as far as this process may use it, independent of `ARCHIPELAGO_TOPOLOGY`:
+    /// the result of the first call of [`from_os`](Self::from_os). [`pin_current`](crate::thread::pin_current) ensures
+    /// that this call is made before any thread is pinned.
     pub fn machine() -> &'static Topology {
         #[cfg(archipelago_sim)]
         if let Some(topology) = super::simulated::of_this_run() {
@@ -48,8 +50,8 @@ impl Topology {
         MACHINE.get_or_init(Topology::from_os)
     }
 
-    /// Reads the machine's topology, restricted to the CPUs that the calling thread may use. Where the operating system
-    /// does not tell, one node with as many CPUs as [`available_parallelism`](std::thread::available_parallelism) says.
+    /// Reads the machine's topology, restricted to the CPUs that the calling thread may use. If the operating system
+    /// does not describe it, returns one node with [`available_parallelism`](std::thread::available_parallelism) CPUs.
     pub fn from_os() -> Topology {
         #[cfg(all(target_os = "linux", not(loom)))]
         if !cfg!(miri)
@@ -65,29 +67,31 @@ impl Topology {
 
 #[cfg(not(loom))]
 std::thread_local! {
-    static PLACE: Cell<Place> = const { Cell::new(Place { cpu: CpuId(0), uses: 0 }) };
+    static PLACE: Cell<LastSeen> = const { Cell::new(LastSeen { cpu: CpuId(0), uses: 0 }) };
 }
 
-/// The CPU that the thread was last seen on, and how often that may still be used before looking again.
+/// The CPU on which the thread was last seen, and how many times this value may still be used before it is determined
+/// again.
 #[cfg(not(loom))]
 #[derive(Clone, Copy)]
-struct Place {
+struct LastSeen {
     cpu: CpuId,
     uses: u32,
 }
 
-/// How often [`Topology::node_of_current`] uses a CPU number before it asks again. Asking costs tens of nanoseconds,
-/// and the scheduler moves a thread to another node once in many milliseconds at most.
+/// How many times [`Topology::node_of_current`] uses a CPU number before it determines the number again. This costs
+/// tens of nanoseconds, and the scheduler moves a thread to another node at most once in many milliseconds.
 #[cfg(not(loom))]
 const USES: u32 = 128;
 
 impl Topology {
-    /// The index of the node on which the calling thread runs: a hint, for choosing the nearest of several things.
+    /// Returns the index of the node on which the calling thread runs. The result is a hint, for choosing the nearest
+    /// of several objects.
     ///
-    /// On one node this is 0 without looking. On a real topology the CPU is asked for once in 128 calls, so that the
-    /// answer may be stale for a thread that is not pinned. On a synthetic one, a thread is where it was pinned, else
-    /// on the CPU that [`spread_order`](Self::spread_order) gives its slot, so that threads are dealt out to all nodes.
-    /// A CPU that the topology does not have counts as on node 0.
+    /// On one node the result is always 0. On a real topology, the CPU is determined once in 128 calls, so the result
+    /// may be out of date for a thread that is not pinned. On a synthetic topology, a thread is assumed to run where it
+    /// was pinned, otherwise on the CPU that [`spread_order`](Self::spread_order) assigns to its slot, so that threads
+    /// are distributed over all nodes. A CPU that the topology does not contain counts as a CPU of node 0.
     #[inline]
     pub fn node_of_current(&self) -> usize {
         if self.nodes().len() == 1 { 0 } else { self.node_among_many() }
@@ -125,16 +129,16 @@ fn recent_cpu() -> CpuId {
         return cpu;
     }
     PLACE.with(|place| {
-        let Place { mut cpu, uses } = place.get();
+        let LastSeen { mut cpu, uses } = place.get();
         if uses == 0 {
             cpu = current_cpu().unwrap_or(CpuId(0));
         }
-        place.set(Place { cpu, uses: if uses == 0 { USES } else { uses - 1 } });
+        place.set(LastSeen { cpu, uses: if uses == 0 { USES } else { uses - 1 } });
         cpu
     })
 }
 
-/// The CPU that the calling thread runs on at this moment, by the operating system; `None` where it does not tell.
+/// Returns the CPU on which the operating system runs the calling thread at this moment, or `None` if it does not tell.
 pub fn current_cpu() -> Option<CpuId> {
     #[cfg(all(target_os = "linux", not(miri)))]
     {
@@ -179,7 +183,7 @@ mod tests {
     fn real_cpus_are_known() {
         let cpu = current_cpu().unwrap();
         assert!(crate::thread::allowed_cpus().unwrap().contains(&cpu));
-        // A real topology of two nodes, one CPU each, as far as this process is concerned.
+        // A real topology of two nodes with one CPU each, which may differ from this machine's.
         let two = Topology::builder().node(0, [1]).node(1, [0]).real().build().unwrap();
         assert!(two.node_of_current() < 2);
     }

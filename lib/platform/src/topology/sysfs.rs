@@ -1,14 +1,15 @@
-//! Reading the topology from Linux's `/sys/devices/system`.
+//! Reads the topology from Linux's `/sys/devices/system`.
 //!
-//! The root is a parameter, so that tests read fixtures. Whatever is missing or unreadable is left out; only if no
-//! node with a CPU is found does [`read`] give up.
+//! The root is a parameter, so that tests can use fixtures. Files that are missing or unreadable are skipped. [`read`]
+//! fails only if no node with a CPU is found.
 
 use std::fs;
 use std::path::Path;
 
 use super::{Builder, CpuId, Topology};
 
-/// The topology under `root` (normally `/sys`), restricted to the `allowed` CPUs; `None` if there is none to be read.
+/// Reads the topology under `root` (normally `/sys`), restricted to the `allowed` CPUs. Returns `None` if there is
+/// none.
 pub(super) fn read(root: &Path, allowed: Option<&[CpuId]>) -> Option<Topology> {
     let nodes = root.join("devices/system/node");
     let cpus = root.join("devices/system/cpu");
@@ -28,14 +29,14 @@ pub(super) fn read(root: &Path, allowed: Option<&[CpuId]>) -> Option<Topology> {
         builder = builder.node(os_id, of_node).memory_bytes(read_memory(&node.join("meminfo")));
         rows.push(read_numbers(&node.join("distance")));
     }
-    // A row has one number per node that is online; with anything else the defaults are the better guess.
+    // A row contains one number per online node. If any row does not, the default distances are used.
     if rows.iter().all(|row| row.len() == os_ids.len()) {
         builder = builder.distances(rows);
     }
     builder.build().ok()
 }
 
-/// The CPUs or nodes in a file such as `0-3,8`.
+/// Returns the CPUs or nodes listed in a file, in a format such as `0-3,8`.
 fn read_list(file: &Path) -> Option<Vec<usize>> {
     parse_list(fs::read_to_string(file).ok()?.trim())
 }
@@ -54,14 +55,14 @@ fn read_numbers(file: &Path) -> Vec<u32> {
     text.split_whitespace().filter_map(|number| number.parse().ok()).collect()
 }
 
-/// A node's memory in bytes, from the line `Node 0 MemTotal: 123 kB`.
+/// Returns a node's memory in bytes, from the line `Node 0 MemTotal: 123 kB`.
 fn read_memory(file: &Path) -> Option<u64> {
     let text = fs::read_to_string(file).ok()?;
     let rest = text.lines().find_map(|line| line.split_once("MemTotal:"))?.1;
     Some(rest.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? << 10)
 }
 
-// Miri's isolation has no file system to put fixtures in.
+// Miri's isolation does not permit fixtures in the file system.
 #[cfg(all(test, not(miri)))]
 mod tests {
     use std::path::PathBuf;

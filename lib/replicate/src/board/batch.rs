@@ -1,4 +1,4 @@
-//! The combiner's side of the board: which requests it has taken, and how far it is with them.
+//! The combiner's side of the board: the requests that it has taken, and its progress with them.
 
 use archipelago_platform::atomic::{Ordering, fence};
 use archipelago_platform::hint::prefetch_read;
@@ -6,7 +6,8 @@ use archipelago_platform::plain::Plain;
 
 use super::{ANSWERED, Board, CANCELLED, FREE, POSTED, REFUSED, Slot, SlotId};
 
-/// Rounds of combining between two looks for unused slots, and how many rounds a slot may go unused.
+/// The number of combining rounds between two searches for unused slots, and the number of rounds after which a slot
+/// counts as unused.
 pub(super) const AGE: u32 = if cfg!(loom) {
     1
 } else if cfg!(miri) {
@@ -15,10 +16,10 @@ pub(super) const AGE: u32 = if cfg!(loom) {
     256
 };
 
-/// Requests that a combiner has taken off one board. They are moved out and answered in the order in which they were
+/// Requests that a combiner has taken from one board. They are moved out and answered in the order in which they were
 /// taken: `answered <= moved <= taken.len()`.
 ///
-/// There is one for each board, under the combiner's lock, so that one thread at a time works with it.
+/// Each board has one batch, protected by the combiner's lock, so one thread at a time uses it.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
     taken: Vec<Plain<SlotId>>,
@@ -27,36 +28,36 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    /// Forgets a batch that was answered.
+    /// Clears a batch whose requests are all answered.
     pub(crate) fn clear(&mut self) {
         debug_assert_eq!(self.left(), 0, "what was taken has an answer");
         self.taken.clear();
         (self.moved, self.answered) = (0, 0);
     }
 
-    /// How many requests were taken.
+    /// Returns the number of requests taken.
     pub(crate) fn len(&self) -> usize {
         self.taken.len()
     }
 
-    /// How many of them have no answer yet.
+    /// Returns the number of requests without an answer.
     pub(crate) fn left(&self) -> usize {
         self.taken.len() - self.answered
     }
 }
 
-/// What the combiner does with its batch. All of it under the combiner's lock, with the batch that belongs to the board.
+/// The combiner's operations on its batch. The caller holds the combiner's lock, and the batch belongs to the board.
 impl<Q, A> Board<Q, A> {
     fn slot_of(&self, batch: &Batch, at: usize) -> &Slot<Q, A> {
         self.slot(*batch.taken[at])
     }
 
-    /// Takes every request that is posted, and not taken yet.
+    /// Takes every posted request that is not taken yet.
     pub(crate) fn collect(&self, batch: &mut Batch) {
         let round = self.round.load(Ordering::Relaxed).wrapping_add(1);
         self.round.store(round, Ordering::Relaxed);
         let before = batch.taken.len();
-        // The posters' lines are on their cores: they travel all at once.
+        // The posters' cache lines are in the caches of their cores. The prefetches transfer them in parallel.
         self.active.iter().for_each(|at| prefetch_read(&raw const *self.slots[at as usize]));
         for at in self.active.iter() {
             let id = SlotId(at);
@@ -68,7 +69,8 @@ impl<Q, A> Board<Q, A> {
                     batch.taken.push(Plain::new(id));
                 }
                 CANCELLED => {
-                    // SAFETY: a slot that is posted or cancelled and not taken has its request, which is the combiner's.
+                    // SAFETY: a slot that is posted or cancelled, and not taken, contains its request, which belongs to
+                    // the combiner.
                     self.slot(id).request.with_mut(|cell| unsafe { (*cell).assume_init_drop() });
                     self.free(id);
                 }
@@ -80,7 +82,7 @@ impl<Q, A> Board<Q, A> {
         }
     }
 
-    /// Clears the bits of slots that no thread used lately.
+    /// Clears the bits of slots that no thread has used lately.
     #[cold]
     fn age(&self, round: u32) {
         for at in self.active.iter() {
@@ -97,43 +99,43 @@ impl<Q, A> Board<Q, A> {
         }
     }
 
-    /// The request that is moved out next, if there is one.
+    /// Returns the request that will be moved out next, if there is one.
     pub(crate) fn next_request<'b>(&'b self, batch: &'b Batch) -> Option<&'b Q> {
         let slot = self.slot(**batch.taken.get(batch.moved)?);
-        // SAFETY: a posted slot has a request, which `collect` acquired; it is moved out through the batch alone, which is
-        // borrowed as long as the request.
+        // SAFETY: a posted slot contains a request, which `collect` acquired. It is moved out only through the batch,
+        // which is borrowed as long as the returned reference.
         Some(slot.request.with(|cell| unsafe { (*cell).assume_init_ref() }))
     }
 
     /// Moves the next request out.
     ///
     /// # Panics
-    /// If all were moved out.
+    /// If all requests were moved out.
     #[inline]
     pub(crate) fn request(&self, batch: &mut Batch) -> Q {
         let slot = self.slot_of(batch, batch.moved);
         debug_assert!(matches!(slot.state.load(Ordering::Relaxed), POSTED | CANCELLED));
         batch.moved += 1;
-        // SAFETY: a posted slot has a request, `collect` acquired it, and the batch moves every request out once.
+        // SAFETY: a posted slot contains a request, `collect` acquired it, and the batch moves every request out once.
         slot.request.with(|cell| unsafe { (*cell).assume_init_read() })
     }
 
     /// Answers the next request.
     ///
     /// # Panics
-    /// If it was not moved out.
+    /// If the next request was not moved out.
     #[inline]
     pub(crate) fn reply(&self, batch: &mut Batch, answer: A) {
         assert!(batch.answered < batch.moved, "a request is carried out before it is answered");
         let slot = self.slot_of(batch, batch.answered);
         batch.answered += 1;
-        // SAFETY: a posted slot's cells are the combiner's.
+        // SAFETY: the cells of a posted slot belong to the combiner.
         slot.answer.with_mut(|cell| unsafe { (*cell).write(answer) });
         // Release: pairs with the Acquire of `answer`.
         slot.state.store(ANSWERED, Ordering::Release);
     }
 
-    /// Refuses all requests that have no answer yet, and those that were posted since.
+    /// Refuses all requests that have no answer yet, including those that were posted in the meantime.
     #[cold]
     pub(crate) fn refuse(&self, batch: &mut Batch) {
         self.collect(batch);
@@ -141,7 +143,7 @@ impl<Q, A> Board<Q, A> {
             let slot = self.slot_of(batch, batch.answered);
             if batch.answered == batch.moved {
                 batch.moved += 1;
-                // SAFETY: it has its request still, which is the combiner's.
+                // SAFETY: the slot still contains its request, which belongs to the combiner.
                 slot.request.with_mut(|cell| unsafe { (*cell).assume_init_drop() });
             }
             batch.answered += 1;

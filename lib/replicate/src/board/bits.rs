@@ -1,21 +1,22 @@
-//! A set of small numbers that threads share: one bit each, 64 to a word.
+//! A set of small numbers that threads share: one bit per number, 64 bits per word.
 
 use archipelago_platform::atomic::{AtomicU64, Ordering};
 use archipelago_platform::pad::CachePadded;
 
-/// The set. All its operations are relaxed but the changes, which are read-modify-writes of Acquire and Release; its
-/// users have fences of their own.
+/// The set. Reads are relaxed. Changes are read-modify-writes with Acquire and Release. The users of the set have
+/// fences of their own.
 #[derive(Debug)]
 pub(super) struct Bits {
-    /// The words lie together and behind a padding of their own, since every thread reads them and they seldom change.
+    /// The words are in adjacent cache lines that contain nothing else, because every thread reads them and they seldom
+    /// change.
     words: Box<[CachePadded<[AtomicU64; WORDS]>]>,
 }
 
-/// Words on a line.
+/// Number of words per cache line.
 const WORDS: usize = if cfg!(loom) { 1 } else { 8 };
 
 impl Bits {
-    /// An empty set of numbers below `limit`.
+    /// Makes an empty set of numbers below `limit`.
     pub(super) fn new(limit: usize) -> Self {
         let line = || CachePadded::new(core::array::from_fn(|_| AtomicU64::new(0)));
         Self { words: (0..limit.div_ceil(64 * WORDS)).map(|_| line()).collect() }
@@ -33,7 +34,7 @@ impl Bits {
         word.load(Ordering::Relaxed) & bit != 0
     }
 
-    /// Adds a number, unless it is there: then nothing is written.
+    /// Adds a number. Writes nothing if the set contains it already.
     #[inline]
     pub(super) fn set(&self, at: u32) {
         if !self.has(at) {
@@ -47,7 +48,7 @@ impl Bits {
         word.fetch_and(!bit, Ordering::AcqRel);
     }
 
-    /// The numbers in rising order, each word as it is when the iteration comes to it.
+    /// Returns the numbers in ascending order. Each word is read when the iteration reaches it.
     #[inline]
     pub(super) fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         let words = self.words.iter().flat_map(|line| line.iter()).zip((0..).step_by(64));

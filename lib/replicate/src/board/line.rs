@@ -1,13 +1,13 @@
-//! The line of those that found no free slot: they are served in the order in which they came.
+//! The line: a queue of threads that found no free slot. They are served in the order of their arrival.
 //!
-//! Only the first looks for a slot, or for the right to combine; the others sleep. They do not yield the processor
-//! instead, since where threads outnumber processors each yield costs a turn of all others: a thread that yields until it
-//! finds a slot finds none for seconds.
+//! Only the first thread in line searches for a slot, or for the right to combine; the others sleep. They do not yield
+//! the processor instead: if threads outnumber processors, each yield lasts until all others had a turn, so a thread
+//! that yielded until it found a slot would find none for seconds.
 //!
-//! # No thread stays in it
-//! While anyone stands in line a bit is set among the sleepers, so that every combiner that leaves wakes the first. The
-//! first sleeps only if it then saw a combiner: the handshake at [`Board::sleep`]. The others need not look: the first
-//! wakes the second when it goes.
+//! # No thread stays in line for ever
+//! While the line is not empty, its bit is set among the sleepers' bits, so every combiner that leaves wakes the first
+//! thread in line. This first thread sleeps only if it has seen an active combiner after its bit was set: the protocol
+//! of [`Board::sleep`]. The others need not check: each thread that leaves the line wakes the next one.
 
 use std::collections::VecDeque;
 
@@ -16,38 +16,38 @@ use archipelago_platform::sync::MutexGuard;
 
 use super::{Board, Sleeper};
 
-/// Those in line, in order.
+/// The waiting threads, in order.
 #[derive(Default)]
 pub(super) struct Line {
-    /// How many have left.
+    /// The number of threads that have left the line.
     served: u64,
     waiting: VecDeque<Sleeper>,
 }
 
-/// A place in line: how many were served before this one is first.
+/// A position in line: the number of threads that are served before this one.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place(u64);
+pub(crate) struct Turn(u64);
 
 impl<Q, A> Board<Q, A> {
     fn line(&self) -> MutexGuard<'_, Line> {
         self.line.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// The line's number among the sleepers, behind those of the slots.
+    /// Returns the number of the line's bit among the sleepers' bits. It follows those of the slots.
     pub(super) fn line_bit(&self) -> u32 {
         self.slots.len() as u32
     }
 
-    /// Whether anyone stands in line. Those that come now had better join.
+    /// Returns whether a thread waits in line. If so, arriving threads should join the line.
     pub(crate) fn has_line(&self) -> bool {
         self.asleep.has(self.line_bit())
     }
 
-    /// Joins the line, at its end.
-    pub(crate) fn line_up(&self, sleeper: Sleeper) -> Place {
+    /// Joins the line at its end.
+    pub(crate) fn line_up(&self, sleeper: Sleeper) -> Turn {
         let mut line = self.line();
         line.waiting.push_back(sleeper);
-        let place = Place(line.served + line.waiting.len() as u64 - 1);
+        let place = Turn(line.served + line.waiting.len() as u64 - 1);
         self.asleep.set(self.line_bit());
         drop(line);
         // Partner: the fence in `wake_sleepers`.
@@ -55,12 +55,12 @@ impl<Q, A> Board<Q, A> {
         place
     }
 
-    /// Whether all that came before have left.
-    pub(crate) fn is_first(&self, Place(before): Place) -> bool {
+    /// Returns whether all threads that arrived before have left.
+    pub(crate) fn is_first(&self, Turn(before): Turn) -> bool {
         self.line().served == before
     }
 
-    /// The first leaves the line and wakes the next.
+    /// Removes the first thread from the line and wakes the next one. Called by the first thread.
     pub(crate) fn leave_line(&self) {
         let mut line = self.line();
         let gone = line.waiting.pop_front();
@@ -73,13 +73,13 @@ impl<Q, A> Board<Q, A> {
         self.wake_first();
     }
 
-    /// How many stand in line.
+    /// Returns the number of threads in line.
     #[cfg(all(test, not(loom)))]
     pub(super) fn waiting(&self) -> usize {
         self.line().waiting.len()
     }
 
-    /// Wakes the first in line.
+    /// Wakes the first thread in line.
     pub(super) fn wake_first(&self) {
         let first = self.line().waiting.front().cloned();
         first.into_iter().for_each(Sleeper::wake);

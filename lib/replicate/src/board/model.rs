@@ -1,4 +1,4 @@
-//! Slot hand-over in the model world: no thread's request is lost, carried out twice or slept over.
+//! Model checks of the slots with loom: no thread's request is lost or carried out twice, and no wake-up is lost.
 
 use archipelago_platform::model::model;
 use archipelago_platform::sync::Arc;
@@ -8,7 +8,7 @@ use archipelago_platform::atomic::AtomicBool;
 
 use super::*;
 
-/// A waker that rings. (Loom's `unpark` gets lost when the thread waits for a mutex at that moment.)
+/// A waker that notifies. (Loom loses an `unpark` if the thread waits for a mutex at that moment.)
 struct Bell(loom::sync::Notify);
 
 impl std::task::Wake for Bell {
@@ -17,7 +17,7 @@ impl std::task::Wake for Bell {
     }
 }
 
-/// A combined counter: the least that has a board.
+/// A combined counter: the smallest structure with a board.
 struct Counter {
     locked: AtomicBool,
     board: Board<u32, u32>,
@@ -31,7 +31,7 @@ impl Counter {
 
     /// Combines if no thread does.
     fn combine(&self) -> bool {
-        // Not `swap`: loom lets one read an old value and yet be the last to write.
+        // Not `swap`: loom permits a swap to read an old value although it is the last write.
         if self.locked.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
             return false;
         }
@@ -39,7 +39,7 @@ impl Counter {
         self.board.collect(&mut batch);
         while batch.left() > 0 {
             let request = self.board.request(&mut batch);
-            // SAFETY: under `locked`.
+            // SAFETY: this thread holds `locked`.
             let sum = self.sum.with_mut(|sum| unsafe {
                 *sum += request;
                 *sum
@@ -51,7 +51,7 @@ impl Counter {
         true
     }
 
-    /// As `slot_or`, with a bell.
+    /// As `slot_or`, but waits for a bell.
     fn slot(&self, preferred: SlotId) -> SlotId {
         if !self.board.has_line()
             && let Some(id) = self.board.claim(preferred)
@@ -67,7 +67,7 @@ impl Counter {
                     return id;
                 }
                 if self.combine() {
-                    // Another has claimed it, and not posted yet.
+                    // Another thread has claimed the slot and not posted yet.
                     thread::yield_now();
                     continue;
                 }
@@ -94,7 +94,7 @@ impl Counter {
     }
 }
 
-/// The combiner that takes a request answers it, and who sleeps is woken: else loom finds a deadlock.
+/// The combiner that takes a request answers it, and sleepers are woken: otherwise loom detects a deadlock.
 #[test]
 fn every_request_is_answered_once() {
     model(2, || {
@@ -110,7 +110,7 @@ fn every_request_is_answered_once() {
     });
 }
 
-/// What one thread left in a slot is over when the next one claims it.
+/// A thread that claims a slot finds no state of the previous owner in it.
 #[test]
 fn threads_share_a_slot() {
     model(2, || {
@@ -124,7 +124,7 @@ fn threads_share_a_slot() {
     });
 }
 
-/// A slot's bit is cleared while its owner posts again.
+/// The bit of a slot is cleared while the slot's owner posts again.
 #[test]
 fn a_request_is_not_lost_to_ageing() {
     model(2, || {
@@ -145,7 +145,8 @@ fn a_request_is_not_lost_to_ageing() {
     });
 }
 
-/// The one who abandons and the combiner that answers agree on who frees the slot, in time for the next one.
+/// The poster that abandons a request and the combiner that answers it agree on which of them frees the slot. The slot
+/// is free before it is claimed again.
 #[test]
 fn an_abandoned_request_frees_its_slot() {
     model(3, || {
@@ -159,7 +160,7 @@ fn an_abandoned_request_frees_its_slot() {
         counter.board.abandon(id);
         other.join().unwrap();
         counter.combine();
-        // SAFETY: the only thread left.
+        // SAFETY: only this thread is left.
         assert!(matches!(counter.sum.with(|sum| unsafe { *sum }), 0 | 5));
         assert_eq!(counter.board.asleep.iter().count(), 0);
         assert_eq!(counter.board.claim(SlotId(0)), Some(SlotId(0)), "the slot is free again");

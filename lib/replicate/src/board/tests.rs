@@ -7,7 +7,7 @@ use super::batch::AGE;
 use super::*;
 use crate::wait::slot_or;
 
-/// Answers what is posted with the request's tag.
+/// Answers each posted request with its tag.
 fn combine(board: &Board<Counted, u64>) -> usize {
     let mut batch = Batch::default();
     board.collect(&mut batch);
@@ -77,7 +77,8 @@ fn whatever_becomes_of_a_request_it_is_dropped_once() {
         id
     };
     let mut batch = Batch::default();
-    // Refused: after its request was moved out, before, and while the combiner was at others.
+    // One request is refused after it was moved out, one before, and one that was posted while the combiner worked on
+    // others.
     let (one, two) = (post(1), post(2));
     board.collect(&mut batch);
     assert_eq!(batch.len(), 2);
@@ -88,7 +89,7 @@ fn whatever_becomes_of_a_request_it_is_dropped_once() {
     for id in [one, two, three] {
         assert_eq!(board.answer(id), Some(Err(Refused)));
     }
-    // Abandoned: before it was taken, while it was carried out, and after it was answered.
+    // One request is abandoned before it is taken, one while it is carried out, and one after it is answered.
     batch.clear();
     let zero = post(0);
     board.abandon(zero);
@@ -108,7 +109,7 @@ fn whatever_becomes_of_a_request_it_is_dropped_once() {
         board.free(SlotId(at));
     }
     assert_eq!(counter.alive(), 0);
-    // Never collected, and never fetched.
+    // One request is never collected, and one answer is never fetched.
     post(0);
     let one = post(1);
     batch.clear();
@@ -123,7 +124,7 @@ fn whatever_becomes_of_a_request_it_is_dropped_once() {
     counter.assert_all_dropped();
 }
 
-/// Claims a slot as a thread does that finds a combiner at work.
+/// Claims a slot as a thread does that finds an active combiner.
 fn claim_in_order(board: &Board<u64, u64>) -> SlotId {
     slot_or(board, SlotId(0), || None::<()>).unwrap()
 }
@@ -137,7 +138,7 @@ fn those_that_find_no_slot_get_one_in_the_order_in_which_they_came() {
         thread::scope(|scope| {
             for me in 0..6 {
                 if me == 5 {
-                    // The slot is free, and yet it belongs to the first in line.
+                    // The slot is free, but it is reserved for the first thread in line.
                     board.free(slot);
                 }
                 let (board, order) = (&board, &order);
@@ -147,7 +148,7 @@ fn those_that_find_no_slot_get_one_in_the_order_in_which_they_came() {
                     board.free(slot);
                     board.wake_sleepers();
                 });
-                // One that does not join the line has a slot.
+                // A thread that does not join the line has got a slot.
                 while board.waiting() <= me && order.lock().unwrap().is_empty() {
                     thread::yield_now();
                 }
@@ -170,7 +171,7 @@ fn a_combiner_that_leaves_several_slots_free_lets_as_many_in() {
                 thread::yield_now();
             }
             slots.into_iter().for_each(|slot| board.free(slot));
-            // Once: the join is the test.
+            // Only one wake-up: the test passes if all threads can be joined.
             board.wake_sleepers();
         })
     });

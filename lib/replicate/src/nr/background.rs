@@ -1,10 +1,11 @@
 //! Background threads of a replicated structure: the helper for inactive replicas (paper §3.9), and dedicated combiners
-//! (§3.2). None runs unless asked for. Everything works without them, so that a thread which is not scheduled costs time
-//! and nothing else.
+//! (§3.2). They run only if the builder asks for them. Operations complete without them, so a background thread that is
+//! not scheduled only costs time.
 //!
-//! The child of a `fork` has none of them, and waits for none when it drops the structure. It may use it, too, unless a dedicated
-//! combiner was at work: that holds its replica for ever there. (The helper is not caught at work: `outside_forks`. To keep a fork
-//! out of each turn of the combiners would cost all of them a shared line.)
+//! After a `fork`, the child process has none of these threads, and does not wait for them when it drops the structure.
+//! It may also use the structure, unless a dedicated combiner was combining at the moment of the fork. In this case the
+//! combiner's replica stays locked in the child for ever. (The helper never combines at that moment, because of
+//! `outside_forks`. To exclude forks from each turn of the dedicated combiners would cost them a shared cache line.)
 
 use core::iter;
 
@@ -19,10 +20,10 @@ use archipelago_sync::backoff::Backoff;
 use super::Replicable;
 use super::engine::Shared;
 
-/// How often an idle dedicated combiner yields before it goes to sleep.
+/// The number of times that an idle dedicated combiner waits before it goes to sleep.
 const IDLE_YIELDS: u32 = 1_000;
 
-/// The threads, which end when this is dropped.
+/// The background threads. They end when this value is dropped.
 #[derive(Default)]
 pub(super) struct Background {
     stop: Arc<AtomicBool>,
@@ -30,7 +31,8 @@ pub(super) struct Background {
 }
 
 impl Background {
-    /// Starts a helper that runs every `helper`, and dedicated combiners placed on the nodes of `dedicated`.
+    /// Starts a helper that runs at the interval `helper`, and dedicated combiners that are pinned to the nodes of
+    /// `dedicated`.
     ///
     /// # Panics
     /// If the operating system refuses a thread.
@@ -50,7 +52,7 @@ impl Background {
             let cpu = nodes.and_then(|topology| topology.nodes().get(at)?.cpus.last().copied());
             background.spawn("nr-combiner", move || {
                 if let Some(cpu) = cpu {
-                    // Unpinned, it is slower, not wrong.
+                    // If pinning fails, the thread is slower but still correct.
                     let _ = thread::pin_current(cpu);
                 }
                 combine(&shared, &stop, at);
@@ -71,28 +73,30 @@ impl Drop for Background {
         if self.threads.is_here() {
             self.threads.threads().for_each(|thread| thread.thread().unpark());
         }
-        // They catch the user's panics, and have none of their own to pass on.
+        // The threads catch the panics of the user's code and do not panic themselves.
         let _ = self.threads.join();
     }
 }
 
-/// Brings replicas up to date at every interval.
+/// Brings all replicas up to date at every interval.
 fn help<T: Replicable>(shared: &Shared<T>, stop: &AtomicBool, interval: Duration) {
     while !stop.load(Ordering::Acquire) {
         thread::park_timeout(interval);
-        // A child of the process goes on without this thread, and without waiting for what it held.
+        // No fork happens during `sync`. So a forked child, in which this thread does not exist, finds no lock held by
+        // it.
         if outside_forks(|| shared.sync()).is_err() {
             return;
         }
     }
 }
 
-/// Combines and replays for replica `at` as long as there is something to do, and then rests until it is woken.
+/// Combines and replays for replica `at` while there is work, and then rests until it is woken.
 fn combine<T: Replicable>(shared: &Shared<T>, stop: &AtomicBool, at: usize) {
     let replica = &shared.replicas[at];
     let lags = || shared.log.local_tail(at) < shared.visible_tail();
-    // Another thread that combines here looks after those who wait, and then they look after themselves. Changes
-    // elsewhere that do not fill the log need not wake it: readers bring the replica up to date before that.
+    // If another thread combines here, it wakes the waiting threads when it leaves, and they combine themselves.
+    // Changes on other replicas need not wake this combiner as long as they do not fill the log: readers bring the
+    // replica up to date when they need it.
     let must_work = || {
         stop.load(Ordering::Acquire) || !replica.is_combining() && (replica.board.has_posts() || shared.lags_far(at))
     };

@@ -1,4 +1,4 @@
-//! Settings of a replicated structure, and how it is put together.
+//! The settings of a replicated structure, and its construction.
 
 use core::fmt;
 
@@ -15,13 +15,13 @@ use super::observe::{Observed, Observer};
 use super::{Owner, Placement, Replicable, Replicated};
 use crate::poison::Poison;
 
-/// Entries of a log that starts small: it grows when it has to.
+/// Default number of entries of the log at the start. The log grows when it is full.
 const LOG_CAPACITY: usize = 1 << 10;
-/// Bytes of a segment that the log may grow to, unless said otherwise.
+/// Default limit of the size of a segment, in bytes.
 const LARGEST_LOG_BYTES: usize = 64 << 20;
 const LEAST_SLOTS: usize = 8;
 
-/// Settings of a [`Replicated`]: [`Replicated::builder`].
+/// The settings of a [`Replicated`]. Made by [`Replicated::builder`].
 pub struct Builder<T: Replicable> {
     replicas: Option<usize>,
     topology: Option<Topology>,
@@ -49,7 +49,8 @@ impl<T: Replicable> Builder<T> {
         }
     }
 
-    /// This number of replicas, dealt out to handles in turn, in the order in which they are first used.
+    /// Sets the number of replicas. Handles are assigned to them in turn, in the order in which the handles are first
+    /// used.
     ///
     /// ```
     /// use archipelago::replicate::{Closures, Replicated};
@@ -67,8 +68,8 @@ impl<T: Replicable> Builder<T> {
         self
     }
 
-    /// One replica for every node of `topology`; a handle gets the one of the node whose thread uses it first. The
-    /// default, with [`Topology::current`].
+    /// Sets one replica for every node of `topology`. A handle uses the replica of the node on which it is first used.
+    /// This is the default, with [`Topology::current`].
     ///
     /// ```
     /// use archipelago::platform::topology::Topology;
@@ -84,9 +85,10 @@ impl<T: Replicable> Builder<T> {
         self
     }
 
-    /// Entries of the log to begin with, rounded up to a power of two. (With one replica and no observer the log has no
-    /// reader, and nothing is written to it.) It grows when it is full (until [`largest_log`](Self::largest_log)), and
-    /// shrinks again when it was not half full for long, so the default need not be changed to be safe.
+    /// Sets the initial number of entries of the log, rounded up to a power of two. (With one replica and no observer,
+    /// the log has no reader, and nothing is written to it.) The log grows when it is full, up to
+    /// [`largest_log`](Self::largest_log), and shrinks again after it was at most half full for a long time. So the
+    /// default is safe for all uses.
     ///
     /// ```
     /// use archipelago::replicate::{Closures, Replicated};
@@ -101,14 +103,15 @@ impl<T: Replicable> Builder<T> {
         self
     }
 
-    /// Entries that the log may grow to, rounded up to a power of two (and down to what fits in 512 MiB). Default: what
-    /// fits in 64 MiB; four million for operations of a word.
+    /// Sets the number of entries to which the log may grow, rounded up to a power of two (and down to a size of 512
+    /// MiB). The default is the number that fits in 64 MiB: four million for operations of one word.
     ///
-    /// This is for replicas that stand still, since a reader stays in one ([`inspect`](Replicated::inspect),
-    /// [`view`](super::Handle::view)) or the system has preempted its combiner: all others go on for as many changes.
-    /// When the log is at its largest and full, a thread that appends waits until the slowest replica goes on
-    /// ([`Stats`](super::Stats) says which that is, how often a change had to wait, and what the log takes). The memory
-    /// for it is at most two and a half times as many entries, and what the operations in them own.
+    /// This limit matters if a replica stops, because a reader stays inside it ([`inspect`](Replicated::inspect),
+    /// [`view`](super::Handle::view)) or the system has preempted its combiner. The other replicas continue for as many
+    /// changes as the log can hold. When the log has its largest size and is full, a thread that appends waits until
+    /// the slowest replica continues. [`Stats`](super::Stats) tells which replica is the slowest, how often a change
+    /// had to wait, and the size of the log. The log's memory is at most two and a half times as many entries, plus the
+    /// memory that their operations own.
     ///
     /// ```
     /// use archipelago::replicate::{Closures, Replicated};
@@ -123,8 +126,8 @@ impl<T: Replicable> Builder<T> {
         self
     }
 
-    /// A combiner with fewer operations than this (and than the replica has handles) waits a little for more. Default:
-    /// 1, no waiting.
+    /// Sets a minimum batch size. A combiner with fewer operations than this number, and fewer than the replica has
+    /// handles, waits a little for more. The default is 1: no waiting.
     ///
     /// ```
     /// use archipelago::replicate::{Closures, Replicated};
@@ -139,8 +142,9 @@ impl<T: Replicable> Builder<T> {
         self
     }
 
-    /// Slots per replica at which threads post operations. When there are more threads than slots, they share: threads
-    /// that find none get one in the order in which they came. Default: two for each of the node's CPUs, at least 8.
+    /// Sets the number of slots per replica, in which threads post operations. If there are more threads than slots,
+    /// the threads share them: a thread that finds no free slot waits in line for one. The default is two slots per CPU
+    /// of the node, but at least 8.
     ///
     /// ```
     /// use archipelago::replicate::{Closures, Replicated};
@@ -155,8 +159,9 @@ impl<T: Replicable> Builder<T> {
         self
     }
 
-    /// Starts a thread that brings replicas up to date at this interval, so that those that no handle uses do not fill the
-    /// log and operations are dropped in time. Without it, a thread that finds the log full does so.
+    /// Starts a thread that brings the replicas up to date at this interval. So replicas that no handle uses do not
+    /// fill the log, and operations are dropped soon. Without this thread, a thread that finds the log full does this
+    /// work.
     ///
     /// ```
     /// use archipelago::replicate::{Closures, Replicated};
@@ -173,9 +178,9 @@ impl<T: Replicable> Builder<T> {
         self
     }
 
-    /// Starts a thread per replica that combines and replays (paper §3.2). For many threads per node; it takes a CPU of
-    /// each while there are changes. After a millisecond or so without any it sleeps until its replica's handles post some
-    /// or it lags behind by an eighth of the log.
+    /// Starts a thread per replica that combines and replays (paper §3.2). For many threads per node. Each of these
+    /// threads occupies a CPU while there are changes. After about a millisecond without changes it sleeps, until a
+    /// handle of its replica posts an operation, or the replica lags behind by an eighth of the log.
     ///
     /// ```
     /// use archipelago::replicate::{Closures, Replicated};
@@ -190,7 +195,7 @@ impl<T: Replicable> Builder<T> {
         self
     }
 
-    /// Shows every operation to `observer`, in log order and before it is applied or answered.
+    /// Shows every operation to `observer`, in log order, before the operation is applied or answered.
     ///
     /// ```
     /// use archipelago::replicate::{FromFns, Observer, Replicated};
@@ -206,9 +211,15 @@ impl<T: Replicable> Builder<T> {
     ///     fn commit(&mut self, _: u64) {} // here a file would be synchronized
     /// }
     ///
-    /// let journal = Arc::new(Mutex::new(Vec::new())); let add = |sum: &mut u64, more: &u64| *sum += more; let sum =
-    /// Replicated::builder().observer(Journal(journal.clone())).build(|| FromFns::new(0, |_: &u64, (): &()| (), add));
-    /// let mut sum = sum.handle(); sum.write(2)?; sum.write(3)?; assert_eq!(*journal.lock().unwrap(), [2, 3]);
+    /// let journal = Arc::new(Mutex::new(Vec::new()));
+    /// let add = |sum: &mut u64, more: &u64| *sum += more;
+    /// let sum = Replicated::builder()
+    ///     .observer(Journal(journal.clone()))
+    ///     .build(|| FromFns::new(0, |_: &u64, (): &()| (), add));
+    /// let mut sum = sum.handle();
+    /// sum.write(2)?;
+    /// sum.write(3)?;
+    /// assert_eq!(*journal.lock().unwrap(), [2, 3]);
     /// # Ok::<(), archipelago::replicate::Poisoned>(())
     /// ```
     #[must_use]
@@ -217,11 +228,12 @@ impl<T: Replicable> Builder<T> {
         self
     }
 
-    /// Builds the structure: calls `init` once for every replica, on a thread of the replica's node where there are
-    /// several nodes, so that its memory is there. All calls must make equal structures.
+    /// Builds the structure. `init` is called once for every replica. If there are several nodes, it is called on a
+    /// thread of the replica's node, so that the replica's memory is allocated there. All calls must return equal
+    /// structures.
     ///
     /// # Panics
-    /// If `init` does, or a thread can not be started.
+    /// If `init` panics, or a thread cannot be started.
     ///
     /// ```
     /// use archipelago::replicate::{Closures, Replicated};
@@ -234,7 +246,7 @@ impl<T: Replicable> Builder<T> {
         let topology = self.topology.unwrap_or_else(|| Topology::current().clone());
         let replicas = self.replicas.unwrap_or(topology.nodes().len());
         let capacity = self.log_capacity.unwrap_or(LOG_CAPACITY);
-        // An entry is an operation and a word, at most.
+        // Upper bound of an entry's size: the operation and its state, padded to the operation's alignment.
         let fitting = LARGEST_LOG_BYTES / (size_of::<T::Write>() + align_of::<T::Write>());
         let largest = self.largest_log.unwrap_or_else(|| 1 << fitting.max(1).ilog2()).max(capacity);
         let readers = replicas + usize::from(self.observer.is_some());
@@ -264,7 +276,7 @@ impl<T: Replicable> Builder<T> {
     }
 }
 
-/// Runs `make` on a thread of the node with index `at`, where that makes a difference.
+/// Calls `make` on a thread of the node with index `at`, if there are several real nodes.
 fn on_node<R: Send>(topology: &Topology, at: usize, make: impl FnOnce() -> R + Send) -> R {
     let Some(node) = topology.nodes().get(at) else { return make() };
     if topology.is_synthetic() || topology.nodes().len() == 1 {
@@ -272,7 +284,7 @@ fn on_node<R: Send>(topology: &Topology, at: usize, make: impl FnOnce() -> R + S
     }
     let cpu = node.cpus[0];
     let pinned = move || {
-        // Unpinned, the memory is elsewhere: slower, not wrong.
+        // If pinning fails, the memory may be on another node: slower but still correct.
         let _ = thread::pin_current(cpu);
         make()
     };

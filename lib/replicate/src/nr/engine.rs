@@ -1,18 +1,20 @@
-//! What combiners do: collect, append, show to the observer, replay, answer (paper §3.3 to §3.7).
+//! The combiners' work: collect requests, append them to the log, show them to the observer, replay, answer (paper §3.3
+//! to §3.7).
 //!
-//! A replica has two locks. The *combiner's lock* (its holder has a [`Turn`]) makes one thread at a time append for the
-//! replica and replay into it; the *replica's lock*, a distributed reader-writer lock, keeps readers out while the
-//! structure itself changes. So readers go on while a combiner collects, appends, or waits for an entry.
+//! A replica has two locks. The *combiner's lock* (its holder has a [`Turn`]) admits one thread at a time to append for
+//! the replica and to replay into it. The *replica's lock*, a distributed reader-writer lock, excludes readers while
+//! the structure itself changes. So readers continue while a combiner collects, appends, or waits for an entry.
 //!
-//! A thread that replays has the combiner's lock, also a reader that refreshes and a helper from another replica. (The
-//! paper lets readers refresh under the replica's lock alone. Then a reader could replay the entries of a combiner that
-//! was about to do so itself, and the answers would be lost.)
+//! Every thread that replays holds the combiner's lock, even a reader that refreshes its replica or a helper from
+//! another replica. (In the paper, readers refresh under the replica's lock alone. A reader could then replay the
+//! entries of a combiner that was about to replay them itself, and the responses would be lost.)
 //!
-//! A thread that has changed the replica raises the completed tail before it lets readers in. (If it did so only before
-//! it answered, which may seem enough, a reader could see an operation here that a later reader elsewhere misses.)
+//! A thread that has changed the replica raises the completed tail before it admits readers. (It may seem sufficient to
+//! raise the tail before the answer. But then a reader could see an operation here that a later reader on another
+//! replica misses.)
 //!
-//! A combiner never waits while it holds the replica's lock, and never waits for another replica's locks or readers: it
-//! helps those it finds free. A replica whose readers stay falls behind, and the log grows.
+//! A combiner never waits while it holds the replica's lock, and never waits for another replica's locks or readers. It
+//! helps only replicas that it finds free. So a replica whose readers stay inside falls behind, and the log grows.
 
 use core::iter;
 use core::mem;
@@ -39,53 +41,54 @@ use crate::reentry;
 use crate::sequential::{Sequential, lock_for_change, try_lock_for_change};
 use crate::turn::{self, CombinerLock};
 
-/// How often a combiner whose batch is too small looks again.
+/// The largest number of times that a combiner with too small a batch collects again.
 const BATCH_ROUNDS: usize = 12;
 
-/// The log is recycled when more than its capacity divided by this lies between its ends.
+/// The log is recycled when the number of entries in use exceeds its capacity divided by this number.
 const RECYCLE_PART: u64 = 4;
-/// Replicas are helped along when one lags by more than the capacity divided by this.
+/// Replicas are helped when one lags behind by more than the log's capacity divided by this number.
 const HELP_PART: u64 = 8;
-/// How many entries a helper replays at least into one replica before it looks after its own affairs again: some tens
+/// The least number of entries that a helper may replay into one replica before it returns to its own work: some tens
 /// of microseconds.
 const HELP: usize = 32;
-/// How often the thread that finds the log full helps and waits in vain before it lets the log grow.
+/// How many times a thread that finds the log full helps and waits in vain before it lets the log grow.
 const PATIENCE: u32 = 64;
-/// How long it rests between two looks once the log may not grow any more.
+/// How long a thread sleeps between two attempts if the log may not grow any more.
 const NAP: Duration = Duration::from_micros(100);
 
-/// What to do about readers that are inside a replica that is to be changed.
+/// How to treat readers that are inside a replica that is to be changed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Readers {
-    /// Wait until they have left: for the replica's own combiner, and for readers who need it fresh.
+    /// Wait until they have left: for the replica's own combiner, and for readers that need the replica fresh.
     WaitFor,
-    /// Leave the replica to its own threads if they stay: for helpers.
+    /// Skip the replica if readers stay inside: for helpers.
     PassBy,
 }
 
-/// One replica with all that belongs to it.
+/// One replica with the state that belongs to it.
 pub(super) struct Replica<T: Replicable> {
     /// The combiner's lock.
     combiner: CombinerLock<Combiner<T>>,
-    /// The replica's lock, and the structure: apart, since it changes, and each operation reads what lies beside it.
+    /// The replica's lock, and the structure. In cache lines of its own: it changes, and each operation reads the
+    /// fields beside it.
     pub(super) data: CachePadded<DistributedRwLock<T>>,
     pub(super) board: Board<T::Write, T::Response>,
     pub(super) counts: CachePadded<Counts>,
-    /// Of its dedicated combiner, if it has one.
+    /// The rest state of the replica's dedicated combiner, if it has one.
     pub(super) rest: Rest,
 }
 
-/// What the combiner's lock guards besides the right to combine.
+/// The data that the combiner's lock protects.
 pub(super) struct Combiner<T: Replicable> {
     cursor: Cursor<T::Write>,
-    /// The requests that this round carries out.
+    /// The requests that are carried out in this round.
     batch: Batch,
-    /// Their responses, until they may be answered.
+    /// The responses to these requests, until they may be sent to the posters.
     responses: Vec<T::Response>,
 }
 
 impl<T: Replicable> Combiner<T> {
-    /// Answers what was carried out.
+    /// Answers the requests that were carried out.
     fn reply(&mut self, board: &Board<T::Write, T::Response>) {
         self.responses.drain(..).for_each(|response| board.reply(&mut self.batch, response));
     }
@@ -103,7 +106,7 @@ impl<T: Replicable> Replica<T> {
         }
     }
 
-    /// Whether a thread has the right to combine.
+    /// Returns whether a thread has the right to combine.
     pub(super) fn is_combining(&self) -> bool {
         self.combiner.is_locked()
     }
@@ -112,31 +115,32 @@ impl<T: Replicable> Replica<T> {
 /// The right to combine for one replica.
 pub(super) type Turn<'s, T> = turn::Turn<'s, Combiner<T>, <T as Sequential>::Write, <T as Sequential>::Response>;
 
-/// What all handles of a replicated structure share.
+/// The part of a replicated structure that all handles share.
 pub(super) struct Shared<T: Replicable> {
     pub(super) log: Log<T::Write>,
     pub(super) replicas: Box<[Replica<T>]>,
     pub(super) poison: Poison,
     pub(super) observer: Option<sync::Mutex<Observed<T::Write>>>,
-    /// With an observer: it has committed everything below.
+    /// If there is an observer: the index below which it has committed all operations.
     pub(super) observed: AtomicU64,
     pub(super) min_batch: usize,
-    /// Background threads do the combining, so that clients need not hurry to.
+    /// Whether background threads combine. If so, clients wait for a while before they combine themselves.
     pub(super) dedicated: bool,
 }
 
 impl<T: Replicable> Shared<T> {
-    /// The right to combine for replica `at`, if no thread has it.
+    /// Returns the right to combine for replica `at`, if no thread has it.
     #[inline]
     pub(super) fn try_turn(&self, at: usize) -> Option<Turn<'_, T>> {
         let replica = &self.replicas[at];
         Turn::try_take(&replica.combiner, &replica.board, reentry::identity(self))
     }
 
-    /// Carries out `own` operations, whose responses go to `answer` in order, and all posted requests.
+    /// Carries out the operations `own` and all posted requests. The responses to `own` are passed to `answer`, in
+    /// order.
     ///
     /// # Errors
-    /// If the structure is or gets poisoned. Then every request taken was refused.
+    /// If the structure is poisoned or becomes poisoned. Then all requests that were taken are refused.
     pub(super) fn combine(
         &self,
         at: usize,
@@ -148,7 +152,7 @@ impl<T: Replicable> Shared<T> {
         combiner.batch.clear();
         combiner.responses.clear();
         let outcome = self.guarded(|| {
-            // Under the combiner's lock: a replica that a panic left half changed is not touched again.
+            // Checked under the combiner's lock: a replica that a panic left half changed is not accessed again.
             self.poison.check()?;
             self.round(at, combiner, own, answer)
         });
@@ -161,14 +165,14 @@ impl<T: Replicable> Shared<T> {
         outcome
     }
 
-    /// Takes care that the log does not fill up: recycles, and helps replicas that lag behind, a little at a time, so
-    /// that no thread ever has to replay a whole log at once. For a thread whose own work is done, and that has no
-    /// turn.
+    /// Keeps the log from filling up: recycles it, and helps replicas that lag behind. It does a little at a time, so
+    /// no thread ever has to replay a whole log at once. The calling thread has finished its own operations and holds
+    /// no turn.
     fn make_room(&self, at: usize, carried_out: usize) {
         if self.is_alone() || !self.log.lag_exceeds(RECYCLE_PART) {
             return;
         }
-        // A panic poisons the structure; what this thread did before is done.
+        // A panic in here poisons the structure; the operations that this thread has finished keep their results.
         let _ = self.guarded(|| {
             self.log.recycle();
             if self.log.lag_exceeds(HELP_PART) {
@@ -189,7 +193,7 @@ impl<T: Replicable> Shared<T> {
         })
     }
 
-    /// Brings replica `at` up to date, as far as the log is filled, unless its readers stay.
+    /// Brings replica `at` up to date, as far as the log is filled. Stops if readers stay inside the replica.
     pub(super) fn refresh_idle(&self, at: usize, combiner: &mut Combiner<T>) -> Result<(), Poisoned> {
         self.guarded(|| {
             self.poison.check()?;
@@ -199,7 +203,7 @@ impl<T: Replicable> Shared<T> {
         })
     }
 
-    /// Drops what all replicas have applied.
+    /// Drops the operations that all replicas have applied.
     pub(super) fn recycle_guarded(&self) -> Result<(), Poisoned> {
         self.guarded(|| {
             self.log.recycle();
@@ -207,13 +211,13 @@ impl<T: Replicable> Shared<T> {
         })
     }
 
-    /// Runs code that calls the user's, whose panic poisons the structure.
+    /// Calls `f`, which calls the user's code. A panic in `f` poisons the structure.
     #[inline]
     fn guarded(&self, f: impl FnOnce() -> Result<(), Poisoned>) -> Result<(), Poisoned> {
-        // What a panic leaves behind is not looked at: the poison is checked under the replica's lock.
+        // The state that a panic leaves behind is not read: the poison is checked under the replica's lock.
         catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|panic| {
             self.poison.set(&*panic);
-            // Who sleeps is woken, or sees the poison before it sleeps.
+            // Each sleeper is woken here, or it sees the poison before it sleeps.
             self.replicas.iter().for_each(|replica| replica.board.wake_sleepers());
             Err(self.poison.why())
         })
@@ -255,13 +259,14 @@ impl<T: Replicable> Shared<T> {
         Ok(())
     }
 
-    /// Whether no thread reads the log: there is one replica, and no observer. Then nothing is written to it.
+    /// Returns whether no thread reads the log, because there is one replica and no observer. Then nothing is written
+    /// to the log.
     #[inline]
     fn is_alone(&self) -> bool {
         self.replicas.len() == 1 && self.observer.is_none()
     }
 
-    /// Carries a batch out on the only replica.
+    /// Carries out a batch on the only replica.
     fn round_alone(
         &self,
         combiner: &mut Combiner<T>,
@@ -275,7 +280,7 @@ impl<T: Replicable> Shared<T> {
             let first = own.peek().or_else(|| replica.board.next_request(&combiner.batch));
             first.into_iter().for_each(|operation| data.prepare(operation));
         });
-        // Behind the guard, so that it goes before the guard does.
+        // Declared after the guard, so that it is dropped before the guard.
         let alarm = self.poison.alarm();
         own.for_each(|operation| answer(data.write(&operation)));
         for _ in 0..combiner.batch.len() {
@@ -289,8 +294,8 @@ impl<T: Replicable> Shared<T> {
         combiner.reply(&replica.board);
     }
 
-    /// Takes the posted requests; if there are fewer than `min_batch` (or than handles), waits a little for more and
-    /// uses the time to replay.
+    /// Takes the posted requests. If they are fewer than `min_batch` (and fewer than the handles), waits a little for
+    /// more, and replays in the meantime.
     fn collect(&self, at: usize, combiner: &mut Combiner<T>, own: usize) {
         let replica = &self.replicas[at];
         replica.board.collect(&mut combiner.batch);
@@ -310,9 +315,9 @@ impl<T: Replicable> Shared<T> {
         }
     }
 
-    /// Room for `count` entries: recycles, helps replicas that lag behind and no thread works for, and waits. The log
-    /// grows if that gives no room at all for a while: some replica stands still. At its largest it waits for that
-    /// replica.
+    /// Reserves `count` entries. While the log is full, recycles it, helps lagging replicas for which no thread works,
+    /// and waits. If this frees no entries for a while, some replica has stopped, and the log grows. If the log has its
+    /// largest size, the call waits for that replica.
     fn reserve(
         &self,
         at: usize,
@@ -343,7 +348,7 @@ impl<T: Replicable> Shared<T> {
         }
     }
 
-    /// Whether so much of what replica `at` has not applied lies in the log that its combiner must not rest.
+    /// Returns whether replica `at` lags so far behind in the log that its combiner must not rest.
     pub(super) fn lags_far(&self, at: usize) -> bool {
         self.log.lag_exceeds(HELP_PART) && self.log.local_tail(at) < self.visible_tail()
     }
@@ -355,8 +360,8 @@ impl<T: Replicable> Shared<T> {
         }
     }
 
-    /// Replays at most `most` entries into each of the other replicas that have no combiner at work and no readers that
-    /// stay.
+    /// Replays at most `most` entries into each of the other replicas, except into those with an active combiner or
+    /// with readers that stay inside.
     fn help_others(&self, me: usize, most: usize) {
         let others = (1..self.replicas.len()).map(|step| (me + step) % self.replicas.len());
         for at in others {
@@ -372,16 +377,17 @@ impl<T: Replicable> Shared<T> {
         }
     }
 
-    /// Up to where replicas may replay: with an observer, what it has committed.
+    /// Returns the index up to which replicas may replay. With an observer, it is the end of the committed operations.
     pub(super) fn visible_tail(&self) -> u64 {
         // Acquire: pairs with the Release of `observe`.
         if self.observer.is_some() { self.observed.load(Ordering::Acquire) } else { self.log.tail() }
     }
 
-    /// Shows the observer everything below `end`. No thread replays what it has not committed.
+    /// Shows the observer all operations below `end` and lets it commit them. Operations that are not committed are not
+    /// replayed.
     fn observe(&self, end: u64) -> Result<(), Poisoned> {
         let Some(observer) = &self.observer else { return Ok(()) };
-        // A panicking observer poisons both this lock and the structure.
+        // A panic of the observer poisons both this mutex and the structure.
         let mut observer = observer.lock().map_err(|_| self.poison.why())?;
         let backoff = Backoff::new();
         while !observer.shown(&self.log, end) {
@@ -394,14 +400,14 @@ impl<T: Replicable> Shared<T> {
         Ok(())
     }
 
-    /// Replays what is filled, without waiting.
+    /// Replays the filled entries, without waiting.
     fn catch_up(&self, at: usize, combiner: &mut Combiner<T>) {
         let end = self.visible_tail();
         while self.replay_filled(at, combiner, u64::MAX, end, Readers::WaitFor, &mut |_, _, _: &mut Vec<_>| {}) {}
     }
 
-    /// Replays up to `end`, waiting for entries that are not filled. Responses from index `start` on go to `answer`,
-    /// with their distance from `start` and the combiner's list of responses.
+    /// Replays up to `end` and waits for entries that are not filled. From index `start` on, each response is passed to
+    /// `answer`, with its distance from `start` and the combiner's list of responses.
     fn replay(
         &self,
         at: usize,
@@ -422,7 +428,7 @@ impl<T: Replicable> Shared<T> {
         }
     }
 
-    /// Replays the filled entries in a row below `end`. Returns whether it did any.
+    /// Replays the run of filled entries below `end`. Returns whether it replayed any.
     fn replay_filled(
         &self,
         at: usize,
@@ -451,7 +457,7 @@ impl<T: Replicable> Shared<T> {
             return false;
         };
         let mut applied = 0;
-        // Behind the guard, so that it goes before the guard does.
+        // Declared after the guard, so that it is dropped before the guard.
         let alarm = self.poison.alarm();
         hint::point("a replica is being changed");
         self.log.replay(cursor, ready, |index, operation| {
@@ -462,17 +468,18 @@ impl<T: Replicable> Shared<T> {
             }
         });
         mem::forget(alarm);
-        // Before readers get in: what one of them has seen, no later one on another replica may miss.
+        // Before readers enter: an operation that one of them has seen must not be missed by a later reader on another
+        // replica.
         self.log.complete(cursor.index());
         drop(data);
         replica.counts.applied.add(applied);
         true
     }
 
-    /// Sees to it that replica `at` has everything that was answered before this call.
+    /// Ensures that replica `at` has applied all operations that were answered before this call.
     #[inline]
     pub(super) fn freshen(&self, at: usize) -> Result<(), Poisoned> {
-        // With one replica, whatever is answered is in it.
+        // If there is one replica, it has applied all answered operations.
         if self.replicas.len() == 1 {
             return Ok(());
         }
@@ -480,7 +487,8 @@ impl<T: Replicable> Shared<T> {
         if self.log.local_tail(at) >= until { Ok(()) } else { self.freshen_slowly(at, until) }
     }
 
-    /// Waits for the combiner, or replays if there is none, until replica `at` has everything below `until`.
+    /// Waits for the combiner, or replays if no thread combines, until replica `at` has applied all operations below
+    /// `until`.
     #[cold]
     pub(super) fn freshen_slowly(&self, at: usize, until: u64) -> Result<(), Poisoned> {
         let backoff = Backoff::new();
@@ -497,7 +505,7 @@ impl<T: Replicable> Shared<T> {
         Ok(())
     }
 
-    /// Runs `look` on replica `at`, which reflects everything answered before this call.
+    /// Calls `look` with replica `at`, which reflects all operations answered before this call.
     #[inline]
     pub(super) fn read<R>(&self, at: usize, look: impl FnOnce(&T) -> R) -> Result<R, Poisoned> {
         reentry::check(reentry::identity(self));
@@ -505,12 +513,12 @@ impl<T: Replicable> Shared<T> {
         self.look(at, look)
     }
 
-    /// Runs `look` on replica `at` as it is.
+    /// Calls `look` with replica `at` in its present state.
     #[inline]
     pub(super) fn look<R>(&self, at: usize, look: impl FnOnce(&T) -> R) -> Result<R, Poisoned> {
         let data = self.replicas[at].data.read();
         let _inside = reentry::enter(reentry::identity(self));
-        // Under the lock: a panic raises the flag before its writer unlocks.
+        // Checked under the lock: after a panic, the flag is raised before the writer unlocks.
         self.poison.check()?;
         Ok(look(&data))
     }

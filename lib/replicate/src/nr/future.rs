@@ -1,5 +1,5 @@
-//! Operations as futures, with real wakers: a task that would wait leaves its waker in a slot, and the combiner that
-//! answers it, or that leaves without having seen it, wakes the task.
+//! Operations as futures, with real wakers. A task that must wait stores its waker in a slot. The task is woken by the
+//! combiner that answers it, or by a combiner that leaves without having seen its request.
 
 use core::future::Future;
 use core::pin::Pin;
@@ -12,10 +12,11 @@ use crate::poison::Poisoned;
 use crate::reentry;
 
 impl<T: Replicable> Handle<T> {
-    /// As [`write`](Self::write), for tasks: where a thread would wait for a combiner, the task is suspended and the
-    /// combiner wakes it. A task that finds no combiner combines while it is polled. Works with any executor.
+    /// As [`write`](Self::write), for asynchronous tasks. Where a thread would wait for a combiner, the task is
+    /// suspended, and the combiner wakes it. If no combiner is active, the task combines while it is polled. Works with
+    /// any executor.
     ///
-    /// Dropped before it is ready, the operation may or may not be carried out.
+    /// If the future is dropped before it is ready, the operation may or may not be carried out.
     ///
     /// ```
     /// use archipelago::replicate::{FromFns, Replicated};
@@ -38,7 +39,7 @@ impl<T: Replicable> Handle<T> {
         WriteFuture::new(self, operation)
     }
 
-    /// As [`read`](Self::read), for tasks: see [`write_async`](Self::write_async).
+    /// As [`read`](Self::read), for asynchronous tasks: see [`write_async`](Self::write_async).
     ///
     /// ```
     /// use archipelago::replicate::{FromFns, Replicated};
@@ -62,15 +63,15 @@ impl<T: Replicable> Handle<T> {
     }
 }
 
-/// A changing operation under way: see [`Handle::write_async`].
+/// A changing operation in progress: see [`Handle::write_async`].
 #[must_use = "a future does nothing unless it is awaited"]
 pub struct WriteFuture<'h, T: Replicable> {
     handle: &'h mut Handle<T>,
-    /// Until it is posted or carried out.
+    /// `Some` until the operation is posted or carried out.
     operation: Option<T::Write>,
 }
 
-// Nothing in it is pinned.
+// No field is pinned structurally.
 impl<T: Replicable> Unpin for WriteFuture<'_, T> {}
 
 impl<'h, T: Replicable> WriteFuture<'h, T> {
@@ -98,7 +99,7 @@ impl<'h, T: Replicable> WriteFuture<'h, T> {
         None
     }
 
-    /// The answer to the operation posted at `slot`, if there is one.
+    /// Returns the answer to the operation posted at `slot`, if there is one.
     fn answer(&mut self, slot: SlotId) -> Option<Result<T::Response, Poisoned>> {
         let at = self.handle.seat().replica;
         let answer = self.handle.shared.replicas[at].board.answer(slot)?;
@@ -119,7 +120,7 @@ impl<T: Replicable> Future for WriteFuture<'_, T> {
             return Poll::Ready(ready);
         }
         let Some(slot) = this.handle.posted else {
-            // More tasks than slots: ask again when the others had their turn.
+            // There are more tasks than slots: the task is polled again after the others had their turn.
             context.waker().wake_by_ref();
             return Poll::Pending;
         };
@@ -139,7 +140,7 @@ impl<T: Replicable> Future for WriteFuture<'_, T> {
                 shared.poison.check()?;
                 return Poll::Pending;
             };
-            // An error reaches this task's request, too.
+            // On an error, `combine` refuses this task's request, too.
             let _ = shared.combine(at, turn, core::iter::empty(), |_| {});
         }
     }
@@ -151,16 +152,16 @@ impl<T: Replicable> Drop for WriteFuture<'_, T> {
     }
 }
 
-/// A reading operation under way: see [`Handle::read_async`].
+/// A reading operation in progress: see [`Handle::read_async`].
 #[must_use = "a future does nothing unless it is awaited"]
 pub struct ReadFuture<'h, T: Replicable> {
     handle: &'h mut Handle<T>,
     operation: &'h T::Read,
-    /// What was answered when it was first polled.
+    /// The completed tail when the future was first polled: all operations below it must be visible to this read.
     until: Option<u64>,
 }
 
-// Nothing in it is pinned.
+// No field is pinned structurally.
 impl<T: Replicable> Unpin for ReadFuture<'_, T> {}
 
 impl<'h, T: Replicable> ReadFuture<'h, T> {
@@ -169,7 +170,7 @@ impl<'h, T: Replicable> ReadFuture<'h, T> {
         Self { handle, operation, until: None }
     }
 
-    /// Whether the replica is fresh; refreshes it if no other thread does.
+    /// Returns whether the replica is fresh. Refreshes it if no other thread does.
     fn is_fresh(&mut self) -> Result<bool, Poisoned> {
         let at = self.handle.seat().replica;
         let shared = &*self.handle.shared;
@@ -184,7 +185,7 @@ impl<'h, T: Replicable> ReadFuture<'h, T> {
         Ok(shared.log.local_tail(at) >= until)
     }
 
-    /// Leaves word with the combiner. Returns whether there was a slot to do so.
+    /// Stores the task's waker in a slot. Returns whether a slot was free.
     fn sleep(&mut self, context: &Context<'_>) -> bool {
         let Seat { replica, slot } = self.handle.seat();
         let board = &self.handle.shared.replicas[replica].board;
@@ -205,7 +206,7 @@ impl<T: Replicable> Future for ReadFuture<'_, T> {
                 context.waker().wake_by_ref();
                 return Poll::Pending;
             }
-            // Once more: the combiner may have left before it could know of this task.
+            // Checked once more: the combiner may have left before the waker was stored.
             if !this.is_fresh()? {
                 return Poll::Pending;
             }

@@ -15,39 +15,40 @@ use crate::reentry;
 use crate::sequential::{ClosureWrite, Closures};
 use crate::wait::{Served, slot_or, submit};
 
-/// One thread's access to a [`Replicated`](super::Replicated) structure. It keeps the structure alive, and frees its
-/// slot when it is dropped.
+/// One thread's access to a [`Replicated`](super::Replicated) structure. The handle keeps the structure alive, and
+/// frees its slot when it is dropped.
 ///
-/// Its first operation binds it to the replica of the node on which the calling thread runs, whichever thread made it.
-/// So it may be made anywhere and sent to the thread that is to use it. Used by yet another thread it still works on
-/// that replica, which is only slower; a thread that gets a bound handle for long had better take a new one.
+/// The first operation binds the handle to the replica of the node on which the calling thread runs. So a handle may be
+/// made on any thread and sent to the thread that will use it. A bound handle may be used by another thread, but keeps
+/// its replica, which may be slower. A thread that uses a handle for long should make its own.
 ///
-/// All operations are linearizable: each takes effect at one moment between call and return, over all handles of all
+/// All operations are linearizable: each takes effect at one moment between call and return, for all handles of all
 /// replicas.
 ///
 /// # Errors
-/// Every operation fails with [`Poisoned`] once some operation has panicked in `write`.
+/// Every operation fails with [`Poisoned`] after an operation has panicked in `write`.
 ///
 /// # Panics
-/// Builds with debug assertions panic in an operation that is called from inside one on the same structure (from a
-/// closure given to [`view`](Handle::view), say, or from [`Sequential::write`](crate::Sequential::write), which that
-/// poisons); others hang.
+/// Builds with debug assertions panic if an operation is called from inside another one on the same structure, for
+/// example from a closure given to [`view`](Handle::view) or from [`Sequential::write`](crate::Sequential::write). A
+/// panic in the latter poisons the structure. Other builds hang.
 pub struct Handle<T: Replicable> {
     pub(super) shared: Arc<Shared<T>>,
     /// `None` until the first use.
     seat: Option<Seat>,
-    /// Slots of futures under way: a future that is forgotten leaves its there, for the next one or for the handle's end.
+    /// Slots of futures in progress. A future that is leaked leaves its slot here; the next future frees it, or the
+    /// handle when it is dropped.
     pub(super) posted: Option<SlotId>,
     pub(super) waiting: Option<SlotId>,
-    /// Declared behind `shared`: background threads end when the last owner goes.
+    /// Declared after `shared`: the background threads end when the last owner is dropped.
     owner: Arc<Owner<T>>,
 }
 
-/// Where a handle works.
+/// The replica and the slot of a handle.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seat {
     pub(super) replica: usize,
-    /// The slot it posts at if that is free.
+    /// The slot at which the handle posts if this slot is free.
     pub(super) slot: SlotId,
 }
 
@@ -61,7 +62,7 @@ impl<T: Replicable> Handle<T> {
         handle
     }
 
-    /// Where it works, from its first use on.
+    /// Returns the handle's seat; binds the handle at its first use.
     #[inline]
     pub(super) fn seat(&mut self) -> Seat {
         match self.seat {
@@ -81,8 +82,8 @@ impl<T: Replicable> Handle<T> {
         seat
     }
 
-    /// The index of the replica it works on; `None` before its first use, unless it was made for one
-    /// ([`handle_on`](super::Replicated::handle_on)).
+    /// Returns the index of the handle's replica. Returns `None` before the first use, unless the handle was made for a
+    /// certain replica ([`handle_on`](super::Replicated::handle_on)).
     ///
     /// ```
     /// use archipelago::replicate::{Closures, Replicated};
@@ -98,7 +99,7 @@ impl<T: Replicable> Handle<T> {
         self.seat.map(|seat| seat.replica)
     }
 
-    /// Carries out a reading operation on the local replica, after all changes that were answered before the call.
+    /// Carries out a reading operation on the local replica. It sees all changes that were answered before the call.
     ///
     /// ```
     /// use archipelago::replicate::{FromFns, Replicated};
@@ -116,8 +117,8 @@ impl<T: Replicable> Handle<T> {
         self.shared.read(at, |data| data.read(operation))
     }
 
-    /// Carries out a changing operation, on all replicas in the same order. It is in the local replica on return, and
-    /// in the others before anyone reads there.
+    /// Carries out a changing operation, on all replicas in the same order. When the call returns, the local replica
+    /// has applied the change. Each other replica applies it before a later read there.
     ///
     /// ```
     /// use archipelago::replicate::{FromFns, Replicated};
@@ -143,8 +144,8 @@ impl<T: Replicable> Handle<T> {
         post(&self.shared, replica, slot, operation)
     }
 
-    /// Carries out several changing operations as one batch: in order, and with no other operation in between unless
-    /// the batch is longer than the log can ever be ([`Builder::largest_log`](super::Builder::largest_log)).
+    /// Carries out several changing operations as one batch, in order. No other operation takes effect in between,
+    /// unless the batch is longer than the log can ever be ([`Builder::largest_log`](super::Builder::largest_log)).
     ///
     /// ```
     /// use archipelago::replicate::{FromFns, Replicated};
@@ -172,9 +173,10 @@ impl<T: Replicable> Handle<T> {
         }
     }
 
-    /// For changes that often turn out to change nothing (paper §3.9, "fake updates"): reads first, and lets `decide`
-    /// say from the response whether that is the answer ([`ControlFlow::Break`]) or which change is needed. The two are
-    /// two operations: others may come in between, so the change must stand on its own.
+    /// For changes that often turn out to change nothing (paper §3.9, "fake updates"). Reads first; `decide` then
+    /// returns the final answer ([`ControlFlow::Break`]) or the change to carry out. The read and the change are two
+    /// operations, and other operations may take effect in between. So the change must be correct without relying on
+    /// the read.
     ///
     /// ```
     /// use archipelago::replicate::{FromFns, Replicated};
@@ -203,7 +205,7 @@ impl<T: Replicable> Handle<T> {
         }
     }
 
-    /// What the whole structure did so far, as [`Replicated::stats`](super::Replicated::stats).
+    /// Returns counts of the whole structure's work so far, as [`Replicated::stats`](super::Replicated::stats) does.
     ///
     /// ```
     /// use archipelago::replicate::{FromFns, Replicated};
@@ -220,7 +222,7 @@ impl<T: Replicable> Handle<T> {
         self.shared.stats()
     }
 
-    /// Gives back the slots of futures that are gone, or were forgotten.
+    /// Gives back the slots of futures that were dropped or leaked.
     pub(super) fn clear_slots(&mut self) {
         let Some(Seat { replica, .. }) = self.seat else { return };
         let board = &self.shared.replicas[replica].board;
@@ -230,7 +232,8 @@ impl<T: Replicable> Handle<T> {
 }
 
 impl<S: Send + Sync + 'static> Handle<Closures<S>> {
-    /// Reads the state. Long looks hold up the handle's replica, as [`inspect`](super::Replicated::inspect) says.
+    /// Reads the state. A long read delays the handle's replica, as described at
+    /// [`inspect`](super::Replicated::inspect).
     ///
     /// ```
     /// use archipelago::replicate::{Closures, Replicated};
@@ -244,7 +247,7 @@ impl<S: Send + Sync + 'static> Handle<Closures<S>> {
         self.shared.read(at, |data| look(data.state()))
     }
 
-    /// Changes the state: `change` is called once per replica, and must do the same each time.
+    /// Changes the state. `change` is called once per replica, and must do the same each time.
     ///
     /// ```
     /// use archipelago::replicate::{Closures, Replicated};
@@ -262,7 +265,7 @@ impl<S: Send + Sync + 'static> Handle<Closures<S>> {
     }
 }
 
-/// Posts the operation and waits until some combiner, possibly this thread, has carried it out.
+/// Posts the operation and waits until a combiner, possibly this thread, has carried it out.
 #[cold]
 fn post<T: Replicable>(
     shared: &Shared<T>,
@@ -271,7 +274,7 @@ fn post<T: Replicable>(
     operation: T::Write,
 ) -> Result<T::Response, Poisoned> {
     let board = &shared.replicas[at].board;
-    // No need for a slot if this thread may combine.
+    // If this thread may combine itself, it needs no slot.
     let turn = || shared.try_turn(at).map(Ok).or_else(|| shared.poison.check().err().map(Err));
     let slot = match slot_or(board, preferred, turn) {
         Ok(slot) => slot,
@@ -280,7 +283,7 @@ fn post<T: Replicable>(
     let call = shared.dedicated.then_some(|| shared.replicas[at].rest.wake());
     let answer = submit(board, slot, operation, call, || match shared.try_turn(at) {
         Some(turn) => {
-            // An error reaches this thread's request, too.
+            // On an error, `combine` refuses this thread's request, too.
             let _ = shared.combine(at, turn, iter::empty(), |_| {});
             Served::Yes
         }
@@ -312,7 +315,8 @@ mod tests {
     use super::*;
     use crate::Replicated;
 
-    /// A panic, on another replica perhaps, may come when a thread has looked for one already, and has the right to combine.
+    /// A panic, perhaps on another replica, may occur after a thread has checked for poison and got the right to
+    /// combine.
     #[test]
     fn a_turn_that_was_taken_before_a_panic_changes_nothing() {
         let structure = Replicated::builder().replicas(1).build(|| Closures::new(0_u32));

@@ -4,12 +4,12 @@ use core::mem;
 
 use archipelago_sync::log::{Cursor, Log};
 
-/// Sees every operation, in the order of the log, before any replica applies it and before it is answered.
+/// Sees every operation, in log order, before any replica applies it and before it is answered.
 ///
-/// Calls come from whichever thread combines, one at a time. A panic poisons the structure. An observer panics if it
-/// cannot make an operation durable.
+/// The calls come from the thread that combines, one call at a time. A panic poisons the structure. An observer panics
+/// if it cannot make an operation durable.
 pub trait Observer<W>: Send {
-    /// Receives an operation and its index. Indices rise, with gaps where the log grew or shrank.
+    /// Receives an operation and its index. Indices increase, with gaps at the positions where the log grew or shrank.
     fn operation(&mut self, index: u64, operation: &W);
 
     /// Ends a batch: when this call returns, every operation below index `end` may be applied and answered.
@@ -28,15 +28,16 @@ impl<W: Send + Sync> Observed<W> {
         Self { cursor, observer, committed: 0 }
     }
 
-    /// Shows the observer the operations below `end` whose entries are filled. Returns whether all of them were.
+    /// Shows the observer the filled operations below `end`. Returns whether it has now seen all operations below
+    /// `end`.
     pub(super) fn shown(&mut self, log: &Log<W>, end: u64) -> bool {
         let Self { cursor, observer, .. } = self;
         log.replay(cursor, end, |index, operation| observer.operation(index, operation));
         cursor.index() >= end
     }
 
-    /// Commits the operations that were shown. Returns the index of their end, or `None` if none is new since the last
-    /// commit.
+    /// Commits the operations that were shown. Returns the end of the committed operations, or `None` if nothing was
+    /// shown since the last commit.
     pub(super) fn commit(&mut self) -> Option<u64> {
         let end = self.cursor.index();
         if mem::replace(&mut self.committed, end) == end {

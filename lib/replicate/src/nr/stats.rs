@@ -1,55 +1,57 @@
-//! What a replicated structure did so far, counted by its combiners.
+//! Statistics of a replicated structure, counted by its combiners.
 
 use archipelago_platform::atomic::{AtomicU64, Ordering};
 
-/// How batch sizes are counted: 1, 2–3, 4–7, …, 128 and more.
+/// The number of classes in which batch sizes are counted: 1, 2–3, 4–7, …, 128 and more.
 pub const BATCH_CLASSES: usize = 8;
 
-/// Counts since the structure was built: all replicas together. Taken while threads work, they need not fit together.
+/// Counts since the structure was built, summed over all replicas. While other threads work, the counts are not of one
+/// moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Changing operations appended to the log.
+    /// Changing operations that were carried out.
     pub writes: u64,
-    /// Batches in which they were appended.
+    /// Batches in which they were carried out.
     pub batches: u64,
     /// Batches by size: 1, 2–3, 4–7, …, 128 and more.
     pub batch_sizes: [u64; BATCH_CLASSES],
-    /// Operations that replicas applied: `writes` times the number of replicas when all are up to date.
+    /// Operations that replicas applied: `writes` times the number of replicas when all replicas are up to date.
     pub applied: u64,
-    /// Looks for more requests because a batch was smaller than `min_batch`.
+    /// Times that a combiner waited for more requests because its batch was smaller than `min_batch`.
     pub batch_waits: u64,
-    /// Times that a combiner found no room in the log.
+    /// Times that a combiner found too little room in the log.
     pub room_waits: u64,
-    /// Times that a combiner met an entry that another had reserved and not filled yet.
+    /// Times that a combiner met an entry that another combiner had reserved and not filled yet.
     pub entry_waits: u64,
-    /// Replicas brought up to date by readers, since no combiner was there.
+    /// Times that a reader brought a replica up to date because no combiner was active.
     pub reader_refreshes: u64,
-    /// Replicas brought up to date on behalf of others: by the helper thread, or by a combiner that needed room.
+    /// Times that a replica was brought up to date on behalf of others: by the helper thread, or by a combiner that
+    /// needed room.
     pub helper_runs: u64,
-    /// Times that a replica was not brought up to date on behalf of others since its readers stayed.
+    /// Times that a replica was skipped by a helping thread because readers stayed inside it.
     pub passed_by: u64,
-    /// Times that a dedicated combiner found nothing to do for long, and went to sleep until it is woken.
+    /// Times that a dedicated combiner had nothing to do for long and slept until it was woken.
     pub naps: u64,
     /// Times that the log grew.
     pub log_growths: u64,
-    /// Entries of the log's present segment.
+    /// Entries of the log's current segment.
     pub log_capacity: u64,
-    /// Entries appended and not taken back yet. They are taken back when more than a quarter of the segment is in use, or
-    /// at [`sync`](super::Replicated::sync), as far as the slowest replica has applied them.
+    /// Entries that were appended and not recycled yet. They are recycled when more than a quarter of the segment is in
+    /// use, or by [`sync`](super::Replicated::sync), as far as the slowest replica has applied them.
     pub log_in_use: u64,
-    /// Bytes of all the log's segments. What the operations own elsewhere comes to that.
+    /// Bytes of all segments of the log, without the memory that the operations own elsewhere.
     pub log_bytes: u64,
     /// Index of the replica that has applied the fewest operations.
     pub slowest_replica: usize,
 }
 
-/// A count of one writer at a time.
+/// A counter with one writer at a time.
 #[derive(Debug, Default)]
 pub(super) struct Count(AtomicU64);
 
 impl Count {
-    /// Adds; the caller is the only one who does, since it has the combiner's lock.
+    /// Adds to the counter. The caller is the only writer, because it holds the combiner's lock.
     #[inline]
     pub(super) fn add(&self, more: u64) {
         self.0.store(self.get() + more, Ordering::Relaxed);
@@ -60,7 +62,7 @@ impl Count {
     }
 }
 
-/// One replica's counts, written under its combiner's lock.
+/// The counters of one replica, written under its combiner's lock.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     pub(super) writes: Count,

@@ -1,5 +1,5 @@
-//! The structure that the tests replicate: a map that numbers its changes, so that every answer tells its place in the
-//! one order of all changes.
+//! The structure that the tests replicate: a map that numbers its changes. Every answer contains the number, and so
+//! tells the operation's position in the order of all changes.
 #![allow(dead_code)]
 
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use archipelago_platform::sync::Arc;
 use archipelago_platform::thread;
 use archipelago_replicate::{Handle, Sequential};
 
-/// Threads wait at it inside an operation.
+/// A gate at which threads wait inside an operation.
 #[derive(Debug, Default)]
 pub struct Gate {
     pub open: AtomicBool,
@@ -36,7 +36,7 @@ impl Gate {
 pub enum Change {
     Insert(u64, u64),
     Remove(u64),
-    /// Changes nothing but the number, on a value that counts its drops.
+    /// Increments only the number. Owns a value that counts its drops.
     Note(Counted),
     /// Waits at the gate, on this replica only.
     Stall(usize, Arc<Gate>),
@@ -45,7 +45,7 @@ pub enum Change {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// How many changes there were before.
+    /// The number of changes before this operation.
     pub number: u64,
     pub value: Option<u64>,
 }
@@ -58,7 +58,7 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Makes replicas that know their index.
+    /// Returns a function that makes replicas. Each replica knows its index.
     pub fn numbered() -> impl Fn() -> Ledger + Sync {
         let next = AtomicUsize::new(0);
         move || Ledger { replica: next.fetch_add(1, Ordering::Relaxed), ..Ledger::default() }
@@ -96,13 +96,13 @@ impl Sequential for Ledger {
     }
 }
 
-/// What a test records.
+/// An operation as recorded in a history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op {
     Get(u64),
     Insert(u64, u64),
     Remove(u64),
-    /// Changes nothing but the number: [`Change::Stall`].
+    /// Increments only the number: [`Change::Stall`].
     Stall,
 }
 
@@ -116,7 +116,7 @@ impl Op {
     }
 }
 
-/// The numbers alone: a counter that changes raise and look-ups read.
+/// A model of the numbers alone: a counter that changes increment and look-ups read.
 struct Numbers;
 
 impl Model for Numbers {
@@ -133,7 +133,7 @@ impl Model for Numbers {
     }
 }
 
-/// Judges a history twice: the order of all changes as told by their numbers, and the map's values key by key.
+/// Checks a history twice: the order of all changes, given by their numbers, and the map's values for each key.
 pub fn check(history: History<Op, Answer>) {
     linear::check(&Numbers, history.entries()).assert_ok();
     let as_map = |entry: &Entry<Op, Answer>| {
@@ -150,7 +150,7 @@ pub fn check(history: History<Op, Answer>) {
     map::check_map(&BTreeMap::new(), &history, linear::DEFAULT_STEPS).assert_ok();
 }
 
-/// The whole ledger. An answer of `None` is right for every change.
+/// A model of the whole ledger. For a change, the answer `None` is always correct.
 struct Whole;
 
 impl Model for Whole {
@@ -172,8 +172,8 @@ impl Model for Whole {
     }
 }
 
-/// Judges a history that a panic ended. Those who got the error instead of an answer may have had their effect or not,
-/// and that at any time: some choice of effects has to make the history linearizable.
+/// Checks a history that a panic ended. An operation that got the error may have taken effect or not, and at any time.
+/// The check passes if the history is linearizable for some choice of the operations that took effect.
 pub fn check_poisoned(history: History<Op, Option<Answer>>) {
     let (answered, mut refused): (Vec<_>, Vec<_>) =
         history.into_entries().into_iter().partition(|entry| entry.ret.is_some());
@@ -190,16 +190,16 @@ pub fn check_poisoned(history: History<Op, Option<Answer>>) {
     }
 }
 
-/// Keys that the threads meet at.
+/// The number of keys, small so that the threads use the same keys.
 pub const KEYS: u64 = 4;
 
-/// A small generator, so that each thread's work is its own and the same on every run.
+/// A small random generator, so that each thread's operations are its own and the same in every run.
 fn random(state: &mut u64) -> u64 {
     *state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
     *state >> 33
 }
 
-/// `updates` in a hundred are changes, singly or in batches of three.
+/// Carries out operations; `updates` percent of them are changes, single or in batches of three.
 pub fn work(handle: &mut Handle<Ledger>, log: &mut Log<'_, Op, Answer>, seed: u64, operations: usize, updates: u64) {
     let mut state = seed;
     let change = |state: &mut u64| {
@@ -227,7 +227,7 @@ pub fn work(handle: &mut Handle<Ledger>, log: &mut Log<'_, Op, Answer>, seed: u6
     }
 }
 
-/// Single operations until the structure is poisoned, by this thread itself if it panics at one of them.
+/// Carries out single operations until the structure is poisoned, possibly by this thread's own operation.
 pub fn work_until_panic(
     handle: &mut Handle<Ledger>,
     log: &mut Log<'_, Op, Option<Answer>>,

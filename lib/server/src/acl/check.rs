@@ -8,7 +8,7 @@ use super::units;
 use super::user::User;
 use crate::args::Args;
 use crate::command::{Command, Keys, flag};
-use crate::pubsub::Kind;
+use crate::pubsub::SubscriptionKind;
 use crate::reply::Fault;
 
 /// Why a request is refused. The variants are ordered: a later variant means that more of the request was allowed.
@@ -293,8 +293,8 @@ impl User {
     }
 
     /// Returns whether the user may keep an existing subscription.
-    pub fn may_hear(&self, kind: Kind, channel: &[u8]) -> bool {
-        self.selectors.iter().any(|selector| selector.allows_channel(channel, kind == Kind::Pattern))
+    pub fn may_hear(&self, kind: SubscriptionKind, channel: &[u8]) -> bool {
+        self.selectors.iter().any(|selector| selector.allows_channel(channel, kind == SubscriptionKind::Pattern))
     }
 }
 

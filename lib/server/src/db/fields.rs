@@ -13,7 +13,7 @@
 
 use super::hash::Hash;
 use super::table::{Keyed, hash};
-use super::value::{Entry, Kind, Value};
+use super::value::{Container, Entry, Value};
 use super::{Change, Space, View};
 use crate::reply::Fault;
 

@@ -16,7 +16,7 @@ use super::set::Set;
 use super::stream::{Group, Id, Pending, Stream};
 use super::stream_node::Node;
 use super::table::Keyed;
-use super::value::{Entry, Kind, Value};
+use super::value::{Container, Entry, Value};
 use super::zset::Zset;
 use crate::operation::{Input, put_bytes, put_number};
 

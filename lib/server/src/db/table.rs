@@ -81,7 +81,7 @@ struct Leaf<E> {
 
 /// The position of an entry. It is valid until the table is changed.
 #[derive(Clone, Copy, Debug)]
-pub struct Place(u32, u32);
+pub struct Position(u32, u32);
 
 impl<E> Default for Table<E> {
     fn default() -> Self {
@@ -191,19 +191,19 @@ impl<E: Keyed> Table<E> {
     }
 
     /// Returns the position of the entry with this key.
-    pub fn find(&self, key: &[u8]) -> Option<Place> {
+    pub fn find(&self, key: &[u8]) -> Option<Position> {
         let hash = hash(key);
         let leaf = self.leaf_of(hash)?;
-        Some(Place(leaf as u32, look(&self.leaves[leaf]).find(hash, key).ok()? as u32))
+        Some(Position(leaf as u32, look(&self.leaves[leaf]).find(hash, key).ok()? as u32))
     }
 
     /// Returns the entry at this position.
-    pub fn at(&self, Place(leaf, slot): Place) -> &E {
+    pub fn at(&self, Position(leaf, slot): Position) -> &E {
         self.leaves[leaf as usize].slots[slot as usize].as_ref().expect("the place was found")
     }
 
     /// Returns the entry at this position. The caller must not change the entry's key.
-    pub fn at_mut(&mut self, Place(leaf, slot): Place) -> &mut E {
+    pub fn at_mut(&mut self, Position(leaf, slot): Position) -> &mut E {
         self.leaves[leaf as usize].slots[slot as usize].as_mut().expect("the place was found")
     }
 
@@ -280,7 +280,7 @@ impl<E: Keyed> Table<E> {
 
     /// Removes the entry with this key.
     pub fn remove(&mut self, key: &[u8]) -> Option<E> {
-        let Place(index, slot) = self.find(key)?;
+        let Position(index, slot) = self.find(key)?;
         let leaf = &mut self.leaves[index as usize];
         let entry = leaf.remove(slot as usize);
         self.len -= 1;

@@ -122,7 +122,7 @@ pub enum Value {
 const _: () = assert!(size_of::<Value>() == 24 && size_of::<Option<Entry>>() == 64);
 
 /// A type of container: a value that has elements.
-pub trait Kind: Default {
+pub trait Container: Default {
     /// Returns the value as this type, if it has this type.
     fn of(value: &Value) -> Option<&Self>;
     /// Returns the value as this type, if it has this type.
@@ -135,7 +135,7 @@ pub trait Kind: Default {
 
 macro_rules! kind {
     ($name:ident, $nothing:expr) => {
-        impl Kind for $name {
+        impl Container for $name {
             fn of(value: &Value) -> Option<&Self> {
                 if let Value::$name(inner) = value { Some(inner) } else { None }
             }

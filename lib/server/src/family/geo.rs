@@ -36,7 +36,7 @@ const EARTH_RADIUS: f64 = 6_372_797.560856;
 const LATITUDE: f64 = 85.05112878;
 
 /// A position: longitude and latitude in degrees.
-type Place = (f64, f64);
+type Coordinates = (f64, f64);
 
 /// Interleaves the bits of two numbers. The lowest bit is the lowest bit of `even`.
 fn interleave(even: u32, odd: u32) -> u64 {
@@ -48,7 +48,7 @@ fn every_second(bits: u64) -> u32 {
 }
 
 /// Encodes a position. Latitudes range from -`largest` to `largest` degrees.
-fn bits((longitude, latitude): Place, largest: f64) -> u64 {
+fn bits((longitude, latitude): Coordinates, largest: f64) -> u64 {
     let scale = f64::from(1 << STEPS);
     let north = (latitude + largest) / (2.0 * largest) * scale;
     let east = (longitude + 180.0) / 360.0 * scale;
@@ -56,7 +56,7 @@ fn bits((longitude, latitude): Place, largest: f64) -> u64 {
 }
 
 /// Returns the centre of the cell that a score encodes.
-fn place(score: f64) -> Place {
+fn place(score: f64) -> Coordinates {
     let bits = score as u64;
     let scale = (1_u64 << STEPS) as f64;
     let middle = |part: u32, least: f64, width: f64| {
@@ -77,7 +77,7 @@ fn north_distance(one: f64, other: f64) -> f64 {
 }
 
 /// Returns the distance between two positions along the surface, in metres.
-fn distance((east, north): Place, (other_east, other_north): Place) -> f64 {
+fn distance((east, north): Coordinates, (other_east, other_north): Coordinates) -> f64 {
     let v = ((radians(other_east) - radians(east)) / 2.0).sin();
     if v == 0.0 {
         return north_distance(north, other_north);
@@ -87,7 +87,7 @@ fn distance((east, north): Place, (other_east, other_north): Place) -> f64 {
     2.0 * EARTH_RADIUS * (u * u + one.cos() * other.cos() * v * v).sqrt().asin()
 }
 
-fn longitude_latitude(args: &Args, at: usize) -> Result<Place, Fault> {
+fn longitude_latitude(args: &Args, at: usize) -> Result<Coordinates, Fault> {
     let (longitude, latitude) = (parse::float(&args[at])?, parse::float(&args[at + 1])?);
     if longitude.abs() > 180.0 || latitude.abs() > LATITUDE {
         return Err(Fault::made(format!("ERR invalid longitude,latitude pair {longitude:.6},{latitude:.6}")));
@@ -157,7 +157,7 @@ fn geohash(view: &View<'_>, args: &Args) -> Answer {
     rows.collect::<Result<_, Fault>>().map(Reply::Array)
 }
 
-fn coordinates((longitude, latitude): Place) -> Reply {
+fn coordinates((longitude, latitude): Coordinates) -> Reply {
     let human = |degrees: f64| {
         let text = format!("{degrees:.17}");
         Reply::Digits(text.trim_end_matches('0').trim_end_matches('.').to_owned())
@@ -195,7 +195,7 @@ enum Shape {
 /// The options of a search.
 #[derive(Default)]
 struct Search<'a> {
-    center: Option<Place>,
+    center: Option<Coordinates>,
     /// The centre is a member, but the key does not exist.
     center_is_missing: bool,
     shape: Option<Shape>,
@@ -213,7 +213,7 @@ struct Search<'a> {
 struct Found {
     member: Vec<u8>,
     score: f64,
-    place: Place,
+    place: Coordinates,
     distance: f64,
 }
 
@@ -348,7 +348,7 @@ impl<'a> Search<'a> {
     }
 
     /// Returns the distance of a position from the centre. Returns `None` if the position is outside the shape.
-    fn within(&self, place: Place) -> Option<f64> {
+    fn within(&self, place: Coordinates) -> Option<f64> {
         let center = self.center?;
         match self.shape? {
             Shape::Circle(radius) => Some(distance(center, place)).filter(|distance| *distance <= radius),

@@ -11,7 +11,7 @@ use crate::db::listpack::{self, Item};
 use crate::db::set::Set;
 use crate::db::stream::{Group, Id, Stream};
 use crate::db::stream_node::Node;
-use crate::db::value::{Kind, Value};
+use crate::db::value::{Container, Value};
 use crate::db::zset::Zset;
 
 /// The latest time at which a field may expire, in milliseconds since 1970. Redis reads no later time.
@@ -26,7 +26,7 @@ pub enum Found {
     Nothing,
 }
 
-impl<T: Kind> From<T> for Found {
+impl<T: Container> From<T> for Found {
     fn from(value: T) -> Self {
         if value.is_nothing() { Self::Nothing } else { Self::Value(value.into_value()) }
     }

@@ -20,7 +20,7 @@ use super::wire::{Got, Wire};
 use crate::args::Args;
 use crate::command::Command;
 use crate::operation::Write;
-use crate::pubsub::Kind;
+use crate::pubsub::SubscriptionKind;
 use crate::reply::{Protocol, Reply};
 use crate::resp::{Malformed, Parser};
 use crate::session::Session;
@@ -47,7 +47,7 @@ pub struct Client {
     pub wire: Wire,
     pub session: Session,
     pub card: Arc<Card>,
-    pub subscriptions: BTreeSet<(Kind, Vec<u8>)>,
+    pub subscriptions: BTreeSet<(SubscriptionKind, Vec<u8>)>,
     /// A request that waits until earlier changes are answered.
     pub held: Option<Args>,
     /// An answer that waits until earlier changes are answered.

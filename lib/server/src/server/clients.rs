@@ -11,7 +11,7 @@ use crate::args::Args;
 use crate::command::{self, Command, flag, help};
 use crate::family::parse;
 use crate::operation::{Write, wish};
-use crate::pubsub::Kind;
+use crate::pubsub::SubscriptionKind;
 use crate::reply::{Fault, Protocol, Reply, fault};
 
 /// The state of a client that other threads read. The client's loop stores it after each round. The values may belong to
@@ -65,7 +65,9 @@ impl Client {
         }
         if !self.subscriptions.is_empty() || shown.flags.load(Relaxed) & PUBSUB != 0 {
             flags |= if self.subscriptions.is_empty() { 0 } else { PUBSUB };
-            for (place, kind) in [Kind::Channel, Kind::Pattern, Kind::Shard].into_iter().enumerate() {
+            for (place, kind) in
+                [SubscriptionKind::Channel, SubscriptionKind::Pattern, SubscriptionKind::Shard].into_iter().enumerate()
+            {
                 let count = self.subscriptions.iter().filter(|(other, _)| *other == kind).count();
                 shown.subscriptions[place].store(count, Relaxed);
             }

@@ -10,7 +10,7 @@ use crate::args::Args;
 use crate::command::{self, Command, category, flag, help};
 use crate::family::parse;
 use crate::operation::Write;
-use crate::pubsub::Kind;
+use crate::pubsub::SubscriptionKind;
 use crate::reply::{Fault, Protocol, Reply, fault};
 use crate::session::Session;
 use flag::{ADMIN, FAST, NO_AUTH, NOSCRIPT, PUBSUB};
@@ -70,12 +70,12 @@ impl Loop {
     /// Carries out a command. Returns whether the client's next request may be processed.
     pub(super) fn command(&mut self, client: &mut Client, command: &'static Command, args: Args) -> bool {
         let reply = match command.name {
-            "subscribe" => return self.subscribe(client, Kind::Channel, "subscribe", &args),
-            "psubscribe" => return self.subscribe(client, Kind::Pattern, "psubscribe", &args),
-            "ssubscribe" => return self.subscribe(client, Kind::Shard, "ssubscribe", &args),
-            "unsubscribe" => return self.unsubscribe(client, Kind::Channel, "unsubscribe", &args),
-            "punsubscribe" => return self.unsubscribe(client, Kind::Pattern, "punsubscribe", &args),
-            "sunsubscribe" => return self.unsubscribe(client, Kind::Shard, "sunsubscribe", &args),
+            "subscribe" => return self.subscribe(client, SubscriptionKind::Channel, "subscribe", &args),
+            "psubscribe" => return self.subscribe(client, SubscriptionKind::Pattern, "psubscribe", &args),
+            "ssubscribe" => return self.subscribe(client, SubscriptionKind::Shard, "ssubscribe", &args),
+            "unsubscribe" => return self.unsubscribe(client, SubscriptionKind::Channel, "unsubscribe", &args),
+            "punsubscribe" => return self.unsubscribe(client, SubscriptionKind::Pattern, "punsubscribe", &args),
+            "sunsubscribe" => return self.unsubscribe(client, SubscriptionKind::Shard, "sunsubscribe", &args),
             "publish" | "spublish" => {
                 if self.shared.is_full() {
                     client.held = Some(args);
@@ -157,7 +157,7 @@ impl Loop {
         Session::default()
     }
 
-    fn subscribe(&mut self, client: &mut Client, kind: Kind, word: &'static str, args: &Args) -> bool {
+    fn subscribe(&mut self, client: &mut Client, kind: SubscriptionKind, word: &'static str, args: &Args) -> bool {
         for name in args.from(1) {
             lock(&self.shared.hub).subscribe(kind, name, client.card.owner);
             client.subscriptions.insert((kind, name.to_vec()));
@@ -167,7 +167,7 @@ impl Loop {
         true
     }
 
-    fn unsubscribe(&mut self, client: &mut Client, kind: Kind, word: &'static str, args: &Args) -> bool {
+    fn unsubscribe(&mut self, client: &mut Client, kind: SubscriptionKind, word: &'static str, args: &Args) -> bool {
         let mut names: Vec<Vec<u8>> = args.from(1).map(<[u8]>::to_vec).collect();
         if names.is_empty() {
             let all = client.subscriptions.iter().filter(|(other, _)| *other == kind);
@@ -196,7 +196,11 @@ impl Loop {
 
     fn pubsub(&mut self, command: &Command, args: &Args) -> Reply {
         let hub = lock(&self.shared.hub);
-        let kind = if args[1].to_ascii_uppercase().starts_with(b"SHARD") { Kind::Shard } else { Kind::Channel };
+        let kind = if args[1].to_ascii_uppercase().starts_with(b"SHARD") {
+            SubscriptionKind::Shard
+        } else {
+            SubscriptionKind::Channel
+        };
         match args[1].to_ascii_uppercase().as_slice() {
             b"CHANNELS" | b"SHARDCHANNELS" if args.len() <= 3 => {
                 let fits = |name: &[u8]| args.get(2).is_none_or(|pattern| crate::family::glob::fits(pattern, name));
@@ -296,7 +300,7 @@ impl Loop {
 }
 
 /// The count in the answer to a subscription.
-fn counted(client: &Client, kind: Kind) -> Reply {
-    let shard = kind == Kind::Shard;
-    Reply::count(client.subscriptions.iter().filter(|(kind, _)| (*kind == Kind::Shard) == shard).count())
+fn counted(client: &Client, kind: SubscriptionKind) -> Reply {
+    let shard = kind == SubscriptionKind::Shard;
+    Reply::count(client.subscriptions.iter().filter(|(kind, _)| (*kind == SubscriptionKind::Shard) == shard).count())
 }

@@ -20,7 +20,7 @@ use crate::args::Args;
 use crate::blocked::{Key, Owner};
 use crate::db::{Effects, Event};
 use crate::operation::{Write, wish};
-use crate::pubsub::Kind;
+use crate::pubsub::SubscriptionKind;
 use crate::reply::{Protocol, Reply};
 
 /// The letters of `notify-keyspace-events`, in Redis's order of output. A letter's index is the number of its bit.
@@ -165,11 +165,11 @@ impl Shared {
 }
 
 /// The kind of a message, and its bytes in both protocols.
-fn message(shard: bool, pattern: Option<&[u8]>, channel: &[u8], body: &[u8]) -> (Kind, (Vec<u8>, Vec<u8>)) {
+fn message(shard: bool, pattern: Option<&[u8]>, channel: &[u8], body: &[u8]) -> (SubscriptionKind, (Vec<u8>, Vec<u8>)) {
     let kind = match (shard, pattern) {
-        (true, _) => Kind::Shard,
-        (false, None) => Kind::Channel,
-        (false, Some(_)) => Kind::Pattern,
+        (true, _) => SubscriptionKind::Shard,
+        (false, None) => SubscriptionKind::Channel,
+        (false, Some(_)) => SubscriptionKind::Pattern,
     };
     let parts = [Some(kind.message().as_bytes()), pattern, Some(channel), Some(body)];
     (kind, both(&Reply::Push(parts.into_iter().flatten().map(Reply::bulk).collect())))

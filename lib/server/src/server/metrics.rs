@@ -19,7 +19,7 @@ use std::net::{TcpListener, TcpStream};
 use super::info;
 use super::shared::{Shared, lock};
 use super::stats::{BUCKETS, Sum};
-use crate::pubsub::Kind;
+use crate::pubsub::SubscriptionKind;
 
 /// The maximum number of connections at a time. Further connections are closed.
 const ASKING: usize = 8;
@@ -122,7 +122,11 @@ fn text(shared: &Shared) -> String {
     text.gauge("connected_clients", "Clients.", lock(&shared.clients).len());
     text.gauge("blocked_clients", "Clients that wait for keys.", shared.waiting());
     text.gauge("tracking_clients", "Clients that hear which keys change.", shared.tracking.clients());
-    text.gauge("pubsub_channels", "Channels with subscribers.", lock(&shared.hub).channels(Kind::Channel).count());
+    text.gauge(
+        "pubsub_channels",
+        "Channels with subscribers.",
+        lock(&shared.hub).channels(SubscriptionKind::Channel).count(),
+    );
     text.gauge("resident_bytes", "Resident memory.", info::resident());
     text.counter("connections_total", "Connections so far.", counts.connections.load(Relaxed));
     text.counter("connections_rejected_total", "Connections that were refused.", counts.rejected.load(Relaxed));

@@ -31,7 +31,7 @@ use crate::config::tls::Tls;
 use crate::db::{Db, Outcome};
 use crate::log::Store;
 use crate::operation::{Call, Write};
-use crate::pubsub::{Hub, Kind};
+use crate::pubsub::{Hub, SubscriptionKind};
 use crate::reply::Reply;
 
 /// The number of bytes of messages that may wait at a loop. Above it, publishers wait, too.
@@ -41,7 +41,7 @@ const MAIL: usize = 16 << 20;
 pub type Encoded = Arc<(Vec<u8>, Vec<u8>)>;
 
 /// A kind of subscription, and the name of a channel or a pattern.
-pub type Subscription = (Kind, Vec<u8>);
+pub type Subscription = (SubscriptionKind, Vec<u8>);
 
 /// A message to an event loop.
 pub enum Letter {

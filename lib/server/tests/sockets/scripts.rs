@@ -9,7 +9,7 @@ use archipelago_server::log::Store;
 use archipelago_server::operation::{self, Write};
 use archipelago_server::reply::Reply;
 use archipelago_server::server::Server;
-use archipelago_server::stops::{Entry, Place, Stops};
+use archipelago_server::stops::{CallId, Entry, Stops};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -157,7 +157,7 @@ fn a_stop_that_cannot_be_kept_ends_all_changes() {
 
 /// Adds an entry for the last change of the log: its position is the end of the log.
 fn note(disk: &Simulated, place: u64, entry: Entry) {
-    Stops::open(Arc::new(disk.clone()), Path::new("/data")).unwrap().note(Place { record: place, number: 0 }, entry);
+    Stops::open(Arc::new(disk.clone()), Path::new("/data")).unwrap().note(CallId { record: place, number: 0 }, entry);
 }
 
 fn counts_to_a_thousand() -> Write {

@@ -5,11 +5,11 @@
 //! writer switches it off and waits for the readers that entered by it. Readers switch the bias on again after a number
 //! of reads through the underlying lock. The number is so high that revocations slow writers down by a tenth at most.
 //!
-//! Differences from the paper: the table of visible readers belongs to the lock instead of the process, so locks
-//! share no state, at the price of memory, which is allocated when the bias is first switched on; and the bias is
-//! inhibited for a number of reads instead of a time, so no clock is read.
+//! Differences from the paper: The table of visible readers belongs to the lock instead of the process. So locks share
+//! no state, but each needs memory, which is allocated when the bias is first switched on. The bias is inhibited for a
+//! number of reads instead of a time, so no clock is read.
 //!
-//! # How a reader remembers by which way it came
+//! # How a reader remembers by which path it entered
 //! `lock_api` hands nothing from taking a lock to releasing it. A thread-local row of [`ROW`] entries contains the
 //! identity of every lock that the thread holds by the bias, once per hold. A thread whose row is full takes the
 //! underlying lock. No two locks have the same identity, so the entry of a leaked guard is never taken for another
@@ -139,8 +139,8 @@ impl<R: RawRwLock> RawBravo<R> {
         }
     }
 
-    /// Switches the bias off. Called by a writer that holds `under`. Returns whether the bias was on: then readers
-    /// may be inside by it.
+    /// Switches the bias off. Called by a writer that holds `under`. Returns whether the bias was on. If so, readers
+    /// may be inside by the bias.
     fn revoke(&self) -> bool {
         let biased = self.biased.load(Ordering::Relaxed);
         if biased {
@@ -160,14 +160,14 @@ impl<R: RawRwLock + Default> Default for RawBravo<R> {
     }
 }
 
-/// Lines that readers count themselves on: one for every CPU; in the model world as few as can be.
+/// The number of lines on which readers count themselves: one for every CPU; as few as possible in the model world.
 fn lines() -> usize {
     if cfg!(loom) { 2 } else { Topology::current().cpus().len() }
 }
 
-// SAFETY: a writer holds `under` exclusively, which excludes the readers that take `under` shared; and it has waited
-// for every reader that entered by the bias, see the module's text. Guards stay on their thread, so the row says
-// correctly by which way each reader entered, and the shard is the one by which it entered.
+// SAFETY: a writer holds `under` exclusively, which excludes the readers that take `under` shared. It has also waited
+// for every reader that entered by the bias, see the module's text. Guards stay on their thread, so the row tells
+// correctly by which path each reader entered, and the reader leaves by the shard by which it entered.
 unsafe impl<R: RawRwLock> RawRwLock for RawBravo<R> {
     const INIT: Self = initial!(Self::over(R::INIT));
     type GuardMarker = GuardNoSend;

@@ -1,13 +1,13 @@
 //! The compact NUMA-aware lock (Dice and Kogan 2019): an MCS queue that serves its own node first.
 //!
-//! The thread that unlocks searches for the first waiter of its own node. It moves the waiters before that one to a
-//! second queue, in their order. The second queue is put back at the front of the main queue when the main queue has no
-//! thread of this node left, or after [`MAX_PASSES`] hand-overs within the node. So the lock and the data that it
-//! guards stay on a node for a while. The lock's size does not depend on the number of nodes.
+//! The thread that unlocks searches for the first waiter of its own node. It moves the waiters before this waiter to a
+//! second queue, in their order. The second queue is put back at the front of the main queue in two cases: when the
+//! main queue has no thread of this node left, and after [`MAX_PASSES`] hand-overs within the node. So the lock and the
+//! data that it guards stay on a node for a while. The lock's size does not depend on the number of nodes.
 //!
-//! Differences from the paper: queue nodes are on the waiters' stacks (see [`queue`](super::queue)), so the lock
-//! contains the second queue's ends and the count; the preferred NUMA node is the one on which the holder runs when
-//! it unlocks; and the second queue is put back after a fixed number of passes instead of by a random draw.
+//! Differences from the paper: Queue nodes are on the waiters' stacks (see [`queue`](super::queue)), so the lock
+//! contains the second queue's ends and the count. The preferred NUMA node is the one on which the holder runs when it
+//! unlocks. The second queue is put back after a fixed number of passes instead of by a random draw.
 //!
 //! Invariants: only the holder touches the second queue and the count (relaxed accesses: the lock itself orders them).
 //! `second_tail` is null exactly if `second_head` is, else `second_tail.next` is null. A waiter is in one queue.
@@ -41,7 +41,7 @@ pub struct RawCna {
     queue: Queue,
     second_head: AtomicPtr<Waiter>,
     second_tail: AtomicPtr<Waiter>,
-    /// Hand-overs within one node in a row.
+    /// The number of consecutive hand-overs within one node.
     passes: AtomicU32,
 }
 
@@ -164,7 +164,8 @@ impl RawCna {
     }
 }
 
-/// The first waiter on `node` from `first` on, or null, and the last waiter before it, or null.
+/// Returns the first waiter on `node` from `first` on, and the last waiter before it; null for a waiter that does not
+/// exist.
 ///
 /// # Safety
 /// The caller holds the lock, and `first` is the first waiter.
@@ -212,7 +213,7 @@ mod tests {
         assert_eq!(served(&[]), []);
         assert_eq!(served(&[1]), [0]);
         assert_eq!(served(&[1, 0]), [1, 0]);
-        // Set aside twice, one and then two; they come back in their order.
+        // Waiters are moved to the second queue twice, first one and then two. They come back in their order.
         assert_eq!(served(&[1, 0, 1, 1, 0]), [1, 4, 0, 2, 3]);
         // No thread of the node is left while others wait in both queues: the second queue goes first.
         assert_eq!(served(&[1, 0, 2]), [1, 0, 2]);

@@ -5,17 +5,18 @@
 //! [`MAX_PASSES`] such hand-overs, or without such a waiter, it releases the global lock first. So the lock, and the
 //! data that it guards, seldom move between nodes, and fewer threads than nodes wait for the global word.
 //!
-//! A thread that finds the whole lock free takes the global lock and leaves its node's alone (after Chabbi and
-//! Mellor-Crummey's adaptive HMCS, 2016): without contention the lock costs as much as one of its parts. No thread is
-//! bypassed by that, for the parts are not free as long as a thread waits.
+//! A thread that finds the whole lock free takes the global lock and does not use its node's lock (after Chabbi and
+//! Mellor-Crummey's adaptive HMCS, 2016). So without contention the lock costs as much as one of its parts. This
+//! bypasses no waiting thread: while a thread waits, the whole lock is not free.
 //!
 //! Any two kinds of locks can be combined if any thread may unlock them and if the holder can see whether another
 //! thread waits. There are two pairs:
 //!
-//! - [`RawCohort`], ticket locks on both floors: C-TKT-TKT of the paper;
-//! - [`RawHmcs`], MCS queues on both floors: the hierarchical MCS lock (Chabbi, Fagan and Mellor-Crummey 2015), on a
-//!   machine whose levels are nodes. What differs from that paper: two levels; the count of passes is beside the
-//!   NUMA node's queue instead of in the queue nodes; waiters allocate no queue nodes (see [`queue`](super::queue)).
+//! - [`RawCohort`], with ticket locks on both levels: C-TKT-TKT of the paper;
+//! - [`RawHmcs`], with MCS queues on both levels: the hierarchical MCS lock (Chabbi, Fagan and Mellor-Crummey 2015), on
+//!   a machine whose levels are nodes. Differences from that paper: there are two levels; the count of passes is stored
+//!   beside the NUMA node's queue instead of in the queue nodes; waiters allocate no queue nodes (see
+//!   [`queue`](super::queue)).
 //!
 //! Invariants: only the holder of a node's lock accesses the node's `inherited` and `passes`, and only the holder of
 //! the whole lock accesses `holder` (relaxed accesses: the locks order them). `inherited` is true only from when a
@@ -30,10 +31,10 @@ use super::nodes;
 use super::slots::Slots;
 use super::ticket::RawTicket;
 
-/// `holder` of a lock that was taken without a node's lock.
+/// The value of `holder` if the lock was taken without a node's lock.
 const DIRECT: usize = usize::MAX;
 
-/// Hand-overs within a node before the global lock is given up: the papers' 64 to 100.
+/// The number of hand-overs within a node before the global lock is given up. The papers use 64 to 100.
 const MAX_PASSES: u32 = if cfg!(loom) { 1 } else { 64 };
 
 /// A mutex that cohorts are built from: any thread may unlock it, and the holder can see whether another thread waits.
@@ -57,8 +58,8 @@ pub trait Part: RawMutex + Default {
 /// ```
 pub type RawCohort = Cohort<RawTicket>;
 
-/// Hierarchical MCS lock of two levels: as [`RawCohort`], but every waiter waits on a word of its own, which pays with
-/// many waiters per node.
+/// Hierarchical MCS lock of two levels: as [`RawCohort`], but every waiter waits on a word of its own, which is
+/// worthwhile with many waiters per node.
 ///
 /// ```
 /// use archipelago::sync::lock::{Mutex, RawHmcs};
@@ -75,15 +76,15 @@ pub type RawHmcs = Cohort<RawMcs>;
 #[derive(Debug)]
 pub struct Cohort<L> {
     global: L,
-    locals: Slots<Local<L>>,
+    locals: Slots<NodeLock<L>>,
     /// Index of the node whose lock the holder holds, or `DIRECT`.
     holder: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
-struct Local<L> {
+struct NodeLock<L> {
     lock: L,
-    /// Says that the node's next holder inherits the global lock.
+    /// Whether the node's next holder inherits the global lock.
     inherited: AtomicBool,
     passes: AtomicU32,
 }
@@ -108,7 +109,7 @@ impl<L: Part> Cohort<L> {
         Self { global: L::default(), locals: Slots::new(), holder: AtomicUsize::new(0) }
     }
 
-    /// Takes the lock by the node's lock, behind all threads of the node that already wait for it.
+    /// Takes the lock by the node's lock, after all threads of the node that already wait for it.
     #[cold]
     fn lock_by_node(&self) {
         let node = nodes::here();
@@ -121,7 +122,7 @@ impl<L: Part> Cohort<L> {
     }
 
     #[inline]
-    fn local(&self, node: usize) -> &CachePadded<Local<L>> {
+    fn local(&self, node: usize) -> &CachePadded<NodeLock<L>> {
         let locals = self.locals.get_or_make(nodes::count);
         &locals[node & (locals.len() - 1)]
     }
@@ -133,7 +134,8 @@ impl<L: Part> Default for Cohort<L> {
     }
 }
 
-// SAFETY: the holder holds `global`, itself or by inheritance from a thread that left it locked, and has one heir.
+// SAFETY: the holder holds `global`, itself or by inheritance. A thread that leaves `global` locked leaves it to
+// exactly one waiter.
 unsafe impl<L: Part> RawMutex for Cohort<L> {
     const INIT: Self = initial!();
     type GuardMarker = GuardSend;
@@ -162,7 +164,8 @@ unsafe impl<L: Part> RawMutex for Cohort<L> {
         }
         let local = self.local(holder);
         if !local.bequeath() {
-            // Before the node's lock, so that the node's next holder does not queue behind its own node.
+            // Released before the node's lock, so that the node's next holder does not queue for the global lock behind
+            // its own node.
             // SAFETY: as above.
             unsafe { self.global.unlock() };
         }
@@ -178,12 +181,12 @@ unsafe impl<L: Part> RawMutex for Cohort<L> {
 impl<L: Part> Part for Cohort<L> {
     fn has_waiters(&self) -> bool {
         let holder = self.holder.load(Ordering::Relaxed);
-        // Behind a direct holder, a node's first waiter waits for the global lock.
+        // If the holder is direct, a node's first waiter waits for the global lock.
         self.global.has_waiters() || holder != DIRECT && self.local(holder).lock.has_waiters()
     }
 }
 
-impl<L: Part> Local<L> {
+impl<L: Part> NodeLock<L> {
     /// Returns whether the thread that has just locked the node's lock inherited the global lock.
     fn take_inheritance(&self) -> bool {
         let inherited = self.inherited.load(Ordering::Relaxed);
@@ -193,7 +196,8 @@ impl<L: Part> Local<L> {
         inherited
     }
 
-    /// Leaves the global lock to a waiter of this node, if there is one and it is not yet other nodes' turn.
+    /// Leaves the global lock to a waiter of this node, if there is one and it is not yet the turn of another node.
+    /// Returns whether it did.
     fn bequeath(&self) -> bool {
         let passes = self.passes.load(Ordering::Relaxed);
         let heir = passes < MAX_PASSES && self.lock.has_waiters();

@@ -5,18 +5,21 @@
 //! writing to them. So each side enters with one atomic write, on different cache lines, and readers on different
 //! slots do not contend. (In Vyukov's lock, from which this one derives, the writer takes every slot's lock.)
 //!
-//! What differs from the paper: a slot holds a count rather than a bit, so that several threads can share a slot when
-//! there are more threads than slots; readers and writers that wait yield the processor; the writer prefetches all
-//! slots' lines at once; and writers that find the flag set wait in a queue (a [`RawShfl`](super::RawShfl)) on another
-//! line than the flag's, which the readers read. On a virtual machine with 112 threads the queue made the lock 1.7
-//! times as fast.
+//! Differences from the paper: a slot contains a count instead of a bit, so several threads can share a slot if there
+//! are more threads than slots. Readers and writers that wait yield the processor. The writer prefetches all slots'
+//! lines at once. Writers that find the flag set wait in a queue (a [`RawShfl`](super::RawShfl)), in a different cache
+//! line from the flag, which the readers read. On a virtual machine with 112 threads, the queue made the lock 1.7 times
+//! as fast.
 //!
-//! Fairness: writers are preferred. New readers wait as soon as a writer has set the flag, so a writer waits for the
-//! readers inside and no others; readers may starve if writers keep coming.
-//! A writer that finds the flag clear overtakes the writers in the queue. An *upgradable* lock belongs to a writer
-//! that has set the flag and not yet waited for the readers. It may read beside the readers that were inside before,
-//! and no thread enters any more. A thread that holds a read lock and takes the same lock for reading again may
-//! therefore deadlock with a writer that arrives in between.
+//! Fairness: writers are preferred. New readers wait as soon as a writer has set the flag, so a writer waits only for
+//! the readers inside. Readers may starve if writers keep arriving. A writer that finds the flag clear overtakes the
+//! writers in the queue.
+//!
+//! An *upgradable* lock belongs to a writer that has set the flag and not yet waited for the readers. Its holder may
+//! read beside the readers that were inside before, and no thread enters any more.
+//!
+//! A thread that holds a read lock and takes the same lock for reading again may deadlock, if a writer arrives in
+//! between.
 
 use archipelago_platform::atomic::{AtomicBool, Ordering};
 use archipelago_platform::pad::CachePadded;
@@ -44,17 +47,17 @@ use super::wait::wait_until;
 #[derive(Debug)]
 pub struct RawDistributedRwLock {
     shared: CachePadded<Shared>,
-    /// Held by the writer that is the next to raise the flag. Writers wait here, on another line than the flag, which
-    /// readers look at.
+    /// Held by the writer that is the next to set the flag. Writers wait here, in a different cache line from the flag,
+    /// which readers read.
     queue: RawShfl,
 }
 
-/// What readers and writers share. Apart from the flag it does not change.
+/// The data that readers and writers share. Only the flag changes.
 #[derive(Debug)]
 struct Shared {
     writer: AtomicBool,
     readers: Readers,
-    /// How many slots to make; 0 means one for every CPU.
+    /// The number of slots to make; 0 means one for every CPU.
     slots: usize,
 }
 
@@ -112,7 +115,7 @@ impl RawDistributedRwLock {
             && self.shared.writer.compare_exchange(false, true, Ordering::SeqCst, Ordering::Relaxed).is_ok()
     }
 
-    /// Waits for the flag behind the other writers.
+    /// Waits behind the other writers, then sets the flag.
     #[cold]
     fn raise_flag_in_turn(&self) {
         self.queue.lock();

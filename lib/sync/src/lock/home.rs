@@ -1,4 +1,4 @@
-//! Chooses the slot of a lock that the calling thread uses, the same at entry and at exit.
+//! The slot of a lock that the calling thread uses: the same at entry and at exit.
 //!
 //! `lock_api` hands nothing from taking a lock to releasing it, so a reader that enters by a slot must find the same
 //! slot when it leaves. Its [`ThreadSlot`](thread::ThreadSlot) and its node may have changed by then: the slot in the
@@ -21,7 +21,7 @@ const UNKNOWN: usize = usize::MAX;
 #[derive(Clone, Copy)]
 struct Home {
     node: usize,
-    /// How many locks the thread holds by `node`.
+    /// The number of locks that the thread holds by `node`.
     entered: usize,
 }
 
@@ -51,7 +51,7 @@ fn first_shard() -> usize {
     shard
 }
 
-/// The node by which the calling thread enters. Each call is paired with one of [`leave_node`].
+/// Returns the node by which the calling thread enters. Each call is paired with a call of [`leave_node`].
 pub(super) fn enter_node() -> usize {
     let Home { node, entered } = HOME.with(Cell::get);
     let node = if entered == 0 { nodes::here() } else { node };
@@ -59,7 +59,7 @@ pub(super) fn enter_node() -> usize {
     node
 }
 
-/// The node by which the calling thread entered.
+/// Returns the node by which the calling thread entered.
 pub(super) fn leave_node() -> usize {
     let Home { node, entered } = HOME.with(Cell::get);
     HOME.with(|home| home.set(Home { node, entered: entered - 1 }));

@@ -1,25 +1,26 @@
 //! NUMA-aware reader-writer locks: C-RW-NP, C-RW-RP and C-RW-WP (Calciu et al. 2013).
 //!
-//! Writers queue up in a [cohort lock](super::cohort), so that the lock stays on a node for several of them. Readers
-//! count themselves in and out on their node's line, so that they do not disturb other nodes. The three differ in who
-//! goes first when both sides want in:
+//! Writers queue in a [cohort lock](super::cohort), so the lock stays on a node for several of them. Readers increment
+//! and decrement a count in their own node's cache line, so they do not disturb other nodes. The three locks differ in
+//! the side that goes first when readers and writers compete:
 //!
-//! | | reader | writer | starves |
+//! | lock | a reader | a writer | may starve |
 //! |---|---|---|---|
-//! | NP, neutral | takes the cohort lock to count itself in | holds it, waits for the count to be zero | no thread |
-//! | RP, readers | counts itself in at once, then waits for an active writer | claims only at a moment without readers | writers |
-//! | WP, writers | counts itself in only when no writer is there | announces itself, then waits for the readers inside | readers |
+//! | NP, neutral | takes the cohort lock to increment the count | holds the cohort lock and waits until the counts are zero | no thread |
+//! | RP, reader preference | increments the count at once, then waits for an active writer | raises its flag only at a moment without readers | writers |
+//! | WP, writer preference | increments the count only when no writer's flag is raised | raises its flag, then waits for the readers inside | readers |
 //!
-//! What differs from the paper: a count is one word per node rather than a pair for coming and going, because a reader
-//! leaves where it entered (see [`home`](super::home)); writers are announced by a flag of their own, which one writer
-//! leaves raised for the next; and there is no patience: the preferred side may starve the other.
+//! Differences from the paper: a count is one word per node instead of a pair for arrivals and departures, because a
+//! reader departs at the node at which it arrived (see [`home`](super::home)). Writers announce themselves by a
+//! separate flag, which a writer may leave raised for the next writer. There is no patience mechanism: the preferred
+//! side may starve the other.
 //!
-//! Why readers and writers never miss each other is argued at [`readers`](super::readers); under NP the cohort lock
-//! itself orders them. Under WP a flag that a writer finds raised was raised by a predecessor under the cohort lock: that
-//! store comes before this writer's look at the counts, which is all the argument needs.
+//! The module [`readers`](super::readers) proves that readers and writers never miss each other; under NP the cohort
+//! lock itself orders them. Under WP, a writer may find the flag already raised. A previous writer raised it while it
+//! held the cohort lock, so that store comes before this writer's reads of the counts, as the proof requires.
 //!
-//! A thread that holds a read lock and takes another one of the same lock may deadlock under NP and WP with a writer
-//! between.
+//! A thread that holds a read lock and takes a second read lock of the same lock may deadlock under NP and WP, if a
+//! writer arrives in between.
 
 use core::marker::PhantomData;
 
@@ -32,19 +33,19 @@ use super::nodes;
 use super::readers::Readers;
 use super::wait::wait_until;
 
-/// Who goes first. Sealed: the three of this module.
+/// The side that goes first. Sealed: implemented only by the three types of this module.
 pub trait Preference: sealed::Sealed {
-    /// Which of the three it is.
+    /// The preferred side.
     const SIDE: Side;
 }
 
-/// Whom a reader-writer lock prefers.
+/// The side that a reader-writer lock prefers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Side {
-    /// No thread: readers and writers queue up together.
+    /// Neither side: readers and writers queue together.
     Neither,
-    /// Readers come in while a writer waits.
+    /// Readers may enter while a writer waits.
     Readers,
     /// Readers wait while a writer waits.
     Writers,
@@ -77,8 +78,8 @@ impl Preference for PreferWriters {
     const SIDE: Side = Side::Writers;
 }
 
-/// C-RW-NP: readers and writers are served in their order of arrival (by node). Reading takes the cohort lock for a
-/// moment, so it does not scale; for long critical sections where no thread may starve.
+/// C-RW-NP: readers and writers are served in the order of their arrival (by node). A reader takes the cohort lock for
+/// a moment, so reading does not scale. For long critical sections where no thread may starve.
 ///
 /// ```
 /// use archipelago::sync::lock::{RawCrwNp, RwLock};
@@ -106,8 +107,8 @@ pub type RawCrwNp = CohortRw<Neutral>;
 /// assert_eq!(words.read().len(), 2);
 /// ```
 pub type RawCrwRp = CohortRw<PreferReaders>;
-/// C-RW-WP: writers first. Readers may starve while writers keep coming. For many readers per node, and memory that
-/// grows with nodes rather than threads.
+/// C-RW-WP: writers go first. Readers may starve while writers keep arriving. For many readers per node, with memory
+/// that grows with the number of nodes, not of threads.
 ///
 /// ```
 /// use archipelago::sync::lock::{RawCrwWp, RwLock};
@@ -127,13 +128,13 @@ pub type RawCrwWp = CohortRw<PreferWriters>;
 pub struct CohortRw<P> {
     writers: RawCohort,
     readers: Readers,
-    /// A writer wants the readers gone. Changed only by who holds `writers`.
+    /// Whether a writer waits for the readers to leave. Changed only by the holder of `writers`.
     flag: AtomicBool,
     preference: PhantomData<P>,
 }
 
 impl<P: Preference> CohortRw<P> {
-    /// An unlocked lock.
+    /// Makes an unlocked lock.
     ///
     /// ```
     /// use archipelago::sync::lock::{RawCrwNp, RwLock};
@@ -151,7 +152,7 @@ impl<P: Preference> CohortRw<P> {
         }
     }
 
-    /// An unlocked lock.
+    /// Makes an unlocked lock.
     #[cfg(loom)]
     pub fn new() -> Self {
         Self {
@@ -170,15 +171,15 @@ impl<P: Preference> CohortRw<P> {
         self.readers.depart(leave_node(), nodes::count);
     }
 
-    /// Whether a writer wants the readers gone. `SeqCst`, like every change of the flag, for the argument at `readers`; as
-    /// an Acquire it pairs with the store in `lower_flag`.
+    /// Returns whether a writer waits for the readers to leave. `SeqCst`, like every change of the flag, as the proof
+    /// in `readers` requires. As an Acquire, it pairs with the store in `lower_flag`.
     fn flag_is_up(&self) -> bool {
         self.flag.load(Ordering::SeqCst)
     }
 
-    /// By who holds `writers`.
+    /// Raises the flag. The caller holds `writers`.
     fn raise_flag(&self) {
-        // Relaxed: a flag that is up was left so by the writer before.
+        // Relaxed: a raised flag was left raised by the previous writer.
         if !self.flag.load(Ordering::Relaxed) {
             self.flag.store(true, Ordering::SeqCst);
         }
@@ -188,7 +189,7 @@ impl<P: Preference> CohortRw<P> {
         self.flag.store(false, Ordering::SeqCst);
     }
 
-    /// Counts the reader in if no writer wants the readers gone.
+    /// Counts the reader in, unless a writer waits for the readers to leave.
     fn try_arrive(&self) -> bool {
         if self.flag_is_up() {
             return false;
@@ -201,7 +202,7 @@ impl<P: Preference> CohortRw<P> {
         entered
     }
 
-    /// Under reader preference: the flag is up only at moments without readers.
+    /// For reader preference: waits until the flag is raised at a moment without readers.
     fn wait_for_a_moment_without_readers(&self) {
         loop {
             self.raise_flag();
@@ -213,13 +214,13 @@ impl<P: Preference> CohortRw<P> {
         }
     }
 
-    /// Lets go of `writers`, after the flag was lowered if readers are to come in.
+    /// Unlocks `writers`. Lowers the flag before, if readers may enter.
     unsafe fn unlock_writers(&self) {
-        // Writers that are preferred pass the raised flag on.
+        // With writer preference, a writer leaves the flag raised for the next one.
         if P::SIDE != Side::Writers || !self.writers.has_waiters() {
             self.lower_flag();
         }
-        // SAFETY: the caller holds it.
+        // SAFETY: the caller holds `writers`.
         unsafe { self.writers.unlock() };
     }
 }
@@ -230,8 +231,9 @@ impl<P: Preference> Default for CohortRw<P> {
     }
 }
 
-// SAFETY: a writer holds `writers`, and has seen every reader gone that was not turned away or held up: by the flag (RP,
-// WP; see `readers`), or by `writers` itself (NP). Guards stay on their thread, and `home` gives it the same slot again.
+// SAFETY: a writer holds `writers` and has seen that all readers have departed. New readers are turned away or wait
+// because of the flag (RP, WP; see `readers`) or because of `writers` itself (NP). Guards stay on their thread, and
+// `home` returns the same slot for a thread's departure as for its arrival.
 unsafe impl<P: Preference> RawRwLock for CohortRw<P> {
     const INIT: Self = initial!();
     type GuardMarker = GuardNoSend;

@@ -1,9 +1,9 @@
 //! The queue of waiters that MCS and CNA share, in the shape known as K42 (Auslander et al. 2003).
 //!
 //! In the MCS lock each thread brings a queue node, which it needs until it unlocks; `lock_api` has no place to keep
-//! the node. Here a node is needed only while its thread *waits*, so it is on the waiter's stack: no pool, no
-//! allocation, no thread-local, and a guard may be sent to another thread. The thread that gets the lock copies the
-//! node's link to its successor into the lock.
+//! the node. Here a node is needed only while its thread *waits*, so it is on the waiter's stack. So there is no pool,
+//! no allocation and no thread-local, and a guard may be sent to another thread. The thread that gets the lock copies
+//! the node's link to its successor into the lock.
 //!
 //! | `tail` | meaning |
 //! |---|---|
@@ -18,7 +18,7 @@
 //! - `first` is null when the lock is free, and when a waiter is granted the lock. It is written by the waiter that
 //!   found `HELD` in `tail`, and by the holder.
 //! - A waiter's node is referred to by `tail` and by one link (`first`, or its predecessor's). When the waiter leaves
-//!   [`enter`](Queue::enter), neither refers to it any more: the thread that granted the lock has read the link, and
+//!   [`enter`](Queue::enter), neither refers to it any more. The thread that granted the lock has read the link, and
 //!   `tail` was changed either by the waiter itself or by its successor. In the second case the waiter waits until the
 //!   successor has linked itself.
 //! - Granting is the last access to a waiter's node by another thread.
@@ -48,7 +48,7 @@ impl Waiter {
     }
 }
 
-/// See the module's text.
+/// The queue. See the module's text.
 #[derive(Debug)]
 pub(super) struct Queue {
     tail: AtomicPtr<Waiter>,
@@ -69,8 +69,8 @@ impl Queue {
         self.tail.compare_exchange(ptr::null_mut(), HELD, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// Takes the lock, behind all who wait already. `node` is the caller's NUMA node, which the thread that grants the
-    /// lock reads.
+    /// Waits behind all threads that already wait, and takes the lock. `node` is the caller's NUMA node, which the
+    /// thread that grants the lock reads.
     #[cold]
     pub(super) fn enter(&self, node: usize) {
         let waiter = Waiter::new(node);
@@ -81,7 +81,7 @@ impl Queue {
             let link = if before == HELD {
                 &self.first
             } else {
-                // SAFETY: a waiter stays until the one that follows it in `tail` has linked itself in, which is done below.
+                // SAFETY: a waiter stays until its successor in `tail` has linked itself, which this thread does below.
                 unsafe { &(*before).next }
             };
             link.store(me, Ordering::Release);
@@ -141,7 +141,7 @@ impl Queue {
         unsafe { (*waiter).granted.store(true, Ordering::Release) };
     }
 
-    /// Whether a thread holds the lock.
+    /// Returns whether a thread holds the lock.
     #[inline]
     pub(super) fn is_taken(&self) -> bool {
         !self.tail.load(Ordering::Relaxed).is_null()

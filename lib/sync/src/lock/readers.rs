@@ -1,23 +1,26 @@
-//! The number of active readers, as a count in pieces, each on its own cache line. Writers wait until it is zero.
+//! The number of active readers, counted in several *pieces*, each in its own cache line. Writers wait until it is
+//! zero.
 //!
-//! It is half of a reader-writer lock; the other half is a flag that says that a writer waits or is inside. Reader:
-//! count itself in ([`arrive`](Readers::arrive)), *then* look for a writer, and count itself out again if there is one.
-//! Writer: raise the flag, *then* wait until every piece has been zero once ([`wait_gone`](Readers::wait_gone)).
+//! The count is half of a reader-writer lock. The other half is a flag that says that a writer waits or is inside. A
+//! reader increments its piece ([`arrive`](Readers::arrive)), *then* checks the flag, and decrements the piece again if
+//! the flag is set. A writer sets the flag, *then* waits until every piece has been zero once
+//! ([`wait_gone`](Readers::wait_gone)).
 //!
 //! # Why reader and writer never miss each other
 //!
-//! Reader: (r1) add 1 to a piece; (r2) load the flag. Writer: (w1) set the flag; (w2) load the piece. These four, and all
-//! other changes of the flag and the pieces, are `SeqCst`, so they have one order, in which each load sees the last
-//! change before it. If r2 comes before w1, then r1 comes before w2: the writer sees the reader and waits. Otherwise the
-//! reader sees the writer. With anything weaker both could overlook the other. (C++20's rules would do with Release
-//! where a reader leaves and where the flag is lowered, since coherence orders those; Miri's model of them would not.)
+//! Reader: (r1) add 1 to a piece; (r2) load the flag. Writer: (w1) set the flag; (w2) load the piece. These four, and
+//! all other changes of the flag and the pieces, are `SeqCst`. So they have one order, in which each load sees the last
+//! change before it. If r2 comes before w1, then r1 comes before w2: the writer sees the reader and waits. Otherwise
+//! the reader sees the writer. With weaker orderings, both could miss the other. (By C++20's rules, Release would
+//! suffice where a reader leaves and where the flag is cleared, since coherence orders these changes. In Miri's model
+//! it would not.)
 //!
-//! The zero that the writer loads comes from the reader's decrement or from a later change of the same piece; changes of
-//! pieces are read-modify-writes, so they all belong to the decrement's release sequence, and everything the reader did
-//! happens before what the writer does next.
+//! The zero that the writer loads was written by the reader's decrement or by a later change of the same piece. All
+//! changes of pieces are read-modify-writes, so they belong to the decrement's release sequence. So all accesses of the
+//! reader happen before the writer's later accesses.
 //!
-//! A writer may load one piece after another: a reader that increments a piece after the writer's load sees the flag
-//! and leaves without having read.
+//! A writer may load the pieces one after another. A reader that increments a piece after the writer's load sees the
+//! flag, and leaves without having read.
 
 use archipelago_platform::atomic::{AtomicUsize, Ordering};
 use archipelago_platform::hint::prefetch_read;
@@ -26,7 +29,7 @@ use archipelago_platform::pad::CachePadded;
 use super::slots::Slots;
 use super::wait::wait_until;
 
-/// See the module's text. Each caller passes the number of pieces as `pieces`, always the same number.
+/// The pieces of the count. Each caller passes the number of pieces as `pieces`, always the same number.
 #[derive(Debug)]
 pub(super) struct Readers {
     counts: Slots<AtomicUsize>,
@@ -43,22 +46,22 @@ impl Readers {
         Self { counts: Slots::new() }
     }
 
-    /// Counts a reader in, in the piece of `slot` (modulo the number of pieces). The caller must afterwards load the
-    /// writer's flag with `SeqCst`.
+    /// Increments the piece of `slot` (modulo the number of pieces) for an arriving reader. The caller must afterwards
+    /// load the writer's flag with `SeqCst`.
     #[inline]
     pub(super) fn arrive(&self, slot: usize, pieces: impl FnOnce() -> usize) {
         self.piece(slot, pieces).fetch_add(1, Ordering::SeqCst);
         model_fence();
     }
 
-    /// Counts a reader out, in the piece in which it was counted in.
+    /// Decrements the piece that was incremented at the reader's arrival.
     #[inline]
     pub(super) fn depart(&self, slot: usize, pieces: impl FnOnce() -> usize) {
         let before = self.piece(slot, pieces).fetch_sub(1, Ordering::SeqCst);
         debug_assert!(before > 0, "a reader left that had not come");
     }
 
-    /// Waits until every reader who came before the writer raised its flag (with a `SeqCst` operation) is gone.
+    /// Waits until every reader has left that arrived before the writer set its flag (with a `SeqCst` operation).
     pub(super) fn wait_gone(&self, pieces: impl FnOnce() -> usize) {
         model_fence();
         let counts = self.counts.get_or_make(pieces);
@@ -69,7 +72,7 @@ impl Readers {
         }
     }
 
-    /// Whether no piece counts a reader. As [`wait_gone`](Self::wait_gone), for a writer that does not wait.
+    /// Returns whether all pieces are zero. As [`wait_gone`](Self::wait_gone), for a writer that does not wait.
     pub(super) fn are_gone(&self, pieces: impl FnOnce() -> usize) -> bool {
         model_fence();
         self.counts.get_or_make(pieces).iter().all(|count| count.load(Ordering::SeqCst) == 0)
@@ -82,7 +85,8 @@ impl Readers {
     }
 }
 
-/// Loom takes `SeqCst` accesses for Acquire and Release ones; in its world the fence does what the accesses do natively.
+/// loom treats `SeqCst` accesses as Acquire and Release. In the model world, this fence has the effect that the
+/// accesses have natively.
 #[inline]
 pub(super) fn model_fence() {
     #[cfg(loom)]

@@ -11,10 +11,9 @@
 //! | 1 `RESERVED` | no thread but the first waiter may take the lock: stealing is over |
 //! | others | address of the first waiter if it sleeps, so that the unlock wakes it; otherwise null |
 //!
-//! What differs from the paper: only the first waiter shuffles, while it has nothing else to do, so that one thread at
-//! most changes links; the first waiter's address goes into the lock word, so that a sleeper is woken by the unlock and
-//! by nothing else, outside of the critical section; and stealing ends after a wake in vain rather than when a
-//! queue forms.
+//! Differences from the paper: only the first waiter shuffles, while it has nothing else to do, so at most one thread
+//! changes links. The first waiter's address is stored in the lock word, so a sleeper is woken only by the unlock,
+//! outside the critical section. Stealing ends after the first waiter was woken in vain, not when a queue forms.
 //!
 //! # How long a waiter waits
 //! The first waiter spins, sleeps, and is woken by the next unlock. If it then finds the lock stolen, it reserves the
@@ -22,21 +21,23 @@
 //! that steal while it is being woken, and for one more holder. The same bound applies to each waiter before it in the
 //! queue.
 //!
-//! No waiter yields. Linux (measured with 6.18) treats a yield as the end of a time slice: a thread that yields sixteen
-//! times before it sleeps is sixteen slices behind the others when it is woken, and all waiters behind it in the queue
-//! wait for it. With 16 threads on two cores, yielding made the longest wait ten times as long (346 ms instead of 40).
+//! No waiter yields. Linux (measured with 6.18) treats a yield as the end of a time slice. So a thread that yields
+//! sixteen times before it sleeps is sixteen slices behind the others when it is woken. All waiters behind it in the
+//! queue wait for it. With 16 threads on two cores, yielding made the longest wait ten times as long (346 ms instead of
+//! 40).
 //!
 //! # Invariants
 //! - A waiter's node is on its stack. The node stays valid from the waiter's `swap` of `tail` until the waiter has
 //!   taken the lock. So a holder may dereference links to waiters, and the address in `state`, until it unlocks.
 //! - One waiter at a time is first: it found `tail` null, or its predecessor made it first while holding the lock. Only
 //!   the first waiter stores its address in `state`, or, while it sleeps, the holder stores the address for it.
-//! - Links: a waiter's `next` is set once by the one that comes after it; from then on only the first waiter changes it.
+//! - Links: a waiter's `next` is set once, by its successor. From then on only the first waiter changes it.
 //!
 //! # No thread sleeps for ever
-//! The first waiter sleeps only while its address is in `state`, and puts it there by a compare-and-exchange against
-//! `LOCKED`: the unlock's exchange then fails or comes later, and sees the address. Any other waiter sleeps in state
-//! `ASLEEP`; its predecessor, who makes it first, either finds it awake, or puts its address in `state` for it.
+//! The first waiter sleeps only while its address is in `state`. It stores the address by a compare-and-exchange
+//! against `LOCKED`. So the unlock's exchange fails or comes later, and sees the address. Any other waiter sleeps in
+//! the state `ASLEEP`. Its predecessor, which makes it first, either finds it awake or stores its address in `state`
+//! for it.
 
 use core::ptr;
 
@@ -53,14 +54,14 @@ const LOCKED: usize = 1;
 const RESERVED: usize = 2;
 const FLAGS: usize = LOCKED | RESERVED;
 
-/// How often the first waiter is woken in vain before it reserves the lock.
+/// How many times the first waiter is woken in vain before it reserves the lock.
 const WAKES_IN_VAIN: u32 = 1;
-/// Waiters of one node in a row before the order of arrival counts again. The paper has 1024.
+/// How many waiters of one node are served in a row before the order of arrival counts again. The paper has 1024.
 const MAX_PASSES: u32 = if cfg!(loom) { 1 } else { 256 };
-/// Waiters that one shuffle looks at.
+/// How many waiters one shuffle examines.
 const MAX_LOOKS: u32 = 64;
 
-// A waiter's `turn`.
+// Values of a waiter's `turn`.
 const AWAKE: u32 = 0;
 const ASLEEP: u32 = 1;
 const FIRST: u32 = 2;
@@ -88,22 +89,22 @@ constructors!(RawShfl = Self { state: AtomicPtr::new(ptr::null_mut()), tail: Ato
 struct Waiter {
     next: AtomicPtr<Waiter>,
     turn: AtomicU32,
-    /// How many waiters of this node were served in a row before this one.
+    /// The number of waiters of this node that were served in a row before this one.
     passes: AtomicU32,
     node: usize,
     thread: Thread,
-    /// Of the two above.
+    /// Watches `node` and `thread`.
     watch: Watch,
 }
 
-/// `state` of a held lock without sleeper or reservation.
+/// The value of `state` for a held lock without a sleeper or a reservation.
 const HELD: *mut Waiter = ptr::without_provenance_mut(LOCKED);
 
 fn has(state: *mut Waiter, flag: usize) -> bool {
     state.addr() & flag != 0
 }
 
-/// The sleeping first waiter that `state` names.
+/// Returns the sleeping first waiter whose address is in `state`.
 fn sleeper(state: *mut Waiter) -> *mut Waiter {
     state.map_addr(|addr| addr & !FLAGS)
 }
@@ -148,7 +149,7 @@ impl RawShfl {
     #[cold]
     fn lock_slowly(&self) {
         let backoff = Backoff::new();
-        // While there is no queue, a short wait for the lock itself.
+        // While there is no queue, wait a short time for the lock itself.
         while !backoff.is_yielding() && self.tail.load(Ordering::Relaxed).is_null() {
             backoff.wait();
             if self.state.load(Ordering::Relaxed).is_null() && self.try_lock() {
@@ -190,11 +191,13 @@ impl RawShfl {
         }
     }
 
-    /// Sleeps until the holder, which `state` was read from, unlocks; `false` if `state` is out of date.
+    /// Sleeps until the holder unlocks. `state` is the value that was read. Returns `false` without sleeping if it is
+    /// out of date.
     fn sleep(&self, me: *mut Waiter, state: *mut Waiter, reserve: bool) -> bool {
         let flags = state.addr() & FLAGS | if reserve { RESERVED } else { 0 };
         let asleep = with(me, flags);
-        // Release: the holder reads this waiter's node. It already names us if the waiter before found us asleep.
+        // Release: the holder reads this waiter's node. `state` contains this waiter's address already if its
+        // predecessor found it asleep.
         if state != asleep && self.state.compare_exchange(state, asleep, Ordering::Release, Ordering::Relaxed).is_err()
         {
             return false;
@@ -208,41 +211,46 @@ impl RawShfl {
     /// Leaves the queue, holding the lock, and makes the next waiter first.
     fn leave_queue(&self, waiter: &Waiter) {
         let me = ptr::from_ref(waiter).cast_mut();
-        // Acquire (here and below) pairs with the Release in `lock_slowly`: the next waiter's node is seen as made.
+        // Acquire (here and below): pairs with the Release in `lock_slowly`, so the next waiter's node is visible as
+        // initialized.
         if waiter.next.load(Ordering::Acquire).is_null() {
-            // Release, for the next to find the queue empty: nothing to publish but the end of our use of the node.
+            // Release: pairs with the thread that finds the queue empty. This thread's use of its node ends before
+            // that.
             if self.tail.compare_exchange(me, ptr::null_mut(), Ordering::Release, Ordering::Relaxed).is_ok() {
                 return;
             }
             wait_until(|| !waiter.next.load(Ordering::Acquire).is_null());
         }
         let next = waiter.next.load(Ordering::Acquire);
-        // SAFETY: it cannot go before it has taken the lock, which this thread holds.
+        // SAFETY: the next waiter's node is valid until this waiter has taken the lock, which this thread holds.
         let heir = unsafe { &*next };
         heir.watch.read();
         let passes = if heir.node == waiter.node { waiter.passes.load(Ordering::Relaxed) + 1 } else { 0 };
         heir.passes.store(passes, Ordering::Relaxed);
-        // Release pairs with the Acquire in `wait_to_be_first`: links changed by this thread are seen by the next first.
+        // Release: pairs with the Acquire in `wait_to_be_first`, so the next first waiter sees the links as this thread
+        // changed them.
         if heir.turn.compare_exchange(AWAKE, FIRST, Ordering::Release, Ordering::Relaxed).is_err() {
-            // Asleep. Let it sleep: the unlock will wake it. No other thread changes the state of a held lock while
-            // there is no first waiter, and reservations ended when this thread took the lock.
+            // The next waiter is asleep. It is not woken here, since the unlock will wake it. While there is no first
+            // waiter, no other thread changes the state of a held lock, and a reservation ended when this thread took
+            // the lock.
             self.state.store(with(next, LOCKED), Ordering::Release);
             heir.turn.store(FIRST, Ordering::Release);
         }
     }
 
-    /// Unlocks when there is a first waiter that sleeps, or that has reserved the lock.
+    /// Unlocks if a first waiter sleeps or has reserved the lock.
     #[cold]
     fn unlock_slowly(&self) {
-        // Acquire pairs with the Release in `sleep`: the sleeper's node is seen as made.
+        // Acquire: pairs with the Release in `sleep`, so the sleeper's node is visible as initialized.
         let mut state = self.state.load(Ordering::Acquire);
         loop {
             debug_assert!(has(state, LOCKED), "unlock of a lock that no thread holds");
             let waiter = sleeper(state);
-            // SAFETY: a sleeping first waiter cannot go before it has taken the lock, which this thread holds.
+            // SAFETY: the node of a sleeping first waiter is valid until this waiter has taken the lock, which this
+            // thread holds.
             let waiter = unsafe { waiter.as_ref() };
             waiter.inspect(|waiter| waiter.watch.read());
-            // A copy of its thread's handle outlives it.
+            // The handle of the sleeper's thread is copied, because the waiter's node may be gone when it is used.
             let thread = waiter.map(|waiter| waiter.thread.clone());
             let free = ptr::without_provenance_mut(state.addr() & RESERVED);
             // Release pairs with the Acquire of the thread that takes the lock next.
@@ -257,10 +265,10 @@ impl RawShfl {
         }
     }
 
-    /// Moves waiters of `first`'s own node up to right behind it, in their order.
+    /// Moves the waiters of `first`'s own node to the positions directly after `first`, in their order.
     ///
-    /// Called by the first waiter. It changes links of waiters that have one; the last waiter, whose link its successor
-    /// may be about to set, stays where it is.
+    /// Called by the first waiter. It changes the links only of waiters that have a successor. The last waiter is not
+    /// moved, because its successor may be about to set its link.
     fn regroup(&self, first: &Waiter) {
         if nodes::count() > 1 && first.passes.load(Ordering::Relaxed) < MAX_PASSES {
             first.gather_own_node();
@@ -271,11 +279,12 @@ impl RawShfl {
 impl Waiter {
     fn gather_own_node(&self) {
         let first = self;
-        // Own waiters up to `group`; behind it, others up to `before`; then `at`.
+        // The list consists of own waiters up to `group`, then other waiters up to `before`, then `at`.
         let mut group = first;
         let mut before = first;
         let mut looks = 0;
-        // SAFETY: linked waiters stay until they have been first and have taken the lock; this thread is first.
+        // SAFETY: linked waiters stay until they have been first and have taken the lock, and this thread is the first
+        // waiter.
         while let Some(at) = unsafe { before.next.load(Ordering::Acquire).as_ref() } {
             looks += 1;
             let after = at.next.load(Ordering::Acquire);
@@ -285,7 +294,7 @@ impl Waiter {
             if at.node != first.node {
                 before = at;
             } else if ptr::eq(group, before) {
-                // The group goes on without a gap.
+                // The group continues without a gap.
                 (group, before) = (at, at);
             } else {
                 before.next.store(after, Ordering::Relaxed);
@@ -297,7 +306,7 @@ impl Waiter {
     }
 
     /// # Panics
-    /// Where the operating system's thread has no handle any more: in the last moments of its life, on some systems.
+    /// If the operating system's thread has no handle any more: at the very end of a thread, on some systems.
     fn new() -> Self {
         let watch = Watch::new();
         watch.write();
@@ -326,7 +335,7 @@ impl Waiter {
     }
 }
 
-/// Spins for one step of a wait; `false`, at once, when it is time to sleep.
+/// Spins for one step of a wait. Returns `false` at once when it is time to sleep.
 fn spin(backoff: &Backoff) -> bool {
     let spins = !backoff.is_yielding();
     if spins {
@@ -344,7 +353,8 @@ mod tests {
         assert_eq!((size_of::<RawShfl>(), size_of::<Waiter>()), (16, 32));
     }
 
-    /// A queue as it may stand: nodes in the order of arrival, and the order after a shuffle by the first.
+    /// Checks a shuffle by the first waiter: `arrived` are the nodes in the order of arrival, `expected` is the order
+    /// afterwards.
     fn check_regrouped(arrived: &[usize], expected: &[usize]) {
         let waiters: Vec<Waiter> = arrived.iter().map(|&node| Waiter { node, ..Waiter::new() }).collect();
         for pair in waiters.windows(2) {
@@ -372,14 +382,15 @@ mod tests {
     }
 }
 
-/// The links under the weak memory model: the one case that takes more waiters than a model can have as threads.
+/// A test of the links under the weak memory model, for the one case that needs more waiters than a model can have
+/// threads.
 #[cfg(all(test, loom))]
 mod model {
     use super::*;
     use archipelago_platform::sync::Arc;
 
-    /// The first waiter shuffles and hands its place on; the next one, which hears of it by its turn alone, finds all
-    /// the waiters behind it, in the new order.
+    /// The first waiter shuffles and makes the next one first. The next one synchronizes with it only by its `turn`,
+    /// and finds all the waiters after it, in the new order.
     #[test]
     fn the_next_first_waiter_sees_the_links_as_shuffled() {
         loom::model(|| {
@@ -390,7 +401,7 @@ mod model {
             let at = |number: usize| ptr::from_ref(&waiters[number]).cast_mut();
             (0..3).for_each(|number| waiters[number].next.store(at(number + 1), Ordering::Relaxed));
             lock.tail.store(at(3), Ordering::Relaxed);
-            // Behind the first are then 2, 1 and 3.
+            // After the first waiter, the order is then 2, 1, 3.
             let second = {
                 let waiters = waiters.clone();
                 archipelago_platform::thread::spawn(move || {
@@ -404,7 +415,7 @@ mod model {
             };
             waiters[0].gather_own_node();
             lock.leave_queue(&waiters[0]);
-            // What the unlock would do, if it sleeps.
+            // Does what the unlock would do if the waiter sleeps.
             let state = lock.state.load(Ordering::Relaxed);
             if !sleeper(state).is_null() {
                 second.thread().unpark();

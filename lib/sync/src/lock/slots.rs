@@ -12,14 +12,14 @@ use archipelago_platform::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use archipelago_platform::pad::CachePadded;
 use archipelago_platform::plain::boxed;
 
-/// A power of two of padded cells, none until the first call of [`get_or_make`](Self::get_or_make).
+/// A power of two of padded cells. There are none until the first call of [`get_or_make`](Self::get_or_make).
 #[derive(Debug)]
 pub(super) struct Slots<T> {
     cells: AtomicPtr<CachePadded<T>>,
     len: AtomicUsize,
 }
 
-// SAFETY: a box of cells, as far as threads are concerned: shared references to cells are all it hands out.
+// SAFETY: equivalent to a box of cells with respect to threads: only shared references to cells are returned.
 unsafe impl<T: Send + Sync> Send for Slots<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send + Sync> Sync for Slots<T> {}
@@ -35,11 +35,11 @@ impl<T: Default> Slots<T> {
         Self { cells: AtomicPtr::new(ptr::null_mut()), len: AtomicUsize::new(0) }
     }
 
-    /// All cells. The first call makes as many as `wanted` says, rounded up to a power of two; `wanted` must always give
-    /// the same lock the same number.
+    /// Returns all cells. The first call makes `wanted()` cells, rounded up to a power of two. `wanted` must always
+    /// return the same number for the same lock.
     #[inline]
     pub(super) fn get_or_make(&self, wanted: impl FnOnce() -> usize) -> &[CachePadded<T>] {
-        // Acquire pairs with the Release in `make`: the length and the cells are seen as made.
+        // Acquire: pairs with the Release in `make`, so the length and the cells are visible as initialized.
         let cells = self.cells.load(Ordering::Acquire);
         if cells.is_null() {
             return self.make(wanted());
@@ -78,10 +78,10 @@ unsafe fn free<T>(cells: *mut CachePadded<T>, len: usize) {
 
 impl<T> Drop for Slots<T> {
     fn drop(&mut self) {
-        // Relaxed: `&mut self` already orders every use before this one.
+        // Relaxed: `&mut self` orders every earlier use before this one.
         let (cells, len) = (self.cells.load(Ordering::Relaxed), self.len.load(Ordering::Relaxed));
         if !cells.is_null() {
-            // SAFETY: made by `make` with this length; `&mut self` says no thread borrows it.
+            // SAFETY: made by `make` with this length; because of `&mut self` no thread borrows it.
             unsafe { free(cells, len) };
         }
     }

@@ -25,9 +25,9 @@ use super::wait::wait_until;
 /// ```
 #[derive(Debug)]
 pub struct RawTicket {
-    /// The ticket that the next to come will draw.
+    /// The ticket that the next arriving thread will draw.
     next: AtomicU32,
-    /// The ticket that holds the lock; equal to `next` when no thread does.
+    /// The ticket whose thread holds the lock; equal to `next` if no thread holds it.
     serving: AtomicU32,
 }
 

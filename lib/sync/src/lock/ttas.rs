@@ -47,7 +47,7 @@ pub struct RawTtas {
 constructors!(RawTas = Self { held: AtomicBool::new(false) });
 constructors!(RawTtas = Self { held: AtomicBool::new(false) });
 
-/// How often a waiter of [`RawTas`] tries without giving the processor away.
+/// How many times a waiter of [`RawTas`] tries before it yields the processor.
 const TRIES: u32 = if cfg!(loom) { 0 } else { 64 };
 
 // SAFETY: `held` goes from false to true only by the read-modify-write of the thread that then holds the lock, and back
@@ -59,7 +59,7 @@ unsafe impl RawMutex for RawTas {
     fn lock(&self) {
         let mut tries = 0;
         while !self.try_lock() {
-            // Not `Backoff`: pauses that double would make this the other lock.
+            // Not `Backoff`: pauses that double would turn this lock into `RawTtas`.
             if tries < TRIES {
                 tries += 1;
                 hint::spin_loop();

@@ -1,19 +1,21 @@
-//! The segments that the log goes through: each a *generation*, in a slot of a ring of them.
+//! The *generations* of the log: the stretches that are stored in one segment each. Each generation has a slot in a
+//! ring of slots.
 //!
-//! The log goes on in the next generation's segment, of twice or half the size, behind a *mark*. A slot is used anew
-//! when its segment was freed, so a log may grow and shrink as often as it likes.
+//! The log continues after a *mark* in the next generation's segment, which has twice or half the size. A slot is used
+//! again after its segment was freed. So the log may grow and shrink any number of times.
 //!
-//! | a slot's | while it is unused | written by |
+//! | field of a slot | value while the slot is unused | written by |
 //! |---|---|---|
-//! | `base` | `u64::MAX` | who moves on, when the mark is reserved; the recycler, before it frees |
-//! | `segment` | null | the same; a null is what shows that the slot is free |
+//! | `base` | `u64::MAX` | the thread that changes the segment, when it has reserved the mark; the recycler, before it frees the segment |
+//! | `segment` | null: it marks the slot as free | the same threads |
 //!
 //! # Memory
-//! Segments live until all replicas have gone through them. One that stays behind pins the segment it stands in and all
-//! later ones. Each of those is twice as long as the one before, but for one step down at most: the log shrinks after a
-//! whole pass over its segment, and with at most half of it in use, so that a replica which stays is in that segment; and
-//! after a pass over the next one it lags by too much. So all segments together have at most two and a half times as many
-//! entries as the largest may have.
+//! A segment is kept until all replicas have replayed it. A replica that stops keeps alive the segment in which its
+//! cursor is, and all later segments. Each of these is twice as long as the one before it, with at most one exception,
+//! where the log shrank by one step. The reason: the log shrinks only after a whole pass over its segment, and only if
+//! at most half of this segment is in use. The stopped replica is then in this segment. After a pass over the next
+//! segment, the replica lags behind by more than half of that segment, so the log does not shrink again. All segments
+//! together therefore have at most two and a half times as many entries as the largest one may have.
 
 use core::array;
 use core::ptr::{self, NonNull};
@@ -21,43 +23,44 @@ use core::ptr::{self, NonNull};
 use archipelago_platform::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use archipelago_platform::topology::{NodeId, Topology};
 
-use super::segment::{Kind, Segment};
-use super::{GENERATION_BITS, Log, Place, Tail};
+use super::segment::{Content, Segment};
+use super::{GENERATION_BITS, Log, Position, Tail};
 
-/// How many segments there can be at once. Growing doubles, so that these are more than memory could hold.
+/// The largest number of segments at one time. Since each growth doubles the size, memory is exhausted before this
+/// number is reached.
 pub(super) const GENERATIONS: usize = if cfg!(loom) { 3 } else { 1 << GENERATION_BITS };
 
-/// Bytes of a segment at most: blocks of memory may not be much longer.
+/// Largest size of a segment in bytes: the platform's memory blocks cannot be much longer.
 const LARGEST_SEGMENT: usize = 512 << 20;
 
-/// The slot of the generation after this one.
+/// Returns the slot of the generation after this one.
 pub(super) fn after(generation: usize) -> usize {
     (generation + 1) % GENERATIONS
 }
 
-/// A stretch of the log with an array of its own.
+/// A stretch of the log that is stored in one segment.
 struct Generation<Op> {
-    /// Index of its first entry.
+    /// Index of the generation's first entry.
     base: AtomicU64,
-    /// Its capacity, as a power of two.
+    /// The segment's capacity is 2 to the power of `bits`.
     bits: AtomicU32,
     segment: AtomicPtr<Segment<Op>>,
 }
 
-/// All generations. See the module's text.
+/// All generations of a log. See the module's text.
 pub(super) struct Generations<Op> {
     ring: [Generation<Op>; GENERATIONS],
-    /// Capacities of the smallest and the largest segment, as powers of two.
+    /// Capacities of the smallest and the largest segment, as exponents of two.
     smallest_bits: u32,
     largest_bits: u32,
-    /// Segments are dealt out to this many nodes in turn.
+    /// The number of NUMA nodes to which the segments are allotted in turn.
     nodes: usize,
     growths: AtomicU64,
     bytes: AtomicUsize,
 }
 
 impl<Op> Generations<Op> {
-    /// A first generation with room for `capacity` entries; later ones have at most `largest`.
+    /// Makes the first generation with room for `capacity` entries. Later generations have at most `largest` entries.
     pub(super) fn new(capacity: usize, largest: usize) -> Self {
         let longest = (LARGEST_SEGMENT / Segment::<Op>::bytes(1)).max(2).ilog2();
         let bits = |entries: usize| entries.clamp(2, 1 << longest).next_power_of_two().ilog2();
@@ -91,37 +94,41 @@ impl<Op> Generations<Op> {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Capacity of a generation, as a power of two. As for [`extent`](Self::extent).
+    /// Returns a generation's capacity, as an exponent of two. The note on freed generations at
+    /// [`extent`](Self::extent) applies.
     #[inline]
     pub(super) fn bits(&self, generation: usize) -> u32 {
         self.ring[generation].bits.load(Ordering::Relaxed)
     }
 
-    /// Index of a generation's first entry, and its capacity as a power of two. If it was freed meanwhile, those of a
-    /// later one or of none.
+    /// Returns the index of a generation's first entry, and its capacity as an exponent of two. If the generation was
+    /// freed in the meantime, these are the values of a later generation in the same slot, or of an unused slot.
     #[inline]
     pub(super) fn extent(&self, generation: usize) -> (u64, u32) {
-        // Relaxed: how the caller learnt of the generation (Acquire on `tail` or on the mark) came after the stores.
+        // Relaxed: the caller learnt of the generation by an Acquire load, of `tail` or of the mark. This load makes
+        // the generation's stores visible.
         (self.ring[generation].base.load(Ordering::Relaxed), self.bits(generation))
     }
 
-    /// Index where a generation begins of which the caller may not have heard: `u64::MAX`, or where it begins.
+    /// Returns the index at which a generation begins. Returns `u64::MAX` if the begin of the generation is not visible
+    /// to the caller.
     pub(super) fn base(&self, generation: usize) -> u64 {
         self.ring[generation].base.load(Ordering::Relaxed)
     }
 
-    /// The place of index `index`, which lies in `generation`.
+    /// Returns the position of index `index`, which is in `generation`.
     ///
-    /// The caller knows that the generation has begun (from `tail` or from a replayed mark) and that it is not freed.
-    pub(super) fn place(&self, generation: usize, index: u64) -> Place<Op> {
+    /// The caller knows that the generation has begun (from `tail` or from a replayed mark) and that its segment is not
+    /// freed.
+    pub(super) fn place(&self, generation: usize, index: u64) -> Position<Op> {
         let (base, bits) = self.extent(generation);
         // Relaxed: as in `extent`.
         let segment = NonNull::new(self.ring[generation].segment.load(Ordering::Relaxed));
         let segment = segment.expect("a generation in use has a segment");
         debug_assert!(base <= index);
-        // SAFETY: the segment is alive, by the caller's knowledge.
+        // SAFETY: the segment is not freed, by the caller's promise.
         let entries = unsafe { segment.as_ref() }.entries();
-        Place { index, generation, base, bits, entries }
+        Position { index, generation, base, bits, entries }
     }
 
     fn make(&self, generation: usize, bits: u32) -> Box<Segment<Op>> {
@@ -129,11 +136,11 @@ impl<Op> Generations<Op> {
     }
 
     fn is_free(&self, generation: usize) -> bool {
-        // Acquire: pairs with the Release of `free`, so that what is stored here anew comes after what it reset.
+        // Acquire: pairs with the Release of `free`. So new values are stored in this slot after `free` has reset it.
         self.ring[generation].segment.load(Ordering::Acquire).is_null()
     }
 
-    /// Puts a segment into a free slot. To be published to others by the caller.
+    /// Stores a segment in a free slot. The caller publishes the slot to other threads.
     fn begin(&self, generation: usize, base: u64, bits: u32, segment: Box<Segment<Op>>) {
         let slot = &self.ring[generation];
         debug_assert!(self.is_free(generation));
@@ -146,28 +153,29 @@ impl<Op> Generations<Op> {
     /// Frees a generation's segment.
     ///
     /// # Safety
-    /// No reservation and no cursor points into it, nor will.
+    /// No reservation or cursor points into the segment, and none will.
     pub(super) unsafe fn free(&self, generation: usize) {
         let slot = &self.ring[generation];
         self.bytes.fetch_sub(Segment::<Op>::bytes(1 << self.bits(generation)), Ordering::Relaxed);
         slot.base.store(u64::MAX, Ordering::Relaxed);
         // Release: pairs with the Acquire of `is_free`.
         let segment = slot.segment.swap(ptr::null_mut(), Ordering::Release);
-        // SAFETY: made by `Box::into_raw`, and no thread has it, by the caller's promise.
+        // SAFETY: made by `Box::into_raw`, and no thread uses it, by the caller's promise.
         drop(unsafe { Box::from_raw(segment) });
     }
 }
 
 impl<Op: Send + Sync> Log<Op> {
-    /// Lets the log go on in a segment of twice the size, if it may. Returns whether it (or another thread) did.
+    /// Continues the log in a segment of twice the size, unless the limit is reached. Returns whether this thread or
+    /// another one did so.
     pub fn grow(&self) -> bool {
         let tail = self.tail_now();
         let bits = self.generations.bits(tail.generation) + 1;
         tail.moving || bits <= self.generations.largest_bits && self.move_on(tail, bits)
     }
 
-    /// Lets the log go on in a segment of half the size, if it has shown that it needs no more: see [`Self::grow`]. To
-    /// be called now and then, by those who recycle.
+    /// Continues the log in a segment of half the size, if the log was at most half full during a whole pass (see
+    /// [`Self::grow`] for the opposite). To be called from time to time by the threads that recycle.
     pub fn shrink(&self) {
         let tail = self.tail_now();
         let (base, bits) = self.generations.extent(tail.generation);
@@ -178,15 +186,16 @@ impl<Op: Send + Sync> Log<Op> {
         }
     }
 
-    /// Lets the log go on behind `tail` in a segment of another size. Returns whether this or another thread moved on or
-    /// appended.
+    /// Continues the log after `tail` in a segment of another size. Returns whether this or another thread changed the
+    /// segment or appended.
     fn move_on(&self, tail: Tail, bits: u32) -> bool {
         debug_assert!(!tail.moving);
         let (base, present) = self.generations.extent(tail.generation);
-        // Acquire: pairs with the Release of the recycler, so that the mark is filled in after the drop of what was there.
+        // Acquire: pairs with the Release of the recycler. So the old operation is dropped before its entry is filled
+        // with the mark.
         let low = self.min.load(Ordering::Acquire).max(base);
         if tail.index >= low.saturating_add(1 << present) {
-            // The thread that reserved up to here has heard of a recycling that this one has not.
+            // `min` is out of date here: the thread that reserved the entries up to `tail` saw a newer value.
             return true;
         }
         let new = after(tail.generation);
@@ -195,22 +204,22 @@ impl<Op: Send + Sync> Log<Op> {
         }
         let fresh = self.generations.make(new, bits);
         let mark = Tail { index: tail.index + 1, moving: true, ..tail };
-        // Acquire: as in `reserve`. The kept entry makes room for the mark.
+        // Acquire, as in `tail_now`. The mark takes the entry that `reserve` keeps free.
         if self.tail.compare_exchange(tail.pack(), mark.pack(), Ordering::AcqRel, Ordering::Relaxed).is_err() {
-            // Another thread appended or moved on.
+            // Another thread appended or changed the segment.
             return true;
         }
         let place = self.generations.place(tail.generation, tail.index);
         self.generations.begin(new, mark.index, bits, fresh);
-        // SAFETY: the mark's entry was reserved just now, which keeps its segment.
+        // SAFETY: this thread has reserved the mark's entry, which keeps its segment alive.
         let entry = unsafe { place.entry() };
         debug_assert!(entry.kind(place.pass()).is_none());
-        // Its Release publishes the new generation to replicas.
-        entry.publish(place.pass(), Kind::Moved);
+        // The Release in `publish` makes the new generation visible to replicas.
+        entry.publish(place.pass(), Content::Moved);
         if bits > place.bits {
             self.generations.growths.fetch_add(1, Ordering::Relaxed);
         }
-        // Release: publishes it to those who append.
+        // Release: makes the new generation visible to the threads that append.
         self.tail.store(Tail { index: mark.index, generation: new, moving: false }.pack(), Ordering::Release);
         true
     }

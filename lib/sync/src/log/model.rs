@@ -1,5 +1,6 @@
-//! The log in the model world: every interleaving (with a bounded number of preemptions) of appending, replaying,
-//! recycling and growing, under the weak memory model. Operations sit in cells that loom watches for races.
+//! Model checks of the log with loom: every interleaving (with a bounded number of preemptions) of appending,
+//! replaying, recycling and growing, under the weak memory model. Operations are stored in cells in which loom detects
+//! data races.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p archipelago-sync --release --lib`
 
@@ -9,8 +10,8 @@ use archipelago_platform::thread;
 
 use super::*;
 
-/// Appends one operation if there is room after recycling or growing, and replays what is there. Nothing here waits, so
-/// that every schedule comes to an end. Returns whether it was appended.
+/// Appends one operation, if the log has room after recycling or growing, and replays the entries that are filled.
+/// Nothing here waits, so every schedule ends. Returns whether the operation was appended.
 fn round(log: &Log<Box<u64>>, cursor: &mut Cursor<Box<u64>>, value: u64, seen: &mut Vec<u64>) -> bool {
     let mut reservation = log.reserve(1);
     if reservation.is_err() {
@@ -30,7 +31,7 @@ fn round(log: &Log<Box<u64>>, cursor: &mut Cursor<Box<u64>>, value: u64, seen: &
     true
 }
 
-/// Two combiners with a replica each; both replicas see the same order.
+/// Two combiners with one replica each; both replicas see the same order.
 fn two_combiners(capacity: usize, largest: usize, rounds: u64, preemptions: usize) {
     model(preemptions, move || {
         let (log, cursors) = Log::new(2, capacity, largest);
@@ -62,7 +63,7 @@ fn two_combiners_in_a_roomy_log() {
     two_combiners(4, 4, 1, 3);
 }
 
-/// Capacity 2 holds one operation at a time: every second append reuses an entry.
+/// A log of capacity 2 contains one operation at a time, so every second append reuses an entry.
 #[test]
 fn two_combiners_wrap_around() {
     two_combiners(2, 2, 2, 3);
@@ -73,8 +74,8 @@ fn two_combiners_grow() {
     two_combiners(2, 4, 2, 2);
 }
 
-/// One thread lets the log shrink while the other appends, and either may let it grow again: into a slot of the ring
-/// that was used before.
+/// One thread shrinks the log while the other appends, and either may grow it again. The new generation uses a slot of
+/// the ring that was used before.
 #[test]
 fn a_log_shrinks_beside_an_append() {
     model(2, || {
@@ -111,7 +112,7 @@ fn a_log_shrinks_beside_an_append() {
     });
 }
 
-/// A thread that finds room that another thread has made fills it after the operation there was dropped.
+/// A thread that finds room freed by a recycling thread fills the entry after the old operation was dropped.
 #[test]
 fn what_was_taken_back_is_filled_anew() {
     model(3, || {
@@ -122,7 +123,7 @@ fn what_was_taken_back_is_filled_anew() {
         log.replay(&mut two, 3, |_, _| {});
         let filler = {
             let log = log.clone();
-            // Two: the first goes where nothing was, since one entry is always kept free.
+            // Two operations: the first uses the entry that was kept free, so only the second reuses a recycled entry.
             thread::spawn(move || log.reserve(2).map(|mut room| (0..2).for_each(|at| room.fill(Box::new(at)))).is_ok())
         };
         assert!(log.recycle());
@@ -131,8 +132,8 @@ fn what_was_taken_back_is_filled_anew() {
     });
 }
 
-/// An operation that a thread heard was answered is below the completed tail it reads, and a replica brought up to
-/// there has it.
+/// A thread that learns that an operation was answered reads a completed tail above this operation. A replica that has
+/// replayed up to the completed tail has seen the operation.
 #[test]
 fn a_reader_finds_what_was_completed() {
     model(3, || {
@@ -152,7 +153,7 @@ fn a_reader_finds_what_was_completed() {
         let mut seen = Vec::new();
         log.replay(&mut readers, until, |_, op| seen.push(**op));
         assert_eq!(readers.index(), until, "everything completed is filled");
-        // Relaxed, and still: the completed tail was raised by a read-modify-write before.
+        // The flag is read with Relaxed, so it does not prove that `until` is 1.
         if heard == 1 && until == 1 {
             assert_eq!(seen, [7]);
         }

@@ -1,17 +1,18 @@
-//! One circular array of log entries, and the word in each entry that tells whether it is filled.
+//! A segment: one circular array of log entries. A state word in each entry says whether the entry is filled.
 //!
 //! # The state word
-//! Bit 0 is the paper's alternating bit: in the first pass over the array an entry is filled when the bit is 1, in the
-//! second when it is 0, and so on, so that no thread has to clear entries when the log wraps. Bits 1 and 2 say what was
-//! filled in.
+//! Bit 0 is the paper's alternating bit. In the first pass over the array, an entry is filled when the bit is 1; in the
+//! second pass, when it is 0; and so on. So no thread has to clear the entries when the log wraps around. Bits 1 and 2
+//! say what the entry was filled with.
 //!
 //! | pass | empty | filled |
 //! |---|---|---|
 //! | 0, 2, 4, … | bit 0 is 0 | bit 0 is 1 |
 //! | 1, 3, 5, … | bit 0 is 1 | bit 0 is 0 |
 //!
-//! A reader can not take a value of two passes ago for this pass's: it has itself seen the value of the pass between
-//! (its replica went over this entry then), and a later load of one atomic never yields an earlier value.
+//! A reader cannot confuse the value of two passes ago with the value of the current pass. Its replica replayed this
+//! entry in the pass between the two, so the reader has seen that pass's value. Later loads of the same atomic never
+//! return an earlier value.
 
 use core::mem::MaybeUninit;
 use core::ptr::NonNull;
@@ -23,25 +24,25 @@ use archipelago_platform::topology::NodeId;
 
 use archipelago_platform::cell::RaceCell;
 
-/// What an entry was filled with.
+/// The content of a filled entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum Content {
     /// An operation.
     Operation,
-    /// Nothing: the thread that reserved it gave up.
+    /// Nothing: the thread that reserved the entry did not use it.
     Void,
-    /// The mark behind which the log goes on in another segment.
+    /// The mark after which the log continues in another segment.
     Moved,
 }
 
 const KIND_SHIFT: u8 = 1;
 
-impl Kind {
+impl Content {
     fn from_bits(bits: u8) -> Self {
         match bits >> KIND_SHIFT {
-            0 => Kind::Operation,
-            1 => Kind::Void,
-            _ => Kind::Moved,
+            0 => Content::Operation,
+            1 => Content::Void,
+            _ => Content::Moved,
         }
     }
 
@@ -50,14 +51,14 @@ impl Kind {
     }
 }
 
-/// One place in the log. The operation is initialised while the state says "filled with an operation" for the current
-/// pass and none has dropped it.
+/// One entry of the log. `operation` is initialized if the state says "filled with an operation" for the current pass,
+/// until the operation is dropped.
 pub(super) struct Entry<Op> {
     state: AtomicU8,
     operation: RaceCell<MaybeUninit<Op>>,
 }
 
-/// The value of bit 0 that means "filled" in pass `pass`.
+/// Returns the value of bit 0 that means "filled" in pass `pass`.
 #[inline]
 fn filled_bit(pass: u64) -> u8 {
     !(pass as u8) & 1
@@ -68,81 +69,82 @@ impl<Op> Entry<Op> {
         Self { state: AtomicU8::new(0), operation: RaceCell::new(MaybeUninit::uninit()) }
     }
 
-    /// What the entry holds in pass `pass`, `None` while it is empty.
+    /// Returns the entry's content in pass `pass`, or `None` while the entry is empty.
     #[inline]
-    pub(super) fn kind(&self, pass: u64) -> Option<Kind> {
-        // Acquire: pairs with the Release of `publish`, so that the operation's bytes are seen.
+    pub(super) fn kind(&self, pass: u64) -> Option<Content> {
+        // Acquire: pairs with the Release of `publish`, so the operation's bytes are visible to this thread.
         let state = self.state.load(Ordering::Acquire);
-        (state & 1 == filled_bit(pass)).then(|| Kind::from_bits(state & !1))
+        (state & 1 == filled_bit(pass)).then(|| Content::from_bits(state & !1))
     }
 
-    /// Moves `operation` in and shows it.
+    /// Moves `operation` into the entry and publishes it.
     ///
     /// # Safety
-    /// The caller reserved this entry for pass `pass` and fills it once; what an earlier pass left was dropped.
+    /// The caller reserved this entry for pass `pass` and fills it once. The operation of an earlier pass was dropped.
     #[inline]
     pub(super) unsafe fn fill(&self, pass: u64, operation: Op) {
         debug_assert!(self.kind(pass).is_none(), "an entry that no thread filled is empty");
         self.operation.with_mut(|cell| {
-            // SAFETY: the reservation makes the caller the only one who touches the cell until it is published.
+            // SAFETY: because of the reservation, no other thread accesses the cell until it is published.
             unsafe { (*cell).write(operation) };
         });
-        self.publish(pass, Kind::Operation);
+        self.publish(pass, Content::Operation);
     }
 
-    /// Shows the entry as filled with something other than an operation. The caller reserved it for this pass.
+    /// Publishes the entry as filled with `kind`. The caller reserved the entry for this pass.
     #[inline]
-    pub(super) fn publish(&self, pass: u64, kind: Kind) {
+    pub(super) fn publish(&self, pass: u64, kind: Content) {
         // Release: pairs with the Acquire of `kind`.
         self.state.store(filled_bit(pass) | kind.bits(), Ordering::Release);
     }
 
-    /// Runs `f` on the operation.
+    /// Calls `f` with the operation.
     ///
     /// # Safety
-    /// The entry holds an operation for the current pass, seen through [`kind`](Self::kind), and is not recycled while
-    /// `f` runs.
+    /// The caller has seen, through [`kind`](Self::kind), that the entry contains an operation for the current pass.
+    /// The entry is not recycled while `f` runs.
     #[inline]
     pub(super) unsafe fn with<R>(&self, f: impl FnOnce(&Op) -> R) -> R {
-        // SAFETY: initialised, by the caller's promise, and written by no thread until it is recycled.
+        // SAFETY: initialized, by the caller's promise, and not written by any thread until it is recycled.
         self.operation.with(|cell| f(unsafe { (*cell).assume_init_ref() }))
     }
 
     /// Drops the operation.
     ///
     /// # Safety
-    /// As for [`with`](Self::with); no other thread reads it any more, and it is dropped once.
+    /// As for [`with`](Self::with). In addition, no other thread reads the operation any more, and it is dropped only
+    /// once.
     pub(super) unsafe fn drop_operation(&self) {
-        // SAFETY: initialised and unshared, by the caller's promise.
+        // SAFETY: initialized and not shared, by the caller's promise.
         self.operation.with_mut(|cell| unsafe { (*cell).assume_init_drop() });
     }
 }
 
-/// The memory of one array.
+/// A segment: the memory of one array.
 pub(super) struct Segment<Op> {
     entries: NonNull<Entry<Op>>,
     capacity: usize,
-    /// Owns the memory behind `entries`: one block, on the node it was asked for.
+    /// Owns the memory of `entries`: one block, on the NUMA node that `new` was given.
     _memory: BlockArena,
 }
 
-// SAFETY: a segment is its entries, which threads share by the log's protocol: an operation is written by one thread,
-// then read by many (`Sync`), then dropped by any (`Send`).
+// SAFETY: a segment consists of its entries, which threads share by the log's protocol: one thread writes an operation,
+// then many threads read it (`Sync`), then any thread drops it (`Send`).
 unsafe impl<Op: Send + Sync> Send for Segment<Op> {}
 // SAFETY: as above.
 unsafe impl<Op: Send + Sync> Sync for Segment<Op> {}
 
 impl<Op> Segment<Op> {
-    /// Bytes of an array of `capacity` entries.
+    /// Returns the size in bytes of an array of `capacity` entries.
     pub(super) fn bytes(capacity: usize) -> usize {
         capacity.saturating_mul(size_of::<Entry<Op>>())
     }
 
-    /// An array of `capacity` (a power of two) empty entries, near `node`.
+    /// Makes an array of `capacity` (a power of two) empty entries, in memory of the NUMA node `node` if it is given.
     pub(super) fn new(capacity: usize, node: Option<NodeId>) -> Box<Self> {
         debug_assert!(capacity.is_power_of_two());
         let layout = Layout::array::<Entry<Op>>(capacity).expect("a log is far smaller than the address space");
-        // Two replicas' threads work at a segment's two ends; its neighbours in memory are strangers.
+        // The first and the last cache line are not shared with other data, which unrelated threads may write.
         let layout = layout.align_to(128).expect("128 is a power of two");
         let memory = BlockArena::new(layout, node);
         let entries = memory.alloc().cast::<Entry<Op>>();
@@ -162,10 +164,11 @@ impl<Op> Segment<Op> {
 impl<Op> Drop for Segment<Op> {
     fn drop(&mut self) {
         for at in 0..self.capacity {
-            // SAFETY: `new` wrote this entry. Its operation, if any, was dropped by the log: entries do not drop it.
+            // SAFETY: `new` wrote this entry. An entry does not drop its operation: the log has dropped it, if there
+            // was one.
             unsafe { self.entries.add(at).drop_in_place() };
         }
-        // The arena gives the block's memory back.
+        // The arena frees the block's memory.
     }
 }
 
@@ -180,13 +183,13 @@ mod tests {
         let entry = unsafe { segment.entries().as_ref() };
         for pass in 0..5 {
             assert_eq!(entry.kind(pass), None);
-            // SAFETY: no other thread is here, and `u64` needs no drop.
+            // SAFETY: no other thread accesses the entry, and `u64` needs no drop.
             unsafe { entry.fill(pass, pass * 10) };
-            assert_eq!(entry.kind(pass), Some(Kind::Operation));
-            // SAFETY: just filled.
+            assert_eq!(entry.kind(pass), Some(Content::Operation));
+            // SAFETY: the entry was filled just now.
             assert_eq!(unsafe { entry.with(|&operation| operation) }, pass * 10);
         }
-        for (pass, kind) in [(5, Kind::Void), (6, Kind::Moved), (7, Kind::Operation)] {
+        for (pass, kind) in [(5, Content::Void), (6, Content::Moved), (7, Content::Operation)] {
             entry.publish(pass, kind);
             assert_eq!(entry.kind(pass), Some(kind));
             assert_eq!(entry.kind(pass + 1), None);

@@ -4,7 +4,7 @@ use archipelago_platform::thread;
 
 use super::*;
 
-/// Appends, recycling and growing as needed.
+/// Appends operations; recycles and grows the log if it is full.
 fn append<Op: Send + Sync>(log: &Log<Op>, ops: Vec<Op>) -> Range<u64> {
     loop {
         if let Ok(mut reservation) = log.reserve(ops.len()) {
@@ -18,7 +18,7 @@ fn append<Op: Send + Sync>(log: &Log<Op>, ops: Vec<Op>) -> Range<u64> {
     }
 }
 
-/// What the cursor's replica gets to see up to the tail.
+/// Replays up to the tail and returns the operations that the cursor's replica saw.
 fn replayed(log: &Log<Counted>, cursor: &mut Cursor<Counted>) -> Vec<(u64, u64)> {
     let mut seen = Vec::new();
     log.replay(cursor, log.tail(), |index, op| seen.push((index, op.tag())));
@@ -58,7 +58,8 @@ fn operations_are_dropped_when_the_last_replica_has_passed() {
 fn a_full_log_grows_up_to_its_limit_and_keeps_the_order() {
     let counter = DropCounter::new();
     let (log, mut cursors) = Log::new(2, 2, 8);
-    // Two entries hold one operation and the mark; so do four, and then eight.
+    // A segment of two entries holds one operation and the mark. The segments of four and eight entries keep one entry
+    // free in the same way.
     let mut expected = Vec::new();
     for tag in 0..1 + 3 + 7 {
         let range = append(&log, vec![counter.value(tag)]);
@@ -77,7 +78,7 @@ fn a_full_log_grows_up_to_its_limit_and_keeps_the_order() {
     }
     assert!(log.recycle());
     assert_eq!(counter.alive(), 0);
-    // The old segments are gone, the new one wraps.
+    // The old segments are freed, and the new one wraps around.
     assert_eq!(log.bytes(), segment::Segment::<Counted>::bytes(8));
     for round in 0..5 {
         append(&log, (0..7).map(|at| counter.value(at)).collect());
@@ -95,7 +96,8 @@ fn fill(log: &Log<u64>, count: u64) {
     }
 }
 
-/// Appends `count` operations, each of which is replayed by all and taken back before the next but `lag`.
+/// Appends `count` operations. After each append, all replicas replay, and recycle, everything except the last `lag`
+/// operations.
 fn churn(log: &Log<u64>, cursors: &mut [Cursor<u64>], count: u64, lag: u64) {
     for value in 0..count {
         append(log, vec![value]);
@@ -110,7 +112,7 @@ fn churn(log: &Log<u64>, cursors: &mut [Cursor<u64>], count: u64, lag: u64) {
     }
 }
 
-/// Down by half for each pass with less than half of the segment in use, and not below where it began.
+/// The log halves after each pass in which less than half of the segment was in use, down to its first size.
 #[test]
 fn a_log_that_is_not_full_any_more_shrinks() {
     let (log, mut cursors) = Log::new(2, 4, 64);
@@ -124,7 +126,7 @@ fn a_log_that_is_not_full_any_more_shrinks() {
     assert_eq!(log.capacity(), 32, "not a whole pass since it was more than half full");
     churn(&log, &mut cursors, 1, 0);
     assert_eq!(log.capacity(), 16);
-    // A whole pass is over, more than half of the segment is in use, and no thread has recycled since.
+    // A whole pass is over, but more than half of the segment is in use, and no thread has recycled since then.
     churn(&log, &mut cursors, 8, 0);
     fill(&log, 12);
     log.shrink();
@@ -134,7 +136,8 @@ fn a_log_that_is_not_full_any_more_shrinks() {
     assert_eq!(log.bytes(), segment::Segment::<u64>::bytes(4), "the others are gone");
 }
 
-/// As often as it likes, each operation replayed once in order; the generations' slots are used anew.
+/// The log can grow and shrink any number of times. Each operation is replayed once, in order, and the generations'
+/// slots are reused.
 #[test]
 fn a_log_grows_and_shrinks_for_ever() {
     let counter = DropCounter::new();
@@ -165,12 +168,12 @@ fn a_log_grows_and_shrinks_for_ever() {
     counter.assert_all_dropped();
 }
 
-/// A replica that stays behind pins what is not more than two and a half times the largest segment.
+/// A replica that stops keeps alive at most two and a half times the entries of the largest segment.
 #[test]
 fn segments_behind_a_replica_that_stays_are_bounded() {
     for before in 0..200 {
         let (log, mut cursors) = Log::new(2, 2, 64);
-        // Some log that has grown and is on its way down, then one replica stops.
+        // The log has grown and is shrinking again when one replica stops.
         fill(&log, 40);
         churn(&log, &mut cursors, before, 0);
         churn(&log, &mut cursors[..1], 50, 0);
@@ -220,7 +223,7 @@ fn replicas_stop_at_an_entry_that_is_not_filled() {
     slow.fill(counter.value(1));
     assert_eq!(log.filled_until(&cursors[0], log.tail()), 2);
     assert_eq!(replayed(&log, &mut cursors[0]), [(1, 1)]);
-    // A thread that gives up leaves nothing to wait for.
+    // A thread that drops its reservation leaves no entry for which replicas would wait.
     drop(slow);
     assert_eq!(replayed(&log, &mut cursors[0]), [(3, 3)]);
     drop(log);
@@ -245,8 +248,8 @@ fn a_destructor_that_panics_is_called_once() {
     assert_eq!(drops.load(Ordering::Relaxed), 4);
 }
 
-/// Combiners append batches of their own while others' are half filled; all replicas see one order with every
-/// operation once.
+/// Combiners append their batches while the batches of others are half filled. All replicas see the same order, in
+/// which every operation occurs once.
 #[test]
 fn all_replicas_see_one_order() {
     let (threads, batches) = if cfg!(miri) { (2, 12) } else { (4, 2_000) };

@@ -1,6 +1,6 @@
-//! Why a transaction ends without a commit.
+//! The reasons for which a transaction ends without a commit.
 
-/// Why a transaction was not committed.
+/// The reason why a transaction was not committed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Abort {

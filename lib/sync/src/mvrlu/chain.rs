@@ -1,23 +1,27 @@
-//! A scan of all sections, what it says about versions, and the pruning of an object's chain.
+//! A scan of all sections, its conclusions about versions, and the pruning of an object's chain.
 //!
-//! *Who may prune.* One thread at a time per chain: the thread tries one of a few locks, chosen by the object's
+//! *Terms.* A *cut* is the local time of a section that a scan has found. The section is *exact* if it has published
+//! its time, and not only a lower bound of it. A *walk* is a thread's traversal of a chain, which the thread announces
+//! in its record. The *mark* is the last copy of a retired object.
+//!
+//! *Mutual exclusion.* One thread at a time prunes a chain: the thread tries one of a few locks, chosen by the object's
 //! address, and skips the chain if another thread has the lock. It unlinks the copies that no section chooses, also
 //! those in other threads' logs, and marks them as [`PRUNED`]. The owner of a copy's log frees the copy when all walks
 //! have ended that were in progress. So each chain is walked once for all logs.
 //!
 //! *Why the pruner meets no freed copy.* The pruner is in a section at L and in a walk, and walks down only to the copy
 //! that the oldest exact section c of its own scan chooses. A copy n on the way is superseded after c.
-//! - Nothing chosen by c was ever pruned: an earlier pruner saw c as a cut, or saw its bound, or c began at its floor or above.
-//!   So the first copy that is stamped at or before c is the one that c chooses, and this copy and all copies above it
-//!   are superseded after c.
+//! - No copy that c chooses was ever pruned: each earlier pruner saw c as a cut, or saw the bound that c had published,
+//!   or c began at or above the floor of its scan. So the first copy that is stamped at or before c is the one that c
+//!   chooses, and this copy and all copies above it are superseded after c.
 //! - A collector detaches n only at a horizon above c, so after c has ended. Then it draws a tick d, and it frees n
 //!   when the horizon reaches d. If L >= d, the pruner would have read the clock after the draw, hence after the end of
 //!   c, and c would not be in the pruner's later scan. So L < d, and n is not freed before the pruner's section ends.
 //! - Copies that another pruner has unlinked are out of the chain when this pruner gets the lock, and are not freed
 //!   during its walk.
 //!
-//! *Why the object is there.* The version for which the pruner came is not `PRUNED` while the pruner holds the lock. So
-//! the version is in the chain, and a mark above it is not the last copy; see rule 5 in `log`. If the pruner unlinks
+//! *Why the object is not freed.* The version that caused the pruning is not `PRUNED` while the pruner holds the lock.
+//! So the version is in the chain, and a mark above it is not the last copy; see rule 5 in `log`. If the pruner unlinks
 //! the last copy below the mark, the mark's log waits for the pruner's walk.
 
 use archipelago_platform::atomic::{AtomicBool, Ordering};
@@ -103,15 +107,15 @@ impl Pruner {
     /// `cuts` chooses the version.
     pub(super) unsafe fn prune(&self, me: &Record, master: NonNull<Head>, version: &Copied, cuts: &Cuts) -> bool {
         let busy = &self.busy[stripe(master)];
-        // Acquire: pairs with the Release below: the thread sees the chain as the last pruner has left it, and the
-        // marks in the copies that it unlinked.
+        // Acquire: pairs with the Release below. So the thread sees the chain as the last pruner has left it, and the
+        // marks in the copies that the last pruner unlinked.
         if busy.load(Ordering::Relaxed) || busy.swap(true, Ordering::Acquire) {
             return is_pruned(version);
         }
         if !is_pruned(version) {
-            // The walk needs no barrier: a thread that frees a copy unlinked here has seen the mark, so it sees the
-            // walk, too. The section and the lock keep copies that were in the chain before.
-            // SAFETY: as here, with the lock.
+            // The walk needs no barrier: a thread that frees a copy unlinked here has seen `PRUNED`, so it sees the
+            // walk, too. The section and the lock keep the copies that were in the chain before.
+            // SAFETY: the caller's promise; this thread has the lock, and is in the walk below.
             let unlink = || unsafe { unlink(master, cuts) };
             me.walk(|| (), unlink);
         }
@@ -120,21 +124,21 @@ impl Pruner {
     }
 }
 
-/// Objects are boxes, so the lowest bits of their addresses are mostly equal.
+/// Objects are boxes, so the lowest bits of their addresses are mostly equal, and are left out.
 fn stripe(master: NonNull<Head>) -> usize {
     let address = master.addr().get();
     (address >> 4 ^ address >> 10) % STRIPES
 }
 
 pub(super) fn is_pruned(version: &Copied) -> bool {
-    // Acquire: pairs with `unlink`: it is out of its chain.
+    // Acquire: pairs with the Release in `unlink`, so a version that is found pruned is out of its chain.
     version.superseded.load(Ordering::Acquire) == PRUNED
 }
 
 /// Unlinks the copies of a chain that no section chooses.
 ///
 /// # Safety
-/// As for [`Pruner::prune`], with the lock, in a walk.
+/// As for [`Pruner::prune`]. In addition, the caller has the lock and is in a walk.
 unsafe fn unlink(master: NonNull<Head>, cuts: &Cuts) {
     // SAFETY: the object is alive, and so are the copies down to the one that `cuts.oldest` chooses; see the top of
     // this file.
@@ -164,7 +168,8 @@ unsafe fn unlink(master: NonNull<Head>, cuts: &Cuts) {
     }
 }
 
-/// A copy that is held, or the newest, is not superseded; its word is above all times.
+/// Returns whether the copy may be unlinked: see [`Cuts::spare`]. A copy that is held, or the newest, is not
+/// superseded: its word is above all times, so the result is false.
 fn is_spared(copy: &Copied, cuts: &Cuts) -> bool {
     let to = copy.superseded.load(Ordering::Acquire);
     cuts.spare(copy.stamp.load(Ordering::Acquire), to)

@@ -1,5 +1,5 @@
-//! A list that only grows, and that threads read without a lock. Each reader of a list under a lock would change the
-//! lock's word, which would move between sockets with every read, and permanent readers would delay new items.
+//! A list that only grows, and that threads read without a lock. With a lock, each reader would change the lock's word.
+//! This word would move between sockets with every read, and permanent readers would delay new items.
 
 use core::mem::MaybeUninit;
 use core::ptr;
@@ -25,7 +25,7 @@ unsafe impl<T: Send + Sync> Sync for Grown<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send + Sync> Send for Grown<T> {}
 
-/// Returns the part of an item, its place there, and the part's number of items.
+/// Returns the part of an item, its position in the part, and the part's number of items.
 fn place(at: usize) -> (usize, usize, usize) {
     let part = (at / FIRST + 1).ilog2() as usize;
     (part, at - FIRST * ((1 << part) - 1), FIRST << part)
@@ -40,7 +40,8 @@ impl<T> Grown<T> {
         }
     }
 
-    /// Acquire: pairs with [`push`](Self::push), so items below the result are initialized.
+    /// Returns the number of items. Acquire: pairs with [`push`](Self::push), so items below the result are
+    /// initialized.
     pub(super) fn len(&self) -> usize {
         self.len.load(Ordering::Acquire)
     }
@@ -67,7 +68,7 @@ impl<T> Grown<T> {
         unsafe { (*item).assume_init_ref() }
     }
 
-    /// Adds an item. `make` gets the item's place, and no other item is added while it runs.
+    /// Adds an item. `make` gets the item's index, and no other item is added while it runs.
     ///
     /// # Panics
     /// If the list has `u32::MAX` items.

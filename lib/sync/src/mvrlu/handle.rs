@@ -20,11 +20,12 @@ use super::slot::Slot;
 use super::version::{Copied, Raw, Version, Versioned, is_end, payload};
 use super::writes::{Made, Pending};
 
-/// If another thread has a handle's log, and the handle has committed this many bytes since it last had the log, it
-/// waits for the other thread. The other thread waits for no section, but may be preempted.
+/// A handle that finds its log locked by another thread tries again after its next commit. Once it has committed this
+/// many bytes since it last had the log, it waits for the lock instead. The other thread waits for no section, but may
+/// be preempted.
 const FAR: usize = 32 * 1024;
 
-/// The longest pause of a transaction after its commit, in which other threads make room: by ending their sections,
+/// The longest pause of a transaction after its commit. In the pause, other threads make room: they end their sections,
 /// which may be long, and their work in this module, which is short.
 const LONGEST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE_WITHIN: Duration = Duration::from_millis(50);
@@ -54,13 +55,14 @@ pub struct Handle {
     /// The latest local time.
     last: u64,
     pub(super) pool: Pool,
-    /// Versions committed since the log last took over; the last of them are in `overflow`, if the ring has no room.
+    /// Versions committed since the log last took over the ring's versions. The last of them are in `overflow`, if the
+    /// ring has no room.
     fresh: usize,
     fresh_bytes: usize,
     overflow: Vec<Version>,
     /// The write set of the current transaction, reused for its memory.
     pub(super) writes: Vec<Pending>,
-    /// The objects made in the current transaction, reused likewise.
+    /// The objects made in the current transaction; the memory is reused likewise.
     pub(super) made: Vec<Made>,
     /// Copies read instead of masters since the last collection.
     copies_read: Cell<u32>,
@@ -71,7 +73,7 @@ pub struct Handle {
     pub(super) unlinked: Vec<Version>,
     /// The lock word that caused the last attempt to fail.
     pub(super) met: u64,
-    /// The horizon after a pause that did not move it.
+    /// The horizon at the end of the last pause that did not move it.
     in_vain: u64,
     /// When this thread last yielded its processor.
     turn: Instant,
@@ -113,7 +115,8 @@ impl Handle {
         self.shared.horizon()
     }
 
-    /// Called outside the section, since a helper may hold the log and wait for the section to end.
+    /// Hands to the log the copies that were unlinked without having been visible. Called outside the section, since a
+    /// helper may hold the log and wait for the section to end.
     #[inline]
     pub(super) fn hand_in_unlinked(&mut self) {
         if !self.unlinked.is_empty() {
@@ -131,7 +134,7 @@ impl Handle {
         }
     }
 
-    /// With two versions, outside the section: waits for readers and writes the commit back, or defers this.
+    /// With two versions, outside the section: waits for readers and writes the commit back, or defers the write-back.
     #[cold]
     pub(super) fn write_back_or_defer(&mut self, stamp: u64) {
         (self.fresh, self.fresh_bytes) = (0, 0);
@@ -183,7 +186,7 @@ impl Handle {
     /// ```
     pub fn collect(&mut self) {
         for _ in 0..3 {
-            // Outside the section, as above.
+            // Outside the section, since another thread may hold the log and wait for the section to end.
             self.hand_in();
             self.enter();
             let Self { shared, record, pool, .. } = self;
@@ -219,7 +222,7 @@ impl Handle {
         }
     }
 
-    /// If the horizon has not moved since the last time, another thread was in a section throughout, and has probably
+    /// If the horizon has not moved since the last call, another thread was in a section throughout, and has probably
     /// been preempted in it. Yielding lets that thread run.
     #[cold]
     fn collect_after_reading(&mut self) {
@@ -310,7 +313,7 @@ impl Handle {
         }
     }
 
-    /// Pauses while this handle's log exceeds its share since other threads are preempted.
+    /// Pauses while this handle's log exceeds its share because other threads are preempted.
     #[inline]
     fn make_room(&mut self, pass: Option<Pass>) {
         let Some(mut pass) = pass else { return };
@@ -375,9 +378,9 @@ impl Handle {
             // Loaded again, since a copy that was linked before the walk began may be pruned.
             let mut copy = copy_of(newest.load(Ordering::Acquire));
             while let Some(here) = copy {
-                // SAFETY: reached in a walk at `local`: pruned copies are kept for it, and others above a visible one are
-                // stamped above `local`, so not superseded at or before the horizon, or unlinked not before our section
-                // began.
+                // SAFETY: the copy was reached in a walk at `local`, for which pruned copies are kept. Other copies
+                // above a visible one are stamped above `local`. So they are not superseded at or before the horizon,
+                // or they were not unlinked before our section began.
                 let header = unsafe { here.as_ref() };
                 header.header.read();
                 // SAFETY: as above.

@@ -19,14 +19,14 @@ use crate::crowd::processors;
 /// When the domain collects, and how. The defaults suit most uses.
 #[derive(Clone, Copy, Debug)]
 pub struct Tuning {
-    /// Bytes of versions in a log at which its thread looks for a grace period: the paper's capacity watermark. 8 KiB
-    /// (the paper: half of a 512 KiB ring), and more in a domain with many objects: an eighth of their bytes, divided
-    /// by the handles, up to 64 KiB. A larger log needs fewer membarriers; a smaller log saves memory and keeps chains
-    /// short for readers.
+    /// Bytes of versions in a log at which its thread looks for a grace period: the paper's capacity watermark. The
+    /// default is 8 KiB (the paper: half of a 512 KiB ring). In a domain with many objects it is more: an eighth of
+    /// their bytes, divided by the number of handles, up to 64 KiB. A larger log needs fewer membarriers; a smaller log
+    /// saves memory and keeps chains short for readers.
     pub low_watermark: usize,
-    /// How often a handle reads a copy instead of a master before it collects all threads' logs: the paper's
-    /// dereference watermark (in the paper a ratio, 50 % by its text and 33 % by its code). 4096 such reads cost
-    /// as much as one collection. `u32::MAX` turns it off.
+    /// The number of times that a handle reads a copy instead of a master before it collects all threads' logs. This is
+    /// the paper's dereference watermark (in the paper a ratio, 50 % by its text and 33 % by its code). 4096 such reads
+    /// cost as much as one collection. `u32::MAX` turns it off.
     pub dereference_watermark: u32,
     /// Whether each thread collects its own log, and helps with a log whose owner rests. If it is off, one
     /// thread at a time collects all logs, for measurements of the difference.
@@ -39,16 +39,16 @@ impl Default for Tuning {
     }
 }
 
-/// The highest low watermark that many objects lead to.
+/// The upper bound of the low watermark, which grows with the bytes of the objects.
 const HIGHEST_LOW: usize = 64 * 1024;
 
-/// See the text of this file.
+/// The domain's horizon and the state from which it is computed: see the top of this file.
 pub(super) struct Horizon {
     clock: Clock,
     /// No present or future section has a local time below this. It only grows.
     known: CachePadded<AtomicU64>,
     settled: CachePadded<Settled>,
-    /// The low watermark, which grows with the objects.
+    /// The low watermark, which grows with the bytes of the objects.
     low: AtomicUsize,
     /// The number of handles at the last scan.
     handles: AtomicUsize,
@@ -56,7 +56,7 @@ pub(super) struct Horizon {
     records: Grown<Arc<Record>>,
 }
 
-/// Constants, in another cache line than variables, since every section loads them at its begin and end.
+/// Constants, in a cache line without variables, since every section loads them at its begin and end.
 struct Settled {
     /// Whether readers enter without a fence, and scans use membarrier.
     membarrier: bool,
@@ -136,8 +136,8 @@ impl Horizon {
         if self.settled.membarrier { membarrier::heavy() } else { fence(Ordering::SeqCst) }
     }
 
-    /// Adds a record, which scans see from now on. If a scan misses the record, then the barrier at the entry of the
-    /// record's sections comes after the scan's barrier, so these sections begin at or above the floor that the scan
+    /// Adds a record, which scans see from now on. If a scan misses the record, the barrier at the entry of the
+    /// record's sections comes after the scan's barrier. So these sections begin at or above the floor that the scan
     /// has read.
     pub(super) fn add_record(&self) -> Arc<Record> {
         self.records.push(|at| Arc::new(Record::new(at as u32))).clone()
@@ -175,7 +175,8 @@ impl Horizon {
         self.known.fetch_max(found, Ordering::AcqRel).max(found)
     }
 
-    /// Waits until every section is at or above the stamp. If the caller is in a section, its own section is.
+    /// Waits until every section is at or above the stamp, and returns the horizon. If the caller is in a section, this
+    /// section is already at or above the stamp.
     pub(super) fn wait_for(&self, stamp: u64) -> u64 {
         let mut patience = Patience::new();
         loop {

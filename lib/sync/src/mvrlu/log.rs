@@ -1,5 +1,8 @@
 //! A handle's log: its committed versions until they are written back or freed. Every thread collects its own log.
 //!
+//! The versions of an object form a chain: copies, the newest first, and at its end the *master*, the object's own
+//! memory. A retired object's last copy is its *mark*.
+//!
 //! The fate of a version, where H is the domain's horizon (no present or future section has a local time below H):
 //!
 //! 1. superseded at or before H: no thread can choose it, and no reader follows a pointer to it. A pruner may, so a
@@ -12,10 +15,10 @@
 //! 4. superseded, and no section's local time lies between its stamp and its successor's: no thread will ever choose
 //!    it. It is *pruned* from the middle of its chain, and freed when every thread that was walking a chain has
 //!    finished. This bounds memory while a stuck reader stops H.
-//! 5. the mark of an object of which no section's local time lies between the object's birth and the mark's stamp, when
-//!    no version is below it any more: sections from before the birth have no link to the object, and sections after
-//!    the mark find none. The mark is freed together with the master when all walks have ended. So memory stays bounded
-//!    if objects are made and retired while a reader is stuck.
+//! 5. the mark of an object, if no section's local time is between the object's birth and the mark's stamp, and if no
+//!    version is left below the mark: sections from before the birth have no link to the object, and sections after the
+//!    mark find none. The mark is freed together with the master when all walks have ended. So memory stays bounded if
+//!    objects are made and retired while a reader is stuck.
 //!
 //! The collector is inside a section while it works on a log (see [`collect`](Log::collect)): this corresponds to
 //! the paper's reclamation barrier. The code never waits for another thread: locked chains and logs are left for
@@ -66,15 +69,15 @@ pub(super) struct Log {
     committed: VecDeque<Version>,
     /// Versions that are stamped at or before the horizon, and still needed.
     waiting: VecDeque<Version>,
-    /// Versions that sections which begin at or after their tick cannot access. `ticks` has the number of versions of
-    /// each tick.
+    /// Versions that are out of their chains: a section that begins at or after a version's tick cannot access the
+    /// version. `ticks` has the number of versions of each tick.
     detached: VecDeque<Version>,
     ticks: VecDeque<(u64, usize)>,
     pruned: Vec<Pruned>,
     /// With two versions: the latest stamp in `committed`, and the number of commits there.
     deferred: (u64, usize),
-    /// Bytes of copies in `committed` and `waiting`; in the others; in those that could not be pruned since another
-    /// thread was pruning their chain.
+    /// Three numbers of bytes of copies: `bytes` in `committed` and `waiting`; `gone` in the other lists; `busy` of
+    /// copies that could not be pruned because another thread was pruning their chain.
     bytes: usize,
     gone: usize,
     busy: usize,
@@ -205,9 +208,9 @@ impl Log {
     /// *Why the section is needed.* Write-back checks that a copy is the newest, and then writes the master. If a newer
     /// version c is committed meanwhile, c's write-back must not begin before this one has ended. This thread has
     /// missed c's link, so c's stamp is above this section's local time, and the horizon does not reach the stamp while
-    /// the section lasts. Likewise, a master whose mark this thread has missed (since it has loaded "not superseded")
-    /// is not freed: its tick is above this section's time, and the cuts of a pruner of the mark include this section,
-    /// which is between the object's birth and the mark.
+    /// the section lasts. Likewise, if this thread has missed a master's mark (it has loaded "not superseded"), the
+    /// master is not freed. The mark's tick is above this section's time. And the cuts of a pruner of the mark include
+    /// this section, which is between the object's birth and the mark.
     pub(super) unsafe fn collect(&mut self, horizon: &Horizon, to: u64, pool: &mut Pool) {
         self.collected_to = to;
         pool.beside(self.bytes + self.gone, horizon.low());
@@ -407,8 +410,8 @@ impl Log {
         *self = Self { accounted: self.accounted, ..Self::new() };
     }
 
-    /// Adds versions that were linked and never committed. They are unlinked, but other threads may be accessing
-    /// them. Returns whether the log has enough of them for a collection.
+    /// Adds versions that were linked and never committed. They are unlinked, but other threads may be accessing them.
+    /// Returns whether the log has enough such versions for a collection.
     pub(super) fn detach(&mut self, tick: u64, unlinked: &mut Vec<Version>) -> bool {
         let first = self.detached.len();
         self.gone += unlinked.iter().map(Version::bytes).sum::<usize>();
@@ -446,7 +449,7 @@ unsafe fn prune(version: &Version, pruner: &Pruner, me: &Record, cuts: &Cuts) ->
     if !cuts.spare(stamp, copy.superseded.load(Ordering::Acquire)) {
         return Attempt::Needed;
     }
-    // SAFETY: the caller's promise; just seen.
+    // SAFETY: the caller's promise; no section of `cuts` chooses the version, by the check above.
     match unsafe { pruner.prune(me, version.master, copy, cuts) } {
         true => Attempt::Out,
         false => Attempt::Busy,

@@ -1,4 +1,4 @@
-//! The state that handles share: their slots, and the distribution of collecting.
+//! The state that handles share: their slots, and the assignment of collecting to threads.
 
 use archipelago_platform::atomic::{AtomicUsize, Ordering};
 use archipelago_platform::sync::{Arc, Mutex, MutexGuard};
@@ -118,7 +118,7 @@ impl Shared {
         self.left().push(slot);
     }
 
-    /// The lock orders successive handles of a slot.
+    /// Returns the slots that no handle has. Their lock orders successive handles of a slot.
     pub(super) fn left(&self) -> MutexGuard<'_, Vec<Arc<Slot>>> {
         self.left.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
@@ -145,8 +145,8 @@ impl Shared {
             unsafe { self.collect_to_known(&mut log, pool) };
             return None;
         }
-        // The horizon that another thread has found may suffice, or, if another thread is scanning now, may suffice the
-        // next time. If hundreds of writers scanned at the same time, they would contend for each record.
+        // The horizon that another thread has found may suffice. If another thread is scanning now, its result may
+        // suffice the next time. If hundreds of writers scanned at the same time, they would contend for each record.
         // SAFETY: the caller's promise.
         unsafe { self.collect_to_known(&mut log, pool) };
         let alone = self.scanning.try_lock();
@@ -204,8 +204,9 @@ impl Shared {
     /// `in_vain`.
     ///
     /// Versions that wait for threads inside this module are freed as soon as these threads run. Versions that sections
-    /// need are freed when the sections end. If sections outnumber processors, the sections end as soon as their
-    /// threads run; otherwise they may be long readers, for which no thread pauses.
+    /// need are freed when the sections end. If sections outnumber processors, some of their threads are not running,
+    /// and a pause lets them run and end their sections. Otherwise the sections may be long readers, for which no
+    /// thread pauses.
     pub(super) fn is_crowded(&self, pass: &Pass, in_vain: u64) -> bool {
         let share = (2 * self.horizon.low()).max(SMALLEST_SHARE);
         !cfg!(loom)

@@ -89,7 +89,7 @@ impl Slot {
     }
 
     pub(super) fn log<'r>(&'r self, budget: &'r Budget) -> LogGuard<'r> {
-        // Foreign code never runs under this lock; a poisoned one would mean that the growth of a `Vec` failed.
+        // No code of users runs under this lock. It is poisoned only if the growth of a `Vec` failed.
         let log = self.log.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         Self::guard(log, self, budget)
     }

@@ -31,8 +31,8 @@ impl Handle {
 /// All objects of a domain as they were when the snapshot was taken. References that it returns are valid as long as it
 /// lives.
 ///
-/// A long-lived snapshot keeps one version of each object that is changed meanwhile, and no more. A
-/// forgotten snapshot (`mem::forget`) does so until the handle is used again or dropped.
+/// A long-lived snapshot keeps one version of each object that is changed meanwhile, and no more. A forgotten snapshot
+/// (`mem::forget`) keeps these versions until the handle is used again or dropped.
 pub struct Snapshot<'h> {
     handle: &'h mut Handle,
     local: u64,

@@ -1,7 +1,7 @@
 //! Running transactions: their reads and locks.
 //!
-//! *Lock* (`try_lock` in the paper): check that no thread holds the object and that its newest version is not newer
-//! than the snapshot (write-latest-only), link a copy above this version, which is held and has no stamp, and then fill
+//! *Lock* (`try_lock` in the paper): (1) check that no thread holds the object and that its newest version is not newer
+//! than the snapshot (write-latest-only); (2) link a copy above this version, which is held and has no stamp; (3) fill
 //! the copy. `commit` describes how the transaction ends.
 
 use core::cell::RefCell;
@@ -125,8 +125,8 @@ impl<'h> Tx<'h> {
         unsafe { self.lock_raw(self.raw(link)) }
     }
 
-    /// Locks the object without changing it: no other thread commits a change of it before this transaction ends.
-    /// Against write skew. Copies nothing, whatever the object's size.
+    /// Locks the object without changing it: no other thread commits a change of it before this transaction ends. This
+    /// prevents write skew. Copies nothing, whatever the object's size.
     ///
     /// # Errors
     /// [`Abort::Conflict`] as for [`lock`](Self::lock).
@@ -251,9 +251,9 @@ impl Tx<'_> {
         if !self.handle.writes.is_empty()
             && let Some(copy) = self.own_copy(object.head())
         {
-            // SAFETY: our own pending copy.
+            // SAFETY: this transaction's own pending copy.
             unsafe { copy.as_ref() }.watch.read();
-            // SAFETY: as above, filled; borrowed from us.
+            // SAFETY: as above. The copy is filled, and the reference borrows this transaction.
             return unsafe { payload::<T>(copy).as_ref() };
         }
         if self.reads.is_some() {
@@ -263,7 +263,8 @@ impl Tx<'_> {
         unsafe { self.handle.see(object, self.local) }
     }
 
-    /// Not inlined, since searches take many steps, mostly before the first lock.
+    /// Not inlined: a search reads many objects, mostly before the transaction's first lock, when there are no own
+    /// copies.
     #[inline(never)]
     fn own_copy(&self, head: NonNull<Head>) -> Option<NonNull<Copied>> {
         let Ok(Found::Own(index)) = self.look(head) else { return None };
@@ -298,14 +299,14 @@ impl Tx<'_> {
                 Fate::Goes(_) => panic!("this transaction has retired the object"),
             },
         };
-        // SAFETY: our own pending copy, filled; the reference borrows the transaction.
+        // SAFETY: this transaction's own pending copy, filled; the reference borrows the transaction.
         Ok(unsafe { payload::<T>(copy).as_mut() })
     }
 
     /// As [`alloc`](Self::alloc).
     ///
     /// # Safety
-    /// As there.
+    /// As for [`alloc`](Self::alloc).
     #[inline]
     pub unsafe fn alloc_raw<T: Versioned>(&mut self, value: T) -> Raw<T> {
         let object = Raw::new(value, self.local);
@@ -343,7 +344,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// [`look`](Self::look), as a transaction that wants the object.
+    /// Calls [`look`](Self::look) for a transaction that wants to lock the object.
     #[inline]
     fn find(&mut self, head: NonNull<Head>) -> Result<Found, Abort> {
         self.look(head).or_else(|met| self.find_after(head, met))
@@ -413,7 +414,7 @@ impl Tx<'_> {
         fate: Fate,
     ) -> Result<NonNull<Copied>, Abort> {
         let copy = self.new_copy(self.handle.writes.len(), newest, shape, fate)?;
-        // SAFETY: not freed in our section.
+        // SAFETY: not freed in this transaction's section.
         let head = unsafe { master.as_ref() };
         point(points::LINKING);
         // SeqCst for the validation of serializable transactions: if two transactions lock each other's reads, one must
@@ -494,8 +495,8 @@ fn fill<T: Versioned>(copy: NonNull<Copied>, object: Raw<T>) {
     header.watch.write();
     let from = older.map_or(master.value.get(), |older| payload::<T>(older).as_ptr());
     touch(from, size_of::<T>());
-    // SAFETY: the newest version below, which is the one that the caller's snapshot sees (see `look`), so it is kept
-    // and unchanged during the section: a master is not written while no committed copy is above it. The copy is the
+    // SAFETY: the newest version below is the one that the caller's snapshot sees (see `look`). So it is kept and
+    // unchanged during the section: a master is not written while no committed copy is above it. The copy is the
     // caller's.
     unsafe { ptr::copy_nonoverlapping(from, payload::<T>(copy).as_ptr(), 1) };
 }

@@ -75,7 +75,7 @@ impl Handle {
         self.retry(body, |handle, body| handle.attempt(true, body))
     }
 
-    /// One attempt at [`update`](Self::update).
+    /// Makes one attempt at [`update`](Self::update).
     ///
     /// # Errors
     /// The body's error, or [`Abort::Conflict`].

@@ -20,8 +20,8 @@
 //! | | | that to [`PRUNED`] | the pruner |
 //! | `older` | copy | a copy to an older copy or an [`end`] | the holder before linking; the pruner |
 //!
-//! The copies of one write set have one stamp, which is decided in the first of them, the *leader*; the others learn it
-//! afterwards, before any object of the set is unlocked.
+//! The copies of one write set have one stamp, which is decided in the first of them, the *leader*. The stamp is stored
+//! in the others afterwards, before any object of the set is unlocked.
 
 use core::alloc::Layout;
 use core::cell::UnsafeCell;
@@ -70,7 +70,8 @@ pub(super) const PRUNED: u64 = u64::MAX - 2;
 /// A bit that is set in every word of `superseded` that is not a time.
 pub(super) const HELD: u64 = 1 << 63;
 
-/// The end of a chain: no section below `birth` has a link to the object, or looks for an older version of it.
+/// Returns the end word of a chain: no section below `birth` has a link to the object, or looks for an older version of
+/// it.
 #[inline]
 pub(super) fn end(birth: u64) -> *mut Copied {
     // If addresses are shorter than times, all objects count as made before all sections.
@@ -175,8 +176,8 @@ impl Copied {
         // Acquire: pairs with the Release that set the stamp, so that the payload and the set's other links are seen.
         let mut stamp = self.stamp.load(Ordering::Acquire);
         if stamp >= CHECKING {
-            // SAFETY: the stamp is set before the set's objects are unlocked, so before the leader can be superseded,
-            // and a thread that collects the leader after that has to wait for the caller's section; see `super`.
+            // SAFETY: the stamp is set before the set's objects are unlocked, so before the leader can be superseded. A
+            // thread that collects the leader after that has to wait for the caller's section; see `super`.
             stamp = unsafe { self.leader.as_ref() }.unwrap_or(self).decide(local, clock);
         }
         let is_visible = stamp <= local;

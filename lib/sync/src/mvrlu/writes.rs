@@ -30,7 +30,7 @@ pub(super) enum Fate {
 
 /// What a transaction that wants to lock an object finds.
 pub(super) enum Found {
-    /// The object is at this place in the write set.
+    /// The object is at this index of the write set.
     Own(usize),
     /// The object is free: a copy may be linked above this one, or as the first.
     Free(*mut Copied),

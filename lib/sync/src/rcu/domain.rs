@@ -173,10 +173,10 @@ impl Domain {
     }
 
     /// Sets a limit above which garbage is reported. When more than `objects` sealed objects wait for their grace
-    /// period (since a reader is stuck or was preempted), `report` is called with the statistics, and again each time
-    /// that the number has doubled. Each thread that fills a bag then yields the processor once, so that readers may
-    /// end. No object is dropped and no thread blocks: RCU cannot reclaim while a reader is stuck, and can only report
-    /// it.
+    /// period (since a reader is stuck or was preempted), `report` is called with the statistics. It is called again
+    /// each time that the number has doubled. Each thread that fills a bag then yields the processor once, so that
+    /// readers may end. No object is dropped and no thread blocks: RCU cannot reclaim while a reader is stuck, and can
+    /// only report it.
     ///
     /// `report` runs in a thread that retires, inside its guard: it must not call [`synchronize`](Self::synchronize).
     ///
@@ -203,9 +203,9 @@ impl Domain {
     }
 
     /// Registers the domain for reclamation by a thread of the process, for a structure that has no thread of its own
-    /// to reclaim when it becomes idle. This thread serves all such domains. It reclaims the rest some milliseconds
-    /// later, and tries again a bounded number of times if readers prevent that. It runs reclaim functions and catches
-    /// their panics. `owner` contains the domain. It is upgraded only for the time of a try, and
+    /// to reclaim when it becomes idle. This thread serves all such domains. It reclaims the remaining objects some
+    /// milliseconds later, and tries again a bounded number of times if readers prevent this. It runs reclaim functions
+    /// and catches their panics. `owner` contains the domain. It is upgraded only for the time of a try, and
     /// [`stop_tending`](Self::stop_tending) must be called before the owner is changed or dropped.
     #[cfg(not(loom))]
     #[must_use]
@@ -343,7 +343,7 @@ impl Domain {
             !self.records.of_this_thread().any(Record::is_active_here),
             "synchronize() inside a guard of the same domain would wait for itself: drop the guard first"
         );
-        // The epoch at which an object would be ripe that this thread retired now, inside a guard.
+        // The epoch at which an object would be ripe if this thread retired it now, inside a guard.
         let ripe = self.epoch_in(&self.pin()) + GRACE;
         let backoff = Backoff::new();
         loop {
@@ -357,9 +357,9 @@ impl Domain {
         }
     }
 
-    /// Reclaims what can be reclaimed: seals every thread's bag, also finished threads', tries to advance the epoch,
-    /// and runs the reclaim functions of ripe bags. If no guard is alive, it reclaims everything that was retired
-    /// before. Never waits for a reader.
+    /// Reclaims as much as possible: seals every thread's bag, including those of finished threads, tries to advance
+    /// the epoch, and runs the reclaim functions of ripe bags. If no guard is alive, it reclaims everything that was
+    /// retired before. Never waits for a reader.
     ///
     /// Within a reclaim function the call only seals, and the caller of that function continues to reclaim.
     ///
@@ -400,7 +400,8 @@ impl Domain {
         panic.resume();
     }
 
-    /// Reclaims everything at once, since no thread can be reading. Dropping the domain does the same.
+    /// Reclaims everything at once. No thread can be reading, since the call has exclusive access. Dropping the domain
+    /// does the same.
     ///
     /// # Panics
     /// With the first panic of a reclaim function, after all have run.
@@ -423,7 +424,7 @@ impl Domain {
         let mut panic = FirstPanic::default();
         for record in self.records.iter() {
             self.seal(record, 0);
-            // `&mut self`: no guard is alive that a thread could still read under, so every bag is ripe.
+            // Because of `&mut self`, no guard is alive under which a thread could still read. So every bag is ripe.
             self.reclaim_ripe(record, u64::MAX, &mut panic);
         }
         panic
@@ -467,8 +468,8 @@ impl Domain {
         self.backlog.bytes()
     }
 
-    /// Returns whether this thread may wait until other threads' guards end: it is inside no guard of this domain
-    /// (except quiescent readers) and in no reclaim function, so that no other thread can wait for it in turn. An
+    /// Returns whether this thread may wait until other threads' guards end. It may if it is inside no guard of this
+    /// domain (except quiescent readers) and in no reclaim function. Then no other thread can wait for it in turn. An
     /// [`OwnedGuard`] counts as a guard of the thread that began or last renewed it. O(threads).
     ///
     /// ```

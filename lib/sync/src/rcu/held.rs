@@ -6,11 +6,11 @@
 //! been:
 //!
 //! *A section that was published at epoch r, ended, and is published again, continues if the epoch is still r after the
-//! barrier.* By (2) of the parent module's proof an object X that was seen in the section was sealed with an e of r-1
-//! at least, so X is reclaimed after the epoch has become e+3, which is r+2 at least. Let A be an attempt to advance
-//! from r+1. If B_A came before the barrier of the new publication, the load of the epoch behind this barrier would see
-//! r+1 or more. So B_A comes after the barrier, A sees the publication at r, and its advance fails. So the epoch does
-//! not become r+2 before this section ends: X is not reclaimed.
+//! barrier.* Let X be an object that was seen in the section. By (2) of the parent module's proof, X was sealed with an
+//! e of at least r-1. So X is reclaimed after the epoch has become e+3, which is at least r+2. Let A be an attempt to
+//! advance from r+1. If B_A came before the barrier of the new publication, the load of the epoch behind this barrier
+//! would see r+1 or more. So B_A comes after the barrier, A sees the publication at r, and its advance fails. So the
+//! epoch does not become r+2 before this section ends: X is not reclaimed.
 //!
 //! # One word
 //! One atomic word counts the holders, so that making and dropping a holder costs two atomic operations, as for a clone

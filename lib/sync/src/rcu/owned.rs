@@ -4,7 +4,7 @@
 //! began. An owned guard has claimed a record of its own. One thread at a time has the guard, so one thread at a time
 //! writes the record, and sending the guard orders their writes. The parent module's proof has a reader R that
 //! publishes and then reads. Another thread that reads has received the guard, or a reference to it, after the
-//! publication and its barrier, so its reads follow B_R in the happens-before order as R's own reads do.
+//! publication and its barrier. So its reads follow B_R in the happens-before order, as R's own reads do.
 //!
 //! A [`Held`](super::Held) is a value that was read in a section which can pause and continue.
 

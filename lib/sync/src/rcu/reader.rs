@@ -26,8 +26,8 @@ impl<'d> Reader<'d> {
     }
 
     /// Begins a critical section: no object that is retired from now on is reclaimed while the guard lives. Guards
-    /// nest; inner ones protect as the outermost does. Never waits. About a nanosecond with its end
-    /// ([`Flavour::Membarrier`]).
+    /// nest; inner ones protect as the outermost does. Never waits. Beginning and ending a section take about a
+    /// nanosecond together ([`Flavour::Membarrier`]).
     ///
     /// All guards of one thread in one domain form one critical section, which lasts as long as any of them lives.
     /// So if a thread's guards always overlap, nothing is ever reclaimed.
@@ -79,7 +79,7 @@ impl<'d> Reader<'d> {
     #[cfg(loom)]
     pub fn give_way(&self) {}
 
-    /// Not a method, since the address of a reader that is in registers would have to be taken.
+    /// Not a method: a method would take the address of the reader, which then could not be kept in registers.
     #[cold]
     fn enter_late(domain: &'d Domain) -> Guard<'d> {
         domain.pin()

@@ -1,17 +1,17 @@
 //! Garbage of idle structures, and the process's thread that reclaims it.
 //!
 //! Retiring advances the epoch, so the last retired objects wait for later ones. In an idle structure they would wait
-//! forever, and so would their destructors and all that the objects own (perhaps the last reference to the structure
-//! itself, of which no other thread can know). A structure that has no thread of its own to reclaim them registers with
-//! [`Domain::tended_by`]. The process has one thread for all registered domains. The first garbage starts this thread,
-//! and it sleeps while all domains that it knows have no garbage.
+//! forever, and so would their destructors and everything that they own. The objects may even own the last reference to
+//! the structure itself, and no other thread can know this. A structure that has no thread of its own to reclaim such
+//! objects registers with [`Domain::tended_by`]. The process has one thread for all registered domains. The first
+//! garbage starts this thread, and it sleeps while all domains that it knows have no garbage.
 //!
-//! **Looks are few.** [`Rest::word`] is nearly always [`NEW`] while the structure is in use: a thread that retires the
-//! first object of a bag only loads the word. A *look* is a visit of the process's thread to a domain: it sets the word
-//! to [`WATCHED`], and frees what can be freed. If the word is `NEW` again at the next look, the structure is in use.
-//! If not, and no garbage is left, the word becomes [`UNWATCHED`], and the thread forgets the domain until a thread
-//! that retires an object wakes it. If readers keep garbage, at most [`LOOKS`] looks follow, each after twice the time,
-//! up to [`LONGEST`].
+//! **Looks are few.** A *look* is a visit of the process's thread to a domain: it sets [`Rest::word`] to [`WATCHED`],
+//! and frees what can be freed. A thread that retires the first object of a bag sets the word to [`NEW`]. While the
+//! structure is in use, the word is nearly always `NEW`, so such a thread only loads it. If the word is `NEW` again at
+//! the next look, the structure is in use. If the word is still `WATCHED`, and no garbage is left, the word becomes
+//! [`UNWATCHED`], and the thread forgets the domain until a thread that retires an object wakes it. If readers keep
+//! garbage, at most [`LOOKS`] looks follow, each after twice the time, up to [`LONGEST`].
 //!
 //! No garbage is overlooked. A look makes the word `WATCHED`, then locks and seals every bag. If an object was added
 //! before the look locked its bag, the look finds it. If not, the bag's first object was also added after the look's
@@ -19,13 +19,13 @@
 //! `WATCHED` or a later state. It sets the word to `NEW`, which the next look sees, or wakes the thread.
 //!
 //! **The end.** The thread has a reference to the structure's owner only during a look, under a lock. Before the owner
-//! is dropped, [`Domain::stop_tending`] ends the looks and waits for one that is running. If the process's thread
-//! itself drops the owner (since it reclaimed an object that owned the structure), it does not wait: the look
+//! is dropped, [`Domain::stop_tending`] ends the looks and waits for one that is running. The process's thread itself
+//! may drop the owner, when it reclaims an object that owns the structure. Then it does not wait: the look
 //! continues, and the domain is dropped at its end.
 //!
 //! **After `fork`** the child has no such thread. The child starts a thread of its own when it needs one, for domains
 //! that had no garbage at the fork, and does not wait for looks of its parent. No fork happens during a look
-//! ([`outside_forks`]): otherwise a bag's lock that the thread held would be held in the child forever, and objects
+//! ([`outside_forks`]). Otherwise a bag's lock that the thread held would be held in the child forever, and objects
 //! that it had taken from a bag would be lost there.
 
 use archipelago_platform::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, Ordering};
@@ -41,14 +41,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use super::domain::Domain;
 use super::garbage::drop_quietly;
 
-/// The time from the first garbage to the first look,
+/// The time from the first garbage to the first look.
 const FIRST: Duration = Duration::from_millis(1);
 
-/// the longest time between two looks,
+/// The longest time between two looks.
 const LONGEST: Duration = Duration::from_millis(1024);
 
-/// and the largest number of successive looks that leave garbage although nothing is retired; in all these take some
-/// seconds.
+/// The largest number of successive looks that leave garbage although nothing is retired. All of them together take
+/// some seconds.
 const LOOKS: u32 = 14;
 
 /// Objects were retired after the last look, and another look will follow; or looks have ended forever.
@@ -176,7 +176,7 @@ struct Tender {
 static TENDER: AtomicPtr<Tender> = AtomicPtr::new(ptr::null_mut());
 
 impl Tender {
-    /// Returns the latest one, which may belong to a parent process.
+    /// Returns the interface of the thread that was started last. It may belong to a parent process.
     fn latest() -> Option<&'static Self> {
         // SAFETY: null, or leaked. Acquire: pairs with the Release in `start`.
         unsafe { TENDER.load(Ordering::Acquire).as_ref() }
@@ -208,7 +208,8 @@ impl Tender {
         let tender = unsafe { &*tender };
         let thread = thread::Builder::new().name("archipelago-rcu".to_owned()).spawn(|| tender.live());
         if thread.is_err() {
-            // Domains that are registered stay `NEW`, as without the thread; the next one tries to start it again.
+            // If the thread cannot be started, registered domains keep the state `NEW`, as without the thread. The next
+            // domain that needs the thread tries again to start it.
             let _ = TENDER.compare_exchange(
                 ptr::from_ref(tender).cast_mut(),
                 ptr::null_mut(),

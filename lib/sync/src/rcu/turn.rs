@@ -4,7 +4,7 @@
 //! threads fill bags: megabytes each, with dozens of threads. Most preemptions hit a thread inside a section. So a
 //! thread that has filled a bag yields its processor voluntarily *between* its sections, and most time slices end
 //! there. A thread with many bags that do not ripen also sleeps there for a while, so that the preempted thread runs
-//! sooner: 10 ms at most, and once for each epoch, since the epoch may also wait for a long reader.
+//! sooner. It sleeps for 10 ms at most, and once for each epoch, since the epoch may also wait for a long reader.
 //!
 //! This happens only if more threads than processors have used the domain at the same time, and only where the
 //! structure says that a thread is between its sections ([`Reader::give_way`]).
@@ -21,7 +21,8 @@ use crate::crowd::processors;
 /// The number of unripe bags that is no reason to wait: three or four bags are always unripe.
 const FEW: usize = 5;
 
-/// The lengths of the first sleep and of the longest, and the sum of all sleeps for one epoch.
+/// The length of the first sleep, the length of the longest sleep, and the limit of the sum of all sleeps for one
+/// epoch.
 const FIRST: Duration = Duration::from_micros(100);
 const LONGEST: Duration = Duration::from_millis(1);
 const IN_ALL: Duration = Duration::from_millis(10);

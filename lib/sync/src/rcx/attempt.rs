@@ -1,18 +1,20 @@
-//! One attempt to lock a set of objects: first the bytes, then the words, and everything back if either takes too long.
+//! One attempt to lock a set of objects: first the bytes, then the words. If either takes too long, everything is
+//! undone.
 
 use archipelago_platform::hint::{pause, point};
 
 use super::handle::Handle;
 use super::{Locks, Rcx, points};
 
-/// Steps of a wait, of 1, 2, 4, … turns of a spin loop: 63 turns in all.
+/// The number of steps of a wait. The steps spin for 1, 2, 4, … turns of a loop: 63 turns in all.
 const STEPS: u32 = if cfg!(loom) { 1 } else { 6 };
 
-/// Where [`Rcx::lock`] begins again after it has yielded: it spins 56 turns more. A thread that yields is registered at no byte, so
-/// hand-over needs one that spins now and then.
+/// The step at which [`Rcx::lock`] begins again after it has yielded: it then spins for 56 turns. A thread that yields
+/// is not registered at any byte. Hand-over needs registered threads, so `lock` spins from time to time.
 const AFTER_YIELD: u32 = if cfg!(loom) { 0 } else { 3 };
 
-/// What an attempt may still wait, for all its objects together. It counts turns that spin: the processor is never given away.
+/// The rest of the time that an attempt may wait, for all its objects together. It counts turns of a spin loop; the
+/// processor is never yielded.
 pub(super) struct Patience(u32);
 
 impl Patience {
@@ -25,7 +27,7 @@ impl Patience {
         Self(AFTER_YIELD)
     }
 
-    /// Waits one step, twice as long as the last; false if there was none left.
+    /// Waits for one step, twice as long as the step before. Returns false if no step was left.
     pub(super) fn wait(&mut self) -> bool {
         if self.0 == STEPS {
             return false;
@@ -36,16 +38,16 @@ impl Patience {
     }
 }
 
-/// A set of objects, as a thread of a node locks them.
+/// A set of objects that a thread of a node locks.
 pub(super) struct Set<'a, 'o, L: Locks> {
     pub(super) rcx: &'o Rcx<L>,
-    /// In order.
+    /// Sorted, as in [`InOrder`](super::InOrder).
     pub(super) handles: &'a [Handle<'o, L>],
     pub(super) node: usize,
 }
 
 impl<'o, L: Locks> Set<'_, 'o, L> {
-    /// Returns whether the set is locked now; if not, nothing of it is.
+    /// Returns whether the set is now locked. If not, none of its objects is.
     #[inline]
     pub(super) fn lock(&self, patience: &mut Patience) -> bool {
         if !self.admit(patience) {
@@ -60,8 +62,8 @@ impl<'o, L: Locks> Set<'_, 'o, L> {
         true
     }
 
-    /// Gives the bytes of objects up that do not come to be held, and words that had been left to the node: a thread that gave up
-    /// the byte alone would leave the word to a node of which no thread may wait.
+    /// Gives up the bytes of objects that this thread will not hold, and the words that were left to the node. If it
+    /// gave up only the byte, the word would stay left to a node at which perhaps no thread waits.
     #[cold]
     pub(super) fn give_up(&self, handles: &[Handle<'o, L>]) {
         for handle in handles {

@@ -1,4 +1,4 @@
-//! Admission: the local bytes of a node, all of a set's or none.
+//! Admission, the first half of locking: takes a node's local bytes of all objects of a set, or none of them.
 
 use archipelago_platform::atomic::Ordering;
 use archipelago_platform::htm::{Abort, Htm, Retry};
@@ -7,17 +7,18 @@ use super::attempt::{Patience, Set};
 use super::handle::{Access, Handle};
 use super::{LOCAL, Locks};
 
-/// The code of a transaction that found a byte taken.
+/// The abort code of a transaction that found a byte taken.
 const BUSY: u8 = 0xfe;
 
-/// More objects than this are not tried in a transaction: each may be a line.
+/// The largest set that is tried in a transaction: the byte of each object may be in a different cache line.
 const MOST_IN_TRANSACTION: usize = 16;
 
-/// The pauses between transactions that other threads abort are 28 turns of a spin loop in all: an attempt takes microseconds.
+/// The pauses between transactions that other threads abort are 28 turns of a spin loop in total, so an attempt takes
+/// microseconds.
 const RETRY: Retry = Retry { conflicts: 3, capacity: 1, silent: 2, pause: 4 };
 
 impl<'o, L: Locks> Set<'_, 'o, L> {
-    /// Takes all bytes, or none when the patience is over.
+    /// Takes all bytes, or none when the patience is used up.
     #[inline]
     pub(super) fn admit(&self, patience: &mut Patience) -> bool {
         let first = match (self.handles, self.rcx.htm) {
@@ -35,11 +36,12 @@ impl<'o, L: Locks> Set<'_, 'o, L> {
         let mut htm = self.rcx.htm.filter(|_| (2..=MOST_IN_TRANSACTION).contains(&self.handles.len()));
         let (mut retry, mut queued) = (RETRY, None);
         let admitted = loop {
-            // Free before anything is begun: what would abort is not tried, and others are not disturbed.
+            // Checks that the bytes are free before anything is begun. So no transaction is begun that would abort, and
+            // other threads are not disturbed.
             let busy = match (self.first_busy(), htm) {
                 (None, Some(tx)) => match self.take_at_once(tx) {
                     Ok(()) => break true,
-                    // Another thread was faster: that is taken from no budget.
+                    // Another thread was faster. This abort does not count against the retry budget.
                     Err(why) if why.code().is_some() => {
                         LOCAL.note_abort(why);
                         self.first_busy()
@@ -68,7 +70,7 @@ impl<'o, L: Locks> Set<'_, 'o, L> {
         self.handles.iter().copied().find(|handle| handle.lock.local(self.node).load(Ordering::Relaxed) != 0)
     }
 
-    /// One transaction: all bytes, or none.
+    /// Takes all bytes or none, in one transaction.
     #[inline(always)]
     fn take_at_once(&self, htm: Htm) -> Result<(), Abort> {
         htm.transaction(
@@ -86,7 +88,8 @@ impl<'o, L: Locks> Set<'_, 'o, L> {
         )
     }
 
-    /// One byte after the other; those taken are given up if one is held, which is then the error.
+    /// Takes one byte after the other. If one is held, gives up those taken before and returns the held one as the
+    /// error.
     fn take_in_order(&self) -> Result<(), Handle<'o, L>> {
         for (taken, handle) in self.handles.iter().enumerate() {
             if !self.take_local(*handle) {

@@ -1,4 +1,4 @@
-//! Every object has a lock of its own: in the object, or, with padding, apart from it.
+//! Locks of one object each: stored in the object or, with padding, outside it.
 
 use archipelago_platform::atomic::{AtomicU8, AtomicU32};
 use archipelago_platform::touch;
@@ -8,25 +8,26 @@ use super::pool::{Apart, Pool};
 use super::words::Queue;
 use super::{Locks, Padding};
 
-/// Every object has a lock of its own. An object brings 12 bytes; with padding its lock has a pair of lines for each node
-/// and one more, of a pool that grows with the number of objects at a time.
+/// Every object has a lock of its own. 12 bytes are stored in each object. With padding, a lock has a pair of cache
+/// lines for each node and one pair for the global word, in a pool that grows with the number of objects that exist at
+/// one time.
 #[derive(Debug)]
 pub struct Embedded {
     nodes: usize,
     pool: Option<Pool>,
 }
 
-/// What an object brings: its lock, or where that is.
+/// The part of a lock that is stored in an object: the lock, or its number in a pool.
 #[derive(Debug)]
-pub struct Object(Kind);
+pub struct Object(Storage);
 
-/// Nodes whose bytes lie in the object.
+/// The largest number of nodes whose bytes are stored in the object.
 const INLINE: usize = 7;
 
 #[derive(Debug)]
-enum Kind {
+enum Storage {
     Own(Own),
-    /// A lock of the pool with this identity.
+    /// A lock in the pool with this identity.
     Apart {
         pool: u32,
         number: u32,
@@ -36,13 +37,13 @@ enum Kind {
 #[derive(Debug)]
 struct Own {
     locals: [AtomicU8; INLINE],
-    /// Whether it is locked on one node, where the byte is the lock. Those of several nodes exclude each other by the global word,
-    /// of how many nodes they may be.
+    /// Whether the lock was made for one node, where the byte is the whole lock. Locks made for several nodes exclude
+    /// each other by the global word, whatever their number of nodes.
     alone: bool,
     global: AtomicU32,
 }
 
-/// What finds the lock of an [`Object`].
+/// A reference to the lock of an [`Object`].
 #[derive(Clone, Copy, Debug)]
 pub struct ToLock<'o>(Lock<'o>);
 
@@ -66,8 +67,8 @@ impl Locks for Embedded {
 
     fn object(&self) -> Object {
         Object(match &self.pool {
-            Some(pool) => Kind::Apart { pool: pool.id(), number: pool.take() },
-            None => Kind::Own(Own {
+            Some(pool) => Storage::Apart { pool: pool.id(), number: pool.take() },
+            None => Storage::Own(Own {
                 locals: core::array::from_fn(|_| AtomicU8::new(0)),
                 alone: self.nodes == 1,
                 global: AtomicU32::new(0),
@@ -76,7 +77,7 @@ impl Locks for Embedded {
     }
 
     fn give_back(&self, object: &Object) {
-        if let Kind::Apart { pool: id, number } = object.0 {
+        if let Storage::Apart { pool: id, number } = object.0 {
             self.pool.as_ref().filter(|pool| pool.id() == id).expect(FOREIGN).give_back(number);
         }
     }
@@ -85,8 +86,8 @@ impl Locks for Embedded {
     fn lock_of<'o>(&'o self, object: &'o Object) -> ToLock<'o> {
         touch(&raw const object.0, size_of::<Object>());
         ToLock(match (&object.0, &self.pool) {
-            (Kind::Own(own), None) if own.alone == (self.nodes == 1) => Lock::Own(own),
-            (Kind::Apart { pool: id, number }, Some(pool)) if *id == pool.id() => Lock::Apart(pool.lock(*number)),
+            (Storage::Own(own), None) if own.alone == (self.nodes == 1) => Lock::Own(own),
+            (Storage::Apart { pool: id, number }, Some(pool)) if *id == pool.id() => Lock::Apart(pool.lock(*number)),
             _ => panic!("{FOREIGN}"),
         })
     }
@@ -95,7 +96,7 @@ impl Locks for Embedded {
 const FOREIGN: &str = "an object of other locks";
 
 impl<'o> Access<'o> for ToLock<'o> {
-    /// Addresses of global words: they stay as long as an object can be locked.
+    /// The address of the global word. It does not change while the object can be locked.
     #[inline]
     fn key(self) -> usize {
         core::ptr::from_ref(self.global()).addr()
@@ -139,7 +140,8 @@ mod tests {
         assert_eq!(size_of::<Object>(), 12);
     }
 
-    /// Those that have all of a lock in themselves, for one node or for several, are locked by either `Rcx`, and exclude each other.
+    /// Objects that contain their whole lock can be locked by either `Rcx` if both are for one node or both for
+    /// several. The two `Rcx` then exclude each other.
     #[test]
     fn objects_of_other_locks_are_refused_or_exclude() {
         let builders = [

@@ -1,4 +1,4 @@
-//! What finds an object's lock, and the order in which locks are taken.
+//! Handles, by which objects' locks are found, and the order in which locks are taken.
 
 use core::fmt;
 
@@ -7,23 +7,24 @@ use archipelago_platform::atomic::{AtomicU8, AtomicU32};
 use super::Locks;
 use super::words::Queue;
 
-/// A lock's parts. Private: what takes a byte or a word is an [`Rcx`], and nothing else.
+/// The parts of a lock. Private: only an [`Rcx`] takes a byte or a word.
 pub(super) trait Access<'o>: Copy {
-    /// The place in the order of global words. Equal for objects with one lock.
+    /// The key by which global words are ordered. Equal for objects that share a lock.
     fn key(self) -> usize;
 
     /// The byte of a node.
     fn local(self, node: usize) -> &'o AtomicU8;
 
-    /// The global word: 0, or one more than the holder's node.
+    /// The global word: 0, or the holder's node plus 1.
     fn global(self) -> &'o AtomicU32;
 
-    /// What hand-over needs beside the byte, where there is room for it.
+    /// The state that hand-over needs beside the byte, or `None` if the lock has no room for it.
     fn queue(self, node: usize) -> Option<&'o Queue>;
 }
 
-/// Finds the lock of an object: [`Rcx::handle`](super::Rcx::handle). It borrows the object, which can neither move nor end while it is locked, and the
-/// `Rcx`, by which alone it can be locked.
+/// Identifies the lock of an object; made by [`Rcx::handle`](super::Rcx::handle). It borrows the object, which
+/// therefore cannot be moved or dropped while it is locked. It also borrows the `Rcx`, the only one that can lock the
+/// object.
 pub struct Handle<'o, L: Locks> {
     locks: &'o L,
     pub(super) lock: L::Lock<'o>,
@@ -35,7 +36,8 @@ impl<'o, L: Locks> Handle<'o, L> {
         Self { locks, lock: locks.lock_of(object) }
     }
 
-    /// Returns whether it is of these locks. They do not move, nor end, while it borrows them: no others have their address.
+    /// Returns whether the handle was made by these locks. The handle borrows them, so they are not moved or dropped,
+    /// and no other locks have their address.
     #[inline]
     fn is_of(&self, locks: &L) -> bool {
         core::ptr::eq(self.locks, locks)
@@ -57,8 +59,9 @@ impl<L: Locks> fmt::Debug for Handle<'_, L> {
     }
 }
 
-/// Handles in the order of global words, each lock once: [`Rcx::order`](super::Rcx::order), [`InOrder::one`]. No update waits for itself, and none
-/// waits for a word with a later one in its hands.
+/// Handles in the order of global words, without duplicates; made by [`Rcx::order`](super::Rcx::order) or
+/// [`InOrder::one`]. The order prevents two errors: an update that waits for itself, and an update that waits for a
+/// word while it holds a later one.
 #[derive(Debug)]
 pub struct InOrder<'a, 'o, L: Locks + 'o>(pub(super) &'a [Handle<'o, L>]);
 
@@ -69,10 +72,11 @@ impl<'a, 'o, L: Locks> InOrder<'a, 'o, L> {
         Self(core::slice::from_ref(handle))
     }
 
-    /// Refuses others' handles before any is left out: in tables, stripes of different locks have the same numbers.
+    /// Sorts the handles and removes duplicates. Handles of other locks are refused first: the stripes of two tables
+    /// have the same numbers, so one could be removed as a duplicate of the other.
     ///
     /// # Panics
-    /// If a handle is not of these locks.
+    /// If a handle does not belong to these locks.
     #[inline]
     pub(super) fn sort(locks: &L, handles: &'a mut Vec<Handle<'o, L>>) -> Self {
         refuse_foreign(locks, handles);
@@ -83,7 +87,7 @@ impl<'a, 'o, L: Locks> InOrder<'a, 'o, L> {
 }
 
 /// # Panics
-/// If a handle is not of these locks.
+/// If a handle does not belong to these locks.
 #[inline]
 pub(super) fn refuse_foreign<L: Locks>(locks: &L, handles: &[Handle<'_, L>]) {
     assert!(handles.iter().all(|handle| handle.is_of(locks)), "a handle of another `Rcx`");

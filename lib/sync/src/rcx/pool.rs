@@ -1,13 +1,16 @@
-//! Locks that lie apart from their objects, a pair of lines for the global word and one for each node, and are used again.
+//! A pool of reusable locks that are stored outside their objects. A lock is a pair of cache lines for the global word,
+//! and a pair for each node.
 //!
-//! An object knows its lock by number, and gives it back as soon as it has left its structure: other threads that have come
-//! by the object may still lock it, and find that it was removed. Meanwhile they and the lock's next object exclude each
-//! other, which is as right as it is for objects that share a stripe. So garbage that waits for readers holds no locks,
-//! and an object that comes and goes finds a lock in the cache.
+//! An object stores the number of its lock. It gives the lock back as soon as it has left its structure. Threads that
+//! found the object earlier may still lock it, and then find that it was removed. During this time they and the lock's
+//! next object exclude each other. This is correct, as it is for objects that share a stripe (see
+//! [`Striped`](super::Striped)). So garbage that waits for readers occupies no locks, and a new object often gets a
+//! lock that is still in the cache.
 //!
 //! # Invariants
-//! - A number below `made` is in one free list, or with one object that has not given it back (or was dropped without).
-//! - A chunk that was made stays where it is as long as the pool.
+//! - A number below `made` is in exactly one free list, or belongs to one object that has not given it back (or that
+//!   was dropped without giving it back).
+//! - An allocated chunk is not moved or freed before the pool is dropped.
 
 use core::mem;
 use core::ptr;
@@ -23,26 +26,28 @@ use super::words::Queue;
 use crate::crowd::processors;
 use crate::identity;
 
-/// Locks in the first chunk; each further one has twice as many as the last.
+/// Number of locks in the first chunk. Each further chunk has twice as many as the chunk before it.
 const FIRST: u32 = if cfg!(loom) { 2 } else { 64 };
 const CHUNKS: usize = 24;
 
-/// Fresh numbers taken at a time.
+/// The number of new lock numbers that are taken at a time.
 const BATCH: u32 = if cfg!(loom) { 1 } else { 16 };
 
-/// What follows a lock that is in no list. An object that gives its lock back twice, or to another pool, must not put a
-/// lock into a list that is in one: it would make a circle of it. At worst two objects share a lock from then on.
+/// The value of `next` in a lock that is in no list. An object might give its lock back twice, or to another pool. The
+/// lock must then not be added to a list while it is in one, which would make the list circular. With this value, the
+/// worst consequence is that two objects share a lock.
 const TAKEN: u32 = u32::MAX;
 
-/// Free lists at most: threads that have one in common may run on different NUMA nodes.
+/// The largest number of free lists. Threads that share a list may run on different NUMA nodes.
 const LISTS: usize = if cfg!(loom) { 1 } else { 1024 };
 
-/// The global word, in the first line of a lock; in the others the byte of a node.
+/// A pair of cache lines of a lock. The first pair contains the global word; each of the others contains the byte of a
+/// node.
 #[derive(Debug)]
 pub struct Line {
     pub(super) global: AtomicU32,
-    /// Beside the global word of a lock that is free: the number of the next one in the list, and 1; or 0. Otherwise
-    /// [`TAKEN`].
+    /// Used beside the global word only. In a free lock: 1 plus the number of the next lock in the list, or 0 at the
+    /// end. Otherwise [`TAKEN`].
     next: AtomicU32,
     pub(super) byte: AtomicU8,
     pub(super) queue: Queue,
@@ -55,23 +60,24 @@ impl Line {
     }
 }
 
-/// A lock of a pool: the global word's line, then the nodes'.
+/// A lock of a pool: the line pair of the global word, then those of the nodes.
 pub(super) type Apart<'p> = &'p [CachePadded<Line>];
 
 #[derive(Debug)]
 pub(super) struct Pool {
-    /// No other pool of the process has it: an object knows by it which pool its number is of.
+    /// Unique among the pools of the process. It tells to which pool an object's number belongs.
     id: u32,
-    /// Lines of a lock.
+    /// Number of line pairs per lock.
     lines: usize,
     chunks: [AtomicPtr<CachePadded<Line>>; CHUNKS],
-    /// Apart from what never changes, here and around the pool.
+    /// In a cache line of its own, apart from the fields before and after it, which never change.
     made: CachePadded<AtomicU32>,
-    /// Lists of free locks, one for each processor: the number of its first, and 1; or 0.
+    /// Lists of free locks, one for each processor. The value is 1 plus the number of the list's first lock, or 0 if
+    /// the list is empty.
     free: Box<[CachePadded<Mutex<Plain<u32>>>]>,
 }
 
-/// Where the lock of a number is: its chunk, and which of the chunk's it is.
+/// Returns the position of a lock: its chunk, and its index in the chunk.
 fn place(number: u32) -> (usize, usize) {
     let chunk = (number / FIRST + 1).ilog2();
     (chunk as usize, (number - FIRST * ((1 << chunk) - 1)) as usize)
@@ -89,15 +95,15 @@ impl Pool {
         }
     }
 
-    /// Lines of a chunk.
+    /// Returns the number of line pairs in a chunk.
     fn lines_of(&self, chunk: usize) -> usize {
         ((FIRST as usize) << chunk) * self.lines
     }
 
-    /// The number of a lock that no object has.
+    /// Returns the number of a lock that belongs to no object.
     ///
     /// # Panics
-    /// Beyond 10⁹ objects at a time.
+    /// If more than 10⁹ objects exist at a time.
     pub(super) fn take(&self) -> u32 {
         self.take_from(self.mine())
     }
@@ -106,22 +112,22 @@ impl Pool {
         self.pop(mine).or_else(|| self.take_over(mine)).unwrap_or_else(|| self.make(mine))
     }
 
-    /// The calling thread's list.
+    /// Returns the calling thread's list.
     fn mine(&self) -> usize {
         thread::slot().index % self.free.len()
     }
 
-    /// The object with this number is gone.
+    /// Gives back the lock `number`, whose object has left its structure.
     pub(super) fn give_back(&self, number: u32) {
         self.push(self.mine(), number);
     }
 
-    /// No list is locked while another is.
+    /// Locks a list and returns its head. At most one list is locked at a time, so this cannot deadlock.
     fn first(&self, list: usize) -> MutexGuard<'_, Plain<u32>> {
         self.free[list].lock().expect("no holder panics")
     }
 
-    /// The lock is in no list any more; what followed it. Relaxed: the list's own lock orders it.
+    /// Marks the lock as being in no list and returns its successor. Relaxed: the list's mutex orders the accesses.
     fn take_out(&self, number: u32) -> u32 {
         self.lock(number)[0].next.swap(TAKEN, Ordering::Relaxed)
     }
@@ -134,7 +140,7 @@ impl Pool {
     }
 
     fn push(&self, list: usize, number: u32) {
-        // Before the list's lock: it may panic.
+        // Before the list's mutex is locked, because `lock` may panic.
         let next = &self.lock(number)[0].next;
         let mut first = self.first(list);
         if next.compare_exchange(TAKEN, **first, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
@@ -142,7 +148,8 @@ impl Pool {
         }
     }
 
-    /// All of the first other list that is not empty: one comes out, the rest becomes this one.
+    /// Takes over the first of the other lists that is not empty: returns its first lock and makes the rest the list
+    /// `mine`.
     #[cold]
     fn take_over(&self, mine: usize) -> Option<u32> {
         let mut others = (1..self.free.len()).map(|step| (mine + step) % self.free.len());
@@ -154,8 +161,8 @@ impl Pool {
         Some(number)
     }
 
-    /// Makes a chain the list, if that is empty; else gives it back. The chain's locks stay as they are: other threads have
-    /// used them, so each would have to be fetched.
+    /// Makes `chain` the list if the list is empty; otherwise returns `chain`. The chain's locks are not accessed:
+    /// other threads have used them, so each access would be a cache miss.
     fn become_first(&self, list: usize, chain: u32) -> Option<u32> {
         let mut first = self.first(list);
         if **first != 0 {
@@ -176,7 +183,7 @@ impl Pool {
     #[cold]
     fn make(&self, mine: usize) -> u32 {
         let first = self.made.fetch_add(BATCH, Ordering::Relaxed);
-        // A batch lies in one chunk: `BATCH` divides `FIRST`.
+        // A batch is in one chunk, because `BATCH` divides `FIRST`.
         let (chunk, _) = place(first);
         assert!(chunk < CHUNKS, "more locked objects than a pool can have");
         if self.chunks[chunk].load(Ordering::Acquire).is_null() {
@@ -189,15 +196,15 @@ impl Pool {
     fn make_chunk(&self, chunk: usize) {
         let lines: Box<[CachePadded<Line>]> = (0..self.lines_of(chunk)).map(|_| Line::new()).collect();
         let made = Box::into_raw(lines).cast();
-        // Release: pairs with the Acquire in `lock`. One of several threads that come here at once succeeds.
+        // Release: pairs with the Acquire in `lock`. If several threads make the chunk at once, one of them succeeds.
         if self.chunks[chunk].compare_exchange(ptr::null_mut(), made, Ordering::Release, Ordering::Relaxed).is_err() {
-            // SAFETY: from above, and no other thread has seen it.
+            // SAFETY: made above, and no other thread has seen it.
             drop(unsafe { self.chunk_at(made, chunk) });
         }
     }
 
     /// # Safety
-    /// `lines` came from [`make_chunk`](Self::make_chunk) for this chunk, and nothing uses it any more.
+    /// `lines` was made by [`make_chunk`](Self::make_chunk) for this chunk, and nothing uses it any more.
     unsafe fn chunk_at(&self, lines: *mut CachePadded<Line>, chunk: usize) -> Box<[CachePadded<Line>]> {
         // SAFETY: the caller's promise.
         unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(lines, self.lines_of(chunk))) }
@@ -208,16 +215,16 @@ impl Pool {
         self.id
     }
 
-    /// The lock of a number that this pool has given out.
+    /// Returns the lock of a number that this pool has given out.
     ///
     /// # Panics
-    /// If it cannot be, as its chunk was never made.
+    /// If the number's chunk was never made, so the number was not given out by this pool.
     #[inline]
     pub(super) fn lock(&self, number: u32) -> Apart<'_> {
         let (chunk, at) = place(number);
         let lines = self.chunks[chunk].load(Ordering::Acquire);
         assert!(!lines.is_null(), "a number that was never given out");
-        // SAFETY: `at` is below the number of the chunk's locks, and chunks stay.
+        // SAFETY: `at` is less than the number of the chunk's locks, and chunks are kept as long as the pool.
         unsafe { slice::from_raw_parts(lines.add(at * self.lines), self.lines) }
     }
 }
@@ -227,7 +234,7 @@ impl Drop for Pool {
         for chunk in 0..CHUNKS {
             let lines = self.chunks[chunk].load(Ordering::Relaxed);
             if !lines.is_null() {
-                // SAFETY: handles borrow the pool, so there are none left.
+                // SAFETY: handles borrow the pool, so none exists any more.
                 drop(unsafe { self.chunk_at(lines, chunk) });
             }
         }
@@ -251,7 +258,7 @@ mod tests {
         }
     }
 
-    /// Twice, and to a pool that has given the number to no object: the lists stay lists.
+    /// A lock is given back twice, and to a pool that has given its number to no object: the lists stay correct.
     #[test]
     fn a_lock_that_is_given_back_again_is_free_once() {
         let (pool, other) = (Pool::new(2), Pool::new(2));
@@ -270,7 +277,8 @@ mod tests {
         }
     }
 
-    /// Threads of one processor take, those of another give back: what comes back is used again.
+    /// Threads of one processor take locks, and threads of another give them back. The locks that were given back are
+    /// reused.
     #[test]
     fn locks_that_come_back_to_another_list_are_used_again() {
         let (rounds, alive) = if cfg!(miri) { (10, 10) } else { (1_000, 40) };
@@ -288,7 +296,7 @@ mod tests {
         assert!(made <= 2 * alive as u32, "{made} locks for {alive} objects");
     }
 
-    /// The locks of another list come as they lie there: to take them one by one would be to fetch each.
+    /// Another list is taken over unchanged: to take its locks one by one would be a cache miss for each.
     #[test]
     fn what_another_list_has_is_taken_over_as_it_is() {
         let mut pool = Pool::new(1);
@@ -297,7 +305,7 @@ mod tests {
         made.iter().for_each(|number| pool.push(1, *number));
         let taken: Vec<u32> = (0..BATCH).map(|_| pool.take_from(2)).collect();
         assert!(taken.iter().eq(made.iter().rev()), "{taken:?} of {made:?}");
-        // Into a list that has got some meanwhile, none is lost.
+        // If the list has got a lock in the meantime, none of the locks is lost.
         taken.iter().for_each(|number| pool.push(1, *number));
         pool.push(2, pool.take_from(1));
         let chain = core::mem::take(&mut **pool.first(1));
@@ -309,20 +317,20 @@ mod tests {
         assert!(taken.len() == BATCH as usize && taken.iter().all(|number| made.contains(number)));
     }
 
-    /// Threads of different NUMA nodes have no list in common.
+    /// Threads of different NUMA nodes share no list.
     #[test]
     #[cfg(archipelago_sim)]
     fn lists_are_of_one_node_each() {
         use archipelago_sim::{Config, Machine, run_with};
         let machine = Machine::preset("xeon-e7-8870v3-4s").unwrap();
-        // At first all look into all lists.
+        // At first, each thread searches all lists.
         let body = |pool: &Pool, _| (0..400).for_each(|_| pool.give_back(pool.take()));
         let config = Config { stall_ns: u64::MAX, ..Config::seeded(1) };
         let report = run_with(&machine, &config, 144, || Pool::new(4), body, drop).0.assert_done();
         assert!(report.stats.dirty_remote < 144 * 100, "{:?}", report.stats);
     }
 
-    /// More threads than cores take and give back: no two have one lock.
+    /// More threads than cores take locks and give them back: no two objects have the same lock at a time.
     #[test]
     fn no_lock_has_two_objects() {
         let (threads, rounds) = if cfg!(miri) { (3, 20) } else { (8, 3_000) };

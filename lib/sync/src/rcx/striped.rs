@@ -1,4 +1,4 @@
-//! Locks in a table that objects are hashed to.
+//! Locks in a table to which objects are hashed.
 
 use archipelago_platform::atomic::{AtomicU8, AtomicU32};
 
@@ -6,34 +6,35 @@ use super::handle::Access;
 use super::words::Queue;
 use super::{Locks, Padding};
 
-/// A table of locks: objects bring a byte, and by their addresses share the locks of the table. Two that share one exclude
-/// each other, which is right, and seldom with as many stripes as objects. A stripe takes 4 bytes, and 1 for each node: on up
-/// to eleven nodes a table with a stripe for each object takes no more than 16 bytes an object.
+/// A table of locks. Each object contains one byte, and the byte's address selects one of the table's locks (stripes).
+/// Objects that share a stripe exclude each other, which is correct, and rare if the table has as many stripes as
+/// objects. A stripe takes 4 bytes, and 1 byte for each node. So on up to eleven nodes, a table with one stripe per
+/// object takes at most 16 bytes per object.
 #[derive(Debug)]
 pub struct Striped {
-    /// The bytes of each node in a piece of memory of their own.
+    /// The bytes of each node are in an allocation of their own.
     locals: Box<[Box<[AtomicU8]>]>,
     globals: Box<[AtomicU32]>,
 }
 
-/// What an object brings: a byte, so that no two have one address.
+/// The part of a lock that is stored in an object: one byte, so that no two objects have the same address.
 #[derive(Debug, Default)]
 pub struct Stripe {
     _address: u8,
 }
 
-/// What finds the lock of an object with a [`Stripe`].
+/// A reference to the lock of an object with a [`Stripe`].
 #[derive(Clone, Copy, Debug)]
 pub struct ToStripe<'o> {
     table: &'o Striped,
     stripe: usize,
 }
 
-/// Stripes if not told otherwise.
+/// The default number of stripes.
 const STRIPES: usize = 4096;
 
 impl Striped {
-    /// A table of this many stripes (0 counts as 1): for [`Builder::build_with`](super::Builder::build_with).
+    /// Makes a table of `stripes` stripes (0 counts as 1), for [`Builder::build_with`](super::Builder::build_with).
     pub fn with_stripes(nodes: usize, stripes: usize) -> Self {
         let stripes = stripes.max(1);
         let bytes = || (0..stripes).map(|_| AtomicU8::new(0)).collect();
@@ -43,7 +44,7 @@ impl Striped {
         }
     }
 
-    /// What the table takes.
+    /// Returns the size of the table in bytes.
     pub fn bytes(&self) -> usize {
         self.globals.len() * (size_of::<AtomicU32>() + self.locals.len())
     }
@@ -67,7 +68,8 @@ impl Locks for Striped {
 
     fn give_back(&self, _: &Stripe) {}
 
-    /// The high bits of a multiplication by 2^64 over the golden ratio, spread over the stripes.
+    /// Multiplies the address by 2^64 over the golden ratio, and scales the high bits of the product to the number of
+    /// stripes.
     #[inline]
     fn lock_of<'o>(&'o self, object: &'o Stripe) -> ToStripe<'o> {
         let mixed = (core::ptr::from_ref(object).addr() as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
@@ -109,7 +111,7 @@ mod tests {
         }
     }
 
-    /// Neighbours in a vector have stripes of their own, as far as these go.
+    /// Neighbours in a vector have different stripes if the table has enough of them.
     #[test]
     fn neighbours_have_addresses_of_their_own() {
         let table = Striped::with_stripes(2, 1 << 16);

@@ -1,18 +1,23 @@
-//! The global words, in order, and their hand-over to the next thread of the node.
+//! The global words: taking them in order, and handing them over to the next thread of the node.
 //!
 //! # Invariants
-//! 1. The thread that has the local byte of node *n*, and no other, sets the word to *n*'s mark or takes that mark away. So what it
-//!    reads of its own mark is no more than its own and its predecessors' doing, which the byte orders before.
-//! 2. A thread that waits for a word has no later word of its set: [`Set::wait_for_word`].
-//! 3. A word that is left (the mark of *n*, byte 0) has a thread registered at the byte, or one that is about to take it back.
+//! 1. Only the thread that holds the local byte of node *n* sets the word to *n*'s mark or removes this mark. So
+//!    whether a thread with the byte reads its own mark depends only on itself and on its predecessors at the byte,
+//!    whose accesses the byte orders before its own.
+//! 2. A thread that waits for a word holds no later word of its set: [`Set::wait_for_word`].
+//! 3. A word is *left* if it has the mark of *n* and the byte of *n* is 0. Then a thread is registered at the byte, or
+//!    a thread is about to take the word back.
 //!
 //! # Why a word that is left is taken
-//! The thread that leaves it gives the byte up, then looks whether a thread is registered; a registered thread that goes without
-//! the byte signs off, then looks at the word. With a sequentially consistent fence between the two on either side, one of them
-//! sees what the other did: the thread that leaves sees none registered, or the one that signs off sees the mark. The thread that
-//! sees it takes the word back, unless the byte is taken: the thread that has the byte comes to hold the object, or gives the word
-//! up with the byte ([`Set::give_up`]), of which to take the word back is a case. A registered thread waits for this byte and no
-//! other; the byte is free, so the thread goes on.
+//! The leaving thread gives up the byte, then reads whether a thread is registered. A registered thread that stops
+//! waiting without the byte removes its registration, then reads the word. Each has a sequentially consistent fence
+//! between its two steps. So at least one of them sees the other's first step: the leaving thread sees no registration,
+//! or the other thread sees the mark.
+//!
+//! The thread that sees the other's step takes the word back, unless the byte is taken. If the byte is taken, its new
+//! holder either holds the object in the end, or gives up the word together with the byte ([`Set::give_up`]). Taking
+//! the word back is one case of the latter. A thread that stays registered waits for this byte and for no other. The
+//! byte is free, so the thread continues.
 
 use archipelago_platform::atomic::{AtomicU32, Ordering, fence};
 
@@ -20,23 +25,24 @@ use super::Locks;
 use super::attempt::{Patience, Set};
 use super::handle::{Access, Handle};
 
-/// What hand-over needs to know beside a local byte.
+/// The state that hand-over needs beside a local byte.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    /// Threads that wait for the byte and spin. A thread that has yielded may be away for long, and is not counted.
+    /// The number of threads that wait for the byte and spin. A thread that has yielded is not counted, because it may
+    /// not run again for a long time.
     pub(super) waiting: AtomicU32,
-    /// Hand-overs in a row. Changed under the byte.
+    /// The number of consecutive hand-overs. Changed only by the holder of the byte.
     passes: AtomicU32,
 }
 
-/// What the global word is while a thread of this node holds it.
+/// Returns the value of the global word while a thread of this node holds it.
 #[inline]
 fn mark(node: usize) -> u32 {
     node as u32 + 1
 }
 
 impl<'o, L: Locks> Set<'_, 'o, L> {
-    /// With all bytes taken.
+    /// Takes the set's global words. The caller holds all bytes.
     #[inline]
     pub(super) fn take_words(&self, patience: &mut Patience) -> bool {
         (0..self.handles.len()).all(|at| self.take_word(self.handles[at]) || self.wait_for_word(at, patience))
@@ -44,17 +50,19 @@ impl<'o, L: Locks> Set<'_, 'o, L> {
 
     #[inline]
     fn take_word(&self, handle: Handle<'o, L>) -> bool {
-        // Acquire: pairs with the Release in `give_up_word`. The node's own mark: left by its last holder of the node.
+        // Acquire: pairs with the Release in `give_up_word`. If the word has the node's own mark, the node's last
+        // holder left it.
         match handle.lock.global().compare_exchange(0, mark(self.node), Ordering::Acquire, Ordering::Relaxed) {
             Ok(_) => true,
             Err(word) => word == mark(self.node),
         }
     }
 
-    /// Has this word and those before it, or none of the set.
+    /// Waits for this word. Returns true if the thread now holds it and the words before it. Returns false if the
+    /// thread holds no word of the set.
     #[cold]
     fn wait_for_word(&self, at: usize, patience: &mut Patience) -> bool {
-        // Threads of other nodes may have words before those, and wait for them.
+        // The later words are given up because threads of other nodes may wait for them while they hold earlier words.
         self.handles[at + 1..].iter().for_each(|later| self.give_up_left(*later));
         let handle = self.handles[at];
         while patience.wait() {
@@ -67,12 +75,12 @@ impl<'o, L: Locks> Set<'_, 'o, L> {
         false
     }
 
-    /// Returns whether the word has the node's mark. With the byte.
+    /// Returns whether the word has the node's mark. The caller holds the byte.
     fn is_marked(&self, handle: Handle<'o, L>) -> bool {
         handle.lock.global().load(Ordering::Relaxed) == mark(self.node)
     }
 
-    /// Gives the word up if it has the node's mark. With the byte.
+    /// Gives the word up if it has the node's mark. The caller holds the byte.
     #[inline]
     pub(super) fn give_up_left(&self, handle: Handle<'o, L>) {
         if self.is_marked(handle) {
@@ -87,14 +95,16 @@ impl<'o, L: Locks> Set<'_, 'o, L> {
         handle.lock.global().store(0, Ordering::Release);
     }
 
-    /// Gives up the word, then the byte: otherwise the next of this node would stand at a word that is held.
+    /// Gives up the word, then the byte. In the other order, the node's next thread would get the byte while the word
+    /// is still held.
     #[inline]
     pub(super) fn release(&self, handle: Handle<'o, L>) {
         self.give_up_word(handle);
         self.release_local(handle);
     }
 
-    /// As [`release`](Self::release), or leaves the word to a thread of the node that waits for the object.
+    /// Unlocks as [`release`](Self::release) does, or leaves the word to a thread of the node that waits for the
+    /// object.
     pub(super) fn release_or_leave(&self, handle: Handle<'o, L>) {
         match self.queue(handle).filter(|queue| self.passes_on(queue)) {
             None => self.release(handle),
@@ -106,7 +116,7 @@ impl<'o, L: Locks> Set<'_, 'o, L> {
         }
     }
 
-    /// Decides whether the word is left, and counts.
+    /// Decides whether the word is left, and counts the consecutive hand-overs.
     fn passes_on(&self, queue: &Queue) -> bool {
         let passes = queue.passes.load(Ordering::Relaxed);
         let pass = passes < self.rcx.passes && queue.waiting.load(Ordering::Relaxed) > 0;
@@ -125,7 +135,7 @@ impl<'o, L: Locks> Set<'_, 'o, L> {
         if self.rcx.passes == 0 { None } else { handle.lock.queue(self.node) }
     }
 
-    /// Registers at the byte that the thread waits for, and nowhere else.
+    /// Registers the thread at the byte for which it waits, and removes its registration at any other byte.
     pub(super) fn queue_at(&self, queued: &mut Option<Handle<'o, L>>, busy: Option<Handle<'o, L>>) {
         let key = |handle: &Handle<'o, L>| handle.lock.key();
         if self.rcx.passes == 0 || queued.as_ref().map(key) == busy.as_ref().map(key) {
@@ -134,12 +144,13 @@ impl<'o, L: Locks> Set<'_, 'o, L> {
         self.leave_queue(queued.take(), false);
         *queued = busy.filter(|busy| {
             let queue = self.queue(*busy);
-            // Relaxed: seen too late, it is a hand-over that is missed.
+            // Relaxed: if the holder sees the registration too late, only a hand-over is missed.
             queue.inspect(|queue| _ = queue.waiting.fetch_add(1, Ordering::Relaxed)).is_some()
         });
     }
 
-    /// Signs off; without the byte, looks whether the word was left to this thread alone.
+    /// Removes the registration. If the thread was not admitted, checks whether the word was left and no other thread
+    /// will take it.
     pub(super) fn leave_queue(&self, queued: Option<Handle<'o, L>>, admitted: bool) {
         let Some((handle, queue)) = queued.and_then(|handle| Some((handle, self.queue(handle)?))) else { return };
         queue.waiting.fetch_sub(1, Ordering::SeqCst);

@@ -170,7 +170,7 @@ impl<'g> Holding<'g> {
         if P::UNDER_LOCK_ONLY { Ok(()) } else { self.stay() }
     }
 
-    /// Goes to a page, at a version, and leaves the present one.
+    /// Moves to a page at a version, and leaves the present page.
     fn go<P: Page>(&mut self, page: &'g P) -> Result<&'g P, Again> {
         // The version is loaded while the previous page is locked or validated. This page's lock is taken after the
         // previous page is unlocked.

@@ -1,5 +1,5 @@
-//! NOrec (Dalessandro, Spear and Scott 2010): a software transactional memory of one sequence lock, whose readers
-//! validate by value. It runs the same bodies, for tests and as a rival: every commit writes one word that all
+//! NOrec (Dalessandro, Spear and Scott 2010): a software transactional memory with one sequence lock, whose readers
+//! validate by value. It runs the same bodies, for tests and for comparison. Every commit writes one word that all
 //! transactions read.
 //!
 //! # Invariants
@@ -30,19 +30,19 @@ pub struct Norec {
 
 /// A place that a transaction accesses, while the transaction runs.
 #[derive(Clone, Copy, PartialEq)]
-enum Place {
+enum Location {
     Word(*const AtomicU64),
     Link(*const AtomicPtr<()>),
     Lock(*const VersionLock),
 }
 
-impl Place {
+impl Location {
     fn word(word: &Word) -> Self {
-        Place::Word(&raw const word.0)
+        Location::Word(&raw const word.0)
     }
 
     fn link<P>(link: &Link<P>) -> Self {
-        Place::Link(ptr::from_ref(&link.0).cast())
+        Location::Link(ptr::from_ref(&link.0).cast())
     }
 
     /// # Safety
@@ -51,9 +51,9 @@ impl Place {
         // SAFETY: the caller's promise. An `AtomicPtr` is laid out alike for all types of some size.
         unsafe {
             match self {
-                Place::Word(word) => Value::Word((*word).load(Ordering::Relaxed)),
-                Place::Link(link) => Value::Link((*link).load(Ordering::Acquire)),
-                Place::Lock(lock) => Value::Lock((*lock).look()),
+                Location::Word(word) => Value::Word((*word).load(Ordering::Relaxed)),
+                Location::Link(link) => Value::Link((*link).load(Ordering::Acquire)),
+                Location::Lock(lock) => Value::Lock((*lock).look()),
             }
         }
     }
@@ -68,7 +68,7 @@ enum Value {
 }
 
 enum Write {
-    Value(Place, Value),
+    Value(Location, Value),
     Restructure(*const VersionLock),
     Retire(*const VersionLock),
 }
@@ -79,7 +79,7 @@ struct Doomed;
 struct Transaction<'n> {
     norec: &'n Norec,
     snapshot: Cell<u64>,
-    reads: RefCell<Vec<(Place, Value)>>,
+    reads: RefCell<Vec<(Location, Value)>>,
     writes: Vec<Write>,
     version: Option<Version>,
     /// The locks of the pages that the change may retire.
@@ -94,7 +94,7 @@ impl<'n> Transaction<'n> {
         Self { norec, snapshot: Cell::new(norec.even()), reads, writes, version, listed, retired: ptr::null() }
     }
 
-    fn read(&self, place: Place) -> Value {
+    fn read(&self, place: Location) -> Value {
         let own = |write: &Write| match write {
             Write::Value(at, value) if *at == place => Some(*value),
             _ => None,
@@ -115,17 +115,17 @@ impl<'n> Transaction<'n> {
     }
 
     fn word(&self, word: &Word) -> u64 {
-        let Value::Word(value) = self.read(Place::word(word)) else { unreachable!("a word is read as one") };
+        let Value::Word(value) = self.read(Location::word(word)) else { unreachable!("a word is read as one") };
         value
     }
 
     fn link<P>(&self, link: &Link<P>) -> *mut P {
-        let Value::Link(to) = self.read(Place::link(link)) else { unreachable!("a link is read as one") };
+        let Value::Link(to) = self.read(Location::link(link)) else { unreachable!("a link is read as one") };
         to.cast()
     }
 
     fn look(&self, lock: &VersionLock) -> Look {
-        let Value::Lock(look) = self.read(Place::Lock(lock)) else { unreachable!("a lock is read as one") };
+        let Value::Lock(look) = self.read(Location::Lock(lock)) else { unreachable!("a lock is read as one") };
         look
     }
 
@@ -176,8 +176,8 @@ impl Write {
         // SAFETY: the caller's promise.
         unsafe {
             match *self {
-                Write::Value(Place::Word(word), Value::Word(value)) => (*word).store(value, Ordering::Relaxed),
-                Write::Value(Place::Link(link), Value::Link(to)) => (*link).store(to, Ordering::Release),
+                Write::Value(Location::Word(word), Value::Word(value)) => (*word).store(value, Ordering::Relaxed),
+                Write::Value(Location::Link(link), Value::Link(to)) => (*link).store(to, Ordering::Release),
                 Write::Value(..) => unreachable!("of words and links only"),
                 Write::Restructure(lock) => (*lock).bump_in_transaction(),
                 Write::Retire(lock) => _ = (*lock).retire_in_transaction(),
@@ -221,7 +221,7 @@ impl Changing for Transaction<'_> {
     }
 
     fn set(&mut self, word: &Word, value: u64) {
-        self.writes.push(Write::Value(Place::word(word), Value::Word(value)));
+        self.writes.push(Write::Value(Location::word(word), Value::Word(value)));
     }
 
     fn target<P>(&self, link: &Link<P>) -> *mut P {
@@ -229,7 +229,7 @@ impl Changing for Transaction<'_> {
     }
 
     unsafe fn set_link<P>(&mut self, link: &Link<P>, to: *mut P) {
-        self.writes.push(Write::Value(Place::link(link), Value::Link(to.cast())));
+        self.writes.push(Write::Value(Location::link(link), Value::Link(to.cast())));
     }
 
     fn restructure(&mut self, page: &impl Page) {

@@ -259,8 +259,9 @@ fn unlock(lock: &VersionLock, changed: bool) {
 
 /// Waits for the lock, and takes it.
 ///
-/// Between two tries the thread only loads the lock word. A thread that wants to share the lock first adds itself to
-/// the word and then sees that the lock is held; enough of such tries would make the holder wait for sharers forever.
+/// Between two tries the thread only loads the lock word. A thread that wants to share the lock first increments the
+/// number of sharers, and then sees that the lock is held. Enough of such tries would make the holder wait for sharers
+/// forever.
 ///
 /// # Errors
 /// As [`Scope::try_lock`].

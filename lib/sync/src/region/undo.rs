@@ -10,7 +10,7 @@ use super::{Link, Word};
 /// Entries without an allocation, which suffice for nearly all changes.
 const FEW: usize = 8;
 
-/// A place and its old value.
+/// The address of a word or link (a *place*), and its old value.
 #[derive(Clone, Copy)]
 enum Old {
     Word(*const AtomicU64, u64),

@@ -1,7 +1,7 @@
-//! What every mutex must do.
+//! The tests that every mutex must pass.
 //!
-//! The value under the lock is plain, so Miri and ThreadSanitizer see any two threads that are in at once, and lost
-//! increments show in every run.
+//! The value under the lock is plain. So Miri and ThreadSanitizer detect two threads that are in the critical section
+//! at the same time, and lost increments are detected in every run.
 
 use core::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,7 +14,8 @@ use lock_api::{GuardSend, RawMutex};
 
 use super::{in_threads, scaled};
 
-/// Adds one, now and then with a pause in the middle, in which a thread that gets in by mistake would do harm.
+/// Adds one, sometimes with a pause in the middle, in which a second thread in the section would cause a lost
+/// increment.
 fn increment(count: &mut usize) {
     let before = *count;
     if before.is_multiple_of(64) {
@@ -23,7 +24,7 @@ fn increment(count: &mut usize) {
     *count = before + 1;
 }
 
-/// Few threads, and more threads than cores: no increment is lost.
+/// With few threads, and with more threads than cores, no increment is lost.
 pub fn counts<R: RawMutex + Send + Sync>() {
     for threads in [2, scaled(16, 4)] {
         let rounds = scaled(20_000, 40) / threads;
@@ -33,7 +34,7 @@ pub fn counts<R: RawMutex + Send + Sync>() {
     }
 }
 
-/// A holder lets a long queue form before it unlocks, again and again, and every thread in it is served.
+/// A holder lets a long queue form before it unlocks, repeatedly, and every thread in the queue is served.
 pub fn everybody_waits<R: RawMutex + Send + Sync>() {
     let (threads, rounds) = (scaled(12, 5), scaled(60, 3));
     let count = Mutex::<R, usize>::new(0);
@@ -42,7 +43,7 @@ pub fn everybody_waits<R: RawMutex + Send + Sync>() {
             let mut guard = count.lock();
             *guard += 1;
             if (number + round).is_multiple_of(threads) {
-                // Long enough for the others to queue up.
+                // Long enough for the others to queue.
                 for _ in 0..threads * 4 {
                     thread::yield_now();
                 }
@@ -53,7 +54,7 @@ pub fn everybody_waits<R: RawMutex + Send + Sync>() {
     assert_eq!(count.into_inner(), threads * rounds);
 }
 
-/// `try_lock` fails while the lock is held, by whomever, takes it when it is free, and never breaks exclusion.
+/// `try_lock` fails while any thread holds the lock, succeeds when it is free, and never violates mutual exclusion.
 pub fn try_lock<R: RawMutex + Send + Sync>() {
     let count = Mutex::<R, usize>::new(0);
     assert!(!count.is_locked());
@@ -81,7 +82,7 @@ pub fn try_lock<R: RawMutex + Send + Sync>() {
     assert_eq!(count.into_inner(), threads * rounds + 1);
 }
 
-/// Threads that begin and end while others contend.
+/// Short-lived threads lock while others contend.
 pub fn come_and_go<R: RawMutex + Send + Sync>() {
     let (lines, threads, rounds) = (4, scaled(60, 4), 20);
     let count = Mutex::<R, usize>::new(0);
@@ -91,7 +92,7 @@ pub fn come_and_go<R: RawMutex + Send + Sync>() {
     assert_eq!(count.into_inner(), lines * threads * rounds);
 }
 
-/// A holder that panics lets go, with others waiting.
+/// A holder that panics unlocks, while others wait.
 pub fn panics<R: RawMutex + Send + Sync>() {
     let count = Mutex::<R, usize>::new(0);
     let rounds = scaled(200, 10);
@@ -111,7 +112,7 @@ pub fn panics<R: RawMutex + Send + Sync>() {
     assert_eq!(count.into_inner(), 3 * rounds);
 }
 
-/// Several locks held at once and released in another order than they were taken in, among threads that do the same.
+/// Several locks are held at once and released in a different order than they were taken, by several threads.
 pub fn nested_out_of_order<R: RawMutex + Send + Sync>() {
     let counts: [Mutex<R, usize>; 8] = core::array::from_fn(|_| Mutex::new(0));
     let (threads, rounds) = (4, scaled(500, 6));
@@ -119,7 +120,7 @@ pub fn nested_out_of_order<R: RawMutex + Send + Sync>() {
         for round in 0..rounds {
             let mut held: Vec<Option<MutexGuard<'_, R, usize>>> = counts.iter().map(|lock| Some(lock.lock())).collect();
             for step in 0..held.len() {
-                // 3 has no common divisor with 8, so every guard has its turn.
+                // 3 and 8 have no common divisor, so every guard is dropped once.
                 let at = (step * 3 + round + number) % held.len();
                 let mut guard = held[at].take().expect("each once");
                 *guard += 1;
@@ -132,7 +133,7 @@ pub fn nested_out_of_order<R: RawMutex + Send + Sync>() {
     }
 }
 
-/// A guard kept by a thread-local that is older than anything the lock could have there.
+/// A guard is stored in a thread-local that was registered before any thread-local of the lock.
 pub fn in_last_destructors<R: RawMutex + Send + Sync + 'static>() {
     /// Holds a lock until the thread's last destructors, and then takes it again.
     struct Last(Option<Box<dyn FnOnce()>>);
@@ -149,7 +150,7 @@ pub fn in_last_destructors<R: RawMutex + Send + Sync + 'static>() {
     let count: &'static Mutex<R, usize> = unsafe { &*leaked };
     let (threads, rounds) = (4, scaled(50, 2));
     let work = move || {
-        // Registered before any lock is taken, so run after whatever the locks registered.
+        // Registered before any lock is taken, so it is run after the destructors that the locks register.
         LAST.with(|last| last.borrow_mut().0 = Some(Box::new(|| ())));
         let guard = count.lock();
         let at_last = move || {
@@ -165,11 +166,11 @@ pub fn in_last_destructors<R: RawMutex + Send + Sync + 'static>() {
         }
     });
     assert_eq!(*count.lock(), threads * rounds);
-    // SAFETY: from above, and all threads that knew it have ended.
+    // SAFETY: made above, and all threads that knew it have ended.
     drop(unsafe { Box::from_raw(leaked) });
 }
 
-/// Guards may travel: the thread that unlocks need not be the one that locked.
+/// Guards that are `Send`: a thread other than the locking one may unlock.
 pub fn unlocked_by_another_thread<R: RawMutex<GuardMarker = GuardSend> + Send + Sync>() {
     let rounds = scaled(200, 5);
     let count = Mutex::<R, usize>::new(0);

@@ -1,4 +1,4 @@
-//! What every reader-writer lock must do, and what those do that prefer one side.
+//! The tests that every reader-writer lock must pass, and those for locks that prefer one side.
 
 use core::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,10 +13,11 @@ use lock_api::{RawRwLock, RawRwLockDowngrade, RawRwLockUpgrade};
 
 use super::{in_threads, scaled};
 
-/// Two plain words that are equal whenever no writer is in.
+/// Two plain words that are equal whenever no writer is in the critical section.
 type Pair<R> = RwLock<R, [usize; 2]>;
 
-/// Adds one to both, now and then with a pause between, in which who gets in by mistake would see or do harm.
+/// Adds one to both words, sometimes with a pause in between, in which a second thread in the section would be
+/// detected.
 fn write(pair: &mut [usize; 2]) {
     let before = pair[1];
     pair[0] += 1;
@@ -24,7 +25,7 @@ fn write(pair: &mut [usize; 2]) {
     pair[1] = before + 1;
 }
 
-/// Checks both, now and then with a pause between.
+/// Checks both words, sometimes with a pause in between.
 fn read(pair: &[usize; 2]) {
     let first = pair[0];
     pause(first);
@@ -62,7 +63,7 @@ pub fn excludes_with<R: RawRwLock + Send + Sync>(make: impl Fn() -> R) {
     }
 }
 
-/// Readers are in together, and a writer is not.
+/// Readers share the lock, and exclude a writer.
 pub fn shares<R: RawRwLock + Send + Sync>() {
     let readers = 4;
     let (pair, all_in) = (Pair::<R>::new([0; 2]), Barrier::new(readers));
@@ -71,7 +72,7 @@ pub fn shares<R: RawRwLock + Send + Sync>() {
             let guard = pair.read();
             all_in.wait();
             assert!(pair.is_locked() && !pair.is_locked_exclusive());
-            // Apart, because a try may look like a writer while it lasts.
+            // After a barrier, because a failing `try_write` may look like a writer while it lasts.
             all_in.wait();
             assert!(pair.try_write().is_none());
             all_in.wait();
@@ -86,7 +87,8 @@ pub fn try_locks<R: RawRwLock + Send + Sync>() {
     let pair = Pair::<R>::new([0; 2]);
     drop(pair.try_read().expect("free"));
     {
-        // Under a bias, which the reader above has switched on: no writer's failure may make the next one forget it.
+        // With a reader bias, which the reader above has enabled: after a writer's failed attempt, the next writer must
+        // still respect the biased reader.
         let _one = pair.try_read().expect("free");
         in_threads(1, |_| (0..3).for_each(|_| assert!(pair.try_write().is_none())));
     }
@@ -117,7 +119,7 @@ pub fn try_locks<R: RawRwLock + Send + Sync>() {
     assert_eq!(pair.into_inner(), [writes.into_inner() + 3 * rounds; 2]);
 }
 
-/// Threads that begin and end while others contend.
+/// Short-lived threads lock while others contend.
 pub fn come_and_go<R: RawRwLock + Send + Sync>() {
     let (lines, threads, rounds) = (4, scaled(60, 4), 10);
     let pair = Pair::<R>::new([0; 2]);
@@ -132,7 +134,7 @@ pub fn come_and_go<R: RawRwLock + Send + Sync>() {
     assert_eq!(pair.into_inner(), [lines * threads * rounds; 2]);
 }
 
-/// Readers and writers that panic let go, with others waiting.
+/// Readers and writers that panic unlock, while others wait.
 pub fn panics<R: RawRwLock + Send + Sync>() {
     let pair = Pair::<R>::new([0; 2]);
     let rounds = scaled(200, 10);
@@ -154,7 +156,7 @@ pub fn panics<R: RawRwLock + Send + Sync>() {
     assert_eq!(pair.into_inner(), [2 * rounds; 2]);
 }
 
-/// Several locks held at once, some for reading, and released in another order than they were taken in.
+/// Several locks are held at once, some for reading, and released in a different order than they were taken.
 pub fn nested_out_of_order<R: RawRwLock + Send + Sync>() {
     enum Held<'l, R: RawRwLock> {
         Read(RwLockReadGuard<'l, R, [usize; 2]>),
@@ -170,7 +172,7 @@ pub fn nested_out_of_order<R: RawRwLock + Send + Sync>() {
             };
             let mut held: Vec<Option<Held<'_, R>>> = pairs.iter().enumerate().map(take).collect();
             for step in 0..held.len() {
-                // 3 has no common divisor with 8, so every guard has its turn.
+                // 3 has no common divisor with the number of locks, so every guard is dropped once.
                 let at = (step * 3 + round + number) % held.len();
                 match held[at].take().expect("each once") {
                     Held::Read(pair) => read(&pair),
@@ -187,8 +189,8 @@ pub fn nested_out_of_order<R: RawRwLock + Send + Sync>() {
     assert_eq!(written, writes.into_inner());
 }
 
-/// A read guard kept by a thread-local that is older than anything the lock could have there: the slot by which it came
-/// must be found again, though the thread's own number has gone to another thread by then.
+/// A read guard is stored in a thread-local that was registered before any thread-local of the lock. The slot with
+/// which the guard was made must be found again, although the thread's own number may then belong to another thread.
 pub fn in_last_destructors<R: RawRwLock + Send + Sync + 'static>() {
     struct Last(Option<Box<dyn FnOnce()>>);
     impl Drop for Last {
@@ -206,7 +208,7 @@ pub fn in_last_destructors<R: RawRwLock + Send + Sync + 'static>() {
         LAST.with(|last| last.borrow_mut().0 = Some(Box::new(|| ())));
         let guard = pair.read();
         let at_last = move || {
-            // Takes this thread's number, which is free by now.
+            // This new thread takes the first thread's number, which is free by now.
             thread::scope(|scope| scope.spawn(|| drop(pair.try_read())).join().expect("no panic"));
             assert_eq!(guard[0], guard[1]);
             drop(guard);
@@ -222,17 +224,18 @@ pub fn in_last_destructors<R: RawRwLock + Send + Sync + 'static>() {
         }
     });
     assert_eq!(*pair.read(), [threads * rounds; 2]);
-    // SAFETY: from above, and all threads that knew it have ended.
+    // SAFETY: made above, and all threads that knew it have ended.
     drop(unsafe { Box::from_raw(leaked) });
 }
 
-/// A reader that moves to another node while it is inside leaves where it came in, though it entered more locks after it
-/// moved and leaves those last. Matters on machines of several nodes, imagined ones included.
+/// A reader that moves to another node while it holds the lock departs from the node at which it arrived. It does so
+/// even if it took more locks after the move and releases those last. Matters on machines of several nodes, including
+/// synthetic ones.
 pub fn leaves_where_it_entered<R: RawRwLock + Send + Sync>() {
     let topology = Topology::current();
     let nodes = topology.nodes();
     let (first, second) = (Pair::<R>::new([0; 2]), Pair::<R>::new([0; 2]));
-    // Staying where it was is no error: the system may forbid moving.
+    // A failure to move is not an error: the system may forbid it.
     let go = |node: usize| {
         if nodes.len() > 1 {
             drop(bind_current(topology, nodes[node % nodes.len()].id));
@@ -254,16 +257,16 @@ pub fn leaves_where_it_entered<R: RawRwLock + Send + Sync>() {
     watchdog(USUAL, |_| in_threads(1, work));
 }
 
-/// Once a writer waits for a reader inside, no new reader comes in before it.
+/// Once a writer waits for a reader inside, no new reader enters before this writer.
 pub fn prefers_writers<R: RawRwLock + Send + Sync>() {
     let pair = Pair::<R>::new([0; 2]);
     watchdog(USUAL, |_| {
         thread::scope(|scope| {
-            // The second read is by the bias, where there is one.
+            // The second read uses the reader bias, if the lock has one.
             drop(pair.read());
             let inside = pair.read();
             scope.spawn(|| write(&mut pair.write()));
-            // Until the writer is there. A lock that let readers in for ever would hang here.
+            // Until the writer waits. A lock that always admits readers would hang here.
             while pair.try_read().is_some() {
                 thread::yield_now();
             }
@@ -275,7 +278,7 @@ pub fn prefers_writers<R: RawRwLock + Send + Sync>() {
     });
 }
 
-/// Readers come in while a writer waits for a reader inside.
+/// Readers enter while a writer waits for a reader inside.
 pub fn prefers_readers<R: RawRwLock + Send + Sync>() {
     let (pair, written) = (Pair::<R>::new([0; 2]), AtomicBool::new(false));
     watchdog(USUAL, |_| {
@@ -287,7 +290,7 @@ pub fn prefers_readers<R: RawRwLock + Send + Sync>() {
             });
             for _ in 0..scaled(200, 10) {
                 thread::yield_now();
-                // In another thread: a thread's own second read might be let in for its first one's sake.
+                // In another thread: a second read of the same thread might be admitted because of its first.
                 scope.spawn(|| assert_eq!(*pair.read(), [0, 0])).join().expect("no panic");
             }
             assert!(!written.load(Ordering::Relaxed));
@@ -297,7 +300,7 @@ pub fn prefers_readers<R: RawRwLock + Send + Sync>() {
     assert_eq!(pair.into_inner(), [1, 1]);
 }
 
-/// A writer that becomes a reader lets readers in and no writer between.
+/// A writer that downgrades to a reader admits readers, and no writer enters in between.
 pub fn downgrades<R: RawRwLockDowngrade + Send + Sync>() {
     let pair = Pair::<R>::new([0; 2]);
     let rounds = scaled(500, 10);
@@ -318,8 +321,8 @@ pub fn downgrades<R: RawRwLockDowngrade + Send + Sync>() {
     assert_eq!(pair.into_inner(), [3 * rounds; 2]);
 }
 
-/// An upgradable lock shares with the readers it finds, keeps out every other thread, and is exclusive when they are
-/// gone.
+/// An upgradable lock shares the lock with the readers that it finds, excludes all other threads, and becomes exclusive
+/// when these readers have left.
 pub fn upgrades<R: RawRwLockUpgrade + Send + Sync>() {
     let pair = Pair::<R>::new([0; 2]);
     let reader = pair.read();

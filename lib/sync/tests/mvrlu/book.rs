@@ -6,15 +6,15 @@ use archipelago_platform::sync::Mutex;
 use archipelago_platform::thread;
 use archipelago_sync::mvrlu::{Abort, ClockKind, Handle, Link, Tx};
 
-/// How many objects there are.
+/// The number of objects.
 pub const OBJECTS: usize = 5;
 
 pub type Object = Link<u64>;
 type History = Vec<Txn<usize, u64>>;
 
-/// Draws stamps, and keeps what is recorded.
+/// Draws stamps and records transactions.
 pub struct Book {
-    /// With the hardware clock a snapshot may be a little newer than its begin, and is what it is when it is first read.
+    /// With the hardware clock, a snapshot may be slightly newer than its begin, and is fixed at its first read.
     clock: ClockKind,
     stamps: Recorder<(), ()>,
     history: Mutex<History>,
@@ -25,7 +25,7 @@ impl Book {
         Self { clock, stamps: Recorder::default(), history: Mutex::default() }
     }
 
-    /// Records one attempt at a transaction by way of `attempt`; `act` does its reads and writes.
+    /// Records one attempt at a transaction. `attempt` runs it; `act` makes its reads and writes.
     pub fn record(
         &self,
         thread: usize,
@@ -55,11 +55,11 @@ impl Book {
 
 pub fn read(tx: &Tx<'_>, links: &[Object], at: usize, actions: &mut Vec<Action<usize, u64>>) {
     let value = *tx.get(links[at]);
-    // What an object holds at first is written by no thread.
+    // The initial value 0 was written by no thread.
     actions.push(Action::Read(at, (value != 0).then_some(value)));
 }
 
-/// Reads some objects, then overwrites some that it has read.
+/// Reads some objects, then overwrites some of those that it has read.
 pub fn act(
     tx: &mut Tx<'_>,
     links: &[Object],
@@ -81,7 +81,7 @@ pub fn act(
     Ok(())
 }
 
-/// One attempt by `update_serializable`, whose first attempt is what is recorded.
+/// Makes one attempt by `update_serializable`: only the first attempt runs `body`. Returns whether it committed.
 pub fn once_serializable(handle: &mut Handle, body: &mut dyn FnMut(&mut Tx<'_>) -> Result<(), Abort>) -> bool {
     let mut attempts = 0;
     let done = handle.update_serializable(|tx| {

@@ -1,8 +1,9 @@
-//! Sections that several threads hold.
+//! Sections that several threads hold ([`Held`]).
 
 use super::*;
 
-/// What has no holder holds nothing back; it goes on only if nothing can have been reclaimed meanwhile.
+/// A section without a holder delays no reclamation. It can be held again only if nothing can have been reclaimed in
+/// the meantime.
 #[test]
 fn what_is_held_is_let_go_of_and_goes_on() {
     each_flavour(|make| {
@@ -23,7 +24,7 @@ fn what_is_held_is_let_go_of_and_goes_on() {
             drop(held);
             assert!(another.is_some() && readers() == 1);
         }
-        // Retired while there is no holder: it protects again, unless the epoch has moved.
+        // Retired while there is no holder. A new holder protects the object again, unless the epoch has moved.
         let object = Tracked::boxed(&drops);
         // SAFETY: unlinked from the start, for guards that begin later; `drops` outlives the domain.
         unsafe { domain.pin().retire_box(object) };
@@ -48,14 +49,14 @@ fn what_is_held_is_let_go_of_and_goes_on() {
     });
 }
 
-/// Whoever ends last frees it, once; and there is one keeper.
+/// The last of the holders and the keeper frees the held value, once; and there is one keeper.
 #[test]
 fn what_is_held_ends_with_the_last() {
     each_flavour(|make| {
         let domain = make();
         let (drops, readers) = (AtomicUsize::new(0), || domain.stats().active_readers);
         let boxed = || Tracked::boxed(&drops);
-        // SAFETY: from a box, once.
+        // SAFETY: made by a box, freed once.
         let held = || domain.pin_owned().keep(unsafe { Box::from_raw(boxed()) });
         let ended = || drops.swap(0, Ordering::Relaxed);
         drop(held());
@@ -82,7 +83,8 @@ fn what_is_held_ends_with_the_last() {
     });
 }
 
-/// Holders that come and go in several threads beside the keeper: the section lasts while there is one, and no longer.
+/// Several threads hold and release the section beside the keeper. The section lasts as long as there is a holder, and
+/// no longer.
 #[test]
 fn holders_come_and_go_together() {
     each_flavour(|make| {
@@ -92,7 +94,7 @@ fn holders_come_and_go_together() {
         let rounds = scaled(300, 3);
         for _ in 0..rounds {
             let guard = domain.pin_owned();
-            // SAFETY: looked at only while there is a holder.
+            // SAFETY: accessed only while there is a holder.
             let held = guard.keep(unsafe { &*object.load(Ordering::Acquire) });
             let keeper = Held::keeper(&held);
             let look = |held: &Held<'_, &Tracked<'_>>| held.check();
@@ -118,7 +120,7 @@ fn holders_come_and_go_together() {
         }
         (0..4).for_each(|_| domain.collect());
         assert_eq!(drops.load(Ordering::Relaxed), rounds);
-        // SAFETY: the last one, linked nowhere else.
+        // SAFETY: the last object, which is not linked anywhere else.
         drop(unsafe { Box::from_raw(object.into_inner()) });
     });
 }

@@ -1,4 +1,4 @@
-//! What is retired is reclaimed once, and in time, whatever threads and reclaim functions do.
+//! Every retired object is reclaimed once, and soon, whatever threads and reclaim functions do.
 
 use super::*;
 
@@ -53,7 +53,8 @@ fn the_living_reclaim_for_the_dead_without_being_asked() {
         thread::scope(|scope| {
             scope.spawn(|| (0..3).for_each(|_| retire_new(&domain.pin(), &dead)));
         });
-        // This thread has its slot since before the other ended, or has it now; either way it goes on retiring.
+        // This thread got its slot before the other thread ended, or gets it now. In either case it continues to retire
+        // objects.
         for _ in 0..4 * 40 {
             retire_new(&domain.pin(), &living);
         }
@@ -72,7 +73,7 @@ fn a_backlog_over_its_limit_is_reported_at_each_doubling() {
     for round in 1..=2 {
         let stuck = domain.reader().enter();
         (0..64 * 8).for_each(|_| retire_new(&domain.pin(), &drops));
-        // Above 64 at 72, above 144 at 152, above 304 at 312.
+        // The reports come at 72 objects (above 64), at 152 (above 144) and at 312 (above 304).
         assert_eq!(reports.load(Ordering::Relaxed), 3 * round);
         drop(stuck);
         domain.collect();
@@ -137,7 +138,8 @@ fn held_back_reclamation_comes_later() {
     });
 }
 
-/// Holding back ends with the closure, however that ends; for this thread, and for the next one with its slot.
+/// Holding back ends with the closure, even if the closure panics. It ends for this thread, and for the next thread
+/// with the same slot.
 #[test]
 fn holding_back_does_not_outlive_its_panic() {
     each_flavour(|make| {
@@ -163,7 +165,7 @@ fn holding_back_does_not_outlive_its_panic() {
     });
 }
 
-/// Sizes are told, summed and forgotten, and large objects don't wait for a bag of many.
+/// Sizes are given, summed and subtracted, and large objects do not wait for a bag of many.
 #[test]
 fn bytes_are_counted_and_fill_bags() {
     each_flavour(|domain| {
@@ -196,7 +198,7 @@ fn bytes_are_counted_and_fill_bags() {
 #[test]
 fn reclaim_functions_may_retire() {
     const LINKS: usize = scaled(100, 8);
-    /// A chain: reclaiming one link retires the next.
+    /// A chain in which reclaiming one link retires the next.
     struct Link<'c> {
         domain: *const Domain,
         left: usize,
@@ -245,7 +247,8 @@ fn many_short_domains() {
     assert!(size_of::<Domain>() <= 512, "{}", size_of::<Domain>());
 }
 
-/// The thread that looks after domains at rest is the whole process's: an owner that panics in it is its own affair.
+/// One thread tends the idle domains of the whole process. An owner's panic in this thread does not affect other
+/// owners.
 #[test]
 fn an_owner_that_panics_ends_nothing_for_others() {
     static LOOKED: AtomicUsize = AtomicUsize::new(0);

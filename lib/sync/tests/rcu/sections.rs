@@ -1,4 +1,4 @@
-//! Guards and readers protect what they read, wherever they are and however they end.
+//! Guards and readers protect the objects that they read, in whichever thread they are and however they end.
 
 use super::*;
 
@@ -81,7 +81,7 @@ fn quiescent_readers_read_beside_writers() {
         });
         domain.collect();
         assert_eq!(drops.load(Ordering::Relaxed), rounds);
-        // SAFETY: never retired, and no reader is left.
+        // SAFETY: never retired, and no reader exists any more.
         drop(unsafe { Box::from_raw(shared.load(Ordering::Relaxed)) });
     });
 }
@@ -96,7 +96,7 @@ fn a_guard_may_outlive_its_reader_whose_record_is_then_used_again() {
                 (reader.enter(), reader.enter())
             };
             retire_new(&guard, &drops);
-            // Must not take the record of the guard above.
+            // This reader must not use the record of the guard above.
             drop(domain.reader().enter());
             domain.collect();
             assert_eq!((drops.load(Ordering::Relaxed), domain.stats().active_readers), (round, 1));
@@ -173,12 +173,12 @@ fn synchronize_waits_for_the_readers_before_it() {
             for _ in 0..rounds {
                 let old = shared.swap(Tracked::boxed(&drops), Ordering::AcqRel);
                 domain.synchronize();
-                // SAFETY: unlinked above, and all guards from before that have ended.
+                // SAFETY: unlinked above, and all guards that began before have ended.
                 drop(unsafe { Box::from_raw(old) });
             }
             stop.store(1, Ordering::Relaxed);
         });
-        // SAFETY: no reader is left.
+        // SAFETY: no reader exists any more.
         drop(unsafe { Box::from_raw(shared.into_inner()) });
         assert_eq!(drops.load(Ordering::Relaxed), rounds + 1);
     });
@@ -211,7 +211,7 @@ fn more_guards_than_sixteen_bits_count() {
             if guards.len() % 1_000 == 1 {
                 domain.collect();
                 assert_eq!((drops.load(Ordering::Relaxed), domain.stats().active_readers), (0, 1));
-                // And up again, across whatever boundary there is.
+                // And deeper again, across the limit if there is one.
                 guards.push(reader.enter());
                 guards.pop();
             }
@@ -225,13 +225,13 @@ fn more_guards_than_sixteen_bits_count() {
     });
 }
 
-/// Claims for quiescent readers take the same time beside ten thousand others.
+/// Making a quiescent reader takes the same time beside ten thousand others.
 #[test]
 fn a_quiescent_reader_costs_the_same_beside_many() {
     let domain = Domain::with_flavour(Flavour::Epoch);
     let mut readers = Vec::new();
     let mut make_some = || {
-        // One that is free lies behind all those that are not.
+        // Frees one record, which is behind all records in use.
         drop(domain.quiescent_reader());
         let start = Instant::now();
         readers.extend((0..scaled(100, 4)).map(|_| domain.quiescent_reader()));
@@ -247,7 +247,7 @@ fn a_quiescent_reader_costs_the_same_beside_many() {
     assert_eq!(domain.stats().active_readers, 0);
 }
 
-/// A guard that a thread-local keeps is ended with its thread, however early the thread-local was registered.
+/// A guard in a thread-local ends with its thread, however early the thread-local was registered.
 #[cfg(unix)]
 #[test]
 fn a_guard_in_a_thread_local_ends_with_its_thread() {
@@ -258,7 +258,7 @@ fn a_guard_in_a_thread_local_ends_with_its_thread() {
     // SAFETY: freed below, when the threads that use it have ended.
     let shared: &'static Domain = unsafe { &*domain };
     for _ in 0..scaled(50, 3) {
-        // The thread-local is registered before the slot, so its destructor would run after one of the slot's.
+        // The thread-local is registered before the slot, so its destructor would run after a destructor of the slot.
         thread::spawn(move || LATE.with(|late| *late.borrow_mut() = Some(shared.pin()))).join().unwrap();
         assert_eq!(shared.stats().active_readers, 0);
     }
@@ -266,7 +266,7 @@ fn a_guard_in_a_thread_local_ends_with_its_thread() {
     drop(unsafe { Box::from_raw(domain) });
 }
 
-/// A reader that is kept past the end of the thread's slot must not disturb the slot's next owner.
+/// A reader that is kept beyond the end of its thread's slot must not disturb the slot's next owner.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_reader_kept_to_the_very_end_leaves_the_next_owner_alone() {
@@ -278,7 +278,7 @@ fn a_reader_kept_to_the_very_end_leaves_the_next_owner_alone() {
         assert!(!late.is_mine(), "the slot was given back before");
         let started = Barrier::new(5);
         thread::scope(|scope| {
-            // They take the smallest free slots: one of them that which the late thread gave back.
+            // These threads take the smallest free slots, one of which is the slot that the late thread gave back.
             for _ in 0..4 {
                 scope.spawn(|| {
                     let reader = domain.reader();
@@ -293,7 +293,8 @@ fn a_reader_kept_to_the_very_end_leaves_the_next_owner_alone() {
     let domain: *mut Domain = Box::into_raw(Box::new(Domain::new()));
     // SAFETY: freed below, when the threads that use it have ended.
     let shared: &'static Domain = unsafe { &*domain };
-    // So that the slot's last moment is settled before the test's.
+    // Creates the key of slots here, before the test's key, so that a slot is given back before the test's last
+    // destructor runs.
     thread::slot();
     let late = thread::spawn(move || {
         let reader = shared.reader();
@@ -305,7 +306,7 @@ fn a_reader_kept_to_the_very_end_leaves_the_next_owner_alone() {
     drop(unsafe { Box::from_raw(domain) });
 }
 
-/// Begun in one thread, used in a second, renewed and ended in a third; records go from one to the next.
+/// A guard is begun in one thread, used in a second, and renewed and ended in a third. Its record is passed along.
 #[test]
 fn owned_guards_protect_wherever_they_are() {
     each_flavour(|make| {

@@ -1,4 +1,4 @@
-//! What must hold of a tree that no other thread uses.
+//! Checks the invariants of a tree that no other thread uses.
 
 use archipelago_platform::atomic::Ordering;
 
@@ -7,16 +7,16 @@ use super::node::{FANOUT, Node, pointer};
 use super::{BTreeOlc, SPARSE};
 
 impl<K: TreeKey> BTreeOlc<K> {
-    /// Looks at the whole tree; how many nodes it has. No thread may change it meanwhile.
+    /// Checks the whole tree. Returns the number of nodes. No thread may change the tree meanwhile.
     ///
     /// # Panics
     /// If an invariant is broken.
     pub fn check_invariants(&mut self) -> usize {
-        // SAFETY: the tree is borrowed for good, so its nodes stay.
+        // SAFETY: the tree is exclusively borrowed, so its nodes stay.
         check_nodes(unsafe { &*pointer::<Node<K>>(self.anchor.1.load(Ordering::Relaxed)) })
     }
 
-    /// Whether a leaf is empty that is not the only one.
+    /// Returns whether any leaf is empty, unless it is the only leaf.
     #[cfg(test)]
     pub fn has_empty_leaves(&mut self) -> bool {
         let mut seen = Seen { leaves: Vec::new(), nodes: 0, last: None };
@@ -27,7 +27,7 @@ impl<K: TreeKey> BTreeOlc<K> {
     }
 }
 
-/// Looks at all nodes below a root; how many there are. No thread may change them meanwhile.
+/// Checks all nodes below a root. Returns the number of nodes. No thread may change them meanwhile.
 pub fn check_nodes<K: TreeKey, const KEYS: usize, const VALUES: usize>(root: &Node<K, KEYS, VALUES>) -> usize {
     let mut seen = Seen { leaves: Vec::new(), nodes: 0, last: None };
     walk(root, (None, None), root.level(), &mut seen);
@@ -45,7 +45,7 @@ pub fn check_nodes<K: TreeKey, const KEYS: usize, const VALUES: usize>(root: &No
 struct Seen<'t, K, const KEYS: usize, const VALUES: usize> {
     leaves: Vec<&'t Node<K, KEYS, VALUES>>,
     nodes: usize,
-    /// The last key met, which the next must be above.
+    /// The last key of the walk; the next key must be greater.
     last: Option<K>,
 }
 

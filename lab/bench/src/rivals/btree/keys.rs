@@ -1,4 +1,4 @@
-//! Keys as words of a node: numbers as themselves, byte strings behind a pointer.
+//! Keys as words of a node: numbers are stored in the word, byte strings behind a pointer.
 
 use core::cmp::Ordering;
 use core::ptr;
@@ -8,31 +8,32 @@ use archipelago_sync::rcu::Guard;
 use crate::keys::BenchKey;
 use crate::rivals::bytes;
 
-/// A key that a node can hold in one word.
+/// A key that a node can hold in one 64-bit word.
 ///
-/// *Alive*: the word was made by [`word`](Self::word) or [`copy`](Self::copy), and either its node is locked by the
-/// caller, or it was read there at a version that has been validated since, inside a guard that began before the read:
-/// the thread that takes a word out of a node retires it, so it is freed after that guard only.
+/// *Alive*: the word was made by [`word`](Self::word) or [`copy`](Self::copy), and one of two conditions holds. Either
+/// the caller has the word's node locked. Or the caller read the word in the node at a version that has been validated
+/// since, inside an RCU guard that began before the read. In the second case the word is freed only after the guard,
+/// since the thread that removes a word from a node retires it.
 pub trait TreeKey: BenchKey {
-    /// Whether a word stands for itself: any may be compared, whatever was read.
+    /// Whether a word is the key itself. If so, any word may be compared, even one that was not validated.
     const PLAIN: bool;
 
-    /// A word for a node.
+    /// Makes a word for a node.
     fn word(&self) -> u64;
 
-    /// Another word of the same key.
+    /// Makes another word of the same key.
     ///
     /// # Safety
     /// The word is alive.
     unsafe fn copy(word: u64) -> u64;
 
-    /// This key against a node's.
+    /// Compares this key with the key of a word.
     ///
     /// # Safety
     /// The word is alive, or [`PLAIN`](Self::PLAIN).
     unsafe fn compare(&self, word: u64) -> Ordering;
 
-    /// The key for those who visit it.
+    /// Returns the key as visitors see it.
     ///
     /// # Safety
     /// The word is alive for `'a`.
@@ -41,21 +42,21 @@ pub trait TreeKey: BenchKey {
     /// Frees a word.
     ///
     /// # Safety
-    /// It was made by this trait, is in no node that others reach, and is not used any more.
+    /// The word was made by this trait, is in no node that other threads reach, and is not used any more.
     unsafe fn free(word: u64);
 
     /// Frees a word when no thread can see it any more.
     ///
     /// # Safety
-    /// It was alive and is no longer in any node.
+    /// The word was alive, and is in no node any more.
     unsafe fn retire(word: u64, guard: &Guard<'_>) {
         unsafe fn free<K: TreeKey>(word: *mut (), _: *mut ()) {
-            // SAFETY: the guards that saw it are gone.
+            // SAFETY: no guard that could see the word remains.
             unsafe { K::free(word.expose_provenance() as u64) }
         }
         if !Self::PLAIN {
             let word = ptr::with_exposed_provenance_mut(word as usize);
-            // SAFETY: passed on; no other thread retires what was taken out of a node under its lock.
+            // SAFETY: the caller's promise. No other thread retires a word that was removed from a node under its lock.
             unsafe { guard.retire(word, ptr::null_mut(), free::<Self>) }
         }
     }

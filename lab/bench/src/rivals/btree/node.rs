@@ -1,13 +1,14 @@
-//! A node: eight cache lines, a leaf or an inner node. The tree in transactions has smaller ones, too.
+//! A node of eight cache lines, either a leaf or an inner node. The tree in hardware transactions also has smaller
+//! nodes.
 //!
 //! | | keys | values |
 //! |---|---|---|
 //! | leaf | `count` keys, ascending | the value of each |
-//! | inner | `count` separators, ascending | `count + 1` children: all below the first separator, then from each on |
+//! | inner | `count` separators, ascending | `count + 1` children: the keys below the first separator, then the keys from each separator on |
 //!
-//! All words are atomics, read and written relaxed: readers validate the lock's version before they use what they read,
-//! writers hold the lock. `level` never changes. A count that a reader meets is at most that of a full node, since only counts of
-//! whole nodes are stored.
+//! All words are atomics that are read and written relaxed: a reader validates the lock's version before it uses what
+//! it read, and a writer holds the lock. `level` never changes. A reader never sees a count above that of a full node,
+//! since writers store complete counts only.
 
 use core::marker::PhantomData;
 use core::ptr;
@@ -17,38 +18,38 @@ use archipelago_sync::version_lock::{Version, VersionLock};
 
 use super::keys::TreeKey;
 
-/// Keys of a node.
+/// The most keys of a node.
 pub const FANOUT: usize = 30;
 
-/// Another thread was here: start again from the root.
+/// Another thread changed the node meanwhile: start again from the root.
 #[derive(Clone, Copy, Debug)]
 pub struct Retry;
 
-/// See the module. One value more than keys.
+/// A node; see the module. An inner node has one value more than keys.
 #[repr(C, align(64))]
 pub struct Node<K, const KEYS: usize = FANOUT, const VALUES: usize = { FANOUT + 1 }> {
     pub lock: VersionLock,
     count: AtomicU32,
     level: u32,
-    /// Of a leaf: the next one to the right, as an address; 0 for none.
+    /// Of a leaf: the address of the next leaf to the right; 0 for none.
     next: AtomicU64,
     keys: [AtomicU64; KEYS],
     values: [AtomicU64; VALUES],
     _keys: PhantomData<K>,
 }
 
-/// A node's address as a word.
+/// Returns a node's address as a word.
 pub fn address<N>(node: *const N) -> u64 {
     node.expose_provenance() as u64
 }
 
-/// The node that a word is the address of.
+/// Returns the node whose address a word is.
 pub fn pointer<N>(word: u64) -> *mut N {
     ptr::with_exposed_provenance_mut(word as usize)
 }
 
 impl<K: TreeKey, const KEYS: usize, const VALUES: usize> Node<K, KEYS, VALUES> {
-    /// An empty node, leaf if the level is 0.
+    /// Makes an empty node, a leaf if the level is 0.
     pub fn new(level: u32) -> Box<Self> {
         Box::new(Node {
             lock: VersionLock::new(),
@@ -106,10 +107,10 @@ impl<K: TreeKey, const KEYS: usize, const VALUES: usize> Node<K, KEYS, VALUES> {
         self.next.store(next, Ordering::Relaxed);
     }
 
-    /// The first place whose key is not below `key`, and whether it is equal: what was read at `version`.
+    /// Returns the first position whose key is not below `key`, and whether that key is equal, as of `version`.
     ///
     /// # Errors
-    /// If the version does not hold any more. If it does now, that still says nothing about later.
+    /// If the version does not hold any more. If it holds now, it may cease to hold later.
     ///
     /// # Safety
     /// Inside a guard of the tree's domain that began before `version` was read; or the caller holds the lock, and
@@ -121,11 +122,11 @@ impl<K: TreeKey, const KEYS: usize, const VALUES: usize> Node<K, KEYS, VALUES> {
         while from < to {
             let middle = (from + to) / 2;
             let word = self.key(middle);
-            // A word that is a pointer is followed only if it was there at the version.
+            // A word that is a pointer is followed only if the word was in the node at the version.
             if !K::PLAIN && version.is_some_and(|version| !self.lock.validate(version)) {
                 return Err(Retry);
             }
-            // SAFETY: plain, or alive: the caller's promise and the validation.
+            // SAFETY: the word is plain or alive: the caller's promise and the validation.
             match unsafe { key.compare(word) } {
                 core::cmp::Ordering::Greater => from = middle + 1,
                 order => {
@@ -137,7 +138,7 @@ impl<K: TreeKey, const KEYS: usize, const VALUES: usize> Node<K, KEYS, VALUES> {
         Ok((from, equal))
     }
 
-    /// Of an inner node: the place of the child that `key` belongs to.
+    /// Returns, for an inner node, the position of the child to which `key` belongs.
     ///
     /// # Errors
     /// As [`find`](Self::find).
@@ -146,11 +147,11 @@ impl<K: TreeKey, const KEYS: usize, const VALUES: usize> Node<K, KEYS, VALUES> {
     /// As [`find`](Self::find).
     #[inline]
     pub unsafe fn child_of(&self, key: &K, version: Option<Version>) -> Result<usize, Retry> {
-        // SAFETY: the caller's promise. A separator's own key lies to its right.
+        // SAFETY: the caller's promise. A key equal to a separator belongs to the child at its right.
         unsafe { self.find(key, version) }.map(|(at, equal)| at + usize::from(equal))
     }
 
-    /// Opens a place for a key, and one for the value at `value_at`. The caller holds the lock; the node is not full.
+    /// Inserts a key, and a value at `value_at`. The caller holds the lock, and the node is not full.
     pub fn insert(&self, at: usize, key: u64, value_at: usize, value: u64) {
         let count = self.count();
         (at..count).rev().for_each(|from| self.set_key(from + 1, self.key(from)));
@@ -162,7 +163,7 @@ impl<K: TreeKey, const KEYS: usize, const VALUES: usize> Node<K, KEYS, VALUES> {
         self.set_count(count + 1);
     }
 
-    /// Takes a key and a value out. The caller holds the lock.
+    /// Removes a key and a value. The caller holds the lock.
     pub fn remove(&self, at: usize, value_at: usize) -> (u64, u64) {
         let (count, gone) = (self.count(), (self.key(at), self.value(value_at)));
         (at + 1..count).for_each(|from| self.set_key(from - 1, self.key(from)));
@@ -172,18 +173,19 @@ impl<K: TreeKey, const KEYS: usize, const VALUES: usize> Node<K, KEYS, VALUES> {
         gone
     }
 
-    /// Moves the upper half to a new node; the new node, and the separator between the two. The caller holds the lock.
+    /// Moves the upper half to a new node. Returns the new node, and the separator between the two. The caller holds
+    /// the lock.
     pub fn split(&self) -> (Box<Self>, u64) {
         let right = Self::new(self.level);
         let separator = self.split_into(&right);
         (right, separator)
     }
 
-    /// As [`split`](Self::split), to an empty node of the same level that no other thread sees.
+    /// Does the same as [`split`](Self::split) to an empty node of the same level that no other thread sees.
     pub fn split_into(&self, right: &Self) -> u64 {
         let count = self.count();
         let half = count / 2;
-        // An inner node's middle key goes up and stays in neither.
+        // An inner node's middle key moves to the parent and stays in neither node.
         let first = if self.is_leaf() { half } else { half + 1 };
         (first..count).for_each(|at| right.set_key(at - first, self.key(at)));
         let values = count + usize::from(!self.is_leaf());
@@ -199,14 +201,16 @@ impl<K: TreeKey, const KEYS: usize, const VALUES: usize> Node<K, KEYS, VALUES> {
         separator
     }
 
-    /// Whether the right neighbour's content, and the separator between, would fit here, with room to spare.
+    /// Returns whether the right neighbour's content, and the separator between, would fit in this node with some room
+    /// left.
     pub fn takes(&self, right: &Self) -> bool {
         let sum = self.count() + right.count() + usize::from(!self.is_leaf());
-        // Room, lest the next insertion split it again; but what is empty goes in any case.
+        // Some room is left so that the next insertion does not split the node again. An empty node is merged in any
+        // case.
         sum <= KEYS * 3 / 4 || self.count().min(right.count()) == 0 && sum <= KEYS
     }
 
-    /// Takes the right neighbour's content. The caller holds both locks. Of a leaf the separator is not used.
+    /// Appends the right neighbour's content. The caller holds both locks. A leaf does not use the separator.
     pub fn absorb(&self, right: &Self, separator: u64) {
         let (mut count, more) = (self.count(), right.count());
         let values = count + usize::from(!self.is_leaf());

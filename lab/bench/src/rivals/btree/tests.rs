@@ -1,4 +1,4 @@
-//! The tree against a model, and its histories against the checker.
+//! Tests the tree against a model, and its histories with the linearizability checker.
 
 use archipelago_check::workload::{self, Mix};
 use rand::seq::SliceRandom;
@@ -27,7 +27,7 @@ fn what_is_removed_gives_its_nodes_back() {
     let (most, few) = keys.split_at(19_800);
     most.iter().for_each(|key| _ = tree.pin().remove(key));
     let left = tree.check_invariants();
-    // A leaf has a key at least, and neighbours that fit are one.
+    // A leaf has at least one key, and neighbours that fit into one node were merged.
     assert!(!tree.has_empty_leaves() && left < full / 20, "{left} nodes of {full} for 200 keys");
     few.iter().for_each(|key| assert_eq!(tree.pin().remove(key), Some(1)));
     assert_eq!(tree.check_invariants(), 1, "an empty tree is one leaf");
@@ -46,7 +46,8 @@ fn histories_are_linearizable() {
     }
 }
 
-/// The same under schedules that don't happen by themselves: a split and a merge are never far.
+/// The same test under random schedules of the simulator. The tree is small, so most operations are close to a split or
+/// a merge.
 #[cfg(archipelago_sim)]
 #[test]
 fn schedules_find_nothing() {

@@ -1,10 +1,10 @@
-//! What must hold of a tree that no other thread uses.
+//! Checks the invariants of a tree that no other thread uses.
 
 use super::Masstree;
 use super::bytes;
 use super::node::{LAYER, LONG, Node, Part, SLICE, WIDTH, pointer};
 
-/// What a walk over a layer has met.
+/// What a walk over a layer has found so far.
 #[derive(Default)]
 struct Seen<'t> {
     nodes: usize,
@@ -14,7 +14,7 @@ struct Seen<'t> {
 }
 
 impl<K> Masstree<K> {
-    /// Looks at the whole tree; how many nodes and keys it has. No thread may change it meanwhile.
+    /// Checks the whole tree. Returns the numbers of nodes and of keys. No thread may change the tree meanwhile.
     ///
     /// # Panics
     /// If an invariant is broken.
@@ -24,7 +24,7 @@ impl<K> Masstree<K> {
 }
 
 fn child<'t>(word: u64) -> &'t Node {
-    // SAFETY: a node's address; no thread changes the tree, which lives longer.
+    // SAFETY: the word is a node's address; no thread changes the tree, which lives longer.
     unsafe { &*pointer(word) }
 }
 

@@ -1,17 +1,18 @@
-//! A node of a layer: border (a leaf) or inner.
+//! A node of a layer: a border node (a leaf) or an inner node.
 //!
 //! | | slices | values |
 //! |---|---|---|
-//! | border | up to 15 slots, in no order; `order` lists those in use, ascending | of each slot: the key's value, or the next layer's root |
-//! | inner | `count` separators, ascending | `count + 1` children: all below the first separator, then from each on |
+//! | border | up to 15 slots in any order; `order` lists the used slots, ascending | of each slot: the key's value, or the next layer's root |
+//! | inner | `count` separators, ascending | `count + 1` children: below the first separator, then from each separator on |
 //!
-//! What a border node's slot holds is told by its *kind*, four bits: a key that ends within the slice (its length, 0 to 8),
-//! one that goes on behind it ([`LONG`], with the rest in a block), or a layer of those that do ([`LAYER`]). Slots are
-//! ordered by slice, then by kind: of two keys with one slice the shorter one is the other's beginning. At most one slot of
-//! a slice is `LONG` or `LAYER`, and all slots of a slice are in one node.
+//! The *kind* of a border node's slot, four bits, tells the slot's content: a key that ends within the slice (the kind
+//! is its length in bytes, 0 to 8), a key that continues after the slice ([`LONG`], with its suffix in a block), or a
+//! layer of keys that continue ([`LAYER`]). Slots are ordered by slice, then by kind: of two keys with one slice, the
+//! shorter one is a prefix of the other. A slice has at most one slot that is `LONG` or `LAYER`, and all slots of a
+//! slice are in one node.
 //!
-//! All words are atomics. `order` and values are stored with Release and read with Acquire: a thread that reads an order
-//! sees the slots that it lists.
+//! All words are atomics. `order` and values are stored with Release and read with Acquire: a thread that reads an
+//! order sees the content of the slots that the order lists.
 
 use core::ptr;
 
@@ -19,21 +20,21 @@ use archipelago_platform::atomic::{AtomicU32, AtomicU64, Ordering};
 use archipelago_platform::hint::prefetch_read;
 use archipelago_sync::version_lock::VersionLock;
 
-/// Slots of a border node, separators of an inner one.
+/// Slots of a border node, and separators of an inner node.
 pub const WIDTH: usize = 15;
-/// Bytes of a key that a layer looks at.
+/// Bytes of a key in one layer.
 pub const SLICE: usize = 8;
-/// The kind of a slot whose key goes on behind the slice.
+/// The kind of a slot whose key continues after the slice.
 pub const LONG: u64 = 9;
-/// The kind of a slot that leads to the next layer.
+/// The kind of a slot that points to the next layer.
 pub const LAYER: u64 = 10;
 
-/// Another thread was here: start again from the layer's root.
+/// Another thread changed the node meanwhile: start again from the layer's root.
 #[derive(Clone, Copy, Debug)]
 pub struct Retry;
 
-/// What a layer looks at of a key: the slice, as a number in the order of the bytes (short ones padded with zeros), and how
-/// many bytes it has, [`LONG`] if there are more behind it.
+/// The part of a key in one layer: the slice and a rank. The slice is a number that compares as its bytes do; a short
+/// slice is padded with zeros. The rank is the length in bytes, or [`LONG`] if the key continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Part {
     pub slice: u64,
@@ -50,17 +51,18 @@ impl Part {
     }
 }
 
-/// Which slots are in use, in which order: the count in the lowest four bits, then 15 slots, those not in use last.
+/// The used slots in their order: the count in the lowest four bits, then the numbers of all 15 slots, used slots
+/// first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Order(u64);
 
-/// The lowest `places` places.
+/// Returns a mask of the lowest `places` positions.
 const fn mask(places: usize) -> u64 {
     (1 << (4 * places)) - 1
 }
 
 impl Order {
-    /// All slots in their own order, the first `count` in use.
+    /// Returns an order of all slots by number, of which the first `count` are used.
     pub const fn first(count: usize) -> Order {
         Order(0xEDC_BA98_7654_3210 << 4 | count as u64)
     }
@@ -70,13 +72,13 @@ impl Order {
         (self.0 & 15) as usize
     }
 
-    /// The slot at a place.
+    /// Returns the slot at a position.
     #[inline]
     pub fn slot(self, at: usize) -> usize {
         (self.0 >> (4 + 4 * at) & 15) as usize
     }
 
-    /// With the first free slot at a place, and that slot.
+    /// Inserts the first free slot at a position. Returns the new order and the slot.
     pub fn insert(self, at: usize) -> (Order, usize) {
         let (count, places) = (self.count(), self.0 >> 4);
         let slot = self.slot(count);
@@ -85,7 +87,7 @@ impl Order {
         (Order(places << 4 | (count + 1) as u64), slot)
     }
 
-    /// Without the slot at a place.
+    /// Returns the order without the slot at a position.
     pub fn remove(self, at: usize) -> Order {
         let (count, places) = (self.count(), self.0 >> 4);
         let (before, behind) = (places & mask(at), places & mask(count) & !mask(at + 1));
@@ -94,41 +96,42 @@ impl Order {
         Order(places << 4 | (count - 1) as u64)
     }
 
-    /// With the first `count` slots only.
+    /// Returns the order with the first `count` slots only.
     pub fn truncate(self, count: usize) -> Order {
         Order(self.0 & !15 | count as u64)
     }
 }
 
-/// See the module.
+/// A node; see the module.
 #[repr(C, align(64))]
 pub struct Node {
-    /// Of a border node: held by a thread that changes it in any way. Readers don't look at it.
+    /// Of a border node: held by a thread that changes the node in any way. Readers ignore it.
     pub writer: VersionLock,
-    /// What readers validate: locked while slots that were in use change their meaning, and while an inner node changes.
+    /// The version that readers validate. It is locked while used slots change their meaning, and while an inner node
+    /// changes.
     pub version: VersionLock,
     order: AtomicU64,
     /// Four bits for each slot.
     kinds: AtomicU64,
-    /// Of a border node: the next one to the right, as an address; 0 for none.
+    /// Of a border node: the address of the next node to the right; 0 for none.
     next: AtomicU64,
-    /// 0 for a border node. Of a layer's root it grows.
+    /// 0 for a border node. A layer's root changes its level when it is split.
     level: AtomicU32,
     slices: [AtomicU64; WIDTH],
     values: [AtomicU64; WIDTH + 1],
-    /// Of slots that are [`LONG`]: the block with the rest of the key.
+    /// For slots that are [`LONG`]: the block with the suffix of the key.
     rests: [AtomicU64; WIDTH],
 }
 
-/// Lines of a node that a look-up reads, and has fetched at once.
+/// Cache lines of a node that a look-up reads, and prefetches together.
 const FETCHED: usize = core::mem::offset_of!(Node, rests).div_ceil(64);
 
-/// A node's address as a word.
+/// Returns a node's address as a word.
 pub fn address(node: *const Node) -> u64 {
     node.expose_provenance() as u64
 }
 
-/// The node that a word is the address of.
+/// Returns the node whose address a word is.
 pub fn pointer(word: u64) -> *mut Node {
     ptr::with_exposed_provenance_mut(word as usize)
 }
@@ -138,7 +141,7 @@ fn words<const N: usize>() -> [AtomicU64; N] {
 }
 
 impl Node {
-    /// An empty node, border if the level is 0.
+    /// Makes an empty node, a border node if the level is 0.
     pub fn new(level: u32) -> Box<Self> {
         Box::new(Node {
             writer: VersionLock::new(),
@@ -153,7 +156,7 @@ impl Node {
         })
     }
 
-    /// Fetches the lines of a node together, as the paper does.
+    /// Prefetches a node's cache lines together, as in the paper.
     #[inline]
     pub fn prefetch(node: *const Node) {
         (0..FETCHED).for_each(|line| prefetch_read(node.cast::<[u64; 8]>().wrapping_add(line)));
@@ -168,7 +171,8 @@ impl Node {
         self.level.store(level, Ordering::Relaxed);
     }
 
-    /// Acquire pairs with the Release of [`set_order`](Self::set_order): the slots listed are seen.
+    /// Returns the order. Acquire pairs with the Release of [`set_order`](Self::set_order): the reader sees the listed
+    /// slots.
     #[inline]
     pub fn order(&self) -> Order {
         Order(self.order.load(Ordering::Acquire))
@@ -202,8 +206,8 @@ impl Node {
         self.slices[slot].store(slice, Ordering::Relaxed);
     }
 
-    /// Acquire pairs with the Release of [`set_value`](Self::set_value): a thread that reads a value sees what its writer
-    /// had seen.
+    /// Returns a value. Acquire pairs with the Release of [`set_value`](Self::set_value): a thread that reads a value
+    /// sees what its writer had seen.
     #[inline]
     pub fn value(&self, slot: usize) -> u64 {
         self.values[slot].load(Ordering::Acquire)
@@ -226,7 +230,7 @@ impl Node {
         self.next.store(next, Ordering::Relaxed);
     }
 
-    /// What a slot of a border node is of.
+    /// Returns the part of the keys of a border node's slot.
     pub fn part(&self, slot: usize) -> Part {
         Part { slice: self.slice(slot), rank: self.rank(slot) }
     }
@@ -236,17 +240,17 @@ impl Node {
         self.kind(slot).min(LONG)
     }
 
-    /// Of a border node: the place of the slot that is of `part`, or else the one where it would be.
+    /// Returns, for a border node, the position of the slot for `part`.
     ///
     /// # Errors
-    /// If there is none.
+    /// If there is no such slot, the error is the position where it would be inserted.
     #[inline]
     pub fn find(&self, order: Order, part: Part) -> Result<usize, usize> {
         let (mut from, mut to) = (0, order.count());
         while from < to {
             let middle = (from + to) / 2;
             let slot = order.slot(middle);
-            // The kinds, on another line, only where slices are equal.
+            // The kinds are on another cache line, so they are read only if the slices are equal.
             let order = self.slice(slot).cmp(&part.slice).then_with(|| self.rank(slot).cmp(&part.rank));
             match order {
                 core::cmp::Ordering::Less => from = middle + 1,
@@ -257,13 +261,13 @@ impl Node {
         Err(from)
     }
 
-    /// Of an inner node: the place of the child that `slice` belongs to.
+    /// Returns, for an inner node, the position of the child to which `slice` belongs.
     #[inline]
     pub fn child_of(&self, slice: u64) -> usize {
         let (mut from, mut to) = (0, self.count());
         while from < to {
             let middle = (from + to) / 2;
-            // A separator's own slice lies to its right.
+            // A slice equal to a separator belongs to the child at its right.
             if self.slice(middle) <= slice {
                 from = middle + 1;
             } else {
@@ -273,7 +277,8 @@ impl Node {
         from
     }
 
-    /// Fills a free slot of a border node, and lists it at a place. The caller holds `writer`, or the node is its own.
+    /// Fills a free slot of a border node, and lists it at a position. The caller holds `writer`, or is the only thread
+    /// that sees the node.
     pub fn put(&self, at: usize, part: Part, value: u64, rest: u64) {
         let (order, slot) = self.order().insert(at);
         self.fill(slot, part.slice, part.rank, value, rest);
@@ -284,13 +289,13 @@ impl Node {
         self.set_slice(slot, slice);
         self.set_kind(slot, kind);
         self.set_value(slot, value);
-        // A slot of another kind may keep what is there: it is not looked at.
+        // A slot of another kind keeps its old suffix word, which is not read.
         if kind == LONG {
             self.rests[slot].store(rest, Ordering::Relaxed);
         }
     }
 
-    /// Opens a place for a separator and the child to its right. The caller has `version` locked; the node is not full.
+    /// Inserts a separator and the child to its right. The caller has `version` locked, and the node is not full.
     pub fn insert_child(&self, at: usize, slice: u64, child: u64) {
         let count = self.count();
         (at..count).rev().for_each(|from| self.set_slice(from + 1, self.slice(from)));
@@ -300,7 +305,7 @@ impl Node {
         self.set_order(Order::first(count + 1));
     }
 
-    /// A new node with a border node's slots from one place to another, in their order.
+    /// Makes a new node with a border node's slots at these positions, in their order.
     pub fn slots(&self, places: core::ops::Range<usize>) -> Box<Node> {
         let (copy, order) = (Node::new(0), self.order());
         for (to, slot) in places.clone().map(|at| order.slot(at)).enumerate() {
@@ -310,7 +315,7 @@ impl Node {
         copy
     }
 
-    /// A new node with an inner node's children from one place to another, and the separators between them.
+    /// Makes a new node with an inner node's children at these positions, and the separators between them.
     pub fn children(&self, places: core::ops::RangeInclusive<usize>) -> Box<Node> {
         let (copy, from, to) = (Node::new(self.level()), *places.start(), *places.end());
         (from..to).for_each(|at| copy.set_slice(at - from, self.slice(at)));
@@ -319,7 +324,8 @@ impl Node {
         copy
     }
 
-    /// Of a full border node: the place nearest to the middle before which it can be split, between two slices.
+    /// Returns, for a full border node, the position nearest to the middle at which the node can be split between two
+    /// different slices.
     pub fn middle(&self) -> usize {
         let order = self.order();
         let differs = |at: usize| self.slice(order.slot(at - 1)) != self.slice(order.slot(at));

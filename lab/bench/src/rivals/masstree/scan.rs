@@ -63,8 +63,8 @@ impl Page {
         Ok(next)
     }
 
-    /// As [`copy`](Self::copy), of all that a node has. Only a layer's root changes its level, and no node's `next` is
-    /// a root.
+    /// Copies all entries of a node as [`copy`](Self::copy) does. The node's level cannot have changed, since only a
+    /// layer's root changes its level and no node's `next` is a root.
     fn copy_next(&mut self, node: &Node) -> u64 {
         let backoff = Backoff::new();
         loop {

@@ -1,4 +1,4 @@
-//! The tree against a model, and its histories against the checker.
+//! Tests the tree against a model, and its histories with the linearizability checker.
 
 use archipelago_check::workload::Mix;
 
@@ -16,7 +16,7 @@ fn it_agrees_with_a_model() {
     agrees_with_a_model(&nested(scaled(2_000, 100)), check::<Vec<u8>>);
 }
 
-/// Layers are made where keys go on alike, and nowhere else.
+/// New layers are made for keys with a common beginning only.
 #[test]
 fn keys_that_begin_alike_have_layers() {
     let mut tree = Masstree::<Vec<u8>>::default();
@@ -24,7 +24,7 @@ fn keys_that_begin_alike_have_layers() {
     (0..10).for_each(|n| _ = tree.pin().insert(&key(n, 8), 1));
     assert_eq!(tree.check_invariants(), (1, 10));
     (0..10).for_each(|n| _ = tree.pin().insert(&key(n, 40), 2));
-    // Four layers below the first, and one key less in each but the last.
+    // There are four layers below the first; the ten long keys differ in the last layer only.
     assert_eq!(tree.check_invariants(), (5, 20));
     assert_eq!(tree.pin().insert(&key(3, 40), 3), Some(2));
     (0..10).for_each(|n| _ = tree.pin().remove(&key(n, 40)));
@@ -45,7 +45,8 @@ fn histories_are_linearizable() {
     }
 }
 
-/// The same under schedules that don't happen by themselves: a split is never far, nor a new layer.
+/// The same test under random schedules of the simulator. The keys are few and alike, so most operations are close to a
+/// split or a new layer.
 #[cfg(archipelago_sim)]
 #[test]
 fn schedules_find_nothing() {
@@ -60,7 +61,7 @@ fn schedules_find_nothing() {
     });
 }
 
-/// A look-up meets the entry that it looks for or none, also where another key takes the entry's place meanwhile.
+/// A look-up finds the entry of its own key or none, even if another key takes over the entry's slot meanwhile.
 #[cfg(archipelago_sim)]
 #[test]
 fn no_schedule_with_two_preemptions_takes_one_entry_for_another() {

@@ -1,4 +1,4 @@
-//! The files: what a paper states, as data.
+//! The papers' files: what each paper states, as data.
 
 use std::path::Path;
 
@@ -17,26 +17,26 @@ pub struct Paper {
     /// The file's name without `.toml`.
     #[serde(skip)]
     pub key: String,
-    /// Title, authors, place.
+    /// Title, authors, and where it was published.
     pub title: String,
-    /// The preset that stands for its machine.
+    /// The preset that models the paper's machine.
     pub machine: String,
-    /// What to know before reading the table.
+    /// A note that is shown above the table.
     #[serde(default)]
     pub note: String,
-    /// Its figures.
+    /// The paper's figures.
     pub figure: Vec<Figure>,
 }
 
-/// A figure, a table, or a sentence.
+/// A figure, table or sentence of a paper.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Figure {
-    /// As the paper calls it.
+    /// Its name in the paper.
     pub name: String,
-    /// The section in which its text is.
+    /// The section whose text discusses it.
     pub section: String,
-    /// What it shows.
+    /// A description of its content.
     pub what: String,
     /// The experiment: arguments of `sim`, without contenders, machine, threads and sizes.
     pub run: String,
@@ -46,80 +46,82 @@ pub struct Figure {
     /// Arguments for sizes that a small computer can simulate in minutes.
     #[serde(default)]
     pub small: String,
-    /// Another preset than the paper's.
+    /// The preset, if it is not the paper's.
     pub machine: Option<String>,
-    /// Threads of every claim that names none.
+    /// The number of threads of every claim that gives none.
     pub threads: usize,
-    /// What no paper states: all of its claims are this project's own.
+    /// Whether all claims are this project's own; no paper states them.
     #[serde(default)]
     pub ours: bool,
-    /// The orderings that the paper states, and ours.
+    /// The orderings that the paper states, and this project's own.
     pub claim: Vec<Claim>,
 }
 
-/// That one contender is ahead of another, or level with it: does more operations a second, or has more of what is counted.
+/// A statement about two contenders: one is ahead of the other, or both are level. A contender is ahead if it has more
+/// operations per second, or more of another figure.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Claim {
-    /// The one that does more.
+    /// The contender that is ahead.
     pub ahead: String,
-    /// With this many threads.
+    /// The number of threads of the contender ahead, if not the figure's.
     pub threads: Option<usize>,
-    /// The one that does less.
+    /// The contender that is behind.
     pub behind: String,
-    /// With this many threads.
+    /// The number of threads of the contender behind, if different.
     pub behind_threads: Option<usize>,
-    /// With keys by Zipf's law of this exponent, one of the experiment's.
+    /// The exponent of Zipf's law for the keys; one of the experiment's.
     pub theta: Option<f64>,
-    /// The one that does less with this one.
+    /// The exponent for the contender behind, if different.
     pub behind_theta: Option<f64>,
-    /// How many times as much, if the paper says it.
+    /// By what factor one is ahead, if the paper gives it.
     pub ratio: Option<f64>,
-    /// They do the same, within this factor: not an ordering.
+    /// If set, the claim is not an ordering: both figures are equal within this factor.
     pub within: Option<f64>,
-    /// By what they are compared.
+    /// The figure by which they are compared.
     #[serde(default)]
     pub by: Measure,
-    /// No paper states it: it is this project's own, and not counted among the papers'.
+    /// Whether the claim is this project's own. No paper states such a claim, and it is not counted among the papers'
+    /// claims.
     #[serde(default)]
     pub ours: bool,
-    /// Why ours differs, where that is known.
+    /// Why the virtual machine's result differs, if this is known.
     #[serde(default)]
     pub reason: String,
 }
 
-/// A contender with this many threads.
+/// A contender with a number of threads.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Side {
     /// Its name on the command line.
     pub name: String,
-    /// Threads.
+    /// The number of threads.
     pub threads: usize,
     /// Zipf's exponent, if the experiment has several.
     pub theta: Option<f64>,
 }
 
-/// A figure with the rows that its claims need, and what went wrong with the others.
+/// A figure with the rows that its claims need, and the failures of the runs that have no row.
 pub struct Done<'a> {
     /// The figure.
     pub figure: &'a Figure,
     /// The experiment as it was run.
     pub command: String,
-    /// What was measured, and for which side.
+    /// The measured rows, each with its side.
     pub rows: Vec<(Side, Row)>,
-    /// What went wrong.
+    /// Messages about failed runs.
     pub failures: Vec<String>,
 }
 
 impl Figure {
-    /// The preset that it runs on.
+    /// Returns the preset on which the figure runs.
     pub fn machine<'a>(&'a self, paper: &'a Paper) -> &'a str {
         self.machine.as_deref().unwrap_or(&paper.machine)
     }
 }
 
 impl Claim {
-    /// Who is compared: the one ahead, the one behind.
+    /// Returns the two sides of the claim: the one ahead, the one behind.
     pub fn sides(&self, figure: &Figure) -> [Side; 2] {
         let side = |name: &String, threads: Option<usize>, theta| {
             let threads = threads.unwrap_or(figure.threads);
@@ -131,7 +133,7 @@ impl Claim {
 }
 
 impl Side {
-    /// Whether this is what a contender does.
+    /// Returns whether the contender is the one of this side.
     pub fn is(&self, contender: &Contender) -> bool {
         let is_law = |theta: f64| {
             let law = if theta == 0.0 { Distribution::Uniform } else { Distribution::Zipf(theta) };
@@ -141,10 +143,11 @@ impl Side {
     }
 }
 
-/// Reads the folder's files, in the order of their names, or those that a comma-separated list names, in its order.
+/// Reads the folder's files in the order of their names, or the files that a comma-separated list names in the list's
+/// order.
 ///
 /// # Errors
-/// If a file is not there or wrong.
+/// If a file does not exist or is not valid.
 pub fn read(folder: &Path, only: Option<&str>) -> Result<Vec<Paper>, Failure> {
     let known = names(folder)?;
     let Some(only) = only else { return known.iter().map(|name| load(folder, name)).collect() };
@@ -185,7 +188,7 @@ fn load(folder: &Path, name: &str) -> Result<Paper, Failure> {
     Ok(Paper { key: name.to_owned(), ..paper })
 }
 
-/// Whether a figure's claims can be judged, and be shown in a table.
+/// Checks that a figure's claims can be judged and shown in a table.
 fn check(figure: &Figure) -> Result<(), String> {
     let line = |text: &&String| text.contains(['\n', '|']);
     let texts = [&figure.name, &figure.section, &figure.what];
@@ -199,7 +202,7 @@ fn check(figure: &Figure) -> Result<(), String> {
     for claim in &figure.claim {
         let sides = claim.sides(figure);
         let names = format!("{} ahead of {}", claim.ahead, claim.behind);
-        // In an order in which what is no number is refused, too.
+        // The comparison is written so that NaN is refused, too.
         if claim.within.is_some_and(|within| !(within > 1.0 && within.is_finite())) {
             return Err(format!("{names}: `within` is a factor above 1"));
         }

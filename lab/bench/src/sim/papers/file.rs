@@ -1,4 +1,4 @@
-//! The file of all tables: a section for each paper, which stays as it is until its paper is run again.
+//! The file of all tables: it has a section for each paper. A section stays as it is until its paper is run again.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,7 +7,7 @@ use super::table::Count;
 use crate::failure::Failure;
 use crate::report::replace;
 
-/// By its first line such a file is known.
+/// The first line of such a file.
 const TITLE: &str = "# Papers beside the virtual machine";
 
 const HEAD: &str = "\
@@ -22,15 +22,16 @@ otherwise. The paper's ratio is no part of the verdict. *Chance* is how often co
 one variation, and neighbours, are not independent, so it flatters. *Why* is what is known of the cause, and *not found* where nothing is.
 ";
 
-/// What begins a section, but for its text.
+/// The beginning of each section.
 const SECTION: &str = "\n## ";
 
-/// Where a paper's name ends in its section's first line.
+/// Returns the paper's name in the first line of a section.
 fn key(section: &str) -> &str {
     section.split(':').next().unwrap_or_default()
 }
 
-/// A file's text with these sections in it, in the order of the papers' names. `old` is empty, or a text of this kind.
+/// Returns a file's text with these sections added or replaced, in the order of the papers' names. Returns `None` if
+/// `old` is neither empty nor a file of this kind.
 pub fn with(old: &str, sections: &[String]) -> Option<String> {
     if !old.trim().is_empty() && !old.starts_with(TITLE) {
         return None;
@@ -41,7 +42,8 @@ pub fn with(old: &str, sections: &[String]) -> Option<String> {
     Some(format!("{TITLE}\n\n{HEAD}{}{body}", counts(&all)))
 }
 
-/// How many orderings of each paper fared how, as their sections say it.
+/// Returns a table of each paper's counts, as the sections give them: how many orderings hold, are contradicted, or are
+/// unresolved.
 fn counts(sections: &BTreeMap<&str, &str>) -> String {
     let counts: Vec<(&str, Count)> =
         sections.iter().filter_map(|(key, section)| Some((*key, Count::read(section)?))).collect();
@@ -66,10 +68,10 @@ fn failure(what: &str, path: &Path, why: &str) -> Failure {
     Failure::new(format!("cannot {what} {}: {why}", path.display()))
 }
 
-/// What is in a file, which need not be there yet.
+/// Reads a file's text; a file that does not exist is empty.
 ///
 /// # Errors
-/// If it can't be read, or is a file of another kind.
+/// If the file cannot be read, or is of another kind.
 pub fn read(path: &Path) -> Result<String, Failure> {
     if !path.exists() {
         return Ok(String::new());
@@ -80,10 +82,10 @@ pub fn read(path: &Path) -> Result<String, Failure> {
     of_this_kind.then_some(text).ok_or_else(other)
 }
 
-/// Puts sections into a file.
+/// Adds sections to a file, or replaces them.
 ///
 /// # Errors
-/// As those of [`read`], or if it can't be written.
+/// The errors of [`read`]; and if the file cannot be written.
 pub fn update(path: &Path, sections: &[String]) -> Result<(), Failure> {
     let text = with(&read(path)?, sections).expect("it was read as one");
     replace(path, &text).map_err(|error| failure("write", path, &error.to_string()))

@@ -1,4 +1,4 @@
-//! The repository's files are right, and a small run comes out as a table.
+//! Tests that the repository's files are valid, and that a small run results in a table.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,8 @@ fn args(folder: &Path) -> SimPapers {
     SimPapers { only: None, figure: None, folder, sweep: None, paper: false, runs, seed, out: None, write: None }
 }
 
-/// Every experiment parses, with both sizes, and has the contenders that its claims name, on a machine with so many CPUs.
+/// Every experiment parses with both sizes, has the contenders that its claims name, and runs on a machine with enough
+/// CPUs.
 #[test]
 fn every_file_is_one_that_can_be_run() {
     let papers = data::read(&folder(), None).unwrap();
@@ -42,7 +43,7 @@ fn every_file_is_one_that_can_be_run() {
     }
 }
 
-/// A folder with one file.
+/// Makes a folder with one file.
 fn one(name: &str, text: &str) -> PathBuf {
     let folder = std::env::temp_dir().join(format!("archipelago-papers-{}-{name}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
@@ -132,7 +133,7 @@ fn a_section_is_replaced_and_the_others_stay() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
-/// The file in the repository is one of these, with a section for each paper.
+/// The repository's file of tables is of this kind, with a section for each paper.
 #[test]
 fn the_tables_of_the_repository_can_be_replaced() {
     let text = std::fs::read_to_string(folder().join("../docs/papers.md")).unwrap();
@@ -171,7 +172,7 @@ fn wrong_files_are_one_sentence() {
         std::fs::remove_dir_all(folder).unwrap();
     }
     assert!(data::read(Path::new("/dev/null"), None).is_err());
-    // What is wrong with the last figure is told before the first runs.
+    // An error in the last figure is reported before the first figure runs.
     let second = TINY.find("[[figure]]").map(|at| TINY.to_owned() + &TINY[at..]).unwrap();
     let at = second.rfind("threads = 2\n").unwrap();
     for (wrong, says) in [("threads = 900000\n", "--threads 900000"), ("threads = 2\nmachine = \"zx81\"\n", "zx81")] {

@@ -1,24 +1,25 @@
-//! Whether an ordering that a paper states holds on the virtual machine.
+//! Judges whether an ordering that a paper states holds on the virtual machine (a simulator).
 //!
-//! The model's numbers are estimates, so one run decides nothing: an ordering *holds* if it is so in all cells of the
-//! sensitivity sweep, or nearly all, is *contradicted* if its opposite is, and is *unresolved* otherwise, whatever the median says.
+//! The model's numbers are estimates, so one run decides nothing. An ordering *holds* if it is true in all or nearly
+//! all cells (the runs of the sensitivity sweep). It is *contradicted* if the opposite is true in nearly all cells.
+//! Otherwise it is *unresolved*, whatever the median is.
 
 use core::fmt;
 
 use super::data::Claim;
 
-/// The sweep's answer.
+/// The verdict of the sensitivity sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// So in [`NEARLY`] all cells.
+    /// True in at least the part [`NEARLY`] of all cells.
     Holds,
-    /// The opposite in [`NEARLY`] all cells.
+    /// The opposite is true in at least the part [`NEARLY`] of all cells.
     Contradicted,
-    /// So in some, or there was no sweep.
+    /// True in some cells only, or there was no sweep.
     Unresolved,
 }
 
-/// What part of the cells decides.
+/// The part of the cells that decides.
 pub const NEARLY: f64 = 0.95;
 
 impl fmt::Display for Verdict {
@@ -31,23 +32,24 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// How a claim fared.
+/// The result of judging a claim.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
-    /// Of the sweep.
+    /// The verdict of the sweep.
     pub verdict: Verdict,
-    /// The ratio in every cell (of the sweep, else of the seeds), ascending.
+    /// The ratio of the two figures in every cell (of the sweep, or of the seeds if there was no sweep), ascending.
     pub ratios: Vec<f64>,
-    /// In how many cells it is as the paper says.
+    /// The number of cells in which the claim is true.
     pub so: usize,
-    /// How often a coin that is thrown for each cell would side with one of two contenders as clearly; for orderings.
+    /// For orderings: the probability that fair coins, one thrown for each cell, favour one of two contenders as
+    /// clearly.
     pub chance: Option<f64>,
     /// Whether the cells are a sweep's.
     pub swept: bool,
 }
 
-/// Judges a claim by the figures of both sides, cell by cell. A pair in which neither did anything says nothing, and
-/// counts against the claim.
+/// Judges a claim by the figures of both sides, cell by cell. A cell in which both figures are zero counts against the
+/// claim.
 pub fn judge(claim: &Claim, ahead: &[f64], behind: &[f64], swept: bool) -> Finding {
     let mut ratios: Vec<f64> = ahead.iter().zip(behind).map(|(ahead, behind)| ahead / behind).collect();
     let is_so = |ratio: &&f64| match claim.within {
@@ -72,7 +74,7 @@ fn nearly_all(some: usize, all: usize) -> bool {
     some as f64 >= NEARLY * all as f64
 }
 
-/// How often at least `heads` of so many thrown coins show heads.
+/// Returns the probability that at least `heads` of `coins` thrown coins show heads.
 fn at_least(heads: usize, coins: usize) -> f64 {
     let exactly =
         |heads: usize| (0..heads).fold(0.5_f64.powi(coins as i32), |p, k| p * (coins - k) as f64 / (k + 1) as f64);
@@ -101,7 +103,7 @@ mod tests {
         assert_eq!(verdict(None, &[1.1, 2.1, 3.1], &behind), Verdict::Holds);
         assert_eq!(verdict(None, &[9.0, 9.0, 2.9], &behind), Verdict::Unresolved);
         assert_eq!(verdict(None, &[0.9, 1.9, 2.9], &behind), Verdict::Contradicted);
-        // A draw is neither.
+        // An equal pair counts for neither side.
         assert_eq!(verdict(None, &[1.1, 2.0, 3.1], &behind), Verdict::Unresolved);
         assert_eq!(verdict(None, &[0.9, 2.0, 2.9], &behind), Verdict::Unresolved);
         let with = |so: usize| [vec![2.0; so], vec![0.5; 72 - so]].concat();
@@ -121,7 +123,7 @@ mod tests {
         assert_eq!(judge(&claim(Some(2.0)), &[1.0], &[1.0], true).chance, None);
     }
 
-    /// The paper's ratio is shown, and is no part of the verdict: factors are not results.
+    /// The paper's ratio is shown but does not affect the verdict: the model's factors are not results.
     #[test]
     fn less_than_the_ratio_is_no_defeat() {
         assert_eq!(verdict(None, &[1.01; 4], &[1.0; 4]), Verdict::Holds);
