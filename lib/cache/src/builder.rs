@@ -34,7 +34,7 @@ where
     K: Hash + Eq + Heap + Send + Sync + 'static,
     V: Heap + Send + Sync + 'static,
 {
-    /// A cache of at most `capacity` bytes, with the policy S3-FIFO. [`Cache::builder`] has all other settings.
+    /// Makes a cache of at most `capacity` bytes, with the policy S3-FIFO. [`Cache::builder`] has all other settings.
     ///
     /// ```
     /// use archipelago_cache::Cache;

@@ -129,7 +129,7 @@ where
         self.put(key, value, None)
     }
 
-    /// As [`insert`](Self::insert), but the entry expires after `time` at the latest, instead of the cache's time to
+    /// Works as [`insert`](Self::insert) does, but the entry expires after `time` at the latest, instead of the cache's time to
     /// live.
     ///
     /// ```
@@ -180,7 +180,7 @@ where
         made.unwrap_or_else(|never| match never {})
     }
 
-    /// As [`get_or_insert_with`](Self::get_or_insert_with), for makers that may fail.
+    /// Works as [`get_or_insert_with`](Self::get_or_insert_with) does, for makers that may fail.
     ///
     /// # Errors
     /// The error of `make`. It is not cached: the next request calls its own `make`.
@@ -227,7 +227,7 @@ where
         present.map_or(value, |present| present.value().clone())
     }
 
-    /// As [`get_or_insert_with`](Self::get_or_insert_with), for a future. Waiting tasks do not block their threads. If
+    /// Works as [`get_or_insert_with`](Self::get_or_insert_with) does, for a future. Waiting tasks do not block their threads. If
     /// the future of the task that makes the value is dropped, the next task makes it. The method works with any
     /// runtime.
     ///
@@ -257,7 +257,7 @@ where
         made.unwrap_or_else(|never| match never {})
     }
 
-    /// As [`get_or_insert_async`](Self::get_or_insert_async), for futures that may fail.
+    /// Works as [`get_or_insert_async`](Self::get_or_insert_async) does, for futures that may fail.
     ///
     /// # Errors
     /// The error of `make`. It is not cached: the next request calls its own `make`.
@@ -324,9 +324,9 @@ where
         self.remove_all(Cause::Removed, |entry| is_invalid(entry.key(), entry.value()))
     }
 
-    /// Removes expired entries, and frees memory that is no longer needed; of the blocks that threads keep for new entries, those of the
-    /// calling thread. Returns how many entries were removed. Look-ups never find expired entries; without this call they occupy
-    /// memory and are evicted like others. O(capacity).
+    /// Removes expired entries, and frees memory that is no longer needed; of the blocks that threads keep for new entries,
+    /// those of the calling thread. Returns how many entries were removed. Look-ups never find expired entries; without this
+    /// call they occupy memory and are evicted like others. O(capacity).
     pub fn sync(&self) -> usize {
         let now = self.inner.clock.now();
         let expired =

@@ -99,7 +99,7 @@ impl<K, V> Entry<K, V> {
         Self::within(Box::new_uninit(), key, value, hash, weight, times)
     }
 
-    /// An entry in this block. Does not panic.
+    /// Makes an entry in this block. Does not panic.
     pub fn within(
         mut block: Block<K, V>,
         key: K,

@@ -88,8 +88,8 @@ impl<K, V, P, S> Inner<K, V, P, S> {
 }
 
 impl<K, V, P, S> Leaving<'_, K, V, P, S> {
-    /// Retires the entries that have left, and calls the listener. `come` entries replace as many of those; for each of the others the
-    /// thread keeps a block fewer, so that waiting entries and kept blocks together are no more than a bag.
+    /// Retires the entries that have left, and calls the listener. `come` entries replace as many of those; for each of the
+    /// others the thread keeps a block fewer, so that waiting entries and kept blocks together are no more than a bag.
     fn settle(&mut self, come: usize) {
         let mut left = 0_usize;
         while let Some((entry, cause)) = self.gone.pop() {
@@ -247,7 +247,7 @@ where
         matches!(self.put(guard, has_room, Unplaced(entry), false), Placed::Kept)
     }
 
-    /// As [`insert`](Self::insert), if the cache does not have the key; otherwise returns the key's entry.
+    /// Works as [`insert`](Self::insert) does, if the cache does not have the key; otherwise returns the key's entry.
     pub fn insert_new<'g>(
         &'g self,
         guard: &'g Guard<'_>,

@@ -66,7 +66,7 @@ impl Journal {
         self.core.append(lane, epoch, record, true)
     }
 
-    /// As [`append`](Self::append), but does not block.
+    /// Works as [`append`](Self::append) does, but does not block.
     ///
     /// # Errors
     ///
@@ -89,7 +89,8 @@ impl Journal {
     /// # Errors
     ///
     /// [`Error::NoSpace`]: the record is kept in memory, and is written before all later ones once there is room; the call may
-    /// be repeated. [`Error::Poisoned`]: whether the record survives is unknown, and no later call succeeds, whatever its position.
+    /// be repeated. [`Error::Poisoned`]: whether the record survives is unknown, and no later call succeeds, whatever its
+    /// position.
     ///
     /// # Panics
     ///

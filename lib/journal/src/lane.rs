@@ -84,7 +84,7 @@ pub(crate) struct State {
 }
 
 impl Lane {
-    /// A lane whose last segment is new, and behind which all is durable.
+    /// Makes a lane whose last segment is new, and behind which all is durable.
     pub(crate) fn new(number: u32, salt: u32, segment: Segment, older: VecDeque<(u64, PathBuf)>, closed: u64) -> Self {
         let here = Reached { place: segment.base, closed };
         let mut segments = older;
@@ -149,7 +149,7 @@ impl State {
         if synced { self.synced } else { self.written }
     }
 
-    /// Bytes that are appended and not written.
+    /// Returns the number of bytes that are appended but not written.
     pub(crate) fn queued(&self) -> usize {
         self.in_flight + self.stuck.as_ref().map_or(0, |batch| batch.bytes.len()) + self.pending.len()
     }
@@ -195,7 +195,7 @@ impl State {
         self.end = self.place() + self.pending.len() as u64;
     }
 
-    /// The place of `pending`'s first byte.
+    /// Returns the position of `pending`'s first byte.
     fn place(&self) -> u64 {
         self.written.place + (self.queued() - self.pending.len()) as u64
     }

@@ -69,7 +69,7 @@ impl Options {
         Ok(())
     }
 
-    /// The number of bytes at which the background thread writes without a request, so that batches fit into the
+    /// Returns the number of bytes at which the background thread writes without a request, so that batches fit into the
     /// processor's cache.
     pub(crate) fn threshold(&self) -> usize {
         (self.queue / 2).min(512 << 10)

@@ -98,7 +98,7 @@ impl Verdict {
         self.void.iter().find(|((from, to), _)| (from + 1..*to).contains(&epoch))
     }
 
-    /// The last epoch that counts: recovery closes void ones.
+    /// Returns the last epoch that counts: recovery closes void ones.
     fn last(&self) -> u64 {
         std::iter::successors(Some(self.epoch), |&epoch| Some(self.void(epoch)?.0.0)).last().unwrap_or(0)
     }

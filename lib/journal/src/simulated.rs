@@ -278,7 +278,7 @@ impl World {
         self.entries.push(entry);
     }
 
-    /// The durable names whose directories are durable too.
+    /// Returns the durable names whose directories are durable too.
     fn reachable(&self) -> BTreeMap<PathBuf, usize> {
         let there = |path: &Path| {
             let mut above = path.ancestors().skip(1).filter(|path| path.parent().is_some());

@@ -110,7 +110,7 @@ impl<K: Point, V: Clone + Eq + Send + Sync + 'static> RangeMap<K, V> {
         done.unwrap_or_else(|never| match never {});
     }
 
-    /// As [`insert`](Self::insert), if no point of `range` is mapped. Linearizable.
+    /// Works as [`insert`](Self::insert) does, if no point of `range` is mapped. Linearizable.
     ///
     /// # Errors
     /// [`Occupied`], with the first mapped range that overlaps `range`, and the value.

@@ -109,7 +109,7 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         (changed, next)
     }
 
-    /// The child in a slot of a latched page.
+    /// Returns the child in a slot of a latched page.
     pub(super) fn child_of<'g>(&self, parent: Page<'g, F, P>, slot: usize) -> Page<'g, F, P> {
         let child = parent.child(slot).expect("an inner page's entries are pages");
         // SAFETY: a latched page's children are in the tree.

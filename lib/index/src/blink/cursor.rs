@@ -144,7 +144,7 @@ pub(super) fn go_on<'g, F: SlotForm, P: Policy, const DOWN: bool>(
     Some((((page, seen), Hold::of(page)), slot))
 }
 
-/// As [`go_on`], if the next entry is in another leaf, by a descent to the fence: the found leaf is the neighbour of a
+/// Works as [`go_on`] does, if the next entry is in another leaf, by a descent to the fence: the found leaf is the neighbour of a
 /// leaf that has not changed.
 #[cold]
 fn go_on_below<'g, F: SlotForm, P: Policy, const DOWN: bool>(

@@ -187,7 +187,7 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
         self.header().right.store(source.header().right.load(Relaxed), Relaxed);
     }
 
-    /// The version of the source that this is a copy of.
+    /// Returns the version of the source that this is a copy of.
     pub(super) fn copied_version(self) -> u32 {
         self.copies()[0].load(Relaxed).addr() as u32
     }

@@ -329,7 +329,7 @@ impl<F: SlotForm> Feed<F> {
         self.lanes.iter().for_each(|lane| lane.help(trees, guard));
     }
 
-    /// Bytes of the logs.
+    /// Returns the number of bytes of the logs.
     pub(super) fn bytes(&self) -> usize {
         self.lanes.iter().map(|lane| lane.log.bytes()).sum()
     }

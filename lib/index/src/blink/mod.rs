@@ -112,7 +112,7 @@ impl<K: Key, V: Send + Sync + 'static, P: Policy> BLinkTree<K, V, P> {
         self.core().hooks().move_pages();
     }
 
-    /// For tests: the number of the tree's levels, 1 if the root is its only page.
+    /// For tests: returns the number of the tree's levels, which is 1 if the root is its only page.
     #[doc(hidden)]
     pub fn levels(&self) -> usize {
         self.core().hooks().levels()

@@ -146,7 +146,7 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
     /// The offset of the addresses of a page's copies, or in a copy of the source's version.
     pub(super) const COPIES: usize = Self::BLOCK.size().next_multiple_of(align_of::<AtomicPtr<Header>>());
 
-    /// The memory of a page that may have copies, and of copies.
+    /// Returns the layout of a page that may have copies. Copies have the same layout.
     pub(super) fn block_with_copies(count: usize) -> Layout {
         let bytes = Self::COPIES + count * size_of::<AtomicPtr<Header>>();
         Layout::from_size_align(bytes, Self::BLOCK.align()).expect("a page is far smaller than the address space")
@@ -158,7 +158,7 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
         Err(_) => panic!("a page size is out of range"),
     };
 
-    /// Whether a level's pages have latches.
+    /// Returns whether a level's pages have latches.
     #[inline(always)]
     pub(super) const fn is_latched(level: usize) -> bool {
         P::FINEST == 0 || level >= P::FINEST
@@ -211,7 +211,7 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
         self.at
     }
 
-    /// The page as an entry of the level above.
+    /// Returns the page as an entry of the level above.
     pub(super) fn as_word(self) -> u64 {
         self.at.as_ptr().expose_provenance() as u64
     }
@@ -255,7 +255,7 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
         unsafe { self.at.byte_add(Self::LATCH).cast::<P::Latch>().as_ref() }
     }
 
-    /// The version lock.
+    /// Returns the version lock.
     #[inline(always)]
     pub(super) fn latch(self) -> &'g VersionLock {
         &self.header().latch
@@ -285,19 +285,19 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
         self.kind().level
     }
 
-    /// Entries.
+    /// Returns the number of entries.
     #[inline]
     pub(super) fn len(self) -> usize {
         self.shape().len
     }
 
-    /// The page to the right.
+    /// Returns the page to the right.
     #[inline]
     pub(super) fn right(self) -> Option<NonNull<Header>> {
         NonNull::new(self.header().right.load(Relaxed))
     }
 
-    /// The page to the left.
+    /// Returns the page to the left.
     pub(super) fn left(self) -> Option<NonNull<Header>> {
         NonNull::new(self.header().left.load(Acquire))
     }
@@ -332,17 +332,17 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
             }
     }
 
-    /// Whether a key belongs to this page.
+    /// Returns whether a key belongs to this page.
     pub(super) fn covers(self, key: F::Probe<'_>) -> bool {
         F::order(key, self.low_fence()).is_ge() && !self.is_left_of(Goal::At(key))
     }
 
-    /// The lower fence.
+    /// Returns the lower fence.
     pub(super) fn low(self) -> F::Owned {
         F::read_fence(self.low_fence())
     }
 
-    /// The upper fence; `None` on the last page.
+    /// Returns the upper fence; `None` on the last page.
     pub(super) fn high(self) -> Option<F::Owned> {
         self.right()?;
         Some(F::read_fence(self.high_fence()))
@@ -376,7 +376,7 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
         NonNull::new(core::ptr::with_exposed_provenance_mut(self.value(slot).load(Relaxed) as usize))
     }
 
-    /// Where the value word of a slot is.
+    /// Returns the value word of a slot.
     #[inline]
     pub(super) fn value(self, slot: usize) -> &'g AtomicU64 {
         F::value(self.words(), self.shape(), slot)
@@ -419,7 +419,7 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
         self.header().kind.store(PageKind { level: 0, ..self.kind() }.pack(), Relaxed);
     }
 
-    /// The page's entries and fences.
+    /// Returns the page's entries and fences.
     pub(super) fn piece(self) -> Piece<F> {
         let mut run = F::Run::default();
         self.collect(0..self.len(), &mut run);
@@ -454,13 +454,13 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
         header.shape.store(shape.pack(), Relaxed);
     }
 
-    /// Whether an entry with this key would fit.
+    /// Returns whether an entry with this key would fit.
     pub(super) fn has_room_for(self, key: F::Probe<'_>) -> bool {
         let shape = self.shape();
         shape.free() + self.kind().dead >= F::entry_words(key, shape.prefix)
     }
 
-    /// Whether an entry with one key would fit in place of that with another.
+    /// Returns whether an entry with one key would fit in place of that with another.
     pub(super) fn has_room_instead(self, old: F::Probe<'_>, new: F::Probe<'_>) -> bool {
         let shape = self.shape();
         let old = F::entry_words(old, shape.prefix);
@@ -496,7 +496,7 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
         self.fill(&piece, 0..piece.run.len());
     }
 
-    /// Words in use.
+    /// Returns the number of words in use.
     pub(super) fn used(self) -> usize {
         Self::WORDS - self.shape().free() - self.kind().dead
     }

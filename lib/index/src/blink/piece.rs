@@ -14,7 +14,7 @@ pub(super) struct Piece<F: SlotForm> {
 }
 
 impl<F: SlotForm> Piece<F> {
-    /// A piece of everything, without entries.
+    /// Makes a piece of everything, without entries.
     pub(super) fn new(level: usize) -> Self {
         Piece { run: F::Run::default(), level, low: F::least(), high: None }
     }
@@ -26,17 +26,17 @@ impl<F: SlotForm> Piece<F> {
         if self.level == 0 { F::separator(self.run.key(at - 1), key) } else { key }
     }
 
-    /// The lower fence of a part.
+    /// Returns the lower fence of a part.
     pub(super) fn lower(&self, part: &Range<usize>) -> F::Probe<'_> {
         if part.start == 0 { F::probe(&self.low) } else { self.fence(part.start) }
     }
 
-    /// The upper fence of a part.
+    /// Returns the upper fence of a part.
     pub(super) fn upper(&self, part: &Range<usize>) -> Option<F::Probe<'_>> {
         if part.end < self.run.len() { Some(self.fence(part.end)) } else { self.high.as_ref().map(F::probe) }
     }
 
-    /// Words that a part takes in a page of its own.
+    /// Returns the number of words that a part takes in a page of its own.
     pub(super) fn words(&self, part: Range<usize>) -> usize {
         let (low, high) = (self.lower(&part), self.upper(&part));
         let prefix = F::prefix(low, high);
@@ -56,7 +56,7 @@ impl<F: SlotForm> Piece<F> {
         if self.level > 0 && at == part.start { F::floor(self.lower(part), prefix) } else { self.run.key(at) }
     }
 
-    /// Where to cut a part of two entries or more so that both sides take about the same room.
+    /// Returns where to cut a part of two entries or more so that both sides take about the same room.
     pub(super) fn middle(&self, part: Range<usize>) -> usize {
         let prefix = F::prefix(self.lower(&part), self.upper(&part));
         let mut words = 0;

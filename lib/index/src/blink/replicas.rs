@@ -52,7 +52,7 @@ impl<F: SlotForm, P: Policy> Trees<F, P> {
         Trees { feed: is_fed.then(|| Feed::new(nodes, &topology)), all, topology }
     }
 
-    /// The log that feeds the trees.
+    /// Returns the log that feeds the trees.
     #[inline(always)]
     pub(super) fn feed(&self) -> Option<&Feed<F>> {
         if P::REPLICAS == Replicas::FromLog { self.feed.as_ref() } else { None }
@@ -74,12 +74,12 @@ impl<F: SlotForm, P: Policy> Trees<F, P> {
         }
     }
 
-    /// All of them.
+    /// Returns all trees.
     pub(super) fn all(&self) -> &[Tree<F, P>] {
         &self.all
     }
 
-    /// The tree that this thread reads.
+    /// Returns the tree that this thread reads.
     #[inline]
     pub(super) fn local(&self) -> &Tree<F, P> {
         if P::REPLICAS == Replicas::None || self.all.len() == 1 {

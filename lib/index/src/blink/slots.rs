@@ -47,7 +47,7 @@ impl Shape {
         self.len as u64 | (self.prefix as u64) << 16 | (self.base as u64) << 32 | (self.floor as u64) << 48
     }
 
-    /// Words between the slots and the heap.
+    /// Returns the number of words between the slots and the heap.
     #[inline]
     pub(super) fn free(self) -> usize {
         self.floor - self.base - self.len
@@ -79,26 +79,26 @@ pub trait SlotForm: Form {
     /// A private copy of entries.
     type Run: Run<Self>;
 
-    /// Bytes that all keys of a range share.
+    /// Returns the number of bytes that all keys of a range share.
     fn prefix(low: Self::Probe<'_>, high: Option<Self::Probe<'_>>) -> usize;
 
     /// Returns the least key of a range, cut to the prefix: the key under which the first entry of an inner page is
     /// stored.
     fn floor<'a>(low: Self::Probe<'a>, prefix: usize) -> Self::Probe<'a>;
 
-    /// A short key `s` with `a < s <= b`.
+    /// Returns a short key `s` with `a < s <= b`.
     fn separator<'a>(a: Self::Probe<'_>, b: Self::Probe<'a>) -> Self::Probe<'a>;
 
-    /// Length of a key in bytes; 0 for words.
+    /// Returns the length of a key in bytes; 0 for words.
     fn len(key: Self::Probe<'_>) -> usize;
 
     /// Returns a number that depends only on the key; its bits need not be mixed.
     fn hash(key: Self::Probe<'_>) -> u64;
 
-    /// The part of a fence that is in the header.
+    /// Returns the part of a fence that is in the header.
     fn head(key: Self::Probe<'_>) -> u64;
 
-    /// Words of a fence outside the header.
+    /// Returns the number of words of a fence outside the header.
     fn fence_words(len: usize) -> usize;
 
     /// Writes the tail of a fence.
@@ -107,17 +107,17 @@ pub trait SlotForm: Form {
     /// How a key compares with a fence.
     fn order(key: Self::Probe<'_>, fence: Fence<'_>) -> Ordering;
 
-    /// A fence as a key.
+    /// Returns a fence as an owned key.
     fn read_fence(fence: Fence<'_>) -> Self::Owned;
 
-    /// Words that an entry takes under a prefix.
+    /// Returns the number of words that an entry takes under a prefix.
     fn entry_words(key: Self::Probe<'_>, prefix: usize) -> usize;
 
     /// Searches for a key that has the page's prefix. `heads` are the heads of the fences, from which the search
     /// guesses the position; the second is `None` on the last page.
     fn search(words: &[AtomicU64], shape: Shape, heads: (u64, Option<u64>), key: Self::Probe<'_>) -> Found;
 
-    /// Where the value of a slot is.
+    /// Returns the value word of a slot.
     fn value(words: &[AtomicU64], shape: Shape, slot: usize) -> &AtomicU64;
 
     /// Writes an entry, for which there is room, into a new slot.

@@ -33,7 +33,7 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         }
     }
 
-    /// As [`insert`](Self::insert), but after a split the caller updates the level above.
+    /// Works as [`insert`](Self::insert) does, but after a split the caller updates the level above.
     pub(super) fn place<'g>(
         &self,
         locked: Locked<'g, F, P>,

@@ -18,7 +18,7 @@ use core::ops::Range;
 use core::ptr::NonNull;
 
 impl<F: SlotForm, P: Policy> Tree<F, P> {
-    /// An empty tree. Callers of its methods pass guards of one domain, which is dropped before the tree.
+    /// Makes an empty tree. Callers of its methods pass guards of one domain, which is dropped before the tree.
     ///
     /// Its pages are on the nodes `homes`: each page is on the node of the thread that makes it, if that is one of
     /// these.
@@ -47,7 +47,7 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         }
     }
 
-    /// A page for a level, on the caller's node.
+    /// Returns a page for a level, on the caller's node.
     pub(super) fn create_page<'g>(&self, level: usize, guard: &'g Guard<'_>) -> Page<'g, F, P> {
         let node = self.node();
         let latched = Page::<F, P>::is_latched(level);
@@ -55,14 +55,14 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         self.create_page_at(home, level, guard)
     }
 
-    /// As `create_page`, in a given arena.
+    /// Works as `create_page` does, in a given arena.
     pub(super) fn create_page_at<'g>(&self, home: usize, level: usize, _: &'g Guard<'_>) -> Page<'g, F, P> {
         let latched = Page::<F, P>::is_latched(level);
         // SAFETY: a fresh block.
         unsafe { Page::create(self.arenas[home].alloc(), home, latched, self.copies()) }
     }
 
-    /// A copy of a page for a node.
+    /// Returns a copy of a page for a node.
     pub(super) fn create_copy<'g>(&self, source: Page<'g, F, P>, node: usize) -> Page<'g, F, P> {
         // SAFETY: a fresh block. A copy has no latch except its version lock.
         let copy = unsafe { Page::create(self.arenas[node].alloc(), node, false, self.copies()) };
@@ -88,18 +88,18 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         unsafe { self.arenas[page.home()].free(page.destroy(latched)) };
     }
 
-    /// How many homes there are.
+    /// Returns how many homes there are.
     #[inline]
     pub(super) fn homes(&self) -> usize {
         self.homes
     }
 
-    /// How many copies a page may have.
+    /// Returns how many copies a page may have.
     fn copies(&self) -> usize {
         if self.has_copies() { self.homes } else { 0 }
     }
 
-    /// Which home is this thread's.
+    /// Returns the number of this thread's home.
     #[inline]
     pub(super) fn node(&self) -> usize {
         let last = self.homes - 1;
@@ -126,13 +126,13 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         unsafe { guard.retire_sized(page.address().as_ptr().cast(), P::PAGE, tree, reclaim::<F, P>) }
     }
 
-    /// Bytes of memory held for pages, without those that wait for readers.
+    /// Returns the number of bytes of memory held for pages, without those that wait for readers.
     pub(super) fn bytes(&self) -> usize {
         let held: usize = self.arenas.iter().map(BlockArena::bytes_held).sum();
         held.saturating_sub(self.retired.load(Relaxed) * P::PAGE)
     }
 
-    /// Of these, the bytes of leaves that are free on this thread's node.
+    /// Returns the number of bytes of free leaves on this thread's node.
     pub(super) fn spare(&self) -> usize {
         let bare = if Page::<F, P>::is_latched(0) { 0 } else { self.homes };
         self.arenas[bare + self.node()].bytes_spare()

@@ -95,14 +95,14 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         self.number
     }
 
-    /// The page where descents begin.
+    /// Returns the page where descents begin.
     #[inline(always)]
     pub(super) fn root<'g>(&self, _: &'g Guard<'_>) -> Page<'g, F, P> {
         // SAFETY: the root lives as long as the tree, which its users' guards do not outlive.
         unsafe { Page::from_address(self.root) }
     }
 
-    /// A page of a level. `None` if the tree is not so high.
+    /// Returns a page of a level. `None` if the tree is not so high.
     ///
     /// The caller validates all reads of the page, including that it is the right one.
     #[inline]
@@ -158,7 +158,7 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         page.is_still(seen).then_some(((next, next_seen), hold))
     }
 
-    /// The leaf that a key belongs to.
+    /// Returns the leaf that a key belongs to.
     #[inline]
     pub(super) fn leaf<'g>(&self, key: F::Probe<'_>, guard: &'g Guard<'_>) -> Held<'g, F, P> {
         if self.has_copies() {
@@ -173,7 +173,7 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         self.find(Goal::At(key), 0, guard).expect("there is a lowest level")
     }
 
-    /// The value word of a key.
+    /// Returns the value word of a key.
     #[inline]
     pub(super) fn get(&self, key: F::Probe<'_>, guard: &Guard<'_>) -> Option<u64> {
         loop {
@@ -283,7 +283,7 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         }
     }
 
-    /// As [`take`](Self::take), but if it returns true, the caller balances the level above.
+    /// Works as [`take`](Self::take) does, but if it returns true, the caller balances the level above.
     pub(super) fn cut_out(&self, locked: Locked<'_, F, P>, slot: usize, guard: &Guard<'_>) -> bool {
         let page = locked.page();
         page.remove(slot);

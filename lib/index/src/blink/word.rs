@@ -95,7 +95,7 @@ fn search_about(start: usize, slots: &[AtomicU64], key: u64) -> usize {
     start + at
 }
 
-/// As [`search_about`], in slots up to `end`.
+/// Works as [`search_about`] does, in slots up to `end`.
 #[cold]
 fn search_down(mut end: usize, slots: &[AtomicU64], key: u64) -> usize {
     let before = |slot: usize| slots[slot].load(Relaxed) < key;
@@ -107,7 +107,7 @@ fn search_down(mut end: usize, slots: &[AtomicU64], key: u64) -> usize {
     partition_point(end.saturating_sub(step), end, before)
 }
 
-/// As [`search_about`], in slots from `start` on.
+/// Works as [`search_about`] does, in slots from `start` on.
 #[cold]
 fn search_up(mut start: usize, slots: &[AtomicU64], key: u64) -> usize {
     let before = |slot: usize| slots[slot].load(Relaxed) < key;

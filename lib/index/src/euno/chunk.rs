@@ -131,7 +131,7 @@ impl<S: Size> Scatter<S> {
         Part { lock: VersionLock::new(), tags: [Word::new(0)], entries: Array::of(|_| Entry::empty()) }
     }
 
-    /// A scatter without entries.
+    /// Makes a scatter without entries.
     pub(super) fn new() -> *mut Self {
         let parts = core::array::from_fn(|_| Self::part_empty());
         Box::into_raw(Box::new(Self {
@@ -143,12 +143,12 @@ impl<S: Size> Scatter<S> {
         }))
     }
 
-    /// Bytes that a scatter takes.
+    /// Returns the number of bytes that a scatter takes.
     pub(super) fn bytes() -> usize {
         taken_by(Layout::new::<Self>())
     }
 
-    /// The part of a tag.
+    /// Returns the part for a tag.
     #[inline(always)]
     pub(super) fn part(&self, tag: u8) -> &Part<S> {
         &self.parts[usize::from(tag) % PARTS]
@@ -164,29 +164,29 @@ pub(super) trait Slots: Page {
     fn tags(&self) -> &[Word];
     fn entries(&self) -> &[Entry];
 
-    /// The slots that have this tag, as a bit mask.
+    /// Returns the slots that have this tag, as a bit mask.
     fn candidates(&self, look: &impl Look, tag: u8) -> u128;
 
-    /// How many slots are used.
+    /// Returns how many slots are used.
     #[inline(always)]
     fn count(&self, look: &impl Look) -> usize {
         // The mask has a bit behind the last slot, for a full page.
         (self.candidates(look, 0) | 1 << self.entries().len()).trailing_zeros() as usize
     }
 
-    /// Which slots have entries, as a bit mask.
+    /// Returns which slots have entries, as a bit mask.
     #[inline(always)]
     fn live(&self, look: &impl Look) -> u128 {
         !self.candidates(look, GONE) & first(self.count(look))
     }
 
-    /// How many entries there are.
+    /// Returns how many entries there are.
     #[inline]
     fn entries_now(&self) -> usize {
         self.live(&Alone).count_ones() as usize
     }
 
-    /// The slot of `key`.
+    /// Returns the slot of `key`.
     #[inline(always)]
     fn find<F: ChunkForm>(&self, look: &impl Look, key: F::Probe<'_>, tag: u8) -> Result<Option<usize>, Again> {
         let mut hits = self.candidates(look, tag);
@@ -224,13 +224,13 @@ pub(super) trait Slots: Page {
         set(word, get(word) & !(0xFF << shift) | u64::from(tag) << shift);
     }
 
-    /// The tag of a slot.
+    /// Returns the tag of a slot.
     #[inline(always)]
     fn tag(&self, look: &impl Look, slot: usize) -> u8 {
         (look.get(&self.tags()[slot / 8]) >> (slot % 8 * 8)) as u8
     }
 
-    /// The entry in a slot.
+    /// Returns the entry in a slot.
     #[inline(always)]
     fn pair(&self, look: &impl Look, slot: usize) -> (u64, u64) {
         let entry = &self.entries()[slot];
@@ -238,7 +238,7 @@ pub(super) trait Slots: Page {
     }
 }
 
-/// A bit mask of the first slots.
+/// Returns a bit mask of the first slots.
 #[inline(always)]
 pub(super) fn first(count: usize) -> u128 {
     (1 << count) - 1
@@ -307,7 +307,7 @@ impl<S: Size> Chunk<S> {
         Self::new_at(memory, memory.home(), low, high, next)
     }
 
-    /// The same from an arena.
+    /// Makes a chunk as `new` does, from an arena.
     pub(super) fn new_at(memory: &Memory, home: usize, low: u64, high: u64, next: *mut Self) -> *mut Self {
         // SAFETY: null, or a chunk: retired by RCU when nothing leads to it.
         let (next, scatter) = unsafe { (Link::new(next), Link::new(core::ptr::null_mut())) };
@@ -347,7 +347,7 @@ impl<S: Size> Chunk<S> {
         }
     }
 
-    /// The number of the arena that it is from.
+    /// Returns the number of the arena that it is from.
     pub(super) fn home(&self) -> usize {
         self.home.load() as usize
     }
@@ -367,12 +367,12 @@ impl<S: Size> Chunk<S> {
         }
     }
 
-    /// The word of the lower bound. Both live as long as the chunk.
+    /// Returns the word of the lower bound. Both live as long as the chunk.
     pub(super) fn low_word(&self) -> u64 {
         self.low.load()
     }
 
-    /// The lower bound.
+    /// Returns the lower bound.
     #[inline(always)]
     pub(super) fn low<'a, F: ChunkForm>(&'a self) -> F::Probe<'a> {
         // SAFETY: the bound never changes, and is freed with the chunk.
@@ -385,7 +385,7 @@ impl<S: Size> Chunk<S> {
         look.get(&self.tags()[S::LAST_TAGS]) & SCATTERED != 0
     }
 
-    /// The length of the reserve.
+    /// Returns the length of the reserve.
     #[inline(always)]
     pub(super) fn reserve(&self, look: &impl Look, count: usize) -> usize {
         (look.get(&self.sorted) as usize).min(count)
@@ -402,13 +402,13 @@ impl<S: Size> Chunk<S> {
         unsafe { self.scatter.publish(scatter) };
     }
 
-    /// Its parts.
+    /// Returns the chunk's parts.
     pub(super) fn parts(&self) -> &[Part<S>] {
         // SAFETY: a chunk's scatter is freed with the chunk, or by RCU.
         unsafe { self.scatter.load().as_ref() }.map_or(&[], Scatter::parts)
     }
 
-    /// Its part of a tag, if it has parts.
+    /// Returns the chunk's part for a tag, if the chunk has parts.
     pub(super) fn part(&self, tag: u8) -> Option<&Part<S>> {
         // SAFETY: as above.
         unsafe { self.scatter.load().as_ref() }.map(|scatter| scatter.part(tag))
@@ -419,12 +419,12 @@ impl<S: Size> Chunk<S> {
         if self.scatter.load().is_null() { 0 } else { Scatter::<S>::bytes() }
     }
 
-    /// How many entries there are, parts included.
+    /// Returns how many entries there are, parts included.
     pub(super) fn total(&self) -> usize {
         self.entries_now() + self.parts().iter().map(Slots::entries_now).sum::<usize>()
     }
 
-    /// All entries, in order.
+    /// Returns all entries, in order.
     pub(super) fn gather<F: ChunkForm>(&self) -> Gathered {
         let live = self.live(&Alone);
         let mut pairs = Vec::with_capacity(S::MOST);

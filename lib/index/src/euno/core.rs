@@ -99,7 +99,7 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         self.region.traverse(guard, Locate::<F, I> { index: &self.index, aim })
     }
 
-    /// The value word of `key`.
+    /// Returns the value word of `key`.
     #[inline(always)]
     pub(super) fn look_up(&self, guard: &Guard<'_>, key: F::Probe<'_>) -> Option<u64> {
         self.find(guard, key, F::slot_tag(key)).spot.map(|spot| spot.value)
@@ -130,7 +130,7 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         }
     }
 
-    /// As [`store`](Self::store), for all cases. `found` is the result of a walk, if it was not refused yet.
+    /// Works as [`store`](Self::store) does, for all cases. `found` is the result of a walk, if it was not refused yet.
     #[inline(never)]
     fn store_slowly<'g>(
         &'g self,

@@ -54,7 +54,7 @@ impl<'g, F: ChunkForm, I: Index<F>> Traverse<'g> for Find<'g, '_, F, I> {
     }
 }
 
-/// The key's place in the present page.
+/// Finds the key's position in the present page.
 #[inline(always)]
 fn spot<'g, F: ChunkForm, P: Slots>(
     walk: &impl Walk<'g>,

@@ -15,7 +15,7 @@ pub const GONE: u8 = 1;
 
 /// A key form that chunks keep.
 pub trait ChunkForm: Form {
-    /// The tag of a slot with this key: neither 0 nor [`GONE`].
+    /// Returns the tag of a slot with this key: neither 0 nor [`GONE`].
     #[inline(always)]
     fn slot_tag(key: Self::Probe<'_>) -> u8 {
         Self::tag(key).max(GONE + 1)
@@ -24,10 +24,10 @@ pub trait ChunkForm: Form {
     /// Whether words are addresses of keys, so that a word must be proven before its key is read.
     const BOXED: bool;
 
-    /// The word of a key.
+    /// Returns the word of a key.
     fn keep(key: Self::Probe<'_>) -> u64;
 
-    /// The key of a word.
+    /// Returns the key of a word.
     ///
     /// # Safety
     /// `word` is from [`keep`](Self::keep) and not discarded during `'a`.

@@ -24,13 +24,13 @@ impl Memory {
         Self { topology, arenas }
     }
 
-    /// The number of the arena on the caller's node.
+    /// Returns the number of the arena on the caller's node.
     pub(super) fn home(&self) -> usize {
         let last = self.arenas.len() - 1;
         if last == 0 { 0 } else { self.topology.node_of_current().min(last) }
     }
 
-    /// Room for a chunk from an arena.
+    /// Allocates room for a chunk from an arena.
     pub(super) fn alloc(&self, home: usize) -> NonNull<u8> {
         self.arenas[home].alloc()
     }
@@ -56,17 +56,17 @@ impl Memory {
         self.arenas[home].is_closed(chunk)
     }
 
-    /// Bytes of chunks that are free, on the caller's node.
+    /// Returns the number of bytes of chunks that are free, on the caller's node.
     pub(super) fn spare(&self) -> usize {
         self.arenas[self.home()].bytes_spare()
     }
 
-    /// The arena that a chunk is from.
+    /// Returns the arena that a chunk is from.
     pub(super) fn arena(&self, home: usize) -> &BlockArena {
         &self.arenas[home]
     }
 
-    /// Bytes held.
+    /// Returns the number of bytes of memory held.
     pub(super) fn bytes(&self) -> usize {
         self.arenas.iter().map(BlockArena::bytes_held).sum()
     }

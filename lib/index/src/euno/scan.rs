@@ -44,7 +44,7 @@ impl Page {
         Self([(0, 0); MOST])
     }
 
-    /// How many of the first `len` entries, which ascend, have keys that are `before`.
+    /// Returns how many of the first `len` entries, which ascend, have keys that are `before`.
     fn rank<F: ChunkForm>(&self, len: usize, key: F::Probe<'_>, before: impl Fn(Ordering) -> bool) -> usize {
         // SAFETY: a proven copy's keys live as long as the guard under which it was made.
         self.0[..len].partition_point(|pair| before(F::compare(unsafe { F::kept(pair.0) }, key)))

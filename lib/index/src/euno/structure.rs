@@ -18,7 +18,7 @@ use core::ptr::NonNull;
 
 /// Methods for tests of Eunomia's chunks with either index, of either form.
 pub trait Hooks {
-    /// Bytes of scatters, for a caller that has the map to itself.
+    /// Returns the number of bytes of scatters, for a caller that has the map to itself.
     fn contention_bytes(&self) -> usize;
     fn flip_chunks(&self);
     fn move_chunks(&self);

@@ -77,7 +77,7 @@ impl<S: Size> Inner<S> {
         })
     }
 
-    /// Bytes that a node takes.
+    /// Returns the number of bytes that a node takes.
     fn bytes() -> usize {
         taken_by(Layout::new::<Self>())
     }
@@ -141,7 +141,7 @@ impl<S: Size> Inner<S> {
         &self.children.as_ref()[at]
     }
 
-    /// The link in a place of a node of height 1.
+    /// Returns the link at a position of a node of height 1.
     #[inline(always)]
     fn to_chunk(&self, at: usize) -> &Link<Chunk<S>> {
         // SAFETY: a link is an atomic pointer, with the same layout for all targets; in a node of height 1 the targets

@@ -30,7 +30,7 @@ impl<F: HydraForm> Clone for Stop<'_, F> {
 impl<F: HydraForm> Copy for Stop<'_, F> {}
 
 impl<F: HydraForm> Core<F> {
-    /// The words of several keys, in order.
+    /// Looks up the words of several keys, in order.
     pub(super) fn look_up_many<Q: Encode<Form = F>>(
         &self,
         local: &Local<'_, F>,

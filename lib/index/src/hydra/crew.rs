@@ -128,7 +128,7 @@ impl Wake {
         self.process != std::process::id()
     }
 
-    /// Whether no thread was at work when this process was forked. Relaxed: the child has the values that they had
+    /// Returns whether no thread was at work when this process was forked. Relaxed: the child has the values that they had
     /// stored before the fork.
     pub(super) fn all_rest(&self) -> bool {
         self.sleepers.iter().all(|sleeper| !sleeper.works.load(Relaxed))

@@ -38,7 +38,7 @@ impl<F: HydraForm> Layer<F> {
         }
     }
 
-    /// A page at or left of `key`.
+    /// Returns a page at or left of `key`.
     #[inline(always)]
     pub(super) fn jump(&self, guard: &Guard<'_>, key: F::Probe<'_>) -> PagePtr<F> {
         let _part = hint::part("search layer");
@@ -74,7 +74,7 @@ impl<F: HydraForm> Layer<F> {
 }
 
 impl<F: HydraForm> Layer<F> {
-    /// Bytes of memory held, as far as it is known.
+    /// Returns the number of bytes of memory held, as far as it is known.
     pub(super) fn bytes(&self, _: &Guard<'_>) -> usize {
         match self {
             Self::Snapshot(layer) => layer.current().bytes(),
@@ -82,7 +82,7 @@ impl<F: HydraForm> Layer<F> {
         }
     }
 
-    /// Its pages in the order of their anchors; in a tree, some of them.
+    /// Returns the layer's pages in the order of their anchors. If the layer is a tree, it returns only some of them.
     pub(super) fn anchors(&self, guard: &Guard<'_>) -> Vec<PagePtr<F>> {
         match self {
             Self::Snapshot(layer) => layer.current().entries().collect(),

@@ -30,7 +30,7 @@ use archipelago_sync::backoff::Backoff;
 use archipelago_sync::rcu::Guard;
 use archipelago_sync::version_lock::{Look, Version};
 
-/// The page after one that still has the version at which it was seen. The caller's guard protects both.
+/// Returns the page after one that still has the version at which it was seen. The caller's guard protects both.
 #[inline]
 fn after<F: HydraForm>(page: &F::Page, version: Version) -> Result<Option<&F::Page>, Changed> {
     point(points::LEAVING);
@@ -55,7 +55,7 @@ struct Steps<'g, F: HydraForm> {
 }
 
 impl<F: HydraForm> Core<F> {
-    /// The page whose range holds `key`.
+    /// Returns the page whose range holds `key`.
     ///
     /// `from` is a page at or left of the key, protected by the caller's guard.
     #[inline(always)]
@@ -171,8 +171,8 @@ impl<F: HydraForm> Core<F> {
         if nearer { near } else { page }
     }
 
-    /// As [`target`](Self::target), of the page with the greatest keys below `bound`: `low < bound <= high`. `below` is a key less
-    /// than `bound`.
+    /// Returns, as [`target`](Self::target) does, the page with the greatest keys below `bound`: `low < bound <= high`. `below`
+    /// is a key less than `bound`.
     #[inline]
     pub(crate) fn before<'g>(
         &'g self,
@@ -184,14 +184,14 @@ impl<F: HydraForm> Core<F> {
         self.walk(local.guard, local.jump(below), below, ends_before)
     }
 
-    /// As [`target`](Self::target), of the last page.
+    /// Returns the last page, as [`target`](Self::target) does.
     pub(crate) fn last<'g>(&'g self, local: &'g Local<'_, F>) -> Found<'g, F> {
         let great = F::great();
         let has_next = |page: &F::Page, _| Ok(!page.next().is_null());
         self.walk(local.guard, local.jump(F::probe(&great)), F::probe(&great), has_next)
     }
 
-    /// The value word of `key`. The word stays valid under the caller's guard: the fence of `validate` meets the Release
+    /// Returns the value word of `key`. The word stays valid under the caller's guard: the fence of `validate` meets the Release
     /// of the thread that stored it.
     ///
     /// Nearly always the layer leads to the right page, and no thread is changing it. This case takes as few
@@ -207,7 +207,7 @@ impl<F: HydraForm> Core<F> {
         self.get_farther(guard, from, key, tag)
     }
 
-    /// The value word of `key` in the page that has it in its range.
+    /// Returns the value word of `key` in the page that has it in its range.
     #[inline(always)]
     fn look_up(page: &F::Page, version: Version, key: F::Probe<'_>, tag: u8) -> Result<Option<u64>, Changed> {
         let found = page.find(key, tag, Seen::At(version))?.map(|slot| {
@@ -217,7 +217,7 @@ impl<F: HydraForm> Core<F> {
         if page.lock().validate(version) { Ok(found) } else { Err(Changed) }
     }
 
-    /// As [`get`](Self::get), from a page that may not be the right one, or is changing.
+    /// Works as [`get`](Self::get) does, from a page that may not be the right one, or is changing.
     #[inline(never)]
     fn get_farther(&self, guard: &Guard<'_>, from: &F::Page, key: F::Probe<'_>, tag: u8) -> Option<u64> {
         let mut page = from;
@@ -377,7 +377,7 @@ impl<F: HydraForm> Core<F> {
         next.lock().validate(version).then_some(entry)
     }
 
-    /// As [`ceiling`](Self::ceiling), as a scan of one entry.
+    /// Works as [`ceiling`](Self::ceiling) does, as a scan of one entry.
     #[cold]
     #[inline(never)]
     fn ceiling_farther<R>(
@@ -394,7 +394,7 @@ impl<F: HydraForm> Core<F> {
         result
     }
 
-    /// A page at or left of `key`: `near`, or the page after it, if one of the two has the key in its range. For keys
+    /// Returns a page at or left of `key`: `near`, or the page after it, if one of the two has the key in its range. For keys
     /// that come in order.
     pub(crate) fn jump_from<'g>(
         &self,

@@ -48,13 +48,13 @@ impl<K: Key, V: Send + Sync + 'static> Builder<K, V> {
         self
     }
 
-    /// Which structure maps keys to jump nodes.
+    /// Sets the structure that maps keys to jump nodes.
     pub fn search_layer(mut self, kind: SearchLayerKind) -> Self {
         self.config.search_layer = kind;
         self
     }
 
-    /// Which threads update the search layer.
+    /// Sets the threads that update the search layer.
     pub fn maintainers(mut self, maintainers: Maintainers) -> Self {
         self.config.maintainers = maintainers;
         self
@@ -62,7 +62,7 @@ impl<K: Key, V: Send + Sync + 'static> Builder<K, V> {
 }
 
 impl<K: Key, V: Send + Sync + 'static> HydraList<K, V> {
-    /// For tests: what background work has been done.
+    /// For tests: returns how much background work has been done.
     #[doc(hidden)]
     pub fn maintenance_stats(&self) -> MaintenanceStats {
         self.core().hooks().maintenance_stats()

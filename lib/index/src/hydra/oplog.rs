@@ -45,7 +45,7 @@ unsafe impl<F: HydraForm> Send for PagePtr<F> {}
 unsafe impl<F: HydraForm> Sync for PagePtr<F> {}
 
 impl<F: HydraForm> PagePtr<F> {
-    /// The page's anchor key.
+    /// Returns the page's anchor key.
     ///
     /// # Safety
     /// The page is not reclaimed during `'a`.
@@ -139,7 +139,7 @@ impl<F: HydraForm> ThreadCell<F> {
         ops.append(&mut log);
     }
 
-    /// Whether nothing waits to be drained.
+    /// Returns whether nothing waits to be drained.
     pub(crate) fn is_drained(&self) -> bool {
         self.lock().is_empty()
     }
@@ -160,7 +160,7 @@ impl<F: HydraForm> ThreadCell<F> {
         self.count.load(Relaxed)
     }
 
-    /// As [`add`](Self::add), of the bytes that keys take outside pages.
+    /// Works as [`add`](Self::add) does, for the bytes that keys take outside pages.
     #[inline]
     pub(crate) fn add_outside(&self, change: isize) {
         self.outside.store(self.outside.load(Relaxed) + change, Relaxed);

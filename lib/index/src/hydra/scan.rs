@@ -112,7 +112,7 @@ impl<F: HydraForm> Core<F> {
         seen
     }
 
-    /// The page with the greatest keys below `bound` (`None`: of all); `None` if there are no lesser keys.
+    /// Returns the page with the greatest keys below `bound` (`None`: of all); `None` if there are no lesser keys.
     fn last_below<'l>(&'l self, local: &'l Local<'_, F>, bound: Option<F::Probe<'_>>) -> Option<Found<'l, F>> {
         let Some(bound) = bound else { return Some(self.last(local)) };
         let below = F::just_below(bound)?;

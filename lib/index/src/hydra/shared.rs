@@ -56,7 +56,7 @@ pub(crate) struct Local<'a, F: HydraForm> {
 }
 
 impl<F: HydraForm> Local<'_, F> {
-    /// The jump node for `key`: a page at or left of it, according to this node's search layer.
+    /// Returns the jump node for `key`: a page at or left of it, according to this node's search layer.
     #[inline(always)]
     pub(crate) fn jump(&self, key: F::Probe<'_>) -> &F::Page {
         // SAFETY: a page is retired only after no layer leads to it; one that a layer leads to now is protected by
@@ -95,7 +95,7 @@ impl<F: HydraForm> Core<F> {
         }
     }
 
-    /// The first page. It is never merged away.
+    /// Returns the first page. It is never merged away.
     #[inline]
     pub(crate) fn head(&self) -> &F::Page {
         // SAFETY: the head lives as long as the map.
@@ -109,7 +109,7 @@ impl<F: HydraForm> Core<F> {
         self.cells.get_or(archipelago_platform::thread::slot().index, || CachePadded::new(ThreadCell::new()))
     }
 
-    /// What an operation under `guard` on `node` knows.
+    /// Returns the data with which an operation under `guard` on `node` starts.
     pub(super) fn local_at<'a>(&'a self, guard: &'a Guard<'a>, node: usize) -> Local<'a, F> {
         Local { guard, node, layer: &self.layers[node] }
     }
@@ -124,7 +124,7 @@ impl<F: HydraForm> Core<F> {
         self.arenas.of_nodes.iter().any(|arena| arena.is_sparse(sparse))
     }
 
-    /// Bytes of pages that are free on a node.
+    /// Returns the number of bytes of pages that are free on a node.
     pub(super) fn spare_bytes(&self, node: usize) -> usize {
         self.arenas.of_nodes[node].bytes_spare()
     }
@@ -134,13 +134,13 @@ impl<F: HydraForm> Core<F> {
         self.arenas.of_nodes.iter().for_each(BlockArena::close_all);
     }
 
-    /// The node of a page that lies in a closed chunk.
+    /// Returns the node of a page that lies in a closed chunk.
     pub(super) fn closed_at(&self, page: &F::Page) -> Option<usize> {
         let block = NonNull::from(page).cast();
         self.arenas.of_nodes.iter().position(|arena| arena.is_closed(block))
     }
 
-    /// A block for a page, on `node`.
+    /// Returns a block for a page, on `node`.
     pub(super) fn allocate(&self, node: usize) -> NonNull<F::Page> {
         self.arenas.of_nodes[node].alloc().cast()
     }
@@ -191,20 +191,20 @@ impl<F: HydraForm> Core<F> {
         stamp
     }
 
-    /// How many pages have been retired, for [`Finger`](super::oplog::Finger)s.
+    /// Returns how many pages have been retired, for [`Finger`](super::oplog::Finger)s.
     #[inline]
     pub(super) fn retirements(&self) -> u64 {
         // Acquire pairs with the Release in `retire_page`: a page seen live after this has its retirement still to come.
         self.retirements.load(Acquire)
     }
 
-    /// How many entries there are: exact when no thread is changing the map.
+    /// Returns how many entries there are: exact when no thread is changing the map.
     pub(crate) fn len(&self) -> usize {
         let sum: isize = self.cells.iter().map(|cell| cell.count()).sum();
         usize::try_from(sum).unwrap_or(0)
     }
 
-    /// Bytes that the keys of entries take outside pages, with [`len`](Self::len)'s consistency.
+    /// Returns the number of bytes that the keys of entries take outside pages, with [`len`](Self::len)'s consistency.
     pub(super) fn outside_bytes(&self) -> usize {
         let sum: isize = self.cells.iter().map(|cell| cell.outside()).sum();
         usize::try_from(sum).unwrap_or(0)
@@ -215,13 +215,13 @@ impl<F: HydraForm> Core<F> {
         self.arenas.of_nodes.iter().map(BlockArena::blocks_live).sum()
     }
 
-    /// Bytes of memory held for pages and their bounds.
+    /// Returns the number of bytes of memory held for pages and their bounds.
     pub(super) fn page_bytes(&self) -> usize {
         let blocks: usize = self.arenas.of_nodes.iter().map(BlockArena::bytes_held).sum();
         blocks + self.arenas.bounds.load(Relaxed)
     }
 
-    /// Bytes of memory held for search layers and shortcuts.
+    /// Returns the number of bytes of memory held for search layers and shortcuts.
     pub(super) fn layer_bytes(&self) -> usize {
         let guard = self.domain.pin();
         self.layers.iter().map(|layer| layer.bytes(&guard)).sum::<usize>() + self.shortcuts.bytes(&guard)

@@ -62,7 +62,7 @@ impl<F: HydraForm> Shortcuts<F> {
         Self { trees: CachePadded::new([const { AtomicPtr::new(null_mut()) }; 2]) }
     }
 
-    /// The page of the greatest shortcut at or below `key`.
+    /// Returns the page of the greatest shortcut at or below `key`.
     pub(super) fn nearest(&self, guard: &Guard<'_>, key: F::Probe<'_>) -> Option<PagePtr<F>> {
         let word_of = |tree: &RawArt<F>| F::with_bytes(key, |key| tree.predecessor(key, guard));
         let pages = [YOUNG, OLD].map(|which| self.tree(which, guard).and_then(word_of).map(Self::page));
@@ -96,14 +96,14 @@ impl<F: HydraForm> Shortcuts<F> {
         NonNull::new(old).map(Dropped)
     }
 
-    /// The number of generations that have a tree, be it empty: rounds go on until none has.
+    /// Returns the number of generations that have a tree, be it empty: rounds go on until none has.
     pub(super) fn generations(&self) -> usize {
         // Relaxed: nothing is read through the pointers. A tree whose first shortcut is added meanwhile waits for the
         // next round.
         self.trees.iter().filter(|tree| !tree.load(Relaxed).is_null()).count()
     }
 
-    /// Bytes of memory held, about.
+    /// Returns the number of bytes of memory held, about.
     pub(super) fn bytes(&self, guard: &Guard<'_>) -> usize {
         [YOUNG, OLD].into_iter().filter_map(|which| self.tree(which, guard)).map(RawArt::bytes).sum()
     }
@@ -143,7 +143,7 @@ impl<F: HydraForm> Shortcuts<F> {
 }
 
 impl<F: HydraForm> Dropped<F> {
-    /// To be called with no lock held.
+    /// Retires the dropped generation. The caller must hold no lock.
     pub(super) fn retire(self, guard: &Guard<'_>) {
         // SAFETY: unpublished, by the only thread that turned the generations then.
         unsafe { guard.retire_box_sized(self.0.as_ptr(), self.0.as_ref().bytes()) };

@@ -67,7 +67,7 @@ impl<F: HydraForm> Place<'_, F> {
 }
 
 impl<F: HydraForm> Core<F> {
-    /// This thread's place in a map on several nodes.
+    /// Returns this thread's starting data in a map on several nodes.
     #[inline(never)]
     fn place_by_node(&self) -> Place<'_, F> {
         let node = self.config.topology.node_of_current().min(self.layers.len() - 1);

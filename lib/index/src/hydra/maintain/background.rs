@@ -161,12 +161,12 @@ impl<F: HydraForm> Core<F> {
         (!over).then_some(follow_up)
     }
 
-    /// Whether something waits to be drained or reclaimed.
+    /// Returns whether something waits to be drained or reclaimed.
     fn has_leavings(&self) -> bool {
         !self.is_paused() && self.has_unretired() || self.domain.stats().pending > 0
     }
 
-    /// Whether the map is being dropped.
+    /// Returns whether the map is being dropped.
     pub(super) fn is_ending(&self) -> bool {
         self.maintenance.background.wake().is_some_and(|wake| wake.stop.load(Relaxed))
     }

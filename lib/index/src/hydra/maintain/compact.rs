@@ -93,7 +93,7 @@ impl<F: HydraForm> Core<F> {
         self.tidy(node);
     }
 
-    /// The walk.
+    /// Walks over all pages and moves those in closed chunks.
     pub(super) fn compact(&self, node: usize) {
         let mut from = Some(F::least());
         while let Some(low) = from.filter(|_| !self.is_ending()) {

@@ -52,14 +52,14 @@ pub trait PageForm: Form {
     /// The layout.
     type Page: Page<Self>;
 
-    /// Bytes that a page keeps outside itself for `key`.
+    /// Returns the number of bytes that a page keeps outside itself for `key`.
     #[inline]
     fn outside(key: Self::Probe<'_>) -> usize {
         let _ = key;
         0
     }
 
-    /// Bytes that a page keeps outside itself for its lower bound.
+    /// Returns the number of bytes that a page keeps outside itself for its lower bound.
     fn bound_bytes(low: Self::Probe<'_>) -> usize {
         let _ = low;
         0
@@ -102,10 +102,10 @@ pub trait Page<F: PageForm>: Sized + Send + Sync + 'static {
     /// `at` is valid for writes and no other thread can reach it; `next` is null or a page that stays.
     unsafe fn init(at: *mut Self, low: F::Probe<'_>, next: *const Self);
 
-    /// The version lock.
+    /// Returns the version lock.
     fn lock(&self) -> &VersionLock;
 
-    /// The next page (null on the last), or the forward pointer of an obsolete page.
+    /// Returns the next page (null on the last), or the forward pointer of an obsolete page.
     fn next(&self) -> *const Self;
 
     /// Validates all reads of the page since `seen`.
@@ -134,13 +134,13 @@ pub trait Page<F: PageForm>: Sized + Send + Sync + 'static {
         }
     }
 
-    /// Whether `key >= high`.
+    /// Returns whether `key >= high`.
     fn is_beyond(&self, key: F::Probe<'_>, seen: Seen) -> Result<bool, Changed>;
 
-    /// Whether `high < bound`: the page and all before it hold nothing at or above `high`.
+    /// Returns whether `high < bound`: the page and all before it hold nothing at or above `high`.
     fn ends_before(&self, bound: F::Probe<'_>, seen: Seen) -> Result<bool, Changed>;
 
-    /// The slots whose tag matches, as a bit mask.
+    /// Returns the slots whose tag matches, as a bit mask.
     fn candidates(&self, tag: u8) -> u64;
 
     /// Starts fetching the entry in `slot`.
@@ -154,10 +154,10 @@ pub trait Page<F: PageForm>: Sized + Send + Sync + 'static {
         0
     }
 
-    /// The first slot of `candidates` that holds `key`.
+    /// Returns the first slot of `candidates` that holds `key`.
     fn find_among(&self, candidates: u64, key: F::Probe<'_>, seen: Seen) -> Result<Option<usize>, Changed>;
 
-    /// The slot that holds `key`.
+    /// Returns the slot that holds `key`.
     #[inline]
     fn find(&self, key: F::Probe<'_>, tag: u8, seen: Seen) -> Result<Option<usize>, Changed> {
         let candidates = self.candidates(tag);
@@ -165,16 +165,16 @@ pub trait Page<F: PageForm>: Sized + Send + Sync + 'static {
         if candidates == 0 { Ok(None) } else { self.find_among(candidates, key, seen) }
     }
 
-    /// Where the value word of `slot` is.
+    /// Returns the value word of `slot`.
     fn value_word(&self, slot: usize) -> &AtomicU64;
 
-    /// The value word in `slot`.
+    /// Returns the value word in `slot`.
     #[inline]
     fn value(&self, slot: usize) -> u64 {
         self.value_word(slot).load(Relaxed)
     }
 
-    /// How many entries there are.
+    /// Returns how many entries there are.
     fn len(&self) -> usize;
 
     /// Returns the page's first entry at or above `from`, if it can be found without a copy of the page.
@@ -188,13 +188,13 @@ pub trait Page<F: PageForm>: Sized + Send + Sync + 'static {
     /// fails is empty.
     fn copy_from(&self, from: F::Probe<'_>, limit: usize, seen: Seen, copy: &mut Self::Copy) -> Result<(), Changed>;
 
-    /// As [`copy_from`](Self::copy_from), from the page's first entry on.
+    /// Copies entries as [`copy_from`](Self::copy_from) does, from the page's first entry on.
     fn copy_first(&self, limit: usize, seen: Seen, copy: &mut Self::Copy) -> Result<(), Changed> {
         let _ = limit;
         self.copy_all(seen, copy)
     }
 
-    /// As [`copy_from`](Self::copy_from), all entries.
+    /// Copies all entries, as [`copy_from`](Self::copy_from) does.
     fn copy_all(&self, seen: Seen, copy: &mut Self::Copy) -> Result<(), Changed>;
 
     /// Returns whether an entry with this key, which is in range, would fit. To be validated.
@@ -223,7 +223,7 @@ pub trait Page<F: PageForm>: Sized + Send + Sync + 'static {
     /// `right` is valid for writes and no other thread can reach it; the caller holds the lock.
     unsafe fn split(&self, right: *mut Self, key: F::Probe<'_>) -> bool;
 
-    /// Whether the page is so empty that it should look for a neighbour to merge with.
+    /// Returns whether the page is so empty that it should look for a neighbour to merge with.
     fn is_underfull(&self) -> bool;
 
     /// Takes over all entries and the range of `right`, the next page, locked too, if they fit well. The caller then
@@ -244,7 +244,7 @@ pub trait Page<F: PageForm>: Sized + Send + Sync + 'static {
 
     // ---- Ownership ------------------------------------------------------------------------------------------------
 
-    /// The lower bound. Immutable while the page is reachable.
+    /// Returns the lower bound. Immutable while the page is reachable.
     fn low(&self) -> F::Probe<'_>;
 
     /// Frees what the page owns outside itself, except values and keys of live entries.
@@ -268,16 +268,16 @@ pub trait PageCopy<F: PageForm>: Sized {
     /// Room for building keys in.
     type Scratch: Default;
 
-    /// An empty copy.
+    /// Makes an empty copy.
     fn new() -> Self;
 
     /// Sorts if necessary; true if the page itself is worth sorting (the copy is whole and was not sorted).
     fn sort(&mut self) -> bool;
 
-    /// How many entries the copy has.
+    /// Returns how many entries the copy has.
     fn len(&self) -> usize;
 
-    /// The first position, in sorted order, whose key is `>= key`.
+    /// Returns the first position, in sorted order, whose key is `>= key`.
     fn lower_bound(&self, key: F::Probe<'_>) -> usize;
 
     /// Prepares `scratch` for this copy's entries.
@@ -285,9 +285,9 @@ pub trait PageCopy<F: PageForm>: Sized {
         let _ = scratch;
     }
 
-    /// The value word at a position in sorted order.
+    /// Returns the value word at a position in sorted order.
     fn value(&self, at: usize) -> u64;
 
-    /// The entry at a position in sorted order. `scratch` was prepared for this copy.
+    /// Returns the entry at a position in sorted order. `scratch` was prepared for this copy.
     fn entry<'s>(&self, at: usize, scratch: &'s mut Self::Scratch) -> (F::Probe<'s>, u64);
 }

@@ -75,7 +75,7 @@ impl WordPage {
         (sorted == SLOTS || self.tags[sorted].load(Relaxed) == 0).then_some(sorted)
     }
 
-    /// How many of the first `len` entries, which are in order, have keys below `from`. A concurrent writer can make
+    /// Returns how many of the first `len` entries, which are in order, have keys below `from`. A concurrent writer can make
     /// the answer meaningless, but not greater than `len`.
     ///
     /// The number of steps does not depend on `len`: a branch predictor could not predict the end of a loop that is

@@ -74,8 +74,8 @@ pub struct Found {
 }
 
 impl Node {
-    /// A node over `anchors` (at least one) with about one line per `share` of them, from line `start` on. Returns the
-    /// number of lines too.
+    /// Returns a node over `anchors` (at least one) with about one line per `share` of them, from line `start` on, and the
+    /// number of lines.
     fn over(anchors: &[u64], share: usize, start: usize) -> (Self, usize) {
         let (first, last) = (anchors[0], anchors[anchors.len() - 1]);
         let span = last - first;
@@ -90,7 +90,7 @@ impl Node {
         (Self { first, limit, factor: factor as u64, start: start as u32 }, lines)
     }
 
-    /// A key's line and place. Grows with the key. The key is at least `first`.
+    /// Returns a key's line and place. Grows with the key. The key is at least `first`.
     #[inline(always)]
     fn place(&self, key: u64) -> (usize, i32) {
         let distance = (key - self.first).min(self.limit);
@@ -98,7 +98,7 @@ impl Node {
         (self.start as usize + (position >> 64) as usize, (position as u64 >> (64 - PLACE_BITS)) as i32)
     }
 
-    /// An anchor's line and place: see the module's invariants.
+    /// Returns an anchor's line and place: see the module's invariants.
     fn place_of_anchor(&self, anchor: u64) -> (usize, i32) {
         let (line, place) = self.place(anchor);
         let shared = anchor > self.first && self.place(anchor - 1) == (line, place);
@@ -114,7 +114,7 @@ impl Line {
         line
     }
 
-    /// A line that leads to `node`, and to the page `before` for keys below all of that.
+    /// Makes a line that leads to `node`, and to the page `before` for keys below all of that.
     fn inner(node: Node, before: Found) -> Self {
         let mut places = [PAD; 8];
         places[ANCHORS] = before.rank as i32;
@@ -124,13 +124,13 @@ impl Line {
         Self { places, ids: [node.start | MARK, before.id, a, b, c, d, e, f] }
     }
 
-    /// How many of the places are at most `place`.
+    /// Returns how many of the places are at most `place`.
     #[inline(always)]
     fn count(&self, place: i32) -> usize {
         first_above(&self.places, place)
     }
 
-    /// The node that a marked line leads to, and the page before it.
+    /// Returns the node that a marked line leads to, and the page before it.
     fn node(&self) -> (Node, Found) {
         let word = |at: usize| u64::from(self.ids[at]) | u64::from(self.ids[at + 1]) << 32;
         let node = Node { first: word(2), limit: word(4), factor: word(6), start: self.ids[0] & !MARK };
@@ -143,7 +143,8 @@ impl Line {
     }
 }
 
-/// Where the first of the [`ANCHORS`] places is that is greater than `place`: they ascend, so this is how many are not.
+/// Returns the index of the first of the [`ANCHORS`] places that is greater than `place`. The places are ascending, so this is
+/// the number of places that are not greater.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn first_above(places: &[i32; 8], place: i32) -> usize {
@@ -162,7 +163,7 @@ fn first_above(places: &[i32; 8], place: i32) -> usize {
 #[cfg(not(target_arch = "x86_64"))]
 use first_above_anywhere as first_above;
 
-/// As above: no branches, for the compiler to make the best of.
+/// Does the same without instructions of one processor. It has no branches, so that the compiler can optimize it.
 #[cfg(any(test, not(target_arch = "x86_64")))]
 #[inline(always)]
 fn first_above_anywhere(places: &[i32; 8], place: i32) -> usize {
@@ -217,7 +218,7 @@ unsafe fn step_down<'a>(lines: &'a [Line], line: &Line, key: u64) -> Result<Foun
     if key < node.first { Ok(before) } else { unsafe { step(lines, &node, key) } }
 }
 
-/// As [`step_down`], all the way.
+/// Works as [`step_down`] does, all the way.
 ///
 /// # Safety
 /// As for [`step_down`].
@@ -263,7 +264,7 @@ struct Builder<'a> {
 }
 
 impl Builder<'_> {
-    /// A node over the anchors `from..to`. Recursion is as deep as the trie: a level halves the span at least, so the
+    /// Returns a node over the anchors `from..to`. Recursion is as deep as the trie: a level halves the span at least, so the
     /// depth is 64 at most.
     fn node(&mut self, from: usize, to: usize) -> Node {
         let anchors = &self.anchors[from..to];
@@ -304,7 +305,7 @@ impl Builder<'_> {
         end
     }
 
-    /// A node over `anchors`, and its number of lines.
+    /// Returns a node over `anchors`, and its number of lines.
     fn layout(anchors: &[u64], start: usize) -> (Node, usize) {
         let even = Node::over(anchors, EVEN_FILL, start);
         if !Self::crowds(&even.0, anchors, anchors.len() / 32) {
@@ -317,7 +318,7 @@ impl Builder<'_> {
         usual
     }
 
-    /// Whether more than `limit` of the anchors share a bucket with too many others.
+    /// Returns whether more than `limit` of the anchors share a bucket with too many others.
     fn crowds(node: &Node, anchors: &[u64], limit: usize) -> bool {
         let same = |a: &u64, b: &u64| node.place(*a).0 == node.place(*b).0;
         let mut crowds = anchors.chunk_by(same).map(<[u64]>::len).filter(|&len| len > ANCHORS);

@@ -35,10 +35,10 @@ pub trait Target: Copy + PartialEq {
     /// Distance of pages that lie side by side.
     const STRIDE: usize;
 
-    /// Its address.
+    /// Returns the page's address.
     fn addr(self) -> usize;
 
-    /// The page at an address.
+    /// Returns the page at an address.
     ///
     /// # Safety
     /// The address came from [`Self::addr`].
@@ -70,7 +70,7 @@ pub trait AnchorIndex<F: SearchForm, P: Target> {
     /// Makes an object without memory, which must be filled before any other use. Its memory will prefer `node`.
     fn empty(node: Option<NodeId>) -> Self;
 
-    /// The node that its memory prefers.
+    /// Returns the node that the index's memory prefers.
     fn node(&self) -> Option<NodeId>;
 
     /// Fills an empty one.
@@ -102,7 +102,7 @@ pub struct Snapshot<F: SearchForm, P: Target> {
 }
 
 impl<F: SearchForm, P: Target> Snapshot<F, P> {
-    /// A snapshot of `anchors`, ascending and distinct, over the page `head` for keys below all of them. Linear.
+    /// Makes a snapshot of `anchors`, ascending and distinct, over the page `head` for keys below all of them. Linear.
     /// Its memory, and that of all snapshots that merging makes of it, prefers `node`, whichever thread does the merging.
     ///
     /// # Panics
@@ -126,7 +126,7 @@ impl<F: SearchForm, P: Target> Snapshot<F, P> {
         Self { index }
     }
 
-    /// The page of the greatest anchor at most `probe`, or one a little further left; the head page if there is none.
+    /// Returns the page of the greatest anchor at most `probe`, or one a little further left; the head page if there is none.
     #[inline(always)]
     pub fn jump(&self, probe: F::Probe<'_>) -> P {
         self.index.jump(probe)
@@ -144,17 +144,17 @@ impl<F: SearchForm, P: Target> Snapshot<F, P> {
         self.index.followers(probe, count, each);
     }
 
-    /// The pages in the order of their anchors, without the head page.
+    /// Returns the pages in the order of their anchors, without the head page.
     pub fn entries(&self) -> impl Iterator<Item = P> + '_ {
         self.index.entries()
     }
 
-    /// Number of anchors, the head page's not counted.
+    /// Returns the number of anchors, without the head page's.
     pub fn len(&self) -> usize {
         self.index.len()
     }
 
-    /// Bytes of memory held.
+    /// Returns the number of bytes of memory held.
     pub fn bytes(&self) -> usize {
         size_of::<Self>() + self.index.bytes()
     }

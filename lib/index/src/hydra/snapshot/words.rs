@@ -21,7 +21,7 @@ pub fn flip(word: u64) -> i64 {
     (word ^ (1 << 63)) as i64
 }
 
-/// The inverse of [`flip`].
+/// Inverts [`flip`].
 #[inline(always)]
 pub fn unflip(word: i64) -> u64 {
     word as u64 ^ (1 << 63)

@@ -56,7 +56,7 @@ impl BytesCopy {
         Info(self.words[usize::from(self.order[at]) * SLOT + 2])
     }
 
-    /// The address of a boxed key, else 0.
+    /// Returns the address of a boxed key, else 0.
     pub(super) fn address(&self, at: usize) -> u64 {
         let info = self.info(at);
         if info.len() == BOXED { self.words[info.place()] } else { 0 }
@@ -70,12 +70,12 @@ impl BytesCopy {
         }
     }
 
-    /// Words that all entries would take under another prefix.
+    /// Returns the number of words that all entries would take under another prefix.
     pub(super) fn words_under(&self, prefix: usize) -> usize {
         (0..self.len).map(|at| SLOT + tail_words(self.key_len(at), prefix)).sum()
     }
 
-    /// Where to split so that both sides take about the same space.
+    /// Returns where to split so that both sides take about the same space.
     pub(super) fn middle(&self) -> usize {
         let half = self.words_under(self.meta.prefix) / 2;
         let mut words = 0;
@@ -105,7 +105,7 @@ impl BytesCopy {
         self.compare(self.entry(a, &mut scratch).0, b)
     }
 
-    /// The bytes of `high`, of which the prefix is a part.
+    /// Writes the bytes of `high`, of which the prefix is a part.
     pub(super) fn write_prefix(&self, prefix: &mut Vec<u8>) {
         let top = WORDS - self.meta.high_words();
         if self.meta.high > LONG_HIGH {

@@ -17,7 +17,7 @@ pub(super) const UNDERFULL: usize = SLOTS / 4;
 pub(super) const UNDERFULL_WORDS: usize = WORDS * 3 / 8;
 
 impl BytesPage {
-    /// Words in use by live entries and `high`.
+    /// Returns the number of words in use by live entries and `high`.
     pub(super) fn live_words(&self) -> usize {
         let tails = (0..self.len()).map(|slot| SLOT + Info(self.word(slot * SLOT + 2)).tail_words());
         tails.sum::<usize>() + self.meta().high_words()

@@ -103,7 +103,7 @@ impl PageForm for Bytes {
         if key.len() > LONG_KEY { Self::bound_bytes(key) } else { 0 }
     }
 
-    /// What a box of any byte string takes.
+    /// Returns the number of bytes that a box of a byte string takes.
     fn bound_bytes(low: &[u8]) -> usize {
         taken_by(Layout::new::<Boxed>()) + taken_by(Layout::for_value(low))
     }
