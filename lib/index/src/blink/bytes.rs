@@ -12,10 +12,10 @@ use core::cmp::Ordering;
 use core::hash::Hasher as _;
 use core::ops::Range;
 
-/// Bytes of a key in its slot, after the prefix.
+/// The number of bytes of a key in its slot, after the prefix.
 const IN_SLOT: usize = 4;
 
-/// Bytes of a fence in the header.
+/// The number of bytes of a fence in the header.
 const IN_HEADER: usize = 8;
 
 /// A slot's word.
@@ -46,7 +46,7 @@ impl Slot {
         self.0 as usize & 0xFFFF
     }
 
-    /// Returns the number of words in the heap.
+    /// Returns the number of heap words of the entry.
     fn heap_words(self) -> usize {
         1 + words_for(self.len(), IN_SLOT)
     }

@@ -9,12 +9,12 @@ pub(super) struct Piece<F: SlotForm> {
     pub(super) run: F::Run,
     pub(super) level: usize,
     pub(super) low: F::Owned,
-    /// `None` at the right end.
+    /// The upper fence; `None` at the right end of the level.
     pub(super) high: Option<F::Owned>,
 }
 
 impl<F: SlotForm> Piece<F> {
-    /// Makes a piece of everything, without entries.
+    /// Makes a piece that covers all keys and has no entries.
     pub(super) fn new(level: usize) -> Self {
         Piece { run: F::Run::default(), level, low: F::least(), high: None }
     }
@@ -56,7 +56,7 @@ impl<F: SlotForm> Piece<F> {
         if self.level > 0 && at == part.start { F::floor(self.lower(part), prefix) } else { self.run.key(at) }
     }
 
-    /// Returns where to cut a part of two entries or more so that both sides take about the same room.
+    /// Returns the entry at which to cut a part of two entries or more, so that both sides take about the same room.
     pub(super) fn middle(&self, part: Range<usize>) -> usize {
         let prefix = F::prefix(self.lower(&part), self.upper(&part));
         let mut words = 0;
@@ -72,7 +72,7 @@ impl<F: SlotForm> Piece<F> {
     }
 
     /// Cuts a part in two, recursively until each part fits in `room` words. Two parts nearly always fit; but with long
-    /// keys the new fences can take much more room than those of the page. A single entry always fits.
+    /// keys the new fences can take much more room than the page's fences. A single entry always fits.
     pub(super) fn cut(&self, part: Range<usize>, room: usize, cuts: &mut Vec<usize>) {
         debug_assert!(part.len() > 1, "an entry fits, whatever the fences");
         let middle = self.middle(part.clone());

@@ -7,7 +7,7 @@ pub trait Run<F: Form>: Default + Send {
     /// Makes an empty list with room for that number of short entries.
     fn with_room(entries: usize) -> Self;
 
-    /// Forgets all entries.
+    /// Removes all entries.
     fn clear(&mut self);
 
     /// Returns the number of entries.

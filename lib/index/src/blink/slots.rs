@@ -9,7 +9,7 @@
 //! heap.
 //! - [`Word`](crate::Word): the slot is the key; the value of slot `i` is word `i` of the heap, counted from the end.
 //! - [`Bytes`](crate::Bytes): the slot is the *head* (four bytes after the prefix that all keys of the page share), the
-//!   place in the heap, and the length after the prefix. The heap contains the value and the bytes after the head.
+//!   position in the heap, and the length after the prefix. The heap contains the value and the bytes after the head.
 //!   Heads are compared first, and mostly decide.
 //!
 //! All functions read words that a concurrent writer may be changing. A result from a page that is not locked is
@@ -25,13 +25,13 @@ use core::ops::Range;
 /// The sizes and offsets in a page, in one word of its header.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
-    /// Entries.
+    /// The number of entries.
     pub len: usize,
-    /// Bytes that all keys of the page's range share, which no slot repeats.
+    /// The number of bytes that all keys of the page's range share, and that no slot repeats.
     pub prefix: usize,
-    /// The word of slot 0.
+    /// The index of the word of slot 0.
     pub base: usize,
-    /// The lowest word of the heap.
+    /// The index of the lowest word of the heap.
     pub floor: usize,
 }
 
@@ -54,7 +54,7 @@ impl Shape {
     }
 }
 
-/// The position of a key, or where it would be inserted.
+/// The position of a key, or the position at which it would be inserted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
     /// The first slot whose key is not less.
@@ -68,13 +68,13 @@ pub struct Found {
 pub struct Fence<'a> {
     /// The first bytes, in the header.
     pub head: u64,
-    /// Bytes in all; 0 for words.
+    /// The whole length in bytes; 0 for words.
     pub len: usize,
     /// The bytes after the head.
     pub tail: &'a [AtomicU64],
 }
 
-/// A key form for which pages have a layout.
+/// A form of keys for which pages have a layout.
 pub trait SlotForm: Form {
     /// A private copy of entries.
     type Run: Run<Self>;
@@ -104,7 +104,7 @@ pub trait SlotForm: Form {
     /// Writes the tail of a fence.
     fn write_fence(words: &[AtomicU64], key: Self::Probe<'_>);
 
-    /// How a key compares with a fence.
+    /// Compares a key with a fence.
     fn order(key: Self::Probe<'_>, fence: Fence<'_>) -> Ordering;
 
     /// Returns a fence as an owned key.

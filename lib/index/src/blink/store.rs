@@ -31,7 +31,7 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         let arena = |block, node| BlockArena::new(block, (nodes > 1).then_some(NodeId(node)));
         let arenas: Box<[BlockArena]> =
             kinds.iter().flat_map(|&block| homes.clone().map(move |node| arena(block, node))).collect();
-        // SAFETY: a fresh block.
+        // SAFETY: the block is fresh.
         let root = unsafe { Page::<F, P>::create(arenas[0].alloc(), 0, true, copies) };
         root.fill(&Piece::new(0), 0..0);
         Tree {
@@ -47,7 +47,7 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         }
     }
 
-    /// Returns a page for a level, on the caller's node.
+    /// Makes a page for a level, on the caller's node.
     pub(super) fn create_page<'g>(&self, level: usize, guard: &'g Guard<'_>) -> Page<'g, F, P> {
         let node = self.node();
         let latched = Page::<F, P>::is_latched(level);
@@ -55,16 +55,16 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         self.create_page_at(home, level, guard)
     }
 
-    /// Works as `create_page` does, in a given arena.
+    /// Makes a page as `create_page` does, in a given arena.
     pub(super) fn create_page_at<'g>(&self, home: usize, level: usize, _: &'g Guard<'_>) -> Page<'g, F, P> {
         let latched = Page::<F, P>::is_latched(level);
-        // SAFETY: a fresh block.
+        // SAFETY: the block is fresh.
         unsafe { Page::create(self.arenas[home].alloc(), home, latched, self.copies()) }
     }
 
-    /// Returns a copy of a page for a node.
+    /// Makes a copy of a page for a node.
     pub(super) fn create_copy<'g>(&self, source: Page<'g, F, P>, node: usize) -> Page<'g, F, P> {
-        // SAFETY: a fresh block. A copy has no latch except its version lock.
+        // SAFETY: the block is fresh. A copy has no latch except its version lock.
         let copy = unsafe { Page::create(self.arenas[node].alloc(), node, false, self.copies()) };
         copy.become_copy_of(source);
         copy
@@ -73,18 +73,18 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
     /// Frees a copy.
     ///
     /// # Safety
-    /// No thread uses it any more.
+    /// No thread may use the copy any more.
     pub(super) unsafe fn free_copy(&self, copy: Page<'_, F, P>) {
-        // SAFETY: by the contract.
+        // SAFETY: the caller guarantees the same contract.
         unsafe { self.free(copy, false) };
     }
 
     /// Frees a page, which has a latch or not, to its arena.
     ///
     /// # Safety
-    /// No thread uses the page any more.
+    /// No thread may use the page any more.
     unsafe fn free(&self, page: Page<'_, F, P>, latched: bool) {
-        // SAFETY: by the contract.
+        // SAFETY: the caller guarantees the same contract.
         unsafe { self.arenas[page.home()].free(page.destroy(latched)) };
     }
 
@@ -138,7 +138,7 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         self.arenas[bare + self.node()].bytes_spare()
     }
 
-    /// Pages, those included whose memory is not free yet.
+    /// Returns the number of pages, including those whose memory is not free yet.
     pub(super) fn pages(&self) -> usize {
         self.arenas.iter().map(BlockArena::blocks_live).sum()
     }
