@@ -8,14 +8,14 @@ use archipelago_platform::topology::{NodeId, Topology};
 use core::alloc::Layout;
 use core::ptr::NonNull;
 
-/// The arenas of a map, one per node. Boxed, since retired chunks have the address of their arena.
+/// The arenas of a map, one per node. They are boxed, since retired chunks have the address of their arena.
 pub(super) struct Memory {
     topology: Topology,
     arenas: Box<[BlockArena]>,
 }
 
 impl Memory {
-    /// Arenas for chunks of this layout.
+    /// Makes arenas for chunks of this layout.
     pub(super) fn new(chunk: Layout) -> Self {
         let topology = Topology::current().clone();
         let nodes = topology.nodes().len();
@@ -51,7 +51,7 @@ impl Memory {
         self.arenas.iter().for_each(BlockArena::close_all);
     }
 
-    /// Returns whether a chunk of an arena lies in a closed block.
+    /// Returns whether a chunk of an arena is in a closed block.
     pub(super) fn is_closed(&self, home: usize, chunk: NonNull<u8>) -> bool {
         self.arenas[home].is_closed(chunk)
     }
@@ -61,7 +61,7 @@ impl Memory {
         self.arenas[self.home()].bytes_spare()
     }
 
-    /// Returns the arena that a chunk is from.
+    /// Returns the arena of a chunk.
     pub(super) fn arena(&self, home: usize) -> &BlockArena {
         &self.arenas[home]
     }
@@ -71,7 +71,7 @@ impl Memory {
         self.arenas.iter().map(BlockArena::bytes_held).sum()
     }
 
-    /// Chunks, those included whose memory is not free yet.
+    /// Returns the number of chunks, including those whose memory is not free yet.
     pub(super) fn chunks(&self) -> usize {
         self.arenas.iter().map(BlockArena::blocks_live).sum()
     }
