@@ -1,5 +1,5 @@
 //! Turns, waits, and the errors of failed turns. A *turn* writes a batch of a lane's frames, and perhaps syncs them. A *place*
-//! is a number of bytes of frames since the lane's beginning, see [`frame`](crate::frame).
+//! is a number of bytes of frames since the lane's beginning, see `frame.rs`.
 
 use crate::frame::{FRAME, Header, MARK, put_mark};
 use crate::lane::{Batch, Lane, Output, State};
