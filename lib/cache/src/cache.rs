@@ -111,9 +111,9 @@ where
         found.is_some_and(|entry| !entry.header().is_timed() || !entry.header().is_expired(self.inner.clock.now()))
     }
 
-    /// Inserts `value` for `key`, and replaces the previous value. Returns whether the value is kept. It is not if it
-    /// weighs more than the whole cache may, or if so many entries that have left wait for readers that one more would
-    /// exceed the bound; the previous value is removed even then. O(1), and O(1) for each evicted entry.
+    /// Inserts `value` for `key`, and replaces the previous value. Returns whether the value is kept. It is not kept if it
+    /// weighs more than the whole cache may weigh, or if so many removed entries wait for readers that one more would
+    /// exceed their bound. The previous value is removed even then. O(1), and O(1) for each evicted entry.
     ///
     /// # Panics
     /// If `Eq`, the weigher or the listener panics. The cache stays consistent.
@@ -129,7 +129,7 @@ where
         self.put(key, value, None)
     }
 
-    /// Works as [`insert`](Self::insert) does, but the entry expires after `time` at the latest, instead of the cache's time to
+    /// Inserts as [`insert`](Self::insert) does, but the entry expires after `time` at the latest, instead of the cache's time to
     /// live.
     ///
     /// ```
@@ -162,7 +162,7 @@ where
     /// it. If a value is inserted meanwhile, it counts as newer than the made one, and all get it.
     ///
     /// # Panics
-    /// If `make` panics, and as [`insert`](Self::insert); and if `make` requests from this cache that the same key, or
+    /// If `make` panics, in the cases of [`insert`](Self::insert), and if `make` requests from this cache that the same key, or
     /// another key with the same hash, be made.
     ///
     /// ```
@@ -186,7 +186,7 @@ where
     /// The error of `make`. It is not cached: the next request calls its own `make`.
     ///
     /// # Panics
-    /// As [`get_or_insert_with`](Self::get_or_insert_with).
+    /// In the cases of [`get_or_insert_with`](Self::get_or_insert_with).
     ///
     /// ```
     /// use archipelago_cache::Cache;
@@ -232,7 +232,7 @@ where
     /// runtime.
     ///
     /// # Panics
-    /// As [`insert`](Self::insert). A future `make` that awaits its own key waits forever.
+    /// In the cases of [`insert`](Self::insert). A future `make` that awaits its own key waits forever.
     ///
     /// ```
     /// # use archipelago_cache::Cache;
@@ -263,7 +263,7 @@ where
     /// The error of `make`. It is not cached: the next request calls its own `make`.
     ///
     /// # Panics
-    /// As [`get_or_insert_async`](Self::get_or_insert_async).
+    /// In the cases of [`get_or_insert_async`](Self::get_or_insert_async).
     pub async fn get_or_try_insert_async<E>(&self, key: K, make: impl Future<Output = Result<V, E>>) -> Result<V, E>
     where
         V: Clone,
@@ -403,7 +403,7 @@ where
         stats
     }
 
-    /// At quiescence: checks the invariants of the cache.
+    /// Checks the invariants of the cache. No other thread may use the cache meanwhile.
     ///
     /// # Panics
     /// If an invariant does not hold.
