@@ -111,7 +111,7 @@ fn what_is_resident_is_counted() {
     if let Ok(case) = std::env::var(CASE) {
         let (resident, counted) = cases.iter().find(|it| it.0 == case).unwrap().1();
         println!("{case}: {counted} bytes counted, {resident} resident: {:.3}", counted as f64 / resident as f64);
-            // A process also touches other memory for the first time.
+        // A process also touches other memory for the first time.
         assert!(
             resident.abs_diff(counted) <= resident / 20 + (2 << 20),
             "{case}: {counted} bytes counted, {resident} are resident"
