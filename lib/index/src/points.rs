@@ -16,7 +16,7 @@ pub const PASSED: &str = "an empty page is passed";
 pub const COPYING: &str = "a page's entries are counted";
 /// A reader knows that a word is the address of a box, and reads the word next.
 pub const BOXED: &str = "a word is an address";
-/// A validation has failed, and the caller is told so next.
+/// A validation has failed, and the failure is reported to the caller next.
 pub const REFUSED: &str = "a version does not hold";
 /// A writer has stored the length of a page's new upper bound, and stores the bound's bytes next.
 pub const BOUND: &str = "a bound has a length and no bytes";

@@ -30,7 +30,7 @@ pub struct Options {
     /// The most bytes per lane that are appended and not written yet; also bounds a record's length. 4 KiB to 1 GiB.
     /// Default: 8 MiB.
     pub queue: usize,
-    /// Whether a background thread per lane writes and syncs records that were asked for without a wait. Default:
+    /// Whether a background thread per lane writes and syncs records that were requested without a wait. Default:
     /// yes. Without it, only calls of `wait`, `sync`, `append` (when the queue is full) and `close_epoch` write,
     /// `Every` syncs as `Always` does, and every sequence of calls on the disk is determined by the caller.
     pub background: bool,

@@ -13,7 +13,7 @@
 //! 5. All words that readers may access during a change are atomics. Readers use a value only after
 //!    [`VersionLock::validate`], or in ways that are harmless for arbitrary values. A validation uses a version that
 //!    was seen free ([`Seen`]); a copy that could not be validated is empty.
-//! 6. After a page has become obsolete, `next` is its *forward* pointer (the page that absorbed it), for ever.
+//! 6. After a page has become obsolete, `next` is its *forward* pointer (the page that absorbed it), forever.
 
 pub(crate) mod bytes;
 pub(crate) mod word;

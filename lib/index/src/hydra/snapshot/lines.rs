@@ -2,7 +2,7 @@
 //! look-up reads one cache line.
 //!
 //! A [`Node`] divides the span of its anchors into equal buckets, a [`Line`] each. A multiplication gives a key's bucket, and
-//! its *place* within the bucket with 30 bits. A line has up to seven anchors' places, and the eight pages between and beside
+//! its *place* within the bucket with 30 bits. A line has up to seven anchors' places, and the eight pages between and around
 //! them. A bucket with more than seven anchors, or with two anchors at the same place, leads to a node of its own, which covers
 //! only the span of those anchors. So clustered keys cost one line more.
 //!
