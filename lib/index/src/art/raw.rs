@@ -289,7 +289,7 @@ impl<F: Form> RawArt<F> {
         };
         let node = holder.node;
         let parent = parent.filter(|_| becomes_too_small(node, position));
-        // From the root downwards.
+        // Locks are taken from the root downwards.
         let parent_locked = parent.map(Seen::lock).transpose()?;
         let locked = holder.lock()?;
         if node.get(position) != leaf.edge() {

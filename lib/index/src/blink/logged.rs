@@ -155,7 +155,7 @@ impl<F: SlotForm> Lane<F> {
         let end = self.log.filled_until(&place, until.max(place.index()));
         let is_behind = place.index() < end;
         if is_behind {
-            // Before the replay, as the module's documentation requires.
+            // This precedes the replay, as the module's documentation requires.
             self.log.complete(end);
             guard.hold_back(|| {
                 self.log.replay(&mut place, end, |_, op| {

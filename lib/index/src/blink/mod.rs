@@ -107,7 +107,7 @@ impl<K: Key, V: Send + Sync + 'static, P: Policy> BLinkTree<K, V, P> {
         self.core().hooks().retries()
     }
 
-    /// For tests: moves every page but the root.
+    /// For tests: moves every page except the root.
     #[doc(hidden)]
     pub fn move_pages(&self) {
         self.core().hooks().move_pages();

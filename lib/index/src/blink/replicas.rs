@@ -59,7 +59,7 @@ impl<F: SlotForm, P: Policy> Trees<F, P> {
         if P::REPLICAS == Replicas::FromLog { self.feed.as_ref() } else { None }
     }
 
-    /// Called before a look-up in a tree.
+    /// Brings a tree up to date, if a log feeds it, before `key` is looked up in it.
     #[inline(always)]
     pub(super) fn freshen(&self, tree: &Tree<F, P>, key: F::Probe<'_>, guard: &Guard<'_>) {
         if let Some(feed) = self.feed() {
@@ -67,7 +67,7 @@ impl<F: SlotForm, P: Policy> Trees<F, P> {
         }
     }
 
-    /// Called before a walk over a tree.
+    /// Brings a tree up to date, if a log feeds it, before a walk over it.
     #[inline(always)]
     pub(super) fn freshen_all(&self, tree: &Tree<F, P>, guard: &Guard<'_>) {
         if let Some(feed) = self.feed() {
