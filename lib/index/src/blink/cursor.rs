@@ -34,8 +34,8 @@ enum Place<O> {
 /// the last.
 pub(super) struct Cursor<'g, F: SlotForm, P: Policy, const DOWN: bool> {
     place: Place<F::Owned>,
-    /// The leaf of the last run, and the slot at which the run ended. The next run begins there, or in walks down ends
-    /// there.
+    /// The leaf of the last run, and the slot at which the run ended. The next run begins at this slot, or in walks down ends
+    /// at it.
     leaf: Option<(Seen<'g, F, P>, usize)>,
 }
 
@@ -50,8 +50,8 @@ impl<'g, F: SlotForm, P: Policy, const DOWN: bool> Cursor<'g, F, P, DOWN> {
         Cursor { place, leaf: None }
     }
 
-    /// Replaces the content of `run` by up to `limit` next entries, ascending, also in walks down. The run gets at
-    /// least one entry if any is left, so an empty run is the end.
+    /// Replaces the content of `run` by up to `limit` next entries. They are ascending, even if the walk goes down. The run
+    /// gets at least one entry if any is left, so an empty run means that the walk has ended.
     pub(super) fn fill(&mut self, tree: &Tree<F, P>, limit: usize, run: &mut F::Run, guard: &'g Guard<'_>) {
         loop {
             run.clear();
@@ -144,7 +144,7 @@ pub(super) fn go_on<'g, F: SlotForm, P: Policy, const DOWN: bool>(
     Some((((page, seen), Hold::of(page)), slot))
 }
 
-/// As [`go_on`], if the next entry is in another leaf, by a descent to the fence: the found leaf is the neighbour of a
+/// Works as [`go_on`] does, if the next entry is in another leaf, by a descent to the fence: the found leaf is the neighbour of a
 /// leaf that has not changed.
 #[cold]
 fn go_on_below<'g, F: SlotForm, P: Policy, const DOWN: bool>(
