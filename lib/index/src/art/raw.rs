@@ -42,7 +42,7 @@ unsafe impl<F: Form> Send for RawArt<F> {}
 unsafe impl<F: Form> Sync for RawArt<F> {}
 
 /// The position of a key's leaf in the tree.
-struct Place<'g, P: Protocol, F> {
+struct Position<'g, P: Protocol, F> {
     parent: Option<Seen<'g, P>>,
     holder: Seen<'g, P>,
     position: usize,
@@ -163,7 +163,7 @@ impl<F: Form> RawArt<F> {
         &self,
         key: &[u8],
         guard: &'g Guard<'_>,
-    ) -> Result<Option<Place<'g, P, F>>, Restart> {
+    ) -> Result<Option<Position<'g, P, F>>, Restart> {
         let mut parent = None;
         let mut node = self.root(guard);
         let mut level = 0;
@@ -179,7 +179,7 @@ impl<F: Form> RawArt<F> {
             match unsafe { edge.target() } {
                 Target::Nothing => return Ok(None),
                 Target::Leaf(leaf) => {
-                    return Ok((leaf.key() == key).then_some(Place { parent, holder, position, leaf }));
+                    return Ok((leaf.key() == key).then_some(Position { parent, holder, position, leaf }));
                 }
                 Target::Node(child) => {
                     level = child.level_below(level);
@@ -257,7 +257,9 @@ impl<F: Form> RawArt<F> {
     }
 
     fn exchange_once<P: Protocol>(&self, key: &[u8], word: u64, guard: &Guard<'_>) -> Result<Option<u64>, Restart> {
-        let Some(Place { holder, position, leaf, .. }) = self.locate::<P, true>(key, guard)? else { return Ok(None) };
+        let Some(Position { holder, position, leaf, .. }) = self.locate::<P, true>(key, guard)? else {
+            return Ok(None);
+        };
         let _locked = holder.lock()?;
         if holder.node.get(position) != leaf.edge() {
             return Err(Restart);
@@ -266,7 +268,9 @@ impl<F: Form> RawArt<F> {
     }
 
     fn replace_once<P: Protocol>(&self, key: &[u8], old: u64, new: u64, guard: &Guard<'_>) -> Result<bool, Restart> {
-        let Some(Place { holder, position, leaf, .. }) = self.locate::<P, true>(key, guard)? else { return Ok(false) };
+        let Some(Position { holder, position, leaf, .. }) = self.locate::<P, true>(key, guard)? else {
+            return Ok(false);
+        };
         let _locked = holder.lock()?;
         if holder.node.get(position) != leaf.edge() {
             return Err(Restart);
@@ -284,7 +288,7 @@ impl<F: Form> RawArt<F> {
         expected: Option<u64>,
         guard: &Guard<'_>,
     ) -> Result<Option<u64>, Restart> {
-        let Some(Place { parent, holder, position, leaf }) = self.locate::<P, true>(key, guard)? else {
+        let Some(Position { parent, holder, position, leaf }) = self.locate::<P, true>(key, guard)? else {
             return Ok(None);
         };
         let node = holder.node;

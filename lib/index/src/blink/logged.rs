@@ -131,13 +131,13 @@ impl<F: SlotForm> Op<F> {
 }
 
 /// A replica's position in a lane.
-type Place<F> = CachePadded<Mutex<RawTtas, Cursor<Op<F>>>>;
+type ReplicaCursor<F> = CachePadded<Mutex<RawTtas, Cursor<Op<F>>>>;
 
 /// A lane: the log of operations on its keys.
 struct Lane<F: SlotForm> {
     log: Log<Op<F>>,
     /// The position of each replica. The thread that has a position locked replays.
-    places: Box<[Place<F>]>,
+    places: Box<[ReplicaCursor<F>]>,
 }
 
 impl<F: SlotForm> Lane<F> {
