@@ -1,12 +1,13 @@
 //! In-memory data structures that scale on servers with many cores and several memory nodes (NUMA): concurrent ordered maps,
-//! replicated structures, and the synchronization beneath them.
+//! replicated structures, and the synchronization that they use.
 //!
 //! ```toml
 //! [dependencies]
 //! archipelago = "0.1"
 //! ```
 //!
-//! Rust 1.89 or newer, no C compiler, five small crates of other authors. Apache-2.0 or MIT, at your choice.
+//! The crate needs Rust 1.89 or newer, needs no C compiler, and depends on five small crates of other authors. It is licensed under
+//! Apache-2.0 or MIT, at your choice.
 //!
 //! # A map
 //!
@@ -23,69 +24,72 @@
 //! assert_eq!(all, [(1, "one"), (2, "two")]);
 //! ```
 //!
-//! The maps are like `BTreeMap`, but:
+//! The maps resemble `BTreeMap`, with these differences:
 //!
-//! - Threads share a map and change it at the same time. Methods take `&self`, and are those of a [session](index::Session):
-//!   `map.pin().insert(key, value)`. To make a session takes about a nanosecond.
-//! - `get` returns a clone, since other threads may remove the value at any time; `get_with` and `get_ref` show the value itself.
-//! - Keys are compared by an [encoding](index::Key), not by `Ord`: numbers, strings, tuples and more have one, and
-//!   [`key!`](index::key!) gives one to types of yours.
-//! - An operation on one key is atomic. A scan is ordered and misses nothing that stays, but is no snapshot.
+//! - Threads share a map and change it at the same time. The methods take `&self`, and are called on a [session](index::Session):
+//!   `map.pin().insert(key, value)`. Making a session takes about a nanosecond.
+//! - `get` returns a clone, since other threads may remove the value at any time. `get_with` and `get_ref` give access to the value itself.
+//! - Keys are compared by an [encoding](index::Key), not by `Ord`. Numbers, strings, tuples and more types have an encoding;
+//!   [`key!`](index::key!) defines one for your own types.
+//! - An operation on one key is atomic. A scan is ordered and returns every entry that stays in the map throughout the scan, but it
+//!   is not a snapshot.
 //!
 //! The [guide](index::guide) has the details.
 //!
-//! # Which one
+//! # Which one to use
 //!
-//! | map | take it for |
+//! | map | use it for |
 //! |---|---|
-//! | [`HydraList`] | most things: look-ups, updates and scans of numbers and strings, in large maps, on many cores |
-//! | [`Art`] | small maps and point operations: a radix tree without threads of its own; its scans are slower |
-//! | [`BLinkTree`] | scans and little memory, no threads of its own; keys up to a quarter of a page; replicas on each node on request |
-//! | [`EunoBTree`] | many threads that write to a few places: counters, the next order number, time stamps |
+//! | [`HydraList`] | most purposes: look-ups, updates and scans of numbers and strings, in large maps, on many cores |
+//! | [`Art`] | small maps and point operations: a radix tree without background threads; its scans are slower |
+//! | [`BLinkTree`] | scans and little memory, without background threads; keys up to a quarter of a page; optionally a replica on each node |
+//! | [`EunoBTree`] | many threads that write to a few keys or neighbouring keys: counters, the next order number, time stamps |
 //! | [`EunoSkipList`] | the same, in maps that grow and shrink all the time |
 //!
-//! All five are one type, [`Map`](index::Map), with the same methods.
+//! All five are one generic type, [`Map`](index::Map), with the same methods.
 //!
-//! | you have | take | in |
+//! | you need | use | in |
 //! |---|---|---|
-//! | another structure, written for one thread | [`Replicated`]: a replica per NUMA node; [`Combined`]: one copy | [`replicate`] |
-//! | objects that are changed together and read at one moment | [MV-RLU](sync::mvrlu): transactions and snapshots | [`sync`] |
-//! | pointers that readers follow while writers unlink | [RCU](sync::rcu), with [RCX](sync::rcx) for the writers | [`sync`] |
-//! | a short critical section, and many threads at it | [locks](sync::lock) that keep to a node while they can | [`sync`] |
+//! | to share another structure that is written for one thread | [`Replicated`]: a replica per NUMA node; [`Combined`]: one copy | [`replicate`] |
+//! | to change several objects together, and to read them as of one moment | [MV-RLU](sync::mvrlu): transactions and snapshots | [`sync`] |
+//! | pointers that readers follow while writers unlink their targets | [RCU](sync::rcu), with [RCX](sync::rcx) for the writers | [`sync`] |
+//! | a short critical section that many threads enter | [locks](sync::lock) that are handed over within a node where possible | [`sync`] |
 //!
-//! Each module begins with a guide: usage, consistency, atomicity, lifetimes and memory, performance, and when to take
+//! Each module begins with a guide: usage, consistency, atomicity, lifetimes and memory, performance, and when to use
 //! something else.
 //!
 //! # Performance
 //!
-//! Measure with keys of your own, beside other maps: `cargo install archipelago-cli --features peers`, then
-//! `archipelago bench ycsb --keys FILE`. Figures, and where the maps lose: `docs/performance.md` in the
-//! [repository](https://github.com/archipelago-rs/archipelago).
+//! To compare the maps with other authors' maps on your own keys, run `cargo install archipelago-cli --features peers`, then
+//! `archipelago bench ycsb --keys FILE`. `docs/performance.md` in the
+//! [repository](https://github.com/archipelago-rs/archipelago) has figures, and shows where other maps are faster.
 //!
 //! # Async
 //!
-//! No operation of a map blocks on input or output; writers may wait for each other for the time of a page's change. In a task
-//! that moves between threads, take [`pin_owned`](index::Map::pin_owned) and keep [`Entry`](index::Entry)s, which are `Send`, over
-//! an `await`, for a short time: what a map lets go of is not freed while one lives. [`Replicated`]'s handles have
-//! [`write_async`](replicate::Handle::write_async).
+//! No operation of a map blocks on input or output. Writers may wait for each other while a page is changed. In a task
+//! that moves between threads, make the session by [`pin_owned`](index::Map::pin_owned). [`Entry`](index::Entry)s are `Send`, and may be
+//! kept across an `await`. Keep them only for a short time: while an `Entry` exists, the map frees no memory that it removes.
+//! [`Replicated`]'s handles have [`write_async`](replicate::Handle::write_async).
 //!
-//! # What holds for all of them
+//! # Properties of all structures
 //!
-//! - *Safe.* No safe program causes undefined behaviour, whatever its keys' `Ord` does, whatever panics, and whatever is
+//! - *Safety.* No safe program causes undefined behaviour, whatever its keys' `Ord` does, whatever panics, and whatever is
 //!   forgotten.
-//! - *No global state.* Two structures share nothing, except one thread of the process that looks after small maps at rest.
-//! - *Memory* that readers may still see is kept until they have left. `stats()` says how much; limits are per structure.
-//! - *The machine* is read once ([`platform::topology`]): nodes, CPUs, clock, what the processor can do. The environment
-//!   variable `ARCHIPELAGO_TOPOLOGY` (`4x28`: four nodes with 28 CPUs each) imagines another, for tests.
-//! - *Everywhere* with 64-bit atomics; at their best on Linux (see `docs/platforms.md` in the repository).
+//! - *No global state.* Two structures share nothing, except one thread of the process that maintains small maps at rest.
+//! - *Memory.* Removed memory that readers may still access is kept until these readers have left. `stats()` returns its size;
+//!   each structure has its own limits.
+//! - *The machine* is detected once ([`platform::topology`]): nodes, CPUs, clock, the processor's features. For tests the environment
+//!   variable `ARCHIPELAGO_TOPOLOGY` sets a synthetic topology (`4x28`: four nodes with 28 CPUs each).
+//! - *Platforms.* The structures work wherever there are 64-bit atomics, and work best on Linux (see `docs/platforms.md` in the
+//!   repository).
 //!
 //! # Features
 //!
-//! None by default. `serde`: maps are serialized as maps. `rayon`: parallel iterators over maps. And packages of their own, in modules
-//! of their names: `cache`, a bounded cache; `ranges`, a map of disjoint ranges; `txn`, transactions over tables of rows.
+//! No feature is enabled by default. `serde`: maps are serialized as maps. `rayon`: parallel iterators over maps. Three features add a
+//! module of the same name: `cache`, a bounded cache; `ranges`, a map of disjoint ranges; `txn`, transactions over tables of rows.
 
-// Modules with globs, and not `pub use archipelago_index as index`: so the compiler's messages name the paths that users write
-// (`archipelago::index::Map`), and every item has its page here.
+// These are modules with glob re-exports instead of `pub use archipelago_index as index`. So the compiler's messages name the paths
+// that users write (`archipelago::index::Map`), and every item has its page in this crate's documentation.
 
 /// Concurrent ordered maps. Begin with the [`guide`](index::guide).
 pub mod index {
@@ -93,20 +97,20 @@ pub mod index {
     pub use archipelago_index::*;
 }
 
-/// The machine: topology, clock, node-local memory, threads, what the processor can do.
+/// The machine: topology, clock, node-local memory, threads, the processor's features.
 pub mod platform {
     #[doc(inline)]
     pub use archipelago_platform::*;
 }
 
-/// Any sequential structure made concurrent: node replication ([`Replicated`]), flat combining ([`Combined`]). Begin with the
+/// Wrappers that make any sequential structure concurrent: node replication ([`Replicated`]), flat combining ([`Combined`]). Begin with the
 /// [`guide`](replicate::guide).
 pub mod replicate {
     #[doc(inline)]
     pub use archipelago_replicate::*;
 }
 
-/// Locks, RCU, RCX, MV-RLU, regions, and what they are made of. Each module begins with a guide.
+/// Locks, RCU, RCX, MV-RLU, regions, and the parts of which they consist. Each module begins with a guide.
 pub mod sync {
     #[doc(inline)]
     pub use archipelago_sync::*;

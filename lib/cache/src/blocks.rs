@@ -1,8 +1,9 @@
 //! Reuse of the memory of removed entries.
 //!
-//! A full cache evicts an entry for each insertion. So a thread keeps the blocks of the entries that it frees, and writes the next entry
-//! into the block that it kept last. This saves two calls of the allocator, and the thread can prefetch the next block's lines. Most of
-//! these lines are in no processor's cache, and a write of a kilobyte to such lines takes half of the time of an insertion.
+//! A full cache evicts an entry for each insertion. So a thread keeps the blocks of the entries that it frees, and writes the
+//! next entry into the block that it kept last. This saves two calls of the allocator, and the thread can prefetch the next
+//! block's lines. Most of these lines are in no processor's cache, and a write of a kilobyte to such lines takes half of the
+//! time of an insertion.
 
 use core::mem::needs_drop;
 use core::ptr::null_mut;
@@ -15,7 +16,8 @@ use archipelago_platform::thread;
 
 use crate::entry::{Block, Entry};
 
-/// Bytes that a thread keeps if entries own memory beside their blocks, since its bag may be full of that memory.
+/// The number of bytes that a thread keeps if entries own memory in addition to their blocks. It is smaller than a bag, since
+/// the thread's bag may be full of such memory.
 const BESIDE: usize = 16 << 10;
 
 /// The most lines of a block that are prefetched.
@@ -25,12 +27,13 @@ const LINE: usize = 64;
 /// Kept blocks, by thread.
 pub(crate) struct Blocks<K, V> {
     own: PerThread<CachePadded<Own<K, V>>>,
-    /// Blocks of a thread.
+    /// The most blocks that a thread keeps.
     most: usize,
 }
 
-/// A thread's blocks: a list through them, the last one first. All accesses are Relaxed: only the thread that has the slot makes them, and
-/// a thread that takes over a slot sees all accesses of the slot's previous thread.
+/// A thread's blocks: a linked list through the blocks, beginning with the block that was kept last. All accesses are Relaxed:
+/// only the thread that has the slot makes them, and a thread that takes over a slot sees all accesses of the slot's previous
+/// thread.
 struct Own<K, V> {
     first: AtomicPtr<Entry<K, V>>,
     len: AtomicUsize,

@@ -18,7 +18,7 @@ use crate::heap::Heap;
 use crate::inner::Inner;
 use crate::policy::{Policy, S3Fifo};
 
-/// About how many bytes tables and queues take for each entry.
+/// The approximate number of bytes that tables and queues take for each entry.
 const BESIDE: usize = 48;
 /// The least capacity of a shard, in entries and in bytes.
 const LEAST_ENTRIES: usize = 64;
@@ -34,7 +34,7 @@ where
     K: Hash + Eq + Heap + Send + Sync + 'static,
     V: Heap + Send + Sync + 'static,
 {
-    /// A cache of at most `capacity` bytes, with the policy S3-FIFO. [`Cache::builder`] has all other settings.
+    /// Makes a cache of at most `capacity` bytes, with the policy S3-FIFO. [`Cache::builder`] has all other settings.
     ///
     /// ```
     /// use archipelago_cache::Cache;

@@ -111,9 +111,9 @@ where
         found.is_some_and(|entry| !entry.header().is_timed() || !entry.header().is_expired(self.inner.clock.now()))
     }
 
-    /// Inserts `value` for `key`, and replaces the previous value. Returns whether the value is kept. It is not if it
-    /// weighs more than the whole cache may, or if so many entries that have left wait for readers that one more would
-    /// exceed the bound; the previous value is removed even then. O(1), and O(1) for each evicted entry.
+    /// Inserts `value` for `key`, and replaces the previous value. Returns whether the value is kept. It is not kept if it
+    /// weighs more than the whole cache may weigh, or if so many removed entries wait for readers that one more would
+    /// exceed their bound. The previous value is removed even then. O(1), and O(1) for each evicted entry.
     ///
     /// # Panics
     /// If `Eq`, the weigher or the listener panics. The cache stays consistent.
@@ -129,7 +129,7 @@ where
         self.put(key, value, None)
     }
 
-    /// As [`insert`](Self::insert), but the entry expires after `time` at the latest, instead of the cache's time to
+    /// Inserts as [`insert`](Self::insert) does, but the entry expires after `time` at the latest, instead of the cache's time to
     /// live.
     ///
     /// ```
@@ -162,7 +162,7 @@ where
     /// it. If a value is inserted meanwhile, it counts as newer than the made one, and all get it.
     ///
     /// # Panics
-    /// If `make` panics, and as [`insert`](Self::insert); and if `make` requests from this cache that the same key, or
+    /// If `make` panics, in the cases of [`insert`](Self::insert), and if `make` requests from this cache that the same key, or
     /// another key with the same hash, be made.
     ///
     /// ```
@@ -180,13 +180,13 @@ where
         made.unwrap_or_else(|never| match never {})
     }
 
-    /// As [`get_or_insert_with`](Self::get_or_insert_with), for makers that may fail.
+    /// Works as [`get_or_insert_with`](Self::get_or_insert_with) does, for makers that may fail.
     ///
     /// # Errors
     /// The error of `make`. It is not cached: the next request calls its own `make`.
     ///
     /// # Panics
-    /// As [`get_or_insert_with`](Self::get_or_insert_with).
+    /// In the cases of [`get_or_insert_with`](Self::get_or_insert_with).
     ///
     /// ```
     /// use archipelago_cache::Cache;
@@ -227,12 +227,12 @@ where
         present.map_or(value, |present| present.value().clone())
     }
 
-    /// As [`get_or_insert_with`](Self::get_or_insert_with), for a future. Waiting tasks do not block their threads. If
+    /// Works as [`get_or_insert_with`](Self::get_or_insert_with) does, for a future. Waiting tasks do not block their threads. If
     /// the future of the task that makes the value is dropped, the next task makes it. The method works with any
     /// runtime.
     ///
     /// # Panics
-    /// As [`insert`](Self::insert). A future `make` that awaits its own key waits forever.
+    /// In the cases of [`insert`](Self::insert). A future `make` that awaits its own key waits forever.
     ///
     /// ```
     /// # use archipelago_cache::Cache;
@@ -257,13 +257,13 @@ where
         made.unwrap_or_else(|never| match never {})
     }
 
-    /// As [`get_or_insert_async`](Self::get_or_insert_async), for futures that may fail.
+    /// Works as [`get_or_insert_async`](Self::get_or_insert_async) does, for futures that may fail.
     ///
     /// # Errors
     /// The error of `make`. It is not cached: the next request calls its own `make`.
     ///
     /// # Panics
-    /// As [`get_or_insert_async`](Self::get_or_insert_async).
+    /// In the cases of [`get_or_insert_async`](Self::get_or_insert_async).
     pub async fn get_or_try_insert_async<E>(&self, key: K, make: impl Future<Output = Result<V, E>>) -> Result<V, E>
     where
         V: Clone,
@@ -324,9 +324,9 @@ where
         self.remove_all(Cause::Removed, |entry| is_invalid(entry.key(), entry.value()))
     }
 
-    /// Removes expired entries, and frees memory that is no longer needed; of the blocks that threads keep for new entries, those of the
-    /// calling thread. Returns how many entries were removed. Look-ups never find expired entries; without this call they occupy
-    /// memory and are evicted like others. O(capacity).
+    /// Removes expired entries, and frees memory that is no longer needed; of the blocks that threads keep for new entries,
+    /// those of the calling thread. Returns how many entries were removed. Look-ups never find expired entries; without this
+    /// call they occupy memory and are evicted like others. O(capacity).
     pub fn sync(&self) -> usize {
         let now = self.inner.clock.now();
         let expired =
@@ -403,7 +403,7 @@ where
         stats
     }
 
-    /// At quiescence: checks the invariants of the cache.
+    /// Checks the invariants of the cache. No other thread may use the cache meanwhile.
     ///
     /// # Panics
     /// If an invariant does not hold.

@@ -1,6 +1,6 @@
-//! Why an entry has left.
+//! The reason for which an entry has left.
 
-/// Why an entry has left a cache, for listeners.
+/// The reason for which an entry has left a cache, for listeners.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Cause {

@@ -16,9 +16,9 @@ pub(crate) struct Header {
     pub hash: u64,
     /// The entry's weight towards the bound.
     pub weight: usize,
-    /// When the entry expires at the latest.
+    /// The time at which the entry expires at the latest.
     last: Tick,
-    /// When the entry expires if it is not used before.
+    /// The time at which the entry expires if it is not used before.
     deadline: AtomicU64,
     /// The entry's position in the policy's queues. Written and read with the shard's lock held.
     place: AtomicU64,
@@ -99,7 +99,7 @@ impl<K, V> Entry<K, V> {
         Self::within(Box::new_uninit(), key, value, hash, weight, times)
     }
 
-    /// An entry in this block. Does not panic.
+    /// Makes an entry in this block. Does not panic.
     pub fn within(
         mut block: Block<K, V>,
         key: K,

@@ -88,8 +88,8 @@ impl<K, V, P, S> Inner<K, V, P, S> {
 }
 
 impl<K, V, P, S> Leaving<'_, K, V, P, S> {
-    /// Retires the entries that have left, and calls the listener. `come` entries replace as many of those; for each of the others the
-    /// thread keeps a block fewer, so that waiting entries and kept blocks together are no more than a bag.
+    /// Retires the entries that have left, and calls the listener. `come` entries replace as many of those; for each of the
+    /// others the thread keeps a block fewer, so that waiting entries and kept blocks together are no more than a bag.
     fn settle(&mut self, come: usize) {
         let mut left = 0_usize;
         while let Some((entry, cause)) = self.gone.pop() {
@@ -120,7 +120,7 @@ impl<K, V, P, S> Drop for Leaving<'_, K, V, P, S> {
     }
 }
 
-/// An entry that is not in the table yet: freed if a comparison panics.
+/// An entry that is not in the table yet. It is freed if a comparison panics.
 struct Unplaced<K, V>(Shared<K, V>);
 
 /// The result of an insertion.
@@ -247,7 +247,7 @@ where
         matches!(self.put(guard, has_room, Unplaced(entry), false), Placed::Kept)
     }
 
-    /// As [`insert`](Self::insert), if the cache does not have the key; otherwise returns the key's entry.
+    /// Inserts as [`insert`](Self::insert) does, if the cache does not have the key. Otherwise returns the key's entry.
     pub fn insert_new<'g>(
         &'g self,
         guard: &'g Guard<'_>,
@@ -416,7 +416,7 @@ where
         self.budget.capacity()
     }
 
-    /// At quiescence: the invariants of all shards and of the bound.
+    /// Checks the invariants of all shards and of the bound. No other thread may use the cache meanwhile.
     pub fn check_invariants(&self) {
         let guard = self.domain.pin();
         let leased: usize = self.shards.iter().map(|shard| shard.lock().check(&guard)).sum();

@@ -16,13 +16,13 @@
 //! assert_eq!(pages.pin().get("/about").map(String::len), Some(15)); // lent, not copied
 //! ```
 //!
-//! # What holds
+//! # Guarantees
 //!
 //! | operation | waits for | takes effect | costs |
 //! |---|---|---|---|
-//! | [`get`](Cache::get), [`with`](Cache::with), [`Pinned::get`], [`contains`](Cache::contains) | nothing | at a moment of the call | O(1); writes at most one mark, into the entry |
+//! | [`get`](Cache::get), [`with`](Cache::with), [`Pinned::get`], [`contains`](Cache::contains) | nothing | at a moment of the call | O(1); writes at most one mark, in the entry |
 //! | [`insert`](Cache::insert), [`remove`](Cache::remove) | threads that change the same shard | at a moment of the call; its evictions before, one by one | O(1), and O(1) for each eviction |
-//! | [`get_or_insert_with`](Cache::get_or_insert_with) and its variants | the thread that makes the value | as `get` or `insert` | as these, and the maker's time |
+//! | [`get_or_insert_with`](Cache::get_or_insert_with) and its variants | the thread that makes the value | as `get` or `insert` | as `get` or `insert`, and the maker's time |
 //! | [`iter`](Pinned::iter), [`invalidate_if`](Cache::invalidate_if) | nothing; changed shards, one at a time | entry by entry | O(capacity) |
 //!
 //! - *The bound holds at every moment*, however many threads insert: the entries of the cache weigh at most the
@@ -32,20 +32,20 @@
 //! - *Weights are bytes by default*: the entry's allocation, the heap blocks of key and value ([`Heap`]), and the
 //!   entry's part of tables and queues. [`Builder::entries`] counts entries, and [`Builder::weigher`] uses a function
 //!   of yours.
-//! - *Scans do not flush it*: see [`S3Fifo`]. [`Sieve`] and [`SampledLru`] are for comparison.
-//! - *No code of yours runs under a lock*: hashes, comparisons, weighers, makers, listeners and destructors may use the cache.
+//! - *Scans do not flush the cache*, see [`S3Fifo`]. [`Sieve`] and [`SampledLru`] are for comparison.
+//! - *Your code does not run under a lock*: hashes, comparisons, weighers, makers, listeners and destructors may use the cache.
 //!   A panic of theirs propagates to the caller, and the cache stays consistent.
 //! - *Time* is that of a monotonic clock: changes to the wall clock have no effect.
 //!
-//! # When to take something else
-//! For data that must not be lost, take a map. For one thread, take `lru`, or a `HashMap` and a queue. For values that
+//! # When to use something else
+//! For data that must not be lost, use a map. For one thread, use `lru`, or a `HashMap` and a queue. For values that
 //! are written far more often than read, a map behind a lock costs less than entries that wait for readers.
 //!
 //! # Inside
 //! ```text
 //! shard ─┬─ table    buckets of seven entries, one line each: read without a lock, under RCU
 //!        └─ lock ── policy    queues of entries
-//!                   lease     its part of the capacity; what no shard has lies in the pool
+//!                   lease     the shard's part of the capacity; the pool has what no shard has leased
 //! ```
 //! `table.rs` proves that look-ups are linearizable concurrently with a writer, `shard.rs` describes how keys are
 //! compared without a lock, `budget.rs` how the bound is kept without a common counter, and `makers.rs` how one maker

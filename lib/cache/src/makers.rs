@@ -83,7 +83,7 @@ impl Makers {
         None
     }
 
-    /// As [`ask`](Self::ask), for a task, except that a task that waits for itself is not detected.
+    /// Works as [`ask`](Self::ask) does, for a task, except that a task that waits for itself is not detected.
     pub fn ask_later(&self, shard: usize, hash: u64) -> Asking<'_> {
         Asking { shard: &self.shards[shard], hash, number: None }
     }

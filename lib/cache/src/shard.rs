@@ -71,7 +71,7 @@ impl<K, V, P: Policy> Shard<K, V, P> {
     }
 
     pub fn lock(&self) -> Locked<'_, K, V, P> {
-        // No code of users runs under the lock, so nothing panics there but for want of memory.
+        // Users' code does not run under the lock, so only a failed allocation can panic there.
         Locked { shard: self, state: self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) }
     }
 }
@@ -175,7 +175,7 @@ impl<K, V, P: Policy> Locked<'_, K, V, P> {
         true
     }
 
-    /// Gives up to `most` of the lease back, and evicts entries as needed. Returns how much it gave back.
+    /// Returns up to `most` of the lease to the pool, and evicts entries as needed. Returns the amount.
     pub fn yield_room(&mut self, guard: &Guard<'_>, most: usize, gone: &mut Gone<K, V>) -> usize {
         let left = self.state.lease - most.min(self.state.lease);
         while self.state.used > left && self.evict(guard, gone).is_some() {}
@@ -215,7 +215,7 @@ impl<K, V, P: Policy> Locked<'_, K, V, P> {
         self.shard.table.bytes(guard) + self.state.policy.bytes()
     }
 
-    /// At quiescence: checks the invariants of the shard. Returns its lease.
+    /// Checks the invariants of the shard. No other thread may use the cache meanwhile. Returns the shard's lease.
     pub fn check(&self, guard: &Guard<'_>) -> usize {
         // SAFETY: under the guard.
         let weights = self.shard.table.entries(guard).map(|entry| unsafe { entry.as_ref() }.header().weight);

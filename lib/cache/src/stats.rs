@@ -13,7 +13,7 @@ pub(crate) struct Counts {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Entries.
+    /// The number of entries.
     pub len: usize,
     /// The entries' weight.
     pub weight: usize,
@@ -22,19 +22,20 @@ pub struct Stats {
     /// The weight of entries that have left the cache and wait for readers, without those that are still in threads'
     /// bags.
     pub waiting: usize,
-    /// Bytes of tables and queues.
+    /// The bytes of tables and queues.
     pub overhead_bytes: usize,
-    /// Look-ups that found their key; 0 unless [`Builder::record_hits`](crate::Builder::record_hits) was called.
+    /// The number of look-ups that found their key; 0 unless [`Builder::record_hits`](crate::Builder::record_hits) was called.
     pub hits: u64,
-    /// Look-ups that did not find their key; 0 unless [`Builder::record_hits`](crate::Builder::record_hits) was called.
+    /// The number of look-ups that did not find their key; 0 unless [`Builder::record_hits`](crate::Builder::record_hits) was
+    /// called.
     pub misses: u64,
-    /// Insertions, replacements included.
+    /// The number of insertions, including replacements.
     pub insertions: u64,
-    /// Entries that were evicted.
+    /// The number of entries that were evicted.
     pub evictions: u64,
-    /// Entries that were removed since they had expired.
+    /// The number of entries that were removed because they had expired.
     pub expirations: u64,
-    /// Insertions that were not kept.
+    /// The number of insertions that were not kept.
     pub refusals: u64,
 }
 

@@ -10,8 +10,8 @@
 //! 2. The count of each bucket on an entry's way, its own not included, is above zero while the entry is in the table.
 //! 3. The tag of a place is set after its entry, and cleared before.
 //!
-//! # What a look-up finds
-//! A look-up returns what the table held at a moment of the look-up. Its array was current at the look-up's beginning
+//! # Why look-ups are linearizable
+//! A look-up returns the table's content at a moment of the look-up. Its array was current at the look-up's beginning
 //! or later (a replaced array does not change any more). *Found*: the loaded pointer was in its place at the moment of
 //! the load. *Not found*: an entry that is present throughout has one place (1), and its tag and the counts on its way
 //! are set throughout (2, 3), so it would have been found. If the key was removed from one place and inserted into
@@ -28,19 +28,19 @@ use archipelago_sync::rcu::Guard;
 use crate::entry::{Entry, Shared};
 use crate::few::Few;
 
-/// Entries of a bucket.
+/// The number of entries of a bucket.
 const PLACES: usize = 7;
 /// A one in each byte of a word except the highest byte, which counts the entries that have passed the bucket.
 const ONES: u64 = 0x0001_0101_0101_0101;
 const COUNT: u32 = u8::BITS * PLACES as u32;
 /// The greatest count. A count that has reached it does not change any more.
 const MANY: u64 = u8::MAX as u64;
-/// Buckets of a new table.
+/// The number of buckets of a new table.
 const FEW: usize = 1;
 
 #[repr(align(64))]
 struct Bucket<K, V> {
-    /// The tags by place, 0 for an empty place; and the count.
+    /// The tags of the places (0 for an empty place), and the count.
     tags: AtomicU64,
     entries: [AtomicPtr<Entry<K, V>>; PLACES],
 }
@@ -91,7 +91,7 @@ impl<K, V> Bucket<K, V> {
         (0..PLACES).find(|place| tags >> (u8::BITS * *place as u32) & 0xff == 0)
     }
 
-    /// For the writer.
+    /// Stores an entry in an empty place. Only the writer may call it.
     fn fill(&self, place: usize, entry: Shared<K, V>) {
         // Release, in both stores: they pair with the Acquire loads in `find`, so that a look-up that reaches the entry
         // finds it initialized.
@@ -101,7 +101,7 @@ impl<K, V> Bucket<K, V> {
         self.tags.store(self.tags.load(Relaxed) | tag << (u8::BITS * place as u32), Release);
     }
 
-    /// For the writer.
+    /// Clears a place. Only the writer may call it.
     fn clear(&self, place: usize) {
         self.tags.store(self.tags.load(Relaxed) & !(0xff << (u8::BITS * place as u32)), Release);
         self.entries[place].store(null_mut(), Release);
@@ -136,7 +136,7 @@ impl<K, V> Buckets<K, V> {
         (0..self.0.len()).map(move |step| own.wrapping_add(step) & mask)
     }
 
-    /// For the writer. The array must have an empty place.
+    /// Inserts an entry. The array must have an empty place. Only the writer may call it.
     fn insert(&self, entry: Shared<K, V>) {
         // SAFETY: the caller's entry.
         let hash = unsafe { entry.as_ref() }.header().hash;

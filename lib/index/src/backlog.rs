@@ -13,9 +13,9 @@ use archipelago_sync::rcu::Domain;
 pub enum OnBacklog {
     /// They wait, before they begin, until enough memory can be freed, and help to free it. A thread that is reading
     /// the same map (inside `get_with`, `scan`, `update` or `retain`, or with a `Ref` or an `Entry` that it has made
-    /// itself) does not wait, as it would wait for itself; everything that it removes and replaces meanwhile is added
-    /// to the limit. The `try_` operations refuse even then. Two threads can wait for each other: one in a closure of
-    /// `get_with`, for something that the other does after an insert. And a task that has sent an `Entry` to another
+    /// itself) does not wait, since it would wait for itself; everything that it removes and replaces meanwhile is added
+    /// to the limit. The `try_` operations refuse even then. Two threads wait for each other if one of them, in a closure of
+    /// `get_with`, waits for something that the other does after an insert. A task that has sent an `Entry` to another
     /// thread would wait for itself there, so it should use the `try_` operations.
     #[default]
     Wait,
@@ -27,21 +27,21 @@ pub enum OnBacklog {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Garbage {
-    /// Values, keys, nodes and search layers.
+    /// The number of retired values, keys, nodes and search layers.
     pub objects: usize,
-    /// Their memory, in bytes, with what the allocator adds, without what values own elsewhere.
+    /// The memory of these objects in bytes, including the allocator's overhead, without memory that values own elsewhere.
     pub bytes: usize,
-    /// Threads that are reading now.
+    /// The number of threads that are reading now.
     pub readers: usize,
-    /// How many epochs the oldest read is behind; more than 0 stops reclamation.
+    /// The number of epochs by which the oldest read is behind. If it is more than 0, reclamation stops.
     pub lag: u64,
-    /// Failed attempts to advance reclamation since the last success; each failed because of a reader. If this number
-    /// and `bytes` both grow, some reader does not end.
+    /// The number of failed attempts to advance reclamation since the last success; each failed because of a reader. If this
+    /// number and `bytes` both grow, some reader does not end.
     pub refused: u64,
 }
 
 impl Garbage {
-    /// O(threads that ever used the map at a time).
+    /// Returns the garbage of a domain. O(greatest number of threads that used the map at the same time).
     pub(crate) fn of(domain: &Domain) -> Self {
         let stats = domain.stats();
         Self {
@@ -61,8 +61,8 @@ pub(crate) struct Limit {
     then: OnBacklog,
 }
 
-/// How many bags of one thread make up a limit: with three or four on their way each, a few threads stay below it as
-/// long as no reader is stuck.
+/// The number of bags of one thread that fill a limit. Each thread usually has three or four bags that are not freed yet. So a
+/// few threads stay below the limit as long as no reader is stuck.
 const BAGS: usize = 32;
 const MOST_BAG: usize = 256 << 10;
 
@@ -73,19 +73,20 @@ impl Limit {
         Self { bytes, then }
     }
 
-    /// A domain for a map with this limit.
+    /// Makes a domain for a map with this limit.
     pub(crate) fn domain(self) -> Domain {
         Domain::new().with_bag_bytes((self.bytes / BAGS).min(MOST_BAG))
     }
 
-    /// Without a limit the count is not loaded: each bag of any thread changes its cache line, which every operation
-    /// would then fetch.
+    /// Returns whether the garbage exceeds the limit. Without a limit the count of garbage is not loaded: each bag of any thread
+    /// changes the count's cache line, which every operation would then fetch.
     #[inline]
     fn is_passed(self, domain: &Domain) -> bool {
         self.bytes != usize::MAX && domain.sealed_bytes() > self.bytes
     }
 
-    /// Before an operation that changes the map, outside any guard of it.
+    /// Waits if the garbage exceeds the limit and the limit requires it. It is called before an operation that changes the map,
+    /// outside any guard of the map.
     #[inline]
     pub(crate) fn admit(self, domain: &Domain) {
         if self.is_passed(domain) {
@@ -104,10 +105,10 @@ impl Limit {
         }
     }
 
-    /// Whether there is room for more, after freeing what can be freed.
+    /// Returns whether there is room for more, after freeing what can be freed.
     pub(crate) fn has_room(self, domain: &Domain) -> bool {
-        // An attempt moves the epoch by one, and is in vain while the thread for maps at rest is at it; what was retired last is
-        // free after three moves.
+        // An attempt advances the epoch by one, and fails while the thread for maps at rest makes its own attempt. The last
+        // retired object can be freed after three advances.
         (0..4).any(|_| {
             let has_room = !self.is_passed(domain);
             if !has_room {

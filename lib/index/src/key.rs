@@ -1,42 +1,43 @@
 //! Keys: any type with an order-preserving encoding.
 //!
 //! An index never compares keys of the user's type. It compares their *encodings*, of which there are two forms:
-//! [`Word`] (a `u64`, for what has always at most eight bytes) and [`Bytes`] (a byte string of any length, for everything
-//! else). The form selects the layout at compile time: words are stored inline, byte strings with prefix truncation.
-//! There is no reserved key: 0, `MAX`, the empty string and strings with zero bytes are keys like any other.
+//! [`Word`] (a `u64`, for key types that have at most eight bytes) and [`Bytes`] (a byte string of any length, for all other
+//! key types). The form selects the layout at compile time: words are stored inline, byte strings with prefix truncation.
+//! No key is reserved: 0, `MAX`, the empty string and strings with zero bytes are ordinary keys.
 //!
 //! # What can be a key
 //! | types | order | form |
 //! |---|---|---|
-//! | integers, `NonZero`, `bool`, `char` | theirs | word up to 64 bits |
-//! | `f32`, `f64` | `total_cmp`'s: `-0.0` and `0.0` are two keys, each bit pattern of NaN is one | word |
+//! | integers, `NonZero`, `bool`, `char` | the type's | word up to 64 bits |
+//! | `f32`, `f64` | `total_cmp`'s: `-0.0` and `0.0` are two keys, and each bit pattern of NaN is a key | word |
 //! | `String`, `Box<str>`, `Arc<str>`; `Vec<u8>`, `Box<[u8]>`, `Arc<[u8]>`; on Unix `OsString` | by bytes | bytes |
 //! | `PathBuf`, on Unix | by components, as `Path`'s; shown as a `PathBuf` | bytes |
-//! | `Ipv4Addr`; `Ipv6Addr`, `IpAddr`, `Duration` | theirs | word; bytes |
+//! | `Ipv4Addr`; `Ipv6Addr`, `IpAddr`, `Duration` | the type's | word; bytes |
 //! | tuples of up to eight keys | part by part | word if the parts have at most eight bytes together |
-//! | arrays `[K; N]`; so a UUID's `[u8; 16]` | element by element | bytes |
+//! | arrays `[K; N]`, among them a UUID's `[u8; 16]` | element by element | bytes |
 //! | `Option<K>` | `None` first | word if the `K` has at most seven bytes |
-//! | `Reverse<K>` | the other way round | the `K`'s |
-//! | what [`key!`](crate::key!) declares: newtypes, structs, `enum`s; what implements [`KeyAs`] | what they stand for | that's |
+//! | `Reverse<K>` | reversed | the form of `K` |
+//! | types that [`key!`](crate::key!) declares (newtypes, structs, `enum`s), and types that implement [`KeyAs`] | the order of the key that represents them | that key's form |
 //!
 //! The standard library's types for points in time are not keys, since their range and resolution depend on the system.
 //! Use a newtype with the [`Duration`](core::time::Duration) since some epoch, or with an `i64` of nanoseconds.
 //!
 //! # Other orders
-//! Maps have no comparator that is chosen at run time: search layers compare encodings word by word, without the key's
-//! type, so an order cannot be a function. An order is a type: [`Reverse`](core::cmp::Reverse), or a wrapper whose
-//! encoding sorts as wanted. [`KeyAs`] shows keys in any case and keys in a collation's order.
+//! A map has no comparator that is chosen at run time. Search layers compare encodings word by word, without knowing the key's
+//! type, so an order cannot be a function. Instead an order is a type: [`Reverse`](core::cmp::Reverse), or a wrapper whose
+//! encoding has the wanted order. [`KeyAs`] shows two examples: case-insensitive keys, and keys in a collation's order.
 //!
-//! # What is stored, and what may be asked for
-//! An index returns keys by decoding what it stored, so it stores only encodings of the key's own `encode`: methods
-//! that store take a `K`, or a borrowed form whose encodings are known to be the same ([`EncodeAs`], which safe code
-//! cannot implement). Look-ups take everything that can be borrowed from a key ([`Borrow`](core::borrow::Borrow)): it
-//! is compared and not stored, so if a borrowed form disagrees with its key, the only effect is that the key is not
-//! found. Composite keys are looked up by their borrowed parts: [`by_parts`].
+//! # What is stored, and what may be looked up
+//! An index returns keys by decoding stored encodings, so it may store only encodings that the key's own `encode` has made.
+//! Methods that store take a `K`, or a borrowed form whose encodings are known to be the same ([`EncodeAs`], which safe code
+//! cannot implement). Look-ups take everything that can be borrowed from a key ([`Borrow`](core::borrow::Borrow)), since the
+//! encoding is compared and not stored. If a borrowed form disagrees with its key, the only effect is that the key is not
+//! found. Composite keys are looked up by their borrowed parts, see [`by_parts`].
 //!
-//! # Where what is
-//! [`part`] says what every key is made of, [`width`] which form that has; [`number`], [`string`], [`path`], [`wrapper`]
-//! and [`tuple`] are the types; [`own`] is for users' types and [`lookup`] for borrowed parts.
+//! # Modules
+//! [`part`] defines the parts of which every key consists, and [`width`] the form that follows from the parts' widths.
+//! [`number`], [`string`], [`path`], [`wrapper`] and [`tuple`] implement key types. [`own`] is for users' types, and [`lookup`]
+//! for look-ups by borrowed parts.
 
 mod lookup;
 mod number;
@@ -55,10 +56,10 @@ pub use part::KeyPart;
 
 use crate::structure::{Encode, Form};
 
-/// A borrowed form of `K` that can be stored as one: `str` for `String`, any `K` for itself.
+/// A borrowed form of `K` that can be stored as a `K`: `str` for `String`, and any `K` for itself.
 ///
 /// # Safety
-/// Every output of `encode` is also an output of `K::encode` for some `K`, so that `K::decode` and `K::decode_ref` may
+/// Every output of `encode` must also be an output of `K::encode` for some `K`. Then `K::decode` and `K::decode_ref` may
 /// be called with it.
 ///
 /// ```
@@ -83,14 +84,14 @@ use crate::structure::{Encode, Form};
 )]
 pub unsafe trait EncodeAs<K: Key>: Encode<Form = K::Form> {}
 
-// SAFETY: it is the same `encode`.
+// SAFETY: `encode` is the same function.
 unsafe impl<K: Key> EncodeAs<K> for K {}
 
 /// A borrowed encoding of a `T`.
 pub type Probe<'a, T> = <<T as Encode>::Form as Form>::Probe<'a>;
 
-/// A key of an ordered index: numbers, strings, paths, addresses, tuples and arrays of these, and more: each type that is a
-/// [`KeyPart`]. Types of your own become keys by [`key!`](crate::key!) or [`KeyAs`].
+/// A key of an ordered index: numbers, strings, paths, addresses, tuples and arrays of these, and every other type that is a
+/// [`KeyPart`]. Your own types become keys by [`key!`](crate::key!) or [`KeyAs`].
 ///
 /// ```
 /// use archipelago::HydraList;
@@ -103,25 +104,25 @@ pub type Probe<'a, T> = <<T as Encode>::Form as Form>::Probe<'a>;
 /// assert_eq!(map.first_key_value(), Some(((7, "a".into()), "first")));
 /// ```
 ///
-/// # Implementing it
-/// is seldom needed: [`KeyAs`] is simpler, has no `unsafe` and makes the type a part of other keys, too. This trait is
-/// for encodings that are not composed of other keys'. It is safe to implement, since an index decodes only byte
-/// strings that this type's own `encode`, or that of an [`EncodeAs`], has produced at some time, and does not depend on
-/// the result of `decode`. So `decode` must accept everything that `encode` may ever produce, in any call. A panic of
-/// `encode` or `decode` leaves the map as it was before the call or as it is after it.
+/// # Implementing this trait
+/// This is seldom needed. [`KeyAs`] is simpler, has no `unsafe`, and also makes the type a part of other keys. Implement `Key`
+/// for encodings that are not composed of other keys' encodings. The trait is safe to implement for two reasons: an index
+/// decodes only byte strings that this type's own `encode`, or the `encode` of an [`EncodeAs`], has produced at some time; and
+/// it does not depend on the result of `decode`. So `decode` must accept everything that any call of `encode` may produce. A
+/// panic of `encode` or `decode` leaves the map as it was before the call, or as it is after the call.
 pub trait Key: Encode + Clone + Send + Sync + 'static {
-    /// What a scan shows of a key without allocating: `u64` for `u64`, `&str` for `String`.
+    /// The type of keys in scans, which needs no allocation: `u64` for `u64`, `&str` for `String`.
     type Ref<'a>;
 
-    /// The key, borrowed from its encoding.
+    /// Decodes a key that borrows from its encoding.
     ///
     /// # Safety
-    /// `probe` was handed out by `Self::encode` or by a [`Self`-like](EncodeAs) form's.
+    /// `probe` must have been made by `Self::encode`, or by the `encode` of a form that is [stored as `Self`](EncodeAs).
     unsafe fn decode_ref<'a>(probe: Probe<'a, Self>) -> Self::Ref<'a>;
 
-    /// The key, rebuilt from its encoding.
+    /// Decodes an owned key.
     ///
     /// # Safety
-    /// `probe` was handed out by `Self::encode` or by a [`Self`-like](EncodeAs) form's.
+    /// `probe` must have been made by `Self::encode`, or by the `encode` of a form that is [stored as `Self`](EncodeAs).
     unsafe fn decode(probe: Probe<'_, Self>) -> Self;
 }

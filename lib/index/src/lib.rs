@@ -1,9 +1,10 @@
 //! Concurrent ordered maps.
 //!
-//! All of them are one type over different structures, [`Map`]: the same methods, signatures and consistency, see [`map`].
-//! They implement [`OrderedIndex`], as adapters of other maps do; benchmarks and figures are written once against it.
+//! All of them are one generic type, [`Map`], with a different structure as its parameter. So they have the same methods,
+//! signatures and consistency, see [`map`]. They implement [`OrderedIndex`], as adapters of other maps do, so that benchmarks
+//! and figures are written only once, against this trait.
 //!
-//! The [`guide`] describes how to use them.
+//! The [`guide`] describes how to use the maps.
 
 pub mod art;
 mod backlog;

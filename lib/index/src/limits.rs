@@ -25,14 +25,14 @@ pub enum Refused<T = ()> {
 }
 
 impl<T> Refused<T> {
-    /// What was to be stored.
+    /// Returns what was to be stored.
     pub fn into_inner(self) -> T {
         match self {
             Self::Backlogged(it) | Self::Full(it) | Self::TooLong(it) => it,
         }
     }
 
-    /// The same refusal, of something else.
+    /// Returns the same refusal of something else.
     pub(crate) fn of<U>(&self, it: U) -> Refused<U> {
         match self {
             Self::Backlogged(_) => Refused::Backlogged(it),
@@ -66,11 +66,11 @@ impl<T> fmt::Display for Refused<T> {
 
 impl<T> core::error::Error for Refused<T> {}
 
-/// The limits a map is built with.
+/// The limits with which a map is built.
 #[derive(Clone, Copy, Debug)]
 pub struct LimitConfig {
     pub(crate) backlog: Limit,
-    /// `usize::MAX`: none.
+    /// The limit on all memory in bytes; `usize::MAX` means no limit.
     pub(crate) memory: usize,
 }
 
@@ -83,31 +83,31 @@ impl Default for LimitConfig {
 /// Memory is counted again before a request larger than this.
 const MOST_ALLOWANCE: usize = 4 << 20;
 
-/// A structure's memory grows by blocks of at most this,
+/// The greatest block in bytes by which a structure's memory grows.
 const MOST_BLOCK: usize = 2 << 20;
 
-/// and by at most this part of what there is.
+/// A block is at most this part of the memory that the structure has (one half).
 const BLOCK_PART: usize = 2;
 
-/// Entries that are stored above the limit, in pages with room, may need a new page nevertheless if threads compete for
-/// the room. This is allowed until the map exceeds the limit by one in this many of it.
+/// Entries that are stored at the limit, in pages with room, may need a new page nevertheless if threads compete for
+/// the room. This is allowed until the map exceeds the limit by one part in this many.
 const RACE_PART: usize = 32;
 
-/// What an operation needs.
+/// The memory that an operation needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Need {
     /// Bytes in a page.
     pub(crate) page: usize,
-    /// Bytes outside pages: a boxed value, a key in a box.
+    /// Bytes outside pages: a boxed value, a boxed key.
     pub(crate) outside: usize,
 }
 
-/// What a map holds at the moment.
+/// The memory that a map holds at the moment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Space {
     /// All bytes.
     pub(crate) held: usize,
-    /// Of these, the bytes of pages that are free, and will be used before the map takes more memory for pages.
+    /// The part of `held` in free pages, which are used before the map allocates more memory for pages.
     pub(crate) spare: usize,
 }
 
@@ -122,7 +122,7 @@ pub struct Limits {
 
 #[derive(Debug, Default)]
 struct Counts {
-    /// For what needs room in pages only, and for what needs memory outside, too.
+    /// The remaining allowance of operations that need room in pages only, and of operations that need memory outside, too.
     allowances: [AtomicIsize; 2],
     /// The epoch from which on a thread may settle the map to make room.
     settled: AtomicU64,
@@ -136,7 +136,7 @@ impl Limits {
         Self { backlog: config.backlog, memory: config.memory, counts: CachePadded::default() }
     }
 
-    /// Returns whether the map may grow by what is needed; `count` says what it holds.
+    /// Returns whether the map may grow by `need`; `count` returns the memory that it holds.
     #[inline]
     pub(crate) fn may_grow(&self, need: Need, count: impl FnOnce() -> Space) -> bool {
         let bytes = need.page + need.outside;
@@ -157,11 +157,11 @@ impl Limits {
         left >= need.page + need.outside
     }
 
-    /// How many bytes more may be in use.
+    /// Returns how many more bytes may be in use.
     ///
-    /// A map takes a block for pages only if no page is spare, hence while all that it holds is in use and at most the
-    /// limit: so it never exceeds the limit by more than a block. Memory outside pages cannot come from spare pages, so
-    /// for it the spare pages count as used.
+    /// A map allocates a block for pages only if no page is spare. At that time all its memory is in use, and is at most the
+    /// limit. So it never exceeds the limit by more than a block. Memory outside pages cannot come from spare pages, so
+    /// for such memory the spare pages count as used.
     fn left(&self, need: Need, Space { held, spare }: Space) -> usize {
         let left = self.memory.saturating_sub(held.saturating_sub(spare));
         if need.outside == 0 {
@@ -176,11 +176,12 @@ impl Limits {
     /// that settle while a reader does not end would only increase the memory.
     pub(crate) fn may_settle(&self, epoch: u64) -> bool {
         let settled = self.counts.settled.load(Relaxed);
-        // Relaxed: it only picks a thread.
+        // Relaxed: the exchange only selects a thread.
         epoch >= settled && self.counts.settled.compare_exchange(settled, epoch + EPOCHS, Relaxed, Relaxed).is_ok()
     }
 
-    /// Returns whether what needs room in a page only may be stored where a page seems to have room, although the map may not grow.
+    /// Returns whether an entry that needs room only in a page may be stored in a page that seems to have room, although the
+    /// map may not grow.
     pub(crate) fn may_fill(&self, need: Need, Space { held, spare }: Space) -> bool {
         need.outside == 0 && held.saturating_sub(spare) <= self.memory.saturating_add(self.memory / RACE_PART)
     }

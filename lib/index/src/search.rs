@@ -1,11 +1,11 @@
-//! What searches in pages are made of.
+//! Functions for searches in pages.
 
-/// The first index in `start..end` for which `before` is false; `before` is monotonous, or racing with a writer and
-/// the result meaningless.
+/// Returns the first index in `start..end` for which `before` is false. `before` must be monotonous. If a writer races with the
+/// search, `before` may not be, and the result is meaningless.
 #[inline]
 pub(crate) fn partition_point(start: usize, end: usize, before: impl Fn(usize) -> bool) -> usize {
     let (mut start, mut size) = (start, end - start);
-    // Which half it is, no branch predictor can know.
+    // No branch predictor can predict the halves, so the loop has no branch that depends on `before`.
     while size > 1 {
         let half = size / 2;
         start = core::hint::select_unpredictable(before(start + half), start + half, start);
@@ -14,7 +14,7 @@ pub(crate) fn partition_point(start: usize, end: usize, before: impl Fn(usize) -
     if size == 1 && before(start) { start + 1 } else { start }
 }
 
-/// Eight bytes of `key` from `at`, big-endian, padded with zeros.
+/// Returns eight bytes of `key` from index `at`, as a big-endian number, padded with zeros.
 #[inline]
 pub(crate) fn chunk(key: &[u8], at: usize) -> u64 {
     if let Some(bytes) = key.get(at..at + 8) {
@@ -29,7 +29,7 @@ pub(crate) fn chunk(key: &[u8], at: usize) -> u64 {
     key[at..].iter().enumerate().fold(0, |word, (i, &byte)| word | u64::from(byte) << (56 - 8 * i))
 }
 
-/// The length of the longest common prefix.
+/// Returns the length of the longest common prefix.
 pub(crate) fn common(a: &[u8], b: &[u8]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }

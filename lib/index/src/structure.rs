@@ -1,26 +1,28 @@
-//! The seam between the maps that users see, the keys that they have, and the structures beneath.
+//! The interface between the maps that users see, the key types, and the structures that store the entries.
 //!
-//! A *structure* maps encoded keys to words, concurrently: HydraList's two layers, the adaptive radix tree, the B-link tree, Eunomia's chunks under a tree or under towers. It supplies the
-//! primitives of [`Structure`], and [`Map`](crate::Map) makes the whole face of them: sessions, references, iterators,
-//! atomic operations, limits, bulk work. So all maps have the same methods with the same signatures, consistency and
-//! bounds, and the tests are written once.
+//! A *structure* maps encoded keys to words, concurrently. There are HydraList (a data list with a search layer), the adaptive
+//! radix tree, the B-link tree, and Eunomia's chunks under a tree or under towers. A structure supplies the primitives of
+//! [`Structure`]. From these [`Map`](crate::Map) makes the whole public interface: sessions, references, iterators, atomic
+//! operations, limits, bulk operations. So all maps have the same methods with the same signatures, consistency and bounds, and
+//! the tests are written once.
 //!
-//! A [`Form`] is what a structure knows of keys: how encodings are compared, kept and shown. Forms know no structure: a
-//! [`Kind`] of structure has one for each form, and a form picks its own. What layout a structure has for a form is the
-//! structure's secret: a trait of its own, which it implements for both forms.
+//! A [`Form`] is all that a structure knows about keys: how encodings are compared, stored and shown. A form does not know the
+//! structures. A [`Kind`] of structure names one structure for each form, and a form selects its own one. The memory layout
+//! that a structure has for a form is private to the structure: it is a trait of the structure, implemented for both forms.
 //!
-//! To add a structure: implement [`Structure`] for its core and [`Kind`] for a marker, alias `Map<Marker, K, V>`, and put
-//! the alias into the conformance tests. What has a default here may be left to it.
+//! To add a structure: implement [`Structure`] for its core and [`Kind`] for a marker type, define the alias `Map<Marker, K,
+//! V>`, and add the alias to the conformance tests. Methods with a default implementation are optional.
 //!
-//! # What a structure promises
-//! 1. *Points* (`get`, `put`, `take`) are linearizable, key by key. `take_end` is too, over all keys.
-//! 2. *Walks* (`scan`, `scan_back`) show entries in order, none twice, each as it was at some moment of the call, and miss
-//!    none that was there throughout.
-//! 3. *Words are opaque*: each is handed back once, by what replaces or removes it, and the caller that gets it owns it. It stays
-//!    valid for guards that are older than its retirement.
-//! 4. *Closures run without locks*: whatever they do, also to this structure, finds no lock held; if they panic, the
+//! # Contract of a structure
+//! 1. *Point operations* (`get`, `put`, `take`) are linearizable for each key. `take_end` is linearizable over all keys.
+//! 2. *Walks* (`scan`, `scan_back`) show entries in order and show no key twice. Each entry is shown as it was at some moment
+//!    of the call. An entry that is present throughout the call is shown.
+//! 3. *Words are opaque.* Each word is returned once, by the operation that replaces or removes it; the caller then owns it.
+//!    The word stays valid for guards that are older than its retirement.
+//! 4. *Closures run without locks.* Whatever a closure does, also with this structure, it finds no lock held. If it panics, the
 //!    structure is as the call left it.
-//! 5. *Keys' memory* is the structure's: it retires what it has boxed. A key shown to a closure is valid until that returns.
+//! 5. *Keys' memory* belongs to the structure, which retires the keys that it has boxed. A key shown to a closure is valid
+//!    until the closure returns.
 
 mod bytes;
 mod word;
@@ -31,69 +33,69 @@ use archipelago_sync::rcu::{Domain, Guard};
 use core::cmp::Ordering;
 use core::fmt::Debug;
 
-/// A family of encodings: what an index compares and stores. There are two, [`Word`] and [`Bytes`]; users never need to
-/// name this trait.
+/// A family of encodings: the keys that an index compares and stores. There are two forms, [`Word`] and [`Bytes`]. Users never
+/// need to name this trait.
 pub trait Form: Copy + Send + Sync + Sized + 'static {
     /// A borrowed encoding, ordered as the keys are.
     type Probe<'a>: Copy + Ord + Debug;
 
-    /// A key kept by itself: scan positions, bounds.
+    /// An owned encoding, used for scan positions and bounds.
     type Owned: Clone + Send + Sync + 'static;
 
-    /// Many keys kept together.
+    /// A list of encodings.
     type Keys: KeyList<Self>;
 
-    /// The structure that a kind has for this form.
+    /// The structure of a kind for this form.
     type Core<S: Kind>: Structure<Self, Config = S::Config, Hooks = S::Hooks>;
 
-    /// Which of the two forms this is.
+    /// Tells which of the two forms this is.
     const KIND: FormKind;
 
-    /// The order of two encodings, whatever their lifetimes.
+    /// Compares two encodings, which may have different lifetimes.
     fn compare(a: Self::Probe<'_>, b: Self::Probe<'_>) -> Ordering;
 
-    /// Keeps `key`.
+    /// Returns an owned copy of `key`.
     fn own(key: Self::Probe<'_>) -> Self::Owned;
 
-    /// The kept key.
+    /// Borrows an owned encoding.
     fn probe(owned: &Self::Owned) -> Self::Probe<'_>;
 
-    /// Some key less than `bound` with few or no keys in between; `None` if `bound` is the least key.
+    /// Returns a key less than `bound`, with few or no keys in between; `None` if `bound` is the least key.
     fn just_below(bound: Self::Probe<'_>) -> Option<Self::Owned>;
 
-    /// The least key greater than `key`; `None` if it is the greatest.
+    /// Returns the least key greater than `key`; `None` if `key` is the greatest.
     fn just_above(key: Self::Probe<'_>) -> Option<Self::Owned>;
 
-    /// Makes `owned` the least key greater than `key`, in the memory that it has. False, with nothing changed, if `key` is
-    /// the greatest.
+    /// Changes `owned` to the least key greater than `key`, and reuses its memory. Returns false and changes nothing if `key` is
+    /// the greatest key.
     fn set_above(owned: &mut Self::Owned, key: Self::Probe<'_>) -> bool;
 
-    /// The least key.
+    /// Returns the least key.
     fn least() -> Self::Owned;
 
-    /// Some key with few or no keys above it.
+    /// Returns a key with few or no keys above it.
     fn great() -> Self::Owned;
 
-    /// Calls `f` with the byte string that stands for `key`, in the same order.
+    /// Calls `f` with the byte string that represents `key`. The byte strings have the same order as the keys.
     fn with_bytes<R>(key: Self::Probe<'_>, f: impl FnOnce(&[u8]) -> R) -> R;
 
-    /// The key that a byte string of [`with_bytes`](Self::with_bytes) stands for.
+    /// Returns the key that a byte string of [`with_bytes`](Self::with_bytes) represents.
     ///
     /// # Panics
-    /// It may, if `bytes` is no such string.
+    /// If `bytes` is not such a string, the call may panic.
     fn of_bytes(bytes: &[u8]) -> Self::Probe<'_>;
 
-    /// The tag of `key`: a hash byte that is never zero.
+    /// Returns the tag of `key`: one byte of a hash, which is never zero.
     fn tag(key: Self::Probe<'_>) -> u8;
 
-    /// Calls `f` with an encoding in this form.
+    /// Calls `f` with the encoding in this form.
     #[doc(hidden)]
     fn of<R>(encoding: &(impl Encoding + ?Sized), f: impl FnOnce(Self::Probe<'_>) -> R) -> R;
 
-    /// Reads a whole key.
+    /// Decodes a whole key.
     ///
     /// # Safety
-    /// `D` may read `probe`.
+    /// `probe` must be an encoding that `D` may read.
     #[doc(hidden)]
     unsafe fn read<'a, D: Decoding>(probe: Self::Probe<'a>) -> D::Key<'a>;
 }
@@ -101,25 +103,25 @@ pub trait Form: Copy + Send + Sync + Sized + 'static {
 /// The two forms, for code that must tell them apart at run time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FormKind {
-    /// See [`Word`].
+    /// The form [`Word`].
     Word,
-    /// See [`Bytes`].
+    /// The form [`Bytes`].
     Bytes,
 }
 
-/// Keys that fit one `u64`.
+/// The form of keys whose encoding is a `u64`.
 #[derive(Clone, Copy, Debug)]
 pub enum Word {}
 
-/// Keys that are byte strings, in lexicographic order.
+/// The form of keys whose encoding is a byte string; they are in lexicographic order.
 #[derive(Clone, Copy, Debug)]
 pub enum Bytes {}
 
-/// Something that can be looked up: a key, or a borrowed form of one (`str` for `String`).
+/// A type by which a map can be searched: a key, or a borrowed form of a key (`str` for `String`).
 ///
-/// The encoding is order-preserving and injective: `a < b` exactly when `a`'s encoding is less than `b`'s. An
-/// implementation that breaks this, or encodes a key differently each time, gives a map in a surprising order, never
-/// undefined behaviour.
+/// The encoding must preserve the order and be injective: `a < b` exactly when `a`'s encoding is less than `b`'s. If an
+/// implementation breaks this rule, or encodes a key differently each time, the map's order is unexpected, but no
+/// undefined behaviour follows.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no key, and no key is looked up by it: a `String` is by a `str`, a tuple by `by_parts(&(\"a\", 7))`"
 )]
@@ -131,67 +133,67 @@ pub trait Encode {
     fn encode<R>(&self, f: impl FnOnce(<Self::Form as Form>::Probe<'_>) -> R) -> R;
 }
 
-/// Something with an encoding in either form.
+/// A value that can be encoded in either form.
 pub trait Encoding {
-    /// The encoding as a number.
+    /// Returns the encoding as a number.
     fn word(&self) -> u64;
 
     /// Calls `f` with the encoding as a byte string.
     fn with_bytes<R>(&self, f: impl FnOnce(&[u8]) -> R) -> R;
 }
 
-/// What reads keys from encodings of either form.
+/// A decoder, which reads keys from encodings of either form.
 pub trait Decoding {
-    /// A key, borrowed from its encoding.
+    /// A decoded key, borrowed from its encoding.
     type Key<'a>;
 
-    /// Reads a number.
+    /// Decodes a number.
     ///
     /// # Safety
-    /// `word` is an encoding of such a key.
+    /// `word` must be an encoding of such a key.
     unsafe fn of_word<'a>(word: u64) -> Self::Key<'a>;
 
-    /// Reads a byte string.
+    /// Decodes a byte string.
     ///
     /// # Safety
-    /// `bytes` is an encoding of such a key.
+    /// `bytes` must be an encoding of such a key.
     unsafe fn of_bytes(bytes: &[u8]) -> Self::Key<'_>;
 }
 
-/// A list of encoded keys. See [`Form::Keys`].
+/// A list of encoded keys, see [`Form::Keys`].
 pub trait KeyList<F: Form>: Default + Send + Sync + 'static {
-    /// Adds a key at the end.
+    /// Appends a key.
     fn push(&mut self, key: F::Probe<'_>);
 
-    /// The key at a place.
+    /// Returns the key at index `at`.
     fn get(&self, at: usize) -> F::Probe<'_>;
 
-    /// Removes all keys, and keeps the memory.
+    /// Removes all keys, but keeps the memory.
     fn clear(&mut self);
 }
 
-/// When [`Structure::put`] stores.
+/// The condition under which [`Structure::put`] stores.
 #[derive(Clone, Copy)]
 pub enum When {
-    /// Whether the key is there or not.
+    /// Store whether the key is present or not.
     Always,
-    /// Only if the key is not there.
+    /// Store only if the key is absent.
     Absent,
-    /// Only if the key is there.
+    /// Store only if the key is present.
     Present,
-    /// Only if the key is there with exactly this word.
+    /// Store only if the key is present with exactly this word.
     Holds(u64),
 }
 
-/// What [`Structure::put`] did.
+/// The effect of a [`Structure::put`].
 pub enum Put {
-    /// The key was not there and is now.
+    /// The key was absent, and is now present.
     Inserted,
-    /// The key was there; this is the word replaced, now the caller's.
+    /// The key was present. The caller now owns the replaced word.
     Replaced(u64),
-    /// Nothing was stored: the key is there with this word.
+    /// Nothing was stored: the key is present with this word.
     Kept(u64),
-    /// Nothing was stored: the key is not there.
+    /// Nothing was stored: the key is absent.
     Missing,
 }
 
@@ -213,50 +215,51 @@ impl End {
     }
 }
 
-/// A structure of one form of keys, shared by threads. See the module's text for what it promises.
+/// A structure for one form of keys, shared by threads. The module's documentation has its contract.
 pub trait Structure<F: Form>: Send + Sync + Sized + 'static {
-    /// See [`Kind::Config`].
+    /// The structure's settings, see [`Kind::Config`].
     type Config;
 
-    /// See [`Kind::Hooks`].
+    /// The kind's own methods, see [`Kind::Hooks`].
     type Hooks: ?Sized;
 
-    /// What operations know about the place where they run (a NUMA node, say), found once for a session.
+    /// The data with which an operation starts in its thread, such as the search layer of the thread's NUMA node. A session
+    /// finds it once.
     type Place<'s>: Copy;
 
-    /// Where the last of several writes with ascending keys went.
+    /// The position of the last of several writes with ascending keys.
     type Near<'g>: Default;
 
-    /// The longest key that can be stored, in bytes of its encoding. The face stores no longer one.
+    /// The length of the longest key that can be stored, in bytes of its encoding. `Map` stores no longer key.
     const LONGEST_KEY: usize = usize::MAX;
 
-    /// An empty structure.
+    /// Makes an empty structure.
     fn build(config: &Self::Config, limits: Limits) -> Arc<Self>;
 
-    /// What it has beyond what all structures do.
+    /// Returns the methods that only this kind of structures has.
     fn hooks(&self) -> &Self::Hooks;
 
-    /// This thread's place.
+    /// Returns the calling thread's starting data.
     fn place(&self) -> Self::Place<'_>;
 
-    /// The domain that reclaims what the structure lets go of. All guards below are of it.
+    /// Returns the domain that reclaims the structure's removed memory. All guards below must be guards of this domain.
     fn domain(&self) -> &Domain;
 
-    /// The limits it was built with.
+    /// Returns the limits with which the structure was built.
     fn limits(&self) -> &Limits;
 
-    // ---- Points ---------------------------------------------------------------------------------------------------
+    // ---- Point operations ------------------------------------------------------------------------------------------
 
-    /// The word of `key`.
+    /// Returns the word of `key`.
     fn get(&self, place: Self::Place<'_>, guard: &Guard<'_>, key: F::Probe<'_>) -> Option<u64>;
 
-    /// Stores `word` under `key`, and counts.
+    /// Stores `word` under `key` if `when` permits it, and updates the count of entries.
     fn put(&self, place: Self::Place<'_>, guard: &Guard<'_>, key: F::Probe<'_>, word: u64, when: When) -> Put;
 
-    /// Takes `key` out, and counts; if a word is expected, only if that is its word.
+    /// Removes `key`, and updates the count of entries. If a word is expected, `key` is removed only if it has this word.
     fn take(&self, place: Self::Place<'_>, guard: &Guard<'_>, key: F::Probe<'_>, expected: Option<u64>) -> Option<u64>;
 
-    /// Takes the least or the greatest entry out, and counts; `found` receives it.
+    /// Removes the entry with the least or the greatest key, updates the count of entries, and calls `found` with the entry.
     fn take_end<R>(
         &self,
         place: Self::Place<'_>,
@@ -267,7 +270,8 @@ pub trait Structure<F: Form>: Send + Sync + Sized + 'static {
 
     // ---- Walks ----------------------------------------------------------------------------------------------------
 
-    /// Shows up to `limit` entries at or above `from` to `visit`, ascending, until that returns false. How many.
+    /// Calls `visit` with up to `limit` entries at or above `from`, in ascending order, until `visit` returns false. Returns
+    /// the number of calls.
     fn scan(
         &self,
         place: Self::Place<'_>,
@@ -278,7 +282,8 @@ pub trait Structure<F: Form>: Send + Sync + Sized + 'static {
         visit: impl FnMut(F::Probe<'_>, u64) -> bool,
     ) -> usize;
 
-    /// Shows up to `limit` entries below `bound` (`None`: all) to `visit`, descending, until that returns false. How many.
+    /// Calls `visit` with up to `limit` entries below `bound` (`None` means all), in descending order, until `visit` returns
+    /// false. Returns the number of calls.
     fn scan_back(
         &self,
         place: Self::Place<'_>,
@@ -289,7 +294,7 @@ pub trait Structure<F: Form>: Send + Sync + Sized + 'static {
         visit: impl FnMut(F::Probe<'_>, u64) -> bool,
     ) -> usize;
 
-    /// The first entry at or above `from`.
+    /// Finds the first entry at or above `from`.
     #[inline]
     fn ceiling<R>(
         &self,
@@ -306,13 +311,13 @@ pub trait Structure<F: Form>: Send + Sync + Sized + 'static {
         result
     }
 
-    /// Shows up to `count` keys that cut the map into parts of about the same size; ascending, if nothing changes meanwhile, and
-    /// maybe one more than once.
+    /// Calls `show` with up to `count` keys that divide the map into parts of about the same size. The keys are ascending if no
+    /// thread changes the map meanwhile. The same key may be shown more than once.
     fn split_points(&self, place: Self::Place<'_>, guard: &Guard<'_>, count: usize, show: impl FnMut(F::Probe<'_>));
 
-    // ---- Many at a time -------------------------------------------------------------------------------------------
+    // ---- Several keys at a time ------------------------------------------------------------------------------------
 
-    /// The words of several keys, in order.
+    /// Looks up several keys, in order.
     fn get_many<Q: Encode<Form = F>>(
         &self,
         place: Self::Place<'_>,
@@ -323,7 +328,7 @@ pub trait Structure<F: Form>: Send + Sync + Sized + 'static {
         keys.iter().for_each(|key| found(key.encode(|key| self.get(place, guard, key))));
     }
 
-    /// As [`put`](Self::put) with [`When::Always`], for keys that come in ascending order, or nearly.
+    /// Stores as [`put`](Self::put) does with [`When::Always`]. It is fast if successive keys are ascending, or nearly so.
     fn put_near<'g>(
         &self,
         place: Self::Place<'_>,
@@ -336,85 +341,85 @@ pub trait Structure<F: Form>: Send + Sync + Sized + 'static {
         self.put(place, guard, key, word, When::Always)
     }
 
-    // ---- The whole ------------------------------------------------------------------------------------------------
+    // ---- The whole structure ---------------------------------------------------------------------------------------
 
-    /// How many entries there are: exact while no thread changes the structure.
+    /// Returns the number of entries. It is exact while no thread changes the structure.
     fn entries(&self) -> usize;
 
-    /// Bytes of memory held, without values' boxes and without what waits for readers; and in what.
+    /// Returns the memory that the structure holds, without boxed values and without memory that waits for readers.
     fn held(&self) -> Held;
 
-    /// Bytes that an entry with this key takes outside pages, boxed values apart.
+    /// Returns the bytes that an entry with this key takes outside of pages, without its boxed value.
     fn outside(&self, key: F::Probe<'_>) -> usize;
 
-    /// Bytes of free pages that are used before the structure takes more memory for pages, at this place.
+    /// Returns the bytes of free pages that threads with this starting data use before the structure allocates more pages.
     fn spare(&self, place: Self::Place<'_>) -> usize {
         let _ = place;
         0
     }
 
-    /// Returns whether `key` is there, or its page has room for it: true of some moment of the call.
+    /// Returns whether `key` is present, or its page has room for it. The answer is true of some moment of the call.
     fn fits(&self, place: Self::Place<'_>, guard: &Guard<'_>, key: F::Probe<'_>) -> bool {
         self.get(place, guard, key).is_some()
     }
 
-    /// Returns whether [`settle`](Self::settle) would look for pages to merge or to move together. When it has, that is false until
-    /// an eighth of what the structure has has changed.
+    /// Returns whether [`settle`](Self::settle) would search for pages to merge or to move together. After it has done so, this
+    /// function returns false until an eighth of the structure has changed.
     fn is_thin(&self) -> bool {
         false
     }
 
-    /// Notes that something was retired just now.
+    /// Tells the structure that something was retired just now.
     #[inline]
     fn note_garbage(&self) {}
 
-    /// Does what background work there is to do, and merges and moves pages that have become thin. Memory that a guard of the
-    /// caller's holds back is not freed.
+    /// Does the pending background work, and merges and moves pages that have become nearly empty. It does not free memory that
+    /// a guard of the caller keeps.
     fn settle(&self) {}
 
-    /// For a caller that has the structure to itself, before it is dropped: ends background work, and shows each word once.
-    /// What a background thread panicked with.
+    /// Ends background work, and calls `each` once with every word. The caller must have exclusive access, and then drops the
+    /// structure. Returns the payload of a background thread's panic, if one has panicked.
     fn dismantle(&self, each: impl FnMut(u64)) -> Option<Box<dyn core::any::Any + Send>>;
 
-    /// Checks every invariant, at quiescence.
+    /// Checks every invariant. No other thread may use the structure meanwhile.
     ///
     /// # Panics
-    /// If one does not hold.
+    /// If an invariant does not hold.
     fn check(&self);
 }
 
-/// What the caller of a scan does with the words of entries.
+/// How the caller of a scan uses the words of entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Words {
-    /// The caller does not follow them.
+    /// The caller does not follow the words as pointers.
     Shown,
-    /// The caller follows them as pointers. A structure that shows several entries at a time may prefetch the targets,
+    /// The caller follows the words as pointers. A structure that shows several entries at a time may prefetch the targets,
     /// so that the caller's cache misses overlap.
     Followed,
 }
 
 impl Words {
-    /// Returns the kind for callers that read values of type `V`.
+    /// Returns the use by callers that read values of type `V`.
     #[inline]
     pub(crate) fn of<V: 'static>() -> Self {
         if crate::value::is_inline::<V>() { Self::Shown } else { Self::Followed }
     }
 }
 
-/// What a structure holds.
+/// The memory that a structure holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Held {
-    /// Bytes, all in all.
+    /// All bytes.
     pub bytes: usize,
-    /// Pages or inner nodes.
+    /// The number of pages or inner nodes.
     pub pages: usize,
-    /// Entries that its pages have room for; 0 where that means nothing.
+    /// The number of entries for which the pages have room; 0 for a structure without pages.
     pub room: usize,
-    /// Bytes of them in search layers, beside the entries.
+    /// The part of `bytes` that is in search layers.
     pub layers: usize,
 }
 
-/// A kind of structure, whatever its keys: the first parameter of [`Map`](crate::Map).
+/// A kind of structure, for keys of both forms. It is the first parameter of [`Map`](crate::Map).
 pub trait Kind: Sized + Send + Sync + 'static {
     /// The structure for keys that are words.
     type OfWords: Structure<Word, Config = Self::Config, Hooks = Self::Hooks>;
@@ -422,12 +427,12 @@ pub trait Kind: Sized + Send + Sync + 'static {
     /// The structure for keys that are byte strings.
     type OfBytes: Structure<Bytes, Config = Self::Config, Hooks = Self::Hooks>;
 
-    /// Its settings.
+    /// The kind's settings.
     type Config: Clone + Default + Debug + Send + Sync + 'static;
 
-    /// What only this kind has, whatever the keys' form: what its maps have methods for beyond [`Map`](crate::Map)'s.
+    /// The methods of this kind's maps that other maps do not have, for keys of either form.
     type Hooks: ?Sized;
 
-    /// The name that users know it by.
+    /// The name under which users know the kind.
     const NAME: &'static str;
 }

@@ -1,5 +1,5 @@
-//! What a structure holds, counted by each thread for itself: no two threads write a line, and no counter is a locked
-//! instruction.
+//! Counters of a structure's contents. Each thread has its own counters: no two threads write the same cache line, and no
+//! update is a locked instruction.
 
 use archipelago_platform::atomic::{AtomicIsize, Ordering::Relaxed};
 use archipelago_platform::pad::CachePadded;
@@ -7,7 +7,7 @@ use archipelago_platform::per_thread::PerThread;
 use archipelago_platform::thread;
 use core::ops::AddAssign;
 
-/// By how much a structure has grown.
+/// The change of a structure's contents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Growth {
     pub(crate) entries: isize,
@@ -16,22 +16,22 @@ pub(crate) struct Growth {
 }
 
 impl Growth {
-    /// By an entry whose leaf takes `bytes`.
+    /// Returns the growth by an entry whose leaf takes `bytes`.
     pub(crate) fn entry(bytes: usize) -> Self {
         Self { entries: 1, nodes: 0, bytes: bytes as isize }
     }
 
-    /// And by a node.
+    /// Adds a new node of `bytes`.
     pub(crate) fn node(self, bytes: usize) -> Self {
         Self { nodes: self.nodes + 1, bytes: self.bytes + bytes as isize, ..self }
     }
 
-    /// And by a node less.
+    /// Adds the removal of a node of `bytes`.
     pub(crate) fn node_gone(self, bytes: usize) -> Self {
         Self { nodes: self.nodes - 1, bytes: self.bytes - bytes as isize, ..self }
     }
 
-    /// And by an entry less, whose leaf took `bytes`.
+    /// Adds the removal of an entry whose leaf took `bytes`.
     pub(crate) fn entry_gone(self, bytes: usize) -> Self {
         Self { entries: self.entries - 1, bytes: self.bytes - bytes as isize, ..self }
     }
@@ -45,7 +45,7 @@ impl AddAssign for Growth {
     }
 }
 
-/// One thread's share.
+/// The counters of one thread.
 #[derive(Default)]
 struct Cell {
     entries: AtomicIsize,
@@ -53,7 +53,7 @@ struct Cell {
     bytes: AtomicIsize,
 }
 
-/// Everything.
+/// The counters of all threads.
 pub(crate) struct Tally {
     cells: PerThread<CachePadded<Cell>>,
 }
@@ -63,7 +63,8 @@ impl Tally {
         Self { cells: PerThread::new() }
     }
 
-    /// Only the thread that has the cell's slot writes it, so no read-modify-write is needed.
+    /// Adds to the calling thread's counters. Only the thread that holds the cell's slot writes the cell, so no
+    /// read-modify-write is needed.
     #[inline]
     pub(crate) fn add(&self, growth: Growth) {
         let cell = self.cells.get_or(thread::slot().index, || CachePadded::new(Cell::default()));
@@ -77,12 +78,13 @@ impl Tally {
         }
     }
 
-    /// How many entries: exact while no thread changes it. (Otherwise it may come upon a removal before its insertion.)
+    /// Returns the number of entries. It is exact while no thread changes the structure. (Otherwise the sum may include a
+    /// removal without its insertion.)
     pub(crate) fn entries(&self) -> usize {
         usize::try_from(self.sum().entries).unwrap_or(0)
     }
 
-    /// Everything: exact while no thread changes it.
+    /// Returns the sum of all counters. It is exact while no thread changes the structure.
     pub(crate) fn sum(&self) -> Growth {
         let mut sum = Growth::default();
         for cell in self.cells.iter() {

@@ -1,25 +1,25 @@
-//! When pages have become thin: entries have been removed all over a map, so that neighbours fit together into one page, and
-//! no page is so empty by itself that its removals look for a neighbour.
+//! Detection of thin maps. A map is thin if entries have been removed all over it. Then neighbouring pages fit together into
+//! one page, but no page alone is so empty that a removal from it would look for a neighbour to merge with.
 //!
-//! A walk over all pages mends it. It costs time in proportion to the pages, so one comes only when an eighth of what the map
-//! has has changed since the last one: O(1) for each change.
+//! A walk over all pages merges the neighbours. It takes time in proportion to the number of pages. So a walk is due only when
+//! an eighth of the map has changed since the last walk, which is O(1) for each change.
 
 use archipelago_platform::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// What a walk left, and when there should be another.
+/// The result of the last walk, which determines when the next one is due.
 #[derive(Debug, Default)]
 pub(crate) struct Thin {
-    /// Counts when the last walk had ended.
+    /// The number of entries when the last walk ended; `pages` is the number of pages.
     entries: AtomicUsize,
     pages: AtomicUsize,
 }
 
-/// Neighbours that fit into this part of a page together are merged by a walk, so afterwards pages are fuller than half of
-/// that.
+/// A walk merges neighbours that fit into this fraction of a page together. So after a walk pages are on average fuller than
+/// half of this fraction.
 pub(crate) const WELL: (usize, usize) = (7, 8);
 
 impl Thin {
-    /// Returns whether a walk is due, in a map of so many entries in so many pages with room for `room` each.
+    /// Returns whether a walk is due, in a map of `entries` entries in `pages` pages with room for `room` entries each.
     pub(crate) fn is_due(&self, entries: usize, pages: usize, room: usize) -> bool {
         let is_thin = 2 * WELL.1 * entries < WELL.0 * room * pages;
         // Relaxed: two estimates, which order nothing.
@@ -27,7 +27,7 @@ impl Thin {
         is_thin && pages > 1 && (8 * entries <= 7 * before || 8 * pages > 9 * pages_before)
     }
 
-    /// A walk has ended.
+    /// Records that a walk has ended.
     pub(crate) fn walked(&self, entries: usize, pages: usize) {
         self.entries.store(entries, Relaxed);
         self.pages.store(pages, Relaxed);

@@ -1,9 +1,9 @@
-//! Values: one 64-bit word in the index, whatever their type.
+//! Values: a value of any type is one 64-bit word in the index.
 //!
-//! Primitive numbers, `bool`, `char` and `()` are stored in the word itself. Any other type is boxed and the word is
-//! its address; readers use it by reference under an RCU guard, so the thread that takes a word out of an index must
-//! retire it ([`retire`]) instead of dropping it. The choice is made at compile time (comparing `TypeId`s folds to a
-//! constant).
+//! Primitive numbers, `bool`, `char` and `()` are stored in the word itself. A value of any other type is boxed, and the word is
+//! its address. Readers use the box by reference under an RCU guard. So a thread that takes a word out of an index must
+//! retire it ([`retire`]) instead of dropping it. The choice is made at compile time: comparing `TypeId`s folds to a
+//! constant.
 
 use archipelago_platform::memory::taken_by;
 use archipelago_sync::rcu::Guard;
@@ -11,7 +11,7 @@ use core::alloc::Layout;
 use core::any::TypeId;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-/// Whether values of type `V` live in the word itself.
+/// Returns whether values of type `V` are stored in the word itself.
 #[inline]
 pub(crate) fn is_inline<V: 'static>() -> bool {
     macro_rules! any_of {
@@ -20,7 +20,8 @@ pub(crate) fn is_inline<V: 'static>() -> bool {
     any_of!(u8, u16, u32, u64, usize, i8, i16, i32, i64, isize, f32, f64, bool, char, ())
 }
 
-/// Bytes that a value takes outside its word, with what the allocator adds, without what it owns elsewhere.
+/// Returns the bytes that a value takes outside its word, including the allocator's overhead, without memory that the value
+/// owns elsewhere.
 #[inline]
 pub(crate) fn boxed_bytes<V: 'static>() -> usize {
     if is_inline::<V>() { 0 } else { taken_by(Layout::new::<V>()) }
@@ -39,11 +40,11 @@ pub(crate) fn into_word<V: 'static>(value: V) -> u64 {
     }
 }
 
-/// Calls `f` with the value behind `word`.
+/// Calls `f` with a reference to the value of `word`.
 ///
 /// # Safety
-/// `word` was made by `into_word::<V>` and, if boxed, is not yet reclaimed: the caller owns it or holds the guard
-/// under which it was read.
+/// `word` must have been made by `into_word::<V>`. If it is boxed, it must not be reclaimed yet: the caller owns it or holds
+/// the guard under which it was read.
 #[inline]
 pub(crate) unsafe fn with_ref<V: 'static, R>(word: u64, f: impl FnOnce(&V) -> R) -> R {
     if is_inline::<V>() {
@@ -55,10 +56,10 @@ pub(crate) unsafe fn with_ref<V: 'static, R>(word: u64, f: impl FnOnce(&V) -> R)
     }
 }
 
-/// The value behind `word`, which may be the word itself.
+/// Returns a reference to the value of `word`, which may be stored in the word itself.
 ///
 /// # Safety
-/// As for [`with_ref`], for as long as the reference is used.
+/// The contract of [`with_ref`] must hold as long as the reference is used.
 #[inline]
 pub(crate) unsafe fn as_ref<V: 'static>(word: &u64) -> &V {
     if is_inline::<V>() {
@@ -70,17 +71,18 @@ pub(crate) unsafe fn as_ref<V: 'static>(word: &u64) -> &V {
     }
 }
 
-/// A clone of the value behind `word`.
+/// Returns a clone of the value of `word`.
 ///
 /// # Safety
-/// As for [`with_ref`].
+/// The contract of [`with_ref`] must hold.
 #[inline]
 pub(crate) unsafe fn clone_of<V: Clone + 'static>(word: u64) -> V {
-    // SAFETY: passed on.
+    // SAFETY: the caller guarantees the same contract.
     unsafe { with_ref(word, V::clone) }
 }
 
-/// Drops values, every one, also after the drop of one has panicked; goes on with the first panic when dropped itself.
+/// Drops several values. If a drop panics, the remaining values are dropped all the same; the first panic continues when this
+/// is dropped.
 pub(crate) struct DropAll(Option<Box<dyn core::any::Any + Send>>);
 
 impl DropAll {
@@ -88,16 +90,16 @@ impl DropAll {
         Self(None)
     }
 
-    /// Drops the value behind `word`.
+    /// Drops the value of `word`.
     ///
     /// # Safety
-    /// As for [`drop_word`].
+    /// The contract of [`drop_word`] must hold.
     #[inline]
     pub(crate) unsafe fn drop_word<V: 'static>(&mut self, word: u64) {
         if is_inline::<V>() {
             return;
         }
-        // SAFETY: passed on.
+        // SAFETY: the caller guarantees the same contract.
         let result = catch_unwind(AssertUnwindSafe(|| unsafe { drop_word::<V>(word) }));
         if let Err(payload) = result {
             match self.0 {
@@ -108,7 +110,7 @@ impl DropAll {
     }
 }
 
-/// Drops what a panic carried. That may panic in its turn; what that panic carries is leaked.
+/// Drops the payload of a panic. If that drop panics, too, the payload of the second panic is leaked.
 fn drop_quietly(payload: Box<dyn core::any::Any + Send>) {
     if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
         core::mem::forget(another);
@@ -125,10 +127,10 @@ impl Drop for DropAll {
     }
 }
 
-/// Drops the value behind `word`.
+/// Drops the value of `word`.
 ///
 /// # Safety
-/// The caller owns the word, and no reader can still use it.
+/// The caller must own the word, and no reader may still use it.
 #[inline]
 pub(crate) unsafe fn drop_word<V: 'static>(word: u64) {
     if !is_inline::<V>() {
@@ -137,10 +139,10 @@ pub(crate) unsafe fn drop_word<V: 'static>(word: u64) {
     }
 }
 
-/// The value behind `word`.
+/// Turns a word back into its value.
 ///
 /// # Safety
-/// The caller owns the word, and no reader can still use it.
+/// The caller must own the word, and no reader may still use it.
 #[inline]
 pub(crate) unsafe fn from_word<V: 'static>(word: u64) -> V {
     if is_inline::<V>() {
@@ -152,13 +154,13 @@ pub(crate) unsafe fn from_word<V: 'static>(word: u64) -> V {
     }
 }
 
-/// Retires a value taken out of an index: it is dropped when no reader can still use it.
+/// Retires a value that was taken out of an index: it is dropped when no reader can still use it.
 ///
-/// That may be in any later operation of any thread, or in a background thread: no caller there could do
-/// something about a panic of its drop. So such a panic is reported (by the panic hook, as all are) and ends there.
+/// The drop may run in any later operation of any thread, or in a background thread. The caller there could not handle
+/// a panic of the drop. So the panic hook reports such a panic as usual, and the panic is not propagated.
 ///
 /// # Safety
-/// The caller owns the word, and readers that enter from now on cannot find it.
+/// The caller must own the word, and readers that enter from now on must not find it.
 #[inline]
 pub(crate) unsafe fn retire<V: 'static>(guard: &Guard<'_>, word: u64) {
     unsafe fn reclaim<V: 'static>(word: *mut (), _: *mut ()) {
@@ -168,7 +170,7 @@ pub(crate) unsafe fn retire<V: 'static>(guard: &Guard<'_>, word: u64) {
     }
     if !is_inline::<V>() {
         let word = core::ptr::with_exposed_provenance_mut(word as usize);
-        // SAFETY: passed on.
+        // SAFETY: the caller guarantees the same contract.
         unsafe { guard.retire_sized(word, boxed_bytes::<V>(), core::ptr::null_mut(), reclaim::<V>) }
     }
 }

@@ -1,5 +1,6 @@
-//! A map with background threads in a child process, which has not got them: it can be used and dropped there, whatever they did
-//! when the process forked, as can one without threads. No test harness: `fork` wants a process of known threads.
+//! Tests of maps in a child process. The child does not have the map's background threads. The map can be used and dropped in
+//! the child, whatever its threads were doing when the process forked; the same holds for maps without threads. The tests run
+//! without the test harness, since a test with `fork` must know all threads of its process.
 
 #[cfg(all(unix, not(any(miri, archipelago_sim))))]
 mod forked {
@@ -13,7 +14,7 @@ mod forked {
     use std::thread::sleep;
     use std::time::Duration;
 
-    /// Enough entries for background threads.
+    /// The number of entries from which a map has background threads.
     const LARGE: u64 = 26_000;
 
     fn map(counter: DropCounter, nodes: usize) -> HydraList<u64, Counted> {
@@ -36,7 +37,7 @@ mod forked {
         counter.assert_all_dropped();
     }
 
-    /// The map is used and dropped in the child, its threads having slept; and then here.
+    /// The process forks while the map's threads sleep. The map is used and dropped in the child, and then in the parent.
     fn threads_asleep(nodes: usize) {
         let counter = DropCounter::new();
         let map = map(counter, nodes);
@@ -47,7 +48,7 @@ mod forked {
             }
             sleep(Duration::from_millis(1));
         }
-        // About to sleep is not asleep.
+        // A thread that is about to sleep does not sleep yet.
         sleep(Duration::from_millis(5));
         let map = std::cell::Cell::new(Some(map));
         let ended = in_child(|| {
@@ -61,7 +62,8 @@ mod forked {
         counter.assert_all_dropped();
     }
 
-    /// The map is dropped in a child, and used in another one, whenever: its threads may have been about to work.
+    /// The process forks at any time, so the map's threads may be about to work. The map is dropped in one child, and used in
+    /// another one.
     fn threads_at_work(nodes: usize) {
         let counter = DropCounter::new();
         for round in 0..20 {
@@ -75,7 +77,7 @@ mod forked {
         counter.assert_all_dropped();
     }
 
-    /// A value that takes its time to go, if it is to.
+    /// A value whose drop takes a long time, if it is configured so.
     struct Slow {
         _value: Counted,
         time: Duration,
@@ -87,7 +89,8 @@ mod forked {
         }
     }
 
-    /// A thread of the map's, or of the process's if the map has none, is freeing what was removed when the process forks.
+    /// The process forks while a thread is freeing removed memory: the map's own thread, or the process's thread if the map has
+    /// none.
     fn threads_that_free<S: Kind>(map: Map<S, u64, Slow>, counter: DropCounter, entries: u64) {
         let fill = |map: &Map<S, u64, Slow>, keys: std::ops::Range<u64>, slow: u64| {
             let time = |key| Duration::from_micros(if key < slow { 300 } else { 0 });
@@ -115,7 +118,7 @@ mod forked {
         counter.assert_all_dropped();
     }
 
-    /// Replicas that are fed from a log, which threads have filled that are not in the child.
+    /// Tests replicas that are fed from a log. Threads that do not exist in the child have filled the log.
     fn trees() {
         let counter = DropCounter::new();
         let tree: BLinkTree<u64, Counted, LogFed<Standard>> =
@@ -136,8 +139,8 @@ mod forked {
         used_and_dropped();
     }
 
-    /// A map of Eunomia's, with garbage that the process's thread was to look after, is used and dropped in the child; and then
-    /// here.
+    /// A map of Eunomia's has garbage that the process's thread was to free. The map is used and dropped in the child, and then
+    /// in the parent.
     fn eunomia<S: Kind>(map: Map<S, u64, Counted>, counter: DropCounter) {
         let used = |map: Map<S, u64, Counted>| {
             map.pin().extend((LARGE / 2..3 * LARGE).map(|key| (key, counter.value(key))));

@@ -1,5 +1,5 @@
-//! `BLinkTree` under loads that the thesis and its code base were not put to: many deletes, many more threads than
-//! processors, threads that come and go, under each policy; with bounds on memory and on the longest operation.
+//! `BLinkTree` under loads that the thesis and its code base were not tested with: many deletes, many more threads than
+//! processors, threads that start and end, under each policy. The tests bound memory and the longest operation.
 
 #[path = "common/crowds.rs"]
 mod crowds;
@@ -9,7 +9,7 @@ use archipelago_check::hostile::{
     self, Longest, alone, beside, crowd, duration, in_turns, longest_gap, some_try, within,
 };
 use archipelago_check::watchdog::watchdog;
-// Its copies of the maps.
+// `archipelago_tested` is linked for its compiled copies of the maps.
 use archipelago_index::blink::{
     Builder, Central, Dense, Granular, InnerReplicas, Latched, LogFed, Mirrored, Pages, Policy,
 };
@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 type Small<K, V> = BLinkTree<K, V, Pages<512>>;
 
-/// A million when run long, fewer usually.
+/// Returns the number of entries: a million in long runs, usually fewer.
 fn entries() -> u64 {
     if cfg!(miri) {
         1_000
@@ -36,7 +36,7 @@ fn entries() -> u64 {
     }
 }
 
-/// Numbers in no order, each once.
+/// Returns the numbers below `count` in no order, each once.
 fn scattered(count: u64) -> impl Iterator<Item = u64> + Clone {
     (0..count).map(move |n| n * 7_919 % count)
 }
@@ -45,8 +45,8 @@ fn name(n: u64) -> String {
     format!("{n:010}")
 }
 
-/// A quarter of the keys is removed; none of them may be found after. (The code base of the thesis found 996,886 of a
-/// million after it had removed 250,000: its look-up never asked whether an entry was dead.)
+/// A quarter of the keys is removed, and none of them may be found afterwards. (The code base of the thesis found 996,886 of a
+/// million keys after it had removed 250,000, since its look-up never checked whether an entry was dead.)
 #[test]
 fn removed_keys_are_not_found() {
     let _beside = beside();
@@ -63,8 +63,8 @@ fn removed_keys_are_not_found() {
     tree.check_invariants();
 }
 
-/// Three threads remove a quarter of the keys each, at the same time, while one looks up the quarter that stays. (There,
-/// 240,000 of each 250,000 were still found.)
+/// Three threads remove a quarter of the keys each, at the same time, while one thread looks up the quarter that stays. (In the
+/// thesis's code base, 240,000 of each 250,000 removed keys were still found.)
 #[test]
 fn keys_removed_by_three_threads_are_not_found() {
     let _beside = beside();
@@ -90,15 +90,15 @@ fn keys_removed_by_three_threads_are_not_found() {
     tree.check_invariants();
 }
 
-/// Threads fill their part of the tree and empty it again, in and against the order of keys: pages split, share and merge
-/// all the time, under readers of keys that never leave.
+/// Threads fill their part of the tree and empty it again, in the order of keys and against it. So pages are split, share
+/// entries and are merged all the time, while readers look up keys that are never removed.
 #[test]
 fn the_tree_grows_and_shrinks_under_readers() {
     let _beside = beside();
     let tree: Small<u64, u64> = BLinkTree::new();
     const THREADS: u64 = 4;
     let (width, rounds) = if cfg!(miri) { (60, 1) } else { (1_500, 12) };
-    // The key of a number: neighbours belong to different threads, and every 64th stays.
+    // The keys of neighbouring numbers belong to different threads, and every 64th key stays.
     let stays = |n: u64| n.is_multiple_of(64);
     let map = tree.pin();
     (0..THREADS * width).filter(|&n| stays(n)).for_each(|n| assert_eq!(map.insert(n, n), None));
@@ -145,7 +145,7 @@ fn the_tree_grows_and_shrinks_under_readers() {
     assert_eq!(tree.len() as u64, (THREADS * width).div_ceil(64));
 }
 
-/// What was once large does not stay large: an emptied tree is one page, whatever the order in which it was emptied.
+/// A tree that was once large does not stay large: an emptied tree is one page, whatever the order in which it was emptied.
 #[test]
 fn an_emptied_tree_is_small() {
     let _alone = alone();
@@ -162,7 +162,7 @@ fn an_emptied_tree_is_small() {
         }
         tree.check_invariants();
         assert_eq!((tree.levels(), tree.len()), (1, 0));
-        // A background thread in the middle of a round keeps memory from being reclaimed.
+        // A background thread in the middle of a round keeps memory from being reclaimed, so this is tried again.
         some_try(500, || {
             tree.sync();
             let bytes = tree.stats().bytes;
@@ -172,8 +172,8 @@ fn an_emptied_tree_is_small() {
     }
 }
 
-/// Many more threads than processors churn in few pages: no operation takes much longer than such a crowd's threads wait for
-/// a processor anyway, memory stays in proportion, and no value is lost.
+/// Many more threads than processors insert and remove in few pages. No operation takes much longer than the threads of such a
+/// crowd wait for a processor anyway, memory stays in proportion to the entries, and no value is lost.
 #[test]
 fn a_crowd_in_few_pages() {
     let _alone = alone();
@@ -213,7 +213,7 @@ fn a_crowd_in_few_pages() {
     });
 }
 
-/// Threads come, work and go by the hundred: nothing is kept for them, and what they left behind is freed.
+/// Hundreds of threads start, work and end. The map keeps nothing for them, and frees what they have removed.
 #[test]
 fn threads_that_come_and_go() {
     let _alone = alone();
@@ -254,7 +254,7 @@ fn on_nodes<K: Key, V: Send + Sync + 'static, P: Policy>(nodes: usize) -> BLinkT
     Builder::default().topology(Topology::synthetic(nodes, 1)).build()
 }
 
-/// How many pages each replica of a tree takes for these keys.
+/// Returns the number of pages per replica that a tree takes for these keys.
 fn pages_for<P: Policy>(keys: impl Iterator<Item = u64>) -> usize {
     let tree: BLinkTree<u64, u64, P> = on_nodes(2);
     let map = tree.pin();
@@ -264,17 +264,17 @@ fn pages_for<P: Policy>(keys: impl Iterator<Item = u64>) -> usize {
     tree.stats().pages
 }
 
-/// Keys that rise leave full pages behind them, and keys that fall do.
+/// Keys that are inserted in ascending order leave full pages, and so do keys in descending order.
 #[test]
 fn keys_in_either_order_fill_pages() {
     let _beside = beside();
     let count = if cfg!(miri) { 300 } else { 20_000 };
     let (up, down) = (pages_for::<Pages<512>>(0..count), pages_for::<Pages<512>>((0..count).rev()));
-    // 28 entries fit into a page, and there are inner ones.
+    // A page has room for 28 entries, and there are inner pages.
     assert!(up as u64 <= count / 25 && down as u64 <= count / 25, "{up} and {down} pages");
 }
 
-/// Each replica's pages are as full as those of one tree of the same policy.
+/// Each replica's pages are as full as those of a single tree of the same policy.
 #[test]
 fn replicas_are_dense() {
     let _beside = beside();
@@ -296,7 +296,7 @@ fn crowded<P: Policy>(keys: u64) {
     in_a_crowd(on_nodes::<u64, Counted, P>(3), counter, keys, 48, (3, time));
 }
 
-/// Closures that use the map that they are called from, change the key that they decide about, or panic; references that are
+/// Closures use the map that calls them, change the key about which they decide, or panic. References are
 /// kept meanwhile.
 fn closures<P: Policy>() {
     let counter = DropCounter::new();
@@ -339,7 +339,7 @@ fn closures<P: Policy>() {
     ];
     for panics in panics {
         assert!(catch_unwind(AssertUnwindSafe(panics)).is_err());
-        // Nothing has changed, and nothing is left locked.
+        // Nothing has changed, and no lock is held.
         assert!(map.insert(77_777, counter.value(0)).is_none() && map.remove(&77_777).is_some());
         assert_eq!((tree.len(), map.iter().count()), (left, left));
     }
@@ -350,7 +350,7 @@ fn closures<P: Policy>() {
     counter.assert_all_dropped();
 }
 
-/// All that changes many entries at a time, by several threads over the same keys: what no thread removes is there throughout.
+/// Several threads run all bulk operations over the same keys. Keys that no thread removes are present throughout.
 fn bulk<P: Policy>() {
     let counter = DropCounter::new();
     let count = if cfg!(miri) { 100 } else { 2_000 };
@@ -389,14 +389,15 @@ fn bulk<P: Policy>() {
     counter.assert_all_dropped();
 }
 
-/// Nodes whose threads have gone and never come again: their replicas hold up no update, and the map stays as large as it was.
+/// The threads of some nodes have ended, and no thread runs there again. Their replicas delay no update, and the map stays as
+/// large as it was.
 fn idle_nodes<P: Policy>() {
     let tree: BLinkTree<u64, u64, P> = on_nodes(3);
     let count = if cfg!(miri) { 50 } else { 2_000 };
     crowd(6, Duration::default(), |me, _| (0..count).for_each(|n| _ = tree.pin().insert(n, me as u64)));
     let map = tree.pin();
     let mut most = 0;
-    // More than the logs hold.
+    // More operations than the logs can contain.
     for round in 0..20 {
         (0..count).for_each(|n| assert!(map.insert(n, round).is_some()));
         (0..count).for_each(|n| assert_eq!(map.remove(&n), Some(round)));
@@ -408,13 +409,13 @@ fn idle_nodes<P: Policy>() {
     tree.check_invariants();
 }
 
-/// What was inserted last is known to one replica alone when the map ends.
+/// When the map is dropped, only one replica contains the values that were inserted last.
 #[test]
 fn values_that_one_replica_alone_has_go_with_the_map() {
     let _alone = alone();
     let counter = DropCounter::new();
     let tree: BLinkTree<u64, Counted, LogFed<Dense<Pages<512>>>> = on_nodes(3);
-    // All at once: threads that follow each other would be on one node.
+    // The threads exist at the same time, since threads that follow one another would be on one node.
     let together = Barrier::new(6);
     let insert = |me: u64| {
         together.wait();

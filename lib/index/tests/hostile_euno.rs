@@ -1,5 +1,5 @@
-//! `EunoBTree` and `EunoSkipList` under loads that scatter, spread and merge their chunks: many more threads than processors in
-//! few keys, pops from both ends, windows of keys that slide, bulk operations side by side; with bounds on memory and on the
+//! `EunoBTree` and `EunoSkipList` under loads that scatter, spread and merge their chunks: many more threads than processors at
+//! few keys, pops from both ends, sliding windows of keys, concurrent bulk operations. The tests bound memory and the
 //! longest operation.
 
 #[path = "common/crowds.rs"]
@@ -8,7 +8,7 @@ mod crowds;
 use archipelago_check::drops::{Counted, DropCounter};
 use archipelago_check::hostile::{self, Counting, alone, beside, crowd, duration, some_try};
 use archipelago_check::watchdog::watchdog;
-// Its copies of the maps.
+// `archipelago_tested` is linked for its compiled copies of the maps.
 use archipelago_index::euno::{Contention, SLOTS, Skip, Tree};
 use archipelago_index::map::{Kind, Map, Stats};
 use archipelago_index::{EunoBTree, EunoSkipList, Key};
@@ -25,22 +25,22 @@ const fn sized(native: u64, miri: u64) -> u64 {
     if cfg!(miri) { miri } else { native }
 }
 
-/// Distinct keys in no order.
+/// Returns distinct keys in no order.
 fn scatter(n: u64) -> u64 {
     n.wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
 
-/// Chunks that are scattered have more entries than fit into one: taking from the ends must not need that they do.
+/// Scattered chunks have more entries than fit into one chunk. Popping from the ends must not require that the entries fit.
 fn pops<S: Kind>(map: Map<S, u64, Counted>, counter: DropCounter) {
     let map_ = map.pin();
     let count = sized(5_000, 150);
-    // In no order, so that parts fill.
+    // The keys are inserted in no order, so that parts fill.
     (0..count).map(|n| n * 7_919 % count).for_each(|n| _ = map_.insert(n, counter.value(n)));
     for n in 0..count / 2 {
         assert_eq!(map_.pop_first().map(|(key, value)| (key, value.tag())), Some((n, n)));
         let last = count - 1 - n;
         assert_eq!(map_.pop_last().map(|(key, value)| (key, value.tag())), Some((last, last)));
-        // What was taken comes again between the others.
+        // Some removed keys are inserted again, between the others.
         if n % 3 == 0 {
             _ = map_.insert(n, counter.value(n));
             assert_eq!(map_.pop_first().map(|(key, _)| key), Some(n));
@@ -65,7 +65,7 @@ fn scattered_chunks_are_taken_from_at_both_ends() {
     }
 }
 
-/// So that each chunk is contended, or few are.
+/// A crowd uses so many keys that each chunk is contended, or that only few chunks are.
 fn crowded<S: Kind>(keys: u64) {
     in_a_crowd(Map::<S, u64, Counted>::new(), DropCounter::new(), keys, 64, (5, duration() / 2));
 }
@@ -81,18 +81,19 @@ fn crowds_in_few_keys_and_many() {
     });
 }
 
-/// Bytes that chunks and the index over them take, without what an arena has in hand and what waits for readers.
+/// Returns the bytes of chunks and of the index over them, without free memory of the arenas and memory that waits for readers.
 fn taken(stats: &Stats) -> usize {
     stats.room / SLOTS * 1984 + stats.layers
 }
 
-/// Those for each key. What they leave out is little beside a large map.
+/// Returns the bytes per key. The memory that `taken` omits is small compared with a large map.
 fn for_each_key<S: Kind>(map: &Map<S, u64, u64>) -> f64 {
     let stats = map.stats();
     taken(&stats) as f64 / stats.entries as f64
 }
 
-/// Memory for each of some keys that were inserted at random: at any size, not just where chunks happen to be full.
+/// The memory per key of keys that were inserted in random order is bounded at any size, and not only at sizes at which chunks
+/// are full.
 fn bytes_a_key<S: Kind>() {
     let map: Map<S, u64, u64> = Map::new();
     let (session, first) = (map.pin(), sized(100_000, 2_000));
@@ -115,7 +116,7 @@ fn keys_in_no_order_take_26_bytes_at_most() {
     bytes_a_key::<Skip>();
 }
 
-/// Keys that rise leave chunks full, also if several threads bring them, a little out of order.
+/// Keys in ascending order leave chunks full, even if several threads insert them slightly out of order.
 fn rising<S: Kind>(threads: u64, most: f64) {
     let map: Map<S, u64, u64> = Map::new();
     let (next, count) = (AtomicU64::new(0), sized(100_000, 1_000));
@@ -141,7 +142,8 @@ fn rising_keys_fill_chunks() {
     }
 }
 
-/// A queue: keys rise at one end and go at the other. Chunks that were emptied leave, whichever thread empties them.
+/// A queue: keys are inserted at one end in ascending order, and removed at the other end. Emptied chunks are removed,
+/// whichever thread empties them.
 fn window<S: Kind>(threads: u64) {
     let map: Map<S, u64, u64> = Map::new();
     let (next, oldest, width) = (AtomicU64::new(0), AtomicU64::new(0), sized(5_000, 300));
@@ -153,7 +155,7 @@ fn window<S: Kind>(threads: u64) {
                 assert_eq!(session.insert(key, key), None);
                 if key >= width {
                     let old = oldest.fetch_add(1, Relaxed);
-                    // The thread that brings it may have been put to sleep before it could.
+                    // The thread that inserts this key may have been preempted before it could.
                     while session.remove(&old).is_none() {
                         thread::yield_now();
                     }
@@ -166,10 +168,10 @@ fn window<S: Kind>(threads: u64) {
     let first = turn();
     for _ in 0..6 {
         let stats = turn();
-        // A chunk that can't be merged at once waits for the next one beside it.
+        // A chunk that cannot be merged at once waits until the next chunk has become emptier.
         let enough = 2 * first.entries / (SLOTS / 2) + 16;
         assert!(stats.pages <= enough, "{} pages for {} entries", stats.pages, stats.entries);
-        // Beside them, what an arena has in hand: a turn leaves more behind, if it leaves its chunks.
+        // Arenas keep some free memory in addition. If emptied chunks stayed, each round would leave more memory.
         assert!(stats.bytes <= 2 * first.bytes + (1 << 20), "{} bytes, {} before", stats.bytes, first.bytes);
     }
     map.check_invariants();
@@ -187,8 +189,8 @@ fn windows_that_slide_take_what_they_hold() {
     }
 }
 
-/// Waits until a map is small. A background thread that is off its processor in the middle of a round keeps memory from being
-/// reclaimed.
+/// Waits until a map is small. If a background thread is preempted in the middle of a round, memory is not reclaimed until the
+/// thread continues.
 #[track_caller]
 fn soon<S: Kind>(map: &Map<S, u64, u64>, is_small: impl Fn(&Stats) -> bool) {
     some_try(500, || {
@@ -202,7 +204,8 @@ fn soon<S: Kind>(map: &Map<S, u64, u64>, is_small: impl Fn(&Stats) -> bool) {
     });
 }
 
-/// Filled and emptied again and again, in various orders: an empty map is small, and a full one no larger than the first.
+/// A map is filled and emptied again and again, in various orders. The empty map is small, and the full map is no larger than
+/// the first time.
 fn refilled<S: Kind>(key: fn(u64, u64) -> u64) {
     let map: Map<S, u64, u64> = Map::new();
     let (count, threads) = (sized(20_000, 300), 3);
@@ -217,7 +220,7 @@ fn refilled<S: Kind>(key: fn(u64, u64) -> u64) {
         if round < 3 {
             most = most.max(taken(&map.stats()));
         }
-        // Arenas that hold more than twice what they gave are made smaller.
+        // Arenas that have more than twice the memory in use are made smaller.
         let is_small = |stats: &Stats| taken(stats) <= most * 3 / 2 && stats.bytes <= 2 * taken(stats) + (64 << 10);
         soon(&map, is_small);
         let nth = |n| if round % 2 == 0 { n } else { count - 1 - n };
@@ -228,8 +231,8 @@ fn refilled<S: Kind>(key: fn(u64, u64) -> u64) {
     }
 }
 
-/// Enough chunks for an index of several levels, filled and emptied in order, against it, and in none: it
-/// splits and merges its nodes, and each owns the keys it has, which are boxes of their own if they are byte strings.
+/// Enough chunks for an index of several levels are filled and emptied: in order, against the order, and in no order. The index
+/// splits and merges its nodes. Each node owns its keys, which are boxed if they are byte strings.
 fn levels_come_and_go<S: Kind, K: Key>(make: fn(u64) -> K) {
     let counter = DropCounter::new();
     let map: Map<S, K, Counted> = Map::new();
@@ -273,7 +276,7 @@ fn maps_that_are_refilled_do_not_grow() {
     }
 }
 
-/// While a scan looks at one chunk, the next merges into it: the scan goes on behind what it has shown.
+/// While a scan shows one chunk, the next chunk is merged into it. The scan continues behind the entries that it has shown.
 fn merges_under_a_scan<S: Kind>() {
     for kept in [1, 7, 40] {
         let map: Map<S, u64, u64> = (0..1_000).map(|n| (n, n)).collect();
@@ -291,7 +294,7 @@ fn merges_under_a_scan<S: Kind>() {
     }
 }
 
-/// While a scan shows the last entry of a chunk, the next chunk's are taken over by this one.
+/// While a scan shows the last entry of a chunk, this chunk takes the next chunk's entries over.
 fn merges_what_is_next<S: Kind>() {
     let full = SLOTS as u64;
     for shown in [full, 2 * full, 3 * full, 4 * full] {
@@ -302,7 +305,7 @@ fn merges_what_is_next<S: Kind>() {
             seen.push(key);
             if key + 1 == shown {
                 session.retain(|key, _| key % 8 == 0);
-                // Out of order: then all of a chunk is copied, from its beginning.
+                // The entries are out of order, so that the whole chunk is copied from its beginning.
                 session.insert(shown - full + 5, 0);
             }
         });
@@ -320,8 +323,8 @@ fn chunks_merge_under_a_scan() {
     merges_under_a_scan::<Skip>();
 }
 
-/// All that changes many entries at a time, by several threads over the same ranges of long keys with a common beginning: what
-/// no thread removes is there throughout.
+/// Several threads run all bulk operations over the same ranges of long keys with a common prefix. Keys that
+/// no thread removes are present throughout.
 fn bulk<S: Kind>() {
     let counter = DropCounter::new();
     let count = sized(2_000, 120);
@@ -372,7 +375,7 @@ fn bulk_operations_side_by_side() {
     bulk::<Skip>();
 }
 
-/// Threads come, work and go by the hundred: nothing is kept for them, and what they left behind is freed.
+/// Hundreds of threads start, work and end. The map keeps nothing for them, and frees what they have removed.
 fn comers_and_goers<S: Kind>() {
     let map: Map<S, u64, String> = Map::new();
     let (batches, mut most) = (sized(60, 3), 0);
@@ -405,8 +408,8 @@ fn threads_come_and_go() {
     comers_and_goers::<Skip>();
 }
 
-/// What is left of nodes whose chunks have been emptied in order, first to last or last to first: hardly a chunk, so the ends are
-/// found as fast as ever.
+/// The chunks of some nodes have been emptied in order, from first to last or from last to first. Hardly any chunk is left, so
+/// the ends are found in the same time as before.
 #[test]
 fn nothing_is_left_where_keys_were_removed_in_order() {
     fn check<S: Kind>() {
@@ -430,7 +433,8 @@ fn nothing_is_left_where_keys_were_removed_in_order() {
     check::<Skip>();
 }
 
-/// What leaves a chunk that is in order leaves the others there, each with its tag, whatever their places in a word of tags.
+/// A removal from a sorted chunk leaves the other entries present, each with its tag, whatever the positions of their tags in a
+/// word.
 #[test]
 fn each_entry_can_leave_a_chunk_in_order() {
     fn check<S: Kind>(map: &Map<S, u64, u64>) {

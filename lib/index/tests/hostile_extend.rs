@@ -1,6 +1,6 @@
-//! Bulk insertion by several threads at once, with keys that pages don't hold whole: bounds of more than 64 bytes and
-//! keys of more than 192 are boxed, so a look-up that believes a page that is being written follows a pointer to
-//! nowhere.
+//! Bulk insertion by several threads at once, with keys that are not stored in pages as a whole: bounds of more than 64 bytes and
+//! keys of more than 192 bytes are boxed. So a look-up that trusts a page while it is being written would follow an invalid
+//! pointer.
 //!
 //! Each test takes a second. `ARCHIPELAGO_HOSTILE_SECONDS=600` makes it last longer.
 
@@ -8,7 +8,7 @@ mod common;
 
 use archipelago_check::hostile::duration_or;
 use archipelago_check::watchdog::watchdog;
-// Its copies of the maps.
+// `archipelago_tested` is linked for its compiled copies of the maps.
 use archipelago_index::blink::{self, Policy};
 use archipelago_index::hydra::Session;
 use archipelago_index::{BLinkTree, HydraList};
@@ -21,7 +21,7 @@ const THREADS: usize = 4;
 
 type Map = HydraList<String, usize>;
 
-/// Has several threads work on a map, on a new one again and again until the time is up; `end` looks at each.
+/// Lets several threads work on a map, and then on a new map, until the time has passed. `end` checks each map.
 fn side_by_side(work: impl Fn(&Session<'_, String, usize>, usize) + Sync, end: impl Fn(&Map)) {
     let (work, limit) = (&work, duration_or(Duration::from_secs(sized(1, 0) as u64)));
     watchdog(limit + Duration::from_secs(240), |notes| {
@@ -44,8 +44,8 @@ fn side_by_side(work: impl Fn(&Session<'_, String, usize>, usize) + Sync, end: i
     });
 }
 
-/// All threads add at the end of the list, each finding its page near the last one: there a page without an upper bound
-/// gets one again and again.
+/// All threads append at the end of the list, and each finds its page near the page of its last insertion. There a page without
+/// an upper bound gets a bound again and again.
 fn ascending(key: impl Fn(usize) -> String + Sync) {
     let count = sized(2_000, 100);
     let mine = |thread: usize| (0..count).map(move |n| n * THREADS + thread);
@@ -56,7 +56,7 @@ fn ascending(key: impl Fn(usize) -> String + Sync) {
     side_by_side(|map, thread| map.extend(mine(thread).map(|n| (key(n), n))), end);
 }
 
-/// All threads add to and take from the same pages, so bounds come, go and move.
+/// All threads insert into and remove from the same pages, so bounds are added, removed and changed.
 fn coming_and_going(key: impl Fn(usize) -> String + Sync) {
     let (count, repeats) = (sized(1_000, 60), 4);
     let mine = |thread: usize, repeat: usize| (0..count).map(move |n| (n * THREADS + thread) * repeats + repeat);
@@ -75,12 +75,12 @@ fn coming_and_going(key: impl Fn(usize) -> String + Sync) {
     });
 }
 
-/// 80 bytes before keys differ: every upper bound is boxed.
+/// Returns paths that differ only after 80 bytes, so that every upper bound is boxed.
 fn path(n: usize) -> String {
     format!("/srv/archive/2026/{}{n:07}", "deeper/".repeat(9))
 }
 
-/// Too long for a page: the key itself is boxed, too.
+/// Returns keys that are too long for a page, so that the key itself is boxed, too.
 fn long(n: usize) -> String {
     format!("{}{n:07}{}", "p".repeat(70), "s".repeat(150))
 }
@@ -105,8 +105,8 @@ fn keys_too_long_for_a_page_come_and_go() {
     coming_and_going(long);
 }
 
-/// One key that is too long takes no other with it: whatever comes before it or after it is stored, also when entries are put in
-/// order first, and then the call panics. `try_extend` stops there, and returns that entry.
+/// A key that is too long prevents no other key from being stored: all entries before it and after it are stored, even if
+/// entries are sorted first, and then the call panics. `try_extend` stops at this key, and returns its entry.
 #[test]
 fn a_key_that_is_too_long_takes_no_other_along() {
     type Tree<P> = BLinkTree<String, u64, P>;

@@ -1,12 +1,12 @@
-//! What users may do to references, iterators and atomic operations, over every map: forget them, keep them, panic in them,
-//! use the map in them, and lie in what the map asks their types. Also in a small form under Miri.
+//! Hostile uses of references, iterators and atomic operations, over every map: users forget them, keep them, panic in them,
+//! use the map in them, and implement traits wrongly. The tests also run in a small form under Miri.
 
 mod common;
 
 use archipelago_check::drops::{Counted, DropCounter};
 use archipelago_check::hostile::{Counting, alone};
 use archipelago_check::watchdog::{USUAL, watchdog};
-// Its copies of the maps.
+// `archipelago_tested` is linked for its compiled copies of the maps.
 use archipelago_index::art::Radix;
 use archipelago_index::blink::BLink;
 use archipelago_index::euno::{Skip, Tree};
@@ -28,7 +28,7 @@ use std::thread;
 #[global_allocator]
 static HEAP: Counting = Counting::new();
 
-/// A test of every map.
+/// Makes a test of every map.
 macro_rules! every_map {
     ($test:ident) => {
         $test::<Hydra>();
@@ -49,7 +49,8 @@ fn counted<S: Kind>(counter: DropCounter) -> Map<S, u64, Counted> {
     (0..KEYS).map(|n| (n, counter.value(n))).collect()
 }
 
-/// Whatever is forgotten holds up reclamation, visibly, and does no other harm; the map drops everything in the end.
+/// A forgotten reference or iterator delays reclamation, which `stats` shows, and does no other harm. The map drops everything
+/// in the end.
 fn forgotten<S: Kind>() {
     let counter = DropCounter::new();
     let map = counted::<S>(counter);
@@ -79,8 +80,8 @@ fn forgotten<S: Kind>() {
     assert_eq!(counter.errors(), 0);
     map.check_invariants();
     drop(map);
-    // The value that could not be inserted is in the error that was forgotten, and the range had made a clone; the others were
-    // the map's.
+    // Two values are alive: the value that could not be inserted, which is in the forgotten error, and a clone that the range
+    // had made. The map owned the others.
     assert_eq!((counter.errors(), counter.alive()), (0, 2));
 }
 
@@ -92,7 +93,7 @@ fn forgotten_references_do_no_harm() {
     });
 }
 
-/// Closures that panic change nothing, and leave no lock and no guard.
+/// Closures that panic change nothing, and no lock or guard stays held.
 fn closures_panic<S: Kind>() {
     let counter = DropCounter::new();
     let map = counted::<S>(counter);
@@ -106,7 +107,7 @@ fn closures_panic<S: Kind>() {
         panics(|| _ = session.extract_if(key.., |_, _| panic!("as planned")).next());
         panics(|| _ = session.scan_range(key.., |_, _| -> ControlFlow<()> { panic!("as planned") }));
         panics(|| _ = session.scan_range_rev(..key + 1, |_, _| -> ControlFlow<()> { panic!("as planned") }));
-        // What the first condition approved is gone, and the rest stays.
+        // The entry that the first condition approved is removed, and the rest stays.
         let mut turn = 0;
         let mut extracted = session.extract_if(key..key + 3, |_, _| {
             turn += 1;
@@ -133,7 +134,7 @@ fn closures_that_panic_change_nothing() {
     });
 }
 
-/// Closures that use the map, down to the very key they decide about.
+/// Closures use the map, even the very key about which they decide.
 fn closures_reenter<S: Kind>() {
     let map: Map<S, u64, String> = (0..KEYS).map(|n| (n, n.to_string())).collect();
     let session = map.pin();
@@ -163,7 +164,7 @@ fn closures_reenter<S: Kind>() {
         session.remove_if(&(KEYS + key), |_| session.delete(&(KEYS + key)));
     }
     assert_eq!(map.len() as u64, KEYS);
-    // An iterator that removes what it is about to meet, and puts more behind itself.
+    // While an iterator runs, the entry that it would yield next is removed, and entries behind its position are inserted.
     let mut seen = 0;
     for entry in session.entries::<u64, _>(..) {
         assert_eq!(entry.value(), "last");
@@ -184,7 +185,7 @@ fn closures_reenter<S: Kind>() {
 fn closures_may_use_the_map() {
     let _alone = alone();
     watchdog(USUAL, |_| {
-        // A condition that changes what it is asked about is asked again.
+        // A condition that changes the value about which it is asked is called again.
         let map: HydraList<u64, u64> = (0..3).map(|n| (n, n)).collect();
         let session = map.pin();
         let mut turns = 0;
@@ -208,7 +209,7 @@ fn closures_reenter_every_map() {
     });
 }
 
-/// `PartialEq` that says yes to everything, no to everything, or panics.
+/// A type whose `PartialEq` returns true always, returns false always, or panics.
 #[derive(Clone, Debug)]
 struct Liar(u64, &'static str);
 
@@ -243,7 +244,7 @@ fn liars_may_compare() {
     every_map!(liars_compare);
 }
 
-/// A value whose drop uses the map it was in.
+/// A value whose drop uses the map in which it was.
 struct Homesick<S: Kind>(Weak<Map<S, u64, Homesick<S>>>, u64);
 
 impl<S: Kind> Drop for Homesick<S> {
@@ -289,7 +290,7 @@ fn values_whose_drop_uses_the_map() {
     });
 }
 
-/// Writers of a map with a limit don't wait for the references that they hold themselves.
+/// Writers of a map with a limit do not wait for references that they hold themselves.
 fn own_references<S: Kind>() {
     let map: Map<S, u64, String> = Map::<S, u64, String>::builder().backlog_limit(100, OnBacklog::Wait).build();
     let session = map.pin();
@@ -306,7 +307,7 @@ fn own_references<S: Kind>() {
     assert!(matches!(refused, Some(Refused::Backlogged((2, _)))));
     assert_eq!(entry.value(), "999");
     drop(entry);
-    // What looks after maps at rest may be reading, too, for a moment.
+    // The thread that maintains maps at rest may be a reader for a moment, too.
     while session.try_insert(2, "again".into()).is_err() {
         thread::yield_now();
     }
@@ -320,7 +321,7 @@ fn own_references_are_not_waited_for() {
     });
 }
 
-/// A map that was only created is two words; and a small one is small.
+/// A map that was only created is two words, and a small map is small.
 #[test]
 fn an_empty_map_takes_nothing() {
     let _alone = alone();
@@ -340,12 +341,12 @@ fn an_empty_map_takes_nothing() {
     assert!(built < 1_000, "{built} bytes");
 }
 
-/// What `bytes` says is what the heap says, also of values in boxes; and a limit to it holds.
+/// `bytes` returns the number of bytes that the heap shows, including boxed values, and a limit on it holds.
 #[test]
 fn a_memory_limit_holds() {
     type Block = [u8; 300];
     const LIMIT: usize = sized(6 << 20, 128 << 10);
-    /// More than there is room for.
+    /// More entries than fit under the limit.
     const MOST: u64 = LIMIT as u64 / 100;
     let _alone = alone();
     fn check<S: Kind>(slack: usize) {
@@ -371,9 +372,9 @@ fn a_memory_limit_holds() {
         let each = taken_by(Layout::new::<Block>());
         assert_eq!((stats.entries, stats.bytes, stats.values), (map.len(), said, map.len() * each));
         assert!(stats.pages > 0 && stats.room >= if stats.room > 0 { stats.entries } else { 0 });
-        // All at once, until it is full again.
+        // All entries are removed at once; then the map is filled again.
         let session = map.pin();
-        // What is replaced while this thread reads goes on taking room.
+        // Values that are replaced while this thread reads continue to take room.
         let replace = |_: &Block| (0..MOST).find_map(|_| session.try_replace(&key(0), [9; 300]).err());
         assert!(matches!(session.get_with(&key(0), replace), Some(Some(Refused::Full([9, ..])))));
         let removed = session.remove_range(..u64::MAX / 2);
@@ -383,7 +384,7 @@ fn a_memory_limit_holds() {
         let stored = (0..).take_while(|n| key(1 << 40 | n) != next).count();
         assert!(stored > removed / 3 && map.bytes() <= LIMIT + slack, "{stored} for {removed}");
         assert!((0..stored as u64).all(|n| session.contains_key(&key(1 << 40 | n))));
-        // Without `try_` there is no way to refuse.
+        // An operation without `try_` cannot refuse.
         assert!(session.insert(next, [1; 300]).is_none());
         map.check_invariants();
     }
@@ -394,7 +395,7 @@ fn a_memory_limit_holds() {
     check::<Skip>(2 << 20);
 }
 
-/// The last reference of a map's owner may be an entry's neighbour: the borrow checker sees to the rest.
+/// The last reference to a map's owner may be next to an entry of the map. The borrow checker ensures the right order.
 #[test]
 fn maps_end_after_their_references() {
     let _alone = alone();
@@ -410,7 +411,7 @@ fn maps_end_after_their_references() {
     assert_eq!(map.pin().get(&1).as_deref(), Some("one"));
 }
 
-/// Values without a size have one word, whichever they are: each is dropped once all the same.
+/// Values of size zero all have the same word. Each of them is dropped exactly once nevertheless.
 #[test]
 fn values_without_a_size_are_dropped_once_each() {
     static ALIVE: AtomicIsize = AtomicIsize::new(0);

@@ -1,12 +1,12 @@
-//! Iterators that are paused between any two steps, or leaked there, over every map: what they keep from being freed, that they
-//! go on rightly, and what they clone.
+//! Iterators that are paused or leaked between any two steps, over every map: which memory they keep from being freed, whether
+//! they continue correctly, and what they clone.
 
 mod common;
 
 use archipelago_check::hostile::{Counting, alone};
 use archipelago_check::watchdog::{USUAL, watchdog};
 use archipelago_check::workload;
-// Its copies of the maps.
+// `archipelago_tested` is linked for its compiled copies of the maps.
 use archipelago_index::art::Radix;
 use archipelago_index::blink::BLink;
 use archipelago_index::euno::{Skip, Tree};
@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 #[global_allocator]
 static HEAP: Counting = Counting::new();
 
-/// Tests of every map.
+/// Makes tests of every map.
 macro_rules! of_every_map {
     ($($test:ident)*) => { $(
         #[test]
@@ -42,7 +42,7 @@ macro_rules! of_every_map {
 of_every_map! { paused_iterators_hold_nothing_back leaked_iterators_hold_nothing_back references_hold_all_of_it_back
 paused_iterators_go_on one_entry_is_one_clone }
 
-/// A kilobyte, whose first byte tells whether it has been freed.
+/// A value of a kilobyte, whose first byte tells whether it has been freed.
 struct Block(Box<[u8; 1000]>);
 
 impl Block {
@@ -77,7 +77,7 @@ fn blocks<S: Kind>() -> Blocks<S> {
     (0..KEYS).map(|n| (n, Block::new(n))).collect()
 }
 
-/// What is on the heap, more than before, after many values have been replaced.
+/// Returns the growth of the heap, in bytes, after many values have been replaced.
 fn kept_of_overwrites<S: Kind>(map: &Blocks<S>) -> isize {
     let session = map.pin();
     map.sync();
@@ -87,11 +87,11 @@ fn kept_of_overwrites<S: Kind>(map: &Blocks<S>) -> isize {
     })
 }
 
-/// All that is replaced, in bytes; and a part of it.
+/// The bytes of all replaced values, and a part of them.
 const ALL: isize = OVERWRITES as isize * 1000;
 const FEW: isize = ALL / 8;
 
-/// Returns whether nothing is inside the map any more; what looks after maps at rest may be, for a moment.
+/// Returns whether no guard of the map is held any more. The thread that maintains maps at rest may hold one for a moment.
 fn has_no_readers<S: Kind>(map: &Blocks<S>) -> bool {
     (0..10_000).any(|_| {
         std::thread::yield_now();
@@ -99,14 +99,14 @@ fn has_no_readers<S: Kind>(map: &Blocks<S>) -> bool {
     })
 }
 
-/// How many there are of [`in_the_middle`].
+/// The number of kinds of iterators that [`in_the_middle`] returns.
 const KINDS: usize = 13;
 
 /// Any iterator.
 trait Paused: Send {}
 impl<T: Send> Paused for T {}
 
-/// What users may pause or leak, somewhere in the middle.
+/// Returns iterators of every kind, each stopped somewhere in the middle, which users may pause or leak.
 fn in_the_middle<S: Kind>(map: &Blocks<S>) -> [(&'static str, Box<dyn Paused + '_>); KINDS] {
     let session = map.pin();
     let mut range = session.range::<u64, _>(..);
@@ -181,7 +181,8 @@ mod every {
         map.check_invariants();
     }
 
-    /// What is documented to hold everything back: references, entries, and an iterator that lends. It is seen in `stats`.
+    /// References, entries and an iterator that has lent an entry keep all memory from being freed, as documented. `stats`
+    /// shows this.
     pub(super) fn references_hold_all_of_it_back<S: Kind>() {
         let map = blocks::<S>();
         let session = map.pin();
@@ -203,7 +204,7 @@ mod every {
         assert_eq!(map.stats().garbage.objects, 0, "{}", S::NAME);
     }
 
-    /// Whatever happens between two steps, an iterator shows what stays, in order, nothing twice, and no value that is freed.
+    /// Whatever happens between two steps, an iterator shows all entries that stay, in order, none twice, and no freed value.
     pub(super) fn paused_iterators_go_on<S: Kind>() {
         fn check<S: Kind, K: TestKey>(key: fn(u64) -> K) {
             let mut rng = workload::rng(0x17, 0);
@@ -243,7 +244,7 @@ mod every {
                     if rng.random_ratio(1, 3) {
                         entries.release();
                     }
-                    // Even keys stay; odd ones come, go and change.
+                    // Even keys stay; odd keys are inserted, removed and changed.
                     for _ in 0..rng.random_range(0..4) {
                         let n = rng.random_range(0..=count);
                         match rng.random_range(0..3) {
@@ -266,11 +267,11 @@ mod every {
         }
         check::<S, u64>(|n| n);
         check::<S, String>(|n| format!("{n:06}/{}", "x".repeat(n as usize % 40)));
-        // The greatest key has none above it.
+        // No key is above the greatest key.
         check::<S, u64>(|n| u64::MAX - 500 + n + if n >= 300 { 100 } else { 0 });
     }
 
-    /// A caller that wants one entry pays for one clone, from either end.
+    /// A caller that wants one entry causes only one clone, from either end.
     pub(super) fn one_entry_is_one_clone<S: Kind>() {
         static CLONES: AtomicUsize = AtomicUsize::new(0);
         struct Dear;

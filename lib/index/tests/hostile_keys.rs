@@ -1,10 +1,10 @@
-//! Keys whose types lie, in safe code: borrowed forms that encode otherwise, encodings that change, decoders that panic.
-//! What comes out of a map went into it as a key; and the map stays right.
+//! Keys whose types are implemented wrongly, in safe code: borrowed forms with another encoding, encodings that change,
+//! decoders that panic. Every key that a map returns was stored in it as a key, and the map stays consistent.
 
 mod common;
 
 use archipelago_check::drops::DropCounter;
-// Its copies of the maps.
+// `archipelago_tested` is linked for its compiled copies of the maps.
 use archipelago_index::{
     Art, Bytes, Encode, HydraList, Key, KeyAs, OrderedIndex, OrderedSession, Parts, Probe, by_parts,
 };
@@ -16,7 +16,7 @@ use std::cmp::Reverse;
 use std::ops::Bound;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Encodes as bytes that are not UTF-8.
+/// A type whose encoding is not UTF-8.
 struct Liar;
 
 impl Encode for Liar {
@@ -27,7 +27,7 @@ impl Encode for Liar {
     }
 }
 
-/// A string that says that it can be borrowed as something else altogether.
+/// A string that claims that it can be borrowed as a completely different type.
 #[derive(Clone, Debug, PartialEq)]
 struct Name(String);
 
@@ -49,12 +49,12 @@ impl Key for Name {
     type Ref<'a> = &'a str;
 
     unsafe fn decode_ref<'a>(probe: Probe<'a, Self>) -> &'a str {
-        // Checked, unlike a `String`'s, so that the test says what went wrong.
+        // The check, which `String` omits, makes the test's failure clear.
         str::from_utf8(probe).expect("only names are stored")
     }
 
     unsafe fn decode(probe: Probe<'_, Self>) -> Self {
-        // SAFETY: passed on.
+        // SAFETY: the caller guarantees the same contract.
         Name(unsafe { Self::decode_ref(probe) }.to_owned())
     }
 }
@@ -74,7 +74,7 @@ fn borrowed_forms_that_lie_find_nothing() {
     assert_eq!((list.replace(liar, 1), tree.replace(liar, 1)), (None, None));
     assert_eq!((list.update(liar, |n| *n), tree.update(liar, |n| *n)), (None, None));
     assert_eq!((list.remove(liar), tree.remove(liar), list.delete(liar)), (None, None, false));
-    // Above all names, as a bound.
+    // As a bound, this key is above all names.
     assert_eq!((list.range::<Liar, _>(..liar).count(), tree.range::<Liar, _>(liar..).count()), (COUNT, 0));
     assert_eq!((list.scan(liar, 5, |_, _| ()), tree.scan_rev(liar, 5, |_, _| ())), (0, 5));
     assert!(list.iter().eq(tree.iter()) && list.len() == COUNT);
@@ -105,7 +105,7 @@ fn arrays_are_asked_for_by_slices_of_any_length() {
     tree.check_invariants();
 }
 
-/// For Miri above all: what strings of all lengths come back as is UTF-8, also from keys that pages box.
+/// This test is mainly for Miri: strings of all lengths are returned as UTF-8, including keys that pages box.
 #[test]
 fn strings_come_back_as_strings() {
     fn check(map: impl OrderedIndex<String, u32>, upsert: impl Fn(&str, u32)) {
@@ -115,7 +115,7 @@ fn strings_come_back_as_strings() {
         }
         let mut seen = 0;
         map.pin().scan(&String::new(), usize::MAX, |name, value| {
-            // `chars` trusts that it is UTF-8.
+            // `chars` relies on the string being UTF-8.
             assert!(name.chars().eq(key(*value as usize).chars()));
             seen += 1;
         });
@@ -131,7 +131,7 @@ fn strings_come_back_as_strings() {
     });
 }
 
-/// A map that the test looks at in two ways.
+/// A map that a test accesses by two handles.
 struct Shared<I>(std::sync::Arc<I>);
 
 impl<I: OrderedIndex<String, u32>> OrderedIndex<String, u32> for Shared<I> {
@@ -149,7 +149,7 @@ thread_local! {
     static PANICKING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// A key that can be decoded only sometimes.
+/// A key whose decoding sometimes panics.
 #[derive(Clone, Debug, PartialEq)]
 struct Moody(String);
 
@@ -168,12 +168,13 @@ impl Key for Moody {
 
     unsafe fn decode(probe: Probe<'_, Self>) -> Self {
         assert!(!PANICKING.get(), "as planned, in decode");
-        // SAFETY: passed on.
+        // SAFETY: the caller guarantees the same contract.
         Moody(unsafe { String::decode(probe) })
     }
 }
 
-/// A pop whose key cannot be shown has popped all the same: the entry is gone, counted and freed.
+/// If the key of a popped entry cannot be decoded, the pop has taken effect all the same: the entry is removed, counted and
+/// freed.
 #[test]
 fn decoders_that_panic_leave_the_count_right() {
     let counter = DropCounter::new();
@@ -214,11 +215,11 @@ fn decoders_that_panic_leave_the_count_right() {
 }
 
 thread_local! {
-    /// Encodings that are left until one panics.
+    /// The number of encodings that succeed before one panics.
     static ENCODINGS: Cell<usize> = const { Cell::new(usize::MAX) };
 }
 
-/// A key that can be encoded only so often.
+/// A key that can be encoded only a limited number of times.
 #[derive(Clone, Debug, PartialEq)]
 struct Tired(u64);
 
@@ -235,7 +236,7 @@ impl KeyAs for Tired {
     }
 }
 
-/// A value that was to be stored is dropped when its key cannot be encoded.
+/// A value that was to be stored is dropped if its key cannot be encoded.
 #[test]
 fn encoders_that_panic_leak_no_value() {
     let counter = DropCounter::new();
@@ -258,7 +259,7 @@ fn encoders_that_panic_leak_no_value() {
         panics(0, &|| _ = list.pin().insert_if_absent(key.clone(), value()).is_ok());
         panics(0, &|| _ = tree.pin().insert_if_absent(key.clone(), value()).is_ok());
     }
-    // Once to look for it, and once to store it.
+    // The first encoding is for the look-up, and the second one for the insertion.
     panics(1, &|| _ = list.pin().get_or_insert_with(Tired(2), || counter.value(2)).tag());
     panics(1, &|| _ = tree.pin().get_or_insert_with(Tired(2), || counter.value(2)).tag());
     drop((list, tree));
@@ -267,11 +268,11 @@ fn encoders_that_panic_leak_no_value() {
 
 thread_local! {
     static CALLS: Cell<usize> = const { Cell::new(0) };
-    /// The map that keys use behind its own back.
+    /// The map that keys use while another map encodes or decodes them.
     static INNER: HydraList<Fickle, usize> = HydraList::new();
 }
 
-/// A composite, all in safe code, that stands for something else in every call, panics now and then, and uses a map meanwhile.
+/// A composite key in safe code. Another key represents it in every call, it panics sometimes, and it uses a map meanwhile.
 #[derive(Clone, Debug)]
 struct Fickle(String);
 
@@ -291,7 +292,7 @@ impl KeyAs for Fickle {
 
     fn from_key((text, Reverse(bytes), number): Self::Key) -> Self {
         assert!(!PANICKING.get() || !number.is_multiple_of(50), "as planned, in from_key");
-        // What a string is trusted with.
+        // A `String` must be UTF-8.
         assert!(text.iter().flat_map(|text| text.chars()).all(|c| c.len_utf8() < 5));
         Fickle(format!("{}{}", text.unwrap_or_default(), bytes.len()))
     }
@@ -303,7 +304,7 @@ impl<'a> Borrow<dyn Parts<Fickle> + 'a> for Fickle {
     }
 }
 
-/// Everything that uses keys, by keys that hold no promise: what comes out is made of strings that are strings, entries are
+/// Uses all operations with keys that break their contract. Strings that the map returns are valid UTF-8; entries are
 /// counted, and dropped.
 #[test]
 fn composites_that_change_break_no_map() {

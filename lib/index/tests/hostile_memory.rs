@@ -1,10 +1,11 @@
-//! What maps give back and take again, over every map: under a limit to their memory, after removals all over them, by crowds.
+//! Memory that maps free and use again, over every map: under a limit on their memory, after removals all over them, and with
+//! crowds.
 
 mod common;
 
 use archipelago_check::hostile::{crowd, duration_or, some_try};
 use archipelago_check::watchdog::{USUAL, watchdog};
-// Its copies of the maps.
+// `archipelago_tested` is linked for its compiled copies of the maps.
 use archipelago_index::art::Radix;
 use archipelago_index::blink::BLink;
 use archipelago_index::euno::{Skip, Tree};
@@ -16,7 +17,7 @@ use archipelago_platform::time::{Duration, Instant};
 use archipelago_tested as _;
 use common::sized;
 
-/// A test of every map.
+/// Makes a test of every map.
 macro_rules! every_map {
     ($test:ident) => {
         $test::<Hydra>();
@@ -29,10 +30,11 @@ macro_rules! every_map {
 
 const LIMIT: usize = sized(4 << 20, 64 << 10);
 
-/// A map may hold this much more: a block of pages.
+/// The bytes by which a map may exceed its limit: a block of pages.
 const BLOCK: usize = LIMIT / 2;
 
-/// And this much while pages move: their twins, beside blocks that readers have not left.
+/// The bytes by which a map may additionally exceed its limit while pages are moved: copies of pages, while readers use the old
+/// blocks.
 const TWINS: usize = BLOCK;
 
 fn scatter(n: u64) -> u64 {
@@ -55,8 +57,8 @@ fn limited<S: Kind, K: Key>() -> Map<S, K, u64> {
     Map::builder().memory_limit(LIMIT).build()
 }
 
-/// Inserts keys until the map is full, and says how many. Of keys that are not stored one after the other, 1,000 must be refused:
-/// pages with room take theirs still.
+/// Inserts keys until the map is full, and returns their number. If keys are not ascending, the map is full after 1,000
+/// refusals, since pages with room still accept keys.
 fn fill<S: Kind, K: Key>(map: &Map<S, K, u64>, keys: impl Iterator<Item = K>) -> usize {
     let (session, mut refused, mut stored) = (map.pin(), 0, 0);
     for key in keys {
@@ -76,11 +78,11 @@ fn fill<S: Kind, K: Key>(map: &Map<S, K, u64>, keys: impl Iterator<Item = K>) ->
     unreachable!("the keys do not come to an end")
 }
 
-/// Fills a map, removes all but one of `keep`, and fills it again with keys of the same distribution, or greater ones. How much of
-/// what was removed fits again, in percent.
+/// Fills a map, removes all entries except one in `keep`, and fills it again with keys of the same distribution, or with
+/// greater keys. Returns how much of the removed number fits again, in percent.
 fn refilled<S: Kind, K: Key>(make: fn(u64) -> K, keep: u64, beyond: bool) -> usize {
     let map = limited::<S, K>();
-    // Even ones first.
+    // First the even keys.
     let first = fill(&map, (0..).map(|n| make(2 * n))) as u64;
     let session = map.pin();
     (0..2 * first).filter(|n| !n.is_multiple_of(keep)).for_each(|n| _ = session.delete(&make(2 * n)));
@@ -95,10 +97,12 @@ fn refilled<S: Kind, K: Key>(make: fn(u64) -> K, keep: u64, beyond: bool) -> usi
     percent
 }
 
-/// Of the entries that are left one in `keep`; of what was removed at least so many percent must fit again, where keys have no order.
+/// Pairs of numbers: one entry in `keep` is left, and at least this percentage of the removed number must fit again, if keys
+/// are in no order.
 const KEEP: [(u64, usize); 3] = [(100, 80), (4, 70), (2, 60)];
 
-// In no order, between what is left; in order, where pages are split in the middle, between what is left, and beyond it.
+// The new keys are in no order and between the remaining ones; in order (pages are split in the middle) and between the
+// remaining ones; and beyond them.
 #[test]
 fn removing_words_makes_room() {
     fn check<S: Kind>() {
@@ -106,7 +110,7 @@ fn removing_words_makes_room() {
             for (keep, least) in KEEP {
                 assert!(refilled::<S, u64>(scatter, keep, false) >= least);
                 assert!(refilled::<S, u64>(|n| n, keep, false) >= 45);
-                // Pages of words that are half full are not merged.
+                // Half-full pages of words are not merged.
                 assert!(keep == 2 || refilled::<S, u64>(|n| n, keep, true) >= least);
             }
         });
@@ -128,7 +132,8 @@ fn removing_strings_makes_room() {
     every_map!(check);
 }
 
-/// Of `count` entries one in `keep` is left: the map takes at most three times what a fresh one of those does.
+/// One entry in `keep` of `count` entries is left. The map takes at most three times the memory of a fresh map with the same
+/// entries.
 fn thinned<S: Kind, K: Key>(count: u64, keep: u64, make: fn(u64) -> K, order: fn(u64, u64) -> u64) {
     let map: Map<S, K, u64> = Map::new();
     (0..count).map(|n| order(n, count)).for_each(|n| _ = map.pin().upsert(&make(n), n));
@@ -141,14 +146,14 @@ fn thinned<S: Kind, K: Key>(count: u64, keep: u64, make: fn(u64) -> K, order: fn
     let passing = map.bytes();
     let fresh: Map<S, K, u64> = Map::from_sorted(session.iter());
     let fresh = fresh.bytes();
-    // A background thread that is off its processor in the middle of a round keeps memory from being reclaimed.
+    // If a background thread is preempted in the middle of a round, memory is not reclaimed until it continues.
     let held = some_try(500, || {
         map.sync();
         let held = map.bytes();
         let ratio = held as f64 / fresh as f64;
         let text =
             format!("one in {keep} of {count}: {full}, {passing} before `sync`, {held} now; fresh {fresh}: {ratio:.2}");
-        // A tree of one page has a root beside it, and more where pages are half full.
+        // A tree of one page also has a root; if pages are half full, it has more pages.
         if held <= 3 * fresh + (32 << 10) {
             return Ok(text);
         }
@@ -177,8 +182,8 @@ fn what_is_left_takes_little() {
     every_map!(check);
 }
 
-/// Threads that fill a map to its limit and, each time that they are refused, remove some of their own entries: it stays below
-/// the limit, and every thread goes on.
+/// Threads fill a map to its limit. Each time that they are refused, they remove some of their own entries. The map stays below
+/// the limit, and every thread makes progress.
 #[test]
 fn crowds_at_the_limit() {
     const THREADS: u64 = sized(12, 3) as u64;
@@ -212,8 +217,8 @@ fn crowds_at_the_limit() {
         let of_all = |part: fn((usize, usize)) -> usize| results.iter().map(|it| part(it.2)).max().unwrap();
         let (live, most) = (of_all(|most| most.0), of_all(|most| most.1));
         assert!(live <= LIMIT + BLOCK + TWINS + THREADS as usize * (32 << 10), "{live} bytes, the limit is {LIMIT}");
-        // Removing never refuses: all that was there may wait for a reader that is off its processor, and nodes that were
-        // replaced by smaller ones.
+        // Removals are never refused. So all removed memory may wait for a preempted reader, and so may nodes that smaller
+        // nodes have replaced.
         assert!(most <= 3 * LIMIT, "{most} bytes with garbage, the limit is {LIMIT}");
         map.sync();
         let (held, again) = (map.bytes(), fill(&map, (0..).map(make)));
@@ -234,12 +239,13 @@ fn crowds_at_the_limit() {
     every_map!(check);
 }
 
-/// A writer that keeps an entry of its own does not wait for itself: `try_` operations refuse at the limit, others go on, and what
-/// they replace is all that comes on top. Without the entry the next write waits until there is room.
+/// A writer that holds an entry of the map does not wait for itself. At the limit `try_` operations refuse, and other
+/// operations proceed; only the memory that they replace exceeds the limit. Without the entry the next write waits until there
+/// is room.
 #[test]
 fn a_writer_with_an_entry_of_its_own() {
     const BACKLOG: usize = 1 << 20;
-    /// With what the allocator adds.
+    /// The bytes of a value, including the allocator's overhead.
     const VALUE: usize = 1100;
     const MORE: usize = 2000;
 

@@ -1,5 +1,5 @@
-//! Sessions, iterators and guards by the ten thousand: kept, forgotten, in thread-locals, in threads that come and go.
-//! Bounds are in bytes of heap, counted by the allocator, and in ratios within one run.
+//! Tens of thousands of sessions, iterators and guards: kept, forgotten, in thread-locals, in threads that start and end.
+//! The tests bound bytes of the heap, as the allocator counts them, and ratios within one run.
 #![allow(
     clippy::drop_non_drop,
     clippy::forget_non_drop,
@@ -13,7 +13,7 @@ use archipelago_check::hostile::{Counting, alone};
 #[cfg(target_os = "linux")]
 use archipelago_check::late::at_the_very_end;
 use archipelago_check::watchdog::{USUAL, watchdog};
-// Its copies of the maps.
+// `archipelago_tested` is linked for its compiled copies of the maps.
 use archipelago_index::{Art, HydraList, OnBacklog, Refused};
 use archipelago_platform::sync::Barrier;
 use archipelago_platform::thread;
@@ -31,7 +31,7 @@ fn leaked<T>(value: T) -> &'static T {
     Box::leak(Box::new(value))
 }
 
-/// The least time of several tries, so that a preemption in one of them counts for nothing.
+/// Returns the minimum time of several tries, so that a preemption in one of them has no effect.
 fn least_time(mut work: impl FnMut()) -> Duration {
     let mut time = || {
         let start = Instant::now();
@@ -43,7 +43,7 @@ fn least_time(mut work: impl FnMut()) -> Duration {
 
 const ALIVE: usize = sized(50_000, 50);
 
-/// Making a session costs the same beside 50,000 that are alive, and after as many were forgotten.
+/// Making a session costs the same while 50,000 sessions are alive, and after as many sessions were forgotten.
 #[test]
 fn a_session_costs_the_same_beside_fifty_thousand() {
     let _alone = alone();
@@ -82,7 +82,7 @@ fn a_session_costs_the_same_beside_fifty_thousand() {
         assert!(grown < 64 << 10, "{grown} bytes are left of {ALIVE} forgotten sessions of each map");
         let pin_after = least_time(pins);
         assert!(cfg!(miri) || pin_after < pin_alone * 10, "{pin_after:?} after forgotten ones, {pin_alone:?} before");
-        // Nor do they hold up reclamation.
+        // They do not delay reclamation, either.
         let counter = DropCounter::new();
         let values: HydraList<u64, Counted> = HydraList::new();
         mem::forget(values.pin());
@@ -93,7 +93,7 @@ fn a_session_costs_the_same_beside_fifty_thousand() {
     });
 }
 
-/// Of iterators and the guards in them.
+/// Tests iterators, and the guards that they hold.
 #[test]
 fn more_iterators_than_sixteen_bits_count() {
     let _alone = alone();
@@ -105,7 +105,7 @@ fn more_iterators_than_sixteen_bits_count() {
         let mut iterators: Vec<_> = (0..many).map(|_| session.range(1..)).collect();
         drop(session.remove(&2));
         assert!(iterators.iter_mut().all(|all| all.next().is_some_and(|(key, _)| key == 1)));
-        // Not in the order they were made in.
+        // The iterators are dropped in another order than they were made.
         while iterators.len() > 2 {
             iterators.swap_remove(iterators.len() / 3);
         }
@@ -120,7 +120,7 @@ fn more_iterators_than_sixteen_bits_count() {
     });
 }
 
-/// Threads that come and go; each forgets a session and an iterator of every map.
+/// Threads start and end. Each forgets a session and an iterator of every map.
 #[test]
 fn what_ended_threads_forgot_costs_nothing_for_good() {
     let _alone = alone();
@@ -150,8 +150,8 @@ fn what_ended_threads_forgot_costs_nothing_for_good() {
     });
 }
 
-/// Sessions kept in thread-locals, whose destructors run when the thread has given back nearly everything it had: they
-/// work beside the threads that came after theirs, and every entry is counted.
+/// Sessions are kept in thread-locals, whose destructors run when the thread has released nearly all of its state. The
+/// destructors work while other threads use the same slots, and every entry is counted.
 #[test]
 fn sessions_in_thread_locals_count_right() {
     const EACH: u64 = sized(40_000, 20) as u64;
@@ -187,7 +187,7 @@ fn sessions_in_thread_locals_count_right() {
                 LATE.with(|late| late.borrow_mut().0 = Some((start, map.pin(), 0)));
             });
             let next = thread::spawn(move || {
-                // If the other's slot is free by now, this thread gets it.
+                // If the other thread's slot is free by now, this thread gets it.
                 thread::sleep(Duration::from_millis(2));
                 let session = map.pin();
                 start.wait();
@@ -201,7 +201,7 @@ fn sessions_in_thread_locals_count_right() {
     });
 }
 
-/// Later than any thread-local: the slot is another thread's by then.
+/// A destructor that runs later than that of any thread-local. By then another thread has the slot.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_session_kept_to_the_very_end_counts_right() {
@@ -243,7 +243,7 @@ fn a_session_kept_to_the_very_end_counts_right() {
     });
 }
 
-/// An iterator holds a guard; one that a thread-local drops last of all ends it all the same.
+/// An iterator holds a guard. The guard ends even if a thread-local drops the iterator last of all.
 #[test]
 fn iterators_in_thread_locals_let_go() {
     thread::thread_local! {
@@ -263,7 +263,7 @@ fn iterators_in_thread_locals_let_go() {
     });
 }
 
-/// What the caller makes for a map may take its time: nothing waits for it to be reclaimed.
+/// The caller may take a long time to make a value for a map. Reclamation does not wait for it.
 #[test]
 fn no_guard_is_held_while_a_value_is_made() {
     let _alone = alone();
@@ -290,8 +290,8 @@ fn no_guard_is_held_while_a_value_is_made() {
     });
 }
 
-/// A reader that stays where it is, and another thread that overwrites values of a kilobyte: what waits is shown, by
-/// `stats` and by `bytes`.
+/// A reader does not end, and another thread overwrites values of a kilobyte. `stats` and `bytes` show the memory
+/// that waits.
 #[test]
 fn what_a_stuck_reader_holds_up_is_shown() {
     let _alone = alone();
@@ -325,7 +325,7 @@ fn what_a_stuck_reader_holds_up_is_shown() {
     });
 }
 
-/// The same with a limit: the heap stays within it, and writers go on when the reader has left.
+/// Does the same with a limit: the heap stays within the limit, and writers continue when the reader has left.
 fn bounded<S>(
     limit: usize,
     read: impl FnOnce(&dyn Fn()) + Send,
@@ -341,7 +341,7 @@ fn bounded<S>(
         s.spawn(|| {
             read(&|| {
                 reading.wait();
-                // Until nothing is written any more, or the writer has been refused for a while.
+                // Waits until nothing is written any more, or the writer has been refused for a while.
                 let mut last = -1;
                 while last != written.load(Relaxed) {
                     last = written.load(Relaxed);
@@ -408,7 +408,7 @@ fn a_backlog_limit_holds_and_lets_go() {
     });
 }
 
-/// A thread that is reading the map itself would wait for itself; it does not.
+/// A thread that reads the map would wait for itself if it waited at the limit, so it does not wait.
 #[test]
 fn a_reader_that_writes_does_not_wait_for_itself() {
     let _alone = alone();

@@ -1,11 +1,11 @@
-//! What users' code may do to a map: closures and destructors that panic or use the map themselves, threads that end
-//! while it is being dropped.
+//! Hostile users' code: closures and destructors that panic or use the map themselves, and threads that end
+//! while the map is being dropped.
 
 mod common;
 
 use archipelago_check::drops::{Counted, DropCounter};
 use archipelago_check::watchdog::{USUAL, watchdog};
-// Its copies of the maps.
+// `archipelago_tested` is linked for its compiled copies of the maps.
 use archipelago_index::art::Radix;
 use archipelago_index::blink::BLink;
 use archipelago_index::euno::{Skip, Tree};
@@ -26,7 +26,7 @@ fn panics(f: impl FnOnce()) {
     assert!(catch_unwind(AssertUnwindSafe(f)).is_err(), "the panic went missing");
 }
 
-/// A value whose drop or clone panics, if it is armed; counted all the same.
+/// A value whose drop or clone panics, if it is configured so. It is counted in any case.
 struct Explosive {
     counted: Counted,
     in_drop: bool,
@@ -38,12 +38,12 @@ impl Explosive {
         Explosive { counted: counter.value(tag), in_drop: false, in_clone: false }
     }
 
-    /// Panics when it is cloned.
+    /// Makes a value that panics when it is cloned.
     fn in_clone(counter: DropCounter, tag: u64) -> Self {
         Explosive { counted: counter.value(tag), in_drop: false, in_clone: true }
     }
 
-    /// Panics when it is dropped, one in `every`.
+    /// Makes values of which one in `every` panics when it is dropped.
     fn in_drop(counter: DropCounter, tag: u64, every: u64) -> Self {
         Explosive { counted: counter.value(tag), in_drop: tag.is_multiple_of(every), in_clone: false }
     }
@@ -52,7 +52,7 @@ impl Explosive {
 impl Clone for Explosive {
     fn clone(&self) -> Self {
         assert!(!self.in_clone, "as planned, in clone");
-        // Clones are harmless.
+        // A clone does not panic.
         Explosive { counted: self.counted.clone(), in_drop: false, in_clone: false }
     }
 }
@@ -65,7 +65,7 @@ impl Drop for Explosive {
 
 const KEYS: u64 = sized(2_000, 60) as u64;
 
-/// Every closure that a user passes panics once; the map goes on as if the call had not been made.
+/// Every closure that a user passes panics once. Afterwards the map is as if the call had not been made.
 fn closures_panic<I: OrderedIndex<u64, Explosive>>(map: I, get_or_insert: impl Fn(&I, u64, &dyn Fn() -> Explosive)) {
     let counter = DropCounter::new();
     let session = map.pin();
@@ -86,7 +86,7 @@ fn closures_panic<I: OrderedIndex<u64, Explosive>>(map: I, get_or_insert: impl F
         assert!(session.get(&(KEYS + key)).is_none());
         assert_eq!(session.update(&key, |old| old.clone()).map(|old| old.counted.tag()), Some(key));
     }
-    // Writers of the other half find no lock left behind.
+    // Writers of the other half of the keys find no lock held.
     thread::scope(|s| {
         s.spawn(|| {
             let session = map.pin();
@@ -111,7 +111,7 @@ fn closures_panic_in_a_hydralist() {
     });
 }
 
-/// Whatever the iterator has given before it panics is in the map: entries are put in a batch at a time.
+/// All entries that the iterator returned before it panicked are in the map, although entries are inserted in batches.
 #[test]
 fn an_iterator_panics_and_its_entries_are_there() {
     for taken in [0, 1, 63, 64, 65, sized(1_000, 100)] {
@@ -129,7 +129,7 @@ fn an_iterator_panics_and_its_entries_are_there() {
     }
 }
 
-/// An iterator that has said that it is at its end is not asked again.
+/// An iterator that has returned its end is not called again.
 #[test]
 fn an_iterator_s_end_is_its_end() {
     for given in [0, 5, 64, 70] {
@@ -144,7 +144,8 @@ fn an_iterator_s_end_is_its_end() {
     }
 }
 
-/// What `keep` has not seen is not removed: here it changes some entries itself before it says that they may go.
+/// `retain` does not remove a value that `keep` has not seen: here `keep` changes some entries itself before it approves their
+/// removal.
 #[test]
 fn values_changed_since_they_were_seen_are_retained() {
     fn check<V: Clone + Send + Sync + PartialEq + 'static>(value: impl Fn(u64) -> V) {
@@ -164,7 +165,7 @@ fn values_changed_since_they_were_seen_are_retained() {
     check(|n| n.to_string());
 }
 
-/// While `make` runs, what others remove is freed: it may take its time.
+/// While `make` runs, memory that others remove is freed, since `make` may take a long time.
 #[test]
 fn a_value_in_the_making_holds_nothing_back() {
     fn check<I: OrderedIndex<u64, Counted>>(map: I, make: impl Fn(&I, &dyn Fn() -> Counted)) {
@@ -172,7 +173,7 @@ fn a_value_in_the_making_holds_nothing_back() {
         map.pin().insert(&1, counter.value(1));
         make(&map, &|| {
             drop(map.pin().remove(&1));
-            // Retiring more makes reclamation come round.
+            // Retiring more objects makes the threads reclaim.
             let rounds = 10 * KEYS;
             (0..rounds).for_each(|tag| drop(map.pin().insert(&3, counter.value(tag))));
             assert!(counter.alive() < rounds as i64 / 2, "{} of {rounds} values are still there", counter.alive());
@@ -184,7 +185,7 @@ fn a_value_in_the_making_holds_nothing_back() {
     check(Art::new(), |map, make| drop(map.pin().get_or_insert_with(2, make)));
 }
 
-/// Values whose clone panics when the map hands them out: the entry is replaced or gone, as the call says.
+/// The clone of a value panics when the map returns it. The entry is replaced or removed, as the call says.
 fn clones_panic<I: OrderedIndex<u64, Explosive>>(map: I) {
     let counter = DropCounter::new();
     let session = map.pin();
@@ -210,7 +211,7 @@ fn clones_panic_in_every_map() {
     clones_panic(Art::<u64, Explosive>::new());
 }
 
-/// An iterator that has panicked in the middle never shows an entry twice, or out of order.
+/// After an iterator has panicked in the middle, it never shows an entry twice or out of order.
 #[test]
 fn clones_panic_in_an_iterator() {
     fn keys(mut next: impl FnMut() -> Option<(u64, Explosive)>) -> Vec<u64> {
@@ -240,8 +241,8 @@ fn clones_panic_in_an_iterator() {
     counter.assert_all_dropped();
 }
 
-/// Values whose drop panics: in the map's own drop the panic goes on after everything is dropped; later than the call
-/// that removed them it is reported and stops there.
+/// The drop of a value panics. If this happens while the map is dropped, the panic continues after everything is dropped. If it
+/// happens later than the call that removed the value, the panic is reported and not propagated.
 fn drops_panic<I: OrderedIndex<u64, Explosive>>(make: impl Fn() -> I) {
     let counter = DropCounter::new();
     let armed = |key| Explosive::in_drop(counter, key, 5);
@@ -266,7 +267,7 @@ fn drops_panic<I: OrderedIndex<u64, Explosive>>(make: impl Fn() -> I) {
     assert_eq!(contents(&map.pin()).len() as u64, KEYS / 2);
     panics(|| drop(map));
     counter.assert_all_dropped();
-    // Without values that panic, no panic.
+    // If no value panics, dropping the map does not panic.
     let map = make();
     map.pin().insert(&1, armed(1));
     drop(map);
@@ -280,7 +281,7 @@ fn drops_panic_in_every_map() {
     drops_panic(Art::new);
 }
 
-/// A panicking drop while another panic is under way would end the process.
+/// A drop that panics while another panic is in progress would end the process.
 #[test]
 fn a_map_dropped_by_a_panic_says_nothing_more() {
     let counter = DropCounter::new();
@@ -297,7 +298,7 @@ fn a_map_dropped_by_a_panic_says_nothing_more() {
     counter.assert_all_dropped();
 }
 
-/// A value whose destructor writes to the map it was in.
+/// A value whose destructor writes to the map in which it was.
 struct Reentrant {
     key: u64,
     last: bool,
@@ -312,7 +313,7 @@ impl Clone for Reentrant {
 static WRITES_FROM_DROP: AtomicUsize = AtomicUsize::new(0);
 static REENTERED: LazyLock<HydraList<u64, Reentrant>> = LazyLock::new(|| {
     let builder = HydraList::builder().topology(Topology::synthetic(2, 1));
-    // So that it is the threads that remove values which also retire nodes of the search layer.
+    // With these settings, the threads that remove values also retire nodes of the search layer.
     builder.maintainers(Maintainers::Clients).search_layer(SearchLayerKind::Art).build()
 });
 
@@ -323,7 +324,7 @@ impl Drop for Reentrant {
         }
         let write = WRITES_FROM_DROP.fetch_add(1, Ordering::Relaxed) as u64;
         let session = REENTERED.pin();
-        // Always a new key, so that pages split.
+        // The key is always new, so that pages are split.
         let other = (1 << 63) | write.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         session.upsert(&other, Reentrant { key: other, last: true });
         session.get_with(&self.key, |value| assert_eq!(value.key, self.key));
@@ -334,8 +335,8 @@ impl Drop for Reentrant {
     }
 }
 
-/// Values are dropped from within any operation, so their destructors may run in the middle of splits, merges and
-/// rounds of maintenance: never while the map holds a lock that they need.
+/// Values are dropped within any operation. So their destructors may run in the middle of splits, merges and
+/// rounds of maintenance, but never while the map holds a lock that they need.
 #[test]
 fn destructors_may_use_the_map() {
     watchdog(USUAL, |_| {
@@ -363,8 +364,8 @@ fn destructors_may_use_the_map() {
     });
 }
 
-/// The last owner drops the map at the very moment other threads end their sessions, with work for the background
-/// threads still to do.
+/// The last owner drops the map exactly when other threads end their sessions, while the background
+/// threads still have work to do.
 #[test]
 fn maps_end_while_sessions_end() {
     watchdog(USUAL, |notes| {
@@ -372,7 +373,7 @@ fn maps_end_while_sessions_end() {
             notes.note(format!("round {round}"));
             let nodes = 1 << (round % 4);
             let map: HydraList<u64, String> = HydraList::builder().topology(Topology::synthetic(nodes, 1)).build();
-            // Some large enough for background threads.
+            // Some maps are large enough for background threads.
             let keys = if round % 10 == 0 { sized(40_000, 100) } else { 300 } as u64;
             map.pin().extend((0..keys).map(|n| (n, n.to_string())));
             let (map, barrier) = (Arc::new(map), Arc::new(Barrier::new(3)));
@@ -395,7 +396,7 @@ fn maps_end_while_sessions_end() {
     });
 }
 
-/// Thread-locals whose destructors use a map when the thread has given back nearly everything it had.
+/// The destructors of thread-locals use a map when the thread has released nearly all of its state.
 #[test]
 fn threads_use_a_map_on_their_way_out() {
     static MAP: LazyLock<HydraList<u64, String>> = LazyLock::new(HydraList::new);
@@ -420,7 +421,7 @@ fn threads_use_a_map_on_their_way_out() {
             .map(|t| {
                 let key = (wave * 4 + t) * 2 + 1;
                 thread::spawn(move || {
-                    // Its destructor is registered before that of anything the map uses, so it runs after them.
+                    // This destructor is registered before those of everything that the map uses, so it runs after them.
                     LATE.with(|late| *late.borrow_mut() = Some(Late(key)));
                     MAP.pin().insert(key - 1, "early".into());
                 })
@@ -434,7 +435,7 @@ fn threads_use_a_map_on_their_way_out() {
     assert!(MAP.pin().iter().all(|(key, value)| key % 2 == 1 && value == "late"));
 }
 
-/// A value of which, in a thread, the drop or the clone that is the `n`th from now on panics.
+/// A value whose drop or clone panics if it is the `n`th of the thread from now on.
 struct Mine(Counted);
 
 thread::thread_local! {
@@ -467,10 +468,11 @@ impl PartialEq for Mine {
     }
 }
 
-/// Whatever the call, and whichever of the destructors and clones that it runs panics: no value leaks, and none is dropped twice.
+/// Whatever the call is, and whichever of the destructors and clones that it runs panics, no value leaks, and none is dropped
+/// twice.
 ///
-/// (The calls end in `for_each(drop)`, and not in `last()`: where a destructor panics after a function has made what it returns,
-/// the compiler's code leaks that, in `Iterator::last` of `std` too: rust-lang/rust issue 47949.)
+/// (The calls end in `for_each(drop)`, and not in `last()`. If a destructor panics after a function has made its result,
+/// the compiled code leaks the result, in `std`'s `Iterator::last`, too: rust-lang/rust issue 47949.)
 fn nth_panics<S: Kind>() {
     type On<S> = fn(&mut Map<S, u64, Mine>, &dyn Fn(u64) -> Mine);
     let calls: &[(&str, On<S>)] = &[

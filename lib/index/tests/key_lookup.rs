@@ -1,9 +1,9 @@
-//! Look-ups by borrowed parts: they find what the key finds, and allocate nothing.
+//! Look-ups by borrowed parts: they find the same entries as the key, and allocate nothing.
 
 #![forbid(unsafe_code)]
 
 use archipelago_check::hostile::{Counting, alone, beside};
-// Its copies of the maps.
+// `archipelago_tested` is linked for its compiled copies of the maps.
 use archipelago_index::{Art, HydraList, KeyAs, Parts, by_parts, key};
 use archipelago_tested as _;
 use std::ops::Bound::{Excluded, Included, Unbounded};
@@ -38,7 +38,7 @@ fn structs_are_found_by_their_parts() {
         let Account { country, number } = account(n);
         let parts = (country.as_str(), number);
         assert_eq!((list.get(by_parts(&parts)), tree.get(by_parts(&parts))), (Some(n), Some(n)));
-        // Next to it.
+        // These parts are close to the key, but are not in the map.
         let parts = (country.as_str(), number + COUNT);
         assert_eq!((list.get(by_parts(&parts)), tree.get(by_parts(&parts))), (None, None));
     }
@@ -62,7 +62,7 @@ fn all_kinds_of_composites_are() {
     let map = map.pin();
     assert_eq!(map.get(by_parts(&(Some("a"), &[0, 1][..], &[7; 16], (1, "n")))), Some(1));
     assert_eq!(map.get(by_parts(&(None, &[0, 1][..], &[7; 16], (1, "n")))), None);
-    // The key itself has its parts too.
+    // The key itself can be looked up by `by_parts`, too.
     assert_eq!(map.get(&key), Some(1));
     let words = Art::from([((1_u32, 2_u32), 1)]);
     assert_eq!(words.pin().get(by_parts(&(1, 2))), Some(1));
@@ -72,7 +72,7 @@ fn all_kinds_of_composites_are() {
     assert_eq!(generic.pin().get(by_parts(&("x", 3))), Some(1));
 }
 
-/// What the macro cannot declare is a key by hand, generics too.
+/// A type that the macro cannot declare, such as a generic one, is made a key by hand.
 #[derive(Clone)]
 struct Generic<T>(T);
 

@@ -1,11 +1,11 @@
-//! Memory: given back when entries are, flat under churn, small when there is little in the map; and maps by the
-//! thousand.
+//! Memory: it is freed when entries are removed, stays constant under churn, and is small for a map with few entries. There are
+//! also tests with thousands of maps.
 
 mod common;
 
 use archipelago_check::hostile::some_try;
 use archipelago_check::watchdog::{USUAL, watchdog};
-// Its copies of the maps.
+// `archipelago_tested` is linked for its compiled copies of the maps.
 use archipelago_index::hydra::{Maintainers, SearchLayerKind};
 use archipelago_index::{HydraList, Key};
 use archipelago_platform::thread;
@@ -14,7 +14,7 @@ use archipelago_platform::topology::Topology;
 use archipelago_tested as _;
 use common::sized;
 
-/// Distinct keys, far apart.
+/// Returns distinct keys that are far apart.
 fn scatter(n: u64) -> u64 {
     n.wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
@@ -23,13 +23,13 @@ fn email(n: u64) -> String {
     format!("user{:x}@example{}.org", scatter(n), n % 10)
 }
 
-/// Too long for a page: kept in boxes of their own.
+/// Returns keys that are too long for a page, and are stored in boxes of their own.
 fn long(n: u64) -> String {
     format!("{}{:x}", "long ".repeat(60), scatter(n))
 }
 
-/// Keys in boxes of their own count while they are in the map, whichever thread put them there, and while they wait for
-/// readers; then not any more.
+/// Boxed keys count while they are in the map, whichever thread inserted them, and while they wait for
+/// readers. After that they do not count any more.
 #[test]
 fn long_keys_are_counted() {
     const COUNT: u64 = sized(2_000, 40) as u64;
@@ -49,8 +49,8 @@ fn long_keys_are_counted() {
     assert!(empty <= full - boxes, "{empty} of {full} bytes are left, {boxes} were in keys");
 }
 
-/// Loads `count` keys with four threads and removes them, the same ones or each other's, and says what is held at the
-/// peak and in the end. No thread calls `sync` in between, so it is the map itself that lets go.
+/// Loads `count` keys with four threads and removes them, where each thread removes its own keys or another thread's. Returns
+/// the memory at the peak and at the end. No thread calls `sync` in between, so the map itself must free the memory.
 fn fill_and_empty<K: Key>(count: u64, make: fn(u64) -> K, nodes: usize) -> (usize, usize) {
     watchdog(USUAL, |_| {
         let map: HydraList<K, u64> = HydraList::builder().topology(Topology::synthetic(nodes, 1)).build();
@@ -70,7 +70,7 @@ fn fill_and_empty<K: Key>(count: u64, make: fn(u64) -> K, nodes: usize) -> (usiz
             }
         });
         assert!(map.is_empty());
-        // A background thread that is off its processor in the middle of a round keeps memory from being reclaimed.
+        // If a background thread is preempted in the middle of a round, memory is not reclaimed until it continues.
         for _ in 0..500 {
             map.sync();
             if map.bytes() <= peak / 10 {
@@ -84,7 +84,7 @@ fn fill_and_empty<K: Key>(count: u64, make: fn(u64) -> K, nodes: usize) -> (usiz
 }
 
 fn assert_given_back((peak, left): (usize, usize)) {
-    // An arena in use keeps one empty chunk (2 MiB at most) in hand.
+    // An arena in use keeps one empty chunk (at most 2 MiB).
     assert!(left <= peak / 10, "{left} of {peak} bytes are left");
 }
 
@@ -107,13 +107,13 @@ fn small_maps_shrink_to_nothing() {
     for nodes in [1, 4] {
         let count = sized(20_000, 200) as u64;
         for (_, left) in [fill_and_empty(count, scatter, nodes), fill_and_empty(count, long, nodes)] {
-            // As much as the arenas of each node keep in hand.
+            // The arenas of each node may keep this much.
             assert!(left <= nodes << 20, "{left} bytes are left");
         }
     }
 }
 
-/// Waits until the background threads rest.
+/// Waits until the background threads sleep.
 fn rest<K: Key>(map: &HydraList<K, u64>) {
     loop {
         let stats = map.maintenance_stats();
@@ -124,7 +124,8 @@ fn rest<K: Key>(map: &HydraList<K, u64>) {
     }
 }
 
-/// Deletes all but every `keep`-th key, in the order of `nth`: what the map holds then, and a fresh one of the survivors.
+/// Deletes all keys except every `keep`-th one, in the order of `nth`. Returns the memory of the map, and of a fresh map with
+/// the remaining keys.
 fn thin_out<K: Key>(map: HydraList<K, u64>, count: u64, keep: u64, make: fn(u64) -> K, nth: fn(u64, u64) -> u64) {
     watchdog(USUAL, |_| {
         map.pin().extend((0..count).map(|n| (make(n), n)));
@@ -135,7 +136,7 @@ fn thin_out<K: Key>(map: HydraList<K, u64>, count: u64, keep: u64, make: fn(u64)
             .filter(|n| !n.is_multiple_of(keep))
             .for_each(|n| assert!(session.delete(&make(n))));
         if map.maintenance_stats().threads > 0 {
-            // No thread calls `sync`: it is the map itself that lets go.
+            // No thread calls `sync`, so the map itself must free the memory.
             rest(&map);
         } else {
             map.sync();
@@ -170,14 +171,14 @@ fn few_entries_left_evenly_take_little() {
         let builder = || HydraList::builder().search_layer(layer).topology(topology.clone());
         thin_out(builder().build(), 100_000, 1000, email, in_order);
         thin_out(builder().build(), 100_000, 100, email, scattered);
-        // With bounds that are read from the neighbour.
+        // The keys are so long that bounds are read from the neighbouring page.
         thin_out(builder().build(), 30_000, 100, |n| format!("{}{n:012}", "/a/long/path".repeat(8)), scattered);
     }
 }
 
-/// Windows of keys that slide and fill and empty, by several threads: the most memory of any later round is what the
-/// first rounds needed. How much waits for readers is up to the scheduler, and one round in hundreds has several times as much
-/// as the others; a map that grows does so in every try.
+/// Several threads use windows of keys that slide, fill and become empty. The greatest memory of any later round is what the
+/// first rounds needed. The scheduler determines how much memory waits for readers, and one round in hundreds has several times
+/// as much as the others. A map that grows does so in every try.
 fn churn<K: Key>(new: impl Fn() -> HydraList<K, u64>, make: fn(u64) -> K) {
     some_try(3, || churned(new(), make));
 }
@@ -232,7 +233,7 @@ fn churn_of_strings_is_flat() {
     churn(HydraList::new, |n| format!("{n:020}"));
 }
 
-/// Maps of every size made and dropped, small ones by the thousand, some with background threads at work.
+/// Maps of every size are made and dropped: thousands of small ones, and some with background threads at work.
 #[test]
 fn ten_thousand_maps() {
     for n in 0..sized(10_000, 20) as u64 {
@@ -248,6 +249,6 @@ fn ten_thousand_maps() {
         assert_eq!(map.maintenance_stats().threads, 1 << (n % 4));
         most = most.max(threads());
     }
-    // Other tests of this file run meanwhile, with a few threads each.
+    // Other tests of this file run at the same time, with a few threads each.
     assert!(most < 60, "{most} threads: dropped maps leave theirs behind");
 }

@@ -1,10 +1,10 @@
-//! Memory that is really given back, and counted: what the operating system says is resident. In a process of their own, one test
-//! after the other, since nothing else may allocate meanwhile.
+//! Memory that is really freed, and is counted: the resident memory that the operating system reports. The tests run in a
+//! process of their own, one after the other, since nothing else may allocate meanwhile.
 #![cfg(not(miri))]
 
 use archipelago_check::hostile::{alone, some_try};
 use archipelago_check::watchdog::{USUAL, watchdog};
-// Its copies of the maps.
+// `archipelago_tested` is linked for its compiled copies of the maps.
 use archipelago_index::Key;
 use archipelago_index::art::Radix;
 use archipelago_index::blink::BLink;
@@ -16,12 +16,12 @@ use archipelago_platform::thread;
 use archipelago_platform::time::Duration;
 use archipelago_tested as _;
 
-/// Resident, or the map's own count where the system does not say.
+/// Returns the resident memory, or the map's own count if the system does not report it.
 fn held<S: Kind, K: Key>(map: &Map<S, K, u64>) -> u64 {
     resident_bytes().unwrap_or(map.bytes() as u64)
 }
 
-/// What a map of this many keys takes at its peak, and what is left of that when all have been removed, in the order of
+/// Returns the memory of a map with this many keys at its peak, and after all keys have been removed in the order of
 /// `nth` (0 to `count`, each once), by the system's count.
 fn fill_and_empty<S: Kind, K: Key>(count: u64, make: fn(u64) -> K, load: fn(u64, u64) -> u64) -> (u64, u64) {
     let map: Map<S, K, u64> = Map::new();
@@ -32,7 +32,7 @@ fn fill_and_empty<S: Kind, K: Key>(count: u64, make: fn(u64) -> K, load: fn(u64,
     let session = map.pin();
     (0..count).for_each(|n| assert!(session.delete(&make(n))));
     assert!(map.is_empty());
-    // A background thread that is off its processor in the middle of a round keeps memory from being reclaimed.
+    // If a background thread is preempted in the middle of a round, memory is not reclaimed until it continues.
     some_try(500, || {
         map.sync();
         let bytes = map.bytes();
@@ -52,21 +52,21 @@ fn what_is_deleted_in_order_is_given_back_to_the_system() {
     let scattered = |n: u64, count: u64| n * 1_000_003 % count;
     let email = |n| format!("user{n:012}@example.org");
     watchdog(USUAL, |_| {
-        // The program's own pages, which stay.
+        // This touches the program's own pages for the first time; they stay resident.
         fill_and_empty::<Hydra, _>(60_000, |n| n, scattered);
         fill_and_empty::<Hydra, _>(60_000, email, scattered);
         given_back(|| fill_and_empty::<Hydra, _>(2_000_000, |n| n, sorted));
         given_back(|| fill_and_empty::<Hydra, _>(2_000_000, |n| n, scattered));
         given_back(|| fill_and_empty::<Hydra, _>(1_000_000, email, sorted));
         given_back(|| fill_and_empty::<Hydra, _>(1_000_000, email, scattered));
-        // Words: keys that are byte strings lie in boxes of the allocator's.
+        // Only words are tested, since keys that are byte strings are in boxes of the global allocator.
         given_back(|| fill_and_empty::<Tree, _>(1_000_000, |n| n, scattered));
         given_back(|| fill_and_empty::<Skip, _>(1_000_000, |n| n, scattered));
     });
 }
 
-/// At most a twentieth of the peak is left. Each try has a map of its own: what a map keeps it keeps every time, while what
-/// the allocator keeps of small blocks that were freed (up to 2.7 MB the first time) the next try takes from there.
+/// At most a twentieth of the peak is left. Each try uses a new map. If a map keeps memory, it does so in every try. But if
+/// the allocator keeps small blocks that were freed (up to 2.7 MB the first time), the next try uses these blocks.
 fn given_back(fill_and_empty: impl Fn() -> (u64, u64)) {
     some_try(3, || {
         let (peak, left) = fill_and_empty();
@@ -75,7 +75,7 @@ fn given_back(fill_and_empty: impl Fn() -> (u64, u64)) {
     });
 }
 
-/// How much memory a map has made resident, and what it says it holds.
+/// Returns how much memory a map has made resident, and how much it reports.
 fn counted<S: Kind, K: Key>(make: fn(u64) -> K) -> (u64, u64) {
     let before = resident_bytes().unwrap_or(0);
     let map: Map<S, K, u64> = Map::new();
@@ -84,7 +84,7 @@ fn counted<S: Kind, K: Key>(make: fn(u64) -> K) -> (u64, u64) {
     (resident_bytes().unwrap_or(0) - before, map.bytes() as u64)
 }
 
-/// Each map in a process of its own, whose heap has nothing to spare.
+/// Each map is in a process of its own, whose heap has no free memory.
 #[test]
 #[cfg(target_os = "linux")]
 fn what_is_resident_is_counted() {
@@ -92,7 +92,7 @@ fn what_is_resident_is_counted() {
 
     let _alone = alone();
     let email = |n| format!("user{n:x}@example.org");
-    // Much of which all keys of a page have in common, and its bounds with them.
+    // All keys of a page share a long prefix, and share it with the page's bounds.
     let path = |n: u64| format!("{}{n:x}", "/a/long/path".repeat(8));
     let boxed = |n: u64| format!("{}{n:x}", "long ".repeat(50));
     type Case<'a> = (&'a str, &'a dyn Fn() -> (u64, u64));
@@ -111,7 +111,7 @@ fn what_is_resident_is_counted() {
     if let Ok(case) = std::env::var(CASE) {
         let (resident, counted) = cases.iter().find(|it| it.0 == case).unwrap().1();
         println!("{case}: {counted} bytes counted, {resident} resident: {:.3}", counted as f64 / resident as f64);
-        // And what else a process touches the first time.
+        // A process also touches other memory for the first time.
         assert!(
             resident.abs_diff(counted) <= resident / 20 + (2 << 20),
             "{case}: {counted} bytes counted, {resident} are resident"

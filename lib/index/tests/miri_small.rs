@@ -1,10 +1,10 @@
-//! Small, deterministic runs through everything that is `unsafe` here, sized for Miri; quick natively too.
+//! Small, deterministic runs through all `unsafe` code of the maps. Their size is chosen for Miri; natively they are fast.
 //!
-//! Pages of both layouts split, merge, are tidied up and reclaimed; search layers are built and merged anew; keys are
-//! short, long enough to be boxed, and bounds longer than a page keeps; values are words and boxes; the tree's nodes
-//! grow through all their kinds and shrink again. Each once by one thread, and once by two that work side by side.
+//! Pages of both layouts are split, merged, sorted and reclaimed. Search layers are built and merged anew. Keys are
+//! short, or long enough to be boxed, and some bounds are longer than a page stores. Values are words and boxes. The tree's nodes
+//! grow through all their kinds and shrink again. Each run is done once by one thread, and once by two concurrent threads.
 
-// Its copies of the maps.
+// `archipelago_tested` is linked for its compiled copies of the maps.
 use archipelago_index::art::WriteSync;
 use archipelago_index::blink::{Builder, Central, Dense, InnerReplicas, Latched, LogFed, Mirrored, Pages, Policy};
 use archipelago_index::hydra::{Maintainers, SearchLayerKind};
@@ -16,16 +16,16 @@ use archipelago_tested as _;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
-/// Keys of the larger runs.
+/// The number of keys of the larger runs.
 const MANY: u64 = if cfg!(miri) { 64 } else { 4_000 };
 
-/// Two nodes, so that there are two search layers and two arenas; the calling thread does all the maintenance.
+/// Makes a map on two nodes, so that there are two search layers and two arenas. The calling thread does all the maintenance.
 fn list<K: Key, V: Send + Sync + 'static>(layer: SearchLayerKind) -> HydraList<K, V> {
     let topology = Topology::synthetic(2, 1);
     HydraList::builder().topology(topology).search_layer(layer).maintainers(Maintainers::Clients).build()
 }
 
-/// Distinct numbers in no order.
+/// Returns distinct numbers in no order.
 fn scatter(n: u64) -> u64 {
     n.wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
@@ -34,14 +34,15 @@ fn word(n: u64) -> u64 {
     scatter(n)
 }
 
-/// Shared prefixes of a few lengths, tails in the heap, some keys boxed, bounds that are too long for a page.
+/// Returns strings with shared prefixes of a few lengths, with tails in the heap. Some keys are boxed, and some bounds are too
+/// long for a page.
 fn string(n: u64) -> Vec<u8> {
     let prefix: &[u8] = if n.is_multiple_of(3) { b"" } else { b"a prefix that most of the keys have in common: " };
     let middle = if n.is_multiple_of(7) { vec![b'l'; 200] } else { Vec::new() };
     [prefix, &middle, format!("{:016x}", scatter(n)).as_bytes(), &vec![b'+'; n as usize % 5]].concat()
 }
 
-/// One thread: everything a session can do, each answer compared with a model.
+/// One thread does everything that a session can do. Each answer is compared with a model.
 fn alone<S: Kind, K: Key + Ord + Debug>(map: Map<S, K, String>, make: fn(u64) -> K) {
     let mut model = BTreeMap::new();
     let value = |n: u64| format!("value {n}");
@@ -52,7 +53,7 @@ fn alone<S: Kind, K: Key + Ord + Debug>(map: Map<S, K, String>, make: fn(u64) ->
         }
         assert!(session.iter().eq(model.clone()));
         assert!(session.iter().rev().eq(model.clone().into_iter().rev()));
-        // Replaced, updated, removed, and put back where room was lost to what was removed.
+        // Values are replaced, updated and removed, and keys are inserted again where pages have lost room to removed keys.
         for n in (0..MANY).step_by(3) {
             assert_eq!(session.insert(make(n), value(n + 1)), model.insert(make(n), value(n + 1)));
             assert_eq!(session.update(&make(n), |old| old.clone() + "!"), Some(value(n + 1)));
@@ -73,7 +74,7 @@ fn alone<S: Kind, K: Key + Ord + Debug>(map: Map<S, K, String>, make: fn(u64) ->
         }
         assert_eq!(session.pop_first(), model.pop_first());
         assert_eq!(session.pop_last(), model.pop_last());
-        // Shrink: pages merge with what follows them and with what goes before.
+        // Now the map shrinks: pages are merged with the next and with the previous page.
         let mut kept = 0;
         session.retain(|_, _| {
             kept += 1;
@@ -87,7 +88,7 @@ fn alone<S: Kind, K: Key + Ord + Debug>(map: Map<S, K, String>, make: fn(u64) ->
         assert!(session.iter().eq(model.clone()));
         map.sync();
         map.check_invariants();
-        // And grow again, in order this time.
+        // Now it grows again, this time in order.
         let sorted: BTreeMap<K, String> = (0..MANY).map(|n| (make(n), value(n))).collect();
         session.extend(sorted.clone());
         model.extend(sorted);
@@ -95,7 +96,7 @@ fn alone<S: Kind, K: Key + Ord + Debug>(map: Map<S, K, String>, make: fn(u64) ->
         map.check_invariants();
         assert!(session.iter().eq(model.clone()));
     }
-    // An owning iterator drops what it did not yield.
+    // An owning iterator drops the entries that it did not yield.
     let mut entries = map.into_iter();
     assert_eq!(entries.next(), model.pop_first());
     assert_eq!(entries.next_back(), model.pop_last());
@@ -122,7 +123,8 @@ fn strings_alone_by_tree() {
     alone(list::<Vec<u8>, _>(SearchLayerKind::Art), string);
 }
 
-/// Two threads: one makes pages split and merge all the time; the other looks, both ways, for what stays.
+/// Two threads: one makes pages split and merge all the time; the other one looks up and scans, in both directions, the keys
+/// that stay.
 fn together<S: Kind, K: Key + Ord + Debug>(map: &Map<S, K, u64>, make: fn(u64) -> K) {
     let stays: BTreeMap<K, u64> = (0..MANY).step_by(4).map(|n| (make(n), n)).collect();
     map.pin().extend(stays.clone());
@@ -176,12 +178,12 @@ fn strings_together_without_maintenance() {
     together(&map, string);
 }
 
-/// The smallest pages, on two nodes: replicas, a log, copies of inner pages, where the policy has them.
+/// Makes a tree with the smallest pages, on two nodes. Depending on the policy it has replicas, a log, or copies of inner pages.
 fn pages<K: Key, V: Send + Sync + 'static, P: Policy>() -> BLinkTree<K, V, P> {
     Builder::default().topology(Topology::synthetic(2, 1)).build()
 }
 
-/// Shared prefixes, tails in the heap, none longer than a page of 512 bytes takes.
+/// Returns strings with shared prefixes and tails in the heap. None is longer than a page of 512 bytes allows.
 fn short_string(n: u64) -> Vec<u8> {
     let mut string = string(n * 7 + 1);
     string.truncate(90);
@@ -213,13 +215,13 @@ fn pages_below_copies() {
     together(&pages::<u64, _, InnerReplicas<Pages<512>>>(), word);
 }
 
-/// The tree: nodes of every kind, grown and shrunk, keys that end inside others, both write synchronisations.
+/// The radix tree: nodes of every kind, which grow and shrink, keys that end inside other keys, and both write synchronizations.
 #[test]
 fn trees_alone() {
     let key = |n: u64| match n % 4 {
         // A node of up to 256 children, below a long prefix.
         0 => [&b"a prefix of more than a word: "[..], &[n as u8], b"tail"].concat(),
-        // Ends where others go on.
+        // Keys that end where other keys continue.
         1 => vec![b'x'; n as usize / 8],
         _ => format!("{:x}", scatter(n)).into_bytes(),
     };
@@ -248,7 +250,7 @@ fn trees_alone() {
     }
 }
 
-/// Two threads in one tree, on interleaved keys: nodes are replaced under each other's feet.
+/// Two threads use one tree, with interleaved keys. Nodes are replaced while the other thread uses them.
 fn trees_together<K: Key + Ord + Debug>(make: fn(u64) -> K) {
     for sync in [WriteSync::Rowex, WriteSync::OptimisticLockCoupling] {
         let tree: Art<K, u64> = Art::with_write_sync(sync);

@@ -1,10 +1,10 @@
-//! Maps without a thread of their own come to rest: what was removed or replaced last is freed soon, although no other
-//! operation comes, and a map that belongs to one of its own dead values goes.
+//! Maps without a thread of their own, at rest: the memory that was removed or replaced last is freed soon, although no other
+//! operation follows. A map that is owned by one of its own removed values is freed, too.
 #![cfg(not(any(miri, archipelago_sim)))]
 
 use archipelago_check::drops::{Counted, DropCounter};
 use archipelago_check::watchdog::{USUAL, watchdog};
-// Its copies of the maps.
+// `archipelago_tested` is linked for its compiled copies of the maps.
 use archipelago_index::blink::{Builder, LogFed, Standard};
 use archipelago_index::hydra::Maintainers;
 use archipelago_index::{Art, BLinkTree, EunoBTree, EunoSkipList, HydraList, OrderedIndex, OrderedSession};
@@ -16,21 +16,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{scope, sleep};
 use std::time::Duration;
 
-/// A value that may own the map it is in.
+/// A value that may own the map in which it is.
 #[derive(Clone)]
 struct Owner {
     _counted: Counted,
     _map: Option<Arc<dyn Any + Send + Sync>>,
 }
 
-/// Waits until only so many values are alive, without any call to the map.
+/// Waits until only `alive` values are alive, without any call to the map.
 fn wait_for_alive(counter: DropCounter, alive: i64) {
     while counter.alive() > alive {
         sleep(Duration::from_millis(1));
     }
 }
 
-/// In use, at rest, and behind a reader.
+/// Garbage is freed while the map is in use, at rest, and after a reader has delayed it.
 fn garbage_goes<M: OrderedIndex<u64, Counted>>(map: &M, count: u64) {
     watchdog(USUAL, |notes| {
         let counter = DropCounter::new();
@@ -40,7 +40,7 @@ fn garbage_goes<M: OrderedIndex<u64, Counted>>(map: &M, count: u64) {
             notes.note(format!("round {round}"));
             drop(map.pin().insert(&round, counter.value(1)));
             wait_for_alive(counter, all);
-            // Long enough for the map to be forgotten, at times.
+            // Sometimes this is long enough for the map to be forgotten by the thread that maintains maps at rest.
             sleep(Duration::from_millis(round % 3 * 10));
         }
         notes.note("another thread's, which has ended");
@@ -57,7 +57,7 @@ fn garbage_goes<M: OrderedIndex<u64, Counted>>(map: &M, count: u64) {
     });
 }
 
-/// A thread that the map does not know of finds that the value it drops is the map's last owner.
+/// A thread of which the map does not know drops a value that is the map's last owner.
 fn a_map_goes_with_its_value<M: OrderedIndex<u64, Owner> + 'static>(make: impl Fn() -> M, count: u64) {
     watchdog(USUAL, |notes| {
         let counter = DropCounter::new();
@@ -67,7 +67,7 @@ fn a_map_goes_with_its_value<M: OrderedIndex<u64, Owner> + 'static>(make: impl F
             let map = Arc::new(make());
             (0..count).for_each(|key| drop(map.pin().insert(&key, value(None))));
             drop(map.pin().insert(&7, value(Some(map.clone()))));
-            // At times while the thread still looks, at times long after.
+            // Sometimes the thread still looks at the map, and sometimes it has long stopped.
             sleep(Duration::from_millis(round % 4 * 2));
             drop(map.pin().remove(&7));
             drop(map);
@@ -77,7 +77,7 @@ fn a_map_goes_with_its_value<M: OrderedIndex<u64, Owner> + 'static>(make: impl F
     });
 }
 
-/// Too few entries for a background thread.
+/// Makes a map with too few entries for a background thread.
 fn small<V: Send + Sync + 'static>() -> HydraList<u64, V> {
     HydraList::new()
 }
@@ -86,7 +86,7 @@ fn clients<V: Send + Sync + 'static>() -> HydraList<u64, V> {
     HydraList::builder().maintainers(Maintainers::Clients).build()
 }
 
-/// Replicas on two nodes.
+/// Makes replicas on two nodes.
 fn fed<V: Send + Sync + 'static>() -> BLinkTree<u64, V, LogFed<Standard>> {
     Builder::default().topology(Topology::synthetic(2, 1)).build()
 }
@@ -153,7 +153,7 @@ fn eunomias_maps_go_with_their_values() {
     a_map_goes_with_its_value(EunoSkipList::<u64, _>::new, 200);
 }
 
-/// The flags say that a drop has begun, and that it has ended. Clones say nothing.
+/// The flags tell that a drop has begun, and that it has ended. Clones set no flag.
 struct Slow(Option<Arc<[AtomicBool; 2]>>);
 
 impl Clone for Slow {
@@ -172,7 +172,7 @@ impl Drop for Slow {
     }
 }
 
-/// Nothing is left of a map when its drop returns, also if it was being looked after.
+/// When the drop of a map returns, nothing is left of the map, even if a thread was maintaining it.
 fn the_end_waits_for_a_look<M: OrderedIndex<u64, Slow>>(map: M) {
     watchdog(USUAL, |_| {
         let flags: Arc<[AtomicBool; 2]> = Arc::default();

@@ -1,5 +1,5 @@
-//! Indexes on the virtual machine: many schedules that natural ones never take, stalled threads and stalled background
-//! work, each with its history checked.
+//! Indexes on the virtual machine: many schedules that hardly ever occur natively, stalled threads and stalled background
+//! work. The history of each run is checked.
 #![cfg(archipelago_sim)]
 
 #[path = "simulated/blink.rs"]
@@ -34,14 +34,14 @@ static ALLOC: SimAlloc = SimAlloc;
 const THREADS: usize = 4;
 const OPS: u64 = 12;
 
-/// An index, its history so far, and what it was filled with.
+/// An index, its history so far, and its initial content.
 struct Shared<I> {
     index: I,
     recorder: Recorder<MapOp<u64, u64>, MapRet<u64, u64>>,
     before: BTreeMap<u64, u64>,
 }
 
-/// Keys of a run: few enough to meet, and enough to fill the page or node that they share to the brim.
+/// Returns the keys of a run. They are few enough to conflict, and enough to fill the page or node that they share.
 fn key(number: u64) -> u64 {
     number % 60 * 3
 }
@@ -82,12 +82,12 @@ fn judge<I>(shared: Shared<I>, check: impl FnOnce(&I)) {
     check_map(&shared.before, &shared.recorder.finish(), DEFAULT_STEPS).assert_ok();
 }
 
-/// Runs a map under many schedules of both kinds that look for bugs.
+/// Runs a map under many schedules of both kinds that search for faults.
 fn explore<I: OrderedIndex<u64, u64>>(seeds: u64, faults: &[Fault], make: impl Fn() -> I, check: impl Fn(&I)) {
     explore_clients(seeds, faults, make, check, client);
 }
 
-/// As [`explore`], with clients of another kind.
+/// Runs a map as [`explore`] does, with clients of another kind.
 fn explore_clients<I: OrderedIndex<u64, u64>>(
     seeds: u64,
     faults: &[Fault],
@@ -140,7 +140,7 @@ fn hydralist_answers_right_while_its_layers_are_stale() {
     explore(100, &[], make, check);
 }
 
-/// One thread moves pages to other places, again and again, while the others work on them.
+/// One thread moves pages to other chunks, again and again, while the other threads use them.
 #[test]
 fn hydralist_is_linearizable_while_its_pages_move() {
     let clients = |shared: &Shared<HydraList<u64, u64>>, it: Client| match it.index {
@@ -152,7 +152,7 @@ fn hydralist_is_linearizable_while_its_pages_move() {
         map.check_invariants();
     };
     for (kind, nodes) in [(SearchLayerKind::Snapshot, 1), (SearchLayerKind::Snapshot, 4), (SearchLayerKind::Art, 2)] {
-        // Two pages to begin with: the first one never moves.
+        // There are two pages at first, since the first page is never moved.
         let make = || {
             let map = hydralist(kind, Maintainers::Background, nodes);
             let session = map.pin();
@@ -165,7 +165,8 @@ fn hydralist_is_linearizable_while_its_pages_move() {
     }
 }
 
-/// A run that fails while a map with background threads is in use says why, and does not end in the map's destructor.
+/// If a run fails while a map with background threads is in use, the run reports its failure, and does not fail again in the
+/// map's destructor.
 #[test]
 fn a_map_does_not_hide_why_a_run_failed() {
     let machine = Machine::preset("xeon-e5-4620-4s").unwrap();
@@ -199,7 +200,7 @@ fn art_is_linearizable_in_many_schedules() {
     }
 }
 
-/// Remote accesses of the search layer per look-up, on a machine whose third level is much smaller than the layer.
+/// Returns the search layer's remote accesses per look-up, on a machine whose third-level cache is much smaller than the layer.
 fn remote_in_search_layer(nodes: usize) -> f64 {
     const LOOKUPS: usize = 200;
     const KEYS: u64 = 20_000;
@@ -235,7 +236,7 @@ fn a_search_layer_per_node_makes_its_accesses_local() {
     assert!(each * 3.0 <= one, "{each} remote accesses with a layer per node, {one} with a single one");
 }
 
-/// Virtual nanoseconds that look-ups of a kind take on average.
+/// Returns the average virtual nanoseconds of look-ups of a kind.
 fn cost(look: impl Fn(&HydraList<u64, u64>, u64) + Sync) -> u64 {
     const WALKS: u64 = 40;
     let spread = |number: u64| number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -256,7 +257,7 @@ fn cost(look: impl Fn(&HydraList<u64, u64>, u64) + Sync) -> u64 {
     took.expect("the run has ended")
 }
 
-/// A walk without a limit fetches ahead as far as it comes, and not to the end of the map.
+/// A walk without a limit prefetches in proportion to its progress, and not to the end of the map.
 #[test]
 fn a_walk_that_its_caller_ends_costs_what_it_showed() {
     let limited = cost(|map, from| _ = map.pin().scan(&from, 1, |_, _| ()));

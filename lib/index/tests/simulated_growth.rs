@@ -1,6 +1,6 @@
-//! Costs that grow: what an operation costs in each map, in each pattern that programs have, does not grow with the map.
+//! Growth of costs: the cost of an operation does not grow with the map, for each map and each usage pattern.
 //!
-//! Counted on the virtual machine, so that quadratic loads show at sizes that take a second (`check::growth`).
+//! Costs are counted on the virtual machine, so that quadratic costs show at sizes that take a second (`check::growth`).
 #![cfg(archipelago_sim)]
 
 use archipelago_check::growth::{assert_flat, costs};
@@ -12,22 +12,22 @@ use archipelago_sim::SimAlloc;
 #[global_allocator]
 static ALLOC: SimAlloc = SimAlloc;
 
-/// The smallest map's entries.
+/// The number of entries of the smallest map.
 const LEAST: u64 = 2_000;
 
-/// Accesses to which an operation is cheap, whatever its pattern.
+/// The number of accesses up to which an operation is cheap, whatever its pattern.
 const CHEAP: f64 = 20.0;
 
 type On<'m, S> = Session<'m, S, u64, u64>;
 
-/// What is done: first without being counted, then counted.
+/// The work of a pattern: first a part that is not counted, then a part that is counted.
 struct Pattern<S: Kind> {
     name: &'static str,
     first: fn(&On<'_, S>, u64),
     then: fn(&On<'_, S>, u64),
 }
 
-/// Keys in no order.
+/// Returns keys in no order.
 fn scattered(number: u64) -> u64 {
     number.wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
@@ -162,7 +162,7 @@ fn hydralist() {
     judge("HydraList", HydraList::new);
 }
 
-/// The layer never hears of a change.
+/// The search layer never receives a change.
 #[test]
 fn hydralist_without_maintenance() {
     for kind in [SearchLayerKind::Snapshot, SearchLayerKind::Art] {

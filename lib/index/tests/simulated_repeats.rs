@@ -1,5 +1,5 @@
-//! Equal seeds give equal runs of a whole index, background threads and all. A file of its own: runs beside it in the
-//! same process would take its addresses.
+//! Equal seeds give equal runs of a whole index, including its background threads. The test is in a file of its own, since
+//! other runs in the same process would use the addresses of its heap.
 #![cfg(archipelago_sim)]
 
 use archipelago_index::HydraList;
@@ -8,7 +8,7 @@ use archipelago_sim::{Client, Config, Machine, Placement, SimAlloc, run_with};
 #[global_allocator]
 static ALLOC: SimAlloc = SimAlloc;
 
-/// Pages split and merge, layers are rebuilt by background threads, values move: in virtual time, on every node.
+/// Pages are split and merged, background threads rebuild layers, and values are moved: in virtual time, on every node.
 #[test]
 fn churn_in_virtual_time_repeats() {
     let machine = Machine::preset("xeon-e5-4620-4s").unwrap();
@@ -19,7 +19,7 @@ fn churn_in_virtual_time_repeats() {
             let (mut turn, base) = (0, client.index as u64 * 40);
             while client.running() {
                 for key in 0..40 {
-                    // The threads' keys are neighbours, so that they share pages.
+                    // The threads' keys are adjacent, so that the threads share pages.
                     let key = key * 1000 + base;
                     let old = if turn % 2 == 0 { session.insert(key, turn) } else { session.remove(&key) };
                     assert_eq!(old.is_some(), turn % 2 == 1, "{key}");
@@ -30,7 +30,7 @@ fn churn_in_virtual_time_repeats() {
         let report = run_with(&machine, &config, 16, HydraList::<u64, u64>::new, body, |map| map.check_invariants());
         report.0.assert_done().hash
     };
-    // Statics are made by the first run.
+    // The first run makes statics, so it is not compared.
     hash();
     assert_eq!(hash(), hash());
 }

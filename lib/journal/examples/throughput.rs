@@ -1,5 +1,5 @@
-//! Group commit beside a plain write and `fdatasync` each, and unsynced appends beside plain writes: ratios of medians, in
-//! alternating rounds of one process.
+//! Compares group commit with a plain write and `fdatasync` per record, and unsynced appends with plain writes. It prints
+//! ratios of medians, from alternating rounds in one process.
 //!
 //! `cargo run --release -p archipelago-journal --example throughput -- DIRECTORY [SECONDS [ROUNDS]]`
 
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Runs threads for a time and returns calls per second.
+/// Runs threads for a time. Returns the number of calls per second.
 fn rate(threads: usize, time: Duration, work: impl Fn() + Sync) -> f64 {
     let start = Instant::now();
     let work = &work;
@@ -61,7 +61,7 @@ fn synced(directory: &Path, threads: usize, time: Duration) -> (f64, f64) {
     (ours, plain)
 }
 
-/// Appends 256 MiB in records, against writes of 64 KiB.
+/// Compares appending 256 MiB in records with writes of 64 KiB.
 fn unsynced(directory: &Path, record: usize) -> (f64, f64) {
     const BYTES: usize = 256 << 20;
     let bytes = vec![7; 64 << 10];

@@ -10,7 +10,7 @@ use crate::{Disk, Error};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Frames gather up to this many bytes before they are written.
+/// The number of bytes of frames that are buffered before they are written.
 const BUFFER: usize = 256 << 10;
 
 /// Writes a checkpoint file record by record. Until [`commit`](Self::commit) returns, the file of that name is the old one.
@@ -20,22 +20,22 @@ pub struct CheckpointWriter {
     temporary: PathBuf,
     file: Box<dyn DiskFile>,
     salt: u32,
-    /// Bytes of frames so far, and records.
+    /// The number of bytes of frames so far, and the number of records.
     end: u64,
     records: u64,
     buffer: Vec<u8>,
-    /// Bytes in the file.
+    /// The number of bytes in the file.
     written: u64,
     committed: bool,
 }
 
 impl CheckpointWriter {
-    /// Begins a file for `path`. Until the commit it is beside `path`, with `.tmp` added to its name. A path may have
-    /// one writer at a time.
+    /// Begins a file for `path`. Until the commit the file is in the same directory, with `.tmp` added to its name. A path may
+    /// have one writer at a time.
     ///
     /// # Errors
     ///
-    /// The operating system's.
+    /// Errors of the operating system.
     pub fn create(disk: Arc<dyn Disk>, path: &Path) -> Result<Self, Error> {
         let mut name = path.as_os_str().to_owned();
         name.push(".tmp");
@@ -51,12 +51,12 @@ impl CheckpointWriter {
     ///
     /// # Errors
     ///
-    /// The operating system's, including [`Error::NoSpace`]. The old file stays, and the caller should drop this
+    /// Errors of the operating system, including [`Error::NoSpace`]. The old file stays, and the caller should drop this
     /// writer.
     ///
     /// # Panics
     ///
-    /// With a record of 2 GiB or more.
+    /// If the record has 2 GiB or more.
     pub fn record(&mut self, record: &[u8]) -> Result<(), Error> {
         assert!(record.len() < 1 << 31, "a record of a checkpoint has less than 2 GiB");
         put_record(&mut self.buffer, self.salt, self.end, 0, record);
@@ -76,8 +76,8 @@ impl CheckpointWriter {
     ///
     /// # Errors
     ///
-    /// The operating system's. Then the file of that name is the whole old one or the whole new one; which of the two
-    /// is known only at the next start.
+    /// Errors of the operating system. Then the file of that name is the whole old one or the whole new one. Which of the two
+    /// it is, is known only at the next start.
     pub fn commit(mut self) -> Result<(), Error> {
         put_mark(&mut self.buffer, self.salt, self.end, self.records, 0);
         self.flush()?;
@@ -88,7 +88,7 @@ impl CheckpointWriter {
     }
 }
 
-/// Removes an unfinished file.
+/// Dropping the writer removes an unfinished file.
 impl Drop for CheckpointWriter {
     fn drop(&mut self) {
         if !self.committed {
@@ -111,7 +111,7 @@ pub(crate) fn sync_parent(disk: &dyn Disk, path: &Path) -> Result<(), Error> {
 ///
 /// # Errors
 ///
-/// As [`CheckpointWriter`]'s.
+/// The errors of [`CheckpointWriter`]'s methods.
 pub fn write_checkpoint(disk: Arc<dyn Disk>, path: &Path, record: &[u8]) -> Result<(), Error> {
     let mut writer = CheckpointWriter::create(disk, path)?;
     writer.record(record)?;
@@ -123,7 +123,7 @@ pub fn write_checkpoint(disk: Arc<dyn Disk>, path: &Path, record: &[u8]) -> Resu
 ///
 /// # Errors
 ///
-/// [`Error::Damaged`] if the file is not whole; the operating system's.
+/// [`Error::Damaged`] if the file is not whole; errors of the operating system.
 pub fn read_checkpoint(disk: &dyn Disk, path: &Path, mut each: impl FnMut(&[u8])) -> Result<Option<u64>, Error> {
     let file = match disk.open(path) {
         Ok(file) => file,

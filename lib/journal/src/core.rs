@@ -1,4 +1,5 @@
-//! Turns, waits, and the errors of failed turns.
+//! Turns, waits, and the errors of failed turns. A *turn* writes a batch of a lane's frames, and perhaps syncs them. A *place*
+//! is a number of bytes of frames since the lane's beginning, see `frame.rs`.
 
 use crate::frame::{FRAME, Header, MARK, put_mark};
 use crate::lane::{Batch, Lane, Output, State};
@@ -11,7 +12,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 use std::{io, mem};
 
-/// What a journal's handle and its threads share.
+/// The state that a journal's handle and its threads share.
 ///
 /// Locks are taken in this order: `epochs`, a lane's state; `manifest`, a lane's segments; a lane's output, its segments.
 pub(crate) struct Core {
@@ -25,14 +26,14 @@ pub(crate) struct Core {
     /// For each lane, the last epoch whose closing mark is durable.
     pub(crate) epochs: Mutex<Vec<u64>>,
     pub(crate) epoch_progress: Condvar,
-    /// Set once: why nothing is acknowledged any more.
+    /// The error after which nothing is acknowledged any more. It is set once.
     pub(crate) poison: OnceLock<Error>,
-    /// Held as long as a thread may write.
+    /// The lock of the directory. It is held as long as a thread may write.
     pub(crate) _lock: Box<dyn disk::DiskLock>,
 }
 
 impl Core {
-    /// Fails once a write or a sync has failed.
+    /// Returns an error once a write or a sync has failed.
     pub(crate) fn sound(&self) -> Result<(), Error> {
         self.poison.get().map_or(Ok(()), |error| Err(error.clone()))
     }
@@ -47,7 +48,7 @@ impl Core {
         !(self.options.background && matches!(self.options.policy, Policy::Every(_)))
     }
 
-    /// Returns a lane's state when there is room for a frame. The thread that finds none takes a turn.
+    /// Returns a lane's state when there is room for a frame. A thread that finds no room takes a turn.
     pub(crate) fn room<'l>(&self, lane: &'l Lane, frame: usize, blocks: bool) -> Result<MutexGuard<'l, State>, Error> {
         let limit = self.options.queue;
         let (mut state, mut tried) = (lane.lock(), false);
@@ -118,7 +119,7 @@ impl Core {
         }
     }
 
-    /// Returns the result of a wait for a place, or `None` if the thread has to wait on.
+    /// Returns the result of a wait for a place, or `None` if the thread has to continue waiting.
     fn judged(&self, state: &State, place: u64, synced: bool, tried: bool) -> Option<Result<(), Error>> {
         // Poison is checked first: once one thread got this error for a record, no other thread may get a success for
         // it.
@@ -132,7 +133,7 @@ impl Core {
         no_space.map(|error| Err(error.clone()))
     }
 
-    /// Waits as the policy says.
+    /// Waits as the policy requires.
     pub(crate) fn wait(&self, position: Position) -> Result<(), Error> {
         match self.options.epochs {
             true => self.wait_epoch(position.epoch),
@@ -154,7 +155,7 @@ impl Core {
         }
     }
 
-    /// Writes what is pending, and syncs all that is written. No thread may lead.
+    /// Writes the pending frames, and with `sync` syncs all written frames. No other thread may have the lane's turn.
     pub(crate) fn turn(&self, lane: &Lane, mut state: MutexGuard<'_, State>, sync: bool) {
         debug_assert!(!state.leading);
         let mut batch = state.take();
@@ -173,7 +174,8 @@ impl Core {
         match outcome.unwrap_or_else(|_| Err(self.panicked())) {
             Ok(()) => state.wrote(batch),
             Err(full @ Error::NoSpace { .. }) => state.stuck(batch, full),
-            // Before the lock is free: no later turn may begin, since its places would say that this batch was written.
+            // The error is stored before the lock is released. Otherwise a later turn could begin, whose places would claim that
+            // this batch was written.
             Err(error) => drop(self.poison.set(error)),
         }
         let sound = self.sound().is_ok();
@@ -192,7 +194,8 @@ impl Core {
         }
     }
 
-    /// The part of a turn without the lane's lock. Without space for the batch, what was written before is synced all the same.
+    /// Does the part of a turn that runs without the lane's lock. If there is no space for the batch, frames that were written
+    /// before are synced all the same.
     fn write(&self, lane: &Lane, batch: &mut Batch, sync: bool) -> Result<(), Error> {
         let mut output = locked(&lane.output);
         let appended = match batch.bytes.is_empty() {
@@ -261,7 +264,7 @@ impl Core {
         Error::fatal("write", &self.directory)(io::Error::other("a panic"))
     }
 
-    /// Says that a lane's epochs are closed, and wakes those who wait for epochs.
+    /// Records that a lane's epochs are closed, and wakes the threads that wait for epochs.
     fn closed(&self, lane: &Lane, closed: u64) {
         if self.options.epochs {
             let mut epochs = locked(&self.epochs);
@@ -274,7 +277,7 @@ impl Core {
     /// Wakes all threads that wait, after a failure.
     fn wake_all(&self) {
         for lane in &self.lanes {
-            // The lock is held; otherwise a thread between its check and its wait would miss the signal.
+            // The lock is held, since otherwise a thread between its check and its wait would miss the signal.
             let _state = lane.lock();
             lane.progress.notify_all();
             lane.work.notify_all();
@@ -283,7 +286,7 @@ impl Core {
         self.epoch_progress.notify_all();
     }
 
-    /// The background thread of a lane: takes the requested turns, and those of the interval.
+    /// Runs the background thread of a lane, which takes the requested turns, and the turns of the interval.
     pub(crate) fn serve(&self, lane: &Lane) {
         let interval = match self.options.policy {
             Policy::Every(interval) => Some(interval),
@@ -311,7 +314,7 @@ impl Core {
         }
     }
 
-    /// Writes, and with a policy that syncs makes durable, all that is appended; then says so in a last mark.
+    /// Writes all appended records, and makes them durable if the policy syncs. Then writes a last mark, which says so.
     pub(crate) fn flush(&self) -> Result<(), Error> {
         for lane in &self.lanes {
             let end = lane.lock().end;

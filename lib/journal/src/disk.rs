@@ -9,9 +9,9 @@ pub trait DiskLock: Send + Sync {}
 
 /// A file system: the real one ([`Real`]) or a simulated one ([`Simulated`](crate::Simulated)).
 pub trait Disk: Send + Sync {
-    /// Creates a directory, if it is not there. Its parent must be there.
+    /// Creates a directory, if it does not exist. Its parent must exist.
     fn create_directory(&self, path: &Path) -> io::Result<()>;
-    /// Returns the names of the files in a directory, in no order.
+    /// Returns the names of the files in a directory, in any order.
     fn list(&self, directory: &Path) -> io::Result<Vec<String>>;
     /// Creates an empty file. A file of that name loses its content.
     fn create(&self, path: &Path) -> io::Result<Box<dyn DiskFile>>;
@@ -23,11 +23,11 @@ pub trait Disk: Send + Sync {
     fn remove(&self, path: &Path) -> io::Result<()>;
     /// Makes creations, renames and removals in a directory durable.
     fn sync_directory(&self, directory: &Path) -> io::Result<()>;
-    /// Locks a file, which is created if it is not there, until the lock is dropped or its process ends.
+    /// Locks a file until the lock is dropped or its process ends. The file is created if it does not exist.
     ///
     /// # Errors
     ///
-    /// `WouldBlock` while another holds the lock.
+    /// `WouldBlock` while another process or handle holds the lock.
     fn lock(&self, path: &Path) -> io::Result<Box<dyn DiskLock>>;
 }
 
@@ -37,9 +37,9 @@ pub trait DiskFile: Send {
     fn length(&self) -> io::Result<u64>;
     /// Reads at an offset and returns how many bytes were read: 0 at the end.
     fn read(&self, offset: u64, to: &mut [u8]) -> io::Result<usize>;
-    /// Writes at an offset and returns how many bytes were written, which may be fewer than asked for.
+    /// Writes at an offset and returns how many bytes were written, which may be fewer than requested.
     fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<usize>;
-    /// Cuts or extends the file.
+    /// Truncates or extends the file.
     fn set_length(&self, length: u64) -> io::Result<()>;
     /// Makes content and length durable (`fdatasync`).
     fn sync(&self) -> io::Result<()>;
@@ -133,7 +133,7 @@ fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     }
 }
 
-/// Writes all of `bytes`, in as many calls as it takes.
+/// Writes all of `bytes`, in as many calls as necessary.
 pub(crate) fn write_all(file: &dyn DiskFile, mut offset: u64, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         let wrote = uninterrupted(|| file.write(offset, bytes))?;
@@ -157,7 +157,8 @@ pub(crate) fn read_full(file: &dyn DiskFile, offset: u64, to: &mut [u8]) -> io::
     Ok(filled)
 }
 
-/// An interrupted call has neither synced nor lost anything, unlike a failed one. It is repeated, as `std` does.
+/// Syncs a file. An interrupted call has neither synced nor lost anything, unlike a failed call. So it is repeated, as `std`
+/// does.
 pub(crate) fn sync(file: &dyn DiskFile) -> io::Result<()> {
     uninterrupted(|| file.sync())
 }

@@ -1,10 +1,10 @@
-//! What can go wrong, and what to do about it.
+//! Errors, and what the caller can do about them.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::{fmt, io};
 
-/// Why an operation of the journal failed. The text of each says what to do.
+/// The error of a failed operation of the journal. Each error's message says what to do.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Error {
@@ -22,9 +22,9 @@ pub enum Error {
     Damaged {
         /// The file.
         file: PathBuf,
-        /// Where in it, in bytes.
+        /// The offset of the damage in the file, in bytes.
         offset: u64,
-        /// What is wrong there.
+        /// A description of the damage.
         what: String,
     },
     /// The disk is full. Records appended before are kept in memory, in order, and are not durable yet. New records are
@@ -38,14 +38,14 @@ pub enum Error {
     Poisoned {
         /// The call that failed.
         call: &'static str,
-        /// Its file.
+        /// The file of this call.
         file: PathBuf,
-        /// Why it failed.
+        /// The operating system's error.
         cause: Arc<io::Error>,
     },
-    /// The record is longer than the queue may be ([`Options::queue`](crate::Options::queue)).
+    /// The record is longer than the queue's limit ([`Options::queue`](crate::Options::queue)).
     TooLong {
-        /// Bytes of the record.
+        /// The record's length in bytes.
         length: usize,
         /// The most bytes that a record may have.
         limit: usize,
@@ -54,9 +54,9 @@ pub enum Error {
     Full,
     /// The epoch is closed: no record can be added to it.
     EpochClosed {
-        /// The epoch asked for.
+        /// The requested epoch.
         epoch: u64,
-        /// The last closed one.
+        /// The last closed epoch.
         closed: u64,
     },
     /// A call of the operating system on a file outside the log failed. No record is lost, and the journal is not
@@ -64,9 +64,9 @@ pub enum Error {
     Io {
         /// The call that failed.
         call: &'static str,
-        /// Its file or directory.
+        /// The file or directory of this call.
         file: PathBuf,
-        /// Why it failed.
+        /// The operating system's error.
         cause: Arc<io::Error>,
     },
 }
@@ -80,7 +80,7 @@ impl Error {
         }
     }
 
-    /// The same for calls after which the state of the file is unknown, also if the disk is full.
+    /// Returns such a function for calls after which the state of the file is unknown, even if the disk is full.
     pub(crate) fn fatal(call: &'static str, file: &Path) -> impl FnOnce(io::Error) -> Self {
         move |cause| Self::Poisoned { call, file: file.to_owned(), cause: Arc::new(cause) }
     }

@@ -1,22 +1,23 @@
 //! Bytes of a log file: a header, then frames.
 //!
 //! A frame's *place* is the number of bytes of frames before it in its lane, ever. The frame contains its place, and its
-//! checksum starts from a *salt* made of journal, lane and life (how many times the journal was opened). So bytes of
-//! another file, of an earlier life, or of another place are never taken for a frame. A file system may show such bytes,
-//! since it reuses blocks.
+//! checksum starts from a *salt* made of the journal's id, the lane and the life (the number of times that the journal was
+//! opened). So bytes of another file, of an earlier life, or of another place are never mistaken for a frame. A file system may
+//! show such bytes, since it reuses blocks.
 //!
-//! *Marks* are frames that say which place was durable when they were written, and which epochs are closed before them.
-//! Marks distinguish damage from a torn tail: a frame before a durable place cannot have been torn by a crash.
+//! *Marks* are frames without a record. A mark contains the place up to which frames were durable when it was written, and the
+//! last epoch that is closed before it. Marks distinguish damage from a torn tail: a frame before a durable place cannot have
+//! been torn by a crash.
 
 use crate::disk::{DiskFile, read_full};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 
-/// Bytes of a file's header.
+/// The number of bytes of a file's header.
 pub(crate) const HEADER: usize = 72;
-/// Bytes of a frame before its body: checksum, length, place, epoch.
+/// The number of bytes of a frame before its body: checksum, length, place, epoch.
 pub(crate) const FRAME: usize = 24;
-/// Bytes of a mark.
+/// The number of bytes of a mark.
 pub(crate) const MARK: usize = FRAME + 8;
 /// A flag in a frame's length field: the frame is a mark.
 const IS_MARK: u32 = 1 << 31;
@@ -25,16 +26,16 @@ const MAGIC: [u8; 8] = *b"ARCHJL01";
 /// A file's header, its first bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
-    /// The journal that the file belongs to.
+    /// The id of the journal to which the file belongs.
     pub(crate) id: u64,
     pub(crate) lane: u32,
-    /// How many times the journal had been opened.
+    /// The number of times that the journal had been opened.
     pub(crate) life: u64,
     /// The place of the first frame.
     pub(crate) base: u64,
     /// The last epoch that is closed before `base`.
     pub(crate) closed: u64,
-    /// No record before `base` has a higher epoch.
+    /// The highest epoch of a record before `base`, or more.
     pub(crate) highest: u64,
     /// The place up to which frames were durable when the file was created.
     pub(crate) synced: u64,
@@ -53,7 +54,7 @@ impl Header {
         bytes
     }
 
-    /// Returns `None` if the bytes are no header.
+    /// Decodes a header. Returns `None` if the bytes are not a header.
     pub(crate) fn decode(bytes: &[u8; HEADER]) -> Option<Self> {
         let word = |at: usize| u64_at(bytes, 8 * at);
         let sound = bytes[..8] == MAGIC && u32_at(bytes, HEADER - 8) == crc32c::crc32c(&bytes[..HEADER - 8]);
@@ -92,12 +93,12 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
 }
 
-/// Adds a record's frame.
+/// Appends a record's frame.
 pub(crate) fn put_record(to: &mut Vec<u8>, salt: u32, place: u64, epoch: u64, record: &[u8]) {
     put(to, salt, place, epoch, record.len() as u32, record);
 }
 
-/// Adds a mark: no record behind the mark has an epoch up to `closed`.
+/// Appends a mark. Records behind the mark must have higher epochs than `closed`.
 pub(crate) fn put_mark(to: &mut Vec<u8>, salt: u32, place: u64, closed: u64, synced: u64) {
     put(to, salt, place, closed, 8 | IS_MARK, &synced.to_le_bytes());
 }
@@ -120,13 +121,13 @@ pub(crate) enum Frame<'a> {
     Mark { closed: u64, synced: u64 },
 }
 
-/// What is at a reader's offset.
+/// The content at a reader's offset.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Next<'a> {
     Frame(Frame<'a>),
     /// The file ends here.
     End,
-    /// The bytes are no frame, for the reason given. The offset does not move.
+    /// The bytes are not a frame, for the given reason. The offset does not change.
     Bad(&'static str),
 }
 
@@ -200,7 +201,7 @@ impl<'f> Frames<'f> {
         }))
     }
 
-    /// Returns the furthest place that a mark behind the offset calls durable. Tries every byte as a frame's beginning,
+    /// Returns the greatest place that a mark behind the offset declares durable. It tries every byte as a frame's beginning,
     /// since lengths behind damage cannot be trusted.
     pub(crate) fn durable_behind(mut self) -> io::Result<u64> {
         let mut durable = 0;

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-/// Log files with group commit. Shared by reference among threads; see the [crate's page](crate).
+/// Log files with group commit. Threads share a journal by reference. The [crate's documentation](crate) describes it.
 pub struct Journal {
     core: Arc<Core>,
     threads: Vec<JoinHandle<()>>,
@@ -16,16 +16,16 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Opens the journal of a directory, or creates one. Calls `each` with every record that counts: in order within a
-    /// lane, concurrently for several lanes. All these records are durable when this returns. The parent of the
+    /// Opens the journal of a directory, or creates one. Calls `each` with every valid record: in order within a
+    /// lane, and concurrently for several lanes. All these records are durable when this returns. The parent of the
     /// directory must exist. Other files in the directory are not changed.
     ///
     /// Reads the whole journal once, with one thread per lane, and the part that is not known to be durable twice:
-    /// O(bytes). Memory: 256 KiB or the longest record, a lane.
+    /// O(bytes). It uses 256 KiB of memory per lane, or the length of the longest record.
     ///
     /// # Errors
     ///
-    /// [`Error::Locked`], [`Error::Damaged`], [`Error::Options`], those of the operating system. Then the records
+    /// [`Error::Locked`], [`Error::Damaged`], [`Error::Options`], or an error of the operating system. Then the records
     /// passed to `each` are invalid.
     pub fn open(
         disk: Arc<dyn Disk>,
@@ -51,7 +51,7 @@ impl Journal {
     /// or asks for it, with the policy's interval, or when half of the queue or 512 KiB are full. Blocks while the
     /// queue is full.
     ///
-    /// `epoch` is stored beside the record. In a journal with epochs the record counts once this epoch is closed and
+    /// `epoch` is stored together with the record. In a journal with epochs the record counts once this epoch is closed and
     /// durable in all lanes. In a journal without epochs the number has no meaning to the journal, and may be 0.
     ///
     /// # Errors
@@ -61,45 +61,46 @@ impl Journal {
     ///
     /// # Panics
     ///
-    /// If there is no such lane. With an epoch of `u64::MAX`.
+    /// If there is no such lane, or the epoch is `u64::MAX`.
     pub fn append(&self, lane: u32, epoch: u64, record: &[u8]) -> Result<Position, Error> {
         self.core.append(lane, epoch, record, true)
     }
 
-    /// As [`append`](Self::append), but does not block.
+    /// Works as [`append`](Self::append) does, but does not block.
     ///
     /// # Errors
     ///
-    /// [`Error::Full`] instead of blocking; else as `append`.
+    /// [`Error::Full`] instead of blocking, and the errors of `append`.
     ///
     /// # Panics
     ///
-    /// As `append`.
+    /// In the cases of `append`.
     pub fn try_append(&self, lane: u32, epoch: u64, record: &[u8]) -> Result<Position, Error> {
         self.core.append(lane, epoch, record, false)
     }
 
-    /// Waits until a record survives what the policy promises: with `Always` a sync that this thread takes part in or waits
-    /// for, with `Every` the next one of the interval, with `Never` the write. In a journal with epochs, also waits
-    /// until the record's epoch is closed, by a call of [`close_epoch`](Self::close_epoch) on another thread, and
-    /// durable in all lanes.
+    /// Waits until a record has the durability that the policy promises. With `Always` this is a sync that this thread makes or
+    /// waits for, with `Every` the next sync of the interval, and with `Never` the write. In a journal with epochs, also waits
+    /// until the record's epoch is closed, by a call of [`close_epoch`](Self::close_epoch) on another thread, and durable in
+    /// all lanes.
     ///
-    /// When it returns, all earlier records of the lane survive too.
+    /// When it returns, all earlier records of the lane have the same durability.
     ///
     /// # Errors
     ///
     /// [`Error::NoSpace`]: the record is kept in memory, and is written before all later ones once there is room; the call may
-    /// be repeated. [`Error::Poisoned`]: whether the record survives is unknown, and no later call succeeds, whatever its position.
+    /// be repeated. [`Error::Poisoned`]: whether the record survives is unknown, and no later call succeeds, whatever its
+    /// position.
     ///
     /// # Panics
     ///
-    /// With a position of another journal, if that is noticed.
+    /// If the position is of another journal, and this is noticed.
     pub fn wait(&self, position: Position) -> Result<(), Error> {
         self.core.wait(position)
     }
 
     /// Lets the background thread write the records appended to a lane, and sync them with the policy `Always`; returns
-    /// at once. [`is_durable`](Self::is_durable) returns whether they are durable. After [`Error::NoSpace`], this also
+    /// at once. [`is_durable`](Self::is_durable) tells whether they are durable. After [`Error::NoSpace`], this also
     /// tries to write again.
     ///
     /// # Panics
@@ -127,7 +128,8 @@ impl Journal {
         Ok(self.durable(position.lane) >= position.place)
     }
 
-    /// Returns the place up to which the records of a lane survive what the policy promises, each lane by itself.
+    /// Returns the place up to which the records of a lane have the durability that the policy promises. It considers this lane
+    /// alone, without epochs.
     ///
     /// # Panics
     ///
@@ -136,8 +138,8 @@ impl Journal {
         self.core.lanes[lane as usize].lock().reached(self.core.syncs()).place
     }
 
-    /// Returns the last epoch that is closed and survives what the policy promises, in all lanes. Its records and those of
-    /// all epochs before count at the next recovery.
+    /// Returns the last epoch that is closed and has the durability that the policy promises, in all lanes. Its records and
+    /// those of all epochs before count at the next recovery.
     pub fn durable_epoch(&self) -> u64 {
         locked(&self.core.epochs).iter().copied().min().unwrap_or(0)
     }
@@ -152,7 +154,7 @@ impl Journal {
     ///
     /// # Panics
     ///
-    /// In a journal without epochs. With an epoch of `u64::MAX`.
+    /// If the journal has no epochs, or the epoch is `u64::MAX`.
     pub fn close_epoch(&self, epoch: u64) -> Result<(), Error> {
         assert!(self.core.options.epochs, "the journal was made without epochs");
         assert!(epoch < u64::MAX, "there has to be an epoch after it");
@@ -176,7 +178,7 @@ impl Journal {
     ///
     /// # Errors
     ///
-    /// As [`wait`](Self::wait).
+    /// The errors of [`wait`](Self::wait).
     pub fn wait_epoch(&self, epoch: u64) -> Result<(), Error> {
         self.core.wait_epoch(epoch)
     }
@@ -185,7 +187,7 @@ impl Journal {
     ///
     /// # Errors
     ///
-    /// As [`wait`](Self::wait).
+    /// The errors of [`wait`](Self::wait).
     pub fn sync(&self) -> Result<(), Error> {
         self.core.lanes.iter().try_for_each(|lane| {
             let end = lane.lock().end;
@@ -204,7 +206,7 @@ impl Journal {
         Position { lane, place: state.end, epoch: state.closed }
     }
 
-    /// Returns the bytes appended to a lane and not written yet.
+    /// Returns the number of bytes that are appended to a lane and not written yet.
     ///
     /// # Panics
     ///
@@ -219,7 +221,7 @@ impl Journal {
     ///
     /// # Errors
     ///
-    /// Those of the operating system: no needed record is lost, and the call may be repeated. [`Error::Poisoned`].
+    /// Errors of the operating system: no needed record is lost, and the call may be repeated. [`Error::Poisoned`].
     ///
     /// # Panics
     ///
@@ -244,12 +246,12 @@ impl Journal {
         core.disk.sync_directory(&core.directory).map_err(Error::io("sync", &core.directory))
     }
 
-    /// Ends the journal: writes all appended records and, except with `Never`, syncs them. Dropping does the same and
-    /// ignores errors.
+    /// Ends the journal: writes all appended records and, except with `Never`, syncs them. Dropping the journal does the same,
+    /// and ignores errors.
     ///
     /// # Errors
     ///
-    /// As [`wait`](Self::wait).
+    /// The errors of [`wait`](Self::wait).
     pub fn close(mut self) -> Result<(), Error> {
         self.finish()
     }

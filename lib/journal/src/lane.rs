@@ -1,10 +1,10 @@
 //! A lane: one log file after the other, and the places up to which records are appended, written and synced.
 //!
-//! Frames gather in `pending`. A *turn* takes them all as a batch, writes and perhaps syncs them without the lock, and
-//! publishes the reached place. There is one turn at a time (`leading`). The first thread that needs a batch takes the
-//! turn. Threads that arrive meanwhile wait and share the next turn, which [gathers](Lane::gathered) the threads that
-//! arrived together last time. A single thread pays for no hand-over to another thread. Batches are written in the
-//! order of their places; a batch for which there is no space is `stuck`, and is written before all later ones.
+//! Appended frames are collected in `pending`. A *turn* takes all of them as a batch, writes and perhaps syncs them without the
+//! lock, and publishes the reached place. There is one turn at a time (`leading`). The first thread that needs a batch takes
+//! the turn. Threads that arrive meanwhile wait and share the next turn, which [gathers](Lane::gathered) the threads that
+//! arrived together last time. So a single thread needs no hand-over to another thread. Batches are written in the order of
+//! their places; a batch for which there is no space is `stuck`, and is written before all later ones.
 
 use crate::frame::{MARK, put_mark, put_record};
 use crate::segment::Segment;
@@ -22,7 +22,7 @@ pub(crate) struct Lane {
     pub(crate) progress: Condvar,
     /// Signals the background thread.
     pub(crate) work: Condvar,
-    /// Locked by the thread that leads.
+    /// The output, which the thread that has the turn locks.
     pub(crate) output: Mutex<Output>,
     /// The places and paths of the segments, oldest first. The last one is `output`'s.
     pub(crate) segments: Mutex<VecDeque<(u64, PathBuf)>>,
@@ -50,41 +50,41 @@ pub(crate) struct Batch {
     /// The last closed epoch before the batch, and behind it.
     pub(crate) before: u64,
     pub(crate) closed: u64,
-    /// No record up to the batch's end has a higher epoch.
+    /// The highest epoch of a record up to the batch's end, or more.
     pub(crate) highest: u64,
 }
 
 pub(crate) struct State {
     /// The place of the next frame.
     pub(crate) end: u64,
-    /// The last closed epoch: later records have higher ones.
+    /// The last closed epoch. Later records have higher epochs.
     pub(crate) closed: u64,
     highest: u64,
     pending: Vec<u8>,
-    /// `closed` before `pending`.
+    /// The value of `closed` before `pending`.
     before: u64,
-    /// Bytes that a turn is writing.
+    /// The number of bytes that a turn is writing.
     in_flight: usize,
     stuck: Option<Batch>,
     spare: Vec<u8>,
     pub(crate) written: Reached,
     pub(crate) synced: Reached,
-    /// Says whether a record was appended since the last mark that called all records durable.
+    /// Whether a record was appended since the last mark that called all records durable.
     pub(crate) unattested: bool,
     pub(crate) leading: bool,
     /// The number of waits that began since the last turn took its batch, and the number for that turn and during it.
     pub(crate) arrived: usize,
     pub(crate) expected: usize,
-    /// How long the last turn lasted.
+    /// The duration of the last turn.
     pub(crate) lasted: Duration,
-    /// What the background thread is to do: write, or write and sync.
+    /// The request to the background thread: to write (`false`), or to write and sync (`true`).
     pub(crate) asked: Option<bool>,
     pub(crate) no_space: Option<Error>,
     pub(crate) stopping: bool,
 }
 
 impl Lane {
-    /// A lane whose last segment is new, and behind which all is durable.
+    /// Makes a lane whose last segment is new, and whose earlier frames are all durable.
     pub(crate) fn new(number: u32, salt: u32, segment: Segment, older: VecDeque<(u64, PathBuf)>, closed: u64) -> Self {
         let here = Reached { place: segment.base, closed };
         let mut segments = older;
@@ -149,7 +149,7 @@ impl State {
         if synced { self.synced } else { self.written }
     }
 
-    /// Bytes that are appended and not written.
+    /// Returns the number of bytes that are appended but not written.
     pub(crate) fn queued(&self) -> usize {
         self.in_flight + self.stuck.as_ref().map_or(0, |batch| batch.bytes.len()) + self.pending.len()
     }
@@ -190,12 +190,12 @@ impl State {
         }
     }
 
-    /// The place behind `pending`.
+    /// Sets `end` to the place behind `pending`.
     fn ended(&mut self) {
         self.end = self.place() + self.pending.len() as u64;
     }
 
-    /// The place of `pending`'s first byte.
+    /// Returns the place of `pending`'s first byte.
     fn place(&self) -> u64 {
         self.written.place + (self.queued() - self.pending.len()) as u64
     }
@@ -208,7 +208,7 @@ impl State {
         }
     }
 
-    /// Takes what is to be written next; nothing, if all is.
+    /// Takes the batch that is to be written next. It is empty if everything is written.
     pub(crate) fn take(&mut self) -> Batch {
         let batch = self.stuck.take().unwrap_or_else(|| Batch {
             place: self.place(),

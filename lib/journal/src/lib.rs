@@ -21,21 +21,21 @@
 //! # Ok::<(), archipelago_journal::Error>(())
 //! ```
 //!
-//! - A directory has one journal, of one to a thousand *lanes*: log files that are written and synced side by side. A lane's
+//! - A directory has one journal with one to a thousand *lanes*: log files that are written and synced concurrently. A lane's
 //!   records are in the order of its appends.
 //! - [`append`](Journal::append) copies a record into a queue; [`wait`](Journal::wait) returns when the record is
 //!   durable. One of the threads that wait writes and syncs for all. An event loop uses [`ask`](Journal::ask),
 //!   [`is_durable`](Journal::is_durable) and [`Options::observer`] instead.
-//! - With [`Options::epochs`], records count by epoch: all records of an epoch in all lanes, or none. The caller
+//! - With [`Options::epochs`], recovery returns whole epochs: all records of an epoch in all lanes, or none of them. The caller
 //!   [closes](Journal::close_epoch) epochs.
 //! - After a checkpoint ([`CheckpointWriter`]: a file that exists as a whole or not at all),
 //!   [`retire_before`](Journal::retire_before) removes the segments whose records the checkpoint contains.
 //! - Every system call is a method of [`Disk`] or [`DiskFile`]. [`Simulated`] is a disk that fails on request, and
-//!   loses, tears and reorders writes at a power loss. Users of the journal can test with it too.
+//!   loses, tears and reorders writes at a power loss. Users of the journal can use it in their tests, too.
 //!
 //! # What survives
 //!
-//! What `wait` has acknowledged:
+//! Which of the records that `wait` has acknowledged survive:
 //!
 //! | policy | the process ends (`kill -9`) | the power fails | a write or sync fails |
 //! |---|---|---|---|
@@ -43,44 +43,45 @@
 //! | [`Every`](Policy::Every) | all | all | all; nothing more is acknowledged |
 //! | [`Never`](Policy::Never) | all | what `sync` has acknowledged, what an earlier opening delivered, perhaps more | as at a power failure; nothing more is acknowledged |
 //!
-//! Of the records that were appended and not acknowledged, a prefix survives in each lane, with each policy: whole
-//! records only, and with epochs whole epochs only. [`Every`](Policy::Every) differs from `Always` in when `wait`
-//! returns; a caller that does not wait risks an interval of records at a power failure, and what was not
-//! [asked](Journal::ask) for when the process ends.
+//! Of the records that were appended and not acknowledged, a prefix survives in each lane, with each policy: whole records
+//! only, and with epochs whole epochs only. [`Every`](Policy::Every) differs from `Always` in the time at which `wait` returns.
+//! A caller that does not wait may lose the records of an interval at a power failure. If the process ends, it may lose records
+//! that it has not [asked](Journal::ask) the journal to write.
 //!
-//! Disk full: the records appended before stay in memory, in order, and are written once there is room; new ones are
-//! refused with [`Error::NoSpace`] until then, and each refused append causes another attempt. This holds for a write
-//! that finds the disk full: if a sync does, the lost bytes are unknown, and the journal is poisoned.
+//! Disk full: if a write finds the disk full, the records appended before stay in memory, in order, and are written once there
+//! is room. New records are refused with [`Error::NoSpace`] until then, and each refused append causes another attempt. If a
+//! sync finds the disk full, the lost bytes are unknown, and the journal is poisoned: it acknowledges nothing more.
 //!
-//! Damage: each record has a CRC-32C over its bytes and its place. Each mark in the log says up to which place records
-//! were durable when it was written. A record that is not whole is a torn tail if no mark behind it calls it durable;
-//! otherwise opening fails with [`Error::Damaged`], with file and offset. The last batch before a crash has no mark
-//! behind it: damage to this batch is cut as a torn tail, and reported in [`Recovery::cuts`]. [`close`](Journal::close)
-//! writes a last mark.
+//! Damage: each record has a CRC-32C over its bytes and its place in the lane. The log also contains marks. A mark tells up to
+//! which place records were durable when the mark was written. A record that is not whole is a torn tail if no mark behind it
+//! declares it durable. Otherwise opening fails with [`Error::Damaged`], with file and offset. The last batch before a crash
+//! has no mark behind it: damage to this batch is cut as a torn tail, and reported in [`Recovery::cuts`].
+//! [`close`](Journal::close) writes a last mark.
 //!
 //! # Costs
 //!
-//! - A record has an overhead of 24 bytes, a batch of 32. `append` costs a lock, a copy and a checksum: O(length).
-//! - Memory: two buffers of [`Options::queue`] bytes a lane, as far as they were ever needed.
-//! - One `write` and one `fdatasync` a batch; two more syncs (the new file's, its directory's) a segment, one more of the
-//!   segment before. Files are not preallocated, so each sync writes the file's length too: preallocation needs system calls that
-//!   `std` does not have, and segments that are full of zeros until then.
+//! - A record has an overhead of 24 bytes, and a batch one of 32 bytes. `append` costs a lock, a copy and a checksum: O(length).
+//! - Memory: two buffers of up to [`Options::queue`] bytes per lane, which grow when they are needed.
+//! - One `write` and one `fdatasync` per batch. Per segment, there are three more syncs: of the new file, of its directory, and
+//!   of the previous segment. Files are not preallocated, so each sync also writes the file's length. Preallocation would need
+//!   system calls that `std` does not have, and segments that are full of zeros at first.
 //! - Opening needs room for a few KiB: on a full disk it is refused with [`Error::NoSpace`].
 //! - Opening reads everything once. It reads the part that is not known to be durable twice, and rewrites it: with
 //!   `Never`, all records since the last opening.
 //!
-//! # When to take something else
+//! # When to use something else
 //!
-//! - Records beyond the queue's length (8 MiB, at most 1 GiB): keep such records in files of their own, and the files'
-//!   names in the journal.
-//! - Reading at random, or following a log while it is written: records are delivered when the journal is opened, and at no other time.
+//! - Records that are longer than the queue (8 MiB by default, at most 1 GiB): keep such records in files of their own, and the
+//!   files' names in the journal.
+//! - Reading at random, or following a log while it is written: records are delivered when the journal is opened, and at no
+//!   other time.
 //! - Many small journals: each journal has a thread per lane ([`Options::background`]) and at least two files.
 //! - Network file systems: the lock and the syncs are as reliable as the file system's.
 //! - `fork` without `exec`: the child also holds the lock, but has no background threads.
 //!
-//! Format and arguments: `docs/mechanisms/journal.md`.
+//! `docs/mechanisms/journal.md` describes the format, and argues why recovery is correct.
 
-// The door of this crate leads to the file system; it runs natively, in the virtual machine's build, too.
+// This crate's only interface to the outside is the file system. It runs natively even in the virtual machine's build.
 #![cfg_attr(archipelago_sim, allow(clippy::disallowed_types, clippy::disallowed_methods))]
 
 mod checkpoint;
@@ -108,7 +109,7 @@ pub use simulated::{Call, Fault, SECTOR, Simulated};
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Locks. Poisoning is ignored: no thread that holds a lock makes a call that can panic in the middle of a change.
+/// Locks a mutex. Poisoning is ignored, since no thread that holds a lock makes a call that can panic in the middle of a change.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -12,12 +12,12 @@ const VERSION: u64 = 1;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Manifest {
-    /// Drawn when the journal is created.
+    /// The journal's id, drawn when the journal is created.
     pub(crate) id: u64,
-    /// How many times the journal was opened.
+    /// The number of times that the journal was opened.
     pub(crate) life: u64,
     pub(crate) epochs: bool,
-    /// Says whether each lane has had a segment. If so, each lane must have one.
+    /// Whether each lane has had a segment. If so, each lane must have one.
     pub(crate) born: bool,
     /// For each lane, the place at which its first segment begins. Earlier segments are retired.
     pub(crate) first: Vec<u64>,
@@ -45,7 +45,7 @@ impl Manifest {
         write_checkpoint(disk.clone(), &Self::path(directory), &bytes)
     }
 
-    /// Returns `None` if there is no manifest.
+    /// Reads the manifest. Returns `None` if there is none.
     pub(crate) fn read(disk: &dyn Disk, directory: &Path) -> Result<Option<Self>, Error> {
         let path = Self::path(directory);
         let mut words: Vec<u64> = Vec::new();

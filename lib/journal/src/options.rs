@@ -1,4 +1,4 @@
-//! How a journal is opened.
+//! The options for opening a journal.
 
 use crate::Error;
 use std::sync::Arc;
@@ -9,34 +9,34 @@ use std::time::Duration;
 pub enum Policy {
     /// Files are synced as soon as a thread waits or asks for a position; all threads that wait share one sync.
     Always,
-    /// Files are synced after each interval; waits last until then.
+    /// Files are synced after each interval, and waits last until the next sync.
     Every(Duration),
     /// Files are not synced: waits last until the operating system has the bytes. A segment's header and name are
     /// synced nevertheless, and so are the records for which [`sync`](crate::Journal::sync) is called.
     Never,
 }
 
-/// How a journal is opened. Lanes and `epochs` cannot be changed later.
+/// The options for opening a journal. `lanes` and `epochs` cannot be changed later.
 #[derive(Clone)]
 pub struct Options {
     /// When files are synced. Default: `Always`.
     pub policy: Policy,
-    /// The number of log files written side by side, 1 to 1,000. Default: 1.
+    /// The number of log files that are written concurrently, 1 to 1,000. Default: 1.
     pub lanes: usize,
-    /// Says whether a record counts only when its epoch is durable in every lane. Default: no: each lane is a log of its own.
+    /// Whether a record counts only once its epoch is durable in every lane. Default: no, each lane is a log of its own.
     pub epochs: bool,
     /// The length in bytes at which the lane begins another segment. Default: 64 MiB.
     pub segment: u64,
     /// The most bytes per lane that are appended and not written yet; also bounds a record's length. 4 KiB to 1 GiB.
     /// Default: 8 MiB.
     pub queue: usize,
-    /// Says whether a background thread per lane writes and syncs records that were asked for without a wait. Default:
+    /// Whether a background thread per lane writes and syncs records that were requested without a wait. Default:
     /// yes. Without it, only calls of `wait`, `sync`, `append` (when the queue is full) and `close_epoch` write,
-    /// `Every` syncs as `Always`, and every sequence of calls on the disk is determined by the caller.
+    /// `Every` syncs as `Always` does, and every sequence of calls on the disk is determined by the caller.
     pub background: bool,
     /// A function that is called after each advance of the durable place, when the disk is full, and when the journal
-    /// is poisoned. It is for event loops, which then call [`is_durable`](crate::Journal::is_durable). Must not block;
-    /// panics are swallowed.
+    /// is poisoned. It is for event loops, which then call [`is_durable`](crate::Journal::is_durable). It must not block;
+    /// its panics are ignored.
     pub observer: Option<Arc<dyn Fn() + Send + Sync>>,
 }
 
@@ -69,7 +69,7 @@ impl Options {
         Ok(())
     }
 
-    /// The number of bytes at which the background thread writes without a request, so that batches fit into the
+    /// Returns the number of bytes at which the background thread writes without a request, so that batches fit into the
     /// processor's cache.
     pub(crate) fn threshold(&self) -> usize {
         (self.queue / 2).min(512 << 10)

@@ -1,9 +1,9 @@
-//! Places in log files.
+//! Positions in log files.
 
-/// Where a record ends.
+/// The end of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position {
-    /// Which log file.
+    /// The number of the lane, which is a log file.
     pub lane: u32,
     /// The number of bytes of all frames in the lane's history up to the record's end. It rises with each record of the
     /// lane, also across openings of the journal.

@@ -1,9 +1,9 @@
-//! Opening: which records count, what is cut, what is refused.
+//! Opening a journal. Recovery decides which records count, which bytes are cut, and which damage makes opening fail.
 //!
 //! 1. *Scan.* Segments are put in the order of their places. A segment that the next one's header calls durable must be
 //!    whole; otherwise the journal is damaged. The other segments are read. If the frames end before the files do,
 //!    either a crash tore bytes that were not synced, or durable bytes are damaged. It is damage if a later mark or
-//!    header says that more was durable.
+//!    header declares a greater place durable.
 //! 2. *Agree.* With epochs, records count up to the last one that every lane has closed.
 //! 3. *Deliver* the records that count. Whole segments are read only in this step, so damage in them is found here.
 //! 4. *Repair.* Bytes behind the end are removed. Bytes that are not known to be durable are written once more, and
@@ -27,25 +27,25 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock};
 /// A record that was recovered.
 #[derive(Clone, Copy, Debug)]
 pub struct Record<'a> {
-    /// Where it ends.
+    /// The record's end.
     pub position: Position,
-    /// What was appended.
+    /// The bytes that were appended.
     pub bytes: &'a [u8],
 }
 
-/// What recovery found.
+/// The result of recovery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Recovery {
-    /// Records that count.
+    /// The number of records that count.
     pub records: u64,
-    /// Whole records of epochs that were not durable in every lane. None of them was acknowledged.
+    /// The number of whole records of epochs that were not durable in every lane. None of them was acknowledged.
     pub discarded: u64,
-    /// With epochs: records count up to this one.
+    /// With epochs: the last epoch whose records count.
     pub epoch: u64,
-    /// With epochs: the first one that records can be appended to.
+    /// With epochs: the first epoch to which records can be appended.
     pub next_epoch: u64,
-    /// Where torn tails were cut: at most one a lane.
+    /// The torn tails that were cut, at most one per lane.
     pub cuts: Vec<Cut>,
     /// The ends of the lanes.
     pub ends: Vec<Position>,
@@ -62,7 +62,7 @@ pub struct Cut {
     pub bytes: u64,
 }
 
-/// A segment of which the header is sound.
+/// A segment whose header is valid.
 struct Found {
     path: PathBuf,
     header: Header,
@@ -71,7 +71,7 @@ struct Found {
     end: u64,
 }
 
-/// What one lane has.
+/// The content of one lane.
 #[derive(Default)]
 struct Scan {
     segments: Vec<Found>,
@@ -87,7 +87,7 @@ struct Scan {
     obsolete: Vec<PathBuf>,
 }
 
-/// Which epochs count.
+/// The decision on which epochs count.
 struct Verdict {
     epoch: u64,
     void: Vec<((u64, u64), AtomicBool)>,
@@ -98,7 +98,7 @@ impl Verdict {
         self.void.iter().find(|((from, to), _)| (from + 1..*to).contains(&epoch))
     }
 
-    /// The last epoch that counts: recovery closes void ones.
+    /// Returns the last epoch that counts. Recovery closes void epochs, so it includes them.
     fn last(&self) -> u64 {
         std::iter::successors(Some(self.epoch), |&epoch| Some(self.void(epoch)?.0.0)).last().unwrap_or(0)
     }
@@ -192,7 +192,7 @@ fn lock(disk: &dyn Disk, directory: &Path) -> Result<Box<dyn crate::DiskLock>, E
     })
 }
 
-/// Finds the journal that the directory belongs to, and its segments, in order.
+/// Finds the journal to which the directory belongs, and its segments, in order.
 fn identify(disk: &dyn Disk, directory: &Path, options: &Options) -> Result<(Manifest, Vec<Name>), Error> {
     let list = disk.list(directory).map_err(Error::io("list", directory))?;
     let mut names: Vec<Name> = list.iter().filter_map(|name| Name::parse(name)).collect();
@@ -210,7 +210,7 @@ fn identify(disk: &dyn Disk, directory: &Path, options: &Options) -> Result<(Man
     }
 }
 
-/// Calls `each` for every item, with a thread for each but the first.
+/// Calls `each` for every item. The first call is in this thread, and each other call in a thread of its own.
 fn in_parallel<T: Sync, R: Send>(items: &[T], each: impl Fn(&T) -> Result<R, Error> + Sync) -> Result<Vec<R>, Error> {
     let Some((first, others)) = items.split_first() else { return Ok(Vec::new()) };
     std::thread::scope(|scope| {
@@ -221,7 +221,7 @@ fn in_parallel<T: Sync, R: Send>(items: &[T], each: impl Fn(&T) -> Result<R, Err
             Ok(result) => result,
             Err(panic) => std::panic::resume_unwind(panic),
         });
-        // All threads are joined, also if one failed.
+        // All threads are joined, even if one failed.
         let others: Vec<_> = others.collect();
         std::iter::once(first).chain(others).collect()
     })
@@ -256,8 +256,8 @@ fn scan(disk: &dyn Disk, directory: &Path, lane: u32, names: &[Name], manifest: 
     Ok(scan)
 }
 
-/// Returns `None` for a segment whose creation a crash interrupted. Such a segment has no frames, since a frame is
-/// written only after the header is durable.
+/// Reads a segment's header. Returns `None` for a segment whose creation a crash interrupted. Such a segment has no frames,
+/// since a frame is written only after the header is durable.
 fn header(disk: &dyn Disk, path: &Path, name: Name, id: u64) -> Result<Option<Found>, Error> {
     let file = disk.open(path).map_err(Error::io("open", path))?;
     let length = file.length().map_err(Error::io("read", path))?;
@@ -376,7 +376,7 @@ fn deliver(disk: &dyn Disk, scan: &Scan, each: &dyn Fn(Record<'_>)) -> Result<()
 
 /// Removes the bytes behind the end, and makes those before it durable.
 fn repair(disk: &dyn Disk, directory: &Path, scan: &Scan) -> Result<(), Error> {
-    // The last one first, so that after a crash no segment between two others is missing.
+    // The last segment is removed first, so that after a crash no segment between two others is missing.
     for path in scan.dropped.iter().rev() {
         disk.remove(path).map_err(Error::io("remove", path))?;
         disk.sync_directory(directory).map_err(Error::io("sync", directory))?;
@@ -384,7 +384,7 @@ fn repair(disk: &dyn Disk, directory: &Path, scan: &Scan) -> Result<(), Error> {
     for found in &scan.segments {
         let (from, length) = (found.header.base.max(scan.durable), HEADER as u64 + (found.end - found.header.base));
         let doubtful = from < found.end;
-        // What is longer though all of it is durable ends at a tail that was cut before, or is cut now.
+        // A file that is longer than its frames, although all of them are durable, has a tail that was cut before or is cut now.
         if !doubtful && found.length == length {
             continue;
         }

@@ -9,7 +9,7 @@ use crate::frame::{HEADER, Header};
 use crate::{Disk, Error};
 use std::path::{Path, PathBuf};
 
-/// A segment that is written.
+/// A segment to which batches are written.
 pub(crate) struct Segment {
     file: Box<dyn DiskFile>,
     pub(crate) path: PathBuf,
@@ -18,7 +18,7 @@ pub(crate) struct Segment {
     pub(crate) end: u64,
 }
 
-/// The parts of a segment's name. It sorts in the order of the frames.
+/// The parts of a segment's name. Names are ordered as the segments' frames are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Name {
     pub(crate) lane: u32,
@@ -31,7 +31,7 @@ impl Name {
         directory.join(format!("{:04}-{:016x}-{:08x}.segment", self.lane, self.base, self.life))
     }
 
-    /// Returns `None` for other files' names.
+    /// Parses a name. Returns `None` for the names of other files.
     pub(crate) fn parse(name: &str) -> Option<Self> {
         let mut parts = name.strip_suffix(".segment")?.split('-');
         let (lane, base, life) = (parts.next()?.parse().ok()?, parts.next()?, parts.next()?);
@@ -60,7 +60,7 @@ impl Segment {
         self.end > self.base && HEADER as u64 + (self.end - self.base) + batch as u64 > limit
     }
 
-    /// Writes a batch behind the last one. If there is no space, it writes nothing.
+    /// Writes a batch behind the last batch. If there is no space, it writes nothing.
     pub(crate) fn append(&mut self, batch: &[u8]) -> Result<(), Error> {
         let offset = HEADER as u64 + (self.end - self.base);
         match write_all(&*self.file, offset, batch).map_err(Error::io("write", &self.path)) {

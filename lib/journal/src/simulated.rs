@@ -11,7 +11,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Bytes that a power loss keeps or forgets together.
+/// The number of bytes that a power loss keeps or forgets together.
 pub const SECTOR: usize = 512;
 
 /// A kind of call.
@@ -36,19 +36,19 @@ pub enum Call {
 /// The fault of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// It fails with EIO. A sync that fails loses what it was to write.
+    /// The call fails with EIO. A sync that fails loses the bytes that it was to write.
     Io,
-    /// It fails with ENOSPC; a sync as with [`Io`](Self::Io).
+    /// The call fails with ENOSPC. A sync also loses bytes, as with [`Io`](Self::Io).
     NoSpace,
-    /// It is interrupted (EINTR) and does nothing.
+    /// The call is interrupted (EINTR) and does nothing.
     Interrupted,
-    /// It reads or writes half of the bytes.
+    /// The call reads or writes half of the bytes.
     Short,
     /// This call and all later ones fail: the machine is off.
     PowerLoss,
 }
 
-/// A disk in memory. Clones are the same disk.
+/// A disk in memory. Clones refer to the same disk.
 #[derive(Clone, Default)]
 pub struct Simulated(Arc<Shared>);
 
@@ -136,12 +136,12 @@ impl Simulated {
         self.world().calls.clone()
     }
 
-    /// Lets the call after the first `calls` ones fail.
+    /// Makes the call after the first `calls` calls fail.
     pub fn fail_at(&self, calls: usize, fault: Fault) {
         self.world().faults.insert(calls, fault);
     }
 
-    /// Lets the next call of a kind fail; twice, the next two.
+    /// Makes the next call of a kind fail. If this is called twice, the next two calls fail.
     pub fn fail_next(&self, call: Call, fault: Fault) {
         self.world().next_faults.entry(call).or_default().push(fault);
     }
@@ -152,7 +152,7 @@ impl Simulated {
         self.world().capacity = bytes;
     }
 
-    /// Returns the bytes in all files.
+    /// Returns the number of bytes in all files.
     pub fn used(&self) -> usize {
         self.world().used()
     }
@@ -168,8 +168,8 @@ impl Simulated {
         self.0.released.notify_all();
     }
 
-    /// Returns the disk as a new process finds it after the end of those that used it: all that was written, no locks, no
-    /// faults. This disk is not changed.
+    /// Returns the disk as a new process finds it after the end of the processes that used it: with all written bytes, without
+    /// locks and faults. This disk is not changed.
     pub fn restarted(&self) -> Self {
         let mut world = self.world().clone();
         (world.locks, world.faults, world.next_faults, world.held) = Default::default();
@@ -177,7 +177,7 @@ impl Simulated {
         Self(Arc::new(Shared { world: Mutex::new(world), released: Condvar::new() }))
     }
 
-    /// Returns the disk as it may be after a power loss now. Seed 0 forgets all unsynced bytes, seed 1 none; other
+    /// Returns a disk as this one may be after a power loss now. Seed 0 forgets all unsynced bytes, seed 1 none; other
     /// seeds draw.
     pub fn power_loss(&self, seed: u64) -> Self {
         let mut world = self.world().clone();
@@ -205,13 +205,13 @@ impl Simulated {
         Self(Arc::new(Shared { world: Mutex::new(world), released: Condvar::new() })).restarted()
     }
 
-    /// Returns a file's content as processes see it, if there is the file.
+    /// Returns a file's content as processes see it, if the file exists.
     pub fn content(&self, path: &Path) -> Option<Vec<u8>> {
         let world = self.world();
         world.names.get(path).map(|&node| world.nodes[node].now.clone())
     }
 
-    /// Changes a file behind the back of all who use it, durably: damage.
+    /// Damages a file: changes it durably, without a call by its users.
     ///
     /// # Panics
     ///
@@ -263,7 +263,7 @@ impl World {
     }
 
     fn add(&mut self, path: &Path, node: Node) -> io::Result<usize> {
-        // A root and the directory of relative names are always there.
+        // A root, and the directory of relative names, always exist.
         if path.parent().is_some_and(|parent| parent.parent().is_some() && !self.names.contains_key(parent)) {
             return Err(io::ErrorKind::NotFound.into());
         }
@@ -278,7 +278,7 @@ impl World {
         self.entries.push(entry);
     }
 
-    /// The durable names whose directories are durable too.
+    /// Returns the durable names whose directories are durable too.
     fn reachable(&self) -> BTreeMap<PathBuf, usize> {
         let there = |path: &Path| {
             let mut above = path.ancestors().skip(1).filter(|path| path.parent().is_some());
@@ -294,7 +294,7 @@ impl Node {
         self.changes.push(change);
     }
 
-    /// Returns, for each sector and for the length, any version since the last sync. The rest of a sector that the
+    /// Draws, for each sector and for the length, a version since the last sync. The rest of a sector that the
     /// version lacks may contain another file's bytes.
     fn torn(&self, draw: &mut Draw, stale: &[Vec<u8>]) -> Vec<u8> {
         let mut versions = vec![self.durable.clone()];
@@ -321,7 +321,7 @@ impl Node {
     }
 }
 
-/// Xorshift.
+/// A xorshift random number generator.
 struct Draw(u64);
 
 impl Draw {

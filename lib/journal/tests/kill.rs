@@ -1,4 +1,4 @@
-//! `kill -9` of a real process on real files: nothing acknowledged is lost, and nothing is half there.
+//! `kill -9` of a real process on real files: no acknowledged record is lost, and no record is incomplete.
 //!
 //! `ARCHIPELAGO_KILLS=N` kills N processes (20 by default).
 
@@ -29,7 +29,7 @@ fn options(kind: usize) -> Options {
 
 const KINDS: usize = 4;
 
-/// What a writer's record says, and bytes that follow from it.
+/// Returns a writer's record: the writer, the number, and bytes that follow from these.
 fn record(writer: u64, number: u64) -> Vec<u8> {
     let mut bytes = [writer.to_le_bytes(), number.to_le_bytes()].concat();
     bytes.extend((0..(number * 37 + writer) % 400).map(|at| (at ^ number) as u8));
@@ -43,7 +43,7 @@ fn read(bytes: &[u8]) -> (u64, u64) {
     (writer, number)
 }
 
-/// The program that is killed: appends and says what was acknowledged. Not a test of its own.
+/// The program that is killed. It appends records and prints which ones were acknowledged. It is not a test of its own.
 #[test]
 fn child() {
     let Some(text) = std::env::var_os(CHILD) else { return };
@@ -58,7 +58,7 @@ fn child() {
     .unwrap();
     let next = next.into_inner().unwrap();
     let mut first = [0; WRITERS as usize];
-    // Retired records are counted by what the parent has seen.
+    // The number of retired records is known from the records that the parent has seen.
     for (writer, first) in (0..).zip(&mut first) {
         *first = next.get(&writer).copied().unwrap_or_else(|| seen(&directory, writer));
     }
@@ -79,7 +79,7 @@ fn seen(directory: &Path, writer: u64) -> u64 {
 }
 
 fn say(writer: u64, number: u64) {
-    // One write of a line: whole, or not there.
+    // A line is one write, so it is printed as a whole or not at all.
     let _ = std::io::stdout().write_all(format!("\nack {writer} {number}\n").as_bytes());
 }
 
@@ -93,12 +93,13 @@ fn write(journal: &Journal, writer: u64, first: u64) {
     }
 }
 
-/// The first writer closes epochs; all append to the one after the last closed, and tell of those that are durable.
+/// The first writer closes epochs. All writers append to the epoch after the last closed one, and report the records that are
+/// durable.
 fn write_epochs(journal: &Journal, writer: u64, first: u64, epoch: u64) {
     let lane = (writer % 2) as u32;
     let (mut number, mut waiting) = (first, Vec::<(u64, Position)>::new());
     for round in 0.. {
-        // The epoch may be closed between the look and the append.
+        // The epoch may be closed between the load of its number and the append.
         let open = (journal.durable_epoch() + 1 + u64::from(writer != 0)).max(epoch + round * u64::from(writer == 0));
         if let Ok(position) = journal.append(lane, open, &record(writer, number)) {
             waiting.push((number, position));
@@ -139,7 +140,7 @@ fn nothing_acknowledged_is_lost_and_nothing_is_half_there() {
     std::fs::remove_dir_all(&base).unwrap();
 }
 
-/// Kills a child after some acknowledgements. Returns all that it said.
+/// Kills a child after some acknowledgements. Returns everything that the child has reported.
 fn run_and_kill(kind: usize, directory: &Path, after: u64) -> Vec<(u64, u64)> {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "child", "--nocapture", "--test-threads=1"])
@@ -167,7 +168,7 @@ fn run_and_kill(kind: usize, directory: &Path, after: u64) -> Vec<(u64, u64)> {
     told
 }
 
-/// Recovers as the child's successor would, compares, and retires what is known.
+/// Recovers as the child's successor would, compares, and retires the known records.
 fn check(kind: usize, directory: &Path, told: &[(u64, u64)], known: &mut [u64; WRITERS as usize]) {
     let delivered = Mutex::new(vec![BTreeMap::new(); WRITERS as usize]);
     let (journal, recovery) = Journal::open(Arc::new(Real), directory, options(kind), |record| {

@@ -1,4 +1,4 @@
-//! What is allocated: bounded by the queue, whatever is appended, and whatever a file says.
+//! Allocated memory: it is bounded by the queue, whatever is appended, and whatever a file contains.
 
 use archipelago_check::hostile::{Counting, alone};
 use archipelago_journal::{Call, Error, Journal, Options, Simulated};
@@ -36,7 +36,7 @@ fn appends_beyond_a_slow_disk_hold_two_queues_at_most() {
                 for _ in 0..16 {
                     scope.spawn(|| (0..queue / 4000).for_each(|_| assert!(journal.append(0, 0, &[1; 1000]).is_ok())));
                 }
-                // All are blocked: nothing more comes in.
+                // All writers are blocked, so nothing more is appended.
                 let mut queued = usize::MAX;
                 while queued != journal.queued(0) || queued < queue / 2 {
                     queued = journal.queued(0);
@@ -47,7 +47,7 @@ fn appends_beyond_a_slow_disk_hold_two_queues_at_most() {
                 disk.release();
             });
         });
-        // The disk keeps all twice until it is synced.
+        // The simulated disk stores all bytes twice until they are synced.
         assert!(bytes < 2 * queue + 4 * 4 * queue + (400 << 10), "{bytes} for {queue}");
     }
 }

@@ -60,7 +60,7 @@ impl<K: Point, V> Block<K, V> {
     }
 
     /// # Safety
-    /// `array` is one of the block's.
+    /// `array` must be one of the block's arrays.
     #[inline]
     unsafe fn part<T>(&self, array: &[MaybeUninit<T>; CAPACITY]) -> &[T] {
         // SAFETY: invariant 1.
@@ -112,8 +112,8 @@ impl<K: Point, V> Block<K, V> {
     fn share_with(&mut self, next: &mut Self) {
         let moved = self.len.saturating_sub(next.len) / 2;
         let kept = self.len - moved;
-        // SAFETY: `moved` places are free behind those of `next`, which has at least twice as many ranges fewer than
-        // `self`. The places that are moved out of `self` are beyond its new length.
+        // SAFETY: `next` has at least `2 * moved` ranges fewer than `self`, so it has `moved` free places. The places that are
+        // moved out of `self` are beyond its new length.
         unsafe {
             shift_in(&self.starts[kept..self.len], &mut next.starts, next.len);
             shift_in(&self.ends[kept..self.len], &mut next.ends, next.len);
@@ -127,11 +127,12 @@ impl<K: Point, V> Block<K, V> {
 /// Moves `from` to the front of `to`, whose first `len` places move back.
 ///
 /// # Safety
-/// `to` has `from.len()` free places behind these. The caller treats `from` as uninitialized afterwards.
+/// `to` must have `from.len()` free places behind its first `len` places. The caller must treat `from` as uninitialized
+/// afterwards.
 unsafe fn shift_in<T>(from: &[MaybeUninit<T>], to: &mut [MaybeUninit<T>; CAPACITY], len: usize) {
     debug_assert!(len + from.len() <= CAPACITY);
     let to = to.as_mut_ptr();
-    // SAFETY: in bounds by the caller's promise; `from` belongs to another block.
+    // SAFETY: the caller guarantees that the places are within bounds; `from` belongs to another block.
     unsafe {
         to.copy_to(to.add(from.len()), len);
         to.copy_from_nonoverlapping(from.as_ptr(), from.len());
@@ -152,13 +153,13 @@ pub(crate) struct Blocks<K, V> {
     last: Box<Block<K, V>>,
 }
 
-/// A builder of blocks. It keeps all values that it gets, also unused ones: of ranges that were joined to the last one,
-/// or after a panic. Values' destructors are users' code, so a builder is made before locks are taken, and dropped
-/// after they are released.
+/// A builder of blocks. It keeps all values that it gets, including unused ones (values of ranges that were joined to the last
+/// range, and values after a panic). Values' destructors are users' code, so a builder is made before locks are taken, and
+/// dropped after they are released.
 pub(crate) struct Making<K, V> {
-    /// `None` before the first range.
+    /// The blocks that are being built; `None` before the first range.
     blocks: Option<Blocks<K, V>>,
-    /// The value during its comparison with the last one.
+    /// The new value, while it is compared with the last range's value.
     value: Option<V>,
     /// Unused values, of ranges that were joined to the previous one.
     joined: Vec<V>,

@@ -8,9 +8,9 @@
 //! leaves do not wait for locks.
 //!
 //! # Why a change is atomic
-//! A change lies in one leaf, and stores this leaf's block, or lies in several leaves, which the directory replaces by
+//! A change of one leaf stores this leaf's block. A change of several leaves lets the directory replace them by
 //! one store. Its leaves stay locked until then. Replaced blocks are retired, which may run users' destructors, after
-//! the leaves have been unlocked. Unused clones of values are dropped after the unlocking, too, also if the change
+//! the leaves have been unlocked. Unused clones of values are dropped after the unlocking, too, even if the change
 //! panics: users' values and builders are declared before [`Held`], and outlive it.
 
 use core::ops::Range;
@@ -113,7 +113,7 @@ impl<'g, K: Point, V: 'static> Held<'g, K, V> {
         })
     }
 
-    /// Replaces all ranges by those of `blocks`. `rises` says that the next insertion will probably be behind them.
+    /// Replaces all ranges by those of `blocks`. `rises` tells that the next insertion will probably be behind them.
     fn publish(&self, directory: &Directory<K, V>, guard: &Guard<'_>, blocks: Blocks<K, V>, rises: bool) -> Replaced
     where
         V: Eq,
@@ -200,7 +200,7 @@ impl<K: Point, V: Clone + Eq + 'static> Directory<K, V> {
     }
 
     /// Merges the leaf of `low` with the next one, if both have few ranges. If a value's method panics, the panic is
-    /// swallowed and the leaves stay separate, since the change that precedes the merge has already taken effect.
+    /// caught and the leaves stay separate, since the change that precedes the merge has already taken effect.
     fn merge(&self, guard: &Guard<'_>, low: K) {
         let mut new = Making::new();
         let changing = Changing::begin();

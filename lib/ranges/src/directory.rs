@@ -4,7 +4,7 @@
 //! 1. The leaves of a directory follow one another without gap, from [`Point::MIN`] to [`Point::MAX`].
 //! 2. Each change is one store, of a chunk or of the root, so all leaves that it replaces are replaced at one moment.
 //!
-//! # What a look-up finds
+//! # Which leaf a look-up finds
 //! A look-up finds a leaf that was in the directory at some moment of the look-up. The root was current when it was
 //! loaded; call the moment *a*. A chunk that is loaded from the root was current at the load, or, if the root had been
 //! replaced before, at the moment of the replacement, which is after *a*. So the leaf was in the directory at *a* or
@@ -36,7 +36,7 @@ struct Root<K, V> {
 
 pub(crate) struct Directory<K, V> {
     root: AtomicPtr<Root<K, V>>,
-    /// Held by a thread that changes the directory.
+    /// The lock that a thread holds while it changes the directory.
     shape: Mutex<()>,
     owns: core::marker::PhantomData<Leaf<K, V>>,
 }
@@ -55,7 +55,7 @@ fn place<K: Point>(lows: &[K], point: K) -> usize {
 
 impl<K: Point, V: 'static> Chunk<K, V> {
     fn new(leaves: &[*mut Leaf<K, V>]) -> *mut Self {
-        // SAFETY: leaves of the directory, or leaves that are about to be added.
+        // SAFETY: these are leaves of the directory, or leaves that are about to be added.
         let lows = leaves.iter().map(|leaf| unsafe { (**leaf).low() }).collect();
         Box::into_raw(Box::new(Self { lows, leaves: leaves.into() }))
     }
@@ -63,7 +63,7 @@ impl<K: Point, V: 'static> Chunk<K, V> {
 
 impl<K: Point, V: 'static> Root<K, V> {
     fn new(chunks: Vec<*mut Chunk<K, V>>) -> *mut Self {
-        // SAFETY: chunks of the directory, or chunks that are about to be added.
+        // SAFETY: these are chunks of the directory, or chunks that are about to be added.
         let lows = chunks.iter().map(|chunk| unsafe { (&(**chunk).lows)[0] }).collect();
         let chunks = chunks.into_iter().map(AtomicPtr::new).collect();
         Box::into_raw(Box::new(Self { lows, chunks }))
@@ -84,13 +84,13 @@ impl<K: Point, V: 'static> Directory<K, V> {
         unsafe { &*self.root.load(Ordering::Acquire) }
     }
 
-    /// Returns the leaf that contains `point`; the module's text says at which moment. `guard` belongs to the map's
-    /// domain.
+    /// Returns the leaf that contains `point` at some moment of the call, see the module's documentation. The guard must be of
+    /// the map's domain.
     #[inline]
     pub(crate) fn find<'g>(&self, guard: &'g Guard<'_>, point: K) -> &'g Leaf<K, V> {
         let root = self.root(guard);
         let slot = &root.chunks[place(&root.lows, point)];
-        // SAFETY: as for the root; of chunks and leaves, too, what is replaced is retired.
+        // SAFETY: as for the root: replaced chunks and leaves are retired, too.
         let chunk = unsafe { &*slot.load(Ordering::Acquire) };
         let leaf = &chunk.leaves[place(&chunk.lows, point)];
         touch(leaf, size_of_val(leaf));
@@ -98,7 +98,7 @@ impl<K: Point, V: 'static> Directory<K, V> {
         unsafe { &**leaf }
     }
 
-    /// Checks that leaves are consecutive, and that their ranges lie within them. Returns the number of leaves.
+    /// Checks that leaves are consecutive, and that each leaf contains its ranges. Returns the number of leaves.
     pub(crate) fn check(&self, guard: &Guard<'_>) -> usize {
         let (mut low, mut leaves) = (K::MIN, 0);
         while leaves == 0 || low < K::MAX {
@@ -130,7 +130,7 @@ impl<K: Point, V: 'static> Directory<K, V> {
         let root = self.root(guard);
         let first = place(&root.lows, old[0].low());
         let mut last = place(&root.lows, old[old.len() - 1].low());
-        // SAFETY: the directory's chunks, which no other thread changes while this one has the lock.
+        // SAFETY: these are the directory's chunks, which no other thread changes while this thread holds the lock.
         let chunk = |at: usize| unsafe { &*root.chunks[at].load(Ordering::Relaxed) };
         let mut leaves: Vec<_> = (first..=last).flat_map(|at| chunk(at).leaves.iter().copied()).collect();
         let from = place(&chunk(first).lows, old[0].low());
@@ -142,7 +142,8 @@ impl<K: Point, V: 'static> Directory<K, V> {
             leaves.extend_from_slice(&chunk(last).leaves);
         }
         let old: Vec<_> = root.chunks[first + 1..=last].iter().map(|chunk| chunk.load(Ordering::Relaxed)).collect();
-        // SAFETY: unlinked below, under the lock; made by `Box::new`. So are those pushed.
+        // SAFETY: the chunk is unlinked below, under the lock, and was made by `Box::new`. The same holds for the chunks that
+        // are pushed.
         let mut replaced = unsafe { Replaced::new(root.chunks[first].load(Ordering::Relaxed)) };
         if first == last && leaves.len() <= WIDTH {
             // Release: pairs with the Acquire in `find`.
@@ -157,7 +158,7 @@ impl<K: Point, V: 'static> Directory<K, V> {
             // SAFETY: as above.
             unsafe { replaced.push(old_root) };
         }
-        // SAFETY: unlinked by the store above, by the thread that owns the leaves; made by `Box::new`.
+        // SAFETY: the leaves were unlinked by the store above, by the thread that owns them, and were made by `Box::new`.
         gone.into_iter().for_each(|leaf| unsafe { replaced.push(leaf) });
         // SAFETY: as above.
         old.into_iter().for_each(|chunk| unsafe { replaced.push(chunk) });

@@ -25,7 +25,7 @@ pub(crate) struct Leaf<K, V> {
     high: K,
     /// One more than the number of the thread that holds the lock, or 0 if the lock is free.
     owner: AtomicU32,
-    /// Only the owner changes it.
+    /// Whether the leaf has been replaced. Only the owner changes this field.
     dead: AtomicBool,
     block: AtomicPtr<Block<K, V>>,
 }
@@ -48,7 +48,7 @@ impl<K: Point, V: 'static> Leaf<K, V> {
         self.high
     }
 
-    /// Returns the leaf's block. `guard` belongs to the map's domain.
+    /// Returns the leaf's block. The guard must be of the map's domain.
     #[inline]
     pub(crate) fn block<'g>(&self, _guard: &'g Guard<'_>) -> &'g Block<K, V> {
         // SAFETY: the block is never null, and a replaced block is retired, so it lives as long as the guard.
@@ -59,7 +59,7 @@ impl<K: Point, V: 'static> Leaf<K, V> {
     pub(crate) fn store(&self, block: Box<Block<K, V>>) -> Replaced {
         debug_assert!(self.is_mine() && !self.is_dead());
         let old = self.block.swap(Box::into_raw(block), Ordering::AcqRel);
-        // SAFETY: unlinked just now, by the owner, the only thread that may; blocks are made by `Box::new`.
+        // SAFETY: the owner, the only thread that may do so, has just unlinked the block; blocks are made by `Box::new`.
         unsafe { Replaced::new(old) }
     }
 

@@ -20,36 +20,36 @@
 //! assert_eq!(pinned.get_range(0x2abc), Some((0x2000..0x3000, &"r")));
 //! ```
 //!
-//! # What holds
+//! # Guarantees
 //!
 //! | operation | waits for | takes effect | costs |
 //! |---|---|---|---|
 //! | [`get`](Pinned::get), [`get_range`](Pinned::get_range) | nothing; writes nothing | at a moment of the call | O(log n) |
-//! | [`overlapping`](Pinned::overlapping), [`iter`](Pinned::iter), [`len`](Pinned::len), [`find_gap`](Pinned::find_gap) | nothing; after eight tries that concurrent changes have spoilt, changes of the window | all of it at one moment of the call | O(log n + ranges / 16) |
-//! | [`insert`](RangeMap::insert), [`try_insert`](RangeMap::try_insert), [`remove`](RangeMap::remove), [`change`](RangeMap::change) | changes of windows in the same leaves (16 ranges and fewer), and, if it changes several leaves, shortly for other such changes | all of it at one moment of the call | O(log n + ranges hit), copies of at most 32 neighbours |
+//! | [`overlapping`](Pinned::overlapping), [`iter`](Pinned::iter), [`len`](Pinned::len), [`find_gap`](Pinned::find_gap) | nothing; after eight attempts that concurrent changes have made fail, changes of the window | all of it at one moment of the call | O(log n + ranges / 16) |
+//! | [`insert`](RangeMap::insert), [`try_insert`](RangeMap::try_insert), [`remove`](RangeMap::remove), [`change`](RangeMap::change) | changes of windows in the same leaves (16 ranges and fewer), and, if the change replaces several leaves, shortly for other such changes | all of it at one moment of the call | O(log n + ranges hit), copies of at most 32 neighbours |
 //!
-//! - *Ranges are as long as they can be.* Two ranges that touch have different values by `V: Eq`. If `Eq` is
+//! - *Ranges are as long as possible.* Two ranges that touch have different values by `V: Eq`. If `Eq` is
 //!   inconsistent, ranges are split or joined in surprising ways, but memory stays safe.
-//! - *Values are cloned* when their neighbours change, since a leaf is replaced and not changed: take small values, or an `Arc`.
+//! - *Values are cloned* when their neighbours change, since a leaf is replaced and not changed. Use small values, or an `Arc`.
 //! - *Panics* of `Clone`, `Eq` or a closure leave the map as it was.
 //! - *Users' code in a change* runs while the change's leaves are locked. It may look points up; a change of a
 //!   `RangeMap` within it panics. Destructors run without locks.
 //! - *Memory*: a leaf is freed when all sessions have ended that were open when it was replaced. So a long session
 //!   delays the freeing of everything that is replaced meanwhile.
 //!
-//! # When to take something else
-//! For ranges that overlap each other, take an interval tree; for one thread, `BTreeMap` with
-//! `range(..=point).next_back()`; for single points, an ordered map; for values that are large and change often, store
+//! # When to use something else
+//! For ranges that overlap each other, use an interval tree. For one thread, use `BTreeMap` with
+//! `range(..=point).next_back()`. For single points, use an ordered map. If values are large and change often, store
 //! keys of another map as values.
 //!
 //! # Inside
 //! ```text
-//! directory   root: sorted lows ─→ chunk: sorted lows ─→ leaf      replaced by one store: several leaves change at once
-//! leaf        [low, high)  owner  block                            replaced by one store: what is in one leaf changes
+//! directory   root: sorted lows ─→ chunk: sorted lows ─→ leaf      one store of a chunk or root changes several leaves at once
+//! leaf        [low, high)  owner  block                            one store of the block changes the content of one leaf
 //! block       up to 16 ranges: starts, ends, values                never changed
 //! ```
-//! `directory.rs` says why look-ups are linearizable, `window.rs` why several leaves are seen at one moment, `change.rs` why
-//! changes are atomic and cannot deadlock.
+//! `directory.rs` says why look-ups are linearizable, `window.rs` why several leaves are read as of one moment, and `change.rs`
+//! why changes are atomic and cannot deadlock.
 
 mod block;
 mod change;

@@ -31,7 +31,7 @@ pub struct Pinned<'m, K: Point, V: Send + Sync + 'static> {
     guard: Guard<'m>,
 }
 
-/// Why [`RangeMap::try_insert`] has changed nothing.
+/// The error of [`RangeMap::try_insert`], which has changed nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Occupied<K, V> {
@@ -72,14 +72,14 @@ impl<K: Point, V: Send + Sync + 'static> RangeMap<K, V> {
         Pinned { map: self, guard: self.domain.pin() }
     }
 
-    /// Returns the domain that reclaims replaced memory. Its statistics say how much waits for readers.
+    /// Returns the domain that reclaims replaced memory. Its statistics show how much memory waits for readers.
     pub fn domain(&self) -> &Domain {
         &self.domain
     }
 }
 
 impl<K: Point, V: Clone + Eq + Send + Sync + 'static> RangeMap<K, V> {
-    /// Returns a clone of the value at `point`, as [`Pinned::get`].
+    /// Returns a clone of the value at `point`, see [`Pinned::get`].
     #[inline]
     pub fn get(&self, point: K) -> Option<V> {
         self.pin().get(point).cloned()
@@ -110,13 +110,13 @@ impl<K: Point, V: Clone + Eq + Send + Sync + 'static> RangeMap<K, V> {
         done.unwrap_or_else(|never| match never {});
     }
 
-    /// As [`insert`](Self::insert), if no point of `range` is mapped. Linearizable.
+    /// Inserts as [`insert`](Self::insert) does, if no point of `range` is mapped. Linearizable.
     ///
     /// # Errors
     /// [`Occupied`], with the first mapped range that overlaps `range`, and the value.
     ///
     /// # Panics
-    /// As [`insert`](Self::insert).
+    /// In the cases of [`insert`](Self::insert).
     ///
     /// ```
     /// use archipelago_ranges::RangeMap;
@@ -169,7 +169,7 @@ impl<K: Point, V: Clone + Eq + Send + Sync + 'static> RangeMap<K, V> {
     /// the map is unchanged.
     ///
     /// # Panics
-    /// As [`remove`](Self::remove), and if `change` panics.
+    /// In the cases of [`remove`](Self::remove), and if `change` panics.
     ///
     /// ```
     /// use archipelago_ranges::RangeMap;
@@ -201,13 +201,13 @@ impl<K: Point, V: Clone + Eq + Send + Sync + 'static> RangeMap<K, V> {
     }
 
     /// Maps `size` points to the value, in the lowest gap of `within` that has room for them at a multiple of
-    /// `alignment` (0: at any point). Returns their range, or `None` if no gap has room.
+    /// `alignment` (0 allows any point). Returns their range, or `None` if no gap has room.
     ///
     /// The check that the range is free and its mapping are one atomic step. That no lower gap was large enough was
     /// true at an earlier moment of the call.
     ///
     /// # Panics
-    /// If `size` is 0, and as [`insert`](Self::insert).
+    /// If `size` is 0, and in the cases of [`insert`](Self::insert).
     ///
     /// ```
     /// use archipelago_ranges::RangeMap;
@@ -271,7 +271,7 @@ impl<K: Point, V: Send + Sync + 'static> Pinned<'_, K, V> {
         block.find(point).map(|place| block.value(place))
     }
 
-    /// Returns the range that contains `point`, and its value. Otherwise as [`get`](Self::get).
+    /// Returns the range that contains `point`, and its value. In all other respects it is like [`get`](Self::get).
     #[inline]
     pub fn get_range(&self, point: K) -> Option<(Range<K>, &V)> {
         let block = self.map.directory.find(&self.guard, point).block(&self.guard);
@@ -281,8 +281,8 @@ impl<K: Point, V: Send + Sync + 'static> Pinned<'_, K, V> {
     /// Returns an iterator over all ranges that overlap `window`, untrimmed, ascending, as they were at one moment of
     /// this call. O(log n + ranges / 16) for this call, and O(1) for each step.
     ///
-    /// The call takes no lock, unless concurrent changes have spoilt eight tries: then it locks the window's leaves for
-    /// one try (within the closure of a change it keeps trying instead).
+    /// The call takes no lock, unless concurrent changes have made eight attempts fail. Then it locks the window's leaves for
+    /// one attempt. (Within the closure of a change it repeats attempts without locks instead.)
     ///
     /// # Panics
     /// If `window` ends before it begins.
@@ -307,12 +307,12 @@ impl<K: Point, V: Send + Sync + 'static> Pinned<'_, K, V> {
         Iter::new(blocks, window)
     }
 
-    /// Returns an iterator over all ranges, as [`overlapping`](Self::overlapping).
+    /// Returns an iterator over all ranges, as [`overlapping`](Self::overlapping) does.
     pub fn iter(&self) -> Iter<'_, K, V> {
         self.overlapping(K::MIN..K::MAX)
     }
 
-    /// Returns the number of ranges at one moment, as [`overlapping`](Self::overlapping).
+    /// Returns the number of ranges at one moment, at the cost of [`overlapping`](Self::overlapping).
     pub fn len(&self) -> usize {
         let all = ControlFlow::Continue(());
         self.map.directory.look(&self.guard, K::MIN, |len: &mut usize, block, _| {
@@ -326,7 +326,7 @@ impl<K: Point, V: Send + Sync + 'static> Pinned<'_, K, V> {
         self.len() == 0
     }
 
-    /// Returns the lowest range of `size` unmapped points in `within` that begins at a multiple of `alignment` (0: at
+    /// Returns the lowest range of `size` unmapped points in `within` that begins at a multiple of `alignment` (0 allows
     /// any point). The result was correct at one moment of the call. O(ranges between the start of `within` and the
     /// gap); takes locks as [`overlapping`](Self::overlapping) does. To continue an earlier search, begin `within` at
     /// its result.

@@ -14,30 +14,31 @@ pub(crate) struct Replaced {
 }
 
 /// # Safety
-/// As [`Guard::retire_box`]; `object` is a `T`.
+/// The contract of [`Guard::retire_box`] must hold; `object` must be a `T`.
 unsafe fn retire<T>(guard: &Guard<'_>, object: *mut ()) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees the contract.
     unsafe { guard.retire_box(object.cast::<T>()) };
 }
 
 impl Replaced {
     /// # Safety
-    /// As [`Guard::retire_box`], which [`retire`](Self::retire) calls for the box, with a guard of the same domain.
+    /// The contract of [`Guard::retire_box`] must hold, which [`retire`](Self::retire) calls for the box, with a guard of the
+    /// same domain.
     pub(crate) unsafe fn new<T>(object: *mut T) -> Self {
         Self { first: (object.cast(), retire::<T>), others: Vec::new() }
     }
 
     /// # Safety
-    /// As [`new`](Self::new).
+    /// The contract of [`new`](Self::new) must hold.
     pub(crate) unsafe fn push<T>(&mut self, object: *mut T) {
         self.others.push((object.cast(), retire::<T>));
     }
 
-    /// Retires the boxes. Reclamation is held back until the last one, so that when a destructor panics all boxes have
-    /// been retired.
+    /// Retires the boxes. Reclamation is held back until the last one, so that all boxes have been retired when a destructor
+    /// panics.
     pub(crate) fn retire(self, guard: &Guard<'_>) {
         let now = |(object, retire): Unlinked| {
-            // SAFETY: the promise of `new` and `push`.
+            // SAFETY: the callers of `new` and `push` guarantee the contract.
             unsafe { retire(guard, object) };
         };
         if !self.others.is_empty() {

@@ -21,7 +21,7 @@ impl<K: Point, V: 'static> Directory<K, V> {
     /// `visit` breaks. Returns what `visit` has gathered, from blocks that were all in the map at one moment of the
     /// call.
     ///
-    /// # Why
+    /// # Why the blocks are of one moment
     /// The blocks are looked up twice, and are the same both times. A replaced block or leaf does not become current
     /// again as long as the guard lives. So between the end of the first look-up and the begin of the second, each leaf
     /// was in the directory (it was before and after) and had its block. After some tries the leaves are locked at the
@@ -48,7 +48,7 @@ impl<K: Point, V: 'static> Directory<K, V> {
                     (leaf, block)
                 },
             );
-            // One block alone is from one moment.
+            // A single block is of one moment.
             if seen.len() == 1 || self.still(guard, &seen) {
                 return found;
             }

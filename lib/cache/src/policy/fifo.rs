@@ -1,4 +1,4 @@
-//! A FIFO queue that supports removal at any place.
+//! A FIFO queue that supports removal at any position.
 
 use std::collections::VecDeque;
 
@@ -8,7 +8,7 @@ use crate::entry::Resident;
 /// the oldest place, or until more places are blank than not.
 const BLANK_AT_LEAST: usize = 32;
 
-/// How many places before its turn an entry is prefetched: the headers of the oldest entries are mostly in no
+/// The number of places before its turn at which an entry is prefetched. The headers of the oldest entries are mostly in no
 /// processor's cache.
 const AHEAD: usize = 4;
 
@@ -48,7 +48,7 @@ impl<const TAG: u64> Fifo<TAG> {
         self.len
     }
 
-    /// Returns the number after the last one.
+    /// Returns the number after the last entry's number.
     pub fn end(&self) -> u64 {
         self.first + self.items.len() as u64
     }

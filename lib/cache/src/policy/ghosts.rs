@@ -2,10 +2,10 @@
 
 use archipelago_platform::hint::prefetch_read;
 
-/// How many hashes a set has.
+/// The number of hashes in a set.
 const WAYS: usize = 8;
 
-/// How many queues evict keys. The lowest bits of a time identify the queue.
+/// The number of queues that evict keys. The lowest bits of a time identify the queue.
 const QUEUES: usize = 2;
 const QUEUE_BITS: u32 = 1;
 const TIMES: u32 = 1 << (u32::BITS - QUEUE_BITS);
@@ -35,7 +35,7 @@ impl Set {
     }
 }
 
-/// The keys evicted recently, about as many as it is told to remember: a full set of [`WAYS`] drops its oldest hash for
+/// The keys that were evicted recently. It remembers about the requested number: a full set of [`WAYS`] drops its oldest hash for
 /// a new one. Two keys with the same print are confused, about once in 2^32 / `WAYS` look-ups.
 #[derive(Default)]
 pub(crate) struct Ghosts {
@@ -47,9 +47,9 @@ pub(crate) struct Ghosts {
 /// A ghost that was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ghost {
-    /// The queue that it was evicted from.
+    /// The queue from which the key was evicted.
     pub queue: u64,
-    /// How many keys the queue has evicted since.
+    /// The number of keys that the queue has evicted since.
     pub age: usize,
 }
 

@@ -10,14 +10,13 @@ use archipelago_sync::rcu::Guard;
 
 /// Checks the whole tree, and panics at the first broken invariant. Returns the tree's counts.
 ///
-/// Only while no thread writes.
+/// No thread may write meanwhile.
 pub(super) fn check<F: Form>(tree: &RawArt<F>, guard: &Guard<'_>) -> Growth {
     let root = tree.root(guard);
     assert_eq!((root.kind(), root.level()), (NodeKind::Node256, 0), "the root is a Node256 for the empty string");
     let mut held = Growth::default();
     let mut last: Option<&[u8]> = None;
-    // Nodes to visit, each with its string, and leaves that were met. The last one pushed is the first in key
-    // order.
+    // Nodes to visit, each with its string, and leaves. The last element pushed is the first in key order.
     let mut open = vec![(root.edge(), Vec::new())];
     while let Some((edge, path)) = open.pop() {
         // SAFETY: loaded under `guard`.
@@ -48,7 +47,7 @@ pub(super) fn check<F: Form>(tree: &RawArt<F>, guard: &Guard<'_>) -> Growth {
     held
 }
 
-/// Checks one node reached by `path`; returns the string it stands for.
+/// Checks one node that is reached by `path`. Returns the node's string.
 fn check_node(node: Node<'_>, mut path: Vec<u8>, is_root: bool) -> Vec<u8> {
     assert!(node.lock().read().is_some(), "no node in the tree is locked or obsolete");
     let children = node.entries().iter().filter(|e| e.0 > 0).count();

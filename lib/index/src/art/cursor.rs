@@ -24,13 +24,13 @@ use archipelago_sync::version_lock::Version;
 use core::cmp::Ordering;
 use core::ops::{Bound, ControlFlow};
 
-/// Leaves in a batch: enough to keep all of a core's outstanding misses busy.
+/// The number of leaves in a batch. It is enough to use all cache misses that a core can have outstanding.
 pub(super) const BATCH: usize = 16;
-/// Path nodes kept in the cursor itself; deeper ones go to the heap.
+/// The number of the path's nodes that are stored in the cursor itself; deeper ones are stored in the heap.
 const INLINE_DEPTH: usize = 12;
 
-/// A walk's state in one node. `position` is the next one to read: in ascending walks the first position that is not
-/// yet passed, in descending ones the position after the last that is not yet passed.
+/// A walk's state in one node. `position` is the next position to read. In ascending walks it is the first position that
+/// the walk has not passed. In descending walks it is one more than the last position that the walk has not passed.
 #[derive(Clone, Copy)]
 struct Frame<'g> {
     node: Node<'g>,
@@ -60,14 +60,14 @@ impl<'g, F: Form> Batch<'g, F> {
         Batch { leaves: [None; BATCH], taken: 0, filled: 0 }
     }
 
-    /// There is room.
+    /// Adds a leaf. The batch must have room.
     #[inline]
     fn add(&mut self, leaf: Leaf<'g, F>) {
         self.leaves[self.filled] = Some(leaf);
         self.filled += 1;
     }
 
-    /// The next leaf, if one is left.
+    /// Returns the next leaf, if one is left.
     #[inline]
     pub(super) fn take(&mut self) -> Option<Leaf<'g, F>> {
         if self.taken == self.filled {
@@ -107,7 +107,7 @@ impl Glance {
 }
 
 impl<F: Form> RawArt<F> {
-    /// The word of the greatest key that is not above `key`.
+    /// Returns the word of the greatest key that is not above `key`.
     #[allow(dead_code, reason = "for HydraList's search layer")]
     pub(crate) fn predecessor(&self, key: &[u8], guard: &Guard<'_>) -> Option<u64> {
         Cursor::<_, true>::new(self, guard).next(Bound::Included(key)).map(Leaf::word)
@@ -119,15 +119,15 @@ impl<'g, F: Form, const DOWN: bool> Cursor<'g, F, DOWN> {
         Self::at(tree.root(guard))
     }
 
-    /// A walk over the tree with this root.
+    /// Makes a walk over the tree with this root.
     pub(super) fn at(root: Node<'g>) -> Self {
         Cursor { root, path: [None; INLINE_DEPTH], deep: Vec::new(), depth: 0, seated: false, last: None }
     }
 
-    /// Fills the (used up) batch with the next leaves, at most `limit`; returns how many. None, for a limit that is not
+    /// Fills the (used up) batch with at most `limit` next leaves, and returns their number. Zero, for a limit that is not
     /// zero, means that the walk is over.
     ///
-    /// `start` is where the walk begins; pass the same each time.
+    /// `start` is the position at which the walk begins; it must be the same in each call.
     pub(super) fn fill(&mut self, start: Bound<&[u8]>, batch: &mut Batch<'g, F>, limit: usize) -> usize {
         (batch.taken, batch.filled) = (0, 0);
         let backoff = Backoff::new();
@@ -144,14 +144,14 @@ impl<'g, F: Form, const DOWN: bool> Cursor<'g, F, DOWN> {
         batch.filled
     }
 
-    /// The next leaf alone.
+    /// Returns only the next leaf.
     pub(super) fn next(&mut self, start: Bound<&[u8]>) -> Option<Leaf<'g, F>> {
         let mut batch = Batch::new();
         self.fill(start, &mut batch, 1);
         batch.take()
     }
 
-    /// Finds the position of the last returned leaf, or `start`, unless the path is valid.
+    /// If the path is not valid, builds it anew to the position of the last returned leaf, or to `start`.
     fn seat(&mut self, start: Bound<&[u8]>) -> Result<(), Restart> {
         if self.seated {
             return Ok(());
@@ -172,7 +172,7 @@ impl<'g, F: Form, const DOWN: bool> Cursor<'g, F, DOWN> {
         if DOWN { POSITIONS } else { 0 }
     }
 
-    /// The position from which `position` is (or is not) still to come.
+    /// Returns the position from which a walk still reaches `position` (if `include`), or just does not reach it.
     const fn around(position: usize, include: bool) -> usize {
         if DOWN == include { position + 1 } else { position }
     }
@@ -199,7 +199,7 @@ impl<'g, F: Form, const DOWN: bool> Cursor<'g, F, DOWN> {
         if top < INLINE_DEPTH { self.path[top].as_mut() } else { self.deep.last_mut() }
     }
 
-    /// Builds the path to the position of `key`, or where it would be.
+    /// Builds the path to the position of `key`, or to the position at which `key` would be.
     fn seek(&mut self, key: &[u8], include: bool) -> Result<(), Restart> {
         let mut node = self.root;
         let mut depth = 0;
@@ -207,7 +207,7 @@ impl<'g, F: Form, const DOWN: bool> Cursor<'g, F, DOWN> {
             let (rest, gap) = (&key[depth..], node.gap(depth));
             let common = common_prefix(rest, gap);
             if common < gap.len() {
-                // The node's keys are all on one side of `key`: take all of them or none.
+                // All of the node's keys are on the same side of `key`: the walk has all of them or none.
                 let node_is_above = rest.get(common).is_none_or(|byte| *byte < gap[common]);
                 return if node_is_above != DOWN { self.enter(node, Self::edge_of_node()) } else { Ok(()) };
             }
@@ -218,7 +218,7 @@ impl<'g, F: Form, const DOWN: bool> Cursor<'g, F, DOWN> {
             if !node.lock().validate(frame.version) {
                 return Err(Restart);
             }
-            // SAFETY: loaded under the guard that `'g` borrows.
+            // SAFETY: the edge was loaded under the guard that `'g` borrows.
             match unsafe { edge.target::<F>() } {
                 Target::Nothing => return Ok(()),
                 Target::Leaf(leaf) => {
@@ -251,7 +251,7 @@ impl<'g, F: Form, const DOWN: bool> Cursor<'g, F, DOWN> {
         let mut below = None;
         for &(position, edge) in &seen.edges[..seen.len] {
             frame.position = Self::around(position, false);
-            // SAFETY: loaded under the guard that `'g` borrows.
+            // SAFETY: the edge was loaded under the guard that `'g` borrows.
             match unsafe { edge.target() } {
                 Target::Nothing => unreachable!("empty positions are passed over"),
                 Target::Leaf(leaf) => batch.add(leaf),

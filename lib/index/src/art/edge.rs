@@ -9,7 +9,7 @@
 //! node its slot is, and can load this cache line without waiting for the node's header.
 //!
 //! [`Edge`] is only bits. `Edge::target` (`target.rs`) turns it into a leaf or node that may be dereferenced for as long as
-//! a guard is held: that is the one unsafe step, everything after it is safe.
+//! a guard is held. This is the only unsafe step; everything after it is safe.
 
 use super::kind::NodeKind;
 use archipelago_platform::atomic::{AtomicPtr, Ordering};
@@ -46,51 +46,51 @@ impl Edge {
         self.0.is_null()
     }
 
-    /// Whether the edge leads to a node.
+    /// Returns whether the edge leads to a node.
     #[inline(always)]
     pub(super) fn is_node(self) -> bool {
         !self.is_null() && self.0.addr() & LEAF == 0
     }
 
-    /// The node's kind. Meaningless for other edges.
+    /// Returns the node's kind. The result is meaningless for other edges.
     #[inline(always)]
     pub(super) fn kind(self) -> NodeKind {
         NodeKind::ALL[(self.0.addr() >> KIND_SHIFT) & 3]
     }
 
-    /// Whether the node stores a prefix. Meaningless for other edges.
+    /// Returns whether the node stores a prefix. The result is meaningless for other edges.
     #[inline(always)]
     pub(super) fn skips(self) -> bool {
         self.0.addr() & SKIPS != 0
     }
 
-    /// The node's address without tags. Meaningless for other edges.
+    /// Returns the node's address without tags. The result is meaningless for other edges.
     #[inline(always)]
     pub(super) fn node_address(self) -> *mut () {
         self.0.map_addr(|address| address & !NODE_TAGS)
     }
 
-    /// Starts fetching what the edge leads to; a null edge is allowed.
+    /// Prefetches the edge's target. The edge may be null.
     #[inline(always)]
     pub(super) fn prefetch(self) {
         archipelago_platform::hint::prefetch_read(self.0.cast_const());
     }
 
-    /// The edge as bare bits, for retiring.
+    /// Returns the edge as bare bits, for retiring.
     pub(super) fn into_raw(self) -> *mut () {
         self.0
     }
 
-    /// The inverse of [`into_raw`](Self::into_raw).
+    /// Inverts [`into_raw`](Self::into_raw).
     pub(super) fn from_raw(raw: *mut ()) -> Edge {
         Edge(raw)
     }
 }
 
-/// A place in a node that holds an edge.
+/// A slot in a node, which contains an edge.
 ///
-/// Writers store with `Release` after they have initialised what the edge leads to; readers load with `Acquire`, so
-/// they see it initialised.
+/// Writers store with `Release` after they have initialised the edge's target. Readers load with `Acquire`, so
+/// they see the target initialised.
 pub(super) struct Slot(AtomicPtr<()>);
 
 impl Slot {

@@ -23,14 +23,14 @@ use archipelago_sync::rcu::Guard;
 use archipelago_sync::version_lock::Version;
 use core::ops::ControlFlow;
 
-/// The path to an outermost leaf: nodes from the root downwards, each with what was seen of it.
+/// The path to an outermost leaf: nodes from the root downwards, each with the version that was read.
 struct Outermost<'g, F> {
     path: Vec<(Node<'g>, Version)>,
     position: usize,
     leaf: Leaf<'g, F>,
 }
 
-/// The first edge of a node, or the last if `DOWN`.
+/// Returns the first edge of a node, or the last if `DOWN`.
 fn outermost_edge<const DOWN: bool>(node: Node<'_>) -> Option<(usize, Edge)> {
     let mut first = None;
     node.visit::<DOWN>(if DOWN { POSITIONS } else { 0 }, |position, edge| {
@@ -45,7 +45,8 @@ fn lock((node, version): (Node<'_>, Version)) -> Result<Locked<'_>, Restart> {
 }
 
 impl<F: Form> RawArt<F> {
-    /// Removes the entry with the least key, or with `DOWN` the entry with the greatest; see the module's text.
+    /// Removes the entry with the least key, or with `DOWN` the entry with the greatest. The module's documentation has the
+    /// argument.
     pub(super) fn take_outermost<'g, const DOWN: bool>(&self, guard: &'g Guard<'_>) -> Option<(Leaf<'g, F>, u64)> {
         let backoff = Backoff::new();
         loop {

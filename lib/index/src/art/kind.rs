@@ -12,7 +12,7 @@ pub(super) enum NodeKind {
 impl NodeKind {
     pub(super) const ALL: [NodeKind; 4] = [NodeKind::Node4, NodeKind::Node16, NodeKind::Node48, NodeKind::Node256];
 
-    /// How many children fit.
+    /// Returns how many children a node of this kind can have.
     pub(super) fn capacity(self) -> usize {
         [4, 16, 48, 256][self as usize]
     }
@@ -25,7 +25,7 @@ impl NodeKind {
         NodeKind::ALL[(self as usize).saturating_sub(1)]
     }
 
-    /// With this many children or fewer the next smaller kind is used. It is somewhat below the smaller kind's
+    /// Returns the number of children at or below which the next smaller kind is used. It is somewhat below the smaller kind's
     /// capacity, so that an insertion after a removal does not copy the node again.
     pub(super) fn shrink_at(self) -> usize {
         [0, 3, 12, 37][self as usize]

@@ -79,7 +79,7 @@ impl<'g, F: Form> Leaf<'g, F> {
     }
 
     /// # Safety
-    /// `address` is that of a leaf made by [`create`](Self::create) for the same form, not freed during `'g`.
+    /// `address` must be that of a leaf made by [`create`](Self::create) for the same form, which is not freed during `'g`.
     #[inline(always)]
     pub(super) unsafe fn from_address(address: *mut ()) -> Self {
         Leaf { address, _marker: PhantomData }
@@ -89,7 +89,7 @@ impl<'g, F: Form> Leaf<'g, F> {
         Edge::to_leaf(self.address)
     }
 
-    /// The whole key.
+    /// Returns the whole key.
     #[inline(always)]
     pub(super) fn key(self) -> &'g [u8] {
         match F::KIND {
@@ -116,15 +116,15 @@ impl<'g, F: Form> Leaf<'g, F> {
         unsafe { &*self.address.cast::<AtomicU64>() }
     }
 
-    /// The value word. `Acquire`: the thread that sees a boxed value's address sees the value (partner:
+    /// Returns the value word. `Acquire`: the thread that sees a boxed value's address sees the value (partner:
     /// [`swap`](Self::swap)).
     #[inline(always)]
     pub(super) fn word(self) -> u64 {
         self.value().load(Ordering::Acquire)
     }
 
-    /// Replaces the value word. Only under the lock of the node that holds the leaf, which is why a plain load and
-    /// store are enough.
+    /// Replaces the value word. The caller must hold the lock of the node that holds the leaf; so a load and a
+    /// store suffice, without a read-modify-write.
     pub(super) fn swap(self, word: u64) -> u64 {
         let old = self.value().load(Ordering::Relaxed);
         self.value().store(word, Ordering::Release);
@@ -134,7 +134,7 @@ impl<'g, F: Form> Leaf<'g, F> {
     /// Frees the leaf, but not the memory to which its word leads.
     ///
     /// # Safety
-    /// No thread can reach the leaf any more.
+    /// No thread may be able to reach the leaf any more.
     pub(super) unsafe fn free(self) {
         let layout = layout(F::KIND, self.key().len());
         // SAFETY: allocated by `create` with this layout.
@@ -146,7 +146,7 @@ impl<'g, F: Form> Leaf<'g, F> {
         taken_by(layout(F::KIND, key.len()))
     }
 
-    /// Bytes that the leaf takes, without what its word stands for.
+    /// Returns the number of bytes that the leaf takes, without the memory to which its word leads.
     pub(super) fn bytes(self) -> usize {
         taken_by(layout(F::KIND, self.key().len()))
     }

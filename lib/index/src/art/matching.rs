@@ -1,11 +1,11 @@
-//! Finding a byte among a small node's: one vector comparison for sixteen, plain ones for four.
+//! Finding a byte among the bytes of a small node: one vector comparison for sixteen bytes, plain comparisons for four.
 
 use archipelago_platform::atomic::{AtomicU8, Ordering};
 use archipelago_platform::simd::match_bytes;
 
 /// The bytes of a [`Sparse`](super::node) node.
 pub(super) trait Matching {
-    /// Bit `i` is set if byte `i` equals `byte`. Every byte is loaded once, relaxed.
+    /// Returns a mask whose bit `i` is set if byte `i` equals `byte`. Every byte is loaded once, relaxed.
     fn matching(&self, byte: u8) -> u64;
 }
 

@@ -73,7 +73,7 @@ pub type Range<'m, K, V> = crate::map::Range<'m, Radix, K, V>;
 pub type Builder<K, V> = crate::map::Builder<Radix, K, V>;
 
 impl<K: Key, V: Send + Sync + 'static> Builder<K, V> {
-    /// Sets how writers are synchronized. The default is the faster way.
+    /// Sets how writers are synchronized. The default is the faster variant.
     pub fn write_sync(mut self, sync: WriteSync) -> Self {
         self.config = sync;
         self
@@ -81,12 +81,12 @@ impl<K: Key, V: Send + Sync + 'static> Builder<K, V> {
 }
 
 impl<K: Key, V: Send + Sync + 'static> Art<K, V> {
-    /// An empty map with the given write synchronisation.
+    /// Makes an empty map with the given write synchronization.
     pub fn with_write_sync(sync: WriteSync) -> Self {
         Self::builder().write_sync(sync).build()
     }
 
-    /// The write synchronisation the map was made with.
+    /// Returns the write synchronization with which the map was made.
     pub fn write_sync(&self) -> WriteSync {
         *self.core().hooks()
     }

@@ -31,11 +31,11 @@ use core::alloc::Layout;
 use core::marker::PhantomData;
 use core::ops::ControlFlow;
 
-/// Prefixes up to this length lie behind the header, longer ones behind the node in the same allocation.
+/// Prefixes up to this length are stored behind the header, longer ones behind the node in the same allocation.
 const INLINE_PREFIX: usize = 4;
-/// How many children ahead an ordered walk over a Node256 fetches.
+/// The number of children that an ordered walk over a Node256 prefetches.
 const FETCH_AHEAD: usize = 16;
-/// Positions of a node: the terminal and 256 bytes.
+/// The number of positions of a node: the terminal and 256 bytes.
 pub(super) const POSITIONS: usize = 257;
 
 impl NodeKind {
@@ -43,15 +43,15 @@ impl NodeKind {
         [size_of::<Node4>(), size_of::<Node16>(), size_of::<Indexed>(), size_of::<Direct>()][self as usize]
     }
 
-    /// Where a prefix of this length lies in the allocation.
+    /// Returns the offset at which a prefix of this length is stored in the allocation.
     fn prefix_at(self, len: usize) -> usize {
         if len <= INLINE_PREFIX { INLINE_PREFIX_AT } else { self.size() }
     }
 
     fn layout(self, prefix_len: usize) -> Layout {
         let size = self.size() + if prefix_len > INLINE_PREFIX { prefix_len } else { 0 };
-        // Four tag bits. An alignment to whole cache lines would be expensive: allocators round such blocks up, and
-        // align 64-byte blocks to cache lines anyway.
+        // An alignment of 16 leaves four tag bits. An alignment to whole cache lines would be expensive: allocators round such
+        // blocks up, and align 64-byte blocks to cache lines anyway.
         Layout::from_size_align(size, 16).expect("a key is shorter than 4 GiB")
     }
 }
@@ -64,7 +64,7 @@ struct Header {
     prefix_len: Plain<u32>,
 }
 
-/// Every kind has its place for a short prefix right behind the header (in the header it would be padded).
+/// The offset of a short prefix, which in every kind is directly behind the header. (In the header it would need padding.)
 const INLINE_PREFIX_AT: usize = size_of::<Header>();
 
 type Node4 = Sparse<4>;
@@ -79,7 +79,7 @@ struct Sparse<const N: usize> {
     children: [Slot; N],
 }
 
-/// `index[b]` is one more than the place of `b`'s child, 0 for none.
+/// `index[b]` is one more than the index of `b`'s child, and 0 if there is none.
 #[repr(C)]
 struct Indexed {
     header: Header,
@@ -102,7 +102,7 @@ impl<const N: usize> Sparse<N>
 where
     [AtomicU8; N]: Matching,
 {
-    /// The child's slot. Reading the byte again after the child (`Acquire`) tells whether the slot was taken for
+    /// Returns the child's slot. Reading the byte again after the child (`Acquire`) tells whether the slot was taken for
     /// another byte in between: a writer stores the new byte before the new child (`Release`).
     #[inline(always)]
     fn find(&self, byte: u8) -> Option<(&Slot, Edge)> {
@@ -134,13 +134,13 @@ where
         pairs.filter(|e| !e.1.is_null())
     }
 
-    /// As [`Node::visit`], without the terminal.
+    /// Works as [`Node::visit`] does, without the terminal.
     #[inline]
     fn visit<const DOWN: bool>(&self, position: usize, look: &mut impl FnMut(usize, Edge) -> ControlFlow<()>) {
         let mut wanted = [(0, Edge::NULL); N];
         let mut len = 0;
         for entry in self.entries().filter(|entry| if DOWN { entry.0 < position } else { entry.0 >= position }) {
-            // Sorted as they come: they are few.
+            // Insertion sort, since there are few edges.
             let behind = |other: &(usize, Edge)| if DOWN { other.0 < entry.0 } else { other.0 > entry.0 };
             let at = wanted[..len].iter().position(behind).unwrap_or(len);
             wanted.copy_within(at..len, at + 1);
@@ -158,7 +158,7 @@ impl Indexed {
         let place = index.load(Ordering::Acquire);
         let slot = self.children.get((place as usize).wrapping_sub(1))?;
         let child = slot.load();
-        // As in `Sparse::find`: was the place given to another byte meanwhile?
+        // As in `Sparse::find`, this checks whether the place was reused for another byte meanwhile.
         (!child.is_null() && index.load(Ordering::Relaxed) == place).then_some((slot, child))
     }
 
@@ -174,7 +174,7 @@ impl Indexed {
 }
 
 impl Direct {
-    /// Starts fetching what is behind a byte's slot.
+    /// Prefetches the target of a byte's slot.
     #[inline(always)]
     fn fetch(&self, byte: Option<usize>) {
         if let Some(slot) = byte.and_then(|byte| self.children.get(byte)) {
@@ -189,7 +189,7 @@ impl Direct {
     }
 }
 
-/// [`Node::visit`] over the bytes of a node that has a place for each.
+/// Implements [`Node::visit`] over the bytes of a node that has a slot for every byte.
 #[inline(always)]
 fn visit_bytes<const DOWN: bool>(
     position: usize,
@@ -201,7 +201,7 @@ fn visit_bytes<const DOWN: bool>(
 }
 
 fn bump(count: &AtomicU16, by: i16) {
-    // Only under the lock; readers of the count take it as a hint.
+    // The caller holds the lock. Readers without the lock use the count only as a hint.
     count.store(count.load(Ordering::Relaxed).wrapping_add_signed(by), Ordering::Relaxed);
 }
 
@@ -226,7 +226,7 @@ impl PartialEq for Node<'_> {
 }
 
 impl<'g> Node<'g> {
-    /// Allocates an empty node that stands for a string of length `level` ending in `prefix`. It belongs to the thread
+    /// Allocates an empty node that stands for a string of length `level` ending in `prefix`. The node belongs to the thread
     /// that publishes its edge.
     pub(super) fn create(kind: NodeKind, level: usize, prefix: &[u8]) -> Node<'g> {
         let layout = kind.layout(prefix.len());
@@ -249,7 +249,7 @@ impl<'g> Node<'g> {
     }
 
     /// # Safety
-    /// The edge was made by [`create`](Self::create), and its node is not freed during `'g`.
+    /// The edge must have been made by [`create`](Self::create), and its node must not be freed during `'g`.
     #[inline(always)]
     pub(super) unsafe fn from_edge(edge: Edge) -> Node<'g> {
         Node { edge, _marker: PhantomData }
@@ -258,7 +258,7 @@ impl<'g> Node<'g> {
     /// Frees the node, but not its children.
     ///
     /// # Safety
-    /// No thread can reach the node any more.
+    /// No thread may be able to reach the node any more.
     pub(super) unsafe fn free(self) {
         // SAFETY: allocated by `create` with this layout.
         unsafe { std::alloc::dealloc(self.edge.node_address().cast(), self.layout()) };
@@ -268,7 +268,7 @@ impl<'g> Node<'g> {
         self.edge.kind().layout(*self.header().prefix_len as usize)
     }
 
-    /// Bytes that the node takes.
+    /// Returns the number of bytes that the node takes.
     pub(super) fn bytes(self) -> usize {
         taken_by(self.layout())
     }
@@ -308,14 +308,14 @@ impl<'g> Node<'g> {
         &self.header().lock
     }
 
-    /// Starts fetching the header, for the thread that will lock the node: a look-up in a large node does not touch its
+    /// Prefetches the header, for a thread that will lock the node: a look-up in a large node does not read the header's
     /// line.
     #[inline(always)]
     pub(super) fn fetch_header(self) {
         archipelago_platform::hint::prefetch_read(self.edge.node_address().cast_const());
     }
 
-    /// The length of the string that the node stands for: the index of the byte that its children are told apart by.
+    /// Returns the length of the node's string, which is the index of the byte that distinguishes its children.
     #[inline(always)]
     pub(super) fn level(self) -> usize {
         *self.header().level as usize
@@ -327,9 +327,9 @@ impl<'g> Node<'g> {
         if self.edge.skips() { self.level() } else { parent_level + 1 }
     }
 
-    /// The part of the node's string from `depth` on.
+    /// Returns the part of the node's string from `depth` on.
     ///
-    /// `depth` is 0 for the root, else one more than the level of a node that is or was the parent: the stored prefix
+    /// `depth` is 0 for the root, and otherwise one more than the level of a node that is or was the parent: the stored prefix
     /// reaches back at least that far.
     #[inline]
     pub(super) fn gap(self, depth: usize) -> &'g [u8] {
@@ -337,7 +337,7 @@ impl<'g> Node<'g> {
         &prefix[prefix.len() - (self.level() - depth)..]
     }
 
-    /// Whether the stored prefix reaches back to `depth`.
+    /// Returns whether the stored prefix reaches back to `depth`.
     pub(super) fn reaches(self, depth: usize) -> bool {
         self.level() - self.prefix().len() <= depth
     }
@@ -350,7 +350,7 @@ impl<'g> Node<'g> {
         unsafe { core::slice::from_raw_parts(bytes, len) }
     }
 
-    /// The edge at `position`, null if none.
+    /// Returns the edge at `position`, null if none.
     #[inline(always)]
     pub(super) fn get(self, position: usize) -> Edge {
         let Some(byte) = position.checked_sub(1) else { return self.header().terminal.load() };
@@ -363,7 +363,7 @@ impl<'g> Node<'g> {
         found.map_or(Edge::NULL, |(_, child)| child)
     }
 
-    /// Replaces an edge that is there. Under the lock.
+    /// Replaces an existing edge. The caller must hold the lock.
     pub(super) fn replace(self, position: usize, edge: Edge) {
         let Some(byte) = position.checked_sub(1) else { return self.header().terminal.store(edge) };
         let found = match self.body() {
@@ -375,7 +375,7 @@ impl<'g> Node<'g> {
         found.expect("the caller saw an edge here under the lock").0.store(edge);
     }
 
-    /// Adds an edge at a position that has none. Under the lock, with [room](Self::has_room).
+    /// Adds an edge at a position that has none. The caller must hold the lock, and the node must have [room](Self::has_room).
     pub(super) fn add(self, position: usize, edge: Edge) {
         let Some(byte) = position.checked_sub(1) else { return self.header().terminal.store(edge) };
         match self.body() {
@@ -392,7 +392,7 @@ impl<'g> Node<'g> {
         }
     }
 
-    /// Removes an edge that is there. Under the lock.
+    /// Removes an existing edge. The caller must hold the lock.
     pub(super) fn clear(self, position: usize) {
         match self.body() {
             Body::Node48(node) if position > 0 => {
@@ -409,7 +409,7 @@ impl<'g> Node<'g> {
         }
     }
 
-    /// How many children there are, the terminal not counted. A hint without the lock.
+    /// Returns the number of children, without the terminal. Without the lock it is only a hint.
     pub(super) fn children(self) -> usize {
         match self.body() {
             Body::Node4(node) => node.entries().count(),
@@ -419,18 +419,18 @@ impl<'g> Node<'g> {
         }
     }
 
-    /// How many edges there are, the terminal counted. A hint without the lock.
+    /// Returns the number of edges, including the terminal. Without the lock it is only a hint.
     pub(super) fn len(self) -> usize {
         self.children() + usize::from(!self.header().terminal.load().is_null())
     }
 
-    /// Whether an edge can be added at `position`. A hint without the lock.
+    /// Returns whether an edge can be added at `position`. Without the lock it is only a hint.
     pub(super) fn has_room(self, position: usize) -> bool {
         position == 0 || self.kind() == NodeKind::Node256 || self.children() < self.kind().capacity()
     }
 
     /// Calls `look` with the edges at or after `position` (before it, backwards, if `DOWN`), in that order, until it
-    /// breaks off. Without the lock: meaningful if the node's version did not change.
+    /// breaks. Without the lock, the edges are meaningful only if the node's version did not change.
     #[inline]
     pub(super) fn visit<const DOWN: bool>(self, position: usize, mut look: impl FnMut(usize, Edge) -> ControlFlow<()>) {
         let terminal = self.header().terminal.load();
@@ -466,7 +466,7 @@ impl<'g> Node<'g> {
         }
     }
 
-    /// All edges in position order. Under the lock, or when no thread writes.
+    /// Returns all edges in position order. The caller holds the lock, or no thread writes.
     pub(super) fn entries(self) -> Vec<(usize, Edge)> {
         let mut entries = Vec::with_capacity(self.len());
         self.visit::<false>(0, |position, edge| {
@@ -476,8 +476,8 @@ impl<'g> Node<'g> {
         entries
     }
 
-    /// A copy of another kind and with another stored prefix (the string is the same), without the edge at `except`.
-    /// Under the lock. It belongs to the thread that publishes its edge.
+    /// Returns a copy of another kind and with another stored prefix (the string is the same), without the edge at `except`.
+    /// The caller must hold the lock. The copy belongs to the thread that publishes its edge.
     pub(super) fn copy(self, kind: NodeKind, prefix: &[u8], except: Option<usize>) -> Node<'g> {
         let copy = Node::create(kind, self.level(), prefix);
         self.visit::<false>(0, |position, edge| {

@@ -29,7 +29,7 @@ use core::marker::PhantomData;
 
 /// A concurrent adaptive radix tree from byte strings to words, its leaves laid out for keys of form `F`.
 pub(crate) struct RawArt<F: Form> {
-    // Never changed, but in a cache line with words that are.
+    // These two never change, but share a cache line with words that do.
     root: Plain<Edge>,
     sync: Plain<WriteSync>,
     tally: Tally,
@@ -41,21 +41,21 @@ unsafe impl<F: Form> Send for RawArt<F> {}
 // SAFETY: as above; all changes follow `sync.rs`.
 unsafe impl<F: Form> Sync for RawArt<F> {}
 
-/// Where a key's leaf is.
-struct Place<'g, P: Protocol, F> {
+/// The position of a key's leaf in the tree.
+struct Position<'g, P: Protocol, F> {
     parent: Option<Seen<'g, P>>,
     holder: Seen<'g, P>,
     position: usize,
     leaf: Leaf<'g, F>,
 }
 
-/// The position at which a node of level `level` continues with `key`, which is at least that long.
+/// Returns the position at which a node of level `level` continues with `key`, which is at least that long.
 #[inline(always)]
 pub(super) fn position_of(key: &[u8], level: usize) -> usize {
     key.get(level).map_or(0, |&byte| 1 + byte as usize)
 }
 
-/// The length of the longest common prefix.
+/// Returns the length of the longest common prefix.
 #[inline]
 pub(super) fn common_prefix(a: &[u8], b: &[u8]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
@@ -84,10 +84,10 @@ macro_rules! with_protocol {
 }
 
 impl<F: Form> RawArt<F> {
-    /// An empty tree.
+    /// Makes an empty tree.
     ///
     /// # Safety
-    /// All guards passed to the tree's methods are of one domain.
+    /// All guards that are passed to the tree's methods must be of one domain.
     pub(crate) unsafe fn new(sync: WriteSync) -> Self {
         let root = Node::create(NodeKind::Node256, 0, &[]);
         let tally = Tally::new();
@@ -95,17 +95,17 @@ impl<F: Form> RawArt<F> {
         RawArt { root: Plain::new(root.edge()), sync: Plain::new(sync), tally, _leaves: PhantomData }
     }
 
-    /// The number of entries: exact while no thread changes the tree.
+    /// Returns the number of entries, which is exact while no thread changes the tree.
     pub(super) fn len(&self) -> usize {
         self.tally.entries()
     }
 
-    /// The number of nodes, as exact.
+    /// Returns the number of nodes, which is exact under the same condition.
     pub(super) fn nodes(&self) -> usize {
         self.tally.sum().nodes.max(0) as usize
     }
 
-    /// Bytes that nodes and leaves take, as exact.
+    /// Returns the number of bytes that nodes and leaves take, which is exact under the same condition.
     pub(crate) fn bytes(&self) -> usize {
         self.tally.sum().bytes.max(0) as usize
     }
@@ -115,55 +115,55 @@ impl<F: Form> RawArt<F> {
         unsafe { Node::from_edge(*self.root) }
     }
 
-    /// Which write synchronisation the tree was made with.
+    /// Returns the write synchronization with which the tree was made.
     pub(super) fn write_sync(&self) -> &WriteSync {
         &self.sync
     }
 
-    /// The leaf of `key`.
+    /// Returns the leaf of `key`.
     #[inline]
     pub(super) fn get<'g>(&self, key: &[u8], guard: &'g Guard<'_>) -> Option<Leaf<'g, F>> {
         with_protocol!(self, find_once(key, guard))
     }
 
-    /// Inserts or replaces; returns the word replaced.
+    /// Inserts or replaces. Returns the replaced word.
     pub(crate) fn insert(&self, key: &[u8], word: u64, guard: &Guard<'_>) -> Option<u64> {
         with_protocol!(self, insert_once(key, word, true, guard))
     }
 
-    /// Inserts if the key is not there; otherwise returns its word.
+    /// Inserts if the key is absent. Otherwise returns the key's word.
     pub(crate) fn insert_if_absent(&self, key: &[u8], word: u64, guard: &Guard<'_>) -> Option<u64> {
         with_protocol!(self, insert_once(key, word, false, guard))
     }
 
-    /// Replaces the word of `key` if that is there; returns the word replaced.
+    /// Replaces the word of `key` if the key is present. Returns the replaced word.
     pub(crate) fn exchange(&self, key: &[u8], word: u64, guard: &Guard<'_>) -> Option<u64> {
         with_protocol!(self, exchange_once(key, word, guard))
     }
 
-    /// Replaces the word of `key` if it is `old`; tells whether it was.
+    /// Replaces the word of `key` if it is `old`. Returns whether it was.
     pub(crate) fn replace(&self, key: &[u8], old: u64, new: u64, guard: &Guard<'_>) -> bool {
         with_protocol!(self, replace_once(key, old, new, guard))
     }
 
-    /// Removes `key`; returns its word.
+    /// Removes `key`. Returns its word.
     pub(crate) fn remove(&self, key: &[u8], guard: &Guard<'_>) -> Option<u64> {
         with_protocol!(self, remove_once(key, None, guard))
     }
 
-    /// Removes `key` if its word is `word`; tells whether it was.
+    /// Removes `key` if its word is `word`. Returns whether it was.
     pub(crate) fn remove_if(&self, key: &[u8], word: u64, guard: &Guard<'_>) -> bool {
         with_protocol!(self, remove_once(key, Some(word), guard)).is_some()
     }
 
-    /// The descent of operations that need a present key. It skips prefixes, since the whole key is compared at the
-    /// leaf. For operations that will lock the place it also prefetches headers.
+    /// Finds the leaf for operations that need a present key. It skips prefixes, since the whole key is compared at the
+    /// leaf. For operations that will lock the found node it also prefetches headers.
     #[inline(always)]
     fn locate<'g, P: Protocol, const LOCKS: bool>(
         &self,
         key: &[u8],
         guard: &'g Guard<'_>,
-    ) -> Result<Option<Place<'g, P, F>>, Restart> {
+    ) -> Result<Option<Position<'g, P, F>>, Restart> {
         let mut parent = None;
         let mut node = self.root(guard);
         let mut level = 0;
@@ -175,11 +175,11 @@ impl<F: Form> RawArt<F> {
             let position = position_of(key, level);
             let edge = node.get(position);
             holder.check()?;
-            // SAFETY: loaded under `guard`.
+            // SAFETY: the edge was loaded under `guard`.
             match unsafe { edge.target() } {
                 Target::Nothing => return Ok(None),
                 Target::Leaf(leaf) => {
-                    return Ok((leaf.key() == key).then_some(Place { parent, holder, position, leaf }));
+                    return Ok((leaf.key() == key).then_some(Position { parent, holder, position, leaf }));
                 }
                 Target::Node(child) => {
                     level = child.level_below(level);
@@ -213,7 +213,7 @@ impl<F: Form> RawArt<F> {
             let position = position_of(key, level);
             let edge = node.get(position);
             holder.check()?;
-            // SAFETY: loaded under `guard`.
+            // SAFETY: the edge was loaded under `guard`.
             match unsafe { edge.target::<F>() } {
                 Target::Nothing => {
                     let growth = match parent {
@@ -257,7 +257,9 @@ impl<F: Form> RawArt<F> {
     }
 
     fn exchange_once<P: Protocol>(&self, key: &[u8], word: u64, guard: &Guard<'_>) -> Result<Option<u64>, Restart> {
-        let Some(Place { holder, position, leaf, .. }) = self.locate::<P, true>(key, guard)? else { return Ok(None) };
+        let Some(Position { holder, position, leaf, .. }) = self.locate::<P, true>(key, guard)? else {
+            return Ok(None);
+        };
         let _locked = holder.lock()?;
         if holder.node.get(position) != leaf.edge() {
             return Err(Restart);
@@ -266,7 +268,9 @@ impl<F: Form> RawArt<F> {
     }
 
     fn replace_once<P: Protocol>(&self, key: &[u8], old: u64, new: u64, guard: &Guard<'_>) -> Result<bool, Restart> {
-        let Some(Place { holder, position, leaf, .. }) = self.locate::<P, true>(key, guard)? else { return Ok(false) };
+        let Some(Position { holder, position, leaf, .. }) = self.locate::<P, true>(key, guard)? else {
+            return Ok(false);
+        };
         let _locked = holder.lock()?;
         if holder.node.get(position) != leaf.edge() {
             return Err(Restart);
@@ -284,12 +288,12 @@ impl<F: Form> RawArt<F> {
         expected: Option<u64>,
         guard: &Guard<'_>,
     ) -> Result<Option<u64>, Restart> {
-        let Some(Place { parent, holder, position, leaf }) = self.locate::<P, true>(key, guard)? else {
+        let Some(Position { parent, holder, position, leaf }) = self.locate::<P, true>(key, guard)? else {
             return Ok(None);
         };
         let node = holder.node;
         let parent = parent.filter(|_| becomes_too_small(node, position));
-        // From the root downwards.
+        // Locks are taken from the root downwards.
         let parent_locked = parent.map(Seen::lock).transpose()?;
         let locked = holder.lock()?;
         if node.get(position) != leaf.edge() {
@@ -304,7 +308,7 @@ impl<F: Form> RawArt<F> {
         Ok(Some(word))
     }
 
-    /// Whether a node is replaced when it loses the edge at `position`.
+    /// Returns whether a node is replaced when it loses the edge at `position`.
     pub(super) fn becomes_too_small(&self, node: Node<'_>, position: usize) -> bool {
         node.edge() != *self.root && becomes_too_small(node, position)
     }
@@ -348,13 +352,13 @@ impl<F: Form> RawArt<F> {
         Ok(())
     }
 
-    /// Shows each word, for a caller that has the tree to itself.
+    /// Shows each word. The caller must have exclusive access to the tree.
     pub(super) fn show_words(&self, guard: &Guard<'_>, mut visit: impl FnMut(u64)) {
         // An explicit stack, since a tree of long keys may be too deep for recursion on the thread's stack.
         let mut nodes = vec![self.root(guard)];
         while let Some(node) = nodes.pop() {
             for (_, edge) in node.entries() {
-                // SAFETY: loaded under `guard`.
+                // SAFETY: the edge was loaded under `guard`.
                 match unsafe { edge.target::<F>() } {
                     Target::Nothing => {}
                     Target::Node(child) => nodes.push(child),
@@ -434,7 +438,7 @@ fn branch_above<P: Protocol, F: Form>(
     Ok(Growth::entry(Leaf::<F>::bytes_for(key)).node(branch.bytes()))
 }
 
-/// Adds a leaf where another key's leaf is: replaces that leaf by a node with both.
+/// Adds a leaf at a position that has another key's leaf: replaces that leaf by a node with both.
 fn branch_below<P: Protocol, F: Form>(
     holder: Seen<'_, P>,
     position: usize,
@@ -458,7 +462,8 @@ fn branch_below<P: Protocol, F: Form>(
     Ok(Growth::entry(Leaf::<F>::bytes_for(key)).node(branch.bytes()))
 }
 
-/// Whether `node` is replaced when it loses the edge at `position`. (The root is not, whatever this says.)
+/// Returns whether `node` is replaced when it loses the edge at `position`. (The root is never replaced, whatever this function
+/// returns.)
 fn becomes_too_small(node: Node<'_>, position: usize) -> bool {
     match node.kind() {
         NodeKind::Node4 => node.len() <= 2,
@@ -468,7 +473,7 @@ fn becomes_too_small(node: Node<'_>, position: usize) -> bool {
 
 /// Returns the replacement of `node` when it loses the edge at `position`: a smaller copy, or the only edge that is
 /// left. If that edge leads to a node, the node may have to be copied with a longer prefix; then the old one is also
-/// returned, locked, to be retired. `parent` and `node` are locked. Also returns by how much the tree's counts change.
+/// returned, locked, to be retired. `parent` and `node` must be locked. Also returns the change of the tree's counts.
 fn smaller<'g, P: Protocol, F: Form>(
     parent: Node<'_>,
     node: Node<'g>,
@@ -504,7 +509,7 @@ mod tests {
     fn predecessors() {
         let domain = Domain::new();
         let guard = &domain.pin();
-        // SAFETY: one domain.
+        // SAFETY: all guards are of one domain.
         let tree: RawArt<Bytes> = unsafe { RawArt::new(WriteSync::default()) };
         assert!(tree.len() == 0 && tree.predecessor(b"zzz", guard).is_none());
         let anchors: [&[u8]; 7] = [b"", b"a", b"abc", b"abcdefgh", b"abd", b"b\0", b"zz"];

@@ -36,7 +36,7 @@ pub(super) fn retire_leaf<F: Form>(leaf: Leaf<'_, F>, guard: &Guard<'_>) {
 /// Frees `root` and everything below it, but not the memory to which words lead.
 ///
 /// # Safety
-/// No other thread uses the tree, now or later.
+/// No other thread may use the tree, now or later.
 pub(super) unsafe fn free_tree<F: Form>(root: Node<'_>) {
     // An explicit stack, since a tree of long keys may be too deep for recursion on the thread's stack.
     let mut nodes = vec![root];

@@ -45,7 +45,7 @@ impl<F: Form> Core<F> {
         mut visit: impl FnMut(F::Probe<'_>, u64) -> bool,
     ) -> usize {
         let mut cursor = Cursor::<_, DOWN>::new(&self.tree, guard);
-        // One batch is shown while the leaves of the next are being fetched.
+        // One batch is shown while the leaves of the next one are being prefetched.
         let (mut shown, mut coming) = (Batch::new(), Batch::new());
         let mut found = cursor.fill(from, &mut shown, limit);
         let mut visited = 0;
@@ -70,7 +70,7 @@ impl<F: Form> Structure<F> for Core<F> {
     type Hooks = WriteSync;
 
     fn build(config: &WriteSync, limits: Limits) -> Arc<Self> {
-        // SAFETY: the face passes guards of the map's own domain, and no other thread reaches the tree.
+        // SAFETY: `Map` passes guards of the map's own domain, and no other code has access to the tree.
         let tree = unsafe { RawArt::new(*config) };
         Arc::new_cyclic(|this: &Weak<Self>| {
             let domain = limits.backlog.domain().tended_by(this.clone());
@@ -166,7 +166,7 @@ impl<F: Form> Structure<F> for Core<F> {
         found: impl FnOnce(F::Probe<'_>, u64) -> R,
     ) -> Option<R> {
         let leaf = F::with_bytes(from, |bytes| {
-            // Nearly always its own.
+            // The first key at or above is nearly always the key itself.
             let own = self.tree.get(bytes, guard);
             own.or_else(|| Cursor::<_, false>::new(&self.tree, guard).next(Bound::Included(bytes)))
         })?;

@@ -3,7 +3,7 @@
 use super::node::Node;
 use archipelago_sync::version_lock::VersionLock;
 
-/// How writers are synchronized with each other and with readers. Both ways are from "The ART of Practical
+/// The synchronization of writers with each other and with readers. Both variants are from "The ART of Practical
 /// Synchronization" (DaMoN 2016), and operations have the same semantics under both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WriteSync {
@@ -15,9 +15,9 @@ pub enum WriteSync {
     Rowex,
 }
 
-/// One of the two, at compile time.
+/// One of the two synchronizations, selected at compile time.
 pub(super) trait Protocol {
-    /// What a thread remembers of a node between its read and its lock.
+    /// The data that a thread keeps about a node between reading and locking it.
     type Seen: Copy;
 
     /// Begins to read a node. Returns `None` if the operation has to restart.
@@ -31,11 +31,11 @@ pub(super) trait Protocol {
     fn lock(lock: &VersionLock, seen: Self::Seen) -> bool;
 }
 
-/// The operation met a change and has to restart from the root.
+/// The operation has found a concurrent change, and has to restart from the root.
 #[derive(Debug)]
 pub(super) struct Restart;
 
-/// A node, and what was seen of it.
+/// A node, and the data of its read.
 pub(super) struct Seen<'g, P: Protocol> {
     pub(super) node: Node<'g>,
     seen: P::Seen,
@@ -73,7 +73,7 @@ impl<'g, P: Protocol> Seen<'g, P> {
 pub(super) struct Locked<'g>(Node<'g>);
 
 impl<'g> Locked<'g> {
-    /// A node that this thread has locked just now.
+    /// Wraps a node that this thread has just locked.
     pub(super) fn held(node: Node<'g>) -> Self {
         Locked(node)
     }

@@ -1,11 +1,11 @@
-//! What edges lead to.
+//! The targets of edges.
 
 use super::edge::{Edge, LEAF};
 use super::leaf::Leaf;
 use super::node::Node;
 use crate::structure::Form;
 
-/// Where an edge leads.
+/// The target of an edge.
 pub(super) enum Target<'g, F> {
     Nothing,
     Leaf(Leaf<'g, F>),
@@ -13,11 +13,11 @@ pub(super) enum Target<'g, F> {
 }
 
 impl Edge {
-    /// What the edge leads to.
+    /// Returns the target of the edge.
     ///
     /// # Safety
-    /// The edge was loaded from a tree with leaves of form `F`, and what it leads to is not freed during `'g`: a guard
-    /// taken before the load is held for `'g`, or the tree is owned.
+    /// The edge must have been loaded from a tree with leaves of form `F`. The target must not be freed during `'g`: a guard
+    /// taken before the load is held for `'g`, or the caller owns the tree.
     #[inline(always)]
     pub(super) unsafe fn target<'g, F: Form>(self) -> Target<'g, F> {
         if self.is_null() {

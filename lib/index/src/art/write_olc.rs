@@ -1,12 +1,12 @@
-//! Optimistic lock coupling (Leis et al., DaMoN 2016, section 3): look, check that nothing changed, then act.
+//! Optimistic lock coupling (Leis et al., DaMoN 2016, section 3): read, check that nothing has changed, then act.
 //!
-//! Readers take a node's version before they read a slot and check it after; a change means starting over. Writers
-//! look in the same way and then lock a node *at the version they saw*, so what they saw still holds.
+//! Readers read a node's version before they read a slot, and check the version afterwards. If it has changed they start over.
+//! Writers read in the same way, and then lock a node *at the version that they have read*. So what they have read still holds.
 
 use super::sync::Protocol;
 use archipelago_sync::version_lock::{Version, VersionLock};
 
-/// See the module's documentation.
+/// The protocol that the module's documentation describes.
 pub(super) enum OptimisticLockCoupling {}
 
 impl Protocol for OptimisticLockCoupling {

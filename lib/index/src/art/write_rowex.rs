@@ -5,12 +5,12 @@
 //! node that was replaced meanwhile sees the node's state at the replacement, which was during the reader's call.
 //!
 //! Writers wait for the lock; only an obsolete node makes them restart. Their reads before the lock may be outdated,
-//! so they check them again, as with the other protocol.
+//! so they check their assumptions again, as with the other protocol.
 
 use super::sync::Protocol;
 use archipelago_sync::version_lock::VersionLock;
 
-/// See the module's documentation.
+/// The protocol that the module's documentation describes.
 pub(super) enum Rowex {}
 
 impl Protocol for Rowex {

@@ -1,6 +1,6 @@
 //! Balancing: an underfull page is merged with a neighbour, or gets some of its entries.
 //!
-//! All of it happens under the latches of the parent and of both pages, so a thread that sees the three unlatched finds that the
+//! This happens under the latches of the parent and of both pages. So when the three are unlatched, the
 //! keys of the parent are exactly the fences of the pages. A neighbour that the parent does not know yet, or that has
 //! another parent, is left alone.
 
@@ -26,7 +26,7 @@ pub(super) enum Why {
     Swept { merge: bool },
 }
 
-/// What has to be done with the parent next.
+/// The next step for the parent.
 #[derive(PartialEq, Eq)]
 enum Next {
     Nothing,
@@ -109,7 +109,7 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         (changed, next)
     }
 
-    /// The child in a slot of a latched page.
+    /// Returns the child in a slot of a latched page.
     pub(super) fn child_of<'g>(&self, parent: Page<'g, F, P>, slot: usize) -> Page<'g, F, P> {
         let child = parent.child(slot).expect("an inner page's entries are pages");
         // SAFETY: a latched page's children are in the tree.
@@ -121,7 +121,7 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         Locked::child(self.child_of(parent, slot))
     }
 
-    /// With `merge`, merges the right neighbour of the child for `key` into this child, if both fit well into one page;
+    /// If `merge` is true, merges the right neighbour of the child for `key` into this child, if both fit well into one page;
     /// otherwise moves the child if necessary. Returns whether anything changed.
     fn bring_together<'g>(
         &self,
@@ -169,7 +169,7 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         let mut piece = left.page().piece();
         right.page().collect(0..right.page().len(), &mut piece.run);
         piece.high = right.page().high();
-        // Before either page is unlocked, since entries of one move to the other.
+        // The copies are forgotten before either page is unlocked, since entries of one page move to the other.
         left.page().forget_copies();
         right.page().forget_copies();
         let (all, room) = (0..piece.run.len(), Page::<F, P>::WORDS);

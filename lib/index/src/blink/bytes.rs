@@ -12,10 +12,10 @@ use core::cmp::Ordering;
 use core::hash::Hasher as _;
 use core::ops::Range;
 
-/// Bytes of a key in its slot, after the prefix.
+/// The number of bytes of a key in its slot, after the prefix.
 const IN_SLOT: usize = 4;
 
-/// Bytes of a fence in the header.
+/// The number of bytes of a fence in the header.
 const IN_HEADER: usize = 8;
 
 /// A slot's word.
@@ -28,25 +28,25 @@ impl Slot {
         Slot(head << 32 | (place as u64) << 16 | len as u64)
     }
 
-    /// The first bytes after the prefix.
+    /// Returns the first bytes after the prefix.
     #[inline]
     fn head(self) -> u64 {
         self.0 >> 32
     }
 
-    /// The word of the value; the rest of the key follows.
+    /// Returns the index of the heap word that has the value. The rest of the key follows this word.
     #[inline]
     fn place(self) -> usize {
         (self.0 >> 16) as usize & 0xFFFF
     }
 
-    /// Bytes after the prefix.
+    /// Returns the number of bytes after the prefix.
     #[inline]
     fn len(self) -> usize {
         self.0 as usize & 0xFFFF
     }
 
-    /// Words in the heap.
+    /// Returns the number of heap words of the entry.
     fn heap_words(self) -> usize {
         1 + words_for(self.len(), IN_SLOT)
     }
@@ -58,13 +58,13 @@ impl Slot {
     }
 }
 
-/// Words for the bytes of a string of `len` bytes from `from` on.
+/// Returns the number of words for the bytes of a string of `len` bytes from `from` on.
 #[inline]
 fn words_for(len: usize, from: usize) -> usize {
     len.saturating_sub(from).div_ceil(8)
 }
 
-/// The first bytes of `key` behind a prefix, as in a slot.
+/// Returns the first bytes of `key` behind a prefix, as in a slot.
 #[inline]
 fn head(key: &[u8], prefix: usize) -> u64 {
     chunk(key, prefix) >> 32

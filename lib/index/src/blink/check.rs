@@ -57,7 +57,7 @@ fn check_level<'g, F: SlotForm, P: Policy>(level: &[Page<'g, F, P>]) -> (usize, 
                 continue;
             }
             let child = page.child(at).expect("an inner page's entries are pages");
-            // SAFETY: a child of a page in the tree, and no thread writes.
+            // SAFETY: the page is a child of a page in the tree, and no thread writes.
             let child: Page<'g, F, P> = unsafe { Page::from_address(child) };
             assert_eq!(child.level() + 1, page.level(), "a child is one level down");
             assert!(F::compare(F::probe(&child.low()), key).is_eq(), "a child begins at its entry's key");
@@ -75,7 +75,7 @@ fn check_copies<F: SlotForm, P: Policy>(page: Page<'_, F, P>) {
     for copy in page.live_copies() {
         assert!(copy.source() == page && copy.level() == page.level(), "a copy of this page");
         let copied = (0..copy.len()).filter_map(|slot| copy.child(slot));
-        // SAFETY: an entry of a copy of a higher page than of level 1 is a copy.
+        // SAFETY: an entry of a copy of a page above level 1 is a copy.
         let source = |child| unsafe { Page::<F, P>::from_address(child) }.source().address();
         let copied: Vec<_> = copied.map(|child| if page.level() == 1 { child } else { source(child) }).collect();
         assert!(copied.iter().all(|child| children.contains(child)), "a copy leads to children of its source");

@@ -19,7 +19,7 @@ use archipelago_sync::rcu::Guard;
 use core::ops::Bound;
 
 /// The position at which a walk continues, in its direction.
-enum Place<O> {
+enum Position<O> {
     /// At the first key of all.
     Start,
     /// At this key.
@@ -33,9 +33,9 @@ enum Place<O> {
 /// A walk over a tree's leaves; with `DOWN` from greater keys to smaller ones. One guard is held from the first use to
 /// the last.
 pub(super) struct Cursor<'g, F: SlotForm, P: Policy, const DOWN: bool> {
-    place: Place<F::Owned>,
-    /// The leaf of the last run, and the slot at which the run ended. The next run begins there, or in walks down ends
-    /// there.
+    place: Position<F::Owned>,
+    /// The leaf of the last run, and the slot at which the run ended. The next run begins at this slot, or in walks down ends
+    /// at it.
     leaf: Option<(Seen<'g, F, P>, usize)>,
 }
 
@@ -43,19 +43,19 @@ impl<'g, F: SlotForm, P: Policy, const DOWN: bool> Cursor<'g, F, P, DOWN> {
     /// Makes a walk that begins at a bound.
     pub(super) fn new(from: Bound<F::Probe<'_>>) -> Self {
         let place = match from {
-            Bound::Included(key) => Place::At(F::own(key)),
-            Bound::Excluded(key) => Place::Behind(F::own(key)),
-            Bound::Unbounded => Place::Start,
+            Bound::Included(key) => Position::At(F::own(key)),
+            Bound::Excluded(key) => Position::Behind(F::own(key)),
+            Bound::Unbounded => Position::Start,
         };
         Cursor { place, leaf: None }
     }
 
-    /// Replaces the content of `run` by up to `limit` next entries, ascending, also in walks down. The run gets at
-    /// least one entry if any is left, so an empty run is the end.
+    /// Replaces the content of `run` by up to `limit` next entries. They are ascending, even if the walk goes down. The run
+    /// gets at least one entry if any is left, so an empty run means that the walk has ended.
     pub(super) fn fill(&mut self, tree: &Tree<F, P>, limit: usize, run: &mut F::Run, guard: &'g Guard<'_>) {
         loop {
             run.clear();
-            if matches!(self.place, Place::End) {
+            if matches!(self.place, Position::End) {
                 return;
             }
             let at = self.leaf.take().and_then(|leaf| go_on::<F, P, DOWN>(tree, leaf, guard));
@@ -77,10 +77,10 @@ impl<'g, F: SlotForm, P: Policy, const DOWN: bool> Cursor<'g, F, P, DOWN> {
             }
             self.leaf = Some(((page, seen), if DOWN { part.start } else { part.end }));
             self.place = match edge {
-                Some(low) if DOWN => Place::Behind(low),
-                Some(high) => Place::At(high),
-                None if is_done => Place::End,
-                None => Place::Behind(F::own(run.key(if DOWN { 0 } else { run.len() - 1 }))),
+                Some(low) if DOWN => Position::Behind(low),
+                Some(high) => Position::At(high),
+                None if is_done => Position::End,
+                None => Position::Behind(F::own(run.key(if DOWN { 0 } else { run.len() - 1 }))),
             };
             if run.len() > 0 {
                 return;
@@ -91,10 +91,10 @@ impl<'g, F: SlotForm, P: Policy, const DOWN: bool> Cursor<'g, F, P, DOWN> {
     /// Finds the walk's leaf from the root.
     fn look_up(&self, tree: &Tree<F, P>, guard: &'g Guard<'_>) -> (Held<'g, F, P>, usize) {
         let goal = match &self.place {
-            Place::Behind(key) if DOWN => Goal::Below(F::probe(key)),
-            Place::At(key) | Place::Behind(key) => Goal::At(F::probe(key)),
-            Place::Start if DOWN => Goal::Last,
-            Place::Start | Place::End => Goal::First,
+            Position::Behind(key) if DOWN => Goal::Below(F::probe(key)),
+            Position::At(key) | Position::Behind(key) => Goal::At(F::probe(key)),
+            Position::Start if DOWN => Goal::Last,
+            Position::Start | Position::End => Goal::First,
         };
         let leaf = match goal {
             Goal::At(key) => tree.leaf(key, guard),
@@ -102,16 +102,16 @@ impl<'g, F: SlotForm, P: Policy, const DOWN: bool> Cursor<'g, F, P, DOWN> {
         };
         let page = leaf.0.0;
         let slot = match &self.place {
-            Place::At(key) => {
+            Position::At(key) => {
                 let found = page.search(F::probe(key));
                 found.slot + usize::from(DOWN && found.hit)
             }
-            Place::Behind(key) => {
+            Position::Behind(key) => {
                 let found = page.search(F::probe(key));
                 found.slot + usize::from(!DOWN && found.hit)
             }
-            Place::Start if DOWN => page.len(),
-            Place::Start | Place::End => 0,
+            Position::Start if DOWN => page.len(),
+            Position::Start | Position::End => 0,
         };
         (leaf, slot)
     }
@@ -144,7 +144,7 @@ pub(super) fn go_on<'g, F: SlotForm, P: Policy, const DOWN: bool>(
     Some((((page, seen), Hold::of(page)), slot))
 }
 
-/// As [`go_on`], if the next entry is in another leaf, by a descent to the fence: the found leaf is the neighbour of a
+/// Works as [`go_on`] does, if the next entry is in another leaf, by a descent to the fence: the found leaf is the neighbour of a
 /// leaf that has not changed.
 #[cold]
 fn go_on_below<'g, F: SlotForm, P: Policy, const DOWN: bool>(

@@ -1,7 +1,7 @@
 //! Removing the first entry, or the last.
 //!
 //! A walk from an end of the tree passes empty leaves. An entry counts as the first only if none of these has changed
-//! since: then all were empty at the same moment, that of the last read of a version.
+//! since. Then all were empty at the same moment, that of the last read of a version.
 
 use super::cursor::go_on;
 use super::locked::Held;
@@ -62,7 +62,7 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         }
     }
 
-    /// Finds the first leaf, from that end, that has an entry, or the last leaf of all.
+    /// Finds the first leaf with an entry, seen from the given end. If there is none, returns the last leaf in this direction.
     pub(super) fn find_end<'g, const DOWN: bool>(&self, guard: &'g Guard<'_>) -> End<'g, F, P> {
         'again: loop {
             let goal = if DOWN { Goal::Last } else { Goal::First };

@@ -3,7 +3,7 @@
 //!
 //! A copy is a page with the entries that its *source* had at some version: on level 1 the addresses of leaves, and
 //! above it the addresses of this node's copies. A walk by copies reads no source before it reaches a leaf. Copies may
-//! be outdated, for two reasons without harm:
+//! be outdated. This does no harm, for two reasons:
 //!
 //! - *The leaf alone decides whether a walk is right.* A leaf that is in the tree and whose fences enclose the key is
 //!   the right one, however the walk found it. Otherwise the walk is repeated from the sources, and the copy that led
@@ -42,9 +42,9 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         P::REPLICAS == Replicas::OfInnerPages && self.homes() > 1
     }
 
-    /// Finds the leaf of a key by this node's copies. Returns `None` if they do not lead to it.
+    /// Finds the leaf of a key by this node's copies. Returns `None` if the copies do not lead to this leaf.
     ///
-    /// The caller validates all reads of the leaf, including that it is the right one.
+    /// The caller validates all reads of the leaf, including the check that it is the right one.
     pub(super) fn leaf_by_copies<'g>(&self, key: F::Probe<'_>, guard: &'g Guard<'_>) -> Option<Held<'g, F, P>> {
         let node = self.node();
         let mut copy = self.copy_of(self.root(guard), node);
@@ -102,7 +102,7 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         }
     }
 
-    /// As `refresh`, for a copy that this thread has latched. Returns whether it changed the copy.
+    /// Renews a copy as `refresh` does. This thread must have latched the copy. Returns whether it changed the copy.
     fn copy_again<'g>(&self, copy: Page<'g, F, P>, node: usize, _: &'g Guard<'_>) -> bool {
         let source: Page<'g, F, P> = copy.source();
         let Some(seen) = source.latch().read() else { return false };
@@ -118,7 +118,7 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
             let mut run = F::Run::with_room(piece.run.len());
             for at in 0..piece.run.len() {
                 let child = NonNull::new(core::ptr::with_exposed_provenance_mut(piece.run.value(at) as usize));
-                // SAFETY: a child of a page in the tree, not freed under the guard.
+                // SAFETY: the page is a child of a page in the tree, and is not freed under the guard.
                 let child: Page<'g, F, P> = unsafe { Page::from_address(child.expect("it has a child")) };
                 run.push(piece.run.key(at), self.copy_of(child, node).as_word());
             }
@@ -136,16 +136,16 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         let place = &source.copies()[node];
         // Acquire: pairs with the exchange below, so that the copy is seen as it was made.
         if let Some(copy) = NonNull::new(place.load(Acquire)) {
-            // SAFETY: it is freed with its source.
+            // SAFETY: the copy is freed together with its source.
             return unsafe { Page::from_address(copy) };
         }
         let copy = self.create_copy(source, node);
         match place.compare_exchange(core::ptr::null_mut(), copy.address().as_ptr(), AcqRel, Acquire) {
             Ok(_) => copy,
             Err(there) => {
-                // SAFETY: no other thread has seen it.
+                // SAFETY: no other thread has seen this copy.
                 unsafe { self.free_copy(copy) };
-                // SAFETY: as above; an exchange with null fails where there is something.
+                // SAFETY: as above. The exchange with null failed, so the pointer is not null.
                 unsafe { Page::from_address(NonNull::new_unchecked(there)) }
             }
         }
@@ -159,7 +159,7 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
             return &[];
         }
         let count = (self.header().home.load(Relaxed) >> 32) as usize;
-        // SAFETY: alive for 'g (`from_address`), and `create` has written that many there.
+        // SAFETY: the page is alive for 'g (`from_address`), and `create` has written `count` pointers at this offset.
         unsafe { core::slice::from_raw_parts(self.address().byte_add(Self::COPIES).as_ptr().cast(), count) }
     }
 
@@ -170,7 +170,7 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
         copies.map(|copy| unsafe { Page::from_address(copy) })
     }
 
-    /// Makes a fresh page the copy of another.
+    /// Makes a fresh page the copy of another page.
     pub(super) fn become_copy_of(self, source: Self) {
         self.header().left.store(source.address().as_ptr(), Relaxed);
     }
@@ -187,21 +187,21 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
         self.header().right.store(source.header().right.load(Relaxed), Relaxed);
     }
 
-    /// The version of the source that this is a copy of.
+    /// Returns the version of the source of which this is a copy.
     pub(super) fn copied_version(self) -> u32 {
         self.copies()[0].load(Relaxed).addr() as u32
     }
 
-    /// Notes the version of the source that this is a copy of.
+    /// Stores the version of the source of which this is a copy.
     pub(super) fn set_copied_version(self, version: u32) {
         self.copies()[0].store(core::ptr::without_provenance_mut(version as usize), Relaxed);
     }
 
-    /// Makes all copies of this page useless, which this thread has latched: see the module's text.
+    /// Makes all copies of this page useless. This thread must have latched the page. The module's documentation has the reason.
     pub(super) fn forget_copies(self) {
         for copy in self.copies() {
             if let Some(copy) = NonNull::<Header>::new(copy.load(Acquire)) {
-                // SAFETY: it is freed with its source, which is in the tree.
+                // SAFETY: the copy is freed together with its source, which is in the tree.
                 let copy: Self = unsafe { Page::from_address(copy) };
                 if copy.latch().lock() {
                     copy.forget();
@@ -211,7 +211,7 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
         }
     }
 
-    /// For checks: the copies that are not forgotten, while no thread writes.
+    /// For checks: returns the copies that are not forgotten. No thread may write meanwhile.
     pub(super) fn live_copies(self) -> impl Iterator<Item = Self> {
         let copies = self.copies().iter().filter_map(|copy| NonNull::new(copy.load(Relaxed)));
         // SAFETY: as in `forget_copies`.

@@ -1,8 +1,8 @@
-//! Latches beside a page's version: what the thesis compares.
+//! Latches in addition to a page's version lock, as the thesis compares them.
 //!
-//! Writers always take the page's version lock, which tells readers that a page has changed. A policy may have them take a
-//! reader-writer lock first, and may have readers take it too: then readers never meet a writer, and the versions that they
-//! validate are always right. Everything else is the same text for all policies.
+//! Writers always take the page's version lock, which tells readers that a page has changed. A policy may let writers take a
+//! reader-writer lock first, and may let readers take it too. Then a reader never runs at the same time as a writer of its
+//! page, and the reader's validation of the version always succeeds. All other code is the same for all policies.
 
 use archipelago_sync::lock::{
     CohortRw, Neutral, PreferWriters, Preference, RawDistributedRwLock, RwLock, RwLockReadGuard, RwLockWriteGuard,
@@ -10,27 +10,27 @@ use archipelago_sync::lock::{
 
 /// A reader-writer latch of a page.
 pub trait Latch: Send + Sync + 'static {
-    /// Holds the latch for reading.
+    /// A guard that holds the latch for reading.
     type Read<'a>
     where
         Self: 'a;
 
-    /// Holds the latch for writing.
+    /// A guard that holds the latch for writing.
     type Write<'a>
     where
         Self: 'a;
 
-    /// A free latch.
+    /// Makes a free latch.
     fn new() -> Self;
 
-    /// Waits until no thread writes.
+    /// Waits until no thread holds the latch for writing, and takes it for reading.
     fn read(&self) -> Self::Read<'_>;
 
-    /// Waits until no thread reads or writes.
+    /// Waits until no thread holds the latch, and takes it for writing.
     fn write(&self) -> Self::Write<'_>;
 }
 
-/// No latch but the version lock that every page has. Readers go by versions.
+/// No latch in addition to the version lock that every page has. Readers validate versions.
 #[derive(Debug)]
 pub struct VersionOnly;
 
@@ -49,7 +49,7 @@ impl Latch for VersionOnly {
     fn write(&self) {}
 }
 
-/// A standard reader-writer lock: one count of readers, whatever their node.
+/// A standard reader-writer lock, with one count of readers for all nodes.
 #[derive(Debug)]
 pub struct Central(RwLock<RawDistributedRwLock, ()>);
 
@@ -70,14 +70,14 @@ impl Latch for Central {
     }
 }
 
-/// A cohort reader-writer lock: a count of readers for each node, and writers that hand it on within theirs.
+/// A cohort reader-writer lock. It has a count of readers for each node, and writers hand it over within their node.
 #[derive(Debug)]
 pub struct Cohort<P: Preference + 'static>(RwLock<CohortRw<P>, ()>);
 
-/// C-RW-WP: writers go first.
+/// C-RW-WP: writers have priority.
 pub type CohortWp = Cohort<PreferWriters>;
 
-/// C-RW-NP: in order of arrival.
+/// C-RW-NP: threads are served in the order of arrival.
 pub type CohortNp = Cohort<Neutral>;
 
 impl<P: Preference + Send + Sync + 'static> Latch for Cohort<P> {

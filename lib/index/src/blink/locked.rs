@@ -7,11 +7,11 @@ use super::slots::SlotForm;
 use crate::points;
 use archipelago_platform::hint::point;
 
-/// A page as it was seen, with its latch if readers take it.
+/// A page with a version at which it was read, and with its latch if readers take latches.
 pub(super) type Held<'g, F, P> = (Seen<'g, F, P>, Hold<'g, F, P>);
 
-/// A thread's hold on a page that it reads: the page's latch, shared, if the policy makes readers take it; and the page
-/// whose latch it is.
+/// A thread's hold on a page that it reads. It is the page's latch, shared, if the policy makes readers take latches, together
+/// with the page whose latch it is.
 pub(super) struct Hold<'g, F: SlotForm, P: Policy> {
     read: Option<<P::Latch as Latch>::Read<'g>>,
     above: Above<'g, F, P>,
@@ -70,7 +70,7 @@ fn is_under<F: SlotForm, P: Policy>(page: Page<'_, F, P>, above: Above<'_, F, P>
     above.is_none_or(|(above, _)| above.level() <= P::FINEST && above.covers(F::probe(&page.low())))
 }
 
-/// What the holder of the version lock has done.
+/// The work that the holder of the version lock has done.
 enum Outcome {
     Nothing,
     Changed,
@@ -104,7 +104,7 @@ impl<'g, F: SlotForm, P: Policy> Locked<'g, F, P> {
         (page.right() == Some(right.address())).then_some(locked)
     }
 
-    /// Latches a page if it still is as it was `seen`. The caller holds no latch.
+    /// Latches a page if it still has the version `seen`. The caller holds no latch.
     pub(super) fn at((page, seen): Seen<'g, F, P>, above: Above<'g, F, P>) -> Option<Self> {
         let write = write_latch(page, above)?;
         if !page.latch().try_lock_at(seen) {
@@ -115,7 +115,7 @@ impl<'g, F: SlotForm, P: Policy> Locked<'g, F, P> {
         Some(locked)
     }
 
-    /// Latches a page that covered `key` when it was `seen`. Returns also whether the page is unchanged. If it has
+    /// Latches a page that covered `key` at the version `seen`. Also returns whether the page is unchanged. If it has
     /// changed, the method waits for the latch, and then the page must still be in the tree and cover the key, since it
     /// may have been merged, and keys may have moved to either neighbour. The caller holds no latch.
     pub(super) fn covering(
@@ -133,7 +133,7 @@ impl<'g, F: SlotForm, P: Policy> Locked<'g, F, P> {
             return None;
         }
         let locked = Locked { page, outcome: Outcome::Nothing, _write: Some(write) };
-        // The root's level may change, too.
+        // The root's level may have changed, too.
         if page.level() != level || !page.covers(key) {
             return None;
         }

@@ -24,8 +24,8 @@
 //! behind.
 //!
 //! # Waiting
-//! A thread that replays holds the lock on the replica's place in the lane, never waits, and runs no users' code, since
-//! reclamation is held back. A thread that finds a lane full replays for lagging replicas, whose own threads may never
+//! A thread that replays holds the lock on the replica's position in the lane. It never waits, and runs no users' code, since
+//! reclamation is postponed meanwhile. A thread that finds a lane full replays for lagging replicas, whose own threads may never
 //! return.
 
 use super::policy::Policy;
@@ -45,32 +45,32 @@ use archipelago_sync::log::{Cursor, Log};
 use archipelago_sync::rcu::Guard;
 use core::ptr::NonNull;
 
-/// How many lanes there are.
+/// The number of lanes.
 const LANES: usize = 16;
 
-/// The length of a lane: how many operations replicas may lag behind.
+/// The length of a lane, in operations. A replica may lag behind by this many.
 const LENGTH: usize = 256;
 
-/// The fractions of a lane: from one in `RECYCLE_PART` on entries are recycled, and from one in `HELP_PART` on threads
-/// replay for other replicas.
+/// The used fractions of a lane at which threads act. From one part in `RECYCLE_PART` on they recycle entries, and from one
+/// part in `HELP_PART` on they replay for other replicas.
 const RECYCLE_PART: u64 = 4;
 const HELP_PART: u64 = 2;
 
-/// How many operations are between two checks of these fractions.
+/// The number of operations between two checks of these fractions.
 const LOOK: u64 = 16;
 
 /// An operation on a key.
 #[derive(Clone, Copy)]
 pub(super) enum What {
-    /// See [`Tree::put`].
+    /// The arguments of [`Tree::put`].
     Put(u64, When),
-    /// See [`Tree::remove`].
+    /// The argument of [`Tree::remove`].
     Take(Option<u64>),
 }
 
 /// The place where a thread waits for its operation's result.
 struct Answer {
-    /// 0 until the result is there.
+    /// The kind of result; 0 until the result is stored.
     what: AtomicU8,
     word: AtomicU64,
 }
@@ -124,20 +124,20 @@ impl<F: SlotForm> Op<F> {
             What::Take(expected) => tree.remove(key, expected, guard).map_or(Put::Missing, Put::Replaced),
         };
         if self.replica == tree.number() {
-            // SAFETY: the thread waits for this. The replica's place is locked, so the answer is given once.
+            // SAFETY: the thread waits for the answer. The replica's position is locked, so the answer is given once.
             unsafe { self.answer.as_ref() }.give(put);
         }
     }
 }
 
 /// A replica's position in a lane.
-type Place<F> = CachePadded<Mutex<RawTtas, Cursor<Op<F>>>>;
+type ReplicaCursor<F> = CachePadded<Mutex<RawTtas, Cursor<Op<F>>>>;
 
 /// A lane: the log of operations on its keys.
 struct Lane<F: SlotForm> {
     log: Log<Op<F>>,
     /// The position of each replica. The thread that has a position locked replays.
-    places: Box<[Place<F>]>,
+    places: Box<[ReplicaCursor<F>]>,
 }
 
 impl<F: SlotForm> Lane<F> {
@@ -155,7 +155,7 @@ impl<F: SlotForm> Lane<F> {
         let end = self.log.filled_until(&place, until.max(place.index()));
         let is_behind = place.index() < end;
         if is_behind {
-            // Before the replay: see the module's text.
+            // This precedes the replay, as the module's documentation requires.
             self.log.complete(end);
             guard.hold_back(|| {
                 self.log.replay(&mut place, end, |_, op| {
@@ -182,7 +182,7 @@ impl<F: SlotForm> Lane<F> {
         self.replay_till(tree, until, guard, is_there);
     }
 
-    /// Replays, or waits for the thread that does, until `come` returns something.
+    /// Replays, or waits for the thread that replays, until `come` returns a value.
     fn replay_till<P: Policy, R>(
         &self,
         tree: &Tree<F, P>,
@@ -209,8 +209,8 @@ impl<F: SlotForm> Lane<F> {
         self.log.recycle();
     }
 
-    /// Recycles entries that all replicas have applied, if much of the lane is in use, and replays for lagging
-    /// replicas, if most of it is.
+    /// If much of the lane is in use, recycles entries that all replicas have applied. If most of it is in use, also replays
+    /// for lagging replicas.
     #[cold]
     fn make_room<P: Policy>(&self, trees: &[Tree<F, P>], guard: &Guard<'_>) {
         if self.log.lag_exceeds(HELP_PART) {
@@ -249,7 +249,7 @@ impl<F: SlotForm> Lane<F> {
     }
 }
 
-/// The lanes of a map. See the module's text.
+/// The lanes of a map, as the module's documentation describes them.
 pub(super) struct Feed<F: SlotForm> {
     lanes: Box<[Lane<F>]>,
     /// Updates hold it shared; a thread that excludes all updates holds it exclusively.
@@ -329,7 +329,7 @@ impl<F: SlotForm> Feed<F> {
         self.lanes.iter().for_each(|lane| lane.help(trees, guard));
     }
 
-    /// Bytes of the logs.
+    /// Returns the number of bytes of the logs.
     pub(super) fn bytes(&self) -> usize {
         self.lanes.iter().map(|lane| lane.log.bytes()).sum()
     }

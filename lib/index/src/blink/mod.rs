@@ -1,7 +1,8 @@
 //! [`BLinkTree`]: a concurrent B+tree whose pages know their neighbours.
 //!
 //! From "Efficient Locking for Concurrent Operations on B-Trees" (Lehman and Yao, TODS 1981), in the shape that Malbrain gave
-//! it ("A Blink Tree method and latch protocol") and McKenzie's thesis took to NUMA machines. What differs, and why:
+//! it ("A Blink Tree method and latch protocol") and that McKenzie's thesis adapted to NUMA machines. This implementation
+//! differs as follows:
 //!
 //! - Reads take no latch, and are correct with concurrent deletes: version coupling (`tree.rs`) and RCU, where the
 //!   thesis relies on pages never being freed.
@@ -11,9 +12,9 @@
 //!   left one, and then repairs the parent by two recursive operations.
 //! - The left link needs no latch: the left neighbour's own latch protects it (`page.rs`).
 //!
-//! | file | what is there |
+//! | file | contents |
 //! |---|---|
-//! | `page.rs` | pages, and what holds of them |
+//! | `page.rs` | pages, and their invariants |
 //! | `slots.rs`, `word.rs`, `bytes.rs` | the meaning of a page's words, for both forms of keys |
 //! | `run.rs`, `piece.rs` | entries outside pages, and where to cut them |
 //! | `tree.rs`, `split.rs`, `balance.rs`, `ends.rs`, `locked.rs` | the protocol |
@@ -90,8 +91,8 @@ pub type Range<'m, K, V, P = Standard> = crate::map::Range<'m, BLink<P>, K, V>;
 pub type Builder<K, V, P = Standard> = crate::map::Builder<BLink<P>, K, V>;
 
 impl<K: Key, V: Send + Sync + 'static, P: Policy> Builder<K, V, P> {
-    /// The machine to lay the map out for: a page is on the node of the thread that makes it, and a replica, if the
-    /// policy has replicas, on the replica's node. Default: the machine this runs on.
+    /// Sets the machine for which the map is laid out: a page is on the node of the thread that makes it, and a replica, if the
+    /// policy has replicas, on the replica's node. Default: the machine on which the program runs.
     pub fn topology(mut self, topology: Topology) -> Self {
         self.config.topology = topology;
         self
@@ -99,20 +100,20 @@ impl<K: Key, V: Send + Sync + 'static, P: Policy> Builder<K, V, P> {
 }
 
 impl<K: Key, V: Send + Sync + 'static, P: Policy> BLinkTree<K, V, P> {
-    /// For tests and comparisons: how often threads had to restart since a page had changed during a descent or a read.
+    /// For tests and comparisons: returns how often threads had to restart because a page had changed during a descent or a read.
     /// O(threads).
     #[doc(hidden)]
     pub fn retries(&self) -> u64 {
         self.core().hooks().retries()
     }
 
-    /// For tests: moves every page but the root.
+    /// For tests: moves every page except the root.
     #[doc(hidden)]
     pub fn move_pages(&self) {
         self.core().hooks().move_pages();
     }
 
-    /// For tests: the number of the tree's levels, 1 if the root is its only page.
+    /// For tests: returns the number of the tree's levels, which is 1 if the root is its only page.
     #[doc(hidden)]
     pub fn levels(&self) -> usize {
         self.core().hooks().levels()

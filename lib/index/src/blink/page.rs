@@ -3,16 +3,16 @@
 //! A page of level 0 is a leaf: its entries are keys and value words. A page of level `n > 0` leads to pages of level
 //! `n - 1`: its entries are their lower fences and addresses. Invariants of every page that no thread has locked:
 //!
-//! 1. Its keys ascend and lie in `[low, high)`; there is no `high` if there is no page to its right.
+//! 1. Its keys are ascending and within `[low, high)`; there is no `high` if there is no page to its right.
 //! 2. `right` is the page of the same level whose `low` is this one's `high`, and that page's `left` is this one.
-//! 3. Each entry's key of an inner page is *exactly* the `low` of the page that it leads to. A page may be missing in
-//!    the level above, since a split updates that level after it has unlocked. It is found by its left neighbour's
+//! 3. In an inner page, the key of each entry is *exactly* the `low` of the page to which the entry leads. A page may be
+//!    missing in the level above, since a split updates that level after it has unlocked. It is found by its left neighbour's
 //!    `right`.
 //! 4. All words are atomics. They change only under the page's latch, with two exceptions: value words of leaves are
 //!    also swapped while the latch is shared, and `left` is written under the latch of its target, old or new.
 //!
-//! # Who may read what
-//! Readers hold an RCU guard, take a version that was *seen free*, read, and validate the version before they follow a
+//! # Rules for readers
+//! Readers hold an RCU guard, read a version while the lock is *free*, read, and validate the version before they follow a
 //! pointer or hand out a value (`sync::version_lock`). The initialized content of a page to which a validated pointer
 //! leads is visible: it was written before the release of the latch under which the pointer was published, and the
 //! loaded version is from this release or a later one. Only `left` is not validated by the version of its page, so it
@@ -36,16 +36,16 @@ use core::ptr::NonNull;
 #[repr(C, align(64))]
 pub(super) struct Header {
     latch: VersionLock,
-    /// See [`Shape`].
+    /// A packed [`Shape`].
     shape: AtomicU64,
-    /// See [`PageKind`].
+    /// A packed [`PageKind`].
     kind: AtomicU64,
     pub(super) right: AtomicPtr<Header>,
     pub(super) left: AtomicPtr<Header>,
     /// The heads of the fences.
     low: AtomicU64,
     high: AtomicU64,
-    /// The page's arena, and in the upper half how many copies it may have; never changes.
+    /// The number of the page's arena, and in the upper half the number of copies that it may have. It never changes.
     pub(super) home: AtomicU64,
 }
 
@@ -55,9 +55,9 @@ const _: () = assert!(size_of::<Header>() == 64);
 #[derive(Clone, Copy)]
 struct PageKind {
     level: usize,
-    /// Unused words in the heap.
+    /// The number of unused words in the heap.
     dead: usize,
-    /// Bytes of the fences.
+    /// The lengths of the fences in bytes.
     low: usize,
     high: usize,
 }
@@ -74,18 +74,18 @@ impl PageKind {
     }
 }
 
-/// A page, and a version at which its lock was seen free.
+/// A page, and a version that was read while its lock was free.
 pub(super) type Seen<'g, F, P> = (Page<'g, F, P>, Version);
 
 /// The page of a level that a descent searches for.
 pub(super) enum Goal<'k, F: SlotForm> {
-    /// The one that the key belongs to: `low <= key < high`.
+    /// The page to which the key belongs: `low <= key < high`.
     At(F::Probe<'k>),
-    /// The one with the greatest keys below it: `low < key <= high`, or the first.
+    /// The page with the greatest keys below the key: `low < key <= high`, or the first page.
     Below(F::Probe<'k>),
-    /// The first.
+    /// The first page.
     First,
-    /// The last.
+    /// The last page.
     Last,
 }
 
@@ -119,7 +119,7 @@ impl<F, P> PartialEq for Page<'_, F, P> {
 }
 
 impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
-    /// Words behind the header.
+    /// The number of words behind the header.
     pub(super) const WORDS: usize = {
         assert!(P::PAGE.is_multiple_of(64) && P::PAGE >= SMALLEST && P::PAGE <= LARGEST, "a page size is out of range");
         (P::PAGE - size_of::<Header>()) / 8
@@ -131,7 +131,7 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
     /// The offset of a page's latch: behind its words, so that the room for entries does not depend on the latch.
     const LATCH: usize = P::PAGE.next_multiple_of(align_of::<P::Latch>());
 
-    /// A page's memory.
+    /// The layout of a page's memory.
     pub(super) const BLOCK: Layout = {
         let align = if align_of::<P::Latch>() > 64 { align_of::<P::Latch>() } else { 64 };
         match Layout::from_size_align(Self::LATCH + size_of::<P::Latch>(), align) {
@@ -146,19 +146,19 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
     /// The offset of the addresses of a page's copies, or in a copy of the source's version.
     pub(super) const COPIES: usize = Self::BLOCK.size().next_multiple_of(align_of::<AtomicPtr<Header>>());
 
-    /// The memory of a page that may have copies, and of copies.
+    /// Returns the layout of a page that may have copies. Copies have the same layout.
     pub(super) fn block_with_copies(count: usize) -> Layout {
         let bytes = Self::COPIES + count * size_of::<AtomicPtr<Header>>();
         Layout::from_size_align(bytes, Self::BLOCK.align()).expect("a page is far smaller than the address space")
     }
 
-    /// The memory of a page without a latch.
+    /// The layout of a page without a latch.
     pub(super) const BARE_BLOCK: Layout = match Layout::from_size_align(P::PAGE, 64) {
         Ok(layout) => layout,
         Err(_) => panic!("a page size is out of range"),
     };
 
-    /// Whether a level's pages have latches.
+    /// Returns whether a level's pages have latches.
     #[inline(always)]
     pub(super) const fn is_latched(level: usize) -> bool {
         P::FINEST == 0 || level >= P::FINEST
@@ -168,8 +168,8 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
     /// `copies`.
     ///
     /// # Safety
-    /// `at` is a block of layout [`BLOCK`](Self::BLOCK), [`BARE_BLOCK`](Self::BARE_BLOCK) if it is to have no latch, or
-    /// [`block_with_copies`](Self::block_with_copies), is valid during `'g`, and only the caller uses it.
+    /// `at` must be a block of layout [`BLOCK`](Self::BLOCK), of [`BARE_BLOCK`](Self::BARE_BLOCK) if the page gets no latch, or
+    /// of [`block_with_copies`](Self::block_with_copies). It must be valid during `'g`, and only the caller may use it.
     pub(super) unsafe fn create(at: NonNull<u8>, home: usize, latched: bool, copies: usize) -> Self {
         let header = Header {
             latch: VersionLock::new(),
@@ -200,7 +200,7 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
     }
 
     /// # Safety
-    /// A page made by [`create`](Self::create) with the same types, not freed during `'g`.
+    /// The page must have been made by [`create`](Self::create) with the same types, and must not be freed during `'g`.
     #[inline(always)]
     pub(super) unsafe fn from_address(at: NonNull<Header>) -> Self {
         Page { at, _life: PhantomData, _types: PhantomData }
@@ -211,30 +211,30 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
         self.at
     }
 
-    /// The page as an entry of the level above.
+    /// Returns the page as an entry of the level above.
     pub(super) fn as_word(self) -> u64 {
         self.at.as_ptr().expose_provenance() as u64
     }
 
     #[inline(always)]
     pub(super) fn header(self) -> &'g Header {
-        // SAFETY: alive for 'g (`from_address`).
+        // SAFETY: the page is alive for 'g (`from_address`).
         unsafe { self.at.as_ref() }
     }
 
     #[inline(always)]
     fn words(self) -> &'g [AtomicU64] {
-        // SAFETY: alive for 'g (`from_address`), and `create` has written `WORDS` words behind the header.
+        // SAFETY: the page is alive for 'g (`from_address`), and `create` has written `WORDS` words behind the header.
         unsafe { core::slice::from_raw_parts(self.at.as_ptr().add(1).cast::<AtomicU64>(), Self::WORDS) }
     }
 
     /// Destroys the page, and returns its block.
     ///
     /// # Safety
-    /// No thread uses the page any more, and `latched` is what it was created with.
+    /// No thread may use the page any more, and `latched` must be the value with which it was created.
     pub(super) unsafe fn destroy(self, latched: bool) -> NonNull<u8> {
         if latched {
-            // SAFETY: `create` has put it there, and it is dropped once.
+            // SAFETY: `create` has written the latch at this offset, and it is dropped once.
             unsafe { self.at.byte_add(Self::LATCH).cast::<P::Latch>().drop_in_place() };
         }
         self.at.cast()
@@ -251,11 +251,11 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
     /// [`has_latch`](Self::has_latch).
     #[inline(always)]
     pub(super) fn side_latch(self) -> &'g P::Latch {
-        // SAFETY: alive for 'g (`from_address`), and `create` has put it there.
+        // SAFETY: the page is alive for 'g (`from_address`), and `create` has written the latch at this offset.
         unsafe { self.at.byte_add(Self::LATCH).cast::<P::Latch>().as_ref() }
     }
 
-    /// The version lock.
+    /// Returns the version lock.
     #[inline(always)]
     pub(super) fn latch(self) -> &'g VersionLock {
         &self.header().latch
@@ -267,7 +267,7 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
         self.latch().validate(seen)
     }
 
-    // ---- Any time, to be validated --------------------------------------------------------------------------------
+    // ---- Reads at any time, which the caller validates ------------------------------------------------------------
 
     #[inline]
     fn shape(self) -> Shape {
@@ -279,25 +279,25 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
         PageKind::unpack(self.header().kind.load(Relaxed))
     }
 
-    /// 0 for leaves.
+    /// Returns the level, which is 0 for leaves.
     #[inline]
     pub(super) fn level(self) -> usize {
         self.kind().level
     }
 
-    /// Entries.
+    /// Returns the number of entries.
     #[inline]
     pub(super) fn len(self) -> usize {
         self.shape().len
     }
 
-    /// The page to the right.
+    /// Returns the page to the right.
     #[inline]
     pub(super) fn right(self) -> Option<NonNull<Header>> {
         NonNull::new(self.header().right.load(Relaxed))
     }
 
-    /// The page to the left.
+    /// Returns the page to the left.
     pub(super) fn left(self) -> Option<NonNull<Header>> {
         NonNull::new(self.header().left.load(Acquire))
     }
@@ -332,23 +332,23 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
             }
     }
 
-    /// Whether a key belongs to this page.
+    /// Returns whether a key belongs to this page.
     pub(super) fn covers(self, key: F::Probe<'_>) -> bool {
         F::order(key, self.low_fence()).is_ge() && !self.is_left_of(Goal::At(key))
     }
 
-    /// The lower fence.
+    /// Returns the lower fence.
     pub(super) fn low(self) -> F::Owned {
         F::read_fence(self.low_fence())
     }
 
-    /// The upper fence; `None` on the last page.
+    /// Returns the upper fence; `None` on the last page.
     pub(super) fn high(self) -> Option<F::Owned> {
         self.right()?;
         Some(F::read_fence(self.high_fence()))
     }
 
-    /// Returns the slot of a key that has the page's prefix, or where it would be inserted.
+    /// Returns the slot of a key that has the page's prefix, or the slot at which it would be inserted.
     #[inline]
     pub(super) fn search(self, key: F::Probe<'_>) -> Found {
         let high = self.right().map(|_| self.header().high.load(Relaxed));
@@ -376,7 +376,7 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
         NonNull::new(core::ptr::with_exposed_provenance_mut(self.value(slot).load(Relaxed) as usize))
     }
 
-    /// Where the value word of a slot is.
+    /// Returns the value word of a slot.
     #[inline]
     pub(super) fn value(self, slot: usize) -> &'g AtomicU64 {
         F::value(self.words(), self.shape(), slot)
@@ -419,7 +419,7 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
         self.header().kind.store(PageKind { level: 0, ..self.kind() }.pack(), Relaxed);
     }
 
-    /// The page's entries and fences.
+    /// Returns the page's entries and fences.
     pub(super) fn piece(self) -> Piece<F> {
         let mut run = F::Run::default();
         self.collect(0..self.len(), &mut run);
@@ -454,20 +454,20 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
         header.shape.store(shape.pack(), Relaxed);
     }
 
-    /// Whether an entry with this key would fit.
+    /// Returns whether an entry with this key would fit.
     pub(super) fn has_room_for(self, key: F::Probe<'_>) -> bool {
         let shape = self.shape();
         shape.free() + self.kind().dead >= F::entry_words(key, shape.prefix)
     }
 
-    /// Whether an entry with one key would fit in place of that with another.
+    /// Returns whether an entry with the key `new` would fit in place of the entry with the key `old`.
     pub(super) fn has_room_instead(self, old: F::Probe<'_>, new: F::Probe<'_>) -> bool {
         let shape = self.shape();
         let old = F::entry_words(old, shape.prefix);
         shape.free() + self.kind().dead + old >= F::entry_words(new, shape.prefix)
     }
 
-    /// Adds an entry; false, with nothing changed, if there is no room.
+    /// Adds an entry. Returns false and changes nothing if there is no room.
     pub(super) fn insert(self, slot: usize, key: F::Probe<'_>, value: u64) -> bool {
         if !self.has_room_for(key) {
             return false;
@@ -482,7 +482,7 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
         true
     }
 
-    /// Takes an entry out.
+    /// Removes an entry.
     pub(super) fn remove(self, slot: usize) {
         let (mut shape, mut kind) = (self.shape(), self.kind());
         kind.dead += F::take(self.words(), &mut shape, slot);
@@ -490,13 +490,13 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
         self.header().kind.store(kind.pack(), Relaxed);
     }
 
-    /// Moves the heap together.
+    /// Compacts the heap.
     fn tidy(self) {
         let piece = self.piece();
         self.fill(&piece, 0..piece.run.len());
     }
 
-    /// Words in use.
+    /// Returns the number of words in use.
     pub(super) fn used(self) -> usize {
         Self::WORDS - self.shape().free() - self.kind().dead
     }

@@ -9,12 +9,12 @@ pub(super) struct Piece<F: SlotForm> {
     pub(super) run: F::Run,
     pub(super) level: usize,
     pub(super) low: F::Owned,
-    /// `None` at the right end.
+    /// The upper fence; `None` at the right end of the level.
     pub(super) high: Option<F::Owned>,
 }
 
 impl<F: SlotForm> Piece<F> {
-    /// A piece of everything, without entries.
+    /// Makes a piece that covers all keys and has no entries.
     pub(super) fn new(level: usize) -> Self {
         Piece { run: F::Run::default(), level, low: F::least(), high: None }
     }
@@ -26,17 +26,17 @@ impl<F: SlotForm> Piece<F> {
         if self.level == 0 { F::separator(self.run.key(at - 1), key) } else { key }
     }
 
-    /// The lower fence of a part.
+    /// Returns the lower fence of a part.
     pub(super) fn lower(&self, part: &Range<usize>) -> F::Probe<'_> {
         if part.start == 0 { F::probe(&self.low) } else { self.fence(part.start) }
     }
 
-    /// The upper fence of a part.
+    /// Returns the upper fence of a part.
     pub(super) fn upper(&self, part: &Range<usize>) -> Option<F::Probe<'_>> {
         if part.end < self.run.len() { Some(self.fence(part.end)) } else { self.high.as_ref().map(F::probe) }
     }
 
-    /// Words that a part takes in a page of its own.
+    /// Returns the number of words that a part takes in a page of its own.
     pub(super) fn words(&self, part: Range<usize>) -> usize {
         let (low, high) = (self.lower(&part), self.upper(&part));
         let prefix = F::prefix(low, high);
@@ -56,7 +56,7 @@ impl<F: SlotForm> Piece<F> {
         if self.level > 0 && at == part.start { F::floor(self.lower(part), prefix) } else { self.run.key(at) }
     }
 
-    /// Where to cut a part of two entries or more so that both sides take about the same room.
+    /// Returns the entry at which to cut a part of two entries or more, so that both sides take about the same room.
     pub(super) fn middle(&self, part: Range<usize>) -> usize {
         let prefix = F::prefix(self.lower(&part), self.upper(&part));
         let mut words = 0;
@@ -72,7 +72,7 @@ impl<F: SlotForm> Piece<F> {
     }
 
     /// Cuts a part in two, recursively until each part fits in `room` words. Two parts nearly always fit; but with long
-    /// keys the new fences can take much more room than those of the page. A single entry always fits.
+    /// keys the new fences can take much more room than the page's fences. A single entry always fits.
     pub(super) fn cut(&self, part: Range<usize>, room: usize, cuts: &mut Vec<usize>) {
         debug_assert!(part.len() > 1, "an entry fits, whatever the fences");
         let middle = self.middle(part.clone());

@@ -3,7 +3,7 @@
 use super::latch::{Latch, VersionOnly};
 use core::marker::PhantomData;
 
-/// The choices that a [`BLinkTree`](super::BLinkTree) is compiled with.
+/// The choices with which a [`BLinkTree`](super::BLinkTree) is compiled.
 pub trait Policy: Send + Sync + 'static {
     /// Bytes of a page without its latch: a multiple of 64, from [`SMALLEST`] to [`LARGEST`]. Keys are at most a quarter of it
     /// long.
@@ -29,7 +29,7 @@ pub trait Policy: Send + Sync + 'static {
 /// The kinds of replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Replicas {
-    /// Nothing.
+    /// No replicas.
     None,
     /// A tree on each node, all of them changed before an update returns.
     Together,
@@ -39,10 +39,10 @@ pub enum Replicas {
     OfInnerPages,
 }
 
-/// The smallest page.
+/// The smallest page in bytes.
 pub const SMALLEST: usize = 512;
 
-/// The largest page: places in it are counted in 16 bits.
+/// The largest page in bytes: positions in a page are stored in 16 bits.
 pub const LARGEST: usize = 128 << 10;
 
 /// Pages of this size in bytes, version locks, reads without latches.
@@ -55,8 +55,8 @@ impl<const BYTES: usize> Policy for Pages<BYTES> {
     const LATCHED_READS: bool = false;
 }
 
-/// Pages of this size in bytes with this kind of latch, which readers take, too, if the third parameter is true. This
-/// is for comparisons; [`Standard`] is the best in measurements.
+/// Pages of this size in bytes with this kind of latch, which readers take, too, if the third parameter is true. These policies
+/// are for comparisons; [`Standard`] is the fastest in measurements.
 #[derive(Clone, Copy, Debug)]
 pub struct Latched<const BYTES: usize, L, const READS: bool>(PhantomData<L>);
 
@@ -68,16 +68,16 @@ impl<const BYTES: usize, L: Latch, const READS: bool> Policy for Latched<BYTES, 
 
 /// A policy that differs from another one in the items that it defines.
 pub trait Variation: Send + Sync + 'static {
-    /// The other one.
+    /// The other policy.
     type Of: Policy;
 
-    /// See [`Policy::FINEST`].
+    /// Replaces [`Policy::FINEST`].
     const FINEST: usize = <Self::Of as Policy>::FINEST;
 
-    /// See [`Policy::REPLICAS`].
+    /// Replaces [`Policy::REPLICAS`].
     const REPLICAS: Replicas = <Self::Of as Policy>::REPLICAS;
 
-    /// See [`Policy::DENSE`].
+    /// Replaces [`Policy::DENSE`].
     const DENSE: bool = <Self::Of as Policy>::DENSE;
 }
 
@@ -90,8 +90,8 @@ impl<W: Variation> Policy for W {
     const DENSE: bool = <W as Variation>::DENSE;
 }
 
-/// The same as another policy, with fuller pages: a full one gives entries to a neighbour that has room, before it is split.
-/// Less memory, slower insertion.
+/// The same as another policy, with fuller pages: before a full page is split, it gives entries to a neighbour that has room.
+/// This takes less memory, and insertions are slower.
 #[derive(Clone, Copy, Debug)]
 pub struct Dense<P>(PhantomData<P>);
 
@@ -132,7 +132,7 @@ impl<P: Policy> Variation for LogFed<P> {
     const REPLICAS: Replicas = Replicas::FromLog;
 }
 
-/// The same as another policy, with copies of the inner pages on each node, which are read by versions: of the tree
+/// The same as another policy, with copies of the inner pages on each node, whose versions readers validate. Of the tree
 /// itself, an operation reads and latches only the leaf. A copy is renewed when it is found to lead to the wrong leaf.
 /// Only leaves are latched, so the policy does not combine with [`Granular`].
 #[derive(Clone, Copy, Debug)]
@@ -147,6 +147,6 @@ impl<P: Policy> Variation for InnerReplicas<P> {
     const REPLICAS: Replicas = Replicas::OfInnerPages;
 }
 
-/// The default policy. 3 million integers that are inserted in random order take 20.4 bytes a key, 1.28 times their
-/// sorted array; if full pages are split at once they take 23.9, and insertion is as fast.
+/// The default policy. 3 million integers that are inserted in random order take 20.4 bytes a key, 1.28 times as much as their
+/// sorted array. If full pages are split at once, the integers take 23.9 bytes a key, and insertion is equally fast.
 pub type Standard = Dense<Pages<4096>>;

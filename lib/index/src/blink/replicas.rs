@@ -1,5 +1,6 @@
-//! The trees of a map: one, or a replica on each node, all of them up to date before an update returns, or fed from a log
-//! ([`logged`](super::logged)). This text is about replicas that are up to date before an update returns.
+//! The trees of a map: one tree, or a replica on each node. An update changes all replicas before it returns, or the replicas
+//! are fed from a log ([`logged`](super::logged)). The following describes replicas that are all changed before an update
+//! returns.
 //!
 //! Replicas are separate trees with the same entries; their pages may have different borders. Reads use the replica of
 //! the reader's node. An update latches the key's leaf in *every* replica, in order, and only then changes the first
@@ -12,7 +13,7 @@
 //! leaf was latched began before that moment, and may return the previous state.)
 //!
 //! # Why it does not deadlock
-//! A thread that waits for a leaf of one replica holds only leaves of earlier replicas. Splits and merges, which latch
+//! A thread that waits for a leaf of one replica holds only latches of leaves of earlier replicas. Splits and merges, which latch
 //! upper levels, run in one replica at a time, after the update has released all leaves; until then the new page is
 //! found by its left neighbour.
 //!
@@ -31,7 +32,7 @@ use archipelago_platform::atomic::Ordering::{Acquire, Release};
 use archipelago_platform::topology::Topology;
 use archipelago_sync::rcu::Guard;
 
-/// See the module's text.
+/// The trees of a map.
 pub(super) struct Trees<F: SlotForm, P: Policy> {
     all: Box<[Tree<F, P>]>,
     topology: Topology,
@@ -52,13 +53,13 @@ impl<F: SlotForm, P: Policy> Trees<F, P> {
         Trees { feed: is_fed.then(|| Feed::new(nodes, &topology)), all, topology }
     }
 
-    /// The log that feeds the trees.
+    /// Returns the log that feeds the trees.
     #[inline(always)]
     pub(super) fn feed(&self) -> Option<&Feed<F>> {
         if P::REPLICAS == Replicas::FromLog { self.feed.as_ref() } else { None }
     }
 
-    /// Called before a look-up in a tree.
+    /// Brings a tree up to date, if a log feeds it, before `key` is looked up in it.
     #[inline(always)]
     pub(super) fn freshen(&self, tree: &Tree<F, P>, key: F::Probe<'_>, guard: &Guard<'_>) {
         if let Some(feed) = self.feed() {
@@ -66,7 +67,7 @@ impl<F: SlotForm, P: Policy> Trees<F, P> {
         }
     }
 
-    /// Called before a walk over a tree.
+    /// Brings a tree up to date, if a log feeds it, before a walk over it.
     #[inline(always)]
     pub(super) fn freshen_all(&self, tree: &Tree<F, P>, guard: &Guard<'_>) {
         if let Some(feed) = self.feed() {
@@ -74,12 +75,12 @@ impl<F: SlotForm, P: Policy> Trees<F, P> {
         }
     }
 
-    /// All of them.
+    /// Returns all trees.
     pub(super) fn all(&self) -> &[Tree<F, P>] {
         &self.all
     }
 
-    /// The tree that this thread reads.
+    /// Returns the tree that this thread reads.
     #[inline]
     pub(super) fn local(&self) -> &Tree<F, P> {
         if P::REPLICAS == Replicas::None || self.all.len() == 1 {
@@ -88,7 +89,7 @@ impl<F: SlotForm, P: Policy> Trees<F, P> {
         &self.all[self.topology.node_of_current().min(self.all.len() - 1)]
     }
 
-    /// See [`Tree::put`].
+    /// Stores in all replicas as [`Tree::put`] does.
     pub(super) fn put<'g>(
         &self,
         here: &Tree<F, P>,
@@ -120,7 +121,7 @@ impl<F: SlotForm, P: Policy> Trees<F, P> {
             let found = page.search(key);
             debug_assert_eq!(found.hit, there.is_some(), "replicas have the same entries");
             if found.hit {
-                // Readers see one word or the other, as if the latch were shared.
+                // Readers see the old word or the new one, as if the latch were shared.
                 page.value(found.slot).store(word, Release);
             } else if let Some(split) = tree.place(leaf, found.slot, key, word, guard) {
                 splits.push((tree, split));
@@ -132,7 +133,7 @@ impl<F: SlotForm, P: Policy> Trees<F, P> {
         there.map_or(Put::Inserted, Put::Replaced)
     }
 
-    /// See [`Tree::remove`].
+    /// Removes from all replicas as [`Tree::remove`] does.
     pub(super) fn remove(
         &self,
         here: &Tree<F, P>,
@@ -163,7 +164,7 @@ impl<F: SlotForm, P: Policy> Trees<F, P> {
         Some(word)
     }
 
-    /// See [`Tree::pop`].
+    /// Removes from all replicas as [`Tree::pop`] does.
     pub(super) fn pop<const DOWN: bool>(&self, here: &Tree<F, P>, run: &mut F::Run, guard: &Guard<'_>) {
         let (first, rest) = self.all.split_first().expect("there is a tree");
         if rest.is_empty() {
@@ -210,8 +211,8 @@ impl<F: SlotForm, P: Policy> Trees<F, P> {
         self.all.iter().map(|tree| tree.latch_leaf(key, guard)).collect()
     }
 
-    /// As `latch`, for a key that may be inserted: if a leaf is full, some of its entries are first moved to a
-    /// neighbour, if the policy does so.
+    /// Latches the leaves as `latch` does, for a key that may be inserted. If a leaf is full, some of its entries are first
+    /// moved to a neighbour, if the policy does so.
     fn latch_to_put<'g>(&self, key: F::Probe<'_>, guard: &'g Guard<'_>) -> Vec<Locked<'g, F, P>> {
         let leaves = self.latch(key, guard);
         let is_full = |page: Page<'g, F, P>| !page.has_room_for(key) && !page.search(key).hit;

@@ -4,21 +4,21 @@ use crate::structure::Form;
 
 /// A list of entries in key order.
 pub trait Run<F: Form>: Default + Send {
-    /// An empty list with room for that number of short entries.
+    /// Makes an empty list with room for that number of short entries.
     fn with_room(entries: usize) -> Self;
 
-    /// Forgets all entries.
+    /// Removes all entries.
     fn clear(&mut self);
 
-    /// How many there are.
+    /// Returns the number of entries.
     fn len(&self) -> usize;
 
     /// Appends an entry.
     fn push(&mut self, key: F::Probe<'_>, value: u64);
 
-    /// A key.
+    /// Returns the key at an index.
     fn key(&self, at: usize) -> F::Probe<'_>;
 
-    /// A value word.
+    /// Returns the value word at an index.
     fn value(&self, at: usize) -> u64;
 }

@@ -9,7 +9,7 @@
 //! heap.
 //! - [`Word`](crate::Word): the slot is the key; the value of slot `i` is word `i` of the heap, counted from the end.
 //! - [`Bytes`](crate::Bytes): the slot is the *head* (four bytes after the prefix that all keys of the page share), the
-//!   place in the heap, and the length after the prefix. The heap contains the value and the bytes after the head.
+//!   position in the heap, and the length after the prefix. The heap contains the value and the bytes after the head.
 //!   Heads are compared first, and mostly decide.
 //!
 //! All functions read words that a concurrent writer may be changing. A result from a page that is not locked is
@@ -25,13 +25,13 @@ use core::ops::Range;
 /// The sizes and offsets in a page, in one word of its header.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
-    /// Entries.
+    /// The number of entries.
     pub len: usize,
-    /// Bytes that all keys of the page's range share, which no slot repeats.
+    /// The number of bytes that all keys of the page's range share, and that no slot repeats.
     pub prefix: usize,
-    /// The word of slot 0.
+    /// The index of the word of slot 0.
     pub base: usize,
-    /// The lowest word of the heap.
+    /// The index of the lowest word of the heap.
     pub floor: usize,
 }
 
@@ -47,14 +47,14 @@ impl Shape {
         self.len as u64 | (self.prefix as u64) << 16 | (self.base as u64) << 32 | (self.floor as u64) << 48
     }
 
-    /// Words between the slots and the heap.
+    /// Returns the number of words between the slots and the heap.
     #[inline]
     pub(super) fn free(self) -> usize {
         self.floor - self.base - self.len
     }
 }
 
-/// The position of a key, or where it would be inserted.
+/// The position of a key, or the position at which it would be inserted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
     /// The first slot whose key is not less.
@@ -68,56 +68,56 @@ pub struct Found {
 pub struct Fence<'a> {
     /// The first bytes, in the header.
     pub head: u64,
-    /// Bytes in all; 0 for words.
+    /// The whole length in bytes; 0 for words.
     pub len: usize,
     /// The bytes after the head.
     pub tail: &'a [AtomicU64],
 }
 
-/// A key form for which pages have a layout.
+/// A form of keys for which pages have a layout.
 pub trait SlotForm: Form {
     /// A private copy of entries.
     type Run: Run<Self>;
 
-    /// Bytes that all keys of a range share.
+    /// Returns the number of bytes that all keys of a range share.
     fn prefix(low: Self::Probe<'_>, high: Option<Self::Probe<'_>>) -> usize;
 
     /// Returns the least key of a range, cut to the prefix: the key under which the first entry of an inner page is
     /// stored.
     fn floor<'a>(low: Self::Probe<'a>, prefix: usize) -> Self::Probe<'a>;
 
-    /// A short key `s` with `a < s <= b`.
+    /// Returns a short key `s` with `a < s <= b`.
     fn separator<'a>(a: Self::Probe<'_>, b: Self::Probe<'a>) -> Self::Probe<'a>;
 
-    /// Length of a key in bytes; 0 for words.
+    /// Returns the length of a key in bytes; 0 for words.
     fn len(key: Self::Probe<'_>) -> usize;
 
     /// Returns a number that depends only on the key; its bits need not be mixed.
     fn hash(key: Self::Probe<'_>) -> u64;
 
-    /// The part of a fence that is in the header.
+    /// Returns the part of a fence that is in the header.
     fn head(key: Self::Probe<'_>) -> u64;
 
-    /// Words of a fence outside the header.
+    /// Returns the number of words of a fence outside the header.
     fn fence_words(len: usize) -> usize;
 
     /// Writes the tail of a fence.
     fn write_fence(words: &[AtomicU64], key: Self::Probe<'_>);
 
-    /// How a key compares with a fence.
+    /// Compares a key with a fence.
     fn order(key: Self::Probe<'_>, fence: Fence<'_>) -> Ordering;
 
-    /// A fence as a key.
+    /// Returns a fence as an owned key.
     fn read_fence(fence: Fence<'_>) -> Self::Owned;
 
-    /// Words that an entry takes under a prefix.
+    /// Returns the number of words that an entry takes under a prefix.
     fn entry_words(key: Self::Probe<'_>, prefix: usize) -> usize;
 
     /// Searches for a key that has the page's prefix. `heads` are the heads of the fences, from which the search
     /// guesses the position; the second is `None` on the last page.
     fn search(words: &[AtomicU64], shape: Shape, heads: (u64, Option<u64>), key: Self::Probe<'_>) -> Found;
 
-    /// Where the value of a slot is.
+    /// Returns the value word of a slot.
     fn value(words: &[AtomicU64], shape: Shape, slot: usize) -> &AtomicU64;
 
     /// Writes an entry, for which there is room, into a new slot.

@@ -19,7 +19,7 @@ pub(super) struct Split<'g, F: SlotForm, P: Policy> {
 }
 
 impl<F: SlotForm, P: Policy> Tree<F, P> {
-    /// Adds an entry to a page that covers the key and does not have it, and unlatches.
+    /// Adds an entry to a latched page that covers the key and does not have it, and unlatches the page.
     pub(super) fn insert<'g>(
         &self,
         locked: Locked<'g, F, P>,
@@ -33,7 +33,7 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         }
     }
 
-    /// As [`insert`](Self::insert), but after a split the caller updates the level above.
+    /// Works as [`insert`](Self::insert) does, but after a split the caller updates the level above.
     pub(super) fn place<'g>(
         &self,
         locked: Locked<'g, F, P>,
@@ -96,8 +96,8 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
     /// Links a page that a split has made in the level above.
     fn link(&self, level: usize, key: F::Probe<'_>, child: Page<'_, F, P>, guard: &Guard<'_>) {
         loop {
-            // A page with a left neighbour is no root, so the level above exists. It is not removed while the page is
-            // not linked there, since a root collapses only onto a page without neighbours.
+            // A page with a left neighbour is not the root, so the level above exists. This level is not removed while the page
+            // is not linked in it, since a root takes over only a child without neighbours.
             let found = self.find(Goal::At(key), level, guard);
             let (parent, hold) = found.expect("a split page has a parent");
             if let Some((locked, _)) = Locked::covering(parent, hold.release(), level, key) {
@@ -108,7 +108,7 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         }
     }
 
-    /// Adds a level under the root, which does not move.
+    /// Adds a level under the root page, which stays at its address.
     fn grow(&self, locked: Locked<'_, F, P>, piece: &Piece<F>, cuts: &[usize], guard: &Guard<'_>) {
         let parts = self.spread(piece, cuts, self.create_page(piece.level, guard), guard);
         let mut children = Piece::<F>::new(piece.level + 1);

@@ -18,7 +18,7 @@ use core::ops::Range;
 use core::ptr::NonNull;
 
 impl<F: SlotForm, P: Policy> Tree<F, P> {
-    /// An empty tree. Callers of its methods pass guards of one domain, which is dropped before the tree.
+    /// Makes an empty tree. Callers of its methods pass guards of one domain, which is dropped before the tree.
     ///
     /// Its pages are on the nodes `homes`: each page is on the node of the thread that makes it, if that is one of
     /// these.
@@ -31,7 +31,7 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         let arena = |block, node| BlockArena::new(block, (nodes > 1).then_some(NodeId(node)));
         let arenas: Box<[BlockArena]> =
             kinds.iter().flat_map(|&block| homes.clone().map(move |node| arena(block, node))).collect();
-        // SAFETY: a fresh block.
+        // SAFETY: the block is fresh.
         let root = unsafe { Page::<F, P>::create(arenas[0].alloc(), 0, true, copies) };
         root.fill(&Piece::new(0), 0..0);
         Tree {
@@ -47,7 +47,7 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         }
     }
 
-    /// A page for a level, on the caller's node.
+    /// Makes a page for a level, on the caller's node.
     pub(super) fn create_page<'g>(&self, level: usize, guard: &'g Guard<'_>) -> Page<'g, F, P> {
         let node = self.node();
         let latched = Page::<F, P>::is_latched(level);
@@ -55,16 +55,16 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         self.create_page_at(home, level, guard)
     }
 
-    /// As `create_page`, in a given arena.
+    /// Makes a page as `create_page` does, in a given arena.
     pub(super) fn create_page_at<'g>(&self, home: usize, level: usize, _: &'g Guard<'_>) -> Page<'g, F, P> {
         let latched = Page::<F, P>::is_latched(level);
-        // SAFETY: a fresh block.
+        // SAFETY: the block is fresh.
         unsafe { Page::create(self.arenas[home].alloc(), home, latched, self.copies()) }
     }
 
-    /// A copy of a page for a node.
+    /// Makes a copy of a page for a node.
     pub(super) fn create_copy<'g>(&self, source: Page<'g, F, P>, node: usize) -> Page<'g, F, P> {
-        // SAFETY: a fresh block. A copy has no latch except its version lock.
+        // SAFETY: the block is fresh. A copy has no latch except its version lock.
         let copy = unsafe { Page::create(self.arenas[node].alloc(), node, false, self.copies()) };
         copy.become_copy_of(source);
         copy
@@ -73,33 +73,33 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
     /// Frees a copy.
     ///
     /// # Safety
-    /// No thread uses it any more.
+    /// No thread may use the copy any more.
     pub(super) unsafe fn free_copy(&self, copy: Page<'_, F, P>) {
-        // SAFETY: by the contract.
+        // SAFETY: the caller guarantees the same contract.
         unsafe { self.free(copy, false) };
     }
 
     /// Frees a page, which has a latch or not, to its arena.
     ///
     /// # Safety
-    /// No thread uses the page any more.
+    /// No thread may use the page any more.
     unsafe fn free(&self, page: Page<'_, F, P>, latched: bool) {
-        // SAFETY: by the contract.
+        // SAFETY: the caller guarantees the same contract.
         unsafe { self.arenas[page.home()].free(page.destroy(latched)) };
     }
 
-    /// How many homes there are.
+    /// Returns how many homes there are.
     #[inline]
     pub(super) fn homes(&self) -> usize {
         self.homes
     }
 
-    /// How many copies a page may have.
+    /// Returns how many copies a page may have.
     fn copies(&self) -> usize {
         if self.has_copies() { self.homes } else { 0 }
     }
 
-    /// Which home is this thread's.
+    /// Returns the number of this thread's home.
     #[inline]
     pub(super) fn node(&self) -> usize {
         let last = self.homes - 1;
@@ -126,19 +126,19 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         unsafe { guard.retire_sized(page.address().as_ptr().cast(), P::PAGE, tree, reclaim::<F, P>) }
     }
 
-    /// Bytes of memory held for pages, without those that wait for readers.
+    /// Returns the number of bytes of memory held for pages, without those that wait for readers.
     pub(super) fn bytes(&self) -> usize {
         let held: usize = self.arenas.iter().map(BlockArena::bytes_held).sum();
         held.saturating_sub(self.retired.load(Relaxed) * P::PAGE)
     }
 
-    /// Of these, the bytes of leaves that are free on this thread's node.
+    /// Returns the number of bytes of free leaves on this thread's node.
     pub(super) fn spare(&self) -> usize {
         let bare = if Page::<F, P>::is_latched(0) { 0 } else { self.homes };
         self.arenas[bare + self.node()].bytes_spare()
     }
 
-    /// Pages, those included whose memory is not free yet.
+    /// Returns the number of pages, including those whose memory is not free yet.
     pub(super) fn pages(&self) -> usize {
         self.arenas.iter().map(BlockArena::blocks_live).sum()
     }

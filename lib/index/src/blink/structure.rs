@@ -20,10 +20,10 @@ use archipelago_sync::rcu::{Domain, Guard, Owner};
 use core::any::Any;
 use core::ops::Bound;
 
-/// [`Structure::settle`] makes no more walks.
+/// The most walks that one [`Structure::settle`] makes.
 const MOST_WALKS: usize = 6;
 
-/// Entries of a leaf that a scan copies at a time.
+/// The number of entries of a leaf that a scan copies at a time.
 const AT_ONCE: usize = 64;
 
 /// The settings of a map.
@@ -130,7 +130,7 @@ impl<F: SlotForm, P: Policy> Core<F, P> {
         self.thin.is_due(self.tally.entries(), self.pages(), Page::<F, P>::MOST)
     }
 
-    /// Pages of a tree.
+    /// Returns the number of pages of a tree.
     fn pages(&self) -> usize {
         self.trees.all()[0].pages()
     }
@@ -318,7 +318,7 @@ impl<F: SlotForm, P: Policy> Structure<F> for Core<F, P> {
     }
 
     fn spare(&self, _: &Tree<F, P>) -> usize {
-        // An insertion into one tree is an insertion into all.
+        // An insertion into the map is an insertion into each tree.
         let trees = self.trees.all();
         trees.iter().map(Tree::spare).min().unwrap_or(0) * trees.len()
     }
@@ -341,7 +341,7 @@ impl<F: SlotForm, P: Policy> Structure<F> for Core<F, P> {
     fn dismantle(&self, each: impl FnMut(u64)) -> Option<Box<dyn Any + Send>> {
         self.domain.stop_tending();
         if let Some(feed) = self.trees.feed() {
-            // Words that only another replica has so far would be lost.
+            // Without this, words that so far only another replica has would be lost.
             feed.settle(self.trees.all(), &self.domain.pin());
         }
         self.trees.all()[0].show_words(each);

@@ -9,7 +9,7 @@
 //! by [`STEPS`] pages, or begins a walk if half of the memory is free. So walks proceed as long as pages are merged, at
 //! a bounded cost for each merge.
 //!
-//! A page is replaced as one is merged: under the latches of its parent, of its left neighbour, and its own. With
+//! A page is replaced under the same latches as in a merge: its parent's, its left neighbour's, and its own. With
 //! coarse latches ([`Policy::FINEST`]) the left neighbour of a parent's first child may be covered by a latch that
 //! cannot be taken then, so such trees are not swept.
 
@@ -24,10 +24,10 @@ use archipelago_platform::memory::{BlockArena, Sparse};
 use archipelago_sync::rcu::{Domain, Guard};
 use core::ptr::NonNull;
 
-/// How many pages each merge examines,
+/// The number of pages that each merge examines.
 const STEPS: usize = 8;
 
-/// and how many are examined under one guard.
+/// The number of pages that are examined under one guard.
 const BATCH: usize = 64;
 
 impl<F: SlotForm> Spot<F> {
@@ -41,7 +41,7 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
     /// Whether sweeps can latch the pages that they replace.
     const IS_SWEPT: bool = P::FINEST == 0;
 
-    /// After a merge: see the module's text. The caller holds no latch.
+    /// Advances the current walk after a merge, as the module's documentation describes. The caller holds no latch.
     pub(super) fn sweep_in_passing(&self, guard: &Guard<'_>) {
         // If the lock is held, the thread skips the sweep: the holder may be this thread, in a destructor.
         let Ok(mut at) = self.sweeping.try_lock() else { return };
@@ -111,14 +111,14 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         }
     }
 
-    /// Returns whether a page, or a copy of it, lies in a closed block.
+    /// Returns whether a page, or a copy of it, is in a closed block.
     fn is_closed(&self, page: Page<'_, F, P>) -> bool {
         let closed = |home: usize, page: NonNull<_>| self.arenas[home].is_closed(page.cast());
         closed(page.home(), page.address())
             || page.each_copy().any(|copy: Page<'_, F, P>| closed(copy.home(), copy.address()))
     }
 
-    /// Replaces the child in a slot of a latched parent by another with the same fences, entries and neighbours, if it
+    /// Replaces the child in a slot of a latched parent by another page with the same fences, entries and neighbours, if it
     /// is in a closed block. Returns whether it did.
     pub(super) fn move_child<'g>(
         &self,
@@ -136,7 +136,7 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         let left = match child.left() {
             None => None,
             Some(left) => {
-                // SAFETY: it was in the tree under the guard.
+                // SAFETY: the left neighbour was in the tree under the guard.
                 let Some(left) = Locked::linked_to(unsafe { Page::from_address(left) }, child) else { return false };
                 Some(left)
             }
@@ -150,7 +150,7 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         let right: Option<Page<'g, F, P>> = child.right().map(|right| unsafe { Page::from_address(right) });
         new.set_right(right);
         new.set_left(left.as_ref().map(Locked::page));
-        // Before any page is unlatched, since pages to which a copy leads must not be retired.
+        // The copies are forgotten before any page is unlatched, since pages to which a copy leads must not be retired.
         child.forget_copies();
         parent.set_child(slot, new);
         if let Some(left) = left {

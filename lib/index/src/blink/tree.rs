@@ -6,13 +6,13 @@
 //! still led to it for this key, and by invariants 2 and 3 of [`page`](super::page) the next page was in the tree and
 //! its `low` was at most the key. In the other order, the next page could lose its lower keys to its left neighbour, or
 //! be merged into it, in between. The thesis's algorithm 5 never compares a child's version with anything, which is
-//! correct only since its pages are never freed.
+//! correct only because its pages are never freed.
 //!
 //! A key that is not below `high` is in a page to the right: either a split has not updated the level above yet, or the
 //! descent read that level before the update.
 //!
 //! # Latches
-//! A thread that changes a page latches it at the version that it has seen, or waits for the latch and checks the
+//! A thread that changes a page latches it at the version that it has read, or waits for the latch and checks the
 //! fences again ([`Locked::covering`]). Threads take several latches from upper levels to lower ones, and from left to
 //! right on each level, so they do not wait in a circle. A split holds one latch at a time: it unlatches its page
 //! before it updates the level above.
@@ -30,7 +30,7 @@
 //! | split | the page's; then, alone, its parent's |
 //! | growth of the root | the root's |
 //! | merge, or moving entries to a neighbour | the parent's, the left page's, the right page's |
-//! | collapse of the root | the root's, its only child's |
+//! | removal of a level: the root takes over its only child's entries | the root's, the child's |
 //! | replacing a page by another ([`sweep`](super::sweep)) | the parent's, the left neighbour's, the page's |
 //!
 //! The original tree has further latches, which this one replaces: *access intent* and *node delete* by RCU, *parent
@@ -56,23 +56,23 @@ use archipelago_sync::rcu::Guard;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 
-/// A tree. Value words are opaque to it.
+/// A tree. It does not interpret value words.
 pub struct Tree<F: SlotForm, P: Policy> {
-    /// Never moves, and is never merged away; its level changes.
+    /// The root page. It never moves, and is never merged away; its level changes.
     pub(super) root: NonNull<Header>,
     pub(super) topology: Topology,
     /// One arena per home, in node order; then as many for pages without latches, if the tree has such
     /// pages. The tree does not move, since retired pages have its address.
     pub(super) arenas: Box<[BlockArena]>,
-    /// How many homes there are.
+    /// The number of homes.
     pub(super) homes: usize,
-    /// The first of them.
+    /// The number of the first home.
     pub(super) number: usize,
-    /// See [`retries`](Self::retries). Not in the cache line of the root, which all walks read.
+    /// The counts that [`retries`](Self::retries) adds up. They are not in the cache line of `root`, which all walks read.
     pub(super) retries: CachePadded<PerThread<CachePadded<AtomicU64>>>,
-    /// Pages that wait for readers.
+    /// The number of pages that wait for readers.
     pub(super) retired: AtomicUsize,
-    /// Where the current sweep continues: see [`sweep`](super::sweep).
+    /// The position at which the current sweep continues, see [`sweep`](super::sweep).
     pub(super) sweeping: Mutex<Option<Spot<F>>>,
     pub(super) _types: PhantomData<fn() -> (F, P)>,
 }
@@ -95,16 +95,16 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         self.number
     }
 
-    /// The page where descents begin.
+    /// Returns the page at which descents begin.
     #[inline(always)]
     pub(super) fn root<'g>(&self, _: &'g Guard<'_>) -> Page<'g, F, P> {
         // SAFETY: the root lives as long as the tree, which its users' guards do not outlive.
         unsafe { Page::from_address(self.root) }
     }
 
-    /// A page of a level. `None` if the tree is not so high.
+    /// Finds the page of a level for a goal. Returns `None` if the tree has no such level.
     ///
-    /// The caller validates all reads of the page, including that it is the right one.
+    /// The caller validates all reads of the page, including the check that it is the right page.
     #[inline]
     pub(super) fn find<'g>(&self, goal: Goal<'_, F>, level: usize, guard: &'g Guard<'_>) -> Option<Held<'g, F, P>> {
         'again: loop {
@@ -137,7 +137,8 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         }
     }
 
-    /// Steps from a page to a page to which it leads: see the module's text. Returns `None` if the validation fails.
+    /// Steps from a page to a page to which it leads: as the module's documentation describes. Returns `None` if the validation
+    /// fails.
     #[inline]
     pub(super) fn step<'g>(
         &self,
@@ -158,7 +159,7 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         page.is_still(seen).then_some(((next, next_seen), hold))
     }
 
-    /// The leaf that a key belongs to.
+    /// Returns the leaf to which a key belongs.
     #[inline]
     pub(super) fn leaf<'g>(&self, key: F::Probe<'_>, guard: &'g Guard<'_>) -> Held<'g, F, P> {
         if self.has_copies() {
@@ -173,7 +174,7 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         self.find(Goal::At(key), 0, guard).expect("there is a lowest level")
     }
 
-    /// The value word of a key.
+    /// Returns the value word of a key.
     #[inline]
     pub(super) fn get(&self, key: F::Probe<'_>, guard: &Guard<'_>) -> Option<u64> {
         loop {
@@ -190,7 +191,7 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         }
     }
 
-    /// Returns how often threads had to restart since a page had changed during a descent or a read.
+    /// Returns how often threads had to restart because a page had changed during a descent or a read.
     pub(super) fn retries(&self) -> u64 {
         self.retries.iter().map(|count| count.load(Relaxed)).sum()
     }
@@ -283,7 +284,7 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         }
     }
 
-    /// As [`take`](Self::take), but if it returns true, the caller balances the level above.
+    /// Removes an entry as [`take`](Self::take) does. If it returns true, the caller must balance the level above.
     pub(super) fn cut_out(&self, locked: Locked<'_, F, P>, slot: usize, guard: &Guard<'_>) -> bool {
         let page = locked.page();
         page.remove(slot);
@@ -311,7 +312,7 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         }
     }
 
-    /// Latches the leaf that a key belongs to.
+    /// Latches the leaf to which a key belongs.
     pub(super) fn latch_leaf<'g>(&self, key: F::Probe<'_>, guard: &'g Guard<'_>) -> Locked<'g, F, P> {
         loop {
             let (leaf, hold) = self.leaf(key, guard);
@@ -359,7 +360,7 @@ fn revisit<'g, F: SlotForm, P: Policy>(page: Page<'g, F, P>, key: F::Probe<'_>) 
     (page.level() == 0 && page.covers(key)).then_some(((page, seen), hold))
 }
 
-/// Replaces a word. Returns `None` if the page has changed since it was seen.
+/// Replaces a word. Returns `None` if the page has changed since `seen`.
 #[inline]
 fn store<F: SlotForm, P: Policy>((page, seen): Seen<'_, F, P>, slot: usize, word: u64, when: When) -> Option<Put> {
     let place = page.value(slot);

@@ -9,10 +9,10 @@ use archipelago_platform::hint;
 use core::cmp::Ordering;
 use core::ops::Range;
 
-/// Words of a cache line.
+/// The number of words of a cache line.
 const LINE: usize = 8;
 
-/// The slots that a search reads first. Of 200 random keys, one in a hundred is farther from its guess.
+/// The number of slots that a search reads first. Of 200 random keys, one in a hundred is farther from its guess.
 const WINDOW: usize = 4 * LINE;
 
 /// Entries of integers.
@@ -95,7 +95,7 @@ fn search_about(start: usize, slots: &[AtomicU64], key: u64) -> usize {
     start + at
 }
 
-/// As [`search_about`], in slots up to `end`.
+/// Searches as [`search_about`] does, in slots up to `end`.
 #[cold]
 fn search_down(mut end: usize, slots: &[AtomicU64], key: u64) -> usize {
     let before = |slot: usize| slots[slot].load(Relaxed) < key;
@@ -107,7 +107,7 @@ fn search_down(mut end: usize, slots: &[AtomicU64], key: u64) -> usize {
     partition_point(end.saturating_sub(step), end, before)
 }
 
-/// As [`search_about`], in slots from `start` on.
+/// Searches as [`search_about`] does, in slots from `start` on.
 #[cold]
 fn search_up(mut start: usize, slots: &[AtomicU64], key: u64) -> usize {
     let before = |slot: usize| slots[slot].load(Relaxed) < key;

@@ -15,7 +15,7 @@ use archipelago_sync::region::{Change, Changing, Stale, Word};
 pub(super) struct New<'k, F: ChunkForm> {
     pub(super) key: F::Probe<'k>,
     pub(super) tag: u8,
-    /// Its word.
+    /// The key's word.
     pub(super) kept: u64,
     pub(super) value: u64,
 }
@@ -32,7 +32,7 @@ impl<F: ChunkForm> Copy for New<'_, F> {}
 pub(super) struct Insert<'g, 'k, F: ChunkForm, S: Size> {
     pub(super) chunk: &'g Chunk<S>,
     pub(super) new: New<'k, F>,
-    /// The first free slot, if an unchanged version proves it, and the key's absence.
+    /// The first free slot. It is `Some` only if an unchanged version proves that this slot is free and the key is absent.
     pub(super) free: Option<usize>,
 }
 
@@ -116,7 +116,7 @@ fn write(change: &mut impl Changing, page: &impl Slots, slot: usize, entry: (u64
     page.write(slot, entry, tag, |_| tags, |word, value| change.set(word, value));
 }
 
-/// Replaces the value of a key that was found, or returns the present value if it is not the expected one. For
+/// Replaces the value of a key that was found, or returns the current value if it is not the expected one. It is used with
 /// transactions.
 #[derive(Clone, Copy)]
 pub(super) struct Replace<'g, S: Size> {
@@ -201,7 +201,7 @@ impl<F: ChunkForm, S: Size, P: Run> Change for Remove<'_, '_, F, S, P> {
     }
 }
 
-/// Removes an entry from a scattered chunk's own slots, by marking its slot as [`GONE`] only. So the change conflicts
+/// Removes an entry from a scattered chunk's own slots, only by marking its slot as [`GONE`]. So the change conflicts
 /// with other removals and insertions only in a cache line of tags, and the reserve stays in order until the parts are
 /// emptied.
 #[derive(Clone, Copy)]
@@ -251,7 +251,7 @@ pub(super) fn take_out<F: ChunkForm, S: Size>(chunk: &Chunk<S>, key: F::Probe<'_
     Remove::<F, _, _> { chunk, page: part, key, tag, expected: None }.run(&mut Alone).ok().flatten()
 }
 
-/// Slots whose first entries may be in order.
+/// A page of slots whose first entries may be in order.
 pub(super) trait Run: Slots {
     /// Returns the word with the number of entries in order, if the slots have one.
     fn sorted(&self) -> Option<&Word>;
@@ -299,7 +299,7 @@ fn move_last(change: &mut impl Changing, page: &impl Slots, slot: usize, last: u
     page.retag(last, 0, |_: &Word| tags, |word, value| change.set(word, value));
 }
 
-/// Shifts the entries behind `slot` one place down. Tags are shifted eight at a time, since a shift of single tags
+/// Shifts the entries behind `slot` down by one slot. Tags are shifted eight at a time, since a shift of single tags
 /// would wait each time for the previous write to the same word.
 #[inline]
 fn shift(change: &mut impl Changing, page: &impl Slots, slot: usize, last: usize) {

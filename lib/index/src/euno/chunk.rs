@@ -25,12 +25,12 @@
 //!    the chunk's own slots or moved in them; a removal marks the slot as [`GONE`] and leaves its words. So at that
 //!    version the absence of a key from the chunk's own slots stays true, whatever is added to parts.
 //! 6. A slot's value may change, by one atomic operation, while the chunk is shared. A part changes while the chunk is shared
-//!    and the part locked; or, as all else, in a change of the whole chunk.
+//!    and the part locked, or in a change of the whole chunk. Everything else changes only in a change of the whole chunk.
 //!
 //! Versions: see [`region`](archipelago_sync::region). Each change of the whole chunk makes a new version, with two
 //! exceptions: if walks are transactions, too; and if changes are transactions and the change writes one word (it
 //! replaces a value, or removes an entry from a scattered chunk). Splits, merges, sorting, and adding or removing the
-//! scatter make a new version in all back ends, since they lock the chunk explicitly.
+//! scatter make a new version both with transactions and with version locks, since they lock the chunk explicitly.
 
 use super::form::{ChunkForm, GONE};
 use super::heat::Heat;
@@ -52,12 +52,13 @@ const SCATTERED: u64 = 1 << 56;
 #[repr(C, align(64))]
 struct Lines<T>(T);
 
-/// See the module's drawing.
+/// A chunk, as the module's documentation describes it.
 #[repr(C, align(64))]
 pub struct Chunk<S: Size> {
     lock: VersionLock,
     tags: S::Tags,
-    /// In the cache line of the lock, so that a write that only replaces a value touches no further line.
+    /// The chunk's heat. It is in the cache line of the lock, so that a write that only replaces a value accesses no further
+    /// line.
     pub(super) heat: Heat,
     pub(super) sorted: Word,
     low: Word,
@@ -71,7 +72,7 @@ pub struct Chunk<S: Size> {
 
 const _: () = assert!(size_of::<Chunk<Wide>>() == 1984 && core::mem::offset_of!(Chunk<Wide>, entries) == 192);
 
-// SAFETY: its words and links are plain fields.
+// SAFETY: the page's words and links are plain fields.
 unsafe impl<S: Size> Page for Chunk<S> {
     #[inline(always)]
     fn lock(&self) -> &VersionLock {
@@ -89,7 +90,7 @@ pub struct Part<S: Size> {
 
 const _: () = assert!(size_of::<Part<Wide>>() == 128);
 
-// SAFETY: its words and links are plain fields.
+// SAFETY: the page's words and links are plain fields.
 unsafe impl<S: Size> Page for Part<S> {
     #[inline(always)]
     fn lock(&self) -> &VersionLock {
@@ -100,16 +101,16 @@ unsafe impl<S: Size> Page for Part<S> {
 /// The parts of a contended chunk.
 #[repr(C, align(64))]
 pub struct Scatter<S: Size> {
-    /// Never locked: the scatter itself does not change.
+    /// The lock, which is never taken: the scatter itself does not change.
     lock: VersionLock,
-    /// Every walk's transaction reads the lock's cache line, so variable words have another line.
+    /// Padding. Every walk's transaction reads the lock's cache line, so words that change are in another line.
     _line: [Word; 7],
     pub(super) door: super::door::Door,
     _door: [Word; 7],
     parts: [Part<S>; PARTS],
 }
 
-// SAFETY: its words and links are plain fields.
+// SAFETY: the page's words and links are plain fields.
 unsafe impl<S: Size> Page for Scatter<S> {
     const UNDER_LOCK_ONLY: bool = true;
 
@@ -120,7 +121,7 @@ unsafe impl<S: Size> Page for Scatter<S> {
 }
 
 impl<S: Size> Part<S> {
-    /// Removes all entries, for the only thread that may change the chunk.
+    /// Removes all entries. The caller must be the only thread that may change the chunk.
     pub(super) fn empty(&self) {
         self.tags[0].set(0);
     }
@@ -131,7 +132,7 @@ impl<S: Size> Scatter<S> {
         Part { lock: VersionLock::new(), tags: [Word::new(0)], entries: Array::of(|_| Entry::empty()) }
     }
 
-    /// A scatter without entries.
+    /// Makes a scatter without entries.
     pub(super) fn new() -> *mut Self {
         let parts = core::array::from_fn(|_| Self::part_empty());
         Box::into_raw(Box::new(Self {
@@ -143,12 +144,12 @@ impl<S: Size> Scatter<S> {
         }))
     }
 
-    /// Bytes that a scatter takes.
+    /// Returns the number of bytes that a scatter takes.
     pub(super) fn bytes() -> usize {
         taken_by(Layout::new::<Self>())
     }
 
-    /// The part of a tag.
+    /// Returns the part for a tag.
     #[inline(always)]
     pub(super) fn part(&self, tag: u8) -> &Part<S> {
         &self.parts[usize::from(tag) % PARTS]
@@ -159,34 +160,34 @@ impl<S: Size> Scatter<S> {
     }
 }
 
-/// What chunks and parts have in common: slots with tags.
+/// The common interface of chunks and parts: slots with tags.
 pub(super) trait Slots: Page {
     fn tags(&self) -> &[Word];
     fn entries(&self) -> &[Entry];
 
-    /// The slots that have this tag, as a bit mask.
+    /// Returns the slots that have this tag, as a bit mask.
     fn candidates(&self, look: &impl Look, tag: u8) -> u128;
 
-    /// How many slots are used.
+    /// Returns how many slots are used.
     #[inline(always)]
     fn count(&self, look: &impl Look) -> usize {
         // The mask has a bit behind the last slot, for a full page.
         (self.candidates(look, 0) | 1 << self.entries().len()).trailing_zeros() as usize
     }
 
-    /// Which slots have entries, as a bit mask.
+    /// Returns which slots have entries, as a bit mask.
     #[inline(always)]
     fn live(&self, look: &impl Look) -> u128 {
         !self.candidates(look, GONE) & first(self.count(look))
     }
 
-    /// How many entries there are.
+    /// Returns how many entries there are.
     #[inline]
     fn entries_now(&self) -> usize {
         self.live(&Alone).count_ones() as usize
     }
 
-    /// The slot of `key`.
+    /// Returns the slot of `key`.
     #[inline(always)]
     fn find<F: ChunkForm>(&self, look: &impl Look, key: F::Probe<'_>, tag: u8) -> Result<Option<usize>, Again> {
         let mut hits = self.candidates(look, tag);
@@ -200,7 +201,7 @@ pub(super) trait Slots: Page {
         Ok(None)
     }
 
-    /// Writes a slot through `set`; its tag last.
+    /// Writes a slot through `set`, with its tag last.
     #[inline(always)]
     fn write(
         &self,
@@ -224,13 +225,13 @@ pub(super) trait Slots: Page {
         set(word, get(word) & !(0xFF << shift) | u64::from(tag) << shift);
     }
 
-    /// The tag of a slot.
+    /// Returns the tag of a slot.
     #[inline(always)]
     fn tag(&self, look: &impl Look, slot: usize) -> u8 {
         (look.get(&self.tags()[slot / 8]) >> (slot % 8 * 8)) as u8
     }
 
-    /// The entry in a slot.
+    /// Returns the entry in a slot.
     #[inline(always)]
     fn pair(&self, look: &impl Look, slot: usize) -> (u64, u64) {
         let entry = &self.entries()[slot];
@@ -238,13 +239,13 @@ pub(super) trait Slots: Page {
     }
 }
 
-/// A bit mask of the first slots.
+/// Returns a bit mask of the first slots.
 #[inline(always)]
 pub(super) fn first(count: usize) -> u128 {
     (1 << count) - 1
 }
 
-/// Slots of a bit mask, in order.
+/// Iterates over the slots of a bit mask, in order.
 pub(super) fn each_of(mut slots: u128) -> impl Iterator<Item = usize> {
     core::iter::from_fn(move || {
         let slot = slots.trailing_zeros() as usize;
@@ -297,7 +298,7 @@ impl<S: Size> Slots for Part<S> {
 /// Entries of a chunk and its parts, in order.
 pub(super) struct Gathered {
     pub(super) pairs: Vec<(u64, u64)>,
-    /// Whether they were in order.
+    /// Whether the entries were in order before.
     pub(super) in_order: bool,
 }
 
@@ -307,9 +308,9 @@ impl<S: Size> Chunk<S> {
         Self::new_at(memory, memory.home(), low, high, next)
     }
 
-    /// The same from an arena.
+    /// Makes a chunk as `new` does, from an arena.
     pub(super) fn new_at(memory: &Memory, home: usize, low: u64, high: u64, next: *mut Self) -> *mut Self {
-        // SAFETY: null, or a chunk: retired by RCU when nothing leads to it.
+        // SAFETY: the target is null or a chunk, which is retired by RCU once nothing leads to it.
         let (next, scatter) = unsafe { (Link::new(next), Link::new(core::ptr::null_mut())) };
         let block = memory.alloc(home).cast();
         let chunk = Self {
@@ -325,7 +326,7 @@ impl<S: Size> Chunk<S> {
             entries: Lines(Array::of(|_| Entry::empty())),
         };
         touch_mut(block.as_ptr(), size_of::<Self>());
-        // SAFETY: a fresh block of a chunk's layout.
+        // SAFETY: the block is fresh, and has a chunk's layout.
         unsafe { block.write(chunk) };
         block.as_ptr()
     }
@@ -333,9 +334,9 @@ impl<S: Size> Chunk<S> {
     /// Frees a chunk, its lower bound, and its scatter; not its entries or its upper bound.
     ///
     /// # Safety
-    /// The chunk is from [`new`](Self::new), of this arena, and no thread uses it now or later.
+    /// The chunk must have been made by [`new`](Self::new), from this arena, and no thread may use it now or later.
     pub(super) unsafe fn free<F: ChunkForm>(chunk: NonNull<Self>, arena: &BlockArena) {
-        // SAFETY: the caller's promise; a scatter belongs to its chunk.
+        // SAFETY: the caller guarantees the contract; a scatter belongs to its chunk.
         unsafe {
             F::discard(chunk.as_ref().low.load());
             let scatter = chunk.as_ref().scatter.load();
@@ -347,19 +348,19 @@ impl<S: Size> Chunk<S> {
         }
     }
 
-    /// The number of the arena that it is from.
+    /// Returns the number of the chunk's arena.
     pub(super) fn home(&self) -> usize {
         self.home.load() as usize
     }
 
-    /// Starts fetching a chunk's tags.
+    /// Prefetches a chunk's tags.
     #[inline(always)]
     pub(super) fn fetch_tags(chunk: *const Self) {
         hint::prefetch_read(chunk);
         hint::prefetch_read(chunk.wrapping_byte_add(64));
     }
 
-    /// Starts fetching all of a chunk, for a scan.
+    /// Prefetches a whole chunk, for a scan.
     #[inline]
     pub(super) fn fetch(chunk: *const Self) {
         for offset in (0..size_of::<Self>()).step_by(64) {
@@ -367,25 +368,25 @@ impl<S: Size> Chunk<S> {
         }
     }
 
-    /// The word of the lower bound. Both live as long as the chunk.
+    /// Returns the word of the lower bound. The word and its box live as long as the chunk.
     pub(super) fn low_word(&self) -> u64 {
         self.low.load()
     }
 
-    /// The lower bound.
+    /// Returns the lower bound.
     #[inline(always)]
     pub(super) fn low<'a, F: ChunkForm>(&'a self) -> F::Probe<'a> {
         // SAFETY: the bound never changes, and is freed with the chunk.
         unsafe { F::kept(self.low.load()) }
     }
 
-    /// Returns whether the chunk has parts; unproven.
+    /// Returns whether the chunk has parts. The result is not proven.
     #[inline(always)]
     pub(super) fn is_scattered(&self, look: &impl Look) -> bool {
         look.get(&self.tags()[S::LAST_TAGS]) & SCATTERED != 0
     }
 
-    /// The length of the reserve.
+    /// Returns the length of the reserve.
     #[inline(always)]
     pub(super) fn reserve(&self, look: &impl Look, count: usize) -> usize {
         (look.get(&self.sorted) as usize).min(count)
@@ -398,17 +399,17 @@ impl<S: Size> Chunk<S> {
     pub(super) fn set_scatter(&self, scatter: *mut Scatter<S>) {
         let word = &self.tags()[S::LAST_TAGS];
         word.set(if scatter.is_null() { word.load() & !SCATTERED } else { word.load() | SCATTERED });
-        // SAFETY: null, or a scatter: retired by RCU when no chunk leads to it.
+        // SAFETY: the target is null or a scatter, which is retired by RCU once no chunk leads to it.
         unsafe { self.scatter.publish(scatter) };
     }
 
-    /// Its parts.
+    /// Returns the chunk's parts.
     pub(super) fn parts(&self) -> &[Part<S>] {
         // SAFETY: a chunk's scatter is freed with the chunk, or by RCU.
         unsafe { self.scatter.load().as_ref() }.map_or(&[], Scatter::parts)
     }
 
-    /// Its part of a tag, if it has parts.
+    /// Returns the chunk's part for a tag, if the chunk has parts.
     pub(super) fn part(&self, tag: u8) -> Option<&Part<S>> {
         // SAFETY: as above.
         unsafe { self.scatter.load().as_ref() }.map(|scatter| scatter.part(tag))
@@ -419,12 +420,12 @@ impl<S: Size> Chunk<S> {
         if self.scatter.load().is_null() { 0 } else { Scatter::<S>::bytes() }
     }
 
-    /// How many entries there are, parts included.
+    /// Returns how many entries there are, parts included.
     pub(super) fn total(&self) -> usize {
         self.entries_now() + self.parts().iter().map(Slots::entries_now).sum::<usize>()
     }
 
-    /// All entries, in order.
+    /// Returns all entries, in order.
     pub(super) fn gather<F: ChunkForm>(&self) -> Gathered {
         let live = self.live(&Alone);
         let mut pairs = Vec::with_capacity(S::MOST);
@@ -456,14 +457,14 @@ impl<S: Size> Chunk<S> {
         outermost.expect("the chunk is not empty")
     }
 
-    /// Makes `pairs`, which ascend, the chunk's only entries, as its reserve. Words that already have the right value
-    /// are not written, so that other threads keep the cache lines.
+    /// Makes `pairs` the chunk's only entries, as its reserve. The pairs must be ascending. Words that already have the right
+    /// value are not written, so that other threads keep the cache lines.
     pub(super) fn fill<F: ChunkForm>(&self, pairs: &[(u64, u64)]) {
         let stays = |&(slot, pair): &(usize, &(u64, u64))| self.pair(&Alone, slot) == *pair;
         let same = pairs.iter().enumerate().take_while(stays).count();
         let mut tags = [0; MOST_TAGS];
         for (slot, &(key, value)) in pairs.iter().enumerate() {
-            // SAFETY: an entry's key, of a page that we alone change.
+            // SAFETY: the word is an entry's key, of a page that only this thread changes.
             let tag = F::slot_tag(unsafe { F::kept(key) });
             tags[slot / 8] |= u64::from(tag) << (slot % 8 * 8);
             if slot >= same {
@@ -481,7 +482,8 @@ impl<S: Size> Chunk<S> {
         self.parts().iter().for_each(Part::empty);
     }
 
-    /// Checks the chunk's own invariants, while no thread uses it. How many entries it has, and the bytes of their keys.
+    /// Checks the chunk's own invariants. No thread may use the chunk meanwhile. Returns the number of its entries, and the
+    /// bytes of their keys.
     pub(super) fn check<F: ChunkForm>(&self) -> (usize, usize) {
         let count = self.count(&Alone);
         assert!(self.sorted.load() as usize <= count, "the reserve is a part of the entries");
@@ -504,7 +506,7 @@ impl<S: Size> Chunk<S> {
         let all = self.gather::<F>().pairs;
         assert!(all.windows(2).all(|pair| compare::<F>(pair[0].0, pair[1].0).is_lt()), "no key is there twice");
         if let (Some(first), Some(last)) = (all.first(), all.last()) {
-            // SAFETY: keys of a page that no thread changes.
+            // SAFETY: the words are keys of a page that no thread changes.
             let (first, last) = unsafe { (F::kept(first.0), F::kept(last.0)) };
             assert!(F::compare(self.low::<F>(), first).is_le(), "keys are not below their chunk");
             let within = |high| settled(order::<F>(&Alone, high, last)).is_gt();
@@ -522,7 +524,7 @@ trait CheckSlots: Slots {
         assert!(tags.enumerate().all(|(slot, tag)| (tag != 0) == (slot < count)), "used slots are dense");
         each_of(self.live(&Alone))
             .map(|slot| {
-                // SAFETY: a key of a page that no thread changes.
+                // SAFETY: the word is a key of a page that no thread changes.
                 let key = unsafe { F::kept(self.pair(&Alone, slot).0) };
                 assert_eq!(self.tag(&Alone, slot), F::slot_tag(key), "a slot's tag is its key's");
                 each(F::slot_tag(key), key);
@@ -536,14 +538,14 @@ impl<P: Slots> CheckSlots for P {}
 
 /// Compares the keys of two words, which the caller may read.
 fn compare<F: ChunkForm>(a: u64, b: u64) -> core::cmp::Ordering {
-    // SAFETY: keys of a page that the caller alone changes, or of a proven copy under its guard.
+    // SAFETY: the words are keys of a page that only the caller changes, or of a proven copy under the caller's guard.
     unsafe { F::compare(F::kept(a), F::kept(b)) }
 }
 
-/// Up to this many entries are inserted into a run one by one.
+/// The number of entries up to which they are inserted into a run one by one.
 const FEW: usize = 16;
 
-/// Sorts entries that the caller may look at, of which the first `run` are in order.
+/// Sorts entries whose keys the caller may read. The first `run` entries must be in order.
 pub(super) fn sort<F: ChunkForm>(pairs: &mut [(u64, u64)], run: usize) {
     if pairs.len() - run > FEW {
         pairs[run..].sort_unstable_by(|a, b| compare::<F>(a.0, b.0));

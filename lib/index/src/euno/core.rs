@@ -1,4 +1,4 @@
-//! The operations on one key: a walk finds the key, then a change runs at the version that the walk has seen.
+//! The operations on one key. A walk finds the key, and then a change runs at the version that the walk has read.
 
 use super::change::{Insert, InsertPart, Mark, New, Remove, Removed, Replace};
 use super::chunk::{Chunk, Scatter, Slots};
@@ -31,17 +31,17 @@ pub struct Core<F: ChunkForm, I: Index<F>> {
     pub(super) config: Config,
     pub(super) tally: Tally,
     pub(super) limits: Limits,
-    /// Where the current sweep continues: see `sweep`.
+    /// The position at which the current sweep continues, see `sweep`.
     pub(super) sweeping: Mutex<Option<F::Owned>>,
     pub(super) thin: Thin,
     first: NonNull<Chunk<I::Size>>,
     form: PhantomData<F>,
-    // Dropped after all that reclamation may call, and before the memory, since it frees retired pages.
+    // Dropped after everything that reclamation may use, and before the memory, since dropping the domain frees retired pages.
     pub(super) domain: Domain,
     pub(super) memory: Memory,
 }
 
-// SAFETY: chunks are shared by all threads that use the map, by the rules of `chunk`; the index says it is both.
+// SAFETY: threads share chunks by the rules of `chunk`; the index is `Send` and `Sync`.
 unsafe impl<F: ChunkForm, I: Index<F>> Send for Core<F, I> {}
 // SAFETY: as above.
 unsafe impl<F: ChunkForm, I: Index<F>> Sync for Core<F, I> {}
@@ -53,7 +53,7 @@ impl<F: ChunkForm, I: Index<F>> Owner for Core<F, I> {
 }
 
 impl<F: ChunkForm, I: Index<F>> Core<F, I> {
-    /// A chunk with fewer entries looks for a neighbour to merge with.
+    /// The number of entries below which a chunk looks for a neighbour to merge with.
     const UNDERFULL: usize = I::Size::SLOTS / 4;
 
     pub(super) fn new(config: Config, limits: Limits, this: Weak<Self>) -> Self {
@@ -85,7 +85,7 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
 
     /// Returns the first chunk, which is never removed.
     pub(super) fn first(&self) -> &Chunk<I::Size> {
-        // SAFETY: it is freed with the map.
+        // SAFETY: the first chunk is freed with the map.
         unsafe { self.first.as_ref() }
     }
 
@@ -99,7 +99,7 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         self.region.traverse(guard, Locate::<F, I> { index: &self.index, aim })
     }
 
-    /// The value word of `key`.
+    /// Returns the value word of `key`.
     #[inline(always)]
     pub(super) fn look_up(&self, guard: &Guard<'_>, key: F::Probe<'_>) -> Option<u64> {
         self.find(guard, key, F::slot_tag(key)).spot.map(|spot| spot.value)
@@ -130,7 +130,7 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         }
     }
 
-    /// As [`store`](Self::store), for all cases. `found` is the result of a walk, if it was not refused yet.
+    /// Stores as [`store`](Self::store) does, in all cases. `found` is the result of a walk, if it was not refused yet.
     #[inline(never)]
     fn store_slowly<'g>(
         &'g self,
@@ -161,7 +161,7 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         };
         match (&put, new) {
             (Put::Inserted, _) => self.tally.add(Growth::entry(F::kept_bytes(key))),
-            // SAFETY: made above, and stored nowhere.
+            // SAFETY: the word was made above, and is stored nowhere.
             (_, Some(new)) => unsafe { F::discard(new.kept) },
             _ => {}
         }
@@ -196,7 +196,7 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         point(crate::points::ADDING);
         let added = match scatter {
             None => match chunk.count(&Alone) {
-                // Unproven, and only a hint.
+                // The count is not proven, and only a hint.
                 full if full == I::Size::SLOTS => Ok(false),
                 // If versions change with every insertion, the free slot and the absence still hold when the change
                 // runs at this version.
@@ -224,7 +224,7 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         if self.region.is_transactional() && self.config.doors { scatter } else { None }
     }
 
-    /// Returns the result, and updates the chunk's heat.
+    /// Updates the chunk's heat by a result, and returns the result.
     #[inline(always)]
     fn noted<R>(&self, found: &Found<'_, I::Size>, result: Result<R, Stale>) -> Result<R, Stale> {
         if self.config.contention == Contention::Adaptive && !found.chunk.is_scattered(&Alone) {
@@ -276,7 +276,7 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
                     false => self.region.update(chunk, version, remove),
                 }
             }
-            // Unproven, but the change at the version fails if it is not true.
+            // The answer is not proven, but the change at the version fails if it is wrong.
             None if chunk.is_scattered(&Alone) => self.region.update(chunk, version, Mark { spot, tag, expected }),
             None => {
                 let remove = Remove::<F, _, _> { chunk, page: chunk, key, tag, expected };
@@ -304,16 +304,16 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         Ok(removed)
     }
 
-    /// Does what is left to do after the removal of an entry. The caller owns its word.
+    /// Does the remaining work after the removal of an entry. The caller owns the entry's word.
     pub(super) fn let_go(&self, guard: &Guard<'_>, chunk: &Chunk<I::Size>, key: F::Probe<'_>, removed: Removed) -> u64 {
         self.tally.add(Growth::default().entry_gone(F::kept_bytes(key)));
-        // A full right neighbour says nothing about the left one, so the merge is tried now and
-        // then. Unproven, and only a hint.
+        // A chunk whose right neighbour is full may still fit together with its left neighbour. So the merge is tried at
+        // every fourth removal. The count is not proven, and only a hint.
         let left = chunk.entries_now();
         if left < Self::UNDERFULL && left.is_multiple_of(4) {
             self.shrink(guard, chunk);
         }
-        // SAFETY: taken out by us.
+        // SAFETY: this thread has removed the entry.
         unsafe { retire_key::<F>(guard, removed.key) };
         removed.value
     }

@@ -8,11 +8,11 @@
 use archipelago_platform::atomic::{AtomicU64, Ordering};
 use archipelago_sync::backoff::Backoff;
 
-/// Bits that are set while a thread is within.
+/// The bits, each of which is set while a thread is within.
 #[derive(Default)]
 pub(super) struct Door(AtomicU64);
 
-/// Leaves when dropped.
+/// A thread's presence within the door. Dropping it clears the bit.
 pub(super) struct Within<'d> {
     door: &'d Door,
     bit: u64,

@@ -14,7 +14,7 @@ use core::cell::Cell;
 #[derive(Clone, Copy)]
 pub(super) struct Spot<'g> {
     pub(super) entry: &'g Entry,
-    /// The position of its tag: a word, and a shift.
+    /// The position of the key's tag: a word, and a shift.
     pub(super) tag: (&'g Word, usize),
     pub(super) key: u64,
     pub(super) value: u64,
@@ -29,7 +29,7 @@ pub(super) struct Found<'g, S: Size> {
     pub(super) spot: Option<Spot<'g>>,
 }
 
-/// Looks a key up. (`derive` would ask that the index be `Copy`.)
+/// A walk that looks a key up. (`derive` would require the index to be `Copy`.)
 pub(super) struct Find<'g, 'k, F: ChunkForm, I> {
     pub(super) index: &'g I,
     pub(super) key: F::Probe<'k>,
@@ -54,7 +54,7 @@ impl<'g, F: ChunkForm, I: Index<F>> Traverse<'g> for Find<'g, '_, F, I> {
     }
 }
 
-/// The key's place in the present page.
+/// Finds the key's position in the present page.
 #[inline(always)]
 fn spot<'g, F: ChunkForm, P: Slots>(
     walk: &impl Walk<'g>,
@@ -99,7 +99,7 @@ fn go_back<'g, S: Size>(walk: &mut impl Walk<'g>, chunk: &'g Chunk<S>, version: 
     if walk.version() == version { Ok(()) } else { Err(Again) }
 }
 
-/// Finds a chunk only.
+/// A walk that only finds a chunk.
 pub(super) struct Locate<'g, 'k, F: ChunkForm, I> {
     pub(super) index: &'g I,
     pub(super) aim: Aim<F::Probe<'k>>,
@@ -121,13 +121,13 @@ impl<'g, F: ChunkForm, I: Index<F>> Traverse<'g> for Locate<'g, '_, F, I> {
     }
 }
 
-/// Copies what a scan needs of a chunk.
+/// A walk that copies what a scan needs of a chunk.
 pub(super) struct Copying<'g, 'k, 'b, F: ChunkForm, I: Index<F>> {
     pub(super) index: &'g I,
     pub(super) aim: Aim<F::Probe<'k>>,
     /// The chunk that begins at the goal, as long as it is in the list.
     pub(super) near: Option<&'g Chunk<I::Size>>,
-    /// How many chunks to prefetch in addition. See [`Index::seek`].
+    /// The number of chunks to prefetch in addition, see [`Index::seek`].
     pub(super) ahead: usize,
     /// With [`Aim::At`]: copy at most this many entries from the goal on, if the order is known.
     pub(super) limit: usize,

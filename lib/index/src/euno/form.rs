@@ -1,7 +1,7 @@
 //! Keys in chunks, one word each. The word of a `u64` is the key itself; the word of a byte string is the address of an
 //! immutable box with the bytes.
 //!
-//! # Who owns a box
+//! # Ownership of boxes
 //! Each key word in an entry, in a chunk's `low` or `high`, or among an inner node's separators owns a box of its own.
 //! The thread that removes the word retires the box.
 
@@ -13,9 +13,9 @@ use core::alloc::Layout;
 /// The tag of a slot of a scattered chunk whose entry was removed.
 pub const GONE: u8 = 1;
 
-/// A key form that chunks keep.
+/// A form of keys that chunks can store.
 pub trait ChunkForm: Form {
-    /// The tag of a slot with this key: neither 0 nor [`GONE`].
+    /// Returns the tag of a slot with this key: neither 0 nor [`GONE`].
     #[inline(always)]
     fn slot_tag(key: Self::Probe<'_>) -> u8 {
         Self::tag(key).max(GONE + 1)
@@ -24,19 +24,19 @@ pub trait ChunkForm: Form {
     /// Whether words are addresses of keys, so that a word must be proven before its key is read.
     const BOXED: bool;
 
-    /// The word of a key.
+    /// Returns the word of a key.
     fn keep(key: Self::Probe<'_>) -> u64;
 
-    /// The key of a word.
+    /// Returns the key of a word.
     ///
     /// # Safety
-    /// `word` is from [`keep`](Self::keep) and not discarded during `'a`.
+    /// `word` must have been made by [`keep`](Self::keep), and must not be discarded during `'a`.
     unsafe fn kept<'a>(word: u64) -> Self::Probe<'a>;
 
-    /// Frees what [`keep`](Self::keep) made.
+    /// Frees the memory that [`keep`](Self::keep) has allocated.
     ///
     /// # Safety
-    /// `word` is from [`keep`](Self::keep), and no thread uses it from now on.
+    /// `word` must have been made by [`keep`](Self::keep), and no thread may use it from now on.
     unsafe fn discard(word: u64);
 
     /// Returns the bytes that a key takes in addition to its word, with the allocator's overhead.
@@ -65,7 +65,7 @@ impl ChunkForm for Word {
     }
 }
 
-/// A box has the number of bytes, and then the bytes.
+/// The size of a box's head. A box contains the number of bytes, and then the bytes.
 const HEAD: usize = size_of::<usize>();
 
 fn layout(len: usize) -> Layout {
@@ -94,16 +94,16 @@ impl ChunkForm for Bytes {
     unsafe fn kept<'a>(word: u64) -> Self::Probe<'a> {
         let at = core::ptr::with_exposed_provenance::<u8>(word as usize);
         touch(at, HEAD);
-        // SAFETY: by the caller's promise; a key does not change.
+        // SAFETY: the caller guarantees the contract; a key does not change.
         let len = unsafe { at.cast::<usize>().read() };
         let bytes = at.wrapping_add(HEAD);
         touch(bytes, len);
-        // SAFETY: as above; so many bytes were written there.
+        // SAFETY: as above; `len` bytes were written behind the head.
         unsafe { core::slice::from_raw_parts(bytes, len) }
     }
 
     unsafe fn discard(word: u64) {
-        // SAFETY: passed on.
+        // SAFETY: the caller guarantees the same contract.
         let layout = layout(unsafe { Self::kept(word) }.len());
         // SAFETY: allocated by `keep` with this layout.
         unsafe { std::alloc::dealloc(core::ptr::with_exposed_provenance_mut(word as usize), layout) }

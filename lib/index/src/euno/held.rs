@@ -5,7 +5,7 @@ use archipelago_sync::region::Page;
 use archipelago_sync::version_lock::Version;
 use core::ops::Deref;
 
-/// A page locked by this thread. Dropping it unlocks: with a new version if it was changed.
+/// A page that this thread has locked. Dropping the guard unlocks the page, with a new version if the page was changed.
 ///
 /// No thread waits for a chunk's lock while it holds another chunk's. Inner nodes are locked from the root downwards,
 /// and towers from the right to the left; other locks are only tried. So threads do not deadlock.
@@ -49,12 +49,12 @@ impl<'g, P: Page> Held<'g, P> {
         self.page
     }
 
-    /// Notes that something was changed.
+    /// Notes that the page was changed.
     pub(super) fn change(&mut self) {
         self.changed = true;
     }
 
-    /// Unlocks a page that has left the structure.
+    /// Unlocks a page that was removed from the structure, and makes it obsolete.
     pub(super) fn gone(self) {
         self.page.lock().unlock_obsolete();
         core::mem::forget(self);

@@ -14,7 +14,7 @@ pub enum Aim<P> {
     At(P),
     /// The chunk with the greatest keys below a bound: `low < bound <= high`. The bound is not the least key.
     Below(P),
-    /// The last one.
+    /// The last chunk.
     Last,
 }
 
@@ -22,7 +22,7 @@ pub enum Aim<P> {
 /// was split, is locked; and it is removed while both are locked, before it becomes obsolete. The list's first chunk is
 /// never removed.
 pub trait Index<F: ChunkForm>: Send + Sync + Sized + 'static {
-    /// How large chunks are.
+    /// The sizes of chunks.
     type Size: Size;
 
     /// Whether the index has an entry for each chunk; otherwise walks also step from chunk to chunk.
@@ -35,7 +35,7 @@ pub trait Index<F: ChunkForm>: Send + Sync + Sized + 'static {
     /// far as the index has their addresses.
     ///
     /// # Errors
-    /// To be passed on.
+    /// The walk must restart; the caller returns the error to the walk's driver.
     fn seek<'g>(
         &'g self,
         walk: &mut impl Walk<'g>,
@@ -46,7 +46,7 @@ pub trait Index<F: ChunkForm>: Send + Sync + Sized + 'static {
     /// Adds a chunk. The caller holds a guard, and the lock of the chunk to its left.
     fn add(&self, chunk: &Chunk<Self::Size>);
 
-    /// Removes a chunk, if that is possible now. Returns whether it did. The caller holds a guard, and the locks of
+    /// Removes a chunk, if that is possible now. Returns whether it was removed. The caller holds a guard, and the locks of
     /// this chunk and of the one to its left.
     fn forget(&self, chunk: &Chunk<Self::Size>, waste: &mut Waste) -> bool;
 
@@ -68,11 +68,11 @@ pub trait Index<F: ChunkForm>: Send + Sync + Sized + 'static {
     fn check(&self, each: impl FnMut(*const Chunk<Self::Size>));
 }
 
-/// Calls `show` with `count` of some keys, at equal distances.
+/// Calls `show` with `count` of the given keys, at equal distances.
 pub(super) fn show_some<F: ChunkForm>(keys: &[u64], count: usize, show: &mut impl FnMut(F::Probe<'_>)) {
     let count = count.min(keys.len());
     for part in 1..=count {
-        // SAFETY: proven separators, within the caller's guard.
+        // SAFETY: the words are proven separators, within the caller's guard.
         show(unsafe { F::kept(keys[part * keys.len() / (count + 1)]) });
     }
 }

@@ -8,14 +8,14 @@ use core::cmp::Ordering;
 
 /// A context in which the present page's words can be read.
 pub(super) trait Look {
-    /// Reads a word; unproven.
+    /// Reads a word. The value is not proven.
     fn get(&self, word: &Word) -> u64;
 
-    /// Proves what was read: see [`Walk::prove`].
+    /// Proves the values that were read, see [`Walk::prove`].
     fn prove(&self) -> Result<(), Again>;
 }
 
-/// In a walk.
+/// The context of a walk.
 pub(super) struct Walking<'w, 'g, W>(&'w W, core::marker::PhantomData<&'g ()>);
 
 /// Makes the context of a walk.
@@ -36,7 +36,7 @@ impl<'g, W: Walk<'g>> Look for Walking<'_, 'g, W> {
     }
 }
 
-/// In a change, whose reads are consistent.
+/// The context of a change, whose reads are consistent.
 pub(super) struct InChange<'c, C>(pub(super) &'c C);
 
 impl<C: Changing> Look for InChange<'_, C> {
@@ -51,7 +51,7 @@ impl<C: Changing> Look for InChange<'_, C> {
     }
 }
 
-/// As the only thread that may change the page: it holds the lock, or no other thread can access the page yet.
+/// The context of the only thread that may change the page: it holds the lock, or no other thread can access the page yet.
 pub(super) struct Alone;
 
 impl Look for Alone {
@@ -85,7 +85,7 @@ impl Changing for Alone {
 
     #[inline(always)]
     unsafe fn set_link<P>(&mut self, link: &Link<P>, to: *mut P) {
-        // SAFETY: passed on.
+        // SAFETY: the caller guarantees the same contract.
         unsafe { link.publish(to) }
     }
 
@@ -96,7 +96,7 @@ impl Changing for Alone {
     }
 }
 
-/// At a version of a page that changes only under its lock, never in a transaction.
+/// The context of a reader at a version. The page must change only under its lock, never in a transaction.
 pub(super) struct AtVersion<'g>(pub(super) &'g VersionLock, pub(super) Version);
 
 impl Look for AtVersion<'_> {
@@ -123,11 +123,11 @@ pub(super) fn order<F: ChunkForm>(look: &impl Look, kept: u64, key: F::Probe<'_>
     if F::BOXED {
         look.prove()?;
     }
-    // SAFETY: the word was a key's of this page at a moment within the caller's guard, and is retired under one.
+    // SAFETY: the word was that of a key of this page at a moment within the caller's guard, and is retired under a guard.
     Ok(F::compare(unsafe { F::kept(kept) }, key))
 }
 
-/// Returns how many of the first `count` words, which ascend, precede `key` in the sense of `before`. `count` is less
+/// Returns how many of the first `count` words, which are ascending, precede `key` in the sense of `before`. `count` is less
 /// than `1 << steps`; words beyond it may have any value.
 #[inline(always)]
 pub(super) fn rank<'p, F: ChunkForm>(

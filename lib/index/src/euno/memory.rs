@@ -8,14 +8,14 @@ use archipelago_platform::topology::{NodeId, Topology};
 use core::alloc::Layout;
 use core::ptr::NonNull;
 
-/// The arenas of a map, one per node. Boxed, since retired chunks have the address of their arena.
+/// The arenas of a map, one per node. They are boxed, since retired chunks have the address of their arena.
 pub(super) struct Memory {
     topology: Topology,
     arenas: Box<[BlockArena]>,
 }
 
 impl Memory {
-    /// Arenas for chunks of this layout.
+    /// Makes arenas for chunks of this layout.
     pub(super) fn new(chunk: Layout) -> Self {
         let topology = Topology::current().clone();
         let nodes = topology.nodes().len();
@@ -24,13 +24,13 @@ impl Memory {
         Self { topology, arenas }
     }
 
-    /// The number of the arena on the caller's node.
+    /// Returns the number of the arena on the caller's node.
     pub(super) fn home(&self) -> usize {
         let last = self.arenas.len() - 1;
         if last == 0 { 0 } else { self.topology.node_of_current().min(last) }
     }
 
-    /// Room for a chunk from an arena.
+    /// Allocates room for a chunk from an arena.
     pub(super) fn alloc(&self, home: usize) -> NonNull<u8> {
         self.arenas[home].alloc()
     }
@@ -51,27 +51,27 @@ impl Memory {
         self.arenas.iter().for_each(BlockArena::close_all);
     }
 
-    /// Returns whether a chunk of an arena lies in a closed block.
+    /// Returns whether a chunk of an arena is in a closed block.
     pub(super) fn is_closed(&self, home: usize, chunk: NonNull<u8>) -> bool {
         self.arenas[home].is_closed(chunk)
     }
 
-    /// Bytes of chunks that are free, on the caller's node.
+    /// Returns the number of bytes of chunks that are free, on the caller's node.
     pub(super) fn spare(&self) -> usize {
         self.arenas[self.home()].bytes_spare()
     }
 
-    /// The arena that a chunk is from.
+    /// Returns the arena of a chunk.
     pub(super) fn arena(&self, home: usize) -> &BlockArena {
         &self.arenas[home]
     }
 
-    /// Bytes held.
+    /// Returns the number of bytes of memory held.
     pub(super) fn bytes(&self) -> usize {
         self.arenas.iter().map(BlockArena::bytes_held).sum()
     }
 
-    /// Chunks, those included whose memory is not free yet.
+    /// Returns the number of chunks, including those whose memory is not free yet.
     pub(super) fn chunks(&self) -> usize {
         self.arenas.iter().map(BlockArena::blocks_live).sum()
     }

@@ -1,4 +1,4 @@
-//! **Eunomia** (Wang et al., PPoPP'17; Zhang et al., TPDS'18): ordered maps for many threads that write to few places.
+//! **Eunomia** (Wang et al., PPoPP'17; Zhang et al., TPDS'18): ordered maps for many threads that write to few neighbouring keys.
 //!
 //! ```text
 //!  index phase       walks down inner levels, which seldom change        -> chunk, version
@@ -6,23 +6,23 @@
 //! ```
 //!
 //! Each phase is a short [region](archipelago_sync::region): walks validate versions; changes are hardware transactions
-//! where these work, and use version locks elsewhere. Most conflicts occur in the second phase, which has two means
-//! against them, for each chunk and only while conflicts occur: new entries are *scattered* over parts with their own
+//! where these work, and use version locks elsewhere. Most conflicts occur in the second phase. It has two techniques
+//! against conflicts, for each chunk and only while they occur: new entries are *scattered* over parts with their own
 //! locks and cache lines, and threads that would abort each other wait at a *door*. The index of [`EunoBTree`] is the
 //! inner levels of a B+tree, that of [`EunoSkipList`] is towers; both have the same chunks.
 //!
-//! | file | what it has |
+//! | file | contents |
 //! |---|---|
-//! | `chunk`, `form`, `memory` | the chunk, its parts, keys as words, where chunks lie |
-//! | `look` | reading pages: in walks, in changes, alone |
+//! | `chunk`, `form`, `memory` | the chunk, its parts, keys as words, the memory of chunks |
+//! | `look` | reading pages: in walks, in changes, or as the only thread |
 //! | `find`, `change` | both phases, as regions |
 //! | `core`, `scan`, `structure` | operations, under the public interface of [`Map`] |
 //! | `heat`, `door` | detection of contended chunks, and waiting before them |
 //! | `reshape`, `held`, `waste` | splits, merges, scattering |
 //! | `index`, `tree`, `towers` | the interface of indexes; the B+tree's inner levels; the skip list's towers |
-//! | `size` | how large pages are: the maps' own, and the paper's |
+//! | `size` | the sizes of pages: the maps' own, and the paper's |
 //!
-//! What differs from the paper, and why: `docs/mechanisms/eunomia.md`.
+//! `docs/mechanisms/eunomia.md` lists the differences from the paper, with reasons.
 
 mod change;
 mod chunk;
@@ -53,7 +53,7 @@ use size::{Narrow, Size as _, Wide};
 #[doc(hidden)]
 pub const SLOTS: usize = Wide::SLOTS;
 
-/// When chunks are scattered.
+/// The choice of chunks that are scattered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Contention {
@@ -66,7 +66,7 @@ pub enum Contention {
     Never,
 }
 
-/// For experiments: how walks run where transactions work.
+/// For experiments: the way in which walks run where transactions work.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Walks {
@@ -77,7 +77,7 @@ pub enum Walks {
     InTransactions,
 }
 
-/// See [`Builder`].
+/// A map's settings, see [`Builder`].
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
     contention: Contention,
@@ -189,13 +189,13 @@ pub type Range<'m, K, V> = crate::map::Range<'m, Tree, K, V>;
 pub type Builder<K, V> = crate::map::Builder<Tree, K, V>;
 
 impl<K: Key, V: Send + Sync + 'static> EunoBTree<K, V> {
-    /// For tests, while no other thread uses the map: bytes of all scatters.
+    /// For tests: returns the number of bytes of all scatters. No other thread may use the map meanwhile.
     #[doc(hidden)]
     pub fn contention_bytes(&self) -> usize {
         self.core().hooks().contention_bytes()
     }
 
-    /// For tests: scatters every quiet chunk, and joins every other.
+    /// For tests: scatters every quiet chunk, and joins every scattered one.
     #[doc(hidden)]
     pub fn flip_chunks(&self) {
         self.core().hooks().flip_chunks();
@@ -232,14 +232,14 @@ impl<S: Eunomia, K: Key, V: Send + Sync + 'static> crate::map::Builder<S, K, V> 
         self
     }
 
-    /// For experiments: how walks run where transactions work.
+    /// For experiments: sets how walks run where transactions work.
     #[doc(hidden)]
     pub fn walks(mut self, walks: Walks) -> Self {
         self.config.walks = walks;
         self
     }
 
-    /// For experiments: whether threads wait at the doors of scattered chunks, where transactions work. Default: yes.
+    /// For experiments: sets whether threads wait at the doors of scattered chunks where transactions work. Default: yes.
     #[doc(hidden)]
     pub fn doors(mut self, wanted: bool) -> Self {
         self.config.doors = wanted;

@@ -1,5 +1,5 @@
-//! Operations that move entries: emptying parts into their chunk, splits, merges, scattering. All lock chunks
-//! explicitly, so each makes a new version in every back end.
+//! Operations that move entries: emptying parts into their chunk, splits, merges, scattering. All of them lock chunks
+//! explicitly, so each makes a new version both with transactions and with version locks.
 //!
 //! | from | to | when |
 //! |---|---|---|
@@ -31,13 +31,13 @@ use archipelago_sync::rcu::Guard;
 use archipelago_sync::version_lock::Version;
 
 impl<F: ChunkForm, I: Index<F>> Core<F, I> {
-    /// A chunk with at most this many entries, after its parts were emptied into it, is not split.
+    /// The number of entries up to which a chunk, after its parts were emptied into it, is not split.
     const FILL: usize = I::Size::SLOTS * 3 / 4;
-    /// Two chunks with more entries together become three.
+    /// The number of entries of two chunks together above which they become three chunks.
     const SPREAD: usize = I::Size::SLOTS * 7 / 4;
-    /// Free slots that a chunk keeps for keys that arrive nearly in order.
+    /// The number of free slots that a chunk keeps for keys that arrive nearly in order.
     const LATE: usize = I::Size::SLOTS / 16;
-    /// Two chunks with at most this many entries together are merged.
+    /// The number of entries of two chunks together up to which they are merged.
     const FIT: usize = I::Size::SLOTS / 2;
 
     /// Makes room for `key` in a chunk that still has this version.
@@ -56,7 +56,7 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
             self.split(chunk, &all, key);
         }
         drop(held);
-        // SAFETY: removed above.
+        // SAFETY: the garbage was removed from the map above.
         unsafe { waste.retire::<F>(guard, &self.memory) };
     }
 
@@ -69,7 +69,7 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         }
     }
 
-    /// For tests: scatters every quiet chunk, and joins every other.
+    /// For tests: scatters every quiet chunk, and joins every scattered one.
     pub(super) fn flip_chunks(&self, guard: &Guard<'_>) {
         let mut at = Some(self.first());
         let mut waste = Waste::default();
@@ -84,10 +84,10 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
                     chunk.fill::<F>(&all);
                 }
             }
-            // SAFETY: under the guard; the next chunk of a removed chunk was in the list at the removal.
+            // SAFETY: the guard keeps the next chunk; the next chunk of a removed chunk was in the list at the removal.
             at = unsafe { chunk.next.load().as_ref() };
         }
-        // SAFETY: removed above.
+        // SAFETY: the garbage was removed from the map above.
         unsafe { waste.retire::<F>(guard, &self.memory) };
     }
 
@@ -97,7 +97,7 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         let scatter = Scatter::new();
         let held = Held::wait(chunk).filter(|_| !chunk.is_scattered(&Alone));
         let Some(mut held) = held else {
-            // SAFETY: made above, and stored nowhere.
+            // SAFETY: the scatter was made above, and is stored nowhere.
             return drop(unsafe { Box::from_raw(scatter) });
         };
         held.change();
@@ -108,7 +108,7 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
 
     /// Removes the scatter of a locked chunk, whose entries have been gathered.
     fn join(&self, chunk: &Chunk<I::Size>, waste: &mut Waste) {
-        // SAFETY: null, or the scatter of a chunk that is locked.
+        // SAFETY: the pointer is null, or leads to the scatter of a chunk that is locked.
         if let Some(scatter) = unsafe { chunk.scatter.load().as_ref() } {
             chunk.set_scatter(core::ptr::null_mut());
             chunk.heat.reset();
@@ -119,14 +119,14 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
 
     /// Distributes the entries of a locked chunk and of the next one over these two, if the next one has room, or else
     /// over three chunks. So chunks that fill at the same pace are never all half empty at the same time. Returns
-    /// whether it could.
+    /// whether this was possible.
     ///
     /// The next chunk is replaced, since a chunk's lower bound never changes. After it has been removed from the index,
     /// and before its successors are added, threads that search for its keys wait at the locked chunk.
     fn spread(&self, chunk: &Chunk<I::Size>, all: &Gathered, key: F::Probe<'_>, waste: &mut Waste) -> bool {
-        // SAFETY: a locked chunk's neighbour does not become obsolete, so it is not retired; under the caller's guard.
+        // SAFETY: a locked chunk's neighbour does not become obsolete, so it is not retired under the caller's guard.
         let Some(right) = (unsafe { chunk.next.load().as_ref() }) else { return false };
-        // SAFETY: a key of a chunk that is locked.
+        // SAFETY: the word is a key of a chunk that is locked.
         let rising = F::compare(unsafe { F::kept(all.pairs[all.pairs.len() - 1].0) }, key).is_lt();
         if rising || chunk.is_scattered(&Alone) {
             return false;
@@ -144,10 +144,10 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         let mut parts = pairs.chunks(size);
         let first = parts.next().unwrap_or(&[]);
         for part in parts.rev() {
-            // SAFETY: a key of a chunk that is locked.
+            // SAFETY: the word is a key of a chunk that is locked.
             let low = unsafe { F::kept(part[0].0) };
             next = Chunk::new(&self.memory, F::keep(low), high, next);
-            // SAFETY: just made, and retired by no thread while the chunk before it is locked.
+            // SAFETY: the chunk was just made, and no thread retires it while the chunk before it is locked.
             let new = unsafe { &*next };
             new.fill::<F>(part);
             added.push(new);
@@ -155,7 +155,7 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         }
         chunk.fill::<F>(first);
         chunk.high.set(high);
-        // SAFETY: a chunk, which is freed by RCU after it was unlinked.
+        // SAFETY: the target is a chunk, which is freed by RCU after it was unlinked.
         unsafe { chunk.next.publish(next) };
         point(crate::points::CHUNK_SPLIT);
         for new in added {
@@ -171,7 +171,7 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
     /// Splits a locked chunk that has `all` these entries.
     fn split(&self, chunk: &Chunk<I::Size>, all: &Gathered, key: F::Probe<'_>) {
         let pairs = &all.pairs;
-        // SAFETY: keys of a chunk that is locked.
+        // SAFETY: the words are keys of a chunk that is locked.
         let kept = |at: usize| unsafe { F::kept(pairs[at].0) };
         // If keys arrive in ascending order, this chunk stays full and the next one gets the new keys. Some slots stay
         // free in case several threads insert and one is late.
@@ -188,21 +188,21 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
             None => F::just_above(kept(last)).map_or_else(|| F::keep(key), |above| F::keep(F::probe(&above))),
         };
         let right = Chunk::new(&self.memory, separator, chunk.high.load(), chunk.next.load());
-        // SAFETY: no other thread sees it yet.
+        // SAFETY: no other thread has access to the new chunk yet.
         let right = unsafe { &*right };
         right.fill::<F>(&pairs[middle..]);
         self.share_scatter(chunk, right, rising);
         chunk.fill::<F>(&pairs[..middle]);
         chunk.high.set(F::keep(right.low::<F>()));
-        // SAFETY: a chunk, which is freed by RCU after it was unlinked.
+        // SAFETY: the target is a chunk, which is freed by RCU after it was unlinked.
         unsafe { chunk.next.publish(core::ptr::from_ref(right).cast_mut()) };
         point(crate::points::CHUNK_SPLIT);
         self.index.add(right);
         self.tally.add(Growth::default().node(0));
     }
 
-    /// Makes the right half of a split as contended as the left one was. If keys ascend, the right one will be
-    /// contended, and the left one no longer.
+    /// Gives the right half of a split the same contention state as the left half. If keys are ascending, the right half will be
+    /// contended, and the left half no longer.
     fn share_scatter(&self, chunk: &Chunk<I::Size>, right: &Chunk<I::Size>, rising: bool) {
         if !chunk.is_scattered(&Alone) {
             return;
@@ -229,7 +229,7 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         if merged {
             self.index.compact(chunk.low::<F>(), &mut waste);
         }
-        // SAFETY: removed above.
+        // SAFETY: the garbage was removed from the map above.
         unsafe { waste.retire::<F>(guard, &self.memory) };
         if merged {
             self.sweep_in_passing(guard);
@@ -241,7 +241,7 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
             && Held::wait(chunk).is_some_and(|mut left| self.take_over_next(&mut left, Self::FIT, waste))
     }
 
-    /// Returns whether a chunk and the next one seem to fit into one; unproven. The check avoids locks for nothing,
+    /// Returns whether a chunk and the next one seem to fit into one. The result is not proven. The check avoids useless locking,
     /// which would stop all threads at the chunk each time that a key is inserted and removed. The caller holds a
     /// guard.
     fn seems_to_fit(chunk: &Chunk<I::Size>) -> bool {
@@ -263,10 +263,10 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         core::ptr::eq(left.next.load(), chunk) && self.take_over_next(&mut left, Self::FIT, waste)
     }
 
-    /// Merges the chunk after a locked one into the locked one, if the two have at most `most` entries and the lock of
-    /// the former is free.
+    /// Merges the next chunk into the locked chunk `left`, if the two have at most `most` entries and the next chunk's lock is
+    /// free.
     pub(super) fn take_over_next(&self, left: &mut Held<'_, Chunk<I::Size>>, most: usize, waste: &mut Waste) -> bool {
-        // SAFETY: a locked chunk's neighbour does not become obsolete, so it is not retired; under the caller's guard.
+        // SAFETY: a locked chunk's neighbour does not become obsolete, so it is not retired under the caller's guard.
         let Some(right) = (unsafe { left.next.load().as_ref() }) else { return false };
         let Some(right) = Held::try_now(right) else { return false };
         if left.total() + right.total() > most || !self.index.forget(&right, waste) {
@@ -278,7 +278,7 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         left.fill::<F>(&pairs);
         waste.key(left.high.load());
         left.high.set(right.high.load());
-        // SAFETY: a chunk, which stays in the list.
+        // SAFETY: the target is a chunk, which stays in the list.
         unsafe { left.next.publish(right.next.load()) };
         self.tally.add(Growth::default().node_gone(right.outside()));
         waste.chunk::<F, _>(right.page());

@@ -20,10 +20,10 @@ use core::cmp::Ordering;
 
 /// The most chunks that a scan prefetches at a time.
 const AHEAD: usize = 4;
-/// A chunk with at most this many entries outside the reserve is not sorted.
+/// The number of entries outside the reserve up to which a chunk is not sorted.
 const LOOSE: usize = 4;
 
-/// Which chunk to copy. See [`Copying`].
+/// The chunk to copy, see [`Copying`].
 struct Which<'g, P, S: Size> {
     aim: Aim<P>,
     near: Option<&'g Chunk<S>>,
@@ -36,7 +36,7 @@ impl<P, S: Size> Which<'_, P, S> {
     }
 }
 
-/// Entries of one chunk.
+/// The copied entries of one chunk.
 struct Page([(u64, u64); MOST]);
 
 impl Page {
@@ -44,14 +44,14 @@ impl Page {
         Self([(0, 0); MOST])
     }
 
-    /// How many of the first `len` entries, which ascend, have keys that are `before`.
+    /// Returns how many of the first `len` entries, which are ascending, have keys that are `before`.
     fn rank<F: ChunkForm>(&self, len: usize, key: F::Probe<'_>, before: impl Fn(Ordering) -> bool) -> usize {
         // SAFETY: a proven copy's keys live as long as the guard under which it was made.
         self.0[..len].partition_point(|pair| before(F::compare(unsafe { F::kept(pair.0) }, key)))
     }
 
-    /// Removes duplicates of keys among the first `len` entries, which ascend: a key that was removed from its chunk's
-    /// own slots and inserted into a part during the copy may have been copied twice. Returns how many entries are
+    /// Removes duplicates of keys among the first `len` entries, which are ascending. A key that was removed from its chunk's
+    /// own slots and inserted into a part during the copy may have been copied twice. Returns the number of entries that are
     /// left.
     fn once<F: ChunkForm>(&mut self, len: usize) -> usize {
         let mut left = len.min(1);
@@ -102,7 +102,7 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         copied
     }
 
-    /// See [`Structure::scan`](crate::map::Structure::scan).
+    /// Implements [`Structure::scan`](crate::map::Structure::scan).
     pub(super) fn ascend(
         &self,
         guard: &Guard<'_>,
@@ -116,7 +116,7 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         let mut ahead = if limit == usize::MAX { 1 } else { AHEAD };
         let (mut fetched, mut next) = (0, None::<(&Chunk<I::Size>, u64)>);
         while seen < limit {
-            // SAFETY: a bound that was proven under this guard.
+            // SAFETY: the bound was proven under this guard.
             let at = next.map_or(from, |(_, high)| unsafe { F::kept(high) });
             // Every few chunks the scan uses the index, which has the addresses of many chunks to prefetch.
             let near = next.map(|(chunk, _)| chunk).filter(|_| fetched > 0 || !I::WHOLE);
@@ -126,7 +126,7 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
             }
             let which = Which { aim: Aim::At(at), near, ahead: fetched };
             let copied = self.copy(guard, which, limit - seen, &mut page);
-            // A chunk that was removed since was merged into one that begins before it.
+            // If the chunk was removed meanwhile, it was merged into a chunk that begins before it.
             let begins_there = near.is_some_and(|near| core::ptr::eq(near, copied.chunk));
             let first = if begins_there { 0 } else { page.rank::<F>(copied.len, at, Ordering::is_lt) };
             page.fetch(first..copied.len.min(first.saturating_add(limit - seen)), words);
@@ -138,14 +138,14 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
                 }
             }
             let Some((chunk, high)) = copied.next else { break };
-            // SAFETY: proven: a live chunk's neighbour, under our guard.
+            // SAFETY: the pointer is proven to lead to a live chunk's neighbour, under this guard.
             next = Some((unsafe { &*chunk }, high));
             fetched = fetched.saturating_sub(1);
         }
         seen
     }
 
-    /// See [`Structure::scan_back`](crate::map::Structure::scan_back).
+    /// Implements [`Structure::scan_back`](crate::map::Structure::scan_back).
     pub(super) fn descend(
         &self,
         guard: &Guard<'_>,
@@ -195,7 +195,7 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
                 Err(Busy) => backoff.wait(),
             }
         };
-        // SAFETY: taken out under our guard.
+        // SAFETY: the entry was removed under this guard.
         let key: F::Probe<'_> = unsafe { F::kept(removed.key) };
         let word = self.let_go(guard, chunk, key, removed);
         Some(found(key, word))
@@ -214,7 +214,7 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
             empty.push(core::mem::replace(&mut held, next?));
         }
         held.change();
-        // SAFETY: an entry's key, of a chunk that is locked.
+        // SAFETY: the word is an entry's key, of a chunk that is locked.
         let key: F::Probe<'_> = unsafe { F::kept(held.outermost::<F>(end)) };
         let removed = take_out::<F, _>(&held, key, F::slot_tag(key));
         Ok(Some((held.page(), removed.expect("what is locked has the key that was read there"))))
@@ -244,8 +244,8 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
     }
 }
 
-/// What was removed from a locked chunk, if it had an entry.
+/// The entry that was removed from a locked chunk, if it had one.
 type Taken<'g, S> = Option<(&'g Chunk<S>, Removed)>;
 
-/// Another thread has a lock: try again.
+/// Another thread holds a lock, so the operation is repeated.
 struct Busy;

@@ -2,7 +2,7 @@
 
 use archipelago_sync::region::Word;
 
-/// Parts of a scatter.
+/// The number of parts of a scatter.
 pub(super) const PARTS: usize = 4;
 
 /// A key and a value.
@@ -31,24 +31,24 @@ pub trait Size: Copy + Send + Sync + 'static {
     /// An inner node's children: one more than separators.
     type Children<T: Send + Sync>: Array<T>;
 
-    /// Entries of a chunk's own.
+    /// The number of a chunk's own entries.
     const SLOTS: usize = <Self::Entries as Array<Entry>>::LEN;
-    /// Entries of a part.
+    /// The number of entries of a part.
     const PART_SLOTS: usize = <Self::PartEntries as Array<Entry>>::LEN;
-    /// Entries of a scattered chunk.
+    /// The number of entries of a scattered chunk, including its parts.
     const MOST: usize = Self::SLOTS + PARTS * Self::PART_SLOTS;
     /// The index of the word of tags whose last byte is not a tag.
     const LAST_TAGS: usize = <Self::Tags as Array<Word>>::LEN - 1;
-    /// Separators of an inner node.
+    /// The number of separators of an inner node.
     const KEYS: usize = <Self::Words as Array<Word>>::LEN - 2;
 }
 
 /// An array of any length.
 pub trait Array<T>: AsRef<[T]> + Send + Sync {
-    /// Its length.
+    /// The array's length.
     const LEN: usize;
 
-    /// Makes an array, calling `make` for each place.
+    /// Makes an array by calling `make` for each index.
     fn of(make: impl FnMut(usize) -> T) -> Self;
 }
 
@@ -61,12 +61,12 @@ impl<T: Send + Sync, const N: usize> Array<T> for [T; N] {
     }
 }
 
-/// Entries of the largest chunk when it is scattered.
+/// The number of entries of the largest chunk when it is scattered.
 pub(super) const MOST: usize = Wide::MOST;
-/// Words of tags that the largest chunk has.
+/// The number of words of tags in the largest chunk.
 pub(super) const MOST_TAGS: usize = Wide::LAST_TAGS + 1;
 
-/// Chunks of 31 lines, parts of two, inner nodes of 16.
+/// The maps' own sizes: chunks of 31 cache lines, parts of two, inner nodes of 16.
 #[derive(Clone, Copy)]
 pub enum Wide {}
 

@@ -18,7 +18,7 @@ use core::ptr::NonNull;
 
 /// Methods for tests of Eunomia's chunks with either index, of either form.
 pub trait Hooks {
-    /// Bytes of scatters, for a caller that has the map to itself.
+    /// Returns the number of bytes of scatters. The caller must have exclusive access to the map.
     fn contention_bytes(&self) -> usize;
     fn flip_chunks(&self);
     fn move_chunks(&self);
@@ -182,7 +182,7 @@ impl<F: ChunkForm, I: Index<F>> Structure<F> for Core<F, I> {
             assert!(chunk.lock().read().is_some(), "chunks in the list are neither locked nor obsolete");
             let (count, bytes) = chunk.check::<F>();
             (entries, keys) = (entries + count, keys + bytes);
-            // SAFETY: chunks of a map that no other thread uses.
+            // SAFETY: the chunks are in a map that no other thread uses.
             if let Some(next) = unsafe { chunk.next.load().as_ref() } {
                 // SAFETY: as above.
                 let high: F::Probe<'_> = unsafe { F::kept(chunk.high.load()) };

@@ -25,20 +25,20 @@ use archipelago_sync::backoff::Backoff;
 use archipelago_sync::rcu::Guard;
 use core::ptr::NonNull;
 
-/// How many chunks each merge examines,
+/// The number of chunks that each merge examines.
 const STEPS: usize = 8;
 
-/// and how many are examined under one guard.
+/// The number of chunks that are examined under one guard.
 const BATCH: usize = 256;
 
 /// The most walks of one `settle`.
 const MOST_WALKS: usize = 6;
 
 impl<F: ChunkForm, I: Index<F>> Core<F, I> {
-    /// A walk merges two chunks with at most this many entries together.
+    /// The number of entries of two chunks together up to which a walk merges them.
     const MOST: usize = I::Size::SLOTS * WELL.0 / WELL.1;
 
-    /// After a merge: see the module's text. The caller holds no lock.
+    /// Advances the current walk after a merge, as the module's documentation describes. The caller holds no lock.
     pub(super) fn sweep_in_passing(&self, guard: &Guard<'_>) {
         // If the lock is held, the thread skips the sweep: the holder may be this thread, in a destructor.
         let Ok(mut at) = self.sweeping.try_lock() else { return };
@@ -75,7 +75,7 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         }
     }
 
-    /// For tests: moves every chunk but the first.
+    /// For tests: moves every chunk except the first.
     pub(super) fn move_chunks(&self) {
         self.memory.close_all();
         self.walk(false);
@@ -109,7 +109,8 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         Some(at)
     }
 
-    /// Merges the chunks after that of `key` into it, or moves the next one. Returns where the next one begins.
+    /// Merges the following chunks into the chunk of `key`, or moves the next chunk. Returns the key at which the next chunk
+    /// begins.
     fn sweep_after(&self, guard: &Guard<'_>, key: F::Probe<'_>, merge: bool) -> Option<F::Owned> {
         let (mut waste, backoff) = (Waste::default(), Backoff::new());
         if merge {
@@ -126,19 +127,19 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         };
         while merge && self.take_over_next(&mut left, Self::MOST, &mut waste) {}
         self.move_next(&mut left, &mut waste);
-        // SAFETY: the bound of a chunk that is locked, and has a neighbour.
+        // SAFETY: the word is the bound of a chunk that is locked and has a neighbour.
         let next = (!left.next.load().is_null()).then(|| F::own(unsafe { F::kept(left.high.load()) }));
         drop(left);
-        // SAFETY: taken out above.
+        // SAFETY: the garbage was removed from the map above.
         unsafe { waste.retire::<F>(guard, &self.memory) };
         next
     }
 
-    /// Replaces the chunk after a locked one by another with the same range and entries, if it is in a closed block and
+    /// Replaces the chunk after a locked one by another chunk with the same range and entries, if it is in a closed block and
     /// its lock is free. From the change of the link on, a thread that reaches the old chunk finds it locked, and then
     /// obsolete.
     fn move_next(&self, left: &mut Held<'_, Chunk<I::Size>>, waste: &mut Waste) {
-        // SAFETY: a locked chunk's neighbour does not become obsolete, so it is not retired; under the caller's guard.
+        // SAFETY: a locked chunk's neighbour does not become obsolete, so it is not retired under the caller's guard.
         let Some(right) = (unsafe { left.next.load().as_ref() }) else { return };
         if !self.memory.is_closed(right.home(), NonNull::from(right).cast()) {
             return;
@@ -150,7 +151,7 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         }
         let low = F::keep(right.low::<F>());
         let new = Chunk::new_at(&self.memory, right.home(), low, right.high.load(), right.next.load());
-        // SAFETY: just made, and retired by no thread while the chunk before it is locked.
+        // SAFETY: the chunk was just made, and no thread retires it while the chunk before it is locked.
         let new = unsafe { &*new };
         new.fill::<F>(&all);
         if right.is_scattered(&Alone) {
@@ -158,7 +159,7 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
             new.heat.inherit(&right.heat);
         }
         left.change();
-        // SAFETY: a chunk; it goes by RCU when nothing leads to it.
+        // SAFETY: the target is a chunk, which RCU frees once nothing leads to it.
         unsafe { left.next.publish(core::ptr::from_ref(new).cast_mut()) };
         self.index.replace(&right, new, waste);
         let outside = new.outside() as isize - right.outside() as isize;

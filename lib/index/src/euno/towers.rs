@@ -1,14 +1,15 @@
 //! Towers over chunks: the index phase of [`EunoSkipList`](super::EunoSkipList).
 //!
-//! Every other chunk has a tower, of random height. A tower has, for each of its levels, a link to the next tower on
-//! that level, and next to the link this tower's key. So a walk decides whether to follow the link without reading the
+//! Every other chunk has a tower, of random height. For each of its levels, a tower has a link to the next tower on
+//! that level, and next to the link the next tower's key. So a walk decides whether to follow the link without reading the
 //! next tower. The last tower of the walk leads to its chunk, and from there the walk proceeds to the right, chunk by
 //! chunk.
 //!
 //! # Invariants
 //! 1. Each level's towers are in ascending order of keys, and every tower of a level is also on the level below.
 //! 2. A tower's key is its chunk's `low`. The chunk is in the list as long as the tower is in level 0.
-//! 3. Towers change only under their locks, never in transactions, so they may be read at versions in all back ends.
+//! 3. Towers change only under their locks, never in transactions, so they may be read at versions even where changes are
+//!    transactions.
 //!
 //! A tower is linked and unlinked while the towers before it, on all of its levels, are locked at the versions at which
 //! they were found, from the right to the left. Threads that hold towers wait only for towers to the left of them.
@@ -29,7 +30,7 @@ use archipelago_sync::version_lock::{Version, VersionLock};
 use core::alloc::Layout;
 use core::marker::PhantomData;
 
-/// Levels. One tower in four also has the next level.
+/// The number of levels. One tower in four also has the next level.
 const LEVELS: usize = 10;
 
 /// A link, and the key of its target.
@@ -38,11 +39,11 @@ struct Next<S: Size> {
     to: Link<Tower<S>>,
 }
 
-/// See the module's text. Three lines.
+/// A tower, as the module's documentation describes it. It has three cache lines.
 #[repr(C, align(64))]
 pub struct Tower<S: Size> {
     lock: VersionLock,
-    /// Both never change.
+    /// The tower's key and its number of levels, which never change.
     low: Word,
     levels: Word,
     chunk: Link<Chunk<S>>,
@@ -51,7 +52,7 @@ pub struct Tower<S: Size> {
 
 const _: () = assert!(size_of::<Tower<Wide>>() == 192);
 
-// SAFETY: its words and links are plain fields.
+// SAFETY: the page's words and links are plain fields.
 unsafe impl<S: Size> Page for Tower<S> {
     const UNDER_LOCK_ONLY: bool = true;
 
@@ -63,13 +64,13 @@ unsafe impl<S: Size> Page for Tower<S> {
 
 impl<S: Size> Tower<S> {
     fn new(low: u64, levels: usize, chunk: *mut Chunk<S>) -> Box<Self> {
-        // SAFETY: null.
+        // SAFETY: the target is null.
         let none = || unsafe { Link::new(core::ptr::null_mut()) };
         Box::new(Self {
             lock: VersionLock::new(),
             low: Word::new(low),
             levels: Word::new(levels as u64),
-            // SAFETY: a chunk, which goes after its tower.
+            // SAFETY: the target is a chunk, which is freed after its tower.
             chunk: unsafe { Link::new(chunk) },
             next: core::array::from_fn(|_| Next { key: Word::new(0), to: none() }),
         })
@@ -79,22 +80,22 @@ impl<S: Size> Tower<S> {
         self.levels.load() as usize
     }
 
-    /// Returns whether the goal is at or right of the next tower of a level.
+    /// Returns whether the goal is at the next tower of a level, or to the right of it.
     #[inline(always)]
     fn goes_on<F: ChunkForm>(&self, look: &impl Look, level: usize, aim: Aim<F::Probe<'_>>) -> Result<bool, Again> {
         let Next { key, to } = &self.next[level];
         Ok(!to.load().is_null() && reaches::<F>(look, look.get(key), aim)?)
     }
 
-    /// For the only thread that may change the tower.
+    /// Sets the link of a level. The caller must be the only thread that may change the tower.
     fn set(&self, level: usize, key: u64, to: *mut Self) {
         self.next[level].key.set(key);
-        // SAFETY: null, or a tower: retired by RCU when no tower leads to it.
+        // SAFETY: the target is null or a tower, which is retired by RCU once no tower leads to it.
         unsafe { self.next[level].to.publish(to) };
     }
 }
 
-/// Returns whether the goal is right of this bound.
+/// Returns whether the goal is to the right of this bound.
 #[inline(always)]
 fn reaches<F: ChunkForm>(look: &impl Look, bound: u64, aim: Aim<F::Probe<'_>>) -> Result<bool, Again> {
     Ok(match aim {
@@ -104,10 +105,10 @@ fn reaches<F: ChunkForm>(look: &impl Look, bound: u64, aim: Aim<F::Probe<'_>>) -
     })
 }
 
-/// The towers.
+/// The towers of a skip list.
 pub struct Towers<F: ChunkForm, S: Size> {
     head: Box<Tower<S>>,
-    /// The state of the random generator of heights. Not in the cache line of the head, which all walks read.
+    /// The state of the random generator of heights. It is not in the cache line of the head, which all walks read.
     random: CachePadded<AtomicU64>,
     /// The number of towers without the head.
     towers: CachePadded<AtomicUsize>,
@@ -142,7 +143,7 @@ impl<F: ChunkForm, S: Size> Towers<F, S> {
                 if !goes_on {
                     break;
                 }
-                // SAFETY: proven, within the caller's guard.
+                // SAFETY: the pointer is proven, within the caller's guard.
                 let next = unsafe { &*to };
                 // A tower that is not obsolete is linked.
                 let seen = next.lock.read_unlocked().ok_or(Again)?;
@@ -191,7 +192,7 @@ impl<F: ChunkForm, S: Size> Towers<F, S> {
         if !is_its {
             return Ok(());
         }
-        // SAFETY: proven, within the caller's guard; and its height never changes.
+        // SAFETY: the pointer is proven, within the caller's guard; the tower's height never changes.
         let tower = unsafe { &*to };
         let gone = Held::wait(tower).ok_or(Again)?;
         let _held = Self::lock(&before, tower.levels())?;
@@ -284,7 +285,7 @@ impl<F: ChunkForm, S: Size> Index<F> for Towers<F, S> {
                     break;
                 }
                 keys.push(key);
-                // SAFETY: proven, within the caller's guard.
+                // SAFETY: the pointer is proven, within the caller's guard.
                 at = Some(unsafe { &*to });
             }
             if level == 0 || keys.len() >= count.saturating_mul(16) {
@@ -303,12 +304,12 @@ impl<F: ChunkForm, S: Size> Index<F> for Towers<F, S> {
         for level in 0..LEVELS {
             let mut at = &*self.head;
             assert!(at.lock.read().is_some(), "towers are neither locked nor obsolete");
-            // SAFETY: a tower of a map that no thread changes.
+            // SAFETY: the tower is in a map that no thread changes.
             while let Some(tower) = unsafe { at.next[level].to.load().as_ref() } {
                 assert!(tower.lock.read().is_some(), "towers are neither locked nor obsolete");
                 assert!(level < tower.levels(), "a tower is in its levels only");
                 let chunk = tower.chunk.load();
-                // SAFETY: as above, with its chunk.
+                // SAFETY: as above, and the same holds for the tower's chunk.
                 let (low, chunk_low) = unsafe { (F::kept(tower.low.load()), (*chunk).low::<F>()) };
                 assert!(F::compare(chunk_low, low).is_eq(), "a tower's key is its chunk's");
                 assert!(settled(order::<F>(&Alone, at.next[level].key.load(), low)).is_eq(), "the key beside a link");

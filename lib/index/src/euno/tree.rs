@@ -1,16 +1,17 @@
 //! The inner levels of a B+tree over chunks: the index phase of [`EunoBTree`](super::EunoBTree).
 //!
-//! An inner node has up to 62 separators ([`Size::KEYS`]) and one child more: child `i` is for keys from separator `i -
-//! 1` up to, and without, separator `i`. A separator is the `low` of the first chunk below the child to its right. The
-//! root does not move: when it is full, its content moves to two new children, and when it has only one child, it takes
-//! over that child's content.
+//! An inner node has up to 62 separators ([`Size::KEYS`]), and one child more than separators: child `i` is for keys from
+//! separator `i - 1` up to, and without, separator `i`. A separator is the `low` of the first chunk below the child to its
+//! right. The root does not move: when it is full, its content moves to two new children, and when it has only one child, it
+//! takes over that child's content.
 //!
 //! # Invariants
 //! 1. Each chunk of the list has exactly one link from a node of height 1, and links are in the list's order.
 //! 2. Every node has at least one child; the root has at least two if its height is above 1.
-//! 3. Nodes change only under their locks, never in transactions, so they may be read at versions in all back ends.
+//! 3. Nodes change only under their locks, never in transactions, so they may be read at versions even where changes are
+//!    transactions.
 //!
-//! # Who locks what
+//! # Locks
 //! The caller of [`add`](Index::add) and [`forget`](Index::forget) holds the lock of the chunk left of the added or
 //! removed one. These methods find the path at versions, and then lock the nodes that will change at these versions,
 //! from the root downwards. If a node has changed, all are unlocked and the path is found again. Threads that hold
@@ -53,7 +54,7 @@ pub struct Inner<S: Size> {
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<Inner<Wide>>() == 1024);
 
-// SAFETY: its words and links are plain fields.
+// SAFETY: the page's words and links are plain fields.
 unsafe impl<S: Size> Page for Inner<S> {
     const UNDER_LOCK_ONLY: bool = true;
 
@@ -64,7 +65,8 @@ unsafe impl<S: Size> Page for Inner<S> {
 }
 
 impl<S: Size> Inner<S> {
-    /// A node with fewer separators is merged with a neighbour, if the two fit well.
+    /// The number of separators below which a node is merged with a neighbour. The two must have at most `WELL` separators
+    /// together.
     const FEW: usize = S::KEYS / 4;
     const WELL: usize = S::KEYS * 3 / 4;
 
@@ -72,12 +74,12 @@ impl<S: Size> Inner<S> {
         Box::new(Self {
             lock: VersionLock::new(),
             words: Array::of(|at| Word::new(if at == 0 { (height as u64) << 32 } else { NONE })),
-            // SAFETY: null.
+            // SAFETY: the target is null.
             children: Array::of(|_| unsafe { Link::new(core::ptr::null_mut()) }),
         })
     }
 
-    /// Bytes that a node takes.
+    /// Returns the number of bytes that a node takes.
     fn bytes() -> usize {
         taken_by(Layout::new::<Self>())
     }
@@ -90,14 +92,14 @@ impl<S: Size> Inner<S> {
         }
     }
 
-    /// Returns the number of separators and the height; unproven, but within bounds.
+    /// Returns the number of separators and the height. They are not proven, but within bounds.
     #[inline(always)]
     fn meta(&self, look: &impl Look) -> (usize, usize) {
         let meta = look.get(self.word(0));
         ((meta as u32 as usize).min(S::KEYS), (meta >> 32) as usize)
     }
 
-    /// Returns the place of the child that leads to the goal.
+    /// Returns the index of the child that leads to the goal.
     #[inline(always)]
     fn child<F: ChunkForm>(&self, look: &impl Look, count: usize, aim: Aim<F::Probe<'_>>) -> Result<usize, Again> {
         match aim {
@@ -141,7 +143,7 @@ impl<S: Size> Inner<S> {
         &self.children.as_ref()[at]
     }
 
-    /// The link in a place of a node of height 1.
+    /// Returns the link at a position of a node of height 1.
     #[inline(always)]
     fn to_chunk(&self, at: usize) -> &Link<Chunk<S>> {
         // SAFETY: a link is an atomic pointer, with the same layout for all targets; in a node of height 1 the targets
@@ -149,7 +151,7 @@ impl<S: Size> Inner<S> {
         unsafe { &*core::ptr::from_ref(self.link(at)).cast() }
     }
 
-    // ---- For the one that alone changes it ----------------------------------------------------------------------
+    // ---- For the only thread that may change the node ------------------------------------------------------------
 
     fn count(&self) -> usize {
         self.meta(&Alone).0
@@ -230,16 +232,16 @@ impl<S: Size> Inner<S> {
 
     /// Splits a full child. Returns the child for `key`.
     fn split_child<'a, F: ChunkForm>(&self, child: &'a Self, key: F::Probe<'_>) -> &'a Self {
-        // Keys that come in ascending order leave this node full.
-        // SAFETY: a separator of a node that we alone change.
+        // If keys arrive in ascending order, this node stays full.
+        // SAFETY: the word is a separator of a node that only this thread changes.
         let last = F::compare(unsafe { F::kept(child.key(S::KEYS - 1).load()) }, key).is_le();
         let middle = if last { S::KEYS - 1 } else { S::KEYS / 2 };
         let separator = child.key(middle).load();
         let right = Box::into_raw(child.upper(middle));
         child.set_meta(middle, child.height());
         self.insert::<F>(separator, right);
-        // SAFETY: a separator of a node that only this thread changes; and a node just made, which no other thread
-        // retires meanwhile.
+        // SAFETY: the word is a separator of a node that only this thread changes. The right node was just made, and no other
+        // thread retires it meanwhile.
         let (kept, right) = unsafe { (F::kept(separator), &*right) };
         if F::compare(kept, key).is_le() { right } else { child }
     }
@@ -252,12 +254,12 @@ impl<S: Size> Inner<S> {
         self.set_meta(0, height + 1);
         let left = Box::into_raw(left);
         self.set_child(0, left);
-        // SAFETY: just made, and no other thread goes past the root, which is locked.
+        // SAFETY: the node was just made, and no other thread passes the root, which is locked.
         self.split_child::<F>(unsafe { &*left }, key)
     }
 }
 
-/// A node on a path: its version, how many separators it had, and which child the path takes.
+/// A node on a path, with its version, its number of separators at that version, and the child that the path takes.
 struct Step<'g, S: Size> {
     node: &'g Inner<S>,
     version: Version,
@@ -271,10 +273,10 @@ impl<'g, S: Size> Step<'g, S> {
     }
 }
 
-/// The inner levels.
+/// The inner levels of a tree.
 pub struct Levels<F: ChunkForm, S: Size> {
     root: Box<Inner<S>>,
-    /// The number of nodes without the root. Not in the cache line of the root, which all walks read.
+    /// The number of nodes without the root. It is not in the cache line of the root, which all walks read.
     nodes: CachePadded<AtomicUsize>,
     form: PhantomData<F>,
 }
@@ -289,7 +291,7 @@ impl<F: ChunkForm, S: Size> Levels<F, S> {
             hint::point(crate::points::DOWN);
             let version = node.lock.read_unlocked().ok_or(Again)?;
             if let Some(above) = path.last() {
-                // Then this node was linked when its version was taken.
+                // The proof shows that this node was linked when its version was read.
                 AtVersion(&above.node.lock, above.version).prove()?;
             }
             let look = AtVersion(&node.lock, version);
@@ -301,7 +303,7 @@ impl<F: ChunkForm, S: Size> Levels<F, S> {
             if height == 1 {
                 return Ok(path);
             }
-            // SAFETY: proven, within the caller's guard.
+            // SAFETY: the pointers are proven, within the caller's guard.
             node = unsafe { &*child };
         }
     }
@@ -351,7 +353,7 @@ impl<F: ChunkForm, S: Size> Levels<F, S> {
     }
 
     /// Merges a node on the path to `key` that has few separators with its next or previous neighbour, or a root with
-    /// its only child. Tries once, and returns whether it did. If keys are removed in ascending order, the next node is
+    /// its only child. It tries once, and returns whether it has merged. If keys are removed in ascending order, the next node is
     /// full, and the previous one has one empty chunk left. Without a merge with the previous one, walks along the list
     /// would pass one more empty chunk for each node.
     fn try_compact(&self, key: F::Probe<'_>, waste: &mut Waste) -> Result<bool, Again> {
@@ -376,7 +378,7 @@ impl<F: ChunkForm, S: Size> Levels<F, S> {
 
     /// Merges a child of a locked node with the next one, if they fit well.
     fn try_join(&self, above: &mut Held<'_, Inner<S>>, left: usize, waste: &mut Waste) -> Result<bool, Again> {
-        // SAFETY: children of a node that is locked, hence not retired; under the caller's guard.
+        // SAFETY: the children of a locked node are not retired under the caller's guard.
         let [left_node, right_node] = [left, left + 1].map(|at| unsafe { &*above.link(at).load() });
         let (Some(mut to), Some(from)) = (Held::try_now(left_node), Held::try_now(right_node)) else {
             return Err(Again);
@@ -434,7 +436,7 @@ impl<F: ChunkForm, S: Size> Index<F> for Levels<F, S> {
             let at = node.child::<F>(&look, count, aim)?;
             if height == 1 {
                 if ahead > 0 {
-                    // Unproven, but any address may be fetched from.
+                    // The address is not proven, but any address may be prefetched.
                     (at..=count.min(at + ahead)).for_each(|at| Chunk::fetch(node.to_chunk(at).load()));
                 }
                 let link = node.to_chunk(at);
@@ -495,7 +497,7 @@ impl<F: ChunkForm, S: Size> Index<F> for Levels<F, S> {
                 deepest |= height == 1;
                 keys.append(&mut here);
                 if height > 1 {
-                    // SAFETY: proven, within the caller's guard.
+                    // SAFETY: the pointers are proven, within the caller's guard.
                     below.extend(children.into_iter().map(|child| unsafe { &*child }));
                 }
             }
@@ -520,7 +522,7 @@ impl<F: ChunkForm, S: Size> Index<F> for Levels<F, S> {
             let none = &node.words.as_ref()[1 + count..];
             assert!(none.iter().all(|word| word.load() == NONE), "behind the separators is what no key is below");
             assert!(node.lock.read().is_some(), "nodes are neither locked nor obsolete");
-            // SAFETY: separators of a tree that no thread changes.
+            // SAFETY: the words are separators of a tree that no thread changes.
             let keys: Vec<_> = node.keys(count).iter().map(|key| unsafe { F::kept(key.load()) }).collect();
             assert!(keys.windows(2).all(|pair| F::compare(pair[0], pair[1]).is_lt()), "separators ascend");
             assert!(!is_root || height == 1 || count > 0, "a root above inner nodes has two children");
@@ -549,19 +551,19 @@ impl<F: ChunkForm, S: Size> Index<F> for Levels<F, S> {
 
 impl<F: ChunkForm, S: Size> Drop for Levels<F, S> {
     fn drop(&mut self) {
-        /// Frees what is below a node, and its separators.
+        /// Frees everything below a node, and the node's separators.
         ///
         /// # Safety
-        /// No thread uses the tree, now or later.
+        /// No thread may use the tree, now or later.
         unsafe fn free<F: ChunkForm, S: Size>(node: &Inner<S>) {
             let (count, height) = node.meta(&Alone);
             for key in node.keys(count) {
-                // SAFETY: the caller's promise; each separator is in one place.
+                // SAFETY: the caller guarantees the contract; each separator is stored once.
                 unsafe { F::discard(key.load()) };
             }
             if height > 1 {
                 for child in &node.children.as_ref()[..=count] {
-                    // SAFETY: the caller's promise; each node is in one place.
+                    // SAFETY: the caller guarantees the contract; each node is linked once.
                     unsafe {
                         let child = Box::from_raw(child.load());
                         free::<F, S>(&child);

@@ -30,7 +30,7 @@ impl Waste {
     /// Adds a page that is a box: a page of an index, or a scatter.
     pub(super) fn page<P: Page>(&mut self, page: &P) {
         unsafe fn retire<P: Page>(guard: &Guard<'_>, page: *mut ()) {
-            // SAFETY: the promise of the caller of `Waste::retire`.
+            // SAFETY: the caller of `Waste::retire` guarantees the contract.
             unsafe { guard.retire_box(page.cast::<P>()) }
         }
         self.0.push(Out::Page(core::ptr::from_ref(page).cast_mut().cast(), retire::<P>));
@@ -43,11 +43,11 @@ impl Waste {
     /// Retires everything.
     ///
     /// # Safety
-    /// Everything has been removed from the structure, and only the caller retires it; keys have the form `F`. Chunks
-    /// are from `memory`, which is dropped after the guard's domain.
+    /// Everything must have been removed from the structure, and only the caller may retire it. Keys must have the form `F`.
+    /// Chunks must be from `memory`, which must be dropped after the guard's domain.
     pub(super) unsafe fn retire<F: ChunkForm>(self, guard: &Guard<'_>, memory: &Memory) {
         for out in self.0 {
-            // SAFETY: passed on; pages other than chunks are boxes.
+            // SAFETY: the caller guarantees the contract; pages that are not chunks are boxes.
             unsafe {
                 match out {
                     Out::Chunk(chunk, retire) => retire(guard, chunk, memory),
@@ -62,7 +62,7 @@ impl Waste {
 /// Retires the box of a key, if it has one.
 ///
 /// # Safety
-/// As for [`Waste::retire`].
+/// The contract of [`Waste::retire`] must hold.
 #[inline]
 pub(super) unsafe fn retire_key<F: ChunkForm>(guard: &Guard<'_>, kept: u64) {
     unsafe fn discard<F: ChunkForm>(kept: *mut (), _: *mut ()) {
@@ -70,7 +70,7 @@ pub(super) unsafe fn retire_key<F: ChunkForm>(guard: &Guard<'_>, kept: u64) {
         unsafe { F::discard(kept.expose_provenance() as u64) }
     }
     if F::BOXED {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the contract.
         unsafe {
             let bytes = F::kept_bytes(F::kept(kept));
             let kept = core::ptr::with_exposed_provenance_mut(kept as usize);
@@ -80,15 +80,15 @@ pub(super) unsafe fn retire_key<F: ChunkForm>(guard: &Guard<'_>, kept: u64) {
 }
 
 /// # Safety
-/// As for [`Waste::retire`]. Its entries and its upper bound now belong to another chunk.
+/// The contract of [`Waste::retire`] must hold. The chunk's entries and its upper bound must belong to another chunk now.
 unsafe fn retire_chunk<F: ChunkForm, S: Size>(guard: &Guard<'_>, chunk: *mut (), memory: &Memory) {
     unsafe fn free<F: ChunkForm, S: Size>(chunk: *mut (), arena: *mut ()) {
         // SAFETY: RCU calls this once, when no reader is left and before the arenas are dropped.
         unsafe { Chunk::<S>::free::<F>(NonNull::new_unchecked(chunk.cast()), &*arena.cast::<BlockArena>()) }
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees the contract.
     let arena = memory.arena(unsafe { (*chunk.cast::<Chunk<S>>()).home() });
     let arena = core::ptr::from_ref(arena).cast_mut().cast();
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees the contract.
     unsafe { guard.retire_sized(chunk, size_of::<Chunk<S>>(), arena, free::<F, S>) }
 }

@@ -1,4 +1,4 @@
-//! Interleaved look-ups: each makes a step while the memory for the others is being fetched.
+//! Interleaved look-ups: each look-up makes a step while the memory for the other ones is being fetched.
 
 use super::page::{Page, Seen};
 use super::shared::{Core, Local};
@@ -9,7 +9,7 @@ use archipelago_platform::hint::point;
 use archipelago_sync::rcu::Guard;
 use archipelago_sync::version_lock::Version;
 
-/// Look-ups in flight at a time in `get_many`: enough to overlap each memory access with those of the others.
+/// The number of look-ups that `get_many` interleaves. It is enough to overlap each memory access with those of other look-ups.
 const BATCH: usize = 32;
 
 /// The state of a look-up of a batch.
@@ -30,7 +30,7 @@ impl<F: HydraForm> Clone for Stop<'_, F> {
 impl<F: HydraForm> Copy for Stop<'_, F> {}
 
 impl<F: HydraForm> Core<F> {
-    /// The words of several keys, in order.
+    /// Looks up the words of several keys, in order.
     pub(super) fn look_up_many<Q: Encode<Form = F>>(
         &self,
         local: &Local<'_, F>,

@@ -2,7 +2,7 @@
 
 use archipelago_platform::topology::Topology;
 
-/// Which structure maps keys to jump nodes.
+/// The structure that maps keys to jump nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SearchLayerKind {
@@ -14,12 +14,12 @@ pub enum SearchLayerKind {
     Art,
 }
 
-/// Which threads update the search layer.
+/// The threads that update the search layer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Maintainers {
-    /// One background thread per NUMA node (the first also combines), started when the map has grown past a few
-    /// hundred pages, asleep when there is nothing to do. The thesis's way, and the default.
+    /// One background thread per NUMA node (the first one also combines). The threads are started when the map has grown past a
+    /// few hundred pages, and sleep when there is nothing to do. This is the thesis's design, and the default.
     #[default]
     Background,
     /// Client threads, during their operations: the map has no thread. (In an idle map the last removed memory is freed
@@ -27,7 +27,7 @@ pub enum Maintainers {
     Clients,
 }
 
-/// See [`Builder`](super::Builder).
+/// A map's settings, see [`Builder`](super::Builder).
 #[derive(Clone, Debug)]
 pub struct Config {
     pub(crate) topology: Topology,
@@ -43,10 +43,10 @@ pub struct Tuning {
     /// The thesis combines every 200 µs, independently of changes. Up to 5 % missing anchors cost look-ups
     /// nothing measurable, and a round takes time in proportion to all anchors.
     pub stale_percent: usize,
-    /// ... but not before this many structure changes.
+    /// The number of structure changes before which no round is due.
     pub stale_min: usize,
     /// With at most this many anchors, the thread that finds a round due runs it itself, independently of
-    /// `maintainers`: it takes microseconds, and small maps then never start a thread.
+    /// `maintainers`: the round takes microseconds, and small maps never start a thread.
     pub inline_anchors: usize,
 }
 

@@ -1,4 +1,4 @@
-//! How the background threads of a map sleep and wake; [`maintain::background`](super::maintain) has their work.
+//! Sleeping and waking of a map's background threads. [`maintain::background`](super::maintain) has their work.
 
 use super::stats::MaintenanceStats;
 use archipelago_platform::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::*};
@@ -6,17 +6,17 @@ use archipelago_platform::sync::{Arc, Mutex, OnceLock};
 use archipelago_platform::thread::{self, Crew, Thread};
 use archipelago_platform::time::Duration;
 
-/// A round is due.
+/// A kind of work: a round is due.
 pub(super) const ROUND: u8 = 1;
-/// There is garbage, and thread 0 did not know.
+/// A kind of work: there is garbage of which thread 0 did not know.
 pub(super) const GARBAGE: u8 = 2;
 
-/// The background threads, once they have been needed.
+/// The background threads. They are started when they are needed for the first time.
 pub(super) struct Background {
-    /// `None` inside: the operating system refused to start a thread, so clients do the work.
+    /// The inner `None` means that the operating system refused to start a thread; then clients do the work.
     pub(super) wake: OnceLock<Option<Arc<Wake>>>,
     pub(super) threads: Mutex<Crew>,
-    /// Whether thread 0 knows of garbage: see `maintain/background.rs`.
+    /// Whether thread 0 knows of garbage, see `maintain/background.rs`.
     pub(super) garbage: AtomicU8,
 }
 
@@ -27,10 +27,10 @@ pub(super) const WATCHED: u8 = 1;
 /// No look will follow.
 pub(super) const UNWATCHED: u8 = 2;
 
-/// What background threads sleep on.
+/// The state on which background threads sleep.
 pub(super) struct Wake {
     pub(super) stop: AtomicBool,
-    /// The process that has the threads.
+    /// The id of the process that has the threads.
     pub(super) process: u32,
     /// One per background thread.
     pub(super) sleepers: Box<[Sleeper]>,
@@ -38,7 +38,7 @@ pub(super) struct Wake {
 
 #[derive(Default)]
 pub(super) struct Sleeper {
-    /// What there is to do.
+    /// The pending kinds of work.
     pub(super) work: AtomicU8,
     pub(super) thread: OnceLock<Thread>,
     /// Whether the thread is working, and so may hold a lock.
@@ -48,13 +48,13 @@ pub(super) struct Sleeper {
     pub(super) wakes: AtomicU64,
 }
 
-/// Why a background thread woke.
+/// The reason for which a background thread woke.
 pub(super) enum Woken {
     /// The map is being dropped.
     Stop,
     /// There is work of these kinds.
     Work(u8),
-    /// The time is over.
+    /// The time has passed.
     Time,
 }
 
@@ -84,7 +84,7 @@ impl Wake {
     /// Tells thread `node` that there is work.
     pub(super) fn rouse(&self, node: usize, kind: u8) {
         let sleeper = &self.sleepers[node];
-        // The first of many callers pays for the system call. Release (here) pairs with the Acquire in `wait`. An unpark
+        // Only the first of many callers makes the system call. Release (here) pairs with the Acquire in `wait`. An unpark
         // is not lost if the thread does not sleep yet.
         if sleeper.work.fetch_or(kind, AcqRel) == 0 {
             sleeper.roused.fetch_add(1, Release);
@@ -128,8 +128,8 @@ impl Wake {
         self.process != std::process::id()
     }
 
-    /// Whether no thread was at work when this process was forked. Relaxed: the child has the values that they had
-    /// stored before the fork.
+    /// Returns whether no thread was at work when this process was forked. Relaxed: the child has the values that the
+    /// threads had stored before the fork.
     pub(super) fn all_rest(&self) -> bool {
         self.sleepers.iter().all(|sleeper| !sleeper.works.load(Relaxed))
     }

@@ -19,10 +19,10 @@ use archipelago_platform::touch;
 use archipelago_sync::rcu::Guard;
 use archipelago_sync::version_lock::Look;
 
-/// About how many anchors of a tree are returned.
+/// The approximate number of anchors of a tree that are returned.
 const ANCHORS: usize = 1 << 12;
 
-/// A replica. (`u8`: the kind comes first, on the line of the snapshot's pointer, which every look-up reads.)
+/// A replica. (`repr(u8)` puts the kind first, in the cache line of the snapshot's pointer, which every look-up reads.)
 #[repr(u8)]
 pub(crate) enum Layer<F: HydraForm> {
     Snapshot(SnapshotLayer<F>),
@@ -38,7 +38,7 @@ impl<F: HydraForm> Layer<F> {
         }
     }
 
-    /// A page at or left of `key`.
+    /// Returns a page at or left of `key`.
     #[inline(always)]
     pub(super) fn jump(&self, guard: &Guard<'_>, key: F::Probe<'_>) -> PagePtr<F> {
         let _part = hint::part("search layer");
@@ -48,7 +48,7 @@ impl<F: HydraForm> Layer<F> {
         }
     }
 
-    /// Starts fetching what [`Self::jump`] will read first.
+    /// Prefetches the memory that [`Self::jump`] will read first.
     #[inline]
     pub(super) fn prefetch(&self, key: F::Probe<'_>) {
         if let Self::Snapshot(layer) = self {
@@ -56,7 +56,7 @@ impl<F: HydraForm> Layer<F> {
         }
     }
 
-    /// Starts fetching up to `count` pages behind the one where [`Self::jump`] leads, where that is cheap to know.
+    /// Prefetches up to `count` pages behind the page to which [`Self::jump`] leads, where their addresses are cheap to find.
     #[inline]
     pub(super) fn prefetch_followers(&self, key: F::Probe<'_>, count: usize) {
         if let (Self::Snapshot(layer), 1..) = (self, count) {
@@ -74,7 +74,7 @@ impl<F: HydraForm> Layer<F> {
 }
 
 impl<F: HydraForm> Layer<F> {
-    /// Bytes of memory held, as far as it is known.
+    /// Returns the number of bytes of memory held, as far as it is known.
     pub(super) fn bytes(&self, _: &Guard<'_>) -> usize {
         match self {
             Self::Snapshot(layer) => layer.current().bytes(),
@@ -82,7 +82,7 @@ impl<F: HydraForm> Layer<F> {
         }
     }
 
-    /// Its pages in the order of their anchors; in a tree, some of them.
+    /// Returns the layer's pages in the order of their anchors. If the layer is a tree, it returns only some of them.
     pub(super) fn anchors(&self, guard: &Guard<'_>) -> Vec<PagePtr<F>> {
         match self {
             Self::Snapshot(layer) => layer.current().entries().collect(),
@@ -94,11 +94,12 @@ impl<F: HydraForm> Layer<F> {
         }
     }
 
-    /// At quiescence: checks that every page to which a snapshot leads is accessible. (The tree has its own check.)
+    /// Checks, while no other thread uses the map, that every page to which a snapshot leads is accessible. (The tree has its
+    /// own check.)
     pub(super) fn check(&self, _: &Guard<'_>) {
         let Self::Snapshot(layer) = self else { return };
         layer.current().entries().for_each(|page| {
-            // SAFETY: a page that a layer leads to is not retired.
+            // SAFETY: a page to which a layer leads is not retired.
             let look = unsafe { page.0.as_ref() }.lock().look();
             assert!(look != Look::Locked, "pages are not locked at quiescence");
         });
@@ -115,7 +116,7 @@ impl<F: HydraForm> snapshot::Target for PagePtr<F> {
     #[inline(always)]
     unsafe fn at(addr: usize) -> Self {
         let page = core::ptr::with_exposed_provenance_mut(addr);
-        // SAFETY: the address came from `addr`, by the caller's promise.
+        // SAFETY: the caller guarantees that the address came from `addr`.
         Self(unsafe { core::ptr::NonNull::new_unchecked(page) })
     }
 }
@@ -136,7 +137,7 @@ impl<F: HydraForm> SnapshotLayer<F> {
 
     #[inline]
     fn current(&self) -> &Snapshot<F, PagePtr<F>> {
-        // SAFETY: the pointer is never null; a replaced snapshot is retired to RCU, and our caller holds a guard.
+        // SAFETY: the pointer is never null; a replaced snapshot is retired to RCU, and the caller holds a guard.
         // Acquire pairs with the Release of the swap in `apply`.
         let current = unsafe { &*self.current.load(Acquire) };
         touch(current, size_of_val(current));
@@ -154,7 +155,7 @@ impl<F: HydraForm> SnapshotLayer<F> {
         let next = self.current().merge(&inserts, &removes);
         let bytes = self.current().bytes();
         let old = self.current.swap(Box::into_raw(Box::new(next)), AcqRel);
-        // SAFETY: unpublished just now, by the only updater.
+        // SAFETY: the only updater has just unpublished the snapshot.
         unsafe { guard.retire_box_sized(old, bytes) };
     }
 }
@@ -206,7 +207,7 @@ impl<F: HydraForm> ArtLayer<F> {
     }
 
     fn page(word: u64) -> PagePtr<F> {
-        // SAFETY: the tree holds what `word` made.
+        // SAFETY: `word` has made all words of the tree.
         unsafe { snapshot::Target::at(word as usize) }
     }
 }

@@ -30,7 +30,7 @@ use archipelago_sync::backoff::Backoff;
 use archipelago_sync::rcu::Guard;
 use archipelago_sync::version_lock::{Look, Version};
 
-/// The page after one that still has the version at which it was seen. The caller's guard protects both.
+/// Returns the page after `page`, if `page` still has this version. The caller's guard protects both pages.
 #[inline]
 fn after<F: HydraForm>(page: &F::Page, version: Version) -> Result<Option<&F::Page>, Changed> {
     point(points::LEAVING);
@@ -38,7 +38,7 @@ fn after<F: HydraForm>(page: &F::Page, version: Version) -> Result<Option<&F::Pa
     if !page.lock().validate(version) {
         return Err(Changed);
     }
-    // SAFETY: validated, so `next` was this live page's neighbour: not yet retired, and the caller's guard was entered
+    // SAFETY: `next` was validated, so it was this live page's neighbour and was not retired yet. The caller's guard was entered
     // before any later retirement.
     Ok(unsafe { next.as_ref() })
 }
@@ -55,7 +55,7 @@ struct Steps<'g, F: HydraForm> {
 }
 
 impl<F: HydraForm> Core<F> {
-    /// The page whose range holds `key`.
+    /// Returns the page whose range holds `key`.
     ///
     /// `from` is a page at or left of the key, protected by the caller's guard.
     #[inline(always)]
@@ -81,7 +81,7 @@ impl<F: HydraForm> Core<F> {
         }
     }
 
-    /// See [`walk`](Self::walk).
+    /// Continues a [`walk`](Self::walk) that needs more than no step.
     #[inline(never)]
     fn walk_on<'g>(
         &'g self,
@@ -123,7 +123,7 @@ impl<F: HydraForm> Core<F> {
     /// Returns a walk's next page: `page`, or a page nearer to `key`, which is searched for after certain numbers of
     /// steps.
     ///
-    /// At the first step the thread's finger is used, for keys that arrive in order; later shortcuts are.
+    /// At the first step it uses the thread's finger, which helps keys that arrive in order. At later steps it uses shortcuts.
     #[inline]
     fn step_to<'g>(
         &'g self,
@@ -140,7 +140,7 @@ impl<F: HydraForm> Core<F> {
         }
     }
 
-    /// See [`step_to`](Self::step_to).
+    /// Implements [`step_to`](Self::step_to) for the steps at which it searches.
     #[inline(never)]
     fn skip<'g>(
         &'g self,
@@ -155,7 +155,7 @@ impl<F: HydraForm> Core<F> {
         } else {
             self.shortcuts.nearest(guard, key).map(|page| page.0)
         };
-        // SAFETY: a finger that has not been retired or a shortcut, found under the guard.
+        // SAFETY: the page is a finger that has not been retired, or a shortcut that was found under the guard.
         let Some(near) = near.map(|near| unsafe { near.as_ref() }) else { return page };
         let low = near.low();
         if F::compare(low, key).is_gt() {
@@ -171,8 +171,8 @@ impl<F: HydraForm> Core<F> {
         if nearer { near } else { page }
     }
 
-    /// As [`target`](Self::target), of the page with the greatest keys below `bound`: `low < bound <= high`. `below` is a key less
-    /// than `bound`.
+    /// Returns, as [`target`](Self::target) does, the page with the greatest keys below `bound`: `low < bound <= high`. `below`
+    /// is a key less than `bound`.
     #[inline]
     pub(crate) fn before<'g>(
         &'g self,
@@ -184,14 +184,14 @@ impl<F: HydraForm> Core<F> {
         self.walk(local.guard, local.jump(below), below, ends_before)
     }
 
-    /// As [`target`](Self::target), of the last page.
+    /// Returns the last page, as [`target`](Self::target) does.
     pub(crate) fn last<'g>(&'g self, local: &'g Local<'_, F>) -> Found<'g, F> {
         let great = F::great();
         let has_next = |page: &F::Page, _| Ok(!page.next().is_null());
         self.walk(local.guard, local.jump(F::probe(&great)), F::probe(&great), has_next)
     }
 
-    /// The value word of `key`. The word stays valid under the caller's guard: the fence of `validate` meets the Release
+    /// Returns the value word of `key`. The word stays valid under the caller's guard: the fence of `validate` meets the Release
     /// of the thread that stored it.
     ///
     /// Nearly always the layer leads to the right page, and no thread is changing it. This case takes as few
@@ -207,7 +207,7 @@ impl<F: HydraForm> Core<F> {
         self.get_farther(guard, from, key, tag)
     }
 
-    /// The value word of `key` in the page that has it in its range.
+    /// Returns the value word of `key` in the page that has it in its range.
     #[inline(always)]
     fn look_up(page: &F::Page, version: Version, key: F::Probe<'_>, tag: u8) -> Result<Option<u64>, Changed> {
         let found = page.find(key, tag, Seen::At(version))?.map(|slot| {
@@ -217,7 +217,7 @@ impl<F: HydraForm> Core<F> {
         if page.lock().validate(version) { Ok(found) } else { Err(Changed) }
     }
 
-    /// As [`get`](Self::get), from a page that may not be the right one, or is changing.
+    /// Looks a key up as [`get`](Self::get) does, from a page that may not be the right one, or is changing.
     #[inline(never)]
     fn get_farther(&self, guard: &Guard<'_>, from: &F::Page, key: F::Probe<'_>, tag: u8) -> Option<u64> {
         let mut page = from;
@@ -282,7 +282,7 @@ impl<F: HydraForm> Core<F> {
         }
     }
 
-    /// The part of [`put`](Self::put) for a key that was found at `version`, if the version is unchanged.
+    /// Does the part of [`put`](Self::put) for a key that was found at `version`, if the version is unchanged.
     #[inline]
     fn replace(&self, page: &F::Page, version: Version, slot: usize, value: u64, when: When) -> Result<Put, Changed> {
         if let When::Absent = when {
@@ -352,7 +352,7 @@ impl<F: HydraForm> Core<F> {
         let (page, version, _) = self.target(local.guard, local.jump(from), from);
         match page.successor(from) {
             Ok(Some((key, word))) if page.lock().validate(version) => return Some(found(key, word)),
-            // All of the page's keys are below.
+            // All of the page's keys are below `from`.
             Ok(None) => {
                 if let Some((key, word)) = Self::first_after(page, version) {
                     return Some(found(key, word));
@@ -377,7 +377,7 @@ impl<F: HydraForm> Core<F> {
         next.lock().validate(version).then_some(entry)
     }
 
-    /// As [`ceiling`](Self::ceiling), as a scan of one entry.
+    /// Finds an entry as [`ceiling`](Self::ceiling) does, by a scan of one entry.
     #[cold]
     #[inline(never)]
     fn ceiling_farther<R>(
@@ -394,8 +394,8 @@ impl<F: HydraForm> Core<F> {
         result
     }
 
-    /// A page at or left of `key`: `near`, or the page after it, if one of the two has the key in its range. For keys
-    /// that come in order.
+    /// Returns a page at or left of `key`: `near`, or the page after it, if one of the two has the key in its range. This is
+    /// for keys that arrive in order.
     pub(crate) fn jump_from<'g>(
         &self,
         near: Option<&'g F::Page>,
@@ -439,10 +439,10 @@ impl<F: HydraForm> Core<F> {
 
     /// Locks the first non-empty page from an end of the list; `None` if there is none.
     ///
-    /// Each page is found at a version of the one before, going from that end. In the end all versions still hold (the
-    /// last by its lock), so there was a moment at which all these pages were in the list as they were seen. Ranges of
-    /// live pages follow one another without gap, and each page's was seen to end where the next one's begins: there was
-    /// nothing between them or beyond.
+    /// Each page is found at a version of the one before, going from that end. In the end all versions still hold (the last one
+    /// by its lock). So there was a moment at which all these pages were in the list with the content that was read. Ranges of
+    /// live pages follow one another without gap, and each page's range ended where the next page's range began. So no entry
+    /// was between the pages or beyond them.
     fn lock_end<'g>(&'g self, local: &'g Local<'g, F>, end: End) -> Result<Option<&'g F::Page>, Changed> {
         let mut empty: Vec<(&F::Page, Version)> = Vec::new();
         let still_empty = |empty: &[(&F::Page, Version)]| empty.iter().all(|(page, seen)| page.lock().validate(*seen));
@@ -477,7 +477,7 @@ impl<F: HydraForm> Core<F> {
         if still_empty(&empty) { Ok(None) } else { Err(Changed) }
     }
 
-    /// Takes the outermost entry out of a locked, non-empty page and unlocks it.
+    /// Removes the outermost entry of a locked, non-empty page, and unlocks the page.
     fn take_from_end<R>(
         &self,
         local: &Local<'_, F>,

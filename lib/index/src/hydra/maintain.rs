@@ -1,10 +1,10 @@
-//! Keeping the search layer up to date: combiner, updaters, and the reclamation of what was merged away
+//! Keeping the search layer up to date: combiner, updaters, and the reclamation of pages that were merged away
 //! (thesis §4.3.4, §4.3.5).
 //!
-//! A *round* drains all op logs into a merged log ([`oplog`](super::oplog)); every replica's updater applies merged
-//! logs in order. A round is started by the thread that notices that enough changes are pending: nothing polls, an idle
-//! map uses no processor time. When the map has come to rest, what is left is seen to, a bounded number of times: see
-//! [`background`]. Where pages lie thinly, they are moved together: see [`compact`].
+//! A *round* drains all op logs into a merged log ([`oplog`](super::oplog)); every replica's updater applies merged logs in
+//! order. The thread that notices that enough changes are pending starts a round. So no thread polls, and an idle map uses no
+//! processor time. When the map has come to rest, a thread does the remaining work, and checks for it a bounded number of
+//! times, see [`background`]. If few pages are left in their chunks, they are moved together, see [`compact`].
 //!
 //! **Reclaiming merged logs.** A merged log is dropped when the slowest replica has applied it.
 //!
@@ -19,8 +19,8 @@
 //! before any thread can reach the twin, hence before the twin's own.
 //!
 //! Lock order: compacting, then updater, then combiner; none is taken while a page lock is held. No panic leaves their
-//! data inconsistent (a round that was not applied is applied again), so a poisoned lock is taken as any other: a
-//! destructor must not panic because another thread did.
+//! data inconsistent (a round that was not applied is applied again), so a poisoned lock is taken like any other lock: a
+//! destructor must not panic because another thread has panicked.
 
 use super::config::Maintainers;
 use super::oplog::{MergedLog, Op, OpKind, PagePtr};
@@ -114,7 +114,7 @@ impl<F: HydraForm> Core<F> {
         drop(busy);
     }
 
-    /// Drops merged logs and shortcuts, and retires pages, that no replica needs any more.
+    /// Drops merged logs and shortcuts that no replica needs any more, and retires pages that no replica needs any more.
     fn reclaim(&self, local: &Local<'_, F>) {
         let slowest = self.maintenance.updaters.iter().map(|updater| updater.applied.load(Acquire)).min().unwrap_or(0);
         let mut ripe = Vec::new();
@@ -126,7 +126,8 @@ impl<F: HydraForm> Core<F> {
             while combiner.removed.front().is_some_and(|(round, _)| *round < slowest) {
                 ripe.extend(combiner.removed.pop_front().into_iter().flat_map(|(_, pages)| pages));
             }
-            // What was logged before the last turn was drained by the round after it, and a removal is applied one round later.
+            // Changes that were logged before the last turn were drained by the round after the turn, and a removal is applied
+            // one round later.
             let all_apply = slowest >= combiner.turned + 2;
             all_apply.then(|| {
                 combiner.turned = combiner.round;
@@ -137,7 +138,7 @@ impl<F: HydraForm> Core<F> {
             generation.retire(local.guard);
         }
         for page in ripe {
-            // SAFETY: taken out of the queue once; the module's argument shows that no layer leads to it.
+            // SAFETY: each page is taken out of the queue once, and the module's argument shows that no layer leads to it.
             unsafe { self.retire_page(local.guard, page) };
         }
     }
@@ -149,8 +150,8 @@ impl<F: HydraForm> Core<F> {
 
     /// Applies and retires everything that was logged before the call, and drops all shortcuts that were added before it.
     fn catch_up(&self, local: &Local<'_, F>) {
-        // One round for inserts, one for the removes drained with them, one to retire the pages removed; and two for each
-        // generation of shortcuts, if these took turns in the last round before the call.
+        // One round is for inserts, one for the removes drained with them, and one retires the removed pages. Each generation
+        // of shortcuts needs two rounds, if the generations were replaced in the last round before the call.
         for _ in 0..4 {
             self.combine(&mut self.lock_combiner());
             for node in 0..self.layers.len() {
@@ -161,7 +162,7 @@ impl<F: HydraForm> Core<F> {
     }
 
     /// Applies everything that was logged before the call, compacts sparse pages, and frees what can be freed. The
-    /// caller holds no guard. `node` is the caller's.
+    /// caller holds no guard. `node` is the caller's node.
     pub(crate) fn tidy(&self, node: usize) {
         // The first walk may only free memory that an earlier walk has vacated, and the second closes the chunks that
         // have become sparse by that.
@@ -193,7 +194,7 @@ impl<F: HydraForm> Core<F> {
         }
     }
 
-    /// A test hook: no rounds are started until it is called with `false`.
+    /// A test hook: after a call with `true`, no rounds are started until it is called with `false`.
     pub(crate) fn pause_rounds(&self, paused: bool) {
         self.maintenance.paused.store(paused, Relaxed);
     }
@@ -201,13 +202,13 @@ impl<F: HydraForm> Core<F> {
     pub(crate) fn maintenance_stats(&self) -> MaintenanceStats {
         let mut stats = MaintenanceStats::default();
         self.maintenance.background.count(&mut stats);
-        // Loaded after the threads' counts: if these say that all threads sleep, no round is running.
+        // This is loaded after the threads' counts: if these show that all threads sleep, no round is running.
         stats.rounds = self.lock_combiner().round;
         stats.moved = self.maintenance.moved.load(Relaxed);
         stats
     }
 
-    /// Obsolete pages that have not been handed to RCU, for the destructor.
+    /// Returns the obsolete pages that have not been retired to RCU, for the destructor.
     pub(super) fn take_unretired(&mut self) -> Vec<PagePtr<F>> {
         let mut ops = Vec::new();
         for cell in self.cells.iter() {

@@ -32,7 +32,7 @@ pub type Session<'m, K, V> = AnySession<'m, Hydra, K, V>;
 /// An iterator over a range of a [`HydraList`].
 pub type Range<'m, K, V> = crate::map::Range<'m, Hydra, K, V>;
 
-/// An iterator over all of a [`HydraList`].
+/// An iterator over all entries of a [`HydraList`].
 pub type Iter<'m, K, V> = Range<'m, K, V>;
 
 /// An owning iterator over a [`HydraList`].
@@ -42,19 +42,20 @@ pub type IntoIter<K, V> = crate::map::IntoIter<Hydra, K, V>;
 pub type Builder<K, V> = crate::map::Builder<Hydra, K, V>;
 
 impl<K: Key, V: Send + Sync + 'static> Builder<K, V> {
-    /// The machine to lay the map out for: one search-layer replica per NUMA node. Default: the machine this runs on.
+    /// Sets the machine for which the map is laid out: it gets one search-layer replica per NUMA node. Default: the machine on
+    /// which the program runs.
     pub fn topology(mut self, topology: Topology) -> Self {
         self.config.topology = topology;
         self
     }
 
-    /// Which structure maps keys to jump nodes.
+    /// Sets the structure that maps keys to jump nodes.
     pub fn search_layer(mut self, kind: SearchLayerKind) -> Self {
         self.config.search_layer = kind;
         self
     }
 
-    /// Which threads update the search layer.
+    /// Sets the threads that update the search layer.
     pub fn maintainers(mut self, maintainers: Maintainers) -> Self {
         self.config.maintainers = maintainers;
         self
@@ -62,7 +63,7 @@ impl<K: Key, V: Send + Sync + 'static> Builder<K, V> {
 }
 
 impl<K: Key, V: Send + Sync + 'static> HydraList<K, V> {
-    /// For tests: what background work has been done.
+    /// For tests: returns how much background work has been done.
     #[doc(hidden)]
     pub fn maintenance_stats(&self) -> MaintenanceStats {
         self.core().hooks().maintenance_stats()
@@ -74,7 +75,7 @@ impl<K: Key, V: Send + Sync + 'static> HydraList<K, V> {
         self.core().hooks().move_pages();
     }
 
-    /// For tests: stops the search layers from being brought up to date until called with `false`.
+    /// For tests: after a call with `true`, the search layers are not updated until a call with `false`.
     #[doc(hidden)]
     pub fn pause_maintenance(&self, paused: bool) {
         self.core().hooks().pause_rounds(paused);

@@ -6,16 +6,16 @@
 //!  data list      [low ... high) -> [low ... high) -> [low ... high)     pages of unsorted entries with tags
 //! ```
 //!
-//! | file | what it has | of it `impl Core` |
+//! | file | contents | methods of `Core` |
 //! |---|---|---|
 //! | [`page`] | pages and their layouts | |
-//! | [`shared`] | `Core`: what a map owns | making it, memory, invariants |
+//! | [`shared`] | `Core`: everything that a map owns | making a map, memory, invariants |
 //! | [`list`] | walks, operations on one key | `target`, `get_in_list`, `put_in_list`, `take_in_list`, `ceiling_in_list`, both ends |
 //! | [`scan`] | scans | `scan_list`, `scan_list_back` |
-//! | [`batch`] | many look-ups at a time | `look_up_many` |
+//! | [`batch`] | several look-ups at a time | `look_up_many` |
 //! | [`reshape`] | splits and merges | `split`, `merge_next` |
-//! | [`oplog`], [`layer`], [`snapshot`], [`shortcuts`] | logs; search layers, the read-mostly kind in `snapshot`, the thesis's in [`art`](crate::art); ways past long walks | |
-//! | [`upkeep`], [`crew`], [`stats`] | the state of the maintenance, what its threads sleep on | |
+//! | [`oplog`], [`layer`], [`snapshot`], [`shortcuts`] | logs; search layers: the read-mostly kind in `snapshot`, the thesis's in [`art`](crate::art); shortcuts past long walks | |
+//! | [`upkeep`], [`crew`], [`stats`] | the state of the maintenance, sleeping and waking of its threads | |
 //! | [`maintain`] | rounds, reclamation | `combine`, `update`, `reclaim`, `tidy` |
 //! | `maintain/background.rs`, `maintain/compact.rs` | background threads; moving pages together | `wake_background`, `stop_background`; `compact_if_sparse` |
 //! | [`structure`] | the list as a [`Structure`](crate::map::Structure), under the public interface [`Map`](crate::map::Map) | counting, retiring keys |

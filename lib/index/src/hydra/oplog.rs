@@ -1,4 +1,4 @@
-//! Op logs: how structure changes of the data list reach the search layers (thesis §4.3.4, figure 4.7).
+//! Op logs, which carry structure changes of the data list to the search layers (thesis §4.3.4, figure 4.7).
 //!
 //! Every thread appends `(Insert | Remove, page, stamp)` to its own log while it still holds the page's lock. The
 //! combiner drains all logs into one *merged log*, which every replica's updater applies.
@@ -11,8 +11,8 @@
 //!    was logged before (under the same page locks), so it was drained no later than the round after.
 //! 2. A `Remove` names its page, and removes the anchor only if the anchor still leads to that page.
 //!
-//! Stamps only choose between two pages inserted for the *same* anchor in one round. A wrong choice there would cost
-//! a few hops, never an answer.
+//! Stamps only choose between two pages inserted for the *same* anchor in one round. A wrong choice would cost
+//! a few steps, but never give a wrong answer.
 
 use super::page::Page;
 use crate::hydra::HydraForm;
@@ -45,22 +45,22 @@ unsafe impl<F: HydraForm> Send for PagePtr<F> {}
 unsafe impl<F: HydraForm> Sync for PagePtr<F> {}
 
 impl<F: HydraForm> PagePtr<F> {
-    /// The page's anchor key.
+    /// Returns the page's anchor key.
     ///
     /// # Safety
-    /// The page is not reclaimed during `'a`.
+    /// The page must not be reclaimed during `'a`.
     pub(crate) unsafe fn anchor<'a>(self) -> F::Probe<'a> {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller guarantees the contract.
         unsafe { self.0.as_ref() }.low()
     }
 }
 
-/// What happened to a page.
+/// The change of a page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum OpKind {
-    /// It was linked into the list.
+    /// The page was linked into the list.
     Insert,
-    /// It was merged away.
+    /// The page was merged away.
     Remove,
 }
 
@@ -105,7 +105,7 @@ impl<F: HydraForm> ThreadCell<F> {
         }
     }
 
-    /// Returns where the last long walk from `from`, or from another page with the same finger, ended, if no page has
+    /// Returns the page at which the last long walk from `from`, or from another page with the same finger, ended, if no page has
     /// been retired since. Only the thread that has the cell's slot calls this and the following methods, so no
     /// ordering is needed.
     #[inline]
@@ -115,7 +115,7 @@ impl<F: HydraForm> ThreadCell<F> {
         NonNull::new(finger.page.load(Relaxed)).filter(|_| same)
     }
 
-    /// Keeps where a walk from `from` ended, at a page that was seen live after `retirements` had been read.
+    /// Stores the end of a walk from `from`: a page that was live when it was read after `retirements` had been read.
     #[inline]
     pub(crate) fn set_finger(&self, from: &F::Page, page: &F::Page, retirements: u64) {
         let finger = self.finger_of(from);
@@ -139,7 +139,7 @@ impl<F: HydraForm> ThreadCell<F> {
         ops.append(&mut log);
     }
 
-    /// Whether nothing waits to be drained.
+    /// Returns whether nothing waits to be drained.
     pub(crate) fn is_drained(&self) -> bool {
         self.lock().is_empty()
     }
@@ -160,7 +160,7 @@ impl<F: HydraForm> ThreadCell<F> {
         self.count.load(Relaxed)
     }
 
-    /// As [`add`](Self::add), of the bytes that keys take outside pages.
+    /// Works as [`add`](Self::add) does, for the bytes that keys take outside pages.
     #[inline]
     pub(crate) fn add_outside(&self, change: isize) {
         self.outside.store(self.outside.load(Relaxed) + change, Relaxed);
@@ -171,17 +171,17 @@ impl<F: HydraForm> ThreadCell<F> {
     }
 }
 
-/// A round's changes for every search layer, sorted by anchor. Inserts apply before removes.
+/// A round's changes for every search layer, sorted by anchor. Inserts are applied before removes.
 pub(crate) struct MergedLog<F: HydraForm> {
-    /// Rounds count from 1.
+    /// The number of the round; the first round is 1.
     pub id: u64,
     pub inserts: Vec<PagePtr<F>>,
     pub removes: Vec<PagePtr<F>>,
 }
 
 impl<F: HydraForm> MergedLog<F> {
-    /// Builds round `id` from the ops just drained and the removes drained the round before.
-    /// Returns it with the removes that wait for the next round.
+    /// Builds round `id` from the ops that were just drained, and from the removes that were drained in the previous round.
+    /// Returns it, and the removes that wait for the next round.
     pub(crate) fn new(id: u64, mut ops: Vec<Op<F>>, mut removes: Vec<PagePtr<F>>) -> (Self, Vec<PagePtr<F>>) {
         ops.sort_by_key(|op| op.stamp);
         let pages = |kind| ops.iter().filter(move |op| op.kind == kind).map(|op| op.page);

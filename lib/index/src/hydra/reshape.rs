@@ -12,17 +12,17 @@ impl<F: HydraForm> Core<F> {
     #[cold]
     pub(super) fn split(&self, local: &Local<'_, F>, page: &F::Page, key: F::Probe<'_>, steps: usize) {
         let fresh = self.allocate(local.node);
-        // SAFETY: `fresh` is an unused block of the right layout, and `page` is locked by us.
+        // SAFETY: `fresh` is an unused block of the right layout, and this thread has locked `page`.
         if !unsafe { page.split(fresh.as_ptr(), key) } {
             page.lock().unlock();
             // SAFETY: nothing was written to the block, and no other thread knows it.
             unsafe { self.release_block(fresh) };
             return;
         }
-        // SAFETY: written just now. Only a thread with `page`'s lock could make it obsolete.
+        // SAFETY: the page was just written. Only a thread that holds `page`'s lock could make it obsolete.
         let fresh_page = unsafe { fresh.as_ref() };
         self.note_page(fresh_page);
-        // Logged before the lock is released: a thread that later merges the new page away logs after this.
+        // The split is logged before the lock is released. So a thread that later merges the new page away logs after this.
         let stamp = self.log(OpKind::Insert, fresh);
         if steps > 1 || is_chosen(stamp) {
             self.shortcuts.add(local.guard, fresh_page);
@@ -38,8 +38,8 @@ impl<F: HydraForm> Core<F> {
             return;
         }
         let merged = self.merge_next(local, page, Fill::Half);
-        // A full right neighbour says nothing about the left one. Finding the left one costs a search, so it is
-        // tried only now and then, and always when the page becomes empty.
+        // If the right neighbour is too full, the left one may still fit. Finding the left one costs a search. So it is
+        // tried at every fourth removal, and always when the page becomes empty.
         let try_left = !merged && page.len().is_multiple_of(4);
         page.lock().unlock();
         if merged || (try_left && self.merge_into_previous(local, page)) {
@@ -47,7 +47,8 @@ impl<F: HydraForm> Core<F> {
         }
     }
 
-    /// Merges the page after `page` (locked by us) into it, if the two fit and the lock is free.
+    /// Merges the page after `page` into `page`, if the two fit together and the next page's lock is free. The caller has
+    /// locked `page`.
     pub(super) fn merge_next(&self, local: &Local<'_, F>, page: &F::Page, fill: Fill) -> bool {
         let next = page.next();
         if next.is_null() {
@@ -77,7 +78,7 @@ impl<F: HydraForm> Core<F> {
         }
     }
 
-    /// Merges `page` (not locked) into the page before it, if the two fit and the locks are free.
+    /// Merges `page`, which is not locked, into the page before it, if the two fit together and their locks are free.
     fn merge_into_previous(&self, local: &Local<'_, F>, page: &F::Page) -> bool {
         let low = page.low();
         let Some(below) = F::just_below(low) else { return false };

@@ -6,9 +6,9 @@
 //! without gap or overlap. (The thesis restarts the whole scan when any page fails to validate, and reads `next` after
 //! validation, which can show entries twice.)
 //!
-//! The thesis keeps a permutation array per page, rebuilt when a scan finds the page changed. Here the scan that finds
-//! a page unsorted sorts its copy and, if no thread is in the way, puts the entries back in order: one line less per
-//! page, and the next scan copies a contiguous run.
+//! The thesis keeps a permutation array per page, rebuilt when a scan finds the page changed. Here the scan that finds a page
+//! unsorted sorts its copy and, if the page has not changed meanwhile, writes the entries back in order. This saves one line
+//! per page, and the next scan copies a contiguous run.
 
 use super::list::Found;
 use super::page::{LOCKED, Page, PageCopy, Seen};
@@ -19,11 +19,11 @@ use archipelago_platform::hint;
 use archipelago_sync::version_lock::Version;
 use core::ops::Range;
 
-/// About the number of entries of a page, to estimate how many pages a scan will visit.
+/// The approximate number of entries of a page, from which a scan estimates the number of pages that it will visit.
 const FILL: usize = 32;
 
 /// The most pages that a scan prefetches at a time. A walk along links would have to wait for each page to get the next
-/// one's address; the search layer has the addresses side by side.
+/// one's address; the search layer has the addresses of successive pages next to each other.
 const AHEAD: usize = 8;
 
 /// Sorts a page that still has this version. Its values may have changed since it was copied, so it is copied again.
@@ -46,7 +46,8 @@ fn fetch<F: HydraForm>(copy: &<F::Page as Page<F>>::Copy, entries: Range<usize>,
 }
 
 impl<F: HydraForm> Core<F> {
-    /// Visits up to `limit` entries at or above `from`, ascending, until `visit` returns false. Returns how many.
+    /// Visits up to `limit` entries at or above `from`, ascending, until `visit` returns false. Returns the number of visited
+    /// entries.
     pub(crate) fn scan_list(
         &self,
         local: &Local<'_, F>,
@@ -77,7 +78,7 @@ impl<F: HydraForm> Core<F> {
                 // It is not validated yet, but any address may be fetched from.
                 F::Page::prefetch_all(next);
             }
-            // It nearly always begins where the last one ended, so there is nothing to search for.
+            // The page nearly always begins where the last page ended. Then no search for the start is needed.
             let begins_there = next_low.is_some_and(|page| core::ptr::eq(page, target));
             let copied = if begins_there {
                 target.copy_first(limit - seen, Seen::At(version), &mut copy)
@@ -104,7 +105,8 @@ impl<F: HydraForm> Core<F> {
             if next.is_null() {
                 break;
             }
-            // SAFETY: validated with the copy: `next` was a live page's neighbour, and our guard is older.
+            // SAFETY: `next` was validated with the copy: it was a live page's neighbour, and the guard is older than its
+            // retirement.
             let next = unsafe { &*next };
             (page, next_low) = (next, Some(next));
             fetched = fetched.saturating_sub(1);
@@ -112,7 +114,8 @@ impl<F: HydraForm> Core<F> {
         seen
     }
 
-    /// The page with the greatest keys below `bound` (`None`: of all); `None` if there are no lesser keys.
+    /// Returns the page with the greatest keys below `bound`, or with the greatest keys of all if `bound` is `None`. Returns
+    /// `None` if no key is less than `bound`.
     fn last_below<'l>(&'l self, local: &'l Local<'_, F>, bound: Option<F::Probe<'_>>) -> Option<Found<'l, F>> {
         let Some(bound) = bound else { return Some(self.last(local)) };
         let below = F::just_below(bound)?;

@@ -1,4 +1,4 @@
-//! What a map owns: the data list's pages, the search layer's replicas, op logs, reclamation and configuration.
+//! Everything that a map owns: the data list's pages, the search layer's replicas, op logs, reclamation and configuration.
 
 use super::config::Config;
 use super::layer::Layer;
@@ -24,7 +24,8 @@ use core::ptr::NonNull;
 /// Field order is drop order: the domain first (its pending retirements free pages into the arenas), the arenas last.
 pub struct Core<F: HydraForm> {
     pub(super) domain: Domain,
-    /// One per NUMA node, in node order. Each has its own cache lines, since it is replaced while the others are read.
+    /// The search layers, one per NUMA node, in node order. Each has its own cache lines, since it is replaced while the others
+    /// are read.
     pub(super) layers: Box<[CachePadded<Layer<F>>]>,
     pub(super) shortcuts: Shortcuts<F>,
     /// The number of pages retired so far. It is incremented before a retirement.
@@ -33,17 +34,17 @@ pub struct Core<F: HydraForm> {
     pub(super) maintenance: Maintenance<F>,
     pub(super) config: Config,
     pub(super) limits: Limits,
-    /// For background threads, which keep the core alive while they run.
+    /// A reference for background threads, which keep the core alive while they run.
     pub(super) this: Weak<Self>,
     head: PagePtr<F>,
-    /// One per NUMA node, in node order. Boxed so that retired pages can name it by address.
+    /// The arenas, one per NUMA node, in node order. They are boxed, so that retired pages can refer to them by address.
     arenas: Box<Arenas>,
 }
 
 /// The page arenas of a map.
 struct Arenas {
     of_nodes: Vec<BlockArena>,
-    /// Bytes that the bounds of pages take outside these.
+    /// The number of bytes that the bounds of pages take outside these arenas.
     bounds: AtomicUsize,
 }
 
@@ -51,16 +52,16 @@ struct Arenas {
 pub(crate) struct Local<'a, F: HydraForm> {
     pub guard: &'a Guard<'a>,
     pub node: usize,
-    /// That node's search layer.
+    /// The node's search layer.
     pub layer: &'a Layer<F>,
 }
 
 impl<F: HydraForm> Local<'_, F> {
-    /// The jump node for `key`: a page at or left of it, according to this node's search layer.
+    /// Returns the jump node for `key`: a page at or left of it, according to this node's search layer.
     #[inline(always)]
     pub(crate) fn jump(&self, key: F::Probe<'_>) -> &F::Page {
-        // SAFETY: a page is retired only after no layer leads to it; one that a layer leads to now is protected by
-        // our guard, which was entered before.
+        // SAFETY: a page is retired only after no layer leads to it. A page to which a layer leads now is protected by
+        // the guard, which was entered before.
         unsafe { self.layer.jump(self.guard, key).0.as_ref() }
     }
 }
@@ -75,7 +76,7 @@ impl<F: HydraForm> Core<F> {
             bounds: AtomicUsize::new(F::bound_bytes(F::probe(&F::least()))),
         });
         let head = arenas.of_nodes[0].alloc().cast::<F::Page>();
-        // SAFETY: a fresh block of the page's layout.
+        // SAFETY: the block is fresh, and has the page's layout.
         unsafe { F::Page::init(head.as_ptr(), F::probe(&F::least()), core::ptr::null()) };
         let head = PagePtr(head);
         Self {
@@ -95,7 +96,7 @@ impl<F: HydraForm> Core<F> {
         }
     }
 
-    /// The first page. It is never merged away.
+    /// Returns the first page. It is never merged away.
     #[inline]
     pub(crate) fn head(&self) -> &F::Page {
         // SAFETY: the head lives as long as the map.
@@ -109,12 +110,12 @@ impl<F: HydraForm> Core<F> {
         self.cells.get_or(archipelago_platform::thread::slot().index, || CachePadded::new(ThreadCell::new()))
     }
 
-    /// What an operation under `guard` on `node` knows.
+    /// Returns the data with which an operation under `guard` on `node` starts.
     pub(super) fn local_at<'a>(&'a self, guard: &'a Guard<'a>, node: usize) -> Local<'a, F> {
         Local { guard, node, layer: &self.layers[node] }
     }
 
-    /// Closes the sparse chunks of sparse arenas; how many pages lie in closed ones. See [`BlockArena::close_sparse`].
+    /// Closes the sparse chunks of sparse arenas. Returns the number of pages in closed chunks. See [`BlockArena::close_sparse`].
     pub(super) fn close_sparse(&self, sparse: Sparse) -> usize {
         self.arenas.of_nodes.iter().map(|arena| arena.close_sparse(sparse)).sum()
     }
@@ -124,7 +125,7 @@ impl<F: HydraForm> Core<F> {
         self.arenas.of_nodes.iter().any(|arena| arena.is_sparse(sparse))
     }
 
-    /// Bytes of pages that are free on a node.
+    /// Returns the number of bytes of pages that are free on a node.
     pub(super) fn spare_bytes(&self, node: usize) -> usize {
         self.arenas.of_nodes[node].bytes_spare()
     }
@@ -134,13 +135,13 @@ impl<F: HydraForm> Core<F> {
         self.arenas.of_nodes.iter().for_each(BlockArena::close_all);
     }
 
-    /// The node of a page that lies in a closed chunk.
+    /// Returns the node of a page, if the page is in a closed chunk.
     pub(super) fn closed_at(&self, page: &F::Page) -> Option<usize> {
         let block = NonNull::from(page).cast();
         self.arenas.of_nodes.iter().position(|arena| arena.is_closed(block))
     }
 
-    /// A block for a page, on `node`.
+    /// Allocates a block for a page, on `node`.
     pub(super) fn allocate(&self, node: usize) -> NonNull<F::Page> {
         self.arenas.of_nodes[node].alloc().cast()
     }
@@ -148,22 +149,22 @@ impl<F: HydraForm> Core<F> {
     /// Frees a block that never became a page.
     ///
     /// # Safety
-    /// The block is from `allocate`, unused and unknown to others.
+    /// The block must be from `allocate`, and unused, and no other thread may have access to it.
     pub(super) unsafe fn release_block(&self, block: NonNull<F::Page>) {
-        // SAFETY: passed on.
+        // SAFETY: the caller guarantees the same contract.
         unsafe { self.arenas.free(block.cast()) }
     }
 
-    /// Counts what a fresh page has outside itself.
+    /// Counts the bytes that a fresh page takes outside itself.
     pub(super) fn note_page(&self, page: &F::Page) {
         // Relaxed: a number, which orders nothing.
         self.arenas.bounds.fetch_add(F::bound_bytes(page.low()), Relaxed);
     }
 
-    /// Retires an obsolete page that no search layer leads to any more.
+    /// Retires an obsolete page to which no search layer leads any more.
     ///
     /// # Safety
-    /// Called once per page; no search layer leads to it, nor to a page that forwards to it.
+    /// It must be called once per page. No search layer may lead to the page, or to a page that forwards to it.
     pub(super) unsafe fn retire_page(&self, guard: &Guard<'_>, page: PagePtr<F>) {
         unsafe fn reclaim<F: HydraForm>(page: *mut (), arenas: *mut ()) {
             let page = page.cast::<F::Page>();
@@ -176,11 +177,11 @@ impl<F: HydraForm> Core<F> {
                 arenas.free(NonNull::new_unchecked(page.cast()));
             }
         }
-        // Release, and before the retirement: a thread whose guard RCU does not wait for sees the new count.
+        // Release, and before the retirement: a thread for whose guard RCU does not wait sees the new count.
         self.retirements.fetch_add(1, Release);
         let arenas = (&raw const *self.arenas).cast_mut().cast();
         // The page's memory belongs to the arena, which counts it until it is freed.
-        // SAFETY: by the caller's promise the page is unreachable for guards entered from now on.
+        // SAFETY: the caller guarantees that guards entered from now on cannot reach the page.
         unsafe { guard.retire(page.0.as_ptr().cast(), arenas, reclaim::<F>) }
     }
 
@@ -191,37 +192,38 @@ impl<F: HydraForm> Core<F> {
         stamp
     }
 
-    /// How many pages have been retired, for [`Finger`](super::oplog::Finger)s.
+    /// Returns how many pages have been retired, for [`Finger`](super::oplog::Finger)s.
     #[inline]
     pub(super) fn retirements(&self) -> u64 {
-        // Acquire pairs with the Release in `retire_page`: a page seen live after this has its retirement still to come.
+        // Acquire pairs with the Release in `retire_page`: if a page is live when it is read after this, its retirement is not
+        // counted yet.
         self.retirements.load(Acquire)
     }
 
-    /// How many entries there are: exact when no thread is changing the map.
+    /// Returns the number of entries. It is exact while no thread changes the map.
     pub(crate) fn len(&self) -> usize {
         let sum: isize = self.cells.iter().map(|cell| cell.count()).sum();
         usize::try_from(sum).unwrap_or(0)
     }
 
-    /// Bytes that the keys of entries take outside pages, with [`len`](Self::len)'s consistency.
+    /// Returns the number of bytes that the keys of entries take outside pages, with [`len`](Self::len)'s consistency.
     pub(super) fn outside_bytes(&self) -> usize {
         let sum: isize = self.cells.iter().map(|cell| cell.outside()).sum();
         usize::try_from(sum).unwrap_or(0)
     }
 
-    /// Pages, those included whose memory is not free yet.
+    /// Returns the number of pages, including those whose memory is not free yet.
     pub(super) fn pages(&self) -> usize {
         self.arenas.of_nodes.iter().map(BlockArena::blocks_live).sum()
     }
 
-    /// Bytes of memory held for pages and their bounds.
+    /// Returns the number of bytes of memory held for pages and their bounds.
     pub(super) fn page_bytes(&self) -> usize {
         let blocks: usize = self.arenas.of_nodes.iter().map(BlockArena::bytes_held).sum();
         blocks + self.arenas.bounds.load(Relaxed)
     }
 
-    /// Bytes of memory held for search layers and shortcuts.
+    /// Returns the number of bytes of memory held for search layers and shortcuts.
     pub(super) fn layer_bytes(&self) -> usize {
         let guard = self.domain.pin();
         self.layers.iter().map(|layer| layer.bytes(&guard)).sum::<usize>() + self.shortcuts.bytes(&guard)
@@ -239,7 +241,7 @@ impl<F: HydraForm> Core<F> {
         }
     }
 
-    /// Checks, at quiescence, every invariant of the list, the pages and the search layers.
+    /// Checks every invariant of the list, the pages and the search layers. No other thread may use the map meanwhile.
     pub(crate) fn check_invariants(&self) {
         let mut entries = 0;
         // A background thread may be working: it changes pages only with this lock held.
@@ -275,11 +277,11 @@ impl<F: HydraForm> Drop for Core<F> {
     fn drop(&mut self) {
         self.for_each_page(|page| {
             let page: *const F::Page = page;
-            // SAFETY: the map is being dropped: each live page is destroyed once, obsolete ones below or by RCU.
+            // SAFETY: the map is being dropped. Each live page is destroyed once here, and obsolete pages below or by RCU.
             unsafe { F::Page::destroy(page.cast_mut()) };
         });
         for page in self.take_unretired() {
-            // SAFETY: obsolete, hence not in the list, and not yet handed to RCU.
+            // SAFETY: the page is obsolete, so it is not in the list; it is not yet retired to RCU.
             unsafe { F::Page::destroy(page.0.as_ptr()) };
         }
     }
@@ -287,11 +289,11 @@ impl<F: HydraForm> Drop for Core<F> {
 
 impl Arenas {
     /// # Safety
-    /// `block` came from one of these arenas and is used no more.
+    /// `block` must be from one of these arenas, and must not be used any more.
     unsafe fn free(&self, block: NonNull<u8>) {
         let owner = self.of_nodes.iter().find(|arena| self.of_nodes.len() == 1 || arena.owns(block));
         let owner = owner.expect("a page's block belongs to one of its map's arenas");
-        // SAFETY: passed on.
+        // SAFETY: the caller guarantees the same contract.
         unsafe { owner.free(block) }
     }
 }

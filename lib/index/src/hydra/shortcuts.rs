@@ -1,7 +1,7 @@
 //! Shortcuts: pages at which a long walk may continue.
 //!
-//! A search layer lags behind the list, and what is missing from it may all lie in one place: pages that ascending keys append
-//! are all behind the last anchor, and pages that `pop_last` has emptied all forward, one to the other. A walk from the
+//! A search layer lags behind the list, and all pages that it lacks may be adjacent. Pages that ascending keys append
+//! are all behind the last anchor. Pages that `pop_last` has emptied all forward, one to the other. A walk from the
 //! layer's answer would pass all of them, in time proportional to the map. So the thread that makes a change of the
 //! list adds a shortcut for it at once, with a probability of one in [`ONE_IN`], and a walk uses shortcuts after
 //! [`PATIENCE`] steps. As in a skip list, runs of pages without shortcuts are short: `ONE_IN` on average, and longer
@@ -45,9 +45,9 @@ pub(super) fn is_chosen(stamp: u64) -> bool {
     stamp.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (u64::BITS - ONE_IN.ilog2()) == 0
 }
 
-/// See the module's text.
+/// The shortcuts of a map, as the module's documentation describes them.
 pub(super) struct Shortcuts<F: HydraForm> {
-    /// Null while there is no tree.
+    /// The young and the old tree. A pointer is null while there is no tree.
     trees: CachePadded<[AtomicPtr<RawArt<F>>; 2]>,
 }
 
@@ -62,11 +62,11 @@ impl<F: HydraForm> Shortcuts<F> {
         Self { trees: CachePadded::new([const { AtomicPtr::new(null_mut()) }; 2]) }
     }
 
-    /// The page of the greatest shortcut at or below `key`.
+    /// Returns the page of the greatest shortcut at or below `key`.
     pub(super) fn nearest(&self, guard: &Guard<'_>, key: F::Probe<'_>) -> Option<PagePtr<F>> {
         let word_of = |tree: &RawArt<F>| F::with_bytes(key, |key| tree.predecessor(key, guard));
         let pages = [YOUNG, OLD].map(|which| self.tree(which, guard).and_then(word_of).map(Self::page));
-        // SAFETY: a page found here is not retired before our guard ends; see the module's text.
+        // SAFETY: a page found here is not retired before the guard ends, see the module's documentation.
         pages.into_iter().flatten().max_by(|a, b| unsafe { a.anchor().cmp(&b.anchor()) })
     }
 
@@ -80,37 +80,37 @@ impl<F: HydraForm> Shortcuts<F> {
 
     /// Removes the shortcut to `page`, which the caller has locked. Returns whether it had one.
     pub(super) fn take(&self, guard: &Guard<'_>, page: &F::Page) -> bool {
-        // In this order: see the module's text.
+        // The order matters, see the module's documentation.
         [YOUNG, OLD].into_iter().fold(false, |taken, which| {
             let Some(tree) = self.tree(which, guard) else { return taken };
             guard.hold_back(|| F::with_bytes(page.low(), |low| tree.remove_if(low, Self::word(page), guard))) || taken
         })
     }
 
-    /// Drops the old generation and makes the young one old. One caller at a time.
+    /// Drops the old generation and makes the young one old. Only one thread may call it at a time.
     pub(super) fn turn(&self) -> Option<Dropped<F>> {
         let young = self.trees[YOUNG].load(Relaxed);
-        // Release, with the Acquire in `tree`: a thread that finds no young tree finds the old one. In this order: see above.
+        // Release, with the Acquire in `tree`: a thread that finds no young tree finds the old one. The order matters, see above.
         let old = self.trees[OLD].swap(young, AcqRel);
         self.trees[YOUNG].store(null_mut(), Release);
         NonNull::new(old).map(Dropped)
     }
 
-    /// The number of generations that have a tree, be it empty: rounds go on until none has.
+    /// Returns the number of generations that have a tree, even if it is empty. Rounds continue until none has a tree.
     pub(super) fn generations(&self) -> usize {
         // Relaxed: nothing is read through the pointers. A tree whose first shortcut is added meanwhile waits for the
         // next round.
         self.trees.iter().filter(|tree| !tree.load(Relaxed).is_null()).count()
     }
 
-    /// Bytes of memory held, about.
+    /// Returns the approximate number of bytes of memory held.
     pub(super) fn bytes(&self, guard: &Guard<'_>) -> usize {
         [YOUNG, OLD].into_iter().filter_map(|which| self.tree(which, guard)).map(RawArt::bytes).sum()
     }
 
     fn tree<'g>(&'g self, which: usize, _: &'g Guard<'_>) -> Option<&'g RawArt<F>> {
-        // SAFETY: what was stored here is retired after it is replaced, and the guard is the caller's. Acquire pairs with the
-        // Release of the thread that stored it.
+        // SAFETY: a tree that was stored here is retired after it is replaced, and the caller holds the guard. Acquire pairs
+        // with the Release of the thread that stored it.
         unsafe { self.trees[which].load(Acquire).as_ref() }
     }
 
@@ -120,10 +120,10 @@ impl<F: HydraForm> Shortcuts<F> {
         let fresh = Box::into_raw(Box::new(unsafe { RawArt::new(WriteSync::Rowex) }));
         // Acquire and Release as in `tree`.
         match self.trees[YOUNG].compare_exchange(null_mut(), fresh, AcqRel, Acquire) {
-            // SAFETY: published just now; see `tree`.
+            // SAFETY: the tree was just published, see `tree`.
             Ok(_) => unsafe { &*fresh },
             Err(other) => {
-                // SAFETY: made above and published nowhere; the other one as in `tree`.
+                // SAFETY: the fresh tree was made above and is not published; for the other tree see `tree`.
                 unsafe {
                     drop(Box::from_raw(fresh));
                     &*other
@@ -137,15 +137,15 @@ impl<F: HydraForm> Shortcuts<F> {
     }
 
     fn page(word: u64) -> PagePtr<F> {
-        // SAFETY: the trees hold what `word` made.
+        // SAFETY: `word` has made all words of the trees.
         unsafe { PagePtr::at(word as usize) }
     }
 }
 
 impl<F: HydraForm> Dropped<F> {
-    /// To be called with no lock held.
+    /// Retires the dropped generation. The caller must hold no lock.
     pub(super) fn retire(self, guard: &Guard<'_>) {
-        // SAFETY: unpublished, by the only thread that turned the generations then.
+        // SAFETY: the only thread that replaced the generations then has unpublished the tree.
         unsafe { guard.retire_box_sized(self.0.as_ptr(), self.0.as_ref().bytes()) };
     }
 }
@@ -153,7 +153,8 @@ impl<F: HydraForm> Dropped<F> {
 impl<F: HydraForm> Drop for Shortcuts<F> {
     fn drop(&mut self) {
         for tree in self.trees.iter().map(|tree| tree.load(Relaxed)).filter(|tree| !tree.is_null()) {
-            // SAFETY: `&mut self`: no other thread uses the trees, and no thread will; the two are never one outside `turn`.
+            // SAFETY: `&mut self`: no other thread uses the trees, and no thread will; outside `turn` the two pointers are
+            // never equal.
             drop(unsafe { Box::from_raw(tree) });
         }
     }

@@ -1,19 +1,19 @@
 //! Statistics of background work, for tests.
 
-/// What background work has been done so far, for tests.
+/// The background work that has been done so far, for tests.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MaintenanceStats {
-    /// Rounds of maintenance.
+    /// The number of rounds of maintenance.
     pub rounds: u64,
-    /// Background threads.
+    /// The number of background threads.
     pub threads: usize,
-    /// How often one of them was told that there is work.
+    /// How often a background thread was told that there is work.
     pub roused: u64,
-    /// How often one of them has finished such work. Equal to `roused`: all of them sleep, or are about to.
+    /// How often a background thread has finished such work. If it equals `roused`, all threads sleep or are about to sleep.
     pub done: u64,
-    /// How often one of them has come out of its sleep, for whatever reason.
+    /// How often a background thread has woken, for any reason.
     pub wakes: u64,
-    /// Pages that were moved to another place.
+    /// The number of pages that were moved to another chunk.
     pub moved: u64,
 }

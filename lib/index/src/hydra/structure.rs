@@ -67,14 +67,14 @@ impl<F: HydraForm> Place<'_, F> {
 }
 
 impl<F: HydraForm> Core<F> {
-    /// This thread's place in a map on several nodes.
+    /// Returns this thread's starting data in a map on several nodes.
     #[inline(never)]
     fn place_by_node(&self) -> Place<'_, F> {
         let node = self.config.topology.node_of_current().min(self.layers.len() - 1);
         Place { node, layer: &self.layers[node] }
     }
 
-    /// Does what is left to do after the removal of an entry. The caller owns its value.
+    /// Does the remaining work after the removal of an entry. The caller owns the entry's value.
     fn let_go(&self, guard: &Guard<'_>, removed: &Removed, key: F::Probe<'_>) -> u64 {
         self.cell().add(-1);
         self.retire_key(guard, removed.key, key);
@@ -92,12 +92,12 @@ impl<F: HydraForm> Core<F> {
         }
         let bytes = F::outside(probe);
         self.cell().add_outside(-(bytes as isize));
-        // SAFETY: the key is out of the map and ours alone to retire.
+        // SAFETY: the key is out of the map, and only this operation retires it.
         unsafe { guard.retire_sized(key, bytes, core::ptr::null_mut(), reclaim::<F>) }
         self.note_garbage();
     }
 
-    /// Counts an insertion.
+    /// Counts the entry if `put` has inserted it.
     #[inline]
     fn counted(&self, put: Put, key: F::Probe<'_>) -> Put {
         if let Put::Inserted = put {
@@ -210,7 +210,7 @@ impl<F: HydraForm> Structure<F> for Core<F> {
         for part in 1..=count.min(anchors.len()) {
             let anchor = anchors[part * anchors.len() / (count.min(anchors.len()) + 1)];
             // A page's lower bound may not be a key, but the first entry at or above it is.
-            // SAFETY: a page that a layer leads to is not retired before our guard ends.
+            // SAFETY: a page to which a layer leads is not retired before the guard ends.
             Core::ceiling_in_list(self, &local, unsafe { anchor.anchor() }, |key, _| show(key));
         }
     }
@@ -297,7 +297,7 @@ impl<F: HydraForm> Structure<F> for Core<F> {
             for slot in (0..page.len()).rev() {
                 let removed = page.remove(slot);
                 if !removed.key.is_null() {
-                    // SAFETY: no other thread uses the map, so the entry is ours.
+                    // SAFETY: no other thread uses the map, so this thread owns the entry.
                     unsafe { F::Page::reclaim_key(removed.key) };
                 }
                 each(removed.value);

@@ -11,7 +11,8 @@ use std::collections::VecDeque;
 
 /// The state of a map's maintenance.
 pub(crate) struct Maintenance<F: HydraForm> {
-    /// Structure changes since the last round. Below zero for a moment when a change is drained before it is counted.
+    /// The number of structure changes since the last round. It is negative for a moment if a change is drained before it is
+    /// counted.
     pub(super) pending: CachePadded<AtomicIsize>,
     /// The number of pending changes at which a round is due.
     pub(super) due_at: AtomicUsize,
@@ -22,35 +23,35 @@ pub(crate) struct Maintenance<F: HydraForm> {
     pub(super) compacting: Mutex<usize>,
     /// The result of the last walk that merged pages.
     pub(super) thin: Thin,
-    /// Pages moved so far.
+    /// The number of pages moved so far.
     pub(super) moved: AtomicU64,
     /// A test hook: while set, no round is started.
     pub(super) paused: AtomicBool,
 }
 
 pub(super) struct Combiner<F: HydraForm> {
-    /// The last round.
+    /// The number of the last round.
     pub(super) round: u64,
     pub(super) anchors: usize,
-    /// Removes drained in the last round, to be applied in the next.
+    /// Removes that were drained in the last round, and will be applied in the next one.
     pub(super) delayed: Vec<PagePtr<F>>,
-    /// Merged logs that some replica has not applied.
+    /// Merged logs that at least one replica has not applied yet.
     pub(super) logs: VecDeque<Arc<MergedLog<F>>>,
-    /// The last round when generations of shortcuts took turns.
+    /// The number of the last round when generations of shortcuts were replaced.
     pub(super) turned: u64,
-    /// Pages by the round that removed them, waiting to be retired.
+    /// Removed pages that wait to be retired, by the round that removed them.
     pub(super) removed: VecDeque<(u64, Vec<PagePtr<F>>)>,
 }
 
-/// One per replica.
+/// The updater of a replica.
 pub(super) struct Updater {
-    /// The last round applied.
+    /// The number of the last round that was applied.
     pub(super) applied: AtomicU64,
-    /// Held while applying.
+    /// The lock that is held while a round is applied.
     pub(super) busy: Mutex<()>,
 }
 
-/// Takes a lock, also a poisoned one: see `maintain.rs`.
+/// Takes a lock, even if it is poisoned, see `maintain.rs`.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }

@@ -1,7 +1,8 @@
 //! Look-ups by borrowed parts, without making the key.
 //!
-//! Maps look for what a key can be borrowed as (`K: Borrow<Q>`), and `(String, u64)` cannot lend a `(&str, u64)`, which it
-//! has not got. But it can be seen as *something that has these parts*, and so can a `(&str, u64)`: that is `dyn Parts<K>`.
+//! A map looks for a type `Q` that can be borrowed from the key (`K: Borrow<Q>`). A `(String, u64)` cannot be borrowed as a
+//! `(&str, u64)`, since it does not contain one. But both types can be borrowed as a trait object that gives access to the
+//! parts: `dyn Parts<K>`.
 
 use super::KeyPart;
 use super::part::{Lent, PartBuffer};
@@ -9,7 +10,7 @@ use super::width::Width;
 use crate::structure::{Encode, Encoding, Form};
 use core::borrow::Borrow;
 
-/// What has the parts of a `K`: a `K`, or what [`by_parts`] makes of its parts. Sealed.
+/// A type that has the parts of a `K`: a `K` itself, or the result of [`by_parts`]. This trait is sealed.
 pub trait Parts<K> {
     #[doc(hidden)]
     fn word(&self) -> u64;
@@ -40,8 +41,8 @@ impl<K: KeyPart> Parts<K> for Lent<'_, K> {
     }
 }
 
-/// Looks a tuple, or what [`key!`](crate::key!) declared, up by its parts, borrowed: nothing is allocated for encodings of
-/// up to 120 bytes.
+/// Makes borrowed parts into a value by which a tuple, or a type declared by [`key!`](crate::key!), can be looked up. Nothing
+/// is allocated for encodings of up to 120 bytes.
 ///
 /// ```
 /// use archipelago::index::{HydraList, Parts, by_parts};
@@ -58,7 +59,7 @@ impl<K: KeyPart> Parts<K> for Lent<'_, K> {
 /// assert_eq!(map.range::<dyn Parts<_>, _>((from, to)).count(), 1);
 /// ```
 ///
-/// Only by the key's own parts, and never to store:
+/// The parts must be the key's own parts, and the result cannot be stored:
 ///
 /// ```compile_fail,E0271
 /// # use archipelago::index::{HydraList, by_parts};
@@ -73,7 +74,7 @@ impl<K: KeyPart> Parts<K> for Lent<'_, K> {
 /// ```
 #[inline(always)]
 pub fn by_parts<'a, K: KeyPart>(parts: &'a K::Borrowed<'a>) -> &'a (dyn Parts<K> + 'a) {
-    // SAFETY: `Lent` is a transparent struct around exactly this.
+    // SAFETY: `Lent` is a transparent struct with this type as its only field.
     unsafe { &*(&raw const *parts).cast::<Lent<'a, K>>() }
 }
 

@@ -7,11 +7,11 @@ use archipelago_platform::time::Duration;
 use core::net::{Ipv4Addr, Ipv6Addr};
 use core::num::NonZero;
 
-/// What is a number of at most eight bytes, and shown as it is.
+/// Implements `KeyPart` for types that are numbers of at most eight bytes, and are shown in scans as themselves.
 macro_rules! words {
     ($($t:ty: $n:literal, |$x:ident| $to:expr, |$w:ident| $from:expr $(; { $($more:tt)* })?;)*) => { $(
-        // SAFETY: `$n` bytes are appended and `$n` taken off; `of_word` is the inverse of `word`, which leaves the
-        // bytes above these zero.
+        // SAFETY: `write` appends `$n` bytes, and `read` takes `$n` bytes. `of_word` is the inverse of `word`, which leaves the
+        // higher bytes zero.
         unsafe impl KeyPart for $t {
             type Width = Fixed<$n>;
             type Borrowed<'a> = $t;
@@ -38,7 +38,7 @@ macro_rules! words {
             unsafe fn read(bytes: &mut &[u8], _: bool) -> $t {
                 let mut word = [0; 8];
                 word[8 - $n..].copy_from_slice(&take::<$n>(bytes));
-                // SAFETY: these bytes of the word are all that is not zero.
+                // SAFETY: the other bytes of a word of this type are zero.
                 unsafe { Self::of_word(u64::from_be_bytes(word)) }
             }
             #[inline(always)]
@@ -88,10 +88,10 @@ words! {
     Ipv4Addr: 4, |x| u64::from(x.to_bits()), |w| Ipv4Addr::from_bits(w as u32);
 }
 
-/// What has more than eight bytes, always as many, and is shown as it is.
+/// Implements `KeyPart` for types with a fixed length of more than eight bytes, which are shown in scans as themselves.
 macro_rules! wide {
     ($($t:ty: |$x:ident| $to:expr, |$b:ident| $from:expr;)*) => { $(
-        // SAFETY: as many bytes are taken off as an array has that was appended.
+        // SAFETY: `read` takes as many bytes as `write` appends, which is the length of the array.
         unsafe impl KeyPart for $t {
             type Width = Wide;
             type Borrowed<'a> = $t;
@@ -134,7 +134,7 @@ wide! {
     NonZero<i128>: |x| (x.get() ^ i128::MIN).to_be_bytes(),
         |b| non_zero(NonZero::new(i128::from_be_bytes(b) ^ i128::MIN));
     Ipv6Addr: |x| x.octets(), |b| Ipv6Addr::from(b);
-    // The nanoseconds are fewer than fill 32 bits.
+    // The nanoseconds are less than 2³², so they do not overlap the seconds.
     Duration: |x| (u128::from(x.as_secs()) << 32 | u128::from(x.subsec_nanos())).to_be_bytes(), |b| {
         let both = u128::from_be_bytes(b);
         Duration::new((both >> 32) as u64, both as u32)
@@ -148,7 +148,7 @@ fn non_zero<T>(encoded: Option<T>) -> T {
 macro_rules! non_zero {
     ($($t:ty: $n:literal;)*) => {
         words! { $(
-            // SAFETY: it is the number's word.
+            // SAFETY: the word is the number's own word.
             NonZero<$t>: $n, |x| <$t>::word(x.get()), |w| non_zero(NonZero::new(unsafe { <$t>::of_word(w) }));
         )* }
     };

@@ -3,15 +3,16 @@
 use super::KeyPart;
 use super::part::PartBuffer;
 
-/// A type that is a key by standing for another: a newtype for what it wraps, a struct for the tuple of its fields, an
-/// `enum` for its number. Implementing it makes the type a [`Key`](crate::Key) and a part of other keys; [`key!`](crate::key!)
-/// writes the implementation.
+/// A type that is a key because another key represents it: the wrapped key represents a newtype, the tuple of its fields a
+/// struct, and its number an `enum`. Implementing this trait makes the type a [`Key`](crate::Key) and a part of other keys;
+/// [`key!`](crate::key!) writes the implementation.
 ///
-/// Keys are ordered as what they stand for is, and a scan shows that: `&str` for what stands for a `String`. So
-/// [`from_key`](Self::from_key) must take back what [`as_key`](Self::as_key) gave, and two values that are to be one key
-/// must give the same. What breaks this gets a map in a surprising order or other keys back, never undefined behaviour.
+/// Keys have the order of the keys that represent them, and a scan shows the representing key: `&str` for a type represented by
+/// a `String`. So [`from_key`](Self::from_key) must be the inverse of [`as_key`](Self::as_key), and [`as_key`](Self::as_key)
+/// must return equal results for two values that are the same key. If an implementation breaks this rule, the map's order is
+/// unexpected or it returns other keys, but no undefined behaviour follows.
 ///
-/// By hand it is one type and two functions. Here, names are ordered and found in any spelling:
+/// An implementation consists of one type and two functions. In this example, names are ordered and found in any spelling:
 ///
 /// ```
 /// use archipelago::index::{HydraList, KeyAs};
@@ -44,8 +45,8 @@ use super::part::PartBuffer;
 /// assert_eq!(map.first_key_value().unwrap().1, ("aarau", 2));
 /// ```
 ///
-/// An order that a library knows goes in front of what it orders. A collator's sort keys, for example (here a stand-in),
-/// make an order for people, in which the spelling only decides between equals:
+/// To use an order that a library defines, put the library's sort key before the text that it orders. For example a collator's
+/// sort keys (here a stand-in) define an order for people, and the spelling decides only between texts with equal sort keys:
 ///
 /// ```
 /// use archipelago::index::{Art, KeyAs};
@@ -79,7 +80,7 @@ use super::part::PartBuffer;
 /// assert_eq!(texts, ["oben", "Oel", "Öl", "Zug"]);
 /// ```
 ///
-/// An `enum` with data stands for its number and, for each kind of data, an `Option`:
+/// An `enum` with data is represented by one `Option` for each variant with data:
 ///
 /// ```
 /// use archipelago::index::KeyAs;
@@ -107,11 +108,10 @@ use super::part::PartBuffer;
 /// }
 /// ```
 ///
-/// For look-ups [`by_parts`](crate::by_parts), add
-/// `impl<'a> Borrow<dyn Parts<Id> + 'a> for Id { fn borrow(&self) -> &(dyn Parts<Id> + 'a) { self } }`; for look-ups by
-/// `&str` of what stands for a `String` as it is, `impl Borrow<str>`.
+/// To look such keys up [`by_parts`](crate::by_parts), add `impl<'a> Borrow<dyn Parts<Id> + 'a> for Id { fn borrow(&self) ->
+/// &(dyn Parts<Id> + 'a) { self } }`. To look a type that wraps an unchanged `String` up by `&str`, add `impl Borrow<str>`.
 ///
-/// A type that is neither declared by [`key!`](crate::key!) nor implements this is no key:
+/// A type that is not declared by [`key!`](crate::key!) and does not implement this trait is not a key:
 ///
 /// ```compile_fail,E0277
 /// #[derive(Clone)]
@@ -120,7 +120,7 @@ use super::part::PartBuffer;
 /// let map: archipelago::HydraList<Name, u64> = Default::default();
 /// ```
 ///
-/// What gives something else than its key's borrowed form does not compile:
+/// An `as_key` that does not return the borrowed form of `Key` does not compile:
 ///
 /// ```compile_fail,E0053
 /// #[derive(Clone)]
@@ -144,17 +144,17 @@ use super::part::PartBuffer;
             `range::<str, _>((Included(\"a\"), Unbounded))`"
 )]
 pub trait KeyAs: Clone + Send + Sync + 'static {
-    /// What it stands for.
+    /// The key that represents this type.
     type Key: KeyPart;
 
-    /// That, borrowed.
+    /// Returns the representing key, borrowed.
     fn as_key(&self) -> <Self::Key as KeyPart>::Borrowed<'_>;
 
-    /// Back from what [`as_key`](Self::as_key) gave.
+    /// Makes a value from its representing key. It is the inverse of [`as_key`](Self::as_key).
     fn from_key(key: Self::Key) -> Self;
 }
 
-// SAFETY: all that is written and read is `T::Key`'s; the user's code only chooses which of these it is.
+// SAFETY: all bytes are written and read by `T::Key`; the user's code only chooses which key this is.
 unsafe impl<T: KeyAs> KeyPart for T {
     type Width = <T::Key as KeyPart>::Width;
     type Borrowed<'a> = <T::Key as KeyPart>::Borrowed<'a>;
@@ -173,7 +173,7 @@ unsafe impl<T: KeyAs> KeyPart for T {
 
     #[inline(always)]
     unsafe fn of_word<'a>(word: u64) -> Self::Part<'a> {
-        // SAFETY: passed on.
+        // SAFETY: the caller guarantees the same contract.
         unsafe { T::Key::of_word(word) }
     }
 
@@ -184,7 +184,7 @@ unsafe impl<T: KeyAs> KeyPart for T {
 
     #[inline]
     unsafe fn read<'a>(bytes: &mut &'a [u8], last: bool) -> Self::Part<'a> {
-        // SAFETY: passed on.
+        // SAFETY: the caller guarantees the same contract.
         unsafe { T::Key::read(bytes, last) }
     }
 
@@ -239,12 +239,13 @@ unsafe impl<T: KeyAs> KeyPart for T {
 /// assert_eq!(map.first_key_value(), Some((document, "the text")));
 /// ```
 ///
-/// It writes an implementation of [`KeyAs`](crate::KeyAs), which must be written by hand for generic types, and
-/// `Borrow<dyn Parts<Self>>` for [`by_parts`](crate::by_parts). The type must be `Clone`, every field a
-/// [`KeyPart`](crate::KeyPart). A struct stands for what its only field stands for, or for the tuple of its fields; an
-/// `enum` for its discriminant as an `i32`, which is the order that `#[derive(Ord)]` gives it.
+/// The macro writes an implementation of [`KeyAs`](crate::KeyAs), which must be written by hand for generic types, and of
+/// `Borrow<dyn Parts<Self>>` for [`by_parts`](crate::by_parts). The type must be `Clone`, and every field a
+/// [`KeyPart`](crate::KeyPart). A struct with one field is represented by the key that represents this field; any other struct
+/// by the tuple of these keys. An `enum` is represented by its discriminant as an `i32`, which has the order of
+/// `#[derive(Ord)]`.
 ///
-/// Fields that are no keys don't compile:
+/// Fields that are not keys don't compile:
 ///
 /// ```compile_fail,E0277
 /// archipelago::index::key! {
@@ -253,7 +254,7 @@ unsafe impl<T: KeyAs> KeyPart for T {
 /// }
 /// ```
 ///
-/// Nor do types that are not `Clone`, nor numbers beyond `i32`:
+/// Types that are not `Clone` and discriminants outside `i32` don't compile, either:
 ///
 /// ```compile_fail,E0277
 /// archipelago::index::key! {
@@ -272,7 +273,7 @@ unsafe impl<T: KeyAs> KeyPart for T {
 macro_rules! key {
     () => {};
 
-    // A newtype; a tuple struct; a struct with a single field; a struct; an `enum`.
+    // In this order: a newtype; a tuple struct; a struct with a single field; a struct; an `enum`.
     ($(#[$of:meta])* $vis:vis struct $name:ident($(#[$about:meta])* $its:vis $field:ty $(,)?); $($more:tt)*) => {
         $(#[$of])* $vis struct $name($(#[$about])* $its $field);
         $crate::key!(@as $name, $field, this => $crate::KeyPart::lend(&this.0), key => Self(key));

@@ -1,85 +1,86 @@
-//! What keys are made of: every key that this crate provides is a [`KeyPart`], alone or beside others.
+//! The parts of keys: every key that this crate provides is a [`KeyPart`], which can be used alone or as a part of another key.
 //!
-//! A part's encoding keeps order and is injective, also when other parts follow: of two different encodings of one type,
-//! neither is a prefix of the other unless `last` was said. Parts of fixed width are written with the highest byte first.
-//! A string must say where it ends without disturbing the order: each zero byte becomes `00 FF` and the end is `00 00`.
-//! So the end compares below every byte that may follow instead, and a shorter string comes before its extensions,
-//! whatever the next part starts with. The very last part of a key needs none of this and is written plainly.
+//! A part's encoding preserves order and is injective, even if other parts follow. For this, of two different encodings of one
+//! type neither is a prefix of the other, unless they are written with `last` (the part is the last one). Parts of fixed width
+//! are written with the highest byte first. A string must mark its end without disturbing the order. So each zero byte becomes
+//! `00 FF`, and the end is `00 00`. Then the end compares below every byte that could follow instead, and a shorter string
+//! precedes its extensions, whatever the next part begins with. The last part of a key needs no end mark and is written
+//! unchanged.
 //!
-//! A key whose parts have at most eight bytes together is the number that these bytes are.
+//! If the parts of a key have at most eight bytes together, its encoding is the number that consists of these bytes.
 
 use super::width::Width;
 use super::{Key, Probe};
 use crate::structure::{Decoding, Encode, Encoding, Form};
 use core::marker::PhantomData;
 
-/// Encodings up to this long are put together without allocating.
+/// Encodings up to this length, in bytes, are assembled without allocating.
 const SHORT: usize = 120;
 
-/// A key that can be part of a key. All keys here are: integers, floats, strings, paths, addresses, tuples, ..., and
-/// every [`KeyAs`](crate::KeyAs). Sealed: implement `KeyAs`.
+/// A key that can be part of another key. All keys of this crate are: integers, floats, strings, paths, addresses, tuples, ...,
+/// and every [`KeyAs`](crate::KeyAs). This trait is sealed: implement `KeyAs`.
 ///
 /// # Safety
-/// A key's parts are read one after the other, and what was written is trusted (text to be UTF-8):
-/// 1. `read` takes exactly those bytes off that `write` with the same `last` appended, whatever comes behind them.
-/// 2. `of_word` takes what `word` gave; that is less than 256 to the power of `Width::BYTES`.
-/// 3. `with_bytes` hands out what `write` appends to an empty buffer as the last part.
+/// A key's parts are read one after the other, and the written bytes are trusted (text to be UTF-8):
+/// 1. `read` must take exactly the bytes that `write` with the same `last` has appended, whatever bytes follow them.
+/// 2. `of_word` must accept every result of `word`, which must be less than 256 to the power of `Width::BYTES`.
+/// 3. `with_bytes` must pass the bytes that `write` appends to an empty buffer as the last part.
 pub unsafe trait KeyPart: Clone + Send + Sync + 'static {
     #[doc(hidden)]
     type Width: Width;
 
-    /// The key, borrowed: `u64` for `u64`, `&str` for `String`, `(&str, u64)` for `(String, u64)`.
+    /// The borrowed form of the key: `u64` for `u64`, `&str` for `String`, `(&str, u64)` for `(String, u64)`.
     type Borrowed<'a>: Copy;
 
-    /// What a scan shows of it as a part: strings as [`Cow`](std::borrow::Cow)s, which own something only if the string
-    /// is not the last part and has zero bytes in it.
+    /// The type that a scan shows if the key is a part of another key. A string is shown as a [`Cow`](std::borrow::Cow), which
+    /// owns memory only if the string is not the last part and contains zero bytes.
     type Part<'a>;
 
-    /// What a scan shows of it alone.
+    /// The type that a scan shows if this is the whole key.
     type Whole<'a>;
 
-    /// Borrows it.
+    /// Borrows the key.
     fn lend(&self) -> Self::Borrowed<'_>;
 
     #[doc(hidden)]
     fn write(part: Self::Borrowed<'_>, last: bool, to: &mut PartBuffer);
 
-    /// Reads the part that `bytes` starts with and moves on behind it.
+    /// Reads the part at the start of `bytes`, and moves `bytes` behind it.
     ///
     /// # Safety
-    /// `bytes` starts with what `Self::write` wrote with the same `last`.
+    /// `bytes` must start with what `Self::write` has written with the same `last`.
     #[doc(hidden)]
     unsafe fn read<'a>(bytes: &mut &'a [u8], last: bool) -> Self::Part<'a>;
 
-    /// As [`read`](Self::read), of `N` in a row.
+    /// Reads `N` successive parts as [`read`](Self::read) does.
     ///
     /// # Safety
-    /// As for `read`; `last` was said of the last one only.
+    /// The contract of `read` must hold for each part; only the last one may have been written with `last`.
     #[doc(hidden)]
     #[inline]
     unsafe fn read_array<'a, const N: usize>(bytes: &mut &'a [u8], last: bool) -> [Self::Part<'a>; N] {
-        // SAFETY: by the caller's promise; the elements are made in order.
+        // SAFETY: the caller guarantees the contract; the elements are made in order.
         core::array::from_fn(|at| unsafe { Self::read(bytes, last && at + 1 == N) })
     }
 
     #[doc(hidden)]
     fn own(part: Self::Part<'_>) -> Self;
 
-    /// What was read as the last part is shown alone.
+    /// Converts a key that was read as the last part into the type that a scan shows.
     #[doc(hidden)]
     fn alone(part: Self::Part<'_>) -> Self::Whole<'_>;
 
-    /// The encoding as a number, if its form is [`Word`](crate::Word).
+    /// Returns the encoding as a number, if its form is [`Word`](crate::Word).
     #[doc(hidden)]
     fn word(part: Self::Borrowed<'_>) -> u64 {
         let _ = part;
         unreachable!("only what has at most eight bytes is a word")
     }
 
-    /// Reads the number.
+    /// Decodes a number.
     ///
     /// # Safety
-    /// `word` gave it.
+    /// `word` must be a result of [`word`](Self::word).
     #[doc(hidden)]
     unsafe fn of_word<'a>(word: u64) -> Self::Part<'a> {
         let _ = word;
@@ -95,7 +96,7 @@ pub unsafe trait KeyPart: Clone + Send + Sync + 'static {
         f(buffer.bytes())
     }
 
-    /// Elements that are their own encodings.
+    /// Returns the bytes of an array of such elements, if each element is its own encoding.
     #[doc(hidden)]
     #[inline]
     fn plain(parts: &[Self]) -> Option<&[u8]> {
@@ -104,7 +105,7 @@ pub unsafe trait KeyPart: Clone + Send + Sync + 'static {
     }
 }
 
-/// A borrowed key.
+/// A borrowed key, which can be encoded.
 #[repr(transparent)]
 pub struct Lent<'a, P: KeyPart>(pub(super) P::Borrowed<'a>);
 
@@ -120,7 +121,7 @@ impl<P: KeyPart> Encoding for Lent<'_, P> {
     }
 }
 
-/// Reads what was encoded of a `P`.
+/// The decoder of the encodings of a `P`.
 struct Stored<P>(PhantomData<P>);
 
 impl<P: KeyPart> Decoding for Stored<P> {
@@ -128,13 +129,13 @@ impl<P: KeyPart> Decoding for Stored<P> {
 
     #[inline(always)]
     unsafe fn of_word<'a>(word: u64) -> P::Part<'a> {
-        // SAFETY: passed on.
+        // SAFETY: the caller guarantees the same contract.
         unsafe { P::of_word(word) }
     }
 
     #[inline(always)]
     unsafe fn of_bytes(mut bytes: &[u8]) -> P::Part<'_> {
-        // SAFETY: passed on.
+        // SAFETY: the caller guarantees the same contract.
         unsafe { P::read(&mut bytes, true) }
     }
 }
@@ -153,22 +154,22 @@ impl<P: KeyPart> Key for P {
 
     #[inline(always)]
     unsafe fn decode_ref<'a>(probe: Probe<'a, Self>) -> P::Whole<'a> {
-        // SAFETY: passed on.
+        // SAFETY: the caller guarantees the same contract.
         P::alone(unsafe { Self::Form::read::<Stored<P>>(probe) })
     }
 
     #[inline(always)]
     unsafe fn decode(probe: Probe<'_, Self>) -> P {
-        // SAFETY: passed on.
+        // SAFETY: the caller guarantees the same contract.
         P::own(unsafe { Self::Form::read::<Stored<P>>(probe) })
     }
 }
 
-/// Where an encoding is put together.
+/// A buffer in which an encoding is assembled.
 pub struct PartBuffer {
     short: [u8; SHORT],
     len: usize,
-    /// Used once `short` is full: then everything is here.
+    /// Empty until `short` is too small; then all bytes are here.
     long: Vec<u8>,
 }
 
@@ -196,14 +197,14 @@ impl PartBuffer {
         if self.long.is_empty() { &self.short[..self.len] } else { &self.long }
     }
 
-    /// Turns the bytes from `from` on into their complements.
+    /// Replaces the bytes from index `from` on by their complements.
     pub(super) fn complement(&mut self, from: usize) {
         let bytes = if self.long.is_empty() { &mut self.short[..self.len] } else { &mut self.long[..] };
         bytes[from..].iter_mut().for_each(|byte| *byte = !*byte);
     }
 }
 
-/// Takes the first `N` bytes off.
+/// Removes the first `N` bytes and returns them.
 #[inline]
 pub(super) fn take<const N: usize>(bytes: &mut &[u8]) -> [u8; N] {
     let (first, rest) = bytes.split_first_chunk().expect("an encoding has all its parts");

@@ -1,8 +1,9 @@
 //! Paths as keys, on Unix. Their order and equality are those of [`Path`]: component by component, so that `a/b`, `a//b`
 //! and `a/b/` are one key, and a directory is followed by what it contains.
 //!
-//! A component is a byte that says which kind, in the order of [`Component`], and the name if it has one, as a string
-//! part. Paths are prefix-free as parts since a byte below all kinds ends them.
+//! A component is encoded as a byte for its kind, in the order of [`Component`], followed by its name as a string part, if it
+//! has a name. As a part of a key, a path ends with a byte that is less than the bytes of all kinds. So no path's encoding is a
+//! prefix of another one's.
 
 use super::part::{PartBuffer, take};
 use super::string::{encode_as_lent, read_string, write_string};
@@ -19,7 +20,7 @@ const CURRENT: u8 = 2;
 const PARENT: u8 = 3;
 const NORMAL: u8 = 4;
 
-// SAFETY: each component is taken off as it was appended, up to the end that is marked or that of the whole key.
+// SAFETY: `read` takes each component as `write` appended it, up to the end mark or the end of the whole key.
 unsafe impl KeyPart for PathBuf {
     type Width = Wide;
     type Borrowed<'a> = &'a Path;
@@ -75,5 +76,5 @@ encode_as_lent! {
     Path as PathBuf;
 }
 
-// SAFETY: it encodes as the `PathBuf` does that it can be lent by.
+// SAFETY: a `Path` has the same encoding as the `PathBuf` from which it can be borrowed.
 unsafe impl EncodeAs<PathBuf> for Path {}

@@ -1,4 +1,4 @@
-//! Strings as keys: text, bytes and, on Unix, what the system calls strings. Their order is that of their bytes.
+//! Strings as keys: text, bytes and, on Unix, the operating system's strings. They are ordered by their bytes.
 
 use super::part::PartBuffer;
 use super::width::Wide;
@@ -11,7 +11,7 @@ use std::ffi::{OsStr, OsString};
 #[cfg(unix)]
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-/// What follows a zero byte that is part of a string, and what follows one that ends it.
+/// The byte that follows a zero byte inside a string, and the byte that follows a zero byte at its end.
 const ESCAPED: u8 = 0xFF;
 const END: u8 = 0x00;
 
@@ -51,7 +51,7 @@ pub(super) fn read_string<'a>(bytes: &mut &'a [u8], last: bool) -> Cow<'a, [u8]>
 
 macro_rules! strings {
     ($($t:ty as $str:ty: |$x:ident| $bytes:expr, |$s:ident| $shown:expr, $own:expr;)*) => { $(
-        // SAFETY: the end is marked, or is that of the whole key; no other byte looks like the mark (`write_string`).
+        // SAFETY: the end is marked, or is the end of the whole key; no other bytes look like the mark (`write_string`).
         unsafe impl KeyPart for $t {
             type Width = Wide;
             type Borrowed<'a> = &'a $str;
@@ -88,7 +88,7 @@ macro_rules! strings {
             }
         }
 
-        // SAFETY: it encodes as the key does that it can be lent by.
+        // SAFETY: the borrowed form has the same encoding as the key from which it can be borrowed.
         unsafe impl EncodeAs<$t> for $str {}
     )* };
 }
@@ -97,7 +97,7 @@ strings! {
     Vec<u8> as [u8]: |x| x, |s| s, s.into_owned();
     Box<[u8]> as [u8]: |x| x, |s| s, s.into();
     Arc<[u8]> as [u8]: |x| x, |s| s, s.into();
-    // SAFETY: by `read`'s contract the bytes are some string's.
+    // SAFETY: by `read`'s contract the bytes are those of a string.
     String as str: |x| x.as_bytes(), |s| unsafe { utf8(s) }, s.into_owned();
     // SAFETY: as for `String`.
     Box<str> as str: |x| x.as_bytes(), |s| unsafe { utf8(s) }, s.into();
@@ -114,12 +114,12 @@ strings! {
 }
 
 /// # Safety
-/// `bytes` are a string's.
+/// `bytes` must be those of a string.
 unsafe fn utf8(bytes: Cow<'_, [u8]>) -> Cow<'_, str> {
     match bytes {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller guarantees that the bytes are UTF-8.
         Cow::Borrowed(bytes) => Cow::Borrowed(unsafe { core::str::from_utf8_unchecked(bytes) }),
-        // SAFETY: by the caller's promise.
+        // SAFETY: as above.
         Cow::Owned(bytes) => Cow::Owned(unsafe { String::from_utf8_unchecked(bytes) }),
     }
 }

@@ -1,10 +1,10 @@
-//! Tuples of up to eight parts, and arrays: the parts' encodings one after the other, so that comparing the whole
-//! compares part by part.
+//! Tuples of up to eight parts, and arrays. Their encodings are the parts' encodings one after the other, so that comparing the
+//! whole encodings compares part by part.
 
 use super::part::{KeyPart, PartBuffer};
 use super::width::{Wide, Width};
 
-/// The width of all.
+/// The sum of the parts' widths.
 macro_rules! sum {
     ($part:ident) => { $part::Width };
     ($part:ident $($more:ident)+) => { <$part::Width as Width>::Plus<sum!($($more)+)> };
@@ -12,7 +12,8 @@ macro_rules! sum {
 
 macro_rules! tuples {
     ($(($($part:ident $at:tt)*; $last:ident $end:tt))*) => { $(
-        // SAFETY: every part takes off what it appended, in the same order. As a word, each has the bytes of its width.
+        // SAFETY: every part reads the bytes that it has written, in the same order. In a word, each part has the bytes of its
+        // width.
         unsafe impl<$($part: KeyPart,)* $last: KeyPart> KeyPart for ($($part,)* $last,) {
             type Width = sum!($($part)* $last);
             type Borrowed<'a> = ($($part::Borrowed<'a>,)* $last::Borrowed<'a>,);
@@ -34,7 +35,7 @@ macro_rules! tuples {
             #[inline]
             unsafe fn of_word<'a>(word: u64) -> Self::Part<'a> {
                 let mut after = 8 * <Self::Width as Width>::BYTES;
-                // SAFETY: by the caller's promise the parts' bytes follow one another as `word` put them; a tuple's
+                // SAFETY: the caller guarantees that `word` has put the parts' bytes one after the other; a tuple's
                 // fields are evaluated in order.
                 unsafe { ($(next::<$part>(word, &mut after),)* next::<$last>(word, &mut after),) }
             }
@@ -47,7 +48,7 @@ macro_rules! tuples {
 
             #[inline]
             unsafe fn read<'a>(bytes: &mut &'a [u8], last: bool) -> Self::Part<'a> {
-                // SAFETY: by the caller's promise the parts follow one another as `write` wrote them; a tuple's
+                // SAFETY: the caller guarantees that `write` has written the parts one after the other; a tuple's
                 // fields are evaluated in order.
                 unsafe { ($($part::read(bytes, false),)* $last::read(bytes, last),) }
             }
@@ -65,18 +66,19 @@ macro_rules! tuples {
     )* };
 }
 
-/// The part of a word that has `after` bits from its own on; the next part has fewer.
+/// Decodes the part of a word whose own bits and all bits below them are the lowest `after` bits. Sets `after` to the number of
+/// bits of the following parts.
 ///
 /// # Safety
-/// `P::word` gave these bits.
+/// The part's bits must be a result of `P::word`.
 #[inline(always)]
 unsafe fn next<'a, P: KeyPart>(word: u64, after: &mut u32) -> P::Part<'a> {
     *after -= 8 * P::Width::BYTES;
-    // SAFETY: passed on.
+    // SAFETY: the caller guarantees the contract.
     unsafe { P::of_word(word.unbounded_shr(*after) & low_bytes::<P::Width>()) }
 }
 
-/// The bits that a word of width `W` may have.
+/// Returns a mask of the bits that a word of width `W` may have.
 #[inline(always)]
 pub(super) fn low_bytes<W: Width>() -> u64 {
     u64::MAX.unbounded_shr(64 - 8 * W::BYTES)
@@ -93,9 +95,9 @@ tuples! {
     (A 0 B 1 C 2 D 3 E 4 F 5 G 6; H 7)
 }
 
-// SAFETY: every element takes off what it appended, in the same order.
+// SAFETY: every element reads the bytes that it has written, in the same order.
 unsafe impl<P: KeyPart, const N: usize> KeyPart for [P; N] {
-    // `N` times a width is no type that can be named on stable Rust.
+    // On stable Rust, `N` times a width cannot be expressed as a type.
     type Width = Wide;
     type Borrowed<'a> = &'a [P; N];
     type Part<'a> = [P::Part<'a>; N];
@@ -118,7 +120,7 @@ unsafe impl<P: KeyPart, const N: usize> KeyPart for [P; N] {
 
     #[inline]
     unsafe fn read<'a>(bytes: &mut &'a [u8], last: bool) -> Self::Part<'a> {
-        // SAFETY: passed on.
+        // SAFETY: the caller guarantees the same contract.
         unsafe { P::read_array(bytes, last) }
     }
 

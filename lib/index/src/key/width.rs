@@ -1,7 +1,7 @@
-//! How many bytes an encoding has, as a type: what has a fixed number of at most eight is a [`Word`].
+//! The number of bytes of an encoding, as a type. A key type with a fixed width of at most eight bytes has the form [`Word`].
 //!
-//! Widths add up at compile time, so that `(u32, u32)` is a word and `(u32, u64)` is a byte string. They are types since
-//! a type can choose another type (the form) on stable Rust and a constant cannot.
+//! Widths are added at compile time, so that `(u32, u32)` is a word and `(u32, u64)` is a byte string. They are types and not
+//! constants, since on stable Rust a type can select another type (the form), but a constant cannot.
 
 use crate::structure::{Bytes, Form, Word};
 
@@ -10,20 +10,20 @@ pub trait Width: 'static {
     /// The form of keys of this width.
     type Form: Form;
 
-    /// One byte more.
+    /// This width plus one byte.
     type Next: Width;
 
-    /// This and `W`.
+    /// This width plus `W`.
     type Plus<W: Width>: Width;
 
-    /// The bytes, if the form is [`Word`].
+    /// The number of bytes, if the form is [`Word`].
     const BYTES: u32;
 }
 
-/// `N` bytes, 0 to 8.
+/// A fixed width of `N` bytes, 0 to 8.
 pub enum Fixed<const N: u32> {}
 
-/// More than eight bytes, or not always as many.
+/// A width of more than eight bytes, or a variable width.
 pub enum Wide {}
 
 impl Width for Wide {

@@ -1,4 +1,4 @@
-//! Keys around keys: `Option`, `Reverse`, and addresses of either kind.
+//! Keys that contain other keys: `Option`, `Reverse`, and IP addresses of either kind.
 
 use super::KeyPart;
 use super::part::{PartBuffer, take};
@@ -7,7 +7,7 @@ use super::width::{Wide, Width};
 use core::cmp::Reverse;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-// SAFETY: a byte says whether the part follows.
+// SAFETY: a byte tells whether the part follows.
 unsafe impl<P: KeyPart> KeyPart for Option<P> {
     type Width = <P::Width as Width>::Next;
     type Borrowed<'a> = Option<P::Borrowed<'a>>;
@@ -27,7 +27,7 @@ unsafe impl<P: KeyPart> KeyPart for Option<P> {
     #[inline]
     unsafe fn of_word<'a>(word: u64) -> Self::Part<'a> {
         let some = 1 << (8 * P::Width::BYTES);
-        // SAFETY: by the caller's promise this is what is below the bit that `word` sets.
+        // SAFETY: the caller guarantees that `word` has made this number; the bits below `some` are a result of `P::word`.
         (word >= some).then(|| unsafe { P::of_word(word - some) })
     }
 
@@ -41,7 +41,7 @@ unsafe impl<P: KeyPart> KeyPart for Option<P> {
 
     #[inline]
     unsafe fn read<'a>(bytes: &mut &'a [u8], last: bool) -> Self::Part<'a> {
-        // SAFETY: by the caller's promise the part follows the byte that says so.
+        // SAFETY: the caller guarantees that `write` has written the part after this byte.
         (take(bytes) != [0]).then(|| unsafe { P::read(bytes, last) })
     }
 
@@ -56,7 +56,7 @@ unsafe impl<P: KeyPart> KeyPart for Option<P> {
     }
 }
 
-// SAFETY: the complement of an encoding that says where it ends does so too; it is read by complementing it again.
+// SAFETY: the complement of an encoding that marks its end marks its end, too. It is read by complementing it again.
 unsafe impl<P: KeyPart> KeyPart for Reverse<P> {
     type Width = P::Width;
     type Borrowed<'a> = Reverse<P::Borrowed<'a>>;
@@ -75,11 +75,12 @@ unsafe impl<P: KeyPart> KeyPart for Reverse<P> {
 
     #[inline]
     unsafe fn of_word<'a>(word: u64) -> Self::Part<'a> {
-        // SAFETY: by the caller's promise this is what `P::word` gave.
+        // SAFETY: the caller guarantees that the complement is a result of `P::word`.
         Reverse(P::own(unsafe { P::of_word(word ^ low_bytes::<P::Width>()) }))
     }
 
-    /// Never as the last part: the end of a shorter string must compare above its extensions, so there must be one.
+    /// Writes the inner part as if it were not the last one, since it needs an end mark: the end of a shorter string must
+    /// compare above the string's extensions.
     fn write(part: Self::Borrowed<'_>, _: bool, to: &mut PartBuffer) {
         let from = to.bytes().len();
         P::write(part.0, false, to);
@@ -89,7 +90,7 @@ unsafe impl<P: KeyPart> KeyPart for Reverse<P> {
     unsafe fn read(bytes: &mut &[u8], _: bool) -> Reverse<P> {
         let plain: Vec<u8> = bytes.iter().map(|byte| !byte).collect();
         let mut rest = &plain[..];
-        // SAFETY: by the caller's promise this starts with what `P::write` wrote, not as the last part.
+        // SAFETY: the caller guarantees that this starts with what `P::write` has written, not as the last part.
         let part = P::own(unsafe { P::read(&mut rest, false) });
         *bytes = &bytes[bytes.len() - rest.len()..];
         Reverse(part)
@@ -106,7 +107,7 @@ unsafe impl<P: KeyPart> KeyPart for Reverse<P> {
     }
 }
 
-// SAFETY: a byte says how many follow.
+// SAFETY: a byte tells the number of bytes that follow.
 unsafe impl KeyPart for IpAddr {
     type Width = Wide;
     type Borrowed<'a> = IpAddr;

@@ -1,8 +1,9 @@
-//! Entries copied out of a structure: keys in one list, words in another, so that copying allocates at most as they grow.
+//! Entries copied out of a structure. Keys are in one list and words in another, so that copying allocates only when a list
+//! grows.
 
 use crate::structure::{Form, KeyList};
 
-/// Entries, in some order.
+/// Copied entries, in the order in which they were copied.
 pub struct Batch<F: Form> {
     keys: F::Keys,
     words: Vec<u64>,

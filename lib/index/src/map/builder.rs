@@ -7,7 +7,7 @@ use crate::limits::LimitConfig;
 use core::fmt;
 use core::marker::PhantomData;
 
-/// What a map was configured with.
+/// The configuration of a map.
 pub(super) struct Settings<S: Kind> {
     pub(super) config: S::Config,
     pub(super) limits: LimitConfig,
@@ -19,7 +19,7 @@ impl<S: Kind> Clone for Settings<S> {
     }
 }
 
-/// Configures a [`Map`]. Settings of a single structure are documented there.
+/// Configures a [`Map`]. Methods that only one structure has are documented with that structure.
 #[must_use]
 pub struct Builder<S: Kind, K, V> {
     pub(crate) config: S::Config,
@@ -28,13 +28,13 @@ pub struct Builder<S: Kind, K, V> {
 }
 
 impl<S: Kind, K: Key, V: Send + Sync + 'static> Builder<S, K, V> {
-    /// Sets a limit on the memory that waits for readers, in bytes as in [`Garbage::bytes`](crate::Garbage::bytes), and
-    /// what operations that change the map do when it is reached. Default: none.
+    /// Sets a limit on the memory that waits for readers, and what operations that change the map do at the limit. The limit is
+    /// in bytes, counted as in [`Garbage::bytes`](crate::Garbage::bytes). Default: no limit.
     ///
-    /// The memory stays below the limit and, per thread that changes the map, one part in 32 of it and what one operation
-    /// removes; and, with [`OnBacklog::Wait`], all that threads remove or replace while they read the map themselves, with a `Ref`
-    /// or an `Entry` of their own: they cannot wait. With the `try_` operations it stays below the limit there, too. A limit of less
-    /// than some 100 kB for each such thread costs speed. Look-ups never wait.
+    /// The memory may exceed the limit by a bounded amount. For each thread that changes the map this is one part in 32 of the
+    /// limit, and what one operation removes. With [`OnBacklog::Wait`], threads that hold a `Ref` or an `Entry` of the map
+    /// cannot wait; all that they remove or replace meanwhile is added. Their `try_` operations add nothing. A limit of less
+    /// than about 100 kB for each such thread costs speed. Look-ups never wait.
     ///
     /// ```
     /// use archipelago::index::{HydraList, OnBacklog, Refused};
@@ -54,22 +54,26 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Builder<S, K, V> {
         self
     }
 
-    /// Sets a limit on all memory of the map, in bytes as [`Map::bytes`] counts them. Default: none.
+    /// Sets a limit on all memory of the map, in bytes as [`Map::bytes`] counts them. Default: no limit.
     ///
-    /// At the limit `try_insert`, `try_replace` and `try_extend` refuse and return the value that was to be stored.
+    /// At the limit `try_insert`, `try_replace` and `try_extend` refuse, and return the value that was to be stored.
     /// Operations without `try_` ignore the limit, since they cannot refuse.
     ///
-    /// With `try_` operations alone the map holds at most this and a block of pages (half of the limit, at most 2 MiB); per
-    /// thread, an entry, a page, and what removals leave to readers; and where threads compete for the last room in pages, one part in 32 of
-    /// the limit. While removals (or the merging below) have pages moved together, their twins can add about another block, until readers
-    /// have left the pages that were replaced.
+    /// If only `try_` operations are used, the map's memory exceeds the limit by at most:
+    /// - a block of pages (half of the limit, at most 2 MiB);
+    /// - for each thread, an entry, a page, and removed memory that waits for readers;
+    /// - where threads compete for the last room in pages, one part in 32 of the limit;
+    /// - while pages are moved together after removals, or by the merging below, about another block: the pages' copies exist
+    ///   until readers have left the replaced pages.
     ///
-    /// Removing entries makes room once no reader can still use them. Pages that are free in a block are room. At the limit a
-    /// key whose page has room is stored, and one whose page is full is refused, so the one may be refused and the next be
-    /// stored. If pages have become thin, the operation that would be refused first merges neighbours and gives memory back, in
-    /// O(pages), at most once for each eighth of the map that has changed. Of a full map's entries 99, 75 or 50 % removed all over it,
-    /// at least 80, 70 or 60 % of as many fit again; but pages of words that were full, and have lost every other entry, are not merged:
-    /// then there is room for keys that fall between those which are left, and none for keys beyond.
+    /// Removing entries makes room once no reader can still use them. Free pages in a block count as room. At the limit a key is
+    /// stored if its page has room, and refused if its page is full. So one key may be refused and the next one stored.
+    ///
+    /// If many pages are nearly empty, the operation that would be refused first merges neighbouring pages and frees memory, in
+    /// O(pages), at most once for each eighth of the map that has changed. If 99, 75 or 50 % of a full map's entries are
+    /// removed all over the map, then at least 80, 70 or 60 % of the removed number fit again. One case is not merged: pages of
+    /// words that were full and have lost every other entry. Then there is room for keys between the remaining ones, but not
+    /// for keys beyond them.
     ///
     /// ```
     /// use archipelago::index::{HydraList, Refused};
@@ -85,14 +89,14 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Builder<S, K, V> {
         self
     }
 
-    /// Builds the map.
+    /// Builds a map with these settings.
     pub fn build(self) -> Map<S, K, V> {
         Map::with(Some(Box::new(Settings { config: self.config, limits: self.limits })))
     }
 }
 
 impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
-    /// Configures a map.
+    /// Returns a builder, which configures a map.
     ///
     /// ```
     /// use archipelago::index::hydra::Maintainers;

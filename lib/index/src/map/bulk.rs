@@ -9,33 +9,32 @@ use core::borrow::Borrow;
 use core::ops::{Bound, RangeBounds};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-/// Entries that are handled in one critical section.
+/// The number of entries that are handled in one critical section.
 const BULK: usize = 64;
-/// The most entries that are taken from an iterator before they are sorted and inserted; the first batches are smaller.
+/// The most entries that are taken from an iterator before they are sorted and inserted. The first batches are smaller.
 const MOST_TAKEN: usize = 2048;
 
 impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'m, S, K, V, H> {
-    /// Inserts or replaces every entry; of equal keys the last entry stays. Entries are sorted in batches of about
-    /// 2,000, and inserted page by page. In a `HydraList` and a `BLinkTree` a run of ascending keys is searched for
-    /// once in 64 entries, and costs O(1) amortized for each entry beside that: each goes where the last one went, or
-    /// to a page near it. Other entries, and those of other maps, cost what `insert` does.
+    /// Inserts or replaces every entry; of entries with equal keys the last one stays. Entries are sorted in batches of about
+    /// 2,000, and inserted page by page. In a `HydraList` and a `BLinkTree`, a run of ascending keys costs one search per 64
+    /// entries. Each other entry of the run costs O(1) amortized, since it is stored in the page of the previous entry or in
+    /// one near it. Entries in no order, and entries of the other maps, cost as much as with `insert`.
     ///
-    /// `entries` is advanced outside any critical section, up to that many entries ahead of those inserted. If that panics,
-    /// the entries it gave before are in the map when the panic goes on.
+    /// `entries` is advanced outside any critical section, up to about 2,000 entries ahead of the inserted ones. If advancing it
+    /// panics, the entries that it returned before are inserted before the panic continues.
     ///
     /// # Panics
-    /// If some keys are too long, after all other entries have been stored. See [`upsert`](Self::upsert).
+    /// If some keys are too long. All other entries have been stored then. See [`upsert`](Self::upsert).
     pub fn extend(&self, entries: impl IntoIterator<Item = (K, V)>) {
         self.insert_many(entries);
     }
 
-    /// As [`extend`](Self::extend); returns how many of the keys were not there before.
+    /// Inserts or replaces every entry as [`extend`](Self::extend) does. Returns the number of keys that are new.
     pub fn insert_many(&self, entries: impl IntoIterator<Item = (K, V)>) -> usize {
         let mut entries = entries.into_iter();
         let (mut batch, mut wanted, mut new, mut too_long) = (Vec::new(), BULK, 0, 0);
         loop {
-            // A panic here leaves no inconsistent state: a vector that is being extended has the items that it was
-            // given.
+            // A panic here leaves no inconsistent state: the vector contains the items that it was given before.
             let taken = catch_unwind(AssertUnwindSafe(|| batch.extend(entries.by_ref().take(wanted))));
             let over = batch.len() < wanted;
             let (added, refused) = self.put_all(&mut batch);
@@ -51,8 +50,8 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         }
     }
 
-    /// Inserts or replaces a batch of entries, in the order of their keys, and leaves it empty. How many keys were new, and how
-    /// many entries were left out, as their keys are too long.
+    /// Inserts or replaces a batch of entries, in the order of their keys, and leaves the batch empty. Returns the number of
+    /// new keys, and the number of entries that were left out since their keys are too long.
     ///
     /// Each key is encoded once, so that the order is consistent whatever the key's type does.
     fn put_all(&self, batch: &mut Vec<(K, V)>) -> (usize, usize) {
@@ -84,10 +83,10 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         (new, too_long)
     }
 
-    /// Keeps the entries for which `keep` is true and removes the others, in ascending order of keys.
+    /// Calls `keep` with every entry, in ascending order of keys, and removes the entries for which it returns false.
     ///
-    /// Each entry is removed only if it still has the value that `keep` saw. Entries that others insert or change
-    /// meanwhile may or may not be seen.
+    /// An entry is removed only if it still has the value with which `keep` was called. `keep` may or may not be called with
+    /// entries that other threads insert or change meanwhile.
     pub fn retain(&self, mut keep: impl FnMut(K::Ref<'_>, &V) -> bool) {
         let all = (Bound::<&K>::Unbounded, Bound::Unbounded);
         self.sweep(bounds::<K, K>(&all), |key, word| {
@@ -97,8 +96,9 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         });
     }
 
-    /// Removes the entries whose keys lie in `range`, in ascending order; returns how many. Each is removed at a moment of its
-    /// own. Entries that others insert meanwhile may or may not be removed; all that are there throughout are.
+    /// Removes the entries whose keys are in `range`, in ascending order, and returns their number. Each entry is removed
+    /// atomically, at a different moment. Every entry that is in the map throughout the call is removed; entries that other
+    /// threads insert meanwhile may or may not be.
     pub fn remove_range<Q, R>(&self, range: R) -> usize
     where
         K: Borrow<Q>,
@@ -108,7 +108,8 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         self.sweep(bounds::<K, Q>(&range), |_, _| Sweep::Remove)
     }
 
-    /// Calls the closure for each entry between two bounds, and removes the entries that it selects. Returns how many.
+    /// Calls the closure for each entry between two bounds, and removes the entries that it selects. Returns the number of
+    /// removed entries.
     fn sweep(
         &self,
         (low, high): (Option<super::walk::OwnedKey<K>>, Option<super::walk::OwnedKey<K>>),

@@ -1,10 +1,10 @@
-//! Atomic operations whose effect depends on the present value.
+//! Atomic operations whose effect depends on the current value.
 //!
-//! All of them are one loop: load the word of the key, let the caller decide, and store or remove *only if the key
-//! still has this word*. So the decision takes effect at a moment at which its basis is true, and the operation is
-//! linearized at this moment. An operation that changes nothing is linearized at its load. A boxed value's address is
-//! not reused while the guard is held, so the same word is the same value; values that are stored in a word are equal
-//! if their words are.
+//! All of them are one loop: load the word of the key, let the caller decide, and store or remove *only if the key still has
+//! this word*. So a decision takes effect only while the value on which it is based is still the key's value, and the operation
+//! is linearized at this moment. An operation that changes nothing is linearized at its load. A boxed value's address is not
+//! reused while the guard is held; so equal words mean the same value. Values that are stored in a word are equal if their
+//! words are equal.
 
 use super::{FormOf, Hold, Kind, Ref, Session};
 use crate::structure::{Put, Structure, When};
@@ -14,35 +14,35 @@ use archipelago_sync::rcu::Guard;
 use core::borrow::Borrow;
 use core::fmt;
 
-/// What [`Session::compute`] does with a key.
+/// The decision of [`Session::compute`]'s closure about a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change<V> {
-    /// Leave it as it is.
+    /// Leaves the key as it is.
     Keep,
-    /// Give it this value, whether it has one or not.
+    /// Gives the key this value, whether it has a value or not.
     Put(V),
-    /// Remove it, if it is there.
+    /// Removes the key, if it is in the map.
     Remove,
 }
 
-/// The values before and after [`Session::compute`], which are the same if it kept the value.
+/// The values before and after [`Session::compute`]. They are the same if the closure returned [`Change::Keep`].
 #[derive(Debug)]
 pub struct Computed<'m, V: Send + Sync + 'static> {
-    /// What the key had before.
+    /// The key's value before.
     pub old: Option<Ref<'m, V>>,
-    /// What the key has since.
+    /// The key's value afterwards.
     pub new: Option<Ref<'m, V>>,
 }
 
-/// The key is present, so nothing was inserted.
+/// The error of an insertion whose key is already in the map. Nothing was inserted.
 pub struct Occupied<'m, V: Send + Sync + 'static> {
-    /// The value that it has.
+    /// The key's value.
     pub current: Ref<'m, V>,
     /// The value that was not inserted.
     pub value: V,
 }
 
-/// The key did not have the value expected: nothing was changed.
+/// The error of a comparison: the key did not have the expected value. Nothing was changed.
 pub struct CompareExchangeError<'m, V: Send + Sync + 'static> {
     /// The key's value.
     pub current: Option<Ref<'m, V>>,
@@ -78,18 +78,18 @@ impl<V: Send + Sync + 'static> fmt::Display for CompareExchangeError<'_, V> {
 
 impl<V: Send + Sync + 'static> core::error::Error for CompareExchangeError<'_, V> {}
 
-/// Words before and after.
+/// The words before and after a change.
 struct Step {
     old: Option<u64>,
     new: Option<u64>,
-    /// The old word, if it was removed. (It does not follow from the two words, since successive values of size zero
+    /// The old word, if it was removed. (The two words do not show a removal, since successive values of size zero
     /// have the same word.)
     taken: Option<u64>,
 }
 
 impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'m, S, K, V, H> {
-    /// Tries to apply `change` to a key that has the word `old`. Returns the words before and after, or the key's other
-    /// word and the value that was not stored.
+    /// Tries to apply `change` to a key that has the word `old`. Returns the words before and after. If the key has another word,
+    /// returns this word and the value that was not stored.
     ///
     /// The caller retires a removed word.
     fn change(
@@ -110,7 +110,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
                 let new = Self::word_for(key, value);
                 match self.store(guard, key, new, old.map_or(When::Absent, When::Holds)) {
                     Put::Inserted | Put::Replaced(_) => step(Some(new), old),
-                    // SAFETY: the new word was not stored, so it is still ours alone.
+                    // SAFETY: the new word was not stored, so no other code has it.
                     Put::Kept(now) => Err((Some(now), Change::Put(unsafe { value::from_word(new) }))),
                     // SAFETY: as above.
                     Put::Missing => Err((None, Change::Put(unsafe { value::from_word(new) }))),
@@ -119,7 +119,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         }
     }
 
-    /// The loop of the module's text. `decide` sees the value that the key has.
+    /// Runs the loop that the module's documentation describes. `decide` receives the key's current value.
     fn decide(
         &self,
         guard: &Guard<'m>,
@@ -139,16 +139,16 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         }
     }
 
-    /// Retires what a step has taken out of the map.
+    /// Retires the word that a step has removed from the map.
     fn retire_taken(&self, guard: &Guard<'m>, step: &Step) {
         if let Some(taken) = step.taken {
             self.retire_word(guard, taken);
         }
     }
 
-    /// Changes a key depending on its value, atomically: `f` sees the present value, and its decision is applied at a
-    /// moment at which the key still has this value. `f` runs outside any lock, and runs again if another thread has
-    /// changed the key meanwhile; its previous decision is dropped then. If it panics, nothing has been changed.
+    /// Changes a key depending on its value, atomically. `f` receives the current value, and its decision is applied at a
+    /// moment at which the key still has this value. `f` runs outside any lock. It runs again if another thread has
+    /// changed the key meanwhile; its previous decision is then dropped. If it panics, nothing has been changed.
     ///
     /// ```
     /// use archipelago::index::{Change, HydraList};
@@ -170,17 +170,17 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         let step = key.encode(|key| self.decide(&guard, key, f));
         self.retire_taken(&guard, &step);
         let again = self.enter();
-        // SAFETY: in the map under our guard, which is older than the retirement; and so is any that overlaps it in this
-        // thread, since both are one critical section.
+        // SAFETY: the words were in the map under `guard`, which is older than the retirement. The second guard overlaps the
+        // first one in this thread, so both are one critical section.
         let refer = |word: Option<u64>, guard| word.map(|word| unsafe { Ref::new(word, guard) });
         Computed { old: refer(step.old, guard), new: refer(step.new, again) }
     }
 
-    /// Inserts if the key is not there; returns the value that it has now, by reference. (In `std` this is `try_insert`, which
-    /// here is what a map with a limit may refuse.)
+    /// Inserts an entry if its key is not in the map. Returns a reference to the inserted value. (In `std` this method is
+    /// called `try_insert`; here `try_insert` is an insertion that a map with a limit may refuse.)
     ///
     /// # Errors
-    /// [`Occupied`], with the value that is there, by reference, and the one that was not inserted.
+    /// [`Occupied`] if the key is in the map, with a reference to its value, and the value that was not inserted.
     pub fn insert_if_absent(&self, key: K, value: V) -> Result<Ref<'m, V>, Occupied<'m, V>> {
         let guard = self.enter_to_store();
         let (word, kept) = self.insert_word(&guard, &key, value, |value| value);
@@ -192,8 +192,8 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         }
     }
 
-    /// Inserts `make()`, or replaces what is there by `update(&it)`, atomically; true if there was something. Both run outside
-    /// any lock, and again if another thread was faster.
+    /// Inserts `make()`, or replaces the current value by `update(&current)`, atomically. Returns whether there was a value.
+    /// Both closures run outside any lock, and run again if another thread has changed the key meanwhile.
     pub fn upsert_with<Q: EncodeAs<K> + ?Sized>(
         &self,
         key: &Q,
@@ -207,8 +207,8 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         step.old.is_some()
     }
 
-    /// Removes a key if `condition` holds for its value, atomically; returns the value removed, by reference. `condition` runs
-    /// outside any lock, and again if another thread changed the value meanwhile.
+    /// Removes a key if `condition` is true for its value, atomically. Returns a reference to the removed value. `condition` runs
+    /// outside any lock, and runs again if another thread has changed the value meanwhile.
     pub fn remove_if<Q>(&self, key: &Q, mut condition: impl FnMut(&V) -> bool) -> Option<Ref<'m, V>>
     where
         K: Borrow<Q>,
@@ -220,8 +220,8 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         Some(self.retire_to_ref(guard, step.taken?))
     }
 
-    /// Gives a key the value `new` if it has the value `current`, atomically; `None` stands for "not there" on both sides.
-    /// Returns the value replaced or removed, by reference.
+    /// Gives a key the value `new` if its value is `current`, atomically. `None` means that the key is not in the map, for both
+    /// arguments. Returns a reference to the replaced or removed value.
     ///
     /// ```
     /// use archipelago::Art;
@@ -236,7 +236,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
     /// ```
     ///
     /// # Errors
-    /// With the value that is there, by reference, and `new`.
+    /// If the key's value is not `current`: with a reference to its value, and `new`.
     pub fn compare_exchange<Q: EncodeAs<K> + ?Sized>(
         &self,
         key: &Q,

@@ -12,8 +12,9 @@ use core::ops::RangeBounds;
 
 /// An iterator that removes entries and yields them by reference, in ascending order. See [`Session::extract_if`].
 ///
-/// It is `Send` if its condition is, and removes an entry just before it yields it: what is left when it is dropped stays
-/// in the map. A paused or leaked iterator delays no reclamation between two steps; its entries do, see [`Entry`].
+/// The iterator is `Send` if its condition is. It removes an entry just before it yields the entry; entries that it has not
+/// yielded when it is dropped stay in the map. A paused or leaked iterator delays no reclamation between two steps, but its
+/// entries do, see [`Entry`].
 pub struct ExtractIf<'m, S: Kind, K: Key, V: Send + Sync + 'static, F> {
     walk: Walk<'m, S, K, V>,
     batches: Batches,
@@ -36,7 +37,7 @@ where
         Some(Side::new(fetched))
     }
 
-    /// Returns the next entry that was seen, with the holder that keeps its value.
+    /// Returns the next fetched entry, with the holder that keeps its value.
     fn look(&mut self) -> Option<(Kept<'m, K>, usize)> {
         loop {
             if self.seen.as_ref().is_none_or(|seen| seen.left.is_empty()) {
@@ -46,13 +47,13 @@ where
             if let Some(kept) = seen.keep() {
                 return Some((kept, seen.left.next()?));
             }
-            // No holder has kept the values of the remaining entries, so some may have been freed.
+            // No holder has kept the values of the remaining entries, so some of them may have been freed.
             self.batches = Batches::FROM_SOME;
             self.seen.take()?.give_back(&mut self.walk, End::First);
         }
     }
 
-    /// Removes an entry that was seen and yields it, if the condition holds.
+    /// Removes a fetched entry and returns it, if the condition is true for it.
     fn extract(&mut self, kept: Kept<'m, K>, at: usize) -> Result<Entry<'m, K, V>, Kept<'m, K>> {
         let map = self.walk.map();
         let session = map.pin();
@@ -60,7 +61,7 @@ where
         loop {
             let (held, at) = changed.as_ref().map_or((&kept, at), Entry::place);
             let (key, word) = (held.batch().key(at), *held.batch().word(at));
-            // SAFETY: an encoding of a K, and a V's word that was read under the guard beside it.
+            // SAFETY: the entry is an encoding of a K and a word of a V, both read under the guard that is stored with the batch.
             let (key_ref, value) = unsafe { held.show(at) };
             if !(self.condition)(key_ref, value) {
                 return Err(kept);
@@ -68,10 +69,10 @@ where
             let guard = session.enter();
             if session.core.take(session.place(), &guard, key, Some(word)).is_some() {
                 session.retire_word(&guard, word);
-                // SAFETY: the guard beside the batch is older than the retirement.
+                // SAFETY: the guard that is stored with the batch is older than the retirement.
                 return Ok(changed.unwrap_or_else(|| unsafe { Entry::new(kept, at) }));
             }
-            // The value has changed since it was seen, so the condition is called again with the present value.
+            // The value has changed since it was fetched, so the condition is called again with the current value.
             let now = Entry::alone(map, |found| {
                 let word = session.core.get(session.place(), &guard, key);
                 word.map(|word| found.push(key, word)).is_some()
@@ -95,7 +96,7 @@ where
             let (kept, at) = self.look()?;
             match self.extract(kept, at) {
                 Ok(entry) => return Some(entry),
-                // The next one is of the same batch, nearly always.
+                // The next entry is nearly always in the same batch.
                 Err(kept) => self.seen.as_mut()?.lent = Some(kept),
             }
         }
@@ -109,10 +110,10 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static, F> fmt::Debug for ExtractIf<'_, 
 }
 
 impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'m, S, K, V, H> {
-    /// Removes the entries in `range` for which `condition` is true, one with each step of the iterator, and yields them by
-    /// reference, ascending. Each is removed by one atomic operation, with a value that `condition` has approved; the
-    /// condition is asked again if the value has changed meanwhile. While an entry lives, memory reclamation waits; an iterator
-    /// between two steps holds nothing back.
+    /// Removes the entries in `range` for which `condition` is true, and yields them by reference in ascending order. Each step
+    /// of the iterator removes one entry, by one atomic operation, together with a value for which `condition` was true. If the
+    /// value has changed meanwhile, the condition is called again. While a yielded entry lives, memory reclamation waits; an
+    /// iterator between two steps does not delay it.
     ///
     /// ```
     /// use archipelago::HydraList;
@@ -133,8 +134,8 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         ExtractIf { walk: self.walk(&range), batches: Batches::FROM_SOME, condition, seen: None }
     }
 
-    /// As [`extract_if`](Self::extract_if), everything in `range`. (To remove without looking:
-    /// [`remove_range`](Self::remove_range).)
+    /// Removes and yields all entries in `range`, as [`extract_if`](Self::extract_if) does.
+    /// ([`remove_range`](Self::remove_range) removes entries without yielding them.)
     pub fn drain_range<Q, R>(
         &self,
         range: R,

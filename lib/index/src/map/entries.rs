@@ -1,4 +1,4 @@
-//! Visiting entries by reference: iterators of [`Entry`], and closures, which cost least.
+//! Access to entries by reference: iterators of [`Entry`], and methods that call a closure with each entry, which cost least.
 
 use super::fetched::{Fetched, Kept, Side};
 use super::range::prefix_bounds;
@@ -67,8 +67,8 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static> Entries<'m, S, K, V> {
         self.has_left(end)
     }
 
-    /// Returns the next entry from `end`, from this end's batch or else from the rest of the other end's batch, with
-    /// the holder that keeps its value.
+    /// Returns the next entry from `end`, with the holder that keeps its value. The entry is from this end's batch, or if that
+    /// is empty, from the rest of the other end's batch.
     #[inline]
     fn step(&mut self, end: End) -> Option<(End, usize, Kept<'m, K>)> {
         loop {
@@ -97,7 +97,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static> Entries<'m, S, K, V> {
     fn yielded(&mut self, end: End) -> Option<Entry<'m, K, V>> {
         let step = self.step(end);
         self.release();
-        // SAFETY: fetched under the guard beside it, from a map of K and V.
+        // SAFETY: the entry was fetched from a map of K and V, under the guard that is stored with its batch.
         step.map(|(_, at, kept)| unsafe { Entry::new(kept, at) })
     }
 
@@ -108,7 +108,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static> Entries<'m, S, K, V> {
             return None;
         };
         let side = self.ahead(from).side.as_mut()?;
-        // SAFETY: as above.
+        // SAFETY: as in `yielded`.
         Some(unsafe { side.lent.insert(kept).show(at) })
     }
 
@@ -135,9 +135,9 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static> Entries<'m, S, K, V> {
         }
     }
 
-    /// Returns what [`next`](Iterator::next) would yield, by a reference that is valid until the next call. No
-    /// reference count changes, so a whole walk costs little more than [`Session::scan_range`], and the caller controls
-    /// the loop.
+    /// Returns the entry that [`next`](Iterator::next) would yield, as a reference that is valid until the next call. No
+    /// reference count changes. So a walk over all entries costs little more than [`Session::scan_range`], and the caller
+    /// controls the loop.
     ///
     /// ```
     /// use archipelago::HydraList;
@@ -153,7 +153,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static> Entries<'m, S, K, V> {
         self.lent(End::First)
     }
 
-    /// As [`next_ref`](Self::next_ref), from the back.
+    /// Returns the next entry from the back, as [`next_ref`](Self::next_ref) does from the front.
     #[inline]
     pub fn next_back_ref(&mut self) -> Option<(K::Ref<'_>, &V)> {
         self.lent(End::Last)
@@ -185,9 +185,10 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> fmt::Debug for Entries<'_, S, K,
 }
 
 impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'m, S, K, V, H> {
-    /// An iterator over the entries whose keys lie in `range`, by reference, ascending; `.rev()` descends. For values that
-    /// cannot or should not be cloned. Consistency as for [`range`](Self::range). A batch of entries costs a few
-    /// allocations at most, an entry some ten nanoseconds; [`Entries::next_ref`] and [`scan_range`](Self::scan_range) are cheaper.
+    /// Returns an iterator over references to the entries whose keys are in `range`, ascending; `.rev()` descends. Use it for
+    /// values that cannot or should not be cloned. Its consistency is that of [`range`](Self::range). A batch of entries costs
+    /// at most a few allocations, and an entry costs about ten nanoseconds; [`Entries::next_ref`] and
+    /// [`scan_range`](Self::scan_range) are cheaper.
     ///
     /// ```
     /// use archipelago::HydraList;
@@ -211,11 +212,11 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         Entries::over(self.walk(&range))
     }
 
-    /// Visits up to `limit` entries with keys `>= from`, ascending; returns how many.
+    /// Calls `visit` with up to `limit` entries with keys `>= from`, ascending. Returns the number of visited entries.
     ///
-    /// Holds no lock. Never visits a key twice, never misses a key that was in the map throughout the call; entries
-    /// that come and go meanwhile may or may not be seen. Each entry was in the map at some moment during the call.
-    /// Memory reclamation waits while `visit` runs.
+    /// The scan holds no lock. It visits no key twice, and visits every key that is in the map throughout the call, up to the
+    /// limit. It may or may not visit entries that are inserted or removed meanwhile. Each visited entry was in the map at some
+    /// moment during the call. Memory reclamation waits while `visit` runs.
     pub fn scan<Q>(&self, from: &Q, limit: usize, mut visit: impl FnMut(K::Ref<'_>, &V)) -> usize
     where
         K: Borrow<Q>,
@@ -231,7 +232,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         })
     }
 
-    /// As [`scan`](Self::scan), descending over keys `<= from`.
+    /// Scans as [`scan`](Self::scan) does, but in descending order, over keys `<= from`.
     pub fn scan_rev<Q>(&self, from: &Q, limit: usize, mut visit: impl FnMut(K::Ref<'_>, &V)) -> usize
     where
         K: Borrow<Q>,
@@ -247,8 +248,8 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         })
     }
 
-    /// Visits the entries whose keys lie in `range`, ascending, until `visit` breaks. Returns the value of the break.
-    /// Consistency and cost are those of [`scan`](Self::scan): nothing is cloned, and nothing allocated for an entry.
+    /// Calls `visit` with the entries whose keys are in `range`, ascending, until `visit` breaks. Returns the value of the break.
+    /// Consistency and cost are those of [`scan`](Self::scan): the scan clones nothing, and allocates nothing per entry.
     ///
     /// ```
     /// use archipelago::HydraList;
@@ -281,7 +282,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         broke
     }
 
-    /// As [`scan_range`](Self::scan_range), descending.
+    /// Scans as [`scan_range`](Self::scan_range) does, but in descending order.
     pub fn scan_range_rev<Q, R, B>(
         &self,
         range: R,
@@ -313,7 +314,7 @@ impl<'m, S: Kind, K, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'m, S,
 where
     K: Key<Form = Bytes>,
 {
-    /// As [`prefix`](Self::prefix), by reference.
+    /// Returns an iterator over references to the entries whose keys begin with `prefix`, see [`prefix`](Self::prefix).
     pub fn prefix_entries<Q>(&self, prefix: &Q) -> Entries<'m, S, K, V>
     where
         K: Borrow<Q>,

@@ -1,5 +1,5 @@
 //! Operations that refuse instead of waiting or growing, for maps with a `backlog_limit` or a `memory_limit`. Before they
-//! refuse they free what can be freed. They refuse keys that are too long, too.
+//! refuse, they free all memory that can be freed. They also refuse keys that are too long.
 
 use super::{FormOf, Hold, Kind, Map, Session};
 use crate::limits::{Need, Refused, Space};
@@ -11,10 +11,10 @@ use crate::{Key, value};
 const SLOT: usize = 32;
 
 impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'m, S, K, V, H> {
-    /// As [`upsert`](Self::upsert).
+    /// Inserts or replaces as [`upsert`](Self::upsert) does, unless the map is at a limit.
     ///
     /// # Errors
-    /// With the entry, if the map is at a limit or the key is too long.
+    /// With the entry, if the map is at a limit or the key is too long. Nothing was changed.
     pub fn try_upsert(&self, key: K, value: V) -> Result<bool, Refused<(K, V)>> {
         match self.room_for(&key) {
             Ok(()) => Ok(self.without_waiting(|| self.upsert::<K>(&key, value))),
@@ -22,11 +22,11 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         }
     }
 
-    /// As [`try_upsert`](Self::try_upsert) for every entry, until one is refused; returns how many were stored.
+    /// Stores entries as [`try_upsert`](Self::try_upsert) does, until an entry is refused. Returns the number of stored entries.
     ///
     /// # Errors
-    /// With the first entry that was refused, if the map is at a limit or the key is too long: the entries before it
-    /// are in the map, and those after it were not taken from the iterator.
+    /// With the first refused entry, if the map is at a limit or the key is too long. The entries before it
+    /// are in the map, and the entries after it were not taken from the iterator.
     pub fn try_extend(&self, entries: impl IntoIterator<Item = (K, V)>) -> Result<usize, Refused<(K, V)>> {
         let mut stored = 0;
         for (key, value) in entries {
@@ -52,7 +52,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         if has_room { Ok(()) } else { Err(Refused::Backlogged(())) }
     }
 
-    /// Returns whether there is room for what is needed, for `key` if it may be new.
+    /// Returns whether the map has room for `need`; `key` is given if it may be new.
     fn memory_room(&self, need: Need, key: Option<&K>) -> Result<(), Refused> {
         if self.may_grow(need) || self.find_room(need, key) { Ok(()) } else { Err(Refused::Full(())) }
     }
@@ -67,7 +67,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
 
     #[cold]
     fn find_room(&self, need: Need, key: Option<&K>) -> bool {
-        // Removed memory may only wait to be freed.
+        // Perhaps removed memory only waits to be freed.
         self.core.domain().collect();
         if self.may_grow(need) {
             return true;
@@ -75,7 +75,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         if self.core.limits().may_fill(need, self.space()) && key.is_none_or(|key| self.fits(key)) {
             return true;
         }
-        // Or pages may be thin.
+        // Or pages may be nearly empty.
         if !self.core.is_thin() || !self.core.limits().may_settle(self.core.domain().stats().epoch) {
             return false;
         }
@@ -83,13 +83,13 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         self.may_grow(need)
     }
 
-    /// Returns whether the key is present, or its page has room for it.
+    /// Returns whether the key is in the map, or its page has room for it.
     fn fits(&self, key: &K) -> bool {
         let guard = self.enter();
         key.encode(|key| self.core.fits(self.place(), &guard, key))
     }
 
-    /// A thread that is inside a guard does not wait.
+    /// Runs `store` inside a guard. A thread inside a guard does not wait at the backlog limit.
     fn without_waiting<R>(&self, store: impl FnOnce() -> R) -> R {
         let _guard = self.enter();
         store()
@@ -97,10 +97,10 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
 }
 
 impl<'m, S: Kind, K: Key, V: Clone + Send + Sync + 'static, H: Hold<'m, S, K>> Session<'m, S, K, V, H> {
-    /// As [`insert`](Self::insert).
+    /// Inserts or replaces as [`insert`](Self::insert) does, unless the map is at a limit.
     ///
     /// # Errors
-    /// With the entry, if the map is at a limit or the key is too long.
+    /// With the entry, if the map is at a limit or the key is too long. Nothing was changed.
     pub fn try_insert(&self, key: K, value: V) -> Result<Option<V>, Refused<(K, V)>> {
         match self.room_for(&key) {
             Ok(()) => Ok(self.without_waiting(|| self.insert(key, value))),
@@ -108,10 +108,10 @@ impl<'m, S: Kind, K: Key, V: Clone + Send + Sync + 'static, H: Hold<'m, S, K>> S
         }
     }
 
-    /// As [`replace`](Self::replace).
+    /// Replaces a value as [`replace`](Self::replace) does, unless the map is at a limit.
     ///
     /// # Errors
-    /// With the value, if the map is at a limit.
+    /// With the new value, if the map is at a limit. Nothing was changed.
     pub fn try_replace(&self, key: &K, value: V) -> Result<Option<V>, Refused<V>> {
         let room = self
             .backlog_room()
@@ -122,7 +122,7 @@ impl<'m, S: Kind, K: Key, V: Clone + Send + Sync + 'static, H: Hold<'m, S, K>> S
         }
     }
 
-    /// As [`remove`](Self::remove).
+    /// Removes a key as [`remove`](Self::remove) does, unless the map is at its backlog limit.
     ///
     /// # Errors
     /// If more memory waits for readers than the map's `backlog_limit`.

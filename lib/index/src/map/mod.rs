@@ -1,6 +1,6 @@
 //! The interface of all ordered maps: [`Map`], implemented once over the primitives of a [`Structure`].
 //!
-//! | file | what it has |
+//! | file | what it contains |
 //! |---|---|
 //! | [`crate::structure`] | the interface of structures |
 //! | this one, [`traits`], [`builder`] | the map itself |
@@ -11,15 +11,17 @@
 //! | [`crate::limits`], [`stats`] | memory |
 //!
 //! # Consistency, the same for all maps
-//! Operations on one key are linearizable: each takes effect at one moment of its call. So are `pop_first` and `pop_last`.
-//! Operations that visit several entries (scans, iterators, and all that use them) show keys in order, none twice, miss
-//! none that is present throughout, and show each value as it was at some moment of the visit; different entries may be
-//! from different moments. For an atomic snapshot of several entries use MV-RLU (`archipelago::sync::mvrlu`).
+//! Operations on one key are linearizable: each takes effect at one moment of its call. `pop_first` and `pop_last` are
+//! linearizable, too. Operations that visit several entries are scans, iterators, and all operations that use these. They show
+//! keys in order and show no key twice. They show every key that is present throughout, each with a value that it had at some
+//! moment of the visit; the moments of different entries may differ. For an atomic snapshot of several entries use MV-RLU
+//! (`archipelago::sync::mvrlu`).
 //!
 //! # Invariants
-//! 1. A word in the structure is a live `V`: in place for values that live in a word, otherwise the address of a box.
-//! 2. Code that gets a word back from the structure retires it, or owns the map and drops it.
-//! 3. A word is followed only under a guard that is older than its retirement.
+//! 1. A word in the structure is a live `V`. It is the value itself for values that are stored in a word, and otherwise the
+//!    address of a box.
+//! 2. Code that gets a word back from the structure retires the word, or owns the map and drops the value.
+//! 3. A word is followed only under a guard that is older than the word's retirement.
 //! 4. The structure is made at the first use: a map that was only created owns no memory and no thread.
 
 mod batch;
@@ -66,12 +68,12 @@ pub(crate) type FormOf<K> = <K as Encode>::Form;
 /// The structure of a map.
 pub(crate) type CoreOf<S, K> = <FormOf<K> as Form>::Core<S>;
 
-/// A concurrent ordered map over a structure `S`: what [`HydraList`](crate::HydraList), [`Art`](crate::Art),
-/// [`BLinkTree`](crate::BLinkTree), [`EunoBTree`](crate::EunoBTree) and [`EunoSkipList`](crate::EunoSkipList) are.
+/// A concurrent ordered map over a structure `S`. [`HydraList`](crate::HydraList), [`Art`](crate::Art),
+/// [`BLinkTree`](crate::BLinkTree), [`EunoBTree`](crate::EunoBTree) and [`EunoSkipList`](crate::EunoSkipList) are aliases of it.
 ///
-/// Operations go through a *session*: [`pin`](Self::pin) makes one for this thread, in a nanosecond, and
-/// [`pin_owned`](Self::pin_owned) one that a task can take along. `insert`, `get`, `remove`, `range` and the others are methods of
-/// [`Session`], and not of the map. The [module](self) lists the guarantees of all maps.
+/// Operations are called on a *session*. [`pin`](Self::pin) makes a session for this thread, in about a nanosecond;
+/// [`pin_owned`](Self::pin_owned) makes one that may move between threads with a task. `insert`, `get`, `remove`, `range` and
+/// the others are methods of [`Session`], and not of the map. The [module](self) lists the guarantees of all maps.
 ///
 /// ```
 /// use archipelago::HydraList;
@@ -83,41 +85,42 @@ pub(crate) type CoreOf<S, K> = <FormOf<K> as Form>::Core<S>;
 /// assert_eq!(map.range(5..100).collect::<Vec<_>>(), [(7, 42)]);
 /// ```
 ///
-/// Without a session there is no such method:
+/// The map itself has no such methods:
 ///
 /// ```compile_fail,E0599
 /// let map: archipelago::HydraList<u64, u64> = Default::default();
 /// map.insert(7, 42);
 /// ```
 ///
-/// Values of primitive number types are stored in the map's own words; others are boxed, and read by reference under a
-/// guard. They need not be `Clone`: methods that return a clone have a sibling that returns a reference ([`Ref`],
+/// Values of primitive number types are stored in the map's own words. Other values are boxed, and read by reference under a
+/// guard. They need not be `Clone`: each method that returns a clone has a counterpart that returns a reference ([`Ref`],
 /// [`Entry`]).
 ///
-/// Two maps share nothing. Dropping a map ends its background threads and drops every entry; values that were removed
-/// or replaced earlier are dropped at some time after no thread can be reading them, in any thread that uses the map.
-/// The panic hook reports a panic of such a drop, which is not propagated.
+/// Two maps share nothing. Dropping a map ends its background threads and drops every entry. Values that were removed
+/// or replaced before are dropped at some time after the last reader has left, by any thread that uses the map.
+/// If such a drop panics, the panic hook reports the panic, which is not propagated.
 pub struct Map<S: Kind, K: Key, V: Send + Sync + 'static> {
     core: OnceLock<Arc<CoreOf<S, K>>>,
-    /// `None`: the defaults.
+    /// `None` means the defaults.
     settings: Option<Box<Settings<S>>>,
-    // Owns V; Send and Sync as if it held entries behind a lock that hands out shared references from any thread.
+    // The map owns Vs. It is Send and Sync under the conditions of a lock around its entries that gives all threads shared
+    // references.
     entries: PhantomData<(K, V)>,
 }
 
 impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
-    /// The longest key that can be stored, in bytes of its encoding (of a string, its own): `usize::MAX` but for a
-    /// [`BLinkTree`](crate::BLinkTree). A look-up of a longer key finds nothing.
+    /// The length of the longest key that can be stored, in bytes of its encoding (a string is its own encoding). It is
+    /// `usize::MAX` for all maps except [`BLinkTree`](crate::BLinkTree). A look-up of a longer key finds nothing.
     pub const LONGEST_KEY: usize = <CoreOf<S, K> as Structure<FormOf<K>>>::LONGEST_KEY;
 
-    /// Whether a key is too long to be stored.
+    /// Returns whether a key is too long to be stored.
     #[inline(always)]
     fn is_too_long(key: crate::Probe<'_, K>) -> bool {
         Self::LONGEST_KEY != usize::MAX && FormOf::<K>::with_bytes(key, <[u8]>::len) > Self::LONGEST_KEY
     }
 
-    /// An empty map with the default configuration. It takes a few words until it is used, and starts no thread of its own while
-    /// it is small.
+    /// Makes an empty map with the default configuration. Until it is used, it takes a few words of memory. While it is small,
+    /// it starts no thread of its own.
     pub fn new() -> Self {
         Self::with(None)
     }
@@ -126,12 +129,12 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
         Self { core: OnceLock::new(), settings, entries: PhantomData }
     }
 
-    /// An empty map with this one's settings.
+    /// Makes an empty map with this map's settings.
     fn like(&self) -> Self {
         Self::with(self.settings.clone())
     }
 
-    /// The structure, made now if it was not there.
+    /// Returns the structure, and makes it at the first call.
     #[inline]
     pub(crate) fn core(&self) -> &CoreOf<S, K> {
         match self.core.get() {
@@ -145,7 +148,7 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
         self.core.get_or_init(|| self.make())
     }
 
-    /// The structure, if the map has been used.
+    /// Returns the structure if the map has been used.
     #[inline]
     pub(crate) fn used(&self) -> Option<&CoreOf<S, K>> {
         self.core.get().map(|core| &**core)
@@ -159,18 +162,18 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
         }
     }
 
-    /// This thread's session. Costs about a nanosecond, and nothing to forget.
+    /// Returns a session of this thread. This costs about a nanosecond; a session that is forgotten leaks nothing.
     #[inline]
     pub fn pin(&self) -> Session<'_, S, K, V> {
         Session::pinned(self)
     }
 
-    /// A session that is `Send` and `Sync`: a task may take it along from thread to thread, and keep it over an `await`. It
-    /// has the same methods; each looks up its thread's place, as a [`pin`](Self::pin) of its own would, which costs a
+    /// Returns a session that is `Send` and `Sync`. A task may move it from thread to thread, and keep it across an `await`. It
+    /// has the same methods. Each call looks up the state of its current thread, as a [`pin`](Self::pin) would, which costs a
     /// nanosecond.
     ///
-    /// The session itself delays no reclamation, but references that it returns do. A [`Ref`] belongs to its thread, so
-    /// a task that must be `Send` cannot keep one over an `await`; it can keep an [`Entry`].
+    /// The session itself delays no reclamation, but references that it returns do. A [`Ref`] is bound to its thread, so
+    /// a task that must be `Send` cannot keep one across an `await`; it can keep an [`Entry`].
     ///
     /// ```
     /// use archipelago::HydraList;
@@ -192,25 +195,24 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
         Session::roaming(self)
     }
 
-    /// The number of entries: exact while no thread changes the map, otherwise off by at most what is inserted or removed
-    /// during the call. O(threads).
+    /// Returns the number of entries. It is exact while no thread changes the map; otherwise it differs from the exact number
+    /// by at most the number of entries inserted or removed during the call. O(threads).
     pub fn len(&self) -> usize {
         self.used().map_or(0, Structure::entries)
     }
 
-    /// Whether there are no entries, with [`len`](Self::len)'s consistency.
+    /// Returns whether there are no entries, with [`len`](Self::len)'s consistency.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Waits until background work has caught up with everything done to the map before the call, and frees removed and
-    /// replaced memory as far as no thread reads it; it waits for no reader. Never needed for correctness; useful
-    /// before measuring. It does not guarantee that memory is reclaimed at once: memory that a reader may still be
-    /// using, or that a background thread is about to free, is freed later. Garbage of an idle map is freed some
-    /// milliseconds later.
+    /// Waits until background work has caught up with everything done to the map before the call, and frees the removed and
+    /// replaced memory that no thread reads. It waits for no reader. A call is never needed for correctness; it is useful
+    /// before measuring. Memory that a reader may still be using, or that a background thread is about to free, is freed after
+    /// the call. Garbage of an idle map is freed some milliseconds later.
     ///
-    /// After removals all over a map `sync` also merges thin pages and moves pages out of sparse blocks, in O(pages):
-    /// then the map takes at most about three times the memory of a fresh one. A `HydraList` with background threads
+    /// After removals all over a map `sync` also merges nearly empty pages and moves pages out of sparse blocks, in O(pages).
+    /// Then the map takes at most about three times the memory of a fresh one. A `HydraList` with background threads
     /// does this by itself when it becomes idle. Without `sync` a `BLinkTree` and Eunomia's maps may keep nearly all
     /// their memory.
     pub fn sync(&self) {
@@ -219,10 +221,10 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
         }
     }
 
-    /// Checks every internal invariant. For tests: call it when no other thread uses the map.
+    /// Checks every internal invariant. It is for tests: call it when no other thread uses the map.
     ///
     /// # Panics
-    /// If one does not hold.
+    /// If an invariant does not hold.
     #[doc(hidden)]
     pub fn check_invariants(&self) {
         if let Some(core) = self.used() {

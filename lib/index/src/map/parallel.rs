@@ -1,5 +1,5 @@
-//! Parallel iteration, with `rayon`: a map is cut at some of its own keys ([`Map::split_points`]), and each part is iterated
-//! by whichever thread is free.
+//! Parallel iteration, with `rayon`. A map is divided at some of its own keys ([`Map::split_points`]), and `rayon` distributes
+//! the parts to its threads.
 #![cfg(feature = "rayon")]
 
 use super::walk::{OwnedKey, Walk, bounds};
@@ -12,21 +12,21 @@ use core::ops::RangeBounds;
 use rayon::iter::plumbing::UnindexedConsumer;
 use rayon::prelude::*;
 
-/// Parts for each thread: they are not all of the same size.
+/// The number of parts for each thread. There are several, since parts differ in size.
 const PARTS: usize = 8;
-/// Entries that a thread collects before it inserts them.
+/// The number of entries that a thread collects before it inserts them.
 const COLLECTED: usize = 1024;
 
 type Part<K> = (Option<OwnedKey<K>>, Option<OwnedKey<K>>);
 
-/// A parallel iterator over a range of entries, in no order. See [`Map::par_range`].
+/// A parallel iterator over a range of entries, in no particular order. See [`Map::par_range`].
 pub struct ParRange<'m, S: Kind, K: Key, V: Clone + Send + Sync + 'static> {
     map: &'m Map<S, K, V>,
     parts: Vec<Part<K>>,
 }
 
 impl<S: Kind, K: Key, V: Clone + Send + Sync + 'static> Map<S, K, V> {
-    /// A parallel iterator over all entries; consistency as for [`Session::range`](super::Session::range).
+    /// Returns a parallel iterator over all entries; its consistency is that of [`Session::range`](super::Session::range).
     ///
     /// ```
     /// use archipelago::HydraList;
@@ -39,7 +39,7 @@ impl<S: Kind, K: Key, V: Clone + Send + Sync + 'static> Map<S, K, V> {
         self.par_range::<K, _>(..)
     }
 
-    /// A parallel iterator over the entries whose keys lie in `range`.
+    /// Returns a parallel iterator over the entries whose keys are in `range`.
     pub fn par_range<Q, R>(&self, range: R) -> ParRange<'_, S, K, V>
     where
         K: Borrow<Q>,

@@ -1,4 +1,4 @@
-//! Iterators of owned entries, keys and values, from both ends.
+//! Iterators over clones of entries, of keys or of values, from both ends.
 
 use super::walk::{Batches, Walk, bounds};
 use super::{FormOf, Hold, Kind, Map, Session, Words};
@@ -10,12 +10,12 @@ use core::iter::FusedIterator;
 use core::ops::RangeBounds;
 use std::collections::VecDeque;
 
-/// What a [`Range`] makes of an entry.
+/// The conversion of an entry into an item of a [`Range`].
 pub trait Take<K: Key, V: Send + Sync + 'static> {
     /// The type of the range's items.
     type Item;
 
-    /// Returns how a scan has to hand out the words of values for this type.
+    /// Returns how a scan must pass the words of values to [`take`](Self::take).
     #[doc(hidden)]
     #[inline]
     fn words() -> Words {
@@ -23,18 +23,18 @@ pub trait Take<K: Key, V: Send + Sync + 'static> {
     }
 
     /// # Safety
-    /// `key` is an encoding of a `K`, and `word` a word of a `V` that is not reclaimed during the call.
+    /// `key` must be an encoding of a `K`, and `word` a word of a `V` that is not reclaimed during the call.
     #[doc(hidden)]
     unsafe fn take(key: crate::Probe<'_, K>, word: u64) -> Self::Item;
 }
 
-/// Keys and values.
+/// Items are pairs of a key and a value.
 #[derive(Debug)]
 pub enum Pairs {}
-/// Keys alone.
+/// Items are keys.
 #[derive(Debug)]
 pub enum KeysOnly {}
-/// Values alone.
+/// Items are values.
 #[derive(Debug)]
 pub enum ValuesOnly {}
 
@@ -43,7 +43,7 @@ impl<K: Key, V: Clone + Send + Sync + 'static> Take<K, V> for Pairs {
 
     #[inline]
     unsafe fn take(key: crate::Probe<'_, K>, word: u64) -> (K, V) {
-        // SAFETY: passed on.
+        // SAFETY: the caller guarantees the same contract.
         unsafe { (K::decode(key), value::clone_of(word)) }
     }
 }
@@ -56,7 +56,7 @@ impl<K: Key, V: Send + Sync + 'static> Take<K, V> for KeysOnly {
     }
 
     unsafe fn take(key: crate::Probe<'_, K>, _: u64) -> K {
-        // SAFETY: passed on.
+        // SAFETY: the caller guarantees the same contract.
         unsafe { K::decode(key) }
     }
 }
@@ -65,15 +65,15 @@ impl<K: Key, V: Clone + Send + Sync + 'static> Take<K, V> for ValuesOnly {
     type Item = V;
 
     unsafe fn take(_: crate::Probe<'_, K>, word: u64) -> V {
-        // SAFETY: passed on.
+        // SAFETY: the caller guarantees the same contract.
         unsafe { value::clone_of(word) }
     }
 }
 
 /// A double-ended iterator over a range of entries, in key order. See [`Session::range`].
 ///
-/// The iterator owns what it needs, and is `Send`. It holds no lock, and between calls no guard: a paused or leaked iterator
-/// delays no reclamation. It fetches entries ahead: from each end one at first, and up to 256 at once later. So an entry that it
+/// The iterator owns its items, and is `Send`. It holds no lock, and holds no guard between calls. So a paused or leaked iterator
+/// delays no reclamation. It fetches entries ahead from each end: one at first, later up to 256 at a time. So an entry that it
 /// yields may have changed since it was fetched.
 pub struct Range<'m, S: Kind, K: Key, V: Send + Sync + 'static, T: Take<K, V> = Pairs> {
     walk: Walk<'m, S, K, V>,
@@ -81,7 +81,7 @@ pub struct Range<'m, S: Kind, K: Key, V: Send + Sync + 'static, T: Take<K, V> = 
     back: Ahead<T::Item>,
 }
 
-/// Items that were fetched from one end, ascending, and the sizes of this end's next batches.
+/// Items that were fetched from one end, in ascending order, and the sizes of this end's next batches.
 struct Ahead<T> {
     items: VecDeque<T>,
     batches: Batches,
@@ -106,7 +106,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, T: Take<K, V>> Range<'m, S, 
     #[cold]
     fn fetch_front(&mut self) -> Option<T::Item> {
         let Ahead { items, batches } = &mut self.front;
-        // SAFETY: the walk shows what is in the map, under its guard.
+        // SAFETY: the walk shows entries of the map, under the walk's guard.
         let take = |key: crate::Probe<'_, K>, word| unsafe { T::take(key, word) };
         match batches.next() {
             1 => self.walk.fetch_first(take),
@@ -152,7 +152,7 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static, T: Take<K, V>> DoubleEndedIterat
 
 impl<S: Kind, K: Key, V: Send + Sync + 'static, T: Take<K, V>> FusedIterator for Range<'_, S, K, V, T> {}
 
-/// Pops fetched items at one end as long as they are `unwanted`.
+/// Removes fetched items from one end as long as they are `unwanted`.
 fn pass_by<T>(
     fetched: &mut VecDeque<T>,
     end: fn(&VecDeque<T>) -> Option<&T>,
@@ -165,8 +165,8 @@ fn pass_by<T>(
 }
 
 impl<S: Kind, K: Key, V: Clone + Send + Sync + 'static> Range<'_, S, K, V> {
-    /// Skips the remaining entries below `key`. The iterator never moves back. Entries at or above `key` that it has
-    /// already fetched are kept.
+    /// Skips the remaining entries with keys below `key`. The iterator never moves back. It keeps the entries at or above `key`
+    /// that it has already fetched.
     ///
     /// ```
     /// use archipelago::HydraList;
@@ -193,7 +193,7 @@ impl<S: Kind, K: Key, V: Clone + Send + Sync + 'static> Range<'_, S, K, V> {
         });
     }
 
-    /// Skips the remaining entries above `key` at the back, as [`seek`](Self::seek) does at the front.
+    /// Skips the remaining entries with keys above `key` at the back, as [`seek`](Self::seek) does at the front.
     pub fn seek_back<Q>(&mut self, key: &Q)
     where
         K: Borrow<Q>,
@@ -224,20 +224,20 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         Walk::new(self.map, bounds::<K, Q>(range))
     }
 
-    /// An iterator over all keys, ascending; see [`range`](Self::range).
+    /// Returns an iterator over all keys, ascending; see [`range`](Self::range).
     pub fn keys(&self) -> Keys<'m, S, K, V> {
         Range::all(self.map)
     }
 }
 
 impl<'m, S: Kind, K: Key, V: Clone + Send + Sync + 'static, H: Hold<'m, S, K>> Session<'m, S, K, V, H> {
-    /// An iterator over clones of the entries whose keys lie in `range`, ascending; `.rev()` descends. A range whose start is
-    /// after its end is empty. [`scan_range`](Self::scan_range) and [`entries`](Self::entries) make no clones.
+    /// Returns an iterator over clones of the entries whose keys are in `range`, ascending; `.rev()` descends. A range whose
+    /// start is after its end is empty. [`scan_range`](Self::scan_range) and [`entries`](Self::entries) do not clone.
     ///
-    /// The iterator yields keys in order and none twice, and yields every key that is in the map from the call to the
+    /// The iterator yields keys in order and yields no key twice. It yields every key that is in the map from the call to the
     /// iterator's end.
     ///
-    /// Bounds are keys. Bounds of a borrowed type are given as a pair of `Bound`s, with that type as an argument of the
+    /// Bounds are keys. To pass bounds of a borrowed type, pass a pair of `Bound`s, and name the type as a type argument of the
     /// call:
     ///
     /// ```
@@ -254,8 +254,8 @@ impl<'m, S: Kind, K: Key, V: Clone + Send + Sync + 'static, H: Hold<'m, S, K>> S
     /// assert_eq!(map.pin().range::<dyn Parts<_>, _>((from, to)).count(), 1);
     /// ```
     ///
-    /// `"b".."c"` does not compile, with this map as with a `BTreeMap`: it is a range of `&str`, and `String`
-    /// implements `Borrow<str>`, not `Borrow<&str>`:
+    /// `"b".."c"` does not compile, as with a `BTreeMap`. It is a range of `&str`, but `String`
+    /// implements `Borrow<str>` and not `Borrow<&str>`:
     ///
     /// ```compile_fail,E0277
     /// # let map: archipelago::HydraList<String, u64> = Default::default();
@@ -270,12 +270,12 @@ impl<'m, S: Kind, K: Key, V: Clone + Send + Sync + 'static, H: Hold<'m, S, K>> S
         Range::over(self.walk(&range))
     }
 
-    /// An iterator over all entries, ascending; see [`range`](Self::range).
+    /// Returns an iterator over all entries, ascending; see [`range`](Self::range).
     pub fn iter(&self) -> Range<'m, S, K, V> {
         Range::all(self.map)
     }
 
-    /// An iterator over all values, in the order of their keys; see [`range`](Self::range).
+    /// Returns an iterator over all values, in the order of their keys; see [`range`](Self::range).
     pub fn values(&self) -> Values<'m, S, K, V> {
         Range::all(self.map)
     }
@@ -285,8 +285,8 @@ impl<'m, S: Kind, K, V: Clone + Send + Sync + 'static, H: Hold<'m, S, K>> Sessio
 where
     K: Key<Form = Bytes>,
 {
-    /// An iterator over the entries whose keys begin with `prefix`, ascending; see [`range`](Self::range). A string or
-    /// byte vector is its own encoding; other keys are compared by their encodings: the iterator yields those whose
+    /// Returns an iterator over the entries whose keys begin with `prefix`, ascending; see [`range`](Self::range). A string or
+    /// byte vector is its own encoding. Keys of other types are compared by their encodings: the iterator yields a key if its
     /// encoding begins with the encoding of `prefix`.
     ///
     /// ```
@@ -305,9 +305,9 @@ where
     }
 }
 
-/// Returns the bounds of the strings that begin with a prefix: the prefix itself, and the first string above all that
-/// begin with it. The end is the prefix without trailing `0xFF` bytes, its last byte raised by one; a prefix of `0xFF`
-/// bytes has no end.
+/// Returns the bounds of the strings that begin with a prefix. The lower bound is the prefix itself; the upper bound is the
+/// first string above all strings that begin with it. This is the prefix without trailing `0xFF` bytes, with its last byte
+/// incremented. A prefix that consists of `0xFF` bytes has no upper bound.
 pub(super) fn prefix_bounds<Q: Encode<Form = Bytes> + ?Sized>(prefix: &Q) -> (Option<Vec<u8>>, Option<Vec<u8>>) {
     prefix.encode(|prefix| {
         let end = prefix.iter().rposition(|&byte| byte < 0xFF).map(|last| {

@@ -10,16 +10,16 @@ use core::fmt;
 use core::marker::PhantomData;
 use core::ops::Deref;
 
-/// A value in a map, by reference.
+/// A reference to a value in a map.
 ///
-/// It shows the value that the key had when it was looked up, also after other threads have replaced or removed it.
-/// While a `Ref` exists, *no* memory that is removed from the map is freed, of any key: 100,000 overwrites of 1 kB take
-/// 100 MB until the `Ref` is dropped, and if it is leaked, until the map is dropped. So it should be short-lived; clone
-/// values that you keep. The map's [`stats`](super::Map::stats) show the garbage, and how many readers keep it
-/// (`garbage.bytes`, `garbage.readers`); a [`backlog_limit`](super::Builder::backlog_limit) bounds it. Values that live
-/// in a word of the map (primitive numbers) are copied in.
+/// It shows the value that the key had when it was looked up, even after other threads have replaced or removed this value.
+/// While a `Ref` exists, *no* memory that is removed from the map is freed, under any key: 100,000 overwrites of 1 kB take 100
+/// MB until the `Ref` is dropped, and if it is leaked, until the map is dropped. So a `Ref` should be short-lived; clone values
+/// that you keep. The map's [`stats`](super::Map::stats) show the garbage, and how many readers keep it (`garbage.bytes`,
+/// `garbage.readers`); a [`backlog_limit`](super::Builder::backlog_limit) bounds it. A `Ref` to a value that is stored in a
+/// word of the map (a primitive number) contains a copy of the value.
 ///
-/// It belongs to the thread that made it. An [`Entry`] may be sent, and kept over an `await`.
+/// A `Ref` is bound to the thread that made it. An [`Entry`] may be sent to other threads, and kept across an `await`.
 ///
 /// ```compile_fail,E0277
 /// fn send<T: Send>(_: T) {}
@@ -34,8 +34,8 @@ pub struct Ref<'m, V> {
 
 impl<'m, V: Send + Sync + 'static> Ref<'m, V> {
     /// # Safety
-    /// `word` is a word of a `V` that was in the map, or is the caller's, under `guard`, and is not reclaimed before
-    /// `guard` ends.
+    /// `word` must be a word of a `V` that was in the map under `guard`, or that the caller took out of the map under `guard`.
+    /// It must not be reclaimed before `guard` ends.
     pub(super) unsafe fn new(word: u64, guard: Guard<'m>) -> Self {
         Self { word, _guard: guard, value: PhantomData }
     }
@@ -46,7 +46,7 @@ impl<V: Send + Sync + 'static> Deref for Ref<'_, V> {
 
     #[inline]
     fn deref(&self) -> &V {
-        // SAFETY: the guard keeps the value, as `new` was promised.
+        // SAFETY: the guard keeps the value, as the contract of `new` requires.
         unsafe { value::as_ref(&self.word) }
     }
 }
@@ -63,10 +63,10 @@ impl<V: Send + Sync + PartialEq + 'static> PartialEq<V> for Ref<'_, V> {
     }
 }
 
-/// An entry of a map, by reference: its key, and the value that the key had when it was looked up.
+/// A reference to an entry of a map: its key, and the value that the key had when it was looked up.
 ///
-/// Entries may be sent to other threads and kept over an `await`. Entries of one batch of an iterator share their
-/// memory, so they need no allocations of their own.
+/// Entries may be sent to other threads and kept across an `await`. Entries of one batch of an iterator share their
+/// memory, so an entry needs no allocation of its own.
 ///
 /// As long as an `Entry` exists, *no* memory that is removed from the map is freed, as with a [`Ref`]. If an entry is
 /// leaked, this lasts until the map is dropped.
@@ -78,50 +78,51 @@ pub struct Entry<'m, K: Key, V> {
 
 impl<'m, K: Key, V: Send + Sync + 'static> Entry<'m, K, V> {
     /// # Safety
-    /// The batch's words are `V`s of a map of `K`, read under the guard beside it. It has an entry `at`.
+    /// The batch's words must be words of `V`s of a map of `K`, read under the guard that is stored with the batch. The batch
+    /// must have an entry `at`.
     #[inline]
     pub(super) unsafe fn new(kept: Kept<'m, K>, at: usize) -> Self {
         debug_assert!(at < kept.batch().len());
         Self { kept, at, value: PhantomData }
     }
 
-    /// Makes a single entry from what `look` shows under a fresh guard.
+    /// Makes a single entry from the one that `look` finds under a fresh guard.
     pub(super) fn alone<S: super::Kind>(
         map: &'m Map<S, K, V>,
         look: impl FnOnce(&mut Batch<FormOf<K>>) -> bool,
     ) -> Option<Self> {
         let mut fetched = Fetched::new(map);
-        // SAFETY: `look` has put an entry of the map in, under the guard.
+        // SAFETY: `look` has put an entry of the map into the batch, under the guard.
         look(&mut fetched.batch).then(|| unsafe { Self::new(Kept::new(fetched), 0) })
     }
 
-    /// Returns the holder of its batch, and its place in the batch.
+    /// Returns the holder of the entry's batch, and its position in the batch.
     pub(super) fn place(&self) -> (&Kept<'m, K>, usize) {
         (&self.kept, self.at)
     }
 
-    /// The key's encoding.
+    /// Returns the key's encoding.
     pub(super) fn encoded_key(&self) -> crate::Probe<'_, K> {
         self.kept.batch().key(self.at)
     }
 
-    /// The key, borrowed.
+    /// Returns the key, borrowed from the entry.
     #[inline]
     pub fn key(&self) -> K::Ref<'_> {
-        // SAFETY: as `new` was promised.
+        // SAFETY: the contract of `new`.
         unsafe { self.kept.show::<V>(self.at) }.0
     }
 
-    /// The key, rebuilt.
+    /// Returns an owned key, decoded from the key's encoding.
     pub fn to_key(&self) -> K {
-        // SAFETY: an encoding of a K (`new`).
+        // SAFETY: the entry's key is an encoding of a K (contract of `new`).
         unsafe { K::decode(self.encoded_key()) }
     }
 
-    /// The value.
+    /// Returns a reference to the value.
     #[inline]
     pub fn value(&self) -> &V {
-        // SAFETY: as `new` was promised.
+        // SAFETY: the contract of `new`.
         unsafe { self.kept.show(self.at) }.1
     }
 }

@@ -1,4 +1,4 @@
-//! Sessions, and reading by key.
+//! Sessions, and operations that read by key.
 
 use super::walk::Walk;
 use super::{CoreOf, Entry, FormOf, Kind, Map, Ref, Structure};
@@ -8,15 +8,15 @@ use archipelago_sync::rcu::{Guard, Reader};
 use core::borrow::Borrow;
 use core::fmt;
 
-/// The place of a thread in a structure.
+/// A thread's state for a structure, such as the search layer of its node.
 pub(crate) type PlaceOf<'s, S, K> = <CoreOf<S, K> as Structure<FormOf<K>>>::Place<'s>;
 
-/// How a session enters its map.
+/// The way in which a session accesses its map: bound to one thread, or from any thread.
 pub trait Hold<'m, S: Kind, K: Key>: sealed::Sealed {
     /// Begins a critical section of the calling thread.
     fn enter(&self, core: &'m CoreOf<S, K>) -> Guard<'m>;
 
-    /// The calling thread's place.
+    /// Returns the calling thread's state for the structure.
     fn place(&self, core: &'m CoreOf<S, K>) -> PlaceOf<'m, S, K>;
 }
 
@@ -26,13 +26,13 @@ mod sealed {
     impl Sealed for super::Roaming {}
 }
 
-/// A thread's access to the map, found when the session was made.
+/// The access of one thread to the map, found when the session was made.
 pub struct Pinned<'m, S: Kind, K: Key> {
     reader: Reader<'m>,
     place: PlaceOf<'m, S, K>,
 }
 
-/// Each operation looks up the access of the thread in which it runs.
+/// An access from any thread: each operation looks up the state of the thread in which it runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Roaming;
 
@@ -60,23 +60,23 @@ impl<'m, S: Kind, K: Key> Hold<'m, S, K> for Roaming {
     }
 }
 
-/// A session on a [`Map`]: made by [`Map::pin`] for one thread, or by [`Map::pin_owned`] for any.
+/// A session on a [`Map`]: made by [`Map::pin`] for one thread, or by [`Map::pin_owned`] for any thread.
 ///
-/// It consists of a few references: making one costs a few loads, however many are alive, and forgetting one costs
-/// nothing. It holds no lock and no guard between calls, so keeping one for long delays nothing. One made by `pin`
-/// remembers the NUMA node it was made on; after its thread has moved to another node it stays correct, but reads
-/// the former node's memory.
+/// A session consists of a few references. Making one costs a few loads, however many sessions are alive, and forgetting one
+/// costs nothing. A session holds no lock and no guard between calls, so keeping it for a long time delays nothing. A session
+/// made by `pin` remembers the NUMA node on which it was made. After its thread has moved to another node the session stays
+/// correct, but reads the former node's memory.
 ///
-/// Closures that are shown a value (in [`get_with`](Self::get_with), [`scan`](Self::scan), [`update`](Self::update),
-/// [`compute`](Self::compute), [`retain`](Self::retain)) run inside a guard, as clones of values do: memory that is
+/// Closures that receive a value (in [`get_with`](Self::get_with), [`scan`](Self::scan), [`update`](Self::update),
+/// [`compute`](Self::compute), [`retain`](Self::retain)) run inside a guard; so does the cloning of values. Memory that is
 /// removed or replaced meanwhile is not freed before they return, so they should be short. References ([`Ref`],
 /// [`Entry`]) hold a guard as long as they live. [`Map::stats`] shows the garbage, and a
 /// [`backlog_limit`](super::Builder::backlog_limit) bounds it. Closures and iterators that make values (in
 /// [`get_or_insert_with`](Self::get_or_insert_with), [`extend`](Self::extend)) run outside any guard.
 ///
-/// All operations on single keys are linearizable. In a `HydraList` they cost one search-layer look-up and, nearly always,
-/// one page: expected O(log n) comparisons in a few cache lines for words, O(key length) for byte strings. In an `Art`, a
-/// step per byte of the key at most.
+/// All operations on single keys are linearizable. In a `HydraList` such an operation costs one search-layer look-up and,
+/// nearly always, one page: expected O(log n) comparisons in a few cache lines for words, and O(key length) for byte strings.
+/// In an `Art` it costs at most one step per byte of the key.
 pub struct Session<'m, S: Kind, K: Key, V: Send + Sync + 'static, H = Pinned<'m, S, K>> {
     pub(super) map: &'m Map<S, K, V>,
     pub(crate) core: &'m CoreOf<S, K>,
@@ -103,8 +103,8 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         self.hold.enter(self.core)
     }
 
-    /// Begins an operation that may remove or replace something: outside other guards, it waits while the garbage
-    /// exceeds the limit.
+    /// Begins an operation that may remove or replace a value. If the thread is in no other guard, the call waits while the
+    /// garbage exceeds the limit.
     #[inline]
     pub(super) fn enter_to_store(&self) -> Guard<'m> {
         self.core.limits().backlog.admit(self.core.domain());
@@ -116,22 +116,22 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         self.hold.place(self.core)
     }
 
-    /// The map this is a session of.
+    /// Returns the map of this session.
     pub fn map(&self) -> &'m Map<S, K, V> {
         self.map
     }
 
-    /// The number of entries; see [`Map::len`].
+    /// Returns the number of entries; see [`Map::len`].
     pub fn len(&self) -> usize {
         self.core.entries()
     }
 
-    /// Whether there are no entries, with the consistency of [`len`](Self::len).
+    /// Returns whether there are no entries, with the consistency of [`len`](Self::len).
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// See [`Map::sync`].
+    /// Waits for background work and frees memory; see [`Map::sync`].
     pub fn sync(&self) {
         self.core.settle();
     }
@@ -145,7 +145,8 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         key.encode(|key| self.core.get(place, guard, key))
     }
 
-    /// Calls `read` with the value of `key`, by reference, without cloning it. Memory reclamation waits while it runs.
+    /// Calls `read` with a reference to the value of `key`, without cloning the value. Memory reclamation waits while `read`
+    /// runs.
     #[inline(always)]
     pub fn get_with<Q, R>(&self, key: &Q, read: impl FnOnce(&V) -> R) -> Option<R>
     where
@@ -158,7 +159,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         Some(unsafe { value::with_ref(word, read) })
     }
 
-    /// The value of `key`, by reference. Memory reclamation waits while the reference lives.
+    /// Returns a reference to the value of `key`. Memory reclamation waits while the reference lives.
     ///
     /// ```
     /// use archipelago::HydraList;
@@ -182,8 +183,9 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         Some(unsafe { Ref::new(word, guard) })
     }
 
-    /// The entry of `key`, by reference, to be sent or kept over an `await`. Costs some allocations and a lock that all such
-    /// references of the map share while they are made and dropped; within a thread [`get_ref`](Self::get_ref) is better.
+    /// Returns a reference to the entry of `key` that may be sent to other threads or kept across an `await`. It costs some
+    /// allocations, and a lock that all such references of the map share while they are made and dropped. Within a thread
+    /// [`get_ref`](Self::get_ref) is better.
     pub fn get_entry<Q>(&self, key: &Q) -> Option<Entry<'m, K, V>>
     where
         K: Borrow<Q>,
@@ -202,7 +204,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         })
     }
 
-    /// Whether `key` is in the map.
+    /// Returns whether `key` is in the map.
     #[inline]
     pub fn contains_key<Q>(&self, key: &Q) -> bool
     where
@@ -212,19 +214,19 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         self.word(&self.enter(), key).is_some()
     }
 
-    /// The entry with the least key, by reference.
+    /// Returns a reference to the entry with the least key.
     pub fn first(&self) -> Option<Entry<'m, K, V>> {
         Entry::alone(self.map, |found| Walk::all(self.map).fetch_first(|key, word| found.push(key, word)).is_some())
     }
 
-    /// The entry with the greatest key, by reference.
+    /// Returns a reference to the entry with the greatest key.
     pub fn last(&self) -> Option<Entry<'m, K, V>> {
         Entry::alone(self.map, |found| Walk::all(self.map).fetch_last(|key, word| found.push(key, word)).is_some())
     }
 }
 
 impl<'m, S: Kind, K: Key, V: Clone + Send + Sync + 'static, H: Hold<'m, S, K>> Session<'m, S, K, V, H> {
-    /// The value of `key`.
+    /// Returns a clone of the value of `key`.
     #[inline(always)]
     pub fn get<Q>(&self, key: &Q) -> Option<V>
     where
@@ -234,8 +236,9 @@ impl<'m, S: Kind, K: Key, V: Clone + Send + Sync + 'static, H: Hold<'m, S, K>> S
         self.get_with(key, V::clone)
     }
 
-    /// The values of several keys, in order. Faster than one by one where the structure overlaps the memory accesses of
-    /// several look-ups, as `HydraList` does. Each look-up is linearizable on its own.
+    /// Returns clones of the values of several keys, in the order of `keys`. It is faster than separate look-ups where the
+    /// structure overlaps the memory accesses of several look-ups, as `HydraList` does. Each look-up is linearizable on its
+    /// own.
     pub fn get_many<Q>(&self, keys: &[Q]) -> Vec<Option<V>>
     where
         K: Borrow<Q>,
@@ -257,12 +260,12 @@ impl<'m, S: Kind, K: Key, V: Clone + Send + Sync + 'static, H: Hold<'m, S, K>> S
         });
     }
 
-    /// The entry with the least key: linearizable as a [`scan`](Self::scan) of one entry.
+    /// Returns a clone of the entry with the least key. It is linearizable as a [`scan`](Self::scan) of one entry.
     pub fn first_key_value(&self) -> Option<(K, V)> {
         self.range::<K, _>(..).next()
     }
 
-    /// The entry with the greatest key: linearizable as a [`scan_rev`](Self::scan_rev) of one entry.
+    /// Returns a clone of the entry with the greatest key. It is linearizable as a [`scan_rev`](Self::scan_rev) of one entry.
     pub fn last_key_value(&self) -> Option<(K, V)> {
         self.range::<K, _>(..).next_back()
     }

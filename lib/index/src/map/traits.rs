@@ -1,4 +1,4 @@
-//! What users of `std`'s maps expect of a type, and the trait that benchmarks are written against.
+//! Implementations of the standard traits that `std`'s maps implement, and of the trait against which benchmarks are written.
 
 use super::{Entries, Hold, Kind, Map, Range, Session};
 use crate::structure::Form;
@@ -6,7 +6,7 @@ use crate::{Key, OrderedIndex, OrderedSession};
 use core::fmt;
 
 impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
-    /// All entries, by reference.
+    /// Returns an iterator over references to all entries.
     fn all_entries(&self) -> Entries<'_, S, K, V> {
         Entries::over(super::walk::Walk::all(self))
     }
@@ -53,7 +53,7 @@ impl<'m, S: Kind, K: Key, V: Clone + Send + Sync + 'static> IntoIterator for &'m
     }
 }
 
-/// A map with the same settings and clones of the entries, each as it is at some moment of the call.
+/// A clone has the same settings, and clones of the entries, each as it is at some moment of the call.
 impl<S: Kind, K: Key, V: Clone + Send + Sync + 'static> Clone for Map<S, K, V> {
     fn clone(&self) -> Self {
         let clone = self.like();
@@ -62,7 +62,7 @@ impl<S: Kind, K: Key, V: Clone + Send + Sync + 'static> Clone for Map<S, K, V> {
     }
 }
 
-/// Whether the same keys have equal values. Each entry is compared as it is at some moment of the call.
+/// Two maps are equal if they have the same keys with equal values. Each entry is compared as it is at some moment of the call.
 impl<S: Kind, K: Key, V: PartialEq + Send + Sync + 'static> PartialEq for Map<S, K, V> {
     fn eq(&self, other: &Self) -> bool {
         let (mut ours, mut theirs) = (self.all_entries(), other.all_entries());
@@ -79,7 +79,7 @@ impl<S: Kind, K: Key, V: PartialEq + Send + Sync + 'static> PartialEq for Map<S,
 impl<S: Kind, K: Key, V: Eq + Send + Sync + 'static> Eq for Map<S, K, V> {}
 
 impl<K: Key, V: Send + Sync + 'static> super::Entry<'_, K, V> {
-    /// Whether the keys are the same, by their encodings.
+    /// Returns whether the keys are the same, by their encodings.
     fn same_key(&self, other: &Self) -> bool {
         super::FormOf::<K>::compare(self.encoded_key(), other.encoded_key()).is_eq()
     }

@@ -1,23 +1,23 @@
-//! The state of an iterator: the range of keys `low..high` is not fetched yet.
+//! The state of an iterator: the range of keys `low..high` that is not fetched yet.
 //!
-//! Fetching from one end moves this end past the fetched keys, so no key can be yielded twice, however the map changes
-//! in between. If a fetch panics, the iterator still yields what it had fetched, and then ends.
+//! Fetching from one end moves this end past the fetched keys. So no key can be yielded twice, however the map changes
+//! in between. If a fetch panics, the iterator still yields the entries that it had fetched, and then ends.
 
 use super::{End, FormOf, Kind, Map, Structure, Words};
 use crate::structure::Form;
 use crate::{Encode, Key};
 use core::ops::{Bound, RangeBounds};
 
-/// A kept key.
+/// An owned encoding of a key.
 pub(super) type OwnedKey<K> = <FormOf<K> as Form>::Owned;
 
-/// The growing number of entries that are fetched at a time from one end.
+/// The number of entries that the next fetch from one end requests. It grows from fetch to fetch.
 pub(super) struct Batches(usize);
 
 impl Batches {
-    /// For iterators that clone what they fetch: a caller that wants one entry pays for one.
+    /// For iterators that clone entries: a caller that wants one entry pays for one.
     pub(super) const FROM_ONE: Self = Self(1);
-    /// For iterators that copy words.
+    /// For iterators that copy only words.
     pub(super) const FROM_SOME: Self = Self(16);
     const MOST: usize = 256;
 
@@ -27,18 +27,19 @@ impl Batches {
     }
 }
 
-/// A range of keys from both ends.
+/// A range of keys that is fetched from both ends.
 pub(super) struct Walk<'m, S: Kind, K: Key, V: Send + Sync + 'static> {
     map: &'m Map<S, K, V>,
-    /// The least key that may not have been fetched.
+    /// Keys below this one have been fetched, or are outside the range.
     low: OwnedKey<K>,
-    /// Exclusive; `None` means +∞.
+    /// The exclusive upper end; `None` means +∞.
     high: Option<OwnedKey<K>>,
     /// Whether no key is left between `low` and `high`, or a fetch has panicked.
     drained: bool,
 }
 
-/// The bounds of a range, as encodings: from the first, if there is any, to below the second, or +∞.
+/// Returns the bounds of a range as encodings. The range contains the encodings from the first one, if there is any, to below
+/// the second one, or to +∞.
 pub(super) fn bounds<K: Key, Q>(range: &impl RangeBounds<Q>) -> (Option<OwnedKey<K>>, Option<OwnedKey<K>>)
 where
     Q: Encode<Form = FormOf<K>> + ?Sized,
@@ -65,7 +66,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static> Walk<'m, S, K, V> {
         Self { map, low: low.unwrap_or_else(FormOf::<K>::least), high, drained }
     }
 
-    /// Over everything.
+    /// Makes a walk over all entries.
     pub(super) fn all(map: &'m Map<S, K, V>) -> Self {
         Self::new(map, (Some(FormOf::<K>::least()), None))
     }
@@ -80,7 +81,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static> Walk<'m, S, K, V> {
         self.drained || high.is_some_and(|high| FormOf::<K>::probe(&self.low) >= high)
     }
 
-    /// Fetches the first entry alone.
+    /// Fetches only the first entry.
     pub(super) fn fetch_first<R>(&mut self, take: impl FnOnce(crate::Probe<'_, K>, u64) -> R) -> Option<R> {
         if self.is_drained() {
             return None;
@@ -97,7 +98,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static> Walk<'m, S, K, V> {
         Some(taken)
     }
 
-    /// Fetches the last entry alone.
+    /// Fetches only the last entry.
     pub(super) fn fetch_last<R>(&mut self, take: impl FnOnce(crate::Probe<'_, K>, u64) -> R) -> Option<R> {
         let (mut take, mut taken) = (Some(take), None);
         self.fetch_back(1, Words::Shown, |key, word| taken = take.take().map(|take| take(key, word)));
@@ -110,7 +111,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static> Walk<'m, S, K, V> {
         }
     }
 
-    /// Shows up to `batch` entries from the front, ascending.
+    /// Calls `take` with up to `batch` entries from the front, ascending.
     pub(super) fn fetch_front(&mut self, batch: usize, words: Words, mut take: impl FnMut(crate::Probe<'_, K>, u64)) {
         if self.is_drained() {
             return;
@@ -131,11 +132,11 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static> Walk<'m, S, K, V> {
             }
             inside
         });
-        // Fewer than asked for: the range is exhausted, and stays drained.
+        // Fewer entries than requested: the range is exhausted, and stays drained.
         self.go_on_from(last);
     }
 
-    /// Shows up to `batch` entries from the back, descending.
+    /// Calls `take` with up to `batch` entries from the back, descending.
     pub(super) fn fetch_back(&mut self, batch: usize, words: Words, mut take: impl FnMut(crate::Probe<'_, K>, u64)) {
         if self.is_drained() {
             return;
@@ -157,14 +158,14 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static> Walk<'m, S, K, V> {
             }
             inside
         });
-        // Fewer than asked for: as in `fetch_front`.
+        // Fewer entries than requested: as in `fetch_front`.
         if last.is_some() {
             (self.high, self.drained) = (last, false);
         }
     }
 
-    /// Returns entries that were fetched from one end and not yielded: `next` is the key that was to be yielded next,
-    /// and `last` the one farthest from that end. If nothing else was left to fetch, the other end may have yielded
+    /// Puts entries back that were fetched from one end and not yielded. `next` is the key that was to be yielded next,
+    /// and `last` is the key farthest from that end. If nothing else was left to fetch, the other end may have yielded
     /// entries behind `last`.
     pub(super) fn rewind(&mut self, end: End, next: crate::Probe<'_, K>, last: crate::Probe<'_, K>) {
         let drained = self.is_drained();
@@ -191,7 +192,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static> Walk<'m, S, K, V> {
     /// Skips keys above `key`.
     pub(super) fn lower(&mut self, key: crate::Probe<'_, K>) {
         let lower = |high: &OwnedKey<K>| FormOf::<K>::compare(FormOf::<K>::probe(high), key).is_le();
-        // Without a key above this one there is nothing to leave out.
+        // If no key is above `key`, there is nothing to skip.
         if let Some(above) = FormOf::<K>::just_above(key)
             && !self.high.as_ref().is_some_and(lower)
         {

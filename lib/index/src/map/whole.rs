@@ -1,4 +1,4 @@
-//! Operations on a whole map that no other thread uses: building, emptying, cutting, joining, taking apart, dropping.
+//! Operations on a whole map that no other thread uses: building, emptying, splitting, joining, taking apart, dropping.
 
 use super::batch::Batch;
 use super::{FormOf, Kind, Map};
@@ -12,13 +12,13 @@ use core::fmt;
 use core::iter::FusedIterator;
 use core::mem::ManuallyDrop;
 
-/// Entries that are moved from one map to another at a time.
+/// The number of entries that are moved from one map to another at a time.
 const MOVED: usize = 512;
 
 impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
-    /// Builds a map from entries in ascending key order, as [`extend`](super::Session::extend) inserts them, with its costs; a
-    /// `HydraList` fills its pages completely, one after the other. Entries out of order are inserted, too, at the cost
-    /// of `insert`; of equal keys the last entry stays.
+    /// Builds a map from entries in ascending order of keys. It inserts them as [`extend`](super::Session::extend) does, at the
+    /// same cost; a `HydraList` fills its pages completely, one after the other. Entries that are out of order are inserted,
+    /// too, at the cost of `insert`. Of entries with equal keys the last one stays.
     pub fn from_sorted(entries: impl IntoIterator<Item = (K, V)>) -> Self {
         let map = Self::new();
         map.pin().extend(entries);
@@ -26,8 +26,8 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
         map
     }
 
-    /// As [`from_sorted`](Self::from_sorted), by up to `threads` threads, each with its share of the entries. Of
-    /// entries with equal keys that are not adjacent, any one may stay.
+    /// Builds a map as [`from_sorted`](Self::from_sorted) does, by up to `threads` threads, each with its share of the entries.
+    /// Of entries with equal keys that are not adjacent, any one may stay.
     ///
     /// # Panics
     /// If a key's or a value's code panics in any of the threads.
@@ -46,8 +46,8 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
         map
     }
 
-    /// Returns the first of the adjacent entries that have the same key as the entry at a place. They are inserted by
-    /// one thread, so that the last of them is inserted last.
+    /// Returns the first of the adjacent entries that have the same key as the entry at `at`. One thread inserts all of them,
+    /// so that the last of them is inserted last.
     fn first_alike(entries: &[(K, V)], at: usize) -> usize {
         entries[at].0.encode(|key| {
             let alike = |entry: &&(K, V)| entry.0.encode(|other| FormOf::<K>::compare(other, key).is_eq());
@@ -55,18 +55,18 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
         })
     }
 
-    /// Removes all entries and gives all memory back. (To empty a map that others use, see
-    /// [`Session::remove_range`](super::Session::remove_range).)
+    /// Removes all entries and frees all memory. (Use [`Session::remove_range`](super::Session::remove_range) to empty a map
+    /// that other threads use.)
     ///
     /// # Panics
-    /// With the first panic of a value's drop, after all values have been dropped.
+    /// If the drop of a value panics: with the first such panic, after all values have been dropped.
     pub fn clear(&mut self) {
         *self = self.like();
     }
 
-    /// Moves all entries of `other`, which is empty afterwards, into this map, which other threads may be using. For a
-    /// key in both maps, the value of `other` stays. Entries are moved without being cloned or rebuilt, and not
-    /// atomically together.
+    /// Moves all entries of `other` into this map. `other` is empty afterwards; other threads may use this map meanwhile. For a
+    /// key in both maps, the value of `other` stays. Entries are moved without being cloned or rebuilt. Each entry is moved at
+    /// a different moment.
     pub fn append(&self, other: &mut Self) {
         // After a panic the remaining entries are leaked, since words must not be in two maps.
         let other = ManuallyDrop::new(core::mem::replace(other, other.like()));
@@ -80,7 +80,7 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
         ManuallyDrop::into_inner(other).forget_entries();
     }
 
-    /// Stores a batch of words, ascending, that have no owner yet.
+    /// Stores a batch of words, in ascending order, that have no owner yet.
     fn take_in(&self, batch: &mut Batch<FormOf<K>>) {
         let session = self.pin();
         let guard = session.enter_to_store();
@@ -94,7 +94,7 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
         batch.clear();
     }
 
-    /// Drops the structure without looking at the words in it.
+    /// Drops the structure without dropping the values in it.
     fn forget_entries(mut self) {
         if let Some(core) = self.core.take()
             && let Some(payload) = core.dismantle(|_| ())
@@ -103,8 +103,8 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
         }
     }
 
-    /// Cuts the map in two: returns one with the entries at and above `key`, and keeps those below. Entries are moved without
-    /// being cloned or rebuilt. O(entries moved).
+    /// Divides the map: returns a map with the entries at and above `key`, and keeps the entries below it. Entries are moved
+    /// without being cloned or rebuilt. O(entries moved).
     ///
     /// ```
     /// use archipelago::HydraList;
@@ -137,9 +137,9 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
         upper
     }
 
-    /// Returns up to `parts - 1` distinct keys, ascending, that divide the map into ranges with about equally many
-    /// entries: the first range is below the first key, the second begins with it, and so on. For work on disjoint
-    /// ranges in several threads. O(parts), or O(nodes) of the upper part of the structure.
+    /// Returns up to `parts - 1` distinct keys, in ascending order, that divide the map into ranges with about equally many
+    /// entries. The first range is below the first key, the second range begins with it, and so on. The ranges can be processed
+    /// by several threads. O(parts), or O(nodes) of the upper part of the structure.
     ///
     /// ```
     /// use archipelago::HydraList;
@@ -154,11 +154,11 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
         if let Some(core) = self.used().filter(|_| parts > 1) {
             let guard = core.domain().pin();
             core.split_points(core.place(), &guard, parts - 1, |key| {
-                // The keys were looked up one after the other, and if entries were removed, several places have the
-                // same next key.
+                // The structure looked the keys up one after the other. If entries were removed meanwhile, the next key of
+                // several positions may be the same.
                 if last.as_ref().is_none_or(|last| FormOf::<K>::compare(FormOf::<K>::probe(last), key).is_lt()) {
                     last = Some(FormOf::<K>::own(key));
-                    // SAFETY: a structure shows what it stores: encodings of Ks.
+                    // SAFETY: a structure passes stored keys only, which are encodings of Ks.
                     points.push(unsafe { K::decode(key) });
                 }
             });
@@ -185,10 +185,10 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Drop for Map<S, K, V> {
     fn drop(&mut self) {
         let Some(core) = self.core.get() else { return };
         let mut values = DropAll::new();
-        // SAFETY: no other thread uses the map (sessions borrow it), so each word is ours, and shown once.
+        // SAFETY: no other thread uses the map (sessions borrow it), so each word is owned here, and shown once.
         let panicked = core.dismantle(|word| unsafe { values.drop_word::<V>(word) });
         drop(values);
-        // Such a panic is a bug of this crate, which the panic hook has reported. During another panic it must not end
+        // A panic in `dismantle` is a bug of this crate, which the panic hook has reported. During another panic it must not end
         // the process.
         if let Some(payload) = panicked.filter(|_| !thread::panicking()) {
             std::panic::resume_unwind(payload);
@@ -196,7 +196,7 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Drop for Map<S, K, V> {
     }
 }
 
-/// An owning iterator over a map's entries, in key order, from both ends. What it has not yielded is dropped with it.
+/// An owning iterator over a map's entries, in key order, from both ends. Entries that it has not yielded are dropped with it.
 pub struct IntoIter<S: Kind, K: Key, V: Send + Sync + 'static> {
     map: Map<S, K, V>,
 }
@@ -206,7 +206,7 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> IntoIter<S, K, V> {
         let session = self.map.pin();
         let guard = session.enter();
         session.core.take_end(session.place(), &guard, end, |key, word| {
-            // SAFETY: taken out just now, and `&mut self` says that no other thread reads the map.
+            // SAFETY: the word was taken out just now, and `&mut self` proves that no other thread reads the map.
             let value = unsafe { value::from_word(word) };
             // SAFETY: the key is an encoding of a K.
             (unsafe { K::decode(key) }, value)

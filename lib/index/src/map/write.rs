@@ -1,4 +1,4 @@
-//! Writing by key: inserting, replacing, removing.
+//! Operations that write by key: inserting, replacing, removing.
 
 use super::{FormOf, Hold, Kind, Map, Ref, Session};
 use crate::structure::{End, Put, Structure, When};
@@ -8,10 +8,10 @@ use archipelago_sync::rcu::Guard;
 use core::borrow::Borrow;
 
 impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'m, S, K, V, H> {
-    /// Turns a value into the word to store under `key`: all methods that may insert call this.
+    /// Turns a value into the word to store under `key`. All methods that may insert call this function.
     ///
     /// # Panics
-    /// If the key is too long, with nothing changed.
+    /// If the key is too long. Nothing has been changed then.
     #[inline(always)]
     pub(super) fn word_for(key: crate::Probe<'_, K>, value: V) -> u64 {
         assert!(!Map::<S, K, V>::is_too_long(key), "the key is longer than the map's longest");
@@ -23,7 +23,8 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         self.core.put(self.place(), guard, key, word, when)
     }
 
-    /// Retires a value that was removed from the map, and calls `last` with it (valid, since the guard is older).
+    /// Retires a value that was removed from the map, and calls `last` with it. The value is valid during the call, since the
+    /// guard is older than the retirement.
     #[inline]
     pub(super) fn retire<R>(&self, guard: &Guard<'m>, word: u64, last: impl FnOnce(&V) -> R) -> R {
         self.retire_word(guard, word);
@@ -33,7 +34,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
 
     #[inline]
     pub(super) fn retire_word(&self, guard: &Guard<'m>, word: u64) {
-        // SAFETY: the word is out of the map and ours alone to retire.
+        // SAFETY: the word is out of the map, and only this operation retires it.
         unsafe { value::retire::<V>(guard, word) };
         if !value::is_inline::<V>() {
             self.core.note_garbage();
@@ -48,7 +49,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         unsafe { Ref::new(word, guard) }
     }
 
-    /// Inserts or replaces; the word replaced, to be retired.
+    /// Inserts or replaces. Returns the replaced word, which the caller must retire.
     #[inline]
     fn put_word<Q: EncodeAs<K> + ?Sized>(&self, guard: &Guard<'m>, key: &Q, value: V) -> Option<u64> {
         match key.encode(|key| self.store(guard, key, Self::word_for(key, value), When::Always)) {
@@ -58,11 +59,11 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         }
     }
 
-    /// Inserts or replaces, with a key or a borrowed form of one and without looking at the old value. True if there was
-    /// one.
+    /// Inserts or replaces without reading the old value; the key may be a borrowed form. Returns whether there was an old value.
     ///
     /// # Panics
-    /// As all that stores, in an [`Art`](crate::Art): if the key has 4 GiB or more; in a [`BLinkTree`](crate::BLinkTree): if
+    /// In an [`Art`](crate::Art), if the key has 4 GiB or more; in a [`BLinkTree`](crate::BLinkTree), if
+    /// it is longer than [`LONGEST_KEY`](Map::LONGEST_KEY). The same holds for all methods that store.
     /// it is longer than [`LONGEST_KEY`](Map::LONGEST_KEY).
     #[inline]
     pub fn upsert<Q: EncodeAs<K> + ?Sized>(&self, key: &Q, value: V) -> bool {
@@ -70,14 +71,14 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         self.put_word(&guard, key, value).map(|old| self.retire_word(&guard, old)).is_some()
     }
 
-    /// Inserts or replaces; returns the value replaced, by reference.
+    /// Inserts or replaces. Returns a reference to the replaced value.
     pub fn insert_ref(&self, key: K, value: V) -> Option<Ref<'m, V>> {
         let guard = self.enter_to_store();
         let old = self.put_word(&guard, &key, value)?;
         Some(self.retire_to_ref(guard, old))
     }
 
-    /// The word replaced by `value`, to be retired.
+    /// Replaces a value. Returns the replaced word, which the caller must retire.
     fn replace_word<Q>(&self, guard: &Guard<'m>, key: &Q, value: V) -> Option<u64>
     where
         Q: Encode<Form = FormOf<K>> + ?Sized,
@@ -86,7 +87,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
             let word = value::into_word(value);
             match self.store(guard, key, word, When::Present) {
                 Put::Replaced(old) => Some(old),
-                // SAFETY: the new word was not stored, so it is still ours alone.
+                // SAFETY: the new word was not stored, so no other code has it.
                 _ => unsafe {
                     value::drop_word::<V>(word);
                     None
@@ -95,7 +96,8 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         })
     }
 
-    /// Inserts if the key is not there: the word that it has now. What was not inserted is shown to `kept`.
+    /// Inserts if the key is not in the map. Returns the word that the key has now. `kept` is called with a value that was not
+    /// inserted.
     ///
     /// The value becomes a word when the key is encoded, since encoding is the user's code, which may panic.
     pub(super) fn insert_word<R>(
@@ -109,14 +111,14 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
             let word = Self::word_for(key, value);
             match self.store(guard, key, word, When::Absent) {
                 Put::Inserted => (word, None),
-                // SAFETY: ours was not stored, so it is still ours alone.
+                // SAFETY: the new word was not stored, so no other code has it.
                 Put::Kept(existing) => (existing, Some(kept(unsafe { value::from_word(word) }))),
                 Put::Replaced(_) | Put::Missing => unreachable!("`When::Absent` inserts or keeps"),
             }
         })
     }
 
-    /// Replaces the value of a key that is there; returns the old value, by reference.
+    /// Replaces the value of a key that is in the map. Returns a reference to the old value.
     pub fn replace_ref<Q>(&self, key: &Q, value: V) -> Option<Ref<'m, V>>
     where
         K: Borrow<Q>,
@@ -135,7 +137,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         key.encode(|key| self.core.take(self.place(), guard, key, None))
     }
 
-    /// Removes; returns the value removed, by reference.
+    /// Removes a key. Returns a reference to the removed value.
     pub fn remove_ref<Q>(&self, key: &Q) -> Option<Ref<'m, V>>
     where
         K: Borrow<Q>,
@@ -146,7 +148,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         Some(self.retire_to_ref(guard, word))
     }
 
-    /// Removes without looking at the value. True if there was one.
+    /// Removes a key without reading its value. Returns whether the key was in the map.
     pub fn delete<Q>(&self, key: &Q) -> bool
     where
         K: Borrow<Q>,
@@ -156,8 +158,8 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         self.take_word(&guard, key).map(|word| self.retire_word(&guard, word)).is_some()
     }
 
-    /// The value of `key`, by reference, inserting `make()` first if there is none. `make` runs outside any lock and any
-    /// guard; of two threads that race, both may run it and one result is dropped.
+    /// Returns a reference to the value of `key`. If there is none, inserts `make()` first. `make` runs outside any lock and any
+    /// guard. If two threads race, both may run it, and one result is dropped.
     pub fn get_or_insert_with(&self, key: K, make: impl FnOnce() -> V) -> Ref<'m, V> {
         if let Some(value) = self.get_ref::<K>(&key) {
             return value;
@@ -165,7 +167,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         let value = make();
         let guard = self.enter_to_store();
         let (word, _) = self.insert_word(&guard, &key, value, drop);
-        // SAFETY: in the map under the guard.
+        // SAFETY: the word was in the map under the guard.
         unsafe { Ref::new(word, guard) }
     }
 
@@ -184,7 +186,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
     fn pop_ref(&self, end: End) -> Option<(K, Ref<'m, V>)> {
         let guard = self.enter_to_store();
         let (key, word) = self.core.take_end(self.place(), &guard, end, |key, word| {
-            // First what the map needs: the rest is the user's code, which may panic.
+            // First the map's own work: decoding the key is the user's code, which may panic.
             self.retire_word(&guard, word);
             // SAFETY: the key is an encoding of a K.
             (unsafe { K::decode(key) }, word)
@@ -195,7 +197,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
 }
 
 impl<'m, S: Kind, K: Key, V: Clone + Send + Sync + 'static, H: Hold<'m, S, K>> Session<'m, S, K, V, H> {
-    /// Inserts or replaces; returns the value replaced.
+    /// Inserts or replaces. Returns a clone of the replaced value.
     #[inline]
     pub fn insert(&self, key: K, value: V) -> Option<V> {
         self.insert_as(&key, value)
@@ -207,8 +209,8 @@ impl<'m, S: Kind, K: Key, V: Clone + Send + Sync + 'static, H: Hold<'m, S, K>> S
         self.put_word(&guard, key, value).map(|old| self.retire(&guard, old, V::clone))
     }
 
-    /// Replaces the value of a key that is there; returns the old value. In a `HydraList`, threads that replace the value of
-    /// one key at the same time don't wait for each other.
+    /// Replaces the value of a key that is in the map. Returns a clone of the old value. In a `HydraList`, threads that replace
+    /// the value of one key at the same time don't wait for each other.
     #[inline]
     pub fn replace<Q>(&self, key: &Q, value: V) -> Option<V>
     where
@@ -219,9 +221,9 @@ impl<'m, S: Kind, K: Key, V: Clone + Send + Sync + 'static, H: Hold<'m, S, K>> S
         self.replace_word(&guard, key, value).map(|old| self.retire(&guard, old, V::clone))
     }
 
-    /// Replaces the value of a key that is there by `f(&old)`, atomically; returns the old value. `f` runs outside
-    /// any lock, and again if another thread changed the value meanwhile. [`replace`](Self::replace) is cheaper where
-    /// the old value doesn't matter; [`compute`](Self::compute) may also insert and remove.
+    /// Replaces the value of a key that is in the map by `f(&old)`, atomically. Returns a clone of the old value. `f` runs
+    /// outside any lock, and runs again if another thread has changed the value meanwhile. [`replace`](Self::replace) is
+    /// cheaper where the new value does not depend on the old one; [`compute`](Self::compute) may also insert and remove.
     pub fn update<Q>(&self, key: &Q, mut f: impl FnMut(&V) -> V) -> Option<V>
     where
         K: Borrow<Q>,
@@ -238,7 +240,7 @@ impl<'m, S: Kind, K: Key, V: Clone + Send + Sync + 'static, H: Hold<'m, S, K>> S
                 match self.core.put(place, &guard, key, new, When::Holds(old)) {
                     Put::Replaced(old) => return Some(self.retire(&guard, old, V::clone)),
                     Put::Kept(now) => {
-                        // SAFETY: the new word was not stored, so it is still ours alone.
+                        // SAFETY: the new word was not stored, so no other code has it.
                         unsafe { value::drop_word::<V>(new) };
                         old = now;
                     }
@@ -253,7 +255,7 @@ impl<'m, S: Kind, K: Key, V: Clone + Send + Sync + 'static, H: Hold<'m, S, K>> S
         })
     }
 
-    /// Removes; returns the value removed.
+    /// Removes a key. Returns a clone of the removed value.
     pub fn remove<Q>(&self, key: &Q) -> Option<V>
     where
         K: Borrow<Q>,
@@ -263,12 +265,13 @@ impl<'m, S: Kind, K: Key, V: Clone + Send + Sync + 'static, H: Hold<'m, S, K>> S
         self.take_word(&guard, key).map(|word| self.retire(&guard, word, V::clone))
     }
 
-    /// Removes the entry with the least key and returns it. Linearizable: it was the least when it was removed.
+    /// Removes the entry with the least key and returns a clone of it. Linearizable: its key was the least when it was removed.
     pub fn pop_first(&self) -> Option<(K, V)> {
         self.pop(End::First)
     }
 
-    /// Removes the entry with the greatest key and returns it. Linearizable: it was the greatest when it was removed.
+    /// Removes the entry with the greatest key and returns a clone of it. Linearizable: its key was the greatest when it was
+    /// removed.
     pub fn pop_last(&self) -> Option<(K, V)> {
         self.pop(End::Last)
     }
@@ -276,7 +279,7 @@ impl<'m, S: Kind, K: Key, V: Clone + Send + Sync + 'static, H: Hold<'m, S, K>> S
     fn pop(&self, end: End) -> Option<(K, V)> {
         let guard = self.enter_to_store();
         self.core.take_end(self.place(), &guard, end, |key, word| {
-            // First what the map needs: the rest is the user's code, which may panic.
+            // First the map's own work: cloning and decoding are the user's code, which may panic.
             let value = self.retire(&guard, word, V::clone);
             // SAFETY: the key is an encoding of a K.
             (unsafe { K::decode(key) }, value)

@@ -68,7 +68,7 @@ impl Form for Bytes {
     fn tag(key: &[u8]) -> u8 {
         let mut hasher = rustc_hash::FxHasher::default();
         hasher.write(key);
-        // The hasher rotates its best bits to the bottom; zero means "empty slot" and is moved to one.
+        // The hasher leaves its best bits at the bottom (it rotates them). Zero means "empty slot", so the tag zero becomes one.
         ((hasher.finish() >> 16) as u8).max(1)
     }
 
@@ -79,12 +79,12 @@ impl Form for Bytes {
 
     #[inline(always)]
     unsafe fn read<'a, D: Decoding>(bytes: Self::Probe<'a>) -> D::Key<'a> {
-        // SAFETY: passed on.
+        // SAFETY: the caller guarantees the same contract.
         unsafe { D::of_bytes(bytes) }
     }
 }
 
-/// Byte strings, one behind the other.
+/// Byte strings, stored one after the other.
 #[derive(Default)]
 pub struct Joined {
     bytes: Vec<u8>,

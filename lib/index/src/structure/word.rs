@@ -56,7 +56,7 @@ impl Form for Word {
 
     #[inline]
     fn tag(key: u64) -> u8 {
-        // The top byte of a multiplicative hash; zero means "empty slot" and is moved to one.
+        // The tag is the top byte of a multiplicative hash. Zero means "empty slot", so the tag zero becomes one.
         ((key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8).max(1)
     }
 
@@ -67,7 +67,7 @@ impl Form for Word {
 
     #[inline(always)]
     unsafe fn read<'a, D: Decoding>(word: Self::Probe<'a>) -> D::Key<'a> {
-        // SAFETY: passed on.
+        // SAFETY: the caller guarantees the same contract.
         unsafe { D::of_word(word) }
     }
 }

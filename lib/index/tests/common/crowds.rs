@@ -1,12 +1,13 @@
-//! What a crowd does to a map in all ways.
+//! A crowd of threads that uses a map by all kinds of operations.
 
 use archipelago_check::drops::{Counted, DropCounter};
 use archipelago_check::hostile::{Longest, crowd, in_turns, longest_gap, some_try, within};
 use archipelago_index::map::{Kind, Map};
 use archipelago_platform::time::{Duration, Instant};
 
-/// A crowd of threads works on a map, in a range of keys. What is read is in order and belongs to its key, no operation takes much
-/// longer than such a crowd waits for a processor anyway, nothing is lost. Of several tries one must hold in time.
+/// Lets a crowd of threads use a map in a range of keys. What they read must be in order and belong to its key, no operation
+/// may take much longer than the threads of such a crowd wait for a processor anyway, and nothing may be lost. The bound on
+/// time must hold in one of several tries.
 pub fn in_a_crowd<S: Kind>(
     map: Map<S, u64, Counted>,
     counter: DropCounter,

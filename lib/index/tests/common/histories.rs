@@ -1,5 +1,5 @@
-//! Several threads, everything recorded, judged by the checker: every operation on one key is linearizable, scans keep
-//! their promises.
+//! Recorded histories of several threads, which the checker judges: every operation on one key must be linearizable, and scans
+//! must keep their promises.
 
 use super::keys::TestKey;
 use super::model::perform;
@@ -20,7 +20,7 @@ type MapLog<'r, K> = Log<'r, MapOp<K, u64>, MapRet<K, u64>>;
 const GROW: Mix = Mix { get: 3, insert: 8, update: 2, remove: 2, scan: 2 };
 const SHRINK: Mix = Mix { get: 3, insert: 2, update: 2, remove: 8, scan: 2 };
 
-/// Everyone at the same few keys.
+/// All threads use the same few keys.
 pub fn few_keys<K: TestKey>(make: Make<K, u64>) {
     let pool = K::pool(6);
     watchdog(USUAL, |notes| {
@@ -33,7 +33,7 @@ pub fn few_keys<K: TestKey>(make: Make<K, u64>) {
     });
 }
 
-/// Enough keys for pages to split and merge under way: the map grows, shrinks and lives on.
+/// There are enough keys for pages to be split and merged during the run: the map grows, shrinks and stays in use.
 pub fn many_keys_at_once<K: TestKey>(make: Make<K, u64>) {
     let pool = K::pool(sized(600, 40));
     watchdog(USUAL, |notes| {
@@ -46,7 +46,7 @@ pub fn many_keys_at_once<K: TestKey>(make: Make<K, u64>) {
     });
 }
 
-/// Runs and judges one history: every third key is there before it, and everything is looked up and scanned after it.
+/// Runs and judges one history. Every third key is in the map before it, and every key is looked up and scanned after it.
 fn one_history<K: TestKey>(
     index: &impl OrderedIndex<K, u64>,
     pool: &[K],
@@ -81,7 +81,7 @@ fn look_at_everything<K: TestKey>(session: &impl OrderedSession<K, u64>, log: &m
     log.record(MapOp::Scan(K::least(), usize::MAX), |_| MapRet::Entries(scan(session, &K::least(), usize::MAX)));
 }
 
-/// One thread's share of a history.
+/// One thread's part of a history.
 struct Worker<'a, K> {
     pool: &'a [K],
     choice: Choice,
@@ -105,7 +105,7 @@ impl<K: TestKey> Worker<'_, K> {
                     self.slow_scan(session, log, key, down);
                 }
             }
-            // So that threads meet in all phases of each other's operations, also on few cores.
+            // This lets threads meet in all phases of each other's operations, even on few cores.
             if self.rng.random_ratio(1, 16) {
                 thread::yield_now();
             }
@@ -130,7 +130,7 @@ impl<K: TestKey> Worker<'_, K> {
         });
     }
 
-    /// A scan whose visitor lets other threads run between two entries now and then.
+    /// A scan whose visitor sometimes lets other threads run between two entries.
     fn slow_scan<S: OrderedSession<K, u64>>(&mut self, session: &S, log: &mut MapLog<'_, K>, from: K, down: bool) {
         let limit = if self.rng.random_ratio(1, 10) { usize::MAX } else { self.rng.random_range(0..24) };
         let mut found = Vec::new();

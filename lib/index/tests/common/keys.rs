@@ -1,4 +1,4 @@
-//! Keys for the suite: for each type a pool that has the hostile ones first.
+//! Keys for the suite. Each key type has a pool of keys, which begins with the hostile ones.
 
 use archipelago_check::workload;
 use archipelago_index::Key;
@@ -6,21 +6,21 @@ use core::fmt::Debug;
 use core::hash::Hash;
 use std::collections::BTreeSet;
 
-/// A key type the suite can run with. Its order is that of its encodings.
+/// A key type with which the suite can run. Its order is that of its encodings.
 pub trait TestKey: Key + Ord + Debug + Hash {
-    /// The least key.
+    /// Returns the least key.
     fn least() -> Self;
 
-    /// Keys that break encodings, bounds and prefixes; the very worst first.
+    /// Returns keys that could break encodings, bounds and prefixes; the worst ones are first.
     fn hostile() -> Vec<Self>;
 
-    /// More keys, all different: half of them clustered or sharing long prefixes, half random.
+    /// Returns more keys, all different: half of them are clustered or share long prefixes, and half are random.
     fn ordinary(count: usize) -> Vec<Self>;
 
-    /// The key a scan showed.
+    /// Returns a key that a scan has shown, as an owned key.
     fn owned(shown: Self::Ref<'_>) -> Self;
 
-    /// `count` different keys, in no order: up to a third hostile.
+    /// Returns `count` different keys, in no order; up to a third of them are hostile.
     fn pool(count: usize) -> Vec<Self> {
         let mut seen = BTreeSet::new();
         let hostile = Self::hostile().into_iter().take(count.div_ceil(3));
@@ -31,7 +31,8 @@ pub trait TestKey: Key + Ord + Debug + Hash {
     }
 }
 
-/// Takes every seventh item, round and round (the lengths at hand are no multiples of 7): near neighbours part.
+/// Takes every seventh item, again and again from another start (no list here has a multiple of 7 items). So adjacent items are
+/// separated.
 fn scattered<T: Clone>(items: Vec<T>) -> Vec<T> {
     (0..7).flat_map(|start| items[start.min(items.len())..].iter().step_by(7).cloned()).collect()
 }
@@ -73,10 +74,10 @@ macro_rules! integer_keys {
 
 integer_keys! {
     u64: |x| x;
-    // Clusters of small positive numbers and their negatives.
+    // These are clusters of small positive numbers and their negatives.
     i64: |x| if x % 2 == 0 { x as i64 } else { (x as i64).wrapping_neg() };
     u32: |x| (x ^ (x >> 32)) as u32;
-    // Differences in the high half, in the low half, and in both.
+    // These differ in the high half, in the low half, or in both.
     u128: |x| match x % 3 { 0 => u128::from(x), 1 => u128::from(x) << 64, _ => u128::from(x) << 64 | u128::from(x) };
 }
 

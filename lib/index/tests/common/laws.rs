@@ -1,5 +1,5 @@
-//! What must hold of every key type: the order of encodings is the order of keys, every key comes back as it went in, and
-//! both stay true of what the key is a part of.
+//! The laws of every key type: the order of encodings is the order of keys, decoding returns the encoded key, and
+//! both also hold for the keys of which the key is a part.
 
 use archipelago_index::map::{Kind, Map};
 use archipelago_index::{Art, Bytes, Encode, EunoBTree, Form, HydraList, Key, KeyPart, Word};
@@ -8,26 +8,27 @@ use core::fmt::Debug;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// Compares two keys and their encodings, and takes both there and back.
+/// Compares two keys and their encodings, and encodes and decodes both.
 pub fn hold<K: Key + Ord + Debug>(a: &K, b: &K) {
     if let Err(broken) = holds(a, b) {
         panic!("{broken}: {a:?}, {b:?}");
     }
 }
 
-/// As [`hold`]. There are thousands of types of composites; they are cheaper to compile when they need not be shown.
+/// Checks as [`hold`] does, and returns an error. There are thousands of composite types, which are cheaper to compile if they
+/// need not be printed.
 fn holds<K: Key + Ord>(a: &K, b: &K) -> Result<(), String> {
     if a.encode(|x| b.encode(|y| K::Form::compare(x, y))) != a.cmp(b) {
         return Err(format!("the order of {}", type_name::<K>()));
     }
-    // SAFETY: just encoded.
+    // SAFETY: the probe has just been made by `encode`.
     if [a, b].into_iter().all(|key| key.encode(|probe| unsafe { K::decode(probe) }) == *key) {
         return Ok(());
     }
     Err(format!("there and back: {}", type_name::<K>()))
 }
 
-/// As [`hold`], also between others: enough for keys of fixed width.
+/// Checks as [`hold`] does, also between other parts. This suffices for keys of fixed width.
 pub fn hold_between<K: KeyPart + Ord + Debug>(a: &K, b: &K) {
     let between = |x, y| holds(&(x, a.clone(), y), &(x, b.clone(), x));
     if let Err(broken) = holds(a, b).and(between(0_u8, 0xFF_u8)).and(between(0xFF, 0)) {
@@ -35,7 +36,8 @@ pub fn hold_between<K: KeyPart + Ord + Debug>(a: &K, b: &K) {
     }
 }
 
-/// As [`hold`], also of what two keys may be parts of: in front of what could be taken for their end, or for more of them.
+/// Checks as [`hold`] does, also as parts of other keys: before parts that could be mistaken for the key's end, or for more of
+/// the key.
 pub fn hold_anywhere<K: KeyPart + Ord + Debug>(a: &K, b: &K) {
     if let Err(broken) = hold_as_parts(a, b) {
         panic!("{broken}: {a:?}, {b:?}");
@@ -59,7 +61,7 @@ fn hold_as_parts<K: KeyPart + Ord>(a: &K, b: &K) -> Result<(), String> {
     holds(&[a(), a()], &[a(), b()])
 }
 
-/// The keys that are encodings of a form themselves.
+/// The keys that are themselves encodings of a form.
 pub trait Raw: Form {
     type Key: Key + Ord + Debug;
 
@@ -82,8 +84,9 @@ impl Raw for Bytes {
     }
 }
 
-/// All maps hold these keys as `BTreeMap` does. What a map does with a type of keys is written once for all maps, and tried in one;
-/// the structures know encodings only, and the other two are given them as keys, so that they are not compiled for each type.
+/// All maps store these keys as `BTreeMap` does. The code of `Map` for a key type is the same for all structures, so it is
+/// tested with one of them. The other structures get the encodings as keys, since they know encodings only; so they are not
+/// compiled for each key type.
 pub fn hold_in_maps<K: Key + Encode<Form: Raw> + Ord + Debug>(keys: &[K]) {
     hold_in(HydraList::new(), keys);
     let encodings: Vec<_> = keys.iter().map(|key| key.encode(|probe| <K::Form as Raw>::key(probe))).collect();
@@ -91,7 +94,7 @@ pub fn hold_in_maps<K: Key + Encode<Form: Raw> + Ord + Debug>(keys: &[K]) {
     hold_in(EunoBTree::new(), &encodings);
 }
 
-/// A map holds these keys as `BTreeMap` does: put in, asked for, passed by in order, taken out.
+/// A map stores these keys as `BTreeMap` does: they are inserted, looked up, scanned in order, and removed.
 fn hold_in<S: Kind, K: Key + Ord + Debug>(map: Map<S, K, usize>, keys: &[K]) {
     let session = map.pin();
     let mut model = BTreeMap::new();

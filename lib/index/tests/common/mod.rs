@@ -1,27 +1,27 @@
-//! The conformance suite: what every ordered map of this library is put through, for every kind of key.
+//! The conformance suite: the tests that every ordered map of this library must pass, for every kind of key.
 //!
-//! The suite is a matrix, and its three macros make a module of tests each from a name, a key type and an expression that makes
-//! an empty map, which is evaluated anew for every test and value type:
+//! The suite is a matrix. Each of its three macros makes a module of tests from a name, a key type, and an expression that makes
+//! an empty map. The expression is evaluated anew for every test and value type.
 //!
-//! | macro | of what | tests |
+//! | macro | use | tests |
 //! |---|---|---|
 //! | [`conformance!`] | words and byte strings in a map as users get it | all twelve |
-//! | [`variant!`] | a policy, a topology, another size of pages | five: a sequence, few keys, churn, threads, drops |
-//! | [`encoding!`] | other keys: what must hold of them alone is in [`laws`] | one: a sequence |
+//! | [`variant!`] | another policy, topology or size of pages | five: a sequence, few keys, churn, threads, drops |
+//! | [`encoding!`] | other keys; [`laws`] tests them alone | one: a sequence |
 //!
-//! The tests take maps as [`Tested`](archipelago_tested::Tested), so that they are compiled once for a key type,
-//! whatever the maps.
+//! The tests take maps as [`Tested`](archipelago_tested::Tested), so that they are compiled once per key type,
+//! whatever the maps are.
 //!
-//! | file | what it asks |
+//! | file | what it tests |
 //! |---|---|
-//! | [`model`] | do sequences of operations answer as `BTreeMap` would? |
-//! | [`histories`] | are concurrent histories linearizable, and do scans keep their promises? |
-//! | [`threads`] | own writes, keys that never leave, churn, many threads, threads that come and go |
-//! | [`values`] | is every value dropped exactly once, is a long value ever torn? |
-//! | [`keys`] | the keys all of this is done with |
-//! | [`laws`] | what must hold of every key type |
-//! | [`sequences`] | operations of the whole face, for keys that are hard for one kind of map |
-//! | [`reference`] | a right map to try the suite on, and wrong ones it must find out |
+//! | [`model`] | sequences of operations return what `BTreeMap` returns |
+//! | [`histories`] | concurrent histories are linearizable, and scans keep their promises |
+//! | [`threads`] | a thread's own writes, keys that are never removed, churn, many threads, threads that start and end |
+//! | [`values`] | every value is dropped exactly once, and a long value is never read torn |
+//! | [`keys`] | (the keys of all these tests) |
+//! | [`laws`] | the laws of every key type |
+//! | [`sequences`] | all operations of `Map`, with keys that are difficult for one kind of map |
+//! | [`reference`] | (a correct map on which the suite is tested, and incorrect ones that it must find) |
 
 // Every test crate has its own copy of this module and uses its own part of it.
 #![allow(dead_code, unused_imports, unused_macros)]
@@ -40,12 +40,12 @@ pub use archipelago_tested as tested;
 use archipelago_index::OrderedSession;
 use keys::TestKey;
 
-/// Under Miri, which is a thousand times slower, everything is smaller.
+/// Returns the size of a test. It is smaller under Miri, which is a thousand times slower.
 pub const fn sized(native: usize, miri: usize) -> usize {
     if cfg!(miri) { miri } else { native }
 }
 
-/// A scan's entries, after a look at its count.
+/// Returns a scan's entries, after a check of the returned count.
 pub fn scan<K: TestKey, V: Clone + Send + Sync + 'static>(
     session: &impl OrderedSession<K, V>,
     from: &K,
@@ -57,7 +57,7 @@ pub fn scan<K: TestKey, V: Clone + Send + Sync + 'static>(
     found
 }
 
-/// As [`scan`], descending; `None` when the index cannot.
+/// Returns the entries of a descending scan, or `None` if the index cannot scan backwards.
 pub fn scan_rev<K: TestKey, V: Clone + Send + Sync + 'static>(
     session: &impl OrderedSession<K, V>,
     from: &K,
@@ -69,7 +69,7 @@ pub fn scan_rev<K: TestKey, V: Clone + Send + Sync + 'static>(
     Some(found)
 }
 
-/// Everything in the map.
+/// Returns all entries of the map.
 pub fn contents<K: TestKey, V: Clone + Send + Sync + 'static>(session: &impl OrderedSession<K, V>) -> Vec<(K, V)> {
     scan(session, &K::least(), usize::MAX)
 }
@@ -86,7 +86,8 @@ macro_rules! conformance {
     };
 }
 
-/// As [`conformance!`], for what differs from a map as users get it by a policy, a topology or the size of pages.
+/// Makes a module as [`conformance!`] does, for a map that differs from a map as users get it by a policy, a topology or the
+/// size of pages.
 macro_rules! variant {
     ($name:ident, $key:ty, $make:expr) => {
         $crate::common::suite!($name, $key, $make;
@@ -98,7 +99,7 @@ macro_rules! variant {
     };
 }
 
-/// As [`conformance!`], for what differs by its keys' encodings alone.
+/// Makes a module as [`conformance!`] does, for a map that differs only by its keys' encodings.
 macro_rules! encoding {
     ($name:ident, $key:ty, $make:expr) => {
         $crate::common::suite!($name, $key, $make; model: any_sequence;);

@@ -1,4 +1,4 @@
-//! One thread: every answer must be the one `BTreeMap` gives.
+//! Tests with one thread: every result must be the one that `BTreeMap` returns.
 
 use super::keys::TestKey;
 use super::tested::{Invariants, Make};
@@ -13,7 +13,7 @@ use proptest::test_runner::{Config, TestCaseError, TestRunner};
 use rand::RngExt;
 use std::collections::BTreeMap;
 
-/// Runs one operation; `None` when the index cannot scan backwards.
+/// Runs one operation. Returns `None` if the index cannot scan backwards.
 pub fn perform<K: TestKey>(session: &impl OrderedSession<K, u64>, op: &MapOp<K, u64>) -> Option<MapRet<K, u64>> {
     Some(match op {
         MapOp::Get(key) => MapRet::Value(session.get(key)),
@@ -33,7 +33,7 @@ pub fn perform<K: TestKey>(session: &impl OrderedSession<K, u64>, op: &MapOp<K, 
     })
 }
 
-/// A map and its model, kept in step.
+/// A map and its model, to which the same operations are applied.
 struct Pair<'a, K, S> {
     session: &'a S,
     model: BTreeMap<K, u64>,
@@ -63,7 +63,7 @@ impl<K: TestKey, S: OrderedSession<K, u64>> Pair<'_, K, S> {
     }
 }
 
-/// Random short sequences over hostile keys, shrunk to a small one when they fail.
+/// Runs random short sequences over hostile keys. A sequence that fails is reduced to a small one.
 pub fn any_sequence<K: TestKey>(make: Make<K, u64>) {
     let pool = K::pool(48);
     let config = Config { cases: sized(40, 2) as u32, failure_persistence: None, ..Config::default() };
@@ -100,7 +100,7 @@ fn sequence<K: TestKey>(
                 pair.perform(&MapOp::Scan(key.clone(), limit))?;
                 pair.perform(&MapOp::ScanRev(key, limit))?;
             }
-            // With a key twice and, at the pool's end, none at all.
+            // One key is requested twice and, at the pool's end, no key at all.
             _ => pair.get_many(&[&pool[place..(place + limit.min(20)).min(pool.len())], &pool[..2]].concat())?,
         }
     }
@@ -108,7 +108,7 @@ fn sequence<K: TestKey>(
     pair.contents()
 }
 
-/// Enough keys for pages to split and merge: the map grows, shrinks and is emptied.
+/// There are enough keys for pages to be split and merged: the map grows, shrinks and is emptied.
 pub fn many_keys<K: TestKey>(make: Make<K, u64>) {
     watchdog(USUAL, |notes| {
         let pool = K::pool(sized(1000, 80));
@@ -148,7 +148,7 @@ pub fn many_keys<K: TestKey>(make: Make<K, u64>) {
     });
 }
 
-/// Scans from every key there is and from keys that are not there, with limits around the number of what is left.
+/// Scans from every present key and from absent keys, with limits around the number of remaining entries.
 pub fn bounds<K: TestKey>(make: Make<K, u64>) {
     watchdog(USUAL, |_| {
         let pool = K::pool(sized(240, 24));

@@ -1,4 +1,4 @@
-//! A map that is right because it does everything under one lock, and maps with a bug each, which the suite must find.
+//! A map that is correct because it does everything under one lock, and maps with one bug each, which the suite must find.
 
 use super::tested::Invariants;
 use archipelago_index::{Encode, Key, OrderedIndex, OrderedSession};
@@ -7,32 +7,32 @@ use archipelago_platform::thread;
 use core::mem;
 use std::collections::BTreeMap;
 
-/// What a [`Reference`] does wrong.
+/// The fault of a [`Reference`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bug {
-    /// Nothing.
+    /// No fault.
     None,
-    /// Replaces by removing and inserting, in two steps.
+    /// It replaces by removing and inserting, in two steps.
     OverwriteHides,
-    /// Updates by reading and writing, in two steps.
+    /// It updates by reading and writing, in two steps.
     UpdateLosesWrites,
-    /// Forgets to remove every 50th key.
+    /// It does not remove every 50th key.
     RemoveForgets,
-    /// Returns the new value instead of the replaced one now and then.
+    /// It sometimes returns the new value instead of the replaced one.
     WrongOldValue,
-    /// Scans page by page; the next page begins by position, so removals before it shift keys past it.
+    /// It scans page by page, and the next page begins by position. So removals before it shift keys past it.
     ScanByPosition,
-    /// Scans stop one entry short of a limit of 3 or more.
+    /// Its scans stop one entry before a limit of 3 or more.
     ScanStopsShort,
-    /// Scans begin after the key they should begin with.
+    /// Its scans begin after the key at which they should begin.
     ScanSkipsFirst,
-    /// A batched look-up answers in the wrong place.
+    /// Its batched look-up returns a result at the wrong index.
     GetManySwaps,
-    /// Removed values are never dropped.
+    /// It never drops removed values.
     Leaks,
 }
 
-/// One lock around a `BTreeMap`.
+/// A `BTreeMap` behind one lock.
 pub struct Reference<K, V> {
     map: RwLock<BTreeMap<K, V>>,
     bug: Bug,
@@ -49,7 +49,7 @@ impl<K: Ord, V> Reference<K, V> {
 }
 
 impl<K, V> Invariants for Reference<K, V> {
-    /// No thread is inside, and no thread panicked there.
+    /// Checks that no thread holds the lock, and that no thread panicked while it held it.
     fn check(&self) {
         assert!(self.map.try_write().is_ok());
     }

@@ -1,5 +1,6 @@
-//! Random sequences of operations, among them those that only the face of the maps has, against `BTreeMap`, with the invariants
-//! checked on the way. Each kind of map has keys of its own that are hard for it: `maps/art_model.rs`, `trees/blink_model.rs`.
+//! Random sequences of operations are compared with `BTreeMap`, including those operations that only `Map` has, and the
+//! invariants are checked in between. Each kind of map has keys of its own that are difficult for it: `maps/art_model.rs`,
+//! `trees/blink_model.rs`.
 
 use archipelago_index::Key;
 use archipelago_index::map::{Kind, Map};
@@ -8,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::ops::Bound;
 
-/// An operation, with what it is done to.
+/// An operation with its arguments.
 #[derive(Clone, Debug)]
 pub enum Op<K> {
     Insert(K, u32),
@@ -25,7 +26,7 @@ pub enum Op<K> {
     PopLast,
 }
 
-/// Hundreds of operations on keys that `key` makes.
+/// Returns a strategy for hundreds of operations on keys that `key` makes.
 pub fn ops<K: Clone + Debug + 'static>(
     key: impl Strategy<Value = K> + Clone + 'static,
 ) -> impl Strategy<Value = Vec<Op<K>>> {
@@ -52,7 +53,7 @@ pub fn ops<K: Clone + Debug + 'static>(
     proptest::collection::vec(op, 1..if cfg!(miri) { 12 } else { 500 })
 }
 
-/// The model's entries between two bounds, none when they cross.
+/// Returns the model's entries between two bounds, and none if the bounds cross.
 fn model_range<K: Ord + Clone>(model: &BTreeMap<K, String>, start: &Bound<K>, end: &Bound<K>) -> Vec<(K, String)> {
     let after = |k: &K| match start {
         Bound::Unbounded => true,
@@ -67,7 +68,7 @@ fn model_range<K: Ord + Clone>(model: &BTreeMap<K, String>, start: &Bound<K>, en
     model.iter().filter(|(k, _)| after(k) && before(k)).map(|(k, v)| (k.clone(), v.clone())).collect()
 }
 
-/// Does them all in an empty map and in a `BTreeMap`, compares, and removes what is left, key by key.
+/// Runs all operations on an empty map and on a `BTreeMap`, compares the results, and removes the remaining entries one by one.
 pub fn run<S: Kind, K: Key + Ord + Debug>(tree: &Map<S, K, String>, ops: &[Op<K>]) {
     let mut model = BTreeMap::new();
     let value = |v: &u32| v.to_string();
@@ -129,7 +130,7 @@ pub fn run<S: Kind, K: Key + Ord + Debug>(tree: &Map<S, K, String>, ops: &[Op<K>
         }
     }
     check(tree, &model);
-    // And down to nothing again, every merge and shrinking on the way.
+    // Removing all entries runs through every merge and every shrinking of nodes.
     for (i, key) in model.keys().cloned().collect::<Vec<_>>().iter().enumerate() {
         assert_eq!(map.remove(key), model.remove(key));
         if i % 16 == 0 {

@@ -1,5 +1,5 @@
-//! Several threads that each know what they must see, without a checker: larger, longer, and with more threads than
-//! recorded histories can be.
+//! Several threads, each of which knows what it must see, without a checker. These tests are larger and longer, and have more
+//! threads, than recorded histories can have.
 
 use super::keys::TestKey;
 use super::model::perform;
@@ -14,7 +14,7 @@ use archipelago_platform::thread;
 use rand::RngExt;
 use std::collections::BTreeMap;
 
-/// A value that tells its key's place in the pool and how often that key was written.
+/// Returns a value that contains its key's index in the pool, and how often that key was written.
 fn stamped(place: usize, version: usize) -> u64 {
     (place as u64) << 32 | version as u64
 }
@@ -23,8 +23,8 @@ fn place_of(value: u64) -> usize {
     (value >> 32) as usize
 }
 
-/// Every thread has keys of its own, neighbours of the others', and sees each of its writes at once; through a second
-/// session of the same thread too.
+/// Every thread has keys of its own, which are adjacent to the others' keys. It sees each of its writes at once, and also sees
+/// them in another session of the same thread.
 pub fn own_writes<K: TestKey>(make: Make<K, u64>) {
     const THREADS: usize = 4;
     watchdog(USUAL, |_| {
@@ -50,7 +50,7 @@ pub fn own_writes<K: TestKey>(make: Make<K, u64>) {
     });
 }
 
-/// Takes one key through its life: `left` is its value before, `value` the one it is left with.
+/// Applies all operations to one key: `left` is its value before, and `value` its value afterwards.
 fn write_and_look<K: TestKey>(
     session: &impl OrderedSession<K, u64>,
     other: &impl OrderedSession<K, u64>,
@@ -86,8 +86,8 @@ fn write_and_look<K: TestKey>(
     assert_eq!(session.insert(key, value), None);
 }
 
-/// Half of the keys are always there. They are overwritten all the time while the keys between them come and go; no
-/// look-up and no scan may miss one.
+/// Half of the keys are always present. They are overwritten all the time while the keys between them are inserted and removed.
+/// No look-up and no scan may miss one of them.
 pub fn overwritten_keys_never_hide<K: TestKey>(make: Make<K, u64>) {
     const WRITERS: usize = 2;
     const READERS: usize = 2;
@@ -125,7 +125,7 @@ pub fn overwritten_keys_never_hide<K: TestKey>(make: Make<K, u64>) {
     });
 }
 
-/// Counts down also when its thread panics, so that those who wait for it do not hang.
+/// A countdown that is decremented even if its thread panics, so that the threads that wait for it do not hang.
 struct Countdown<'a>(&'a AtomicUsize);
 
 impl Drop for Countdown<'_> {
@@ -174,7 +174,7 @@ fn scan_all<K: TestKey>(session: &impl OrderedSession<K, u64>, pool: &[K]) {
     }
 }
 
-/// Rounds in which the threads together insert everything and then remove everything, each the others' keys.
+/// In each round the threads together insert all keys and then remove all keys, where each thread removes another thread's keys.
 pub fn churn<K: TestKey>(make: Make<K, u64>) {
     const THREADS: usize = 3;
     watchdog(USUAL, |notes| {
@@ -215,7 +215,8 @@ fn in_shares(threads: usize, work: impl Fn(usize) + Sync) {
     });
 }
 
-/// Many more threads than cores, each with keys of its own among the others', each held to a model of its own.
+/// There are many more threads than cores. Each has keys of its own between the others' keys, and is compared with a model of
+/// its own.
 pub fn more_threads_than_cores<K: TestKey>(make: Make<K, u64>) {
     const THREADS: usize = sized(32, 6);
     watchdog(USUAL, |_| {
@@ -250,7 +251,7 @@ pub fn more_threads_than_cores<K: TestKey>(make: Make<K, u64>) {
     });
 }
 
-/// Threads that live for a few operations: what they registered must not be lost, nor run out.
+/// Threads live for a few operations. What they have registered must not be lost, and must not run out.
 pub fn threads_come_and_go<K: TestKey>(make: Make<K, u64>) {
     const THREADS: usize = sized(500, 16);
     const AT_ONCE: usize = 4;
@@ -263,7 +264,7 @@ pub fn threads_come_and_go<K: TestKey>(make: Make<K, u64>) {
                 let (session, key) = (index.pin(), &pool[place]);
                 assert_eq!(session.insert(key, stamped(place, 0)), None);
                 assert_eq!(session.get(key), Some(stamped(place, 0)));
-                // What a thread of the wave before the last left behind: every other key stays.
+                // The keys of an earlier wave of threads: every other key stays.
                 if let Some(old) = place.checked_sub(2 * AT_ONCE).filter(|old| old % 2 == 1) {
                     assert_eq!(session.remove(&pool[old]), Some(stamped(old, 0)));
                 }

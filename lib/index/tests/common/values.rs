@@ -1,4 +1,4 @@
-//! Values that own something: every one is dropped exactly once, none is seen half-written or after its end.
+//! Values that own memory: every value is dropped exactly once, and none is read half-written or after its drop.
 
 use super::keys::TestKey;
 use super::tested::{Invariants, Make};
@@ -9,8 +9,8 @@ use archipelago_check::workload::{self, Choice, Kind, Mix};
 use archipelago_index::{OrderedIndex, OrderedSession};
 use archipelago_platform::thread;
 
-/// Overwritten, updated, removed, or still there at the end: all values are dropped once the map is, and not before
-/// their last reader is done.
+/// Values are overwritten, updated, removed, or still present at the end. All of them are dropped once the map is dropped, and
+/// none before its last reader has left.
 pub fn drops<K: TestKey>(make: Make<K, Counted>) {
     watchdog(USUAL, |_| {
         let counter = DropCounter::new();
@@ -62,7 +62,7 @@ fn use_counted<K: TestKey>(session: &impl OrderedSession<K, Counted>, pool: &[K]
     }
 }
 
-/// Strings of many lengths, read while they are overwritten.
+/// Strings of many lengths are read while they are overwritten.
 pub fn long_values<K: TestKey>(make: Make<K, String>) {
     watchdog(USUAL, |_| {
         let pool = K::pool(sized(40, 6));

@@ -1,4 +1,4 @@
-//! What users of `BTreeMap` expect: names, traits, whole-map operations, inference.
+//! The interface that users of `BTreeMap` expect: names, traits, whole-map operations, inference.
 
 use crate::common::keys::TestKey;
 use crate::common::sized;
@@ -60,7 +60,7 @@ fn everything_can_be_debugged() {
     shows(&map.pin().iter(), "Range { .. }");
 }
 
-/// A map of `count` keys in no order, with its model.
+/// Returns a map of `count` keys, inserted in no order, with its model.
 fn filled<K: TestKey>(count: usize) -> (HydraList<K, String>, BTreeMap<K, String>) {
     let model: BTreeMap<K, String> = K::pool(count).into_iter().zip((0..).map(|n: u32| n.to_string())).collect();
     let map: HydraList<K, String> = HydraList::new();
@@ -145,7 +145,7 @@ fn clear_leaves_a_usable_map<K: TestKey>() {
     assert!(map.pin().iter().eq(model));
 }
 
-/// Entries in order, in reverse, and in an order that mixes runs, into an empty map and into a full one.
+/// Inserts entries in order, in reverse, and in an order that mixes runs, into an empty map and into a full one.
 fn extended<K: TestKey>() {
     let (full, model) = filled::<K>(sized(900, 60));
     let sorted: Vec<(K, String)> = model.clone().into_iter().collect();
@@ -179,7 +179,8 @@ fn sorted_entries_fill_pages_to_the_brim() {
     }
 }
 
-/// Entries popped from both ends by several threads: each once, and each the outermost of what its thread can know.
+/// Several threads pop entries from both ends. Each entry is popped once, and is the outermost entry as far as its thread can
+/// know.
 #[test]
 fn popping_together_takes_everything_once() {
     let count = sized(6000, 120) as u64;
@@ -204,7 +205,7 @@ fn popping_together_takes_everything_once() {
     }
 }
 
-/// A queue: the thread that pushes at one end and pops at the other sees rising keys.
+/// A queue: a thread that inserts at one end and pops at the other end sees ascending keys.
 #[test]
 fn a_queue_keeps_its_order() {
     let count = sized(20_000, 200) as u64;
@@ -250,7 +251,7 @@ fn iterators_outlive_the_session_they_came_from() {
     assert_eq!(OrderedSession::get(&art.pin(), &1), Some(1));
 }
 
-/// Every combination of bounds, forwards, backwards and from both ends, over keys that are there and keys between them.
+/// Tests every combination of bounds, forwards, backwards and from both ends, with present keys and keys between them.
 fn ranges_are_those_of_a_btreemap<K: TestKey>(key: impl Fn(u64) -> K) {
     const COUNT: u64 = 300;
     let model: BTreeMap<K, u64> = (0..COUNT).map(|number| (key(2 * number), number)).collect();

@@ -1,5 +1,5 @@
-//! `Art` under many threads: linearizable histories, own keys under churn, walks that miss nothing, drops counted. Both
-//! write synchronisations.
+//! `Art` with many threads: linearizable histories, a thread's own keys under churn, walks that miss nothing, counted drops. Both
+//! write synchronizations are tested.
 
 use archipelago_check::drops::DropCounter;
 use archipelago_check::history::Recorder;
@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const BOTH: [WriteSync; 2] = [WriteSync::OptimisticLockCoupling, WriteSync::Rowex];
 
-/// A small generator (splitmix), the same on every run.
+/// A small random number generator (splitmix), which is the same in every run.
 struct Random(u64);
 
 impl Random {
@@ -30,7 +30,7 @@ impl Random {
     }
 }
 
-/// Keys that keep nodes growing, shrinking, branching inside prefixes and merging: some are prefixes of others.
+/// Returns keys that make nodes grow, shrink, branch inside prefixes and merge. Some keys are prefixes of others.
 fn hostile(i: u64) -> Vec<u8> {
     let stem: &[u8] = [&b""[..], b"a", b"aaaaaaaa", b"aaaaaaaab", b"aaaaccccccccccc"][(i % 5) as usize];
     let mut key = stem.to_vec();
@@ -50,7 +50,7 @@ fn histories_are_linearizable() {
     for sync in BOTH {
         watchdog(USUAL, |_| {
             for round in 0..rounds {
-                // Few keys make races, more keys make nodes change kind.
+                // With few keys threads race; with more keys nodes change their kind.
                 let keys = [6, 25, 120][round % 3];
                 let art: Art<Vec<u8>, u64> = Art::with_write_sync(sync);
                 let recorder = Recorder::new();
@@ -97,7 +97,7 @@ fn histories_are_linearizable() {
     }
 }
 
-/// Every thread inserts, removes and checks keys of its own among all other threads'.
+/// Every thread inserts, removes and checks keys of its own, which are between all other threads' keys.
 fn churn(sync: WriteSync, threads: u64, ops: u64, key: impl Fn(u64) -> u64 + Sync) {
     let art: Art<u64, u64> = Art::with_write_sync(sync);
     let start = Barrier::new(threads as usize);
@@ -110,7 +110,7 @@ fn churn(sync: WriteSync, threads: u64, ops: u64, key: impl Fn(u64) -> u64 + Syn
                 let mut own = BTreeMap::new();
                 start.wait();
                 for i in 0..ops {
-                    // Now growing, now shrinking.
+                    // The map grows and shrinks in turn.
                     let growing = (i / 500) % 2 == 0;
                     let k = key(random.below(200) * threads + id);
                     if (random.below(10) < 8) == growing {
@@ -162,7 +162,7 @@ fn own_keys_under_churn_with_more_threads_than_cores() {
     }
 }
 
-/// Keys that are always there are seen by every walk, in both directions, whatever comes and goes between them.
+/// Every walk, in both directions, shows the keys that are always present, whatever is inserted and removed between them.
 #[test]
 fn walks_miss_nothing_that_stays() {
     let (stay, walks) = if cfg!(miri) { (5u64, 2) } else { (400, 400) };
@@ -208,7 +208,7 @@ fn walks_miss_nothing_that_stays() {
     }
 }
 
-/// Threads come and go; every value is dropped exactly once, most of them while the map lives.
+/// Threads start and end. Every value is dropped exactly once, and most of them while the map lives.
 #[test]
 fn values_are_dropped_once() {
     let (generations, ops) = if cfg!(miri) { (2, 10) } else { (30, 2_000) };

@@ -1,4 +1,4 @@
-//! `Art` in the conformance suite, under both write synchronisations.
+//! `Art` in the conformance suite, with both write synchronizations.
 
 use crate::common::{conformance, encoding, variant};
 use archipelago_index::Art;

@@ -1,4 +1,5 @@
-//! `Art` against `BTreeMap`: random operations, hostile keys, both write synchronisations, invariants checked on the way.
+//! `Art` compared with `BTreeMap`: random operations, hostile keys, both write synchronizations; invariants are checked in
+//! between.
 
 use crate::common::sequences::{self, Op, ops};
 use archipelago_index::art::{Art, WriteSync};
@@ -15,12 +16,13 @@ fn run<K: Key + Ord + Debug>(sync: WriteSync, ops: &[Op<K>]) {
     assert!(art.is_empty());
 }
 
-/// Few distinct bytes, many shared prefixes, keys that are prefixes of other keys, zero bytes, the empty key.
+/// Returns keys with few distinct bytes, many shared prefixes, keys that are prefixes of other keys, zero bytes, and the empty
+/// key.
 fn short_bytes() -> impl Strategy<Value = Vec<u8>> + Clone {
     proptest::collection::vec(prop_oneof![Just(0u8), Just(1), Just(127), Just(255)], 0..6)
 }
 
-/// Fan-outs that go through every kind of node, behind prefixes of any length.
+/// Returns keys whose fan-outs need every kind of node, behind prefixes of any length.
 fn wide_bytes() -> impl Strategy<Value = Vec<u8>> + Clone {
     let stem = prop_oneof![Just(0usize), Just(1), Just(4), Just(5), Just(40), Just(300)];
     (stem, any::<u8>(), proptest::option::of(0..3u8)).prop_map(|(len, byte, tail)| {
@@ -31,7 +33,7 @@ fn wide_bytes() -> impl Strategy<Value = Vec<u8>> + Clone {
     })
 }
 
-/// 10 kB keys that part at every depth.
+/// Returns keys of 10 kB that differ at every depth.
 fn long_bytes() -> impl Strategy<Value = Vec<u8>> + Clone {
     let longest = if cfg!(miri) { 300 } else { 10_000 };
     (0..longest, any::<bool>(), any::<bool>()).prop_map(move |(at, other, cut)| {
@@ -99,7 +101,8 @@ proptest! {
     }
 }
 
-/// A chain of keys, each a prefix of the next: one node per byte, deeper than a thread's stack could recurse.
+/// A chain of keys, each a prefix of the next one: there is one node per byte, deeper than recursion on a thread's stack could
+/// go.
 #[test]
 fn staircase() {
     let steps = if cfg!(miri) { 20 } else { 3_000 };
@@ -108,7 +111,7 @@ fn staircase() {
         let map = art.pin();
         let longest = vec![9u8; steps];
         for len in 0..steps {
-            // From both ends, so that prefixes are cut short and stay.
+            // The keys are inserted from both ends, so that some prefixes are divided and some stay.
             let len = if len % 2 == 0 { len / 2 } else { steps - 1 - len / 2 };
             assert_eq!(map.insert(longest[..len].to_vec(), len as u64), None);
         }
@@ -123,7 +126,7 @@ fn staircase() {
     }
 }
 
-/// Every kind of node with every number of children, up and down, with a terminal and without.
+/// Every kind of node has every number of children, while it grows and shrinks, with a terminal and without.
 #[test]
 fn every_fanout() {
     for sync in BOTH {
@@ -134,7 +137,7 @@ fn every_fanout() {
                 map.upsert(&b"stem"[..], 1000);
             }
             let key = |byte: u64| [b"stem", &[byte as u8 ^ 0x5a][..], b"tail"].concat();
-            // Just past the smallest Node256 when steps are slow.
+            // Under Miri, whose steps are slow, the greatest size is just beyond the smallest Node256.
             let step = if cfg!(miri) { 5 } else { 1 };
             let check = |byte: u64| {
                 if !cfg!(miri) || byte.is_multiple_of(50) {
@@ -192,7 +195,7 @@ fn borrowed_keys_and_traits() {
     art.check_invariants();
 }
 
-/// A type of its own as a key.
+/// A user's type is a key.
 #[test]
 fn keys_of_a_users_type() {
     #[derive(Clone, Debug, PartialEq)]
@@ -206,7 +209,7 @@ fn keys_of_a_users_type() {
     impl Key for Pair {
         type Ref<'a> = Pair;
         unsafe fn decode_ref<'a>(probe: Probe<'a, Self>) -> Self::Ref<'a> {
-            // SAFETY: passed on.
+            // SAFETY: the caller guarantees the same contract.
             unsafe { Self::decode(probe) }
         }
         unsafe fn decode(probe: &[u8]) -> Pair {

@@ -1,8 +1,9 @@
-//! The atomic operations of all maps in recorded histories: each is judged as what it turned out to be.
+//! The atomic operations of all maps in recorded histories. Each operation is judged as the plain operation whose effect it had.
 //!
-//! An operation that decides by what it finds is entered as the plain one that it came to: a `compute` that put a value as an
-//! insertion answered with what its closure saw, one that kept what was there as a look-up, and so on. If it was atomic, it
-//! is linearizable as that. `pop_first` and `pop_last` speak of all keys, so they are judged by a model of a whole map.
+//! An operation whose effect depends on the current value is recorded as a plain one. A `compute` that has stored a value is
+//! recorded as an insertion that returned the value which the closure received; a `compute` that has kept the value is recorded
+//! as a look-up, and so on. If the operation was atomic, the plain one is linearizable. `pop_first` and `pop_last` concern all
+//! keys, so they are judged by a model of a whole map.
 
 use crate::common::keys::TestKey;
 use crate::common::sized;
@@ -24,7 +25,7 @@ use std::collections::BTreeMap;
 use std::sync::Barrier;
 use std::thread;
 
-/// What the values of a history are.
+/// The type of a history's values.
 trait Value: Clone + Eq + Send + Sync + 'static {
     fn of(n: u64) -> Self;
     fn number(&self) -> u64;
@@ -39,7 +40,7 @@ impl Value for u64 {
     }
 }
 
-/// In boxes.
+/// Values in boxes.
 impl Value for String {
     fn of(n: u64) -> String {
         n.to_string()
@@ -55,7 +56,7 @@ fn judged<K>(op: MapOp<K, u64>, answer: Option<u64>) -> Judged<K> {
     (op, MapRet::Value(answer))
 }
 
-/// One operation, as what it turned out to be.
+/// Runs one operation. Returns it as the plain operation whose effect it had.
 fn perform<S: Kind, K: TestKey, V: Value>(session: &Session<'_, S, K, V>, key: K, n: u64, rng: &mut Rng) -> Judged<K> {
     let number = |value: &V| value.number();
     match rng.random_range(0..9) {
@@ -68,7 +69,8 @@ fn perform<S: Kind, K: TestKey, V: Value>(session: &Session<'_, S, K, V>, key: K
             if value == n { judged(MapOp::Insert(key, n), None) } else { judged(MapOp::Get(key), Some(value)) }
         }
         2 => {
-            // Only what was refused last counts: what was approved and then not removed was gone.
+            // Only the value that was refused last counts. If a value was approved and then not removed, another thread had
+            // changed it.
             let mut refused = None;
             let removed = session.remove_if(&key, |value| {
                 let number = value.number();
@@ -175,7 +177,8 @@ fn decisions_in_an_art_are_linearizable() {
     decisions_are_linearizable::<Tree, String, u64>(Map::new);
 }
 
-/// Keys far apart and close together, so that the outermost is now in the same node as the next, now not.
+/// Keys that are far apart and keys that are close together, so that the outermost key is sometimes in the same node as the
+/// next one.
 const SPREAD: [u64; 12] =
     [0, 1, 300, 301, 70_000, 70_001, 1 << 40, (1 << 40) + 1, 1 << 60, (1 << 60) + 9, 1 << 63, u64::MAX];
 
@@ -224,7 +227,7 @@ fn pops_of_an_art_are_linearizable() {
     pops_are_linearizable(|| Art::with_write_sync(WriteSync::OptimisticLockCoupling));
 }
 
-/// Pages that are soon full, on each node.
+/// Policies with pages that are soon full, with a replica on each node.
 type Together = Mirrored<Pages<SMALLEST>>;
 type FromLog = LogFed<Pages<SMALLEST>>;
 type BelowCopies = InnerReplicas<Pages<SMALLEST>>;
@@ -263,7 +266,7 @@ fn pops_of_a_euno_are_linearizable() {
     pops_are_linearizable(EunoSkipList::new);
 }
 
-/// Many counters that many threads count up and down by `compute`: nothing is lost, and what reaches nothing is removed.
+/// Many threads increment and decrement many counters by `compute`. No change is lost, and counters that reach zero are removed.
 #[test]
 fn counters_are_exact() {
     fn check<S: Kind>(map: Map<S, u64, u64>) {

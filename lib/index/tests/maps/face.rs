@@ -1,5 +1,5 @@
-//! The face of all maps, asked of each of them: references, iterators, bulk work, whole-map operations. What users may do
-//! to it is in `hostile_face.rs`, what threads may in `atomic.rs`.
+//! The public interface of all maps, tested with each map: references, iterators, bulk operations, whole-map operations.
+//! `hostile_face.rs` tests hostile uses of it, and `atomic.rs` concurrent ones.
 
 use crate::common::keys::TestKey;
 use crate::common::sized;
@@ -17,10 +17,10 @@ use std::ops::{Bound, ControlFlow};
 use std::sync::Mutex;
 use std::thread;
 
-/// With pages for the longest of the suite's keys.
+/// A B-link tree with pages that are large enough for the suite's longest keys.
 type Wide = BLink<Dense<Pages<LARGEST>>>;
 
-/// Runs tests over every map.
+/// Makes tests that run over every map.
 macro_rules! of_every_map {
     ($($test:ident)*) => { $(
         mod $test {
@@ -87,7 +87,8 @@ fn values_need_not_be_clone<S: Kind>() {
     assert_eq!(map.len(), 4);
 }
 
-/// What a reference shows stays, is counted among what waits, and is let go of with it.
+/// A reference keeps its value, the value counts among the memory that waits for readers, and it is freed after the reference
+/// is dropped.
 fn references_outlive_removal<S: Kind>() {
     let counter = DropCounter::new();
     let map: Map<S, u64, Counted> = (0..10).map(|n| (n, counter.value(n))).collect();
@@ -113,7 +114,7 @@ fn references_outlive_removal<S: Kind>() {
     assert_eq!((counter.alive(), map.stats().garbage.readers), (0, 0));
 }
 
-/// Entries and their iterators are made in one thread, used in another and dropped in a third.
+/// Entries and their iterators are made in one thread, used in another one and dropped in a third one.
 fn entries_go_anywhere<S: Kind>() {
     fn check<S: Kind, K: TestKey>() {
         let (map, model) = filled::<S, K>(sized(900, 60));
@@ -135,13 +136,13 @@ fn entries_go_anywhere<S: Kind>() {
         map.sync();
         assert_eq!(map.stats().garbage.readers, 0);
         map.check_invariants();
-        // From both ends.
+        // Steps from both ends.
         let (map, model) = filled::<S, K>(sized(700, 50));
         let (mut ours, mut theirs) = (map.pin().entries::<K, _>(..), model.iter());
         let lent = |(key, value): (K::Ref<'_>, &String)| (K::owned(key), value.clone());
         for turn in 0.. {
             let back = turn % 3 == 0;
-            // Every other entry is lent.
+            // Every other entry is borrowed by `next_ref`.
             let our = match (back, turn % 2 == 0) {
                 (true, true) => ours.next_back_ref().map(lent),
                 (true, false) => ours.next_back().map(|entry| read(&entry)),
@@ -205,7 +206,7 @@ fn seeks<S: Kind>() {
             }
         }
         assert_eq!((iter.next(), iter.next_back()), (None, None));
-        // Backwards is not gone.
+        // Seeking backwards has no effect.
         iter.seek(&0);
         assert_eq!(iter.next(), None);
     }
@@ -237,7 +238,7 @@ fn keys_and_values<S: Kind>() {
     let session = map.pin();
     assert!(session.keys().eq(model.keys().cloned()) && session.keys().rev().eq(model.keys().rev().cloned()));
     assert!(session.values().eq(model.values().cloned()));
-    // Keys need no clone of the values.
+    // Iteration over keys needs no clones of the values.
     let locks: Map<S, u64, Mutex<()>> = (0..5).map(|n| (n, Mutex::default())).collect();
     assert!(locks.pin().keys().eq(0..5));
 }
@@ -287,12 +288,12 @@ fn ranges_are_extracted<S: Kind>() {
     let session = map.pin();
     {
         let odd = session.extract_if(10..count, |_, value| value.tag() % 2 == 1);
-        // What has not been asked for stays.
+        // Entries that were not requested stay.
         let taken: Vec<_> = odd.take(20).collect();
         assert!(taken.iter().map(|entry| entry.tag()).eq((10..).filter(|n| n % 2 == 1).take(20)));
         assert_eq!(map.len() as u64, count - 20);
     }
-    // Several threads: each entry is one's.
+    // With several threads, each entry is yielded to one of them.
     let taken = thread::scope(|s| {
         let drain = || s.spawn(|| map.pin().drain_range::<u64, _>(..).map(|entry| entry.key()).collect::<Vec<_>>());
         let threads = [drain(), drain(), drain()];
@@ -313,7 +314,7 @@ fn many_are_inserted<S: Kind>() {
         let (mut model, map) = (BTreeMap::new(), Map::<S, K, u64>::new());
         let mut rng = workload::rng(4, 0);
         for round in 0..3 {
-            // In no order, many of them twice.
+            // The entries are in no order, and many of them occur twice.
             let entries: Vec<(K, u64)> = (0..2 * pool.len() as u64)
                 .map(|n| (pool[rng.random_range(0..pool.len())].clone(), n + round * 1_000_000))
                 .collect();
@@ -333,7 +334,7 @@ fn sorted_entries_in_parallel<S: Kind>() {
         assert!(map.pin().iter().eq((0..count).map(|n| (n, n.to_string()))));
         map.check_invariants();
     }
-    // The shares of several threads end among equal keys.
+    // The border between the parts of two threads is among equal keys.
     for alike in [2, 300, 1_000, 5_000] {
         let entries: Vec<(u64, u64)> = (0..sized(5_000, 1_500) as u64).map(|n| (n / alike, n)).collect();
         let model: BTreeMap<u64, u64> = entries.iter().copied().collect();
@@ -357,7 +358,7 @@ fn maps_are_cut_and_joined<S: Kind>() {
             let upper = map.split_off(&key);
             let model_upper = model.split_off(&key);
             assert_eq!((contents(&map), contents(&upper)), (model.clone(), model_upper.clone()));
-            // Both have some keys of the other now; the one that is appended wins.
+            // Now both maps have some of the other's keys; the value of the appended map stays.
             let mut upper = upper;
             upper.extend(model.keys().take(10).map(|key| (key.clone(), counter.value(77))));
             model.extend(model.keys().take(10).map(|key| (key.clone(), 77)).collect::<Vec<_>>());
@@ -386,7 +387,7 @@ fn maps_are_compared_and_cloned<S: Kind>() {
     map.pin().remove(key);
     assert_eq!(clone, map);
     assert_eq!(Map::<S, u64, f64>::new(), Map::new());
-    // As `f64` compares.
+    // The comparison is that of `f64`.
     assert_ne!(Map::<S, u64, f64>::from([(1, f64::NAN)]), Map::from([(1, f64::NAN)]));
 }
 
@@ -409,7 +410,7 @@ fn points_cut_evenly<S: Kind>() {
         let even = count as usize / sizes.len();
         assert!(sizes.iter().all(|&size| size <= 2 * even + 100), "{sizes:?}");
     }
-    // Most of it is empty, but has not been tidied up yet.
+    // Most of the map is empty, but is not compacted yet.
     map.pin().remove_range(..u64::MAX / 16 * 15);
     for parts in [2, 16, 1_000, usize::MAX] {
         assert!(map.split_points(parts).is_sorted_by(|a, b| a < b), "{parts}");
@@ -456,7 +457,7 @@ fn tasks_take_sessions_along<S: Kind>() {
     let map: Map<S, u64, Counted> = (0..100).map(|n| (n, counter.value(n))).collect();
     let session = is_send(map.pin_owned());
     thread::scope(|s| {
-        // Shared, too.
+        // The same with threads that share the map.
         for t in 0..3 {
             let (session, counter) = (&session, &counter);
             s.spawn(move || {
@@ -477,7 +478,7 @@ fn tasks_take_sessions_along<S: Kind>() {
     counter.assert_all_dropped();
 }
 
-/// A session by any name has the methods of all of them.
+/// A session has the same methods whatever its type is called.
 #[allow(dead_code, reason = "it is compiled")]
 fn one_signature_for_all<S: Kind>(session: &Session<'_, S, u64, String>) -> Option<String> {
     session.insert(1, String::new()).or(session.pop_last().map(|entry| entry.1)).or(session.get(&1))

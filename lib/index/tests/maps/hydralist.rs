@@ -1,5 +1,5 @@
 //! HydraList in the conformance suite: every kind of key, both search layers, with and without background threads,
-//! machines of one to eight nodes, and search layers that are never brought up to date.
+//! topologies of one to eight nodes, and search layers that are never updated.
 
 use crate::common::{conformance, encoding, variant};
 use archipelago_index::HydraList;
@@ -26,7 +26,7 @@ variant!(words_on_two_nodes, u64, Builder::default().topology(Topology::syntheti
 variant!(bytes_on_four_nodes, Vec<u8>, Builder::default().topology(Topology::synthetic(4, 2)).build());
 variant!(words_on_eight_nodes, u64, Builder::default().topology(Topology::synthetic(8, 1)).build());
 
-/// A map whose search layer never learns of anything: every search walks from the first page.
+/// Makes a map whose search layer never receives a change, so that every search walks from the first page.
 fn stale<K: archipelago_index::Key, V: Send + Sync + 'static>() -> HydraList<K, V> {
     let map = HydraList::new();
     map.pause_maintenance(true);

@@ -1,5 +1,5 @@
-//! HydraList's life beyond single operations: many maps, iterators, borrowed keys; how maps rest and end, and pages that
-//! move.
+//! The life of a HydraList apart from single operations: many maps, iterators, borrowed keys, maps at rest, the end of maps,
+//! and pages that are moved.
 
 use archipelago_check::drops::{Counted, DropCounter};
 use archipelago_check::watchdog::{USUAL, watchdog};
@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// A permutation of `0..2^64`, so that keys are distinct and far apart.
+/// Permutes `0..2^64`, so that keys are distinct and far apart.
 fn scatter(n: u64) -> u64 {
     n.wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
@@ -88,10 +88,10 @@ fn maps_survive_serde() {
     assert!(back.pin().iter().eq(map.pin().iter()));
 }
 
-/// Enough entries for a map to have a background thread.
+/// The number of entries from which a map has a background thread.
 const LARGE: u64 = 26_000;
 
-/// A value that may own the map it is in.
+/// A value that may own the map in which it is.
 struct Owner {
     _counted: Counted,
     _map: Option<Arc<HydraList<u64, Owner>>>,
@@ -103,14 +103,14 @@ impl Owner {
     }
 }
 
-/// Waits until only this many values are alive, without any call to the map.
+/// Waits until only `alive` values are alive, without any call to the map.
 fn wait_for_alive(counter: DropCounter, alive: i64) {
     while counter.alive() > alive {
         thread::sleep(Duration::from_millis(1));
     }
 }
 
-/// Waits until the map's threads sleep, without a time to wake.
+/// Waits until the map's threads sleep without a time-out.
 #[cfg(not(miri))]
 fn wait_for_rest(map: &HydraList<u64, Counted>) {
     loop {
@@ -122,7 +122,7 @@ fn wait_for_rest(map: &HydraList<u64, Counted>) {
     }
 }
 
-/// The background thread finds that the value it drops is the map's last owner.
+/// The background thread drops a value that is the map's last owner.
 #[cfg(not(miri))]
 #[test]
 fn a_map_whose_last_owner_is_its_own_dead_value_goes() {
@@ -136,7 +136,7 @@ fn a_map_whose_last_owner_is_its_own_dead_value_goes() {
                 map.pin().extend((0..LARGE).map(|key| (key, Owner::of(counter, None))));
                 assert_eq!(map.maintenance_stats().threads, nodes);
                 map.pin().upsert(&7, Owner::of(counter, Some(map.clone())));
-                // At times while the thread still works, at times long after.
+                // Sometimes the thread still works, and sometimes it has long stopped.
                 thread::sleep(Duration::from_millis(round as u64 % 4 * 2));
                 map.pin().delete(&7);
                 drop(map);
@@ -147,8 +147,8 @@ fn a_map_whose_last_owner_is_its_own_dead_value_goes() {
     }
 }
 
-/// What the last operation replaced or removed is dropped soon, although no other comes; also when a reader was in the
-/// way at first.
+/// The value that the last operation replaced or removed is dropped soon, although no other operation follows, even if a reader
+/// has delayed it at first.
 #[cfg(not(miri))]
 #[test]
 fn garbage_of_a_resting_map_goes() {
@@ -160,7 +160,7 @@ fn garbage_of_a_resting_map_goes() {
             map.pin().upsert(&round, counter.value(1));
             wait_for_alive(counter, LARGE as i64);
             if round % 5 == 4 {
-                // The thread that follows up expects nothing any more, and must be told.
+                // The thread that does the follow-ups expects no garbage any more, so it must be woken.
                 wait_for_rest(&map);
             }
         }
@@ -174,7 +174,7 @@ fn garbage_of_a_resting_map_goes() {
     });
 }
 
-/// Panics when it is dropped.
+/// A value that panics when it is dropped.
 struct Bomb(Counted);
 
 impl Drop for Bomb {
@@ -185,8 +185,8 @@ impl Drop for Bomb {
     }
 }
 
-/// A panic of a value's drop in the background thread is reported and ends there: the thread goes on, other values are
-/// dropped, the map can be.
+/// If the drop of a value panics in the background thread, the panic is reported and not propagated. The thread continues,
+/// other values are dropped, and the map can be dropped.
 #[cfg(not(miri))]
 #[test]
 fn the_background_thread_survives_values_that_panic() {
@@ -209,7 +209,7 @@ fn the_background_thread_survives_values_that_panic() {
     });
 }
 
-/// A map that is dropped by a panic, with values whose drops panic: the process goes on with the first panic.
+/// A panic drops a map whose values panic when they are dropped. The process continues with the first panic.
 #[test]
 fn a_panic_may_drop_a_map() {
     watchdog(USUAL, |_| {
@@ -226,7 +226,7 @@ fn a_panic_may_drop_a_map() {
     });
 }
 
-/// Pages are moved all the time, under threads that each know what must be in their share.
+/// Pages are moved all the time, while threads use the map that each know the content of their own part.
 fn pages_move_under_everything<K: Key + Clone + PartialEq + core::fmt::Debug>(make: fn(u64) -> K) {
     const THREADS: u64 = 3;
     let (keys, rounds) = if cfg!(miri) { (60, 2) } else { (3_000, 20) };
@@ -277,7 +277,7 @@ fn pages_of_strings_move() {
     pages_move_under_everything(|n| format!("user{:x}@example.org", scatter(n)));
 }
 
-/// Bounds that do not fit a page are read from the neighbour's, which moves.
+/// Bounds that do not fit in a page are read from the neighbouring page, which is moved.
 #[test]
 fn pages_with_long_bounds_move() {
     pages_move_under_everything(|n| format!("{}{:x}", "/a/long/path".repeat(8), scatter(n)));

@@ -1,4 +1,4 @@
-//! Search layers that fall behind: whatever they lead to, answers are right; and background work that is not needed
+//! Search layers that fall behind: answers are correct whatever the layers lead to. Also: background work that is not needed
 //! is not done.
 
 use crate::common::keys::TestKey;
@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 
 const THREADS: usize = 4;
 
-/// Every thread works on its own share of the keys, all shares finely mixed, and knows what must be in it.
+/// Every thread works on its own part of the keys, where all parts are finely mixed, and knows the content of its part.
 fn work<K: TestKey>(map: &HydraList<K, u64>, share: &[K], model: &mut BTreeMap<K, u64>, round: u64, grows: bool) {
     let session = map.pin();
     let mut rng = workload::rng(round, share.len());
@@ -29,7 +29,7 @@ fn work<K: TestKey>(map: &HydraList<K, u64>, share: &[K], model: &mut BTreeMap<K
             assert_eq!(session.remove(key), model.remove(key), "{key:?}");
         }
         if place % 64 == 0 {
-            // Others' keys come and go, but ours must be where they belong.
+            // Other threads' keys are inserted and removed, but this thread's keys must be present.
             let seen: Vec<_> = session.range(key.clone()..).take(40).collect();
             let last = seen.last().map(|(key, _)| key);
             let ours = model.range(key..).take_while(|(key, _)| last.is_some_and(|last| *key <= last));
@@ -38,8 +38,8 @@ fn work<K: TestKey>(map: &HydraList<K, u64>, share: &[K], model: &mut BTreeMap<K
     }
 }
 
-/// Grows and shrinks in phases, with the search layer stalled in some: first one that knows nothing, later ones that
-/// lead to pages which have been split, merged away and merged again.
+/// The map grows and shrinks in phases, and the search layer is stalled in some of them. At first the layer knows no page;
+/// later it leads to pages that have been split, merged away and merged again.
 fn stalled<K: TestKey>(layer: SearchLayerKind) {
     let pool = K::pool(sized(6_000, 120));
     for topology in topologies() {
@@ -49,7 +49,7 @@ fn stalled<K: TestKey>(layer: SearchLayerKind) {
             let mut models = vec![BTreeMap::new(); THREADS];
             let shares: Vec<Vec<K>> =
                 (0..THREADS).map(|t| pool.iter().skip(t).step_by(THREADS).cloned().collect()).collect();
-            // (stalled, growing)
+            // The pairs are (stalled, growing).
             let phases = [(true, true), (true, false), (false, true), (true, false), (true, true), (false, false)];
             for (round, (paused, grows)) in (0..).zip(phases) {
                 notes.note(format!("{nodes} nodes, phase {round}"));
@@ -93,7 +93,7 @@ fn stalled_strings_by_tree() {
     stalled::<String>(SearchLayerKind::Art);
 }
 
-/// Waits until every background thread has done what it was told to do.
+/// Waits until every background thread has done the work of which it was told.
 fn at_rest<K: TestKey>(map: &HydraList<K, u64>) -> MaintenanceStats {
     watchdog(USUAL, |_| {
         loop {
@@ -118,7 +118,7 @@ fn an_idle_map_does_nothing() {
         let before = at_rest(&map);
         assert_eq!(before.threads, nodes, "a large map has a background thread per node");
         assert!(before.done >= nodes as u64 && before.wakes > 0, "{before:?}");
-        // What does not change the structure wakes no thread either.
+        // Operations that do not change the structure wake no thread, either.
         let session = map.pin();
         for n in 0..KEYS {
             assert_eq!(session.insert(key(n), n + 1), Some(n));
@@ -126,7 +126,7 @@ fn an_idle_map_does_nothing() {
         assert_eq!(session.iter().count() as u64, KEYS);
         thread::sleep(Duration::from_millis(50));
         let after = map.maintenance_stats();
-        // The system may end a sleep for no reason, in theory.
+        // In theory the system may end a sleep without a reason.
         assert!(after.wakes <= before.wakes + nodes as u64, "{before:?}, {after:?}");
         assert_eq!(MaintenanceStats { wakes: before.wakes, ..after }, before);
     }
@@ -142,7 +142,7 @@ fn small_maps_and_maps_without_maintainers_start_no_thread() {
     assert!(stats.threads == 0 && (stats.rounds > 0 || cfg!(miri)), "{stats:?}");
 }
 
-/// Rounds are due in proportion to the map: few while it grows, so that all of them together cost O(n).
+/// Rounds are due in proportion to the map's size: few are due while it grows, so that all of them together cost O(n).
 #[cfg(not(miri))]
 #[test]
 fn rounds_become_rare_as_the_map_grows() {

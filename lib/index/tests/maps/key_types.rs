@@ -1,4 +1,4 @@
-//! Every key type there is, alone, as a part of others, and in maps.
+//! Every key type: alone, as a part of other keys, and in maps.
 
 use crate::common::laws::{Raw, hold_anywhere, hold_between, hold_in_maps};
 use crate::common::sized;
@@ -13,7 +13,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Numbers that are near one another, near powers of two, near the ends, or anything.
+/// Returns numbers that are close to one another, close to powers of two, close to the ends, or arbitrary.
 fn number() -> impl Strategy<Value = u128> {
     prop_oneof![
         0_u128..4,
@@ -23,7 +23,7 @@ fn number() -> impl Strategy<Value = u128> {
     ]
 }
 
-/// Short strings over the bytes that matter to the escaping: many are prefixes of others; and long ones.
+/// Returns short strings of the bytes that matter for escaping, of which many are prefixes of others, and long strings.
 fn bytes() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         3 => proptest::collection::vec(prop_oneof![Just(0_u8), Just(1), Just(0xFE), Just(0xFF), Just(b'a')], 0..6),
@@ -35,7 +35,7 @@ fn text() -> impl Strategy<Value = String> {
     prop_oneof![3 => "[\\x00\\x01a\u{FF}\u{10FFFF}]{0,5}", 1 => "\\PC{0,90}"]
 }
 
-/// A float in the order that `total_cmp` gives.
+/// A float, ordered by `total_cmp`.
 #[derive(Clone, Copy, Debug)]
 struct Total<F>(F);
 
@@ -111,8 +111,8 @@ fn kind() -> impl Strategy<Value = Kind> {
     proptest::sample::select(vec![Kind::Late, Kind::Early, Kind::Zero, Kind::One, Kind::First, Kind::Last])
 }
 
-/// `count` samples of a strategy, others in every run. (Proptest's own runner, which also shrinks what fails, would take
-/// minutes to compile for this many types.)
+/// Returns `count` samples of a strategy, which differ in every run. (Proptest's own runner, which also shrinks failures, would
+/// take minutes to compile for this many types.)
 fn samples<T: Debug>(strategy: impl Strategy<Value = T>, count: usize) -> Vec<T> {
     let mut runner = TestRunner::new(ProptestConfig::default());
     (0..count).map(|_| strategy.new_tree(&mut runner).expect("a value").current()).collect()
@@ -165,7 +165,7 @@ integers! {
     signed_numbers_of_the_machine non_zero_isize: isize;
 }
 
-/// Both signs of nothing, of the smallest and the largest, of no number, and what lies beside.
+/// Samples of floats: positive and negative zeros, the smallest and the largest numbers, NaNs, and their neighbours.
 macro_rules! floats {
     ($($name:ident: $f:ident of $bits:ty;)*) => { laws! { hold_between; $(
         $name: Total<$f>,
@@ -266,7 +266,7 @@ mod system {
     }
 }
 
-/// What has always at most eight bytes is a word, and goes the words' way through the maps.
+/// A type that always has at most eight bytes is a word, and uses the maps' layouts for words.
 #[test]
 fn small_keys_are_words() {
     fn is<K: Key>(form: FormKind) {
@@ -286,7 +286,7 @@ fn small_keys_are_words() {
     is::<(u64, bool)>(FormKind::Bytes);
     is::<[u8; 4]>(FormKind::Bytes);
     is::<Reverse<String>>(FormKind::Bytes);
-    // And the same words.
+    // They are the same words as those of the represented keys.
     assert_eq!(UserId(7).encode(|word| word), 7);
     assert_eq!((1_u32, 2_u32).encode(|word| word), 1 << 32 | 2);
 }

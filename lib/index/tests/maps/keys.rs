@@ -1,10 +1,10 @@
-//! Keys: the order of encodings is the order of keys, and every key comes back as it went in.
+//! Keys: the order of encodings is the order of keys, and decoding returns the encoded key.
 
 use crate::common::laws::hold;
 use archipelago_index::{Encode, Key};
 use proptest::prelude::*;
 
-/// Short strings over the bytes that matter to the escaping: many are prefixes of others.
+/// Returns short strings of the bytes that matter for escaping; many of them are prefixes of others.
 fn bytes() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         proptest::collection::vec(prop_oneof![Just(0u8), Just(1), Just(0xFE), Just(0xFF), Just(b'a')], 0..6),
@@ -22,7 +22,7 @@ proptest! {
     #[test]
     fn pairs((a, b) in ((bytes(), bytes()), (bytes(), bytes()))) {
         hold(&a, &b);
-        // The first parts alike, the second decides.
+        // The first parts are equal, so the second parts decide.
         hold(&(a.0.clone(), a.1.clone()), &(a.0.clone(), b.1.clone()));
         let boxed = |pair: &(Vec<u8>, Vec<u8>)| (pair.0.clone().into_boxed_slice(), pair.1.clone());
         hold(&boxed(&a), &boxed(&b));
@@ -112,7 +112,7 @@ fn what_a_scan_shows_of_a_tuple_is_borrowed_where_it_can_be() {
     use std::borrow::Cow;
     type Tuple = (String, Vec<u8>, String);
     let shown = |key: &Tuple, look: &dyn Fn(<Tuple as Key>::Ref<'_>)| {
-        // SAFETY: just encoded.
+        // SAFETY: the bytes have just been made by `encode`.
         key.encode(|bytes| look(unsafe { Tuple::decode_ref(bytes) }));
     };
     shown(&("plain".into(), vec![0], "\0".into()), &|shown| {
@@ -120,7 +120,7 @@ fn what_a_scan_shows_of_a_tuple_is_borrowed_where_it_can_be() {
         assert!(matches!(shown.1, Cow::Owned(bytes) if bytes == [0]));
         assert!(matches!(shown.2, Cow::Borrowed("\0")));
     });
-    // Long enough to leave the buffer on the stack.
+    // These are too long for the buffer on the stack.
     let long = ("x".repeat(500), vec![7; 500], "y".repeat(500));
     shown(&long, &|shown| assert_eq!((shown.0.len(), shown.1.len(), shown.2.len()), (500, 500, 500)));
 }

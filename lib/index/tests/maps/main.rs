@@ -1,5 +1,6 @@
-//! What every ordered map answers, alone and from many threads. One program, so that a map of one type is compiled once and
-//! not once a file. What needs a process of its own (an allocator that counts, a fork) has a file beside this folder.
+//! Tests of every ordered map, with one thread and with many. They are one program, so that a map of one type is compiled once
+//! and not once per file. Tests that need a process of their own (a counting allocator, a fork) are in files next to this
+//! folder.
 
 #[path = "../common/mod.rs"]
 mod common;

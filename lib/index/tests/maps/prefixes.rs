@@ -1,4 +1,4 @@
-//! Strings that share prefixes of any length: what pages cut off, box and compare by words.
+//! Strings that share prefixes of any length. Pages omit such prefixes, box strings and compare them word by word.
 
 use crate::common::{contents, sized};
 use archipelago_check::workload;
@@ -6,7 +6,7 @@ use archipelago_index::{Art, HydraList, OrderedIndex, OrderedSession};
 use rand::RngExt;
 use std::collections::BTreeMap;
 
-/// Endings that differ early and late, by length only, and by bytes that sort at either end.
+/// Returns endings that differ early and late, only by length, and by the least and the greatest bytes.
 fn endings() -> Vec<Vec<u8>> {
     let mut rng = workload::rng(7, 0);
     let mut endings: Vec<Vec<u8>> = vec![vec![], vec![0], vec![0, 0], vec![0xFF], vec![0xFF; 9]];
@@ -18,7 +18,7 @@ fn endings() -> Vec<Vec<u8>> {
     endings
 }
 
-/// Keys go in in no order, are looked up, scanned, and half of them removed; near misses are not found.
+/// Inserts keys in no order, looks them up, scans them, and removes half of them. Similar absent keys are not found.
 fn hold(map: &impl OrderedIndex<Vec<u8>, u64>, keys: &BTreeMap<Vec<u8>, u64>, shuffled: &[Vec<u8>]) {
     let session = map.pin();
     for key in shuffled {
@@ -85,7 +85,7 @@ fn prefixes_of_all_lengths_in_one_map() {
     try_prefixes(&lengths.map(prefix).collect::<Vec<_>>());
 }
 
-/// Around the limits of the 16-bit lengths that a page keeps.
+/// Tests prefixes around the limits of the 16-bit lengths that a page stores.
 #[test]
 fn enormous_prefixes() {
     for len in [1_000, 0xFFFE, 0xFFFF, 0x1_0000, 0x1_0001, 70_000] {

@@ -1,4 +1,4 @@
-//! The conformance suite tried on itself: a right map passes it, and every planted bug is found.
+//! The conformance suite is tested itself: a correct map passes it, and it finds every planted bug.
 
 use crate::common::conformance;
 use crate::common::reference::{Bug, Reference};
@@ -8,7 +8,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 conformance!(words, u64, Reference::new());
 
-/// Whether the suite's test finds a bug in maps of words, in one of a few runs: threads meet by chance.
+/// Returns whether the suite's test finds a bug in maps of words in one of a few runs. Several runs are needed, since threads
+/// meet by chance.
 macro_rules! finds {
     ($test:path, $bug:expr) => {{
         let run = || $test(&|| Tested::<u64, _>::new(Reference::with($bug)));
@@ -16,7 +17,7 @@ macro_rules! finds {
     }};
 }
 
-// Runs shrunk for Miri are too short to meet every bug.
+// Runs that are reduced for Miri are too short to find every bug.
 #[cfg(not(miri))]
 #[test]
 fn every_planted_bug_is_found() {

@@ -1,5 +1,5 @@
-//! `BLinkTree` on the virtual machine: histories in many schedules of a tree whose pages split, share, merge and collapse, and
-//! threads that stop in the middle of what the protocol is about ([`points`]).
+//! `BLinkTree` on the virtual machine: histories in many schedules of a tree whose pages are split, share entries and are
+//! merged, and threads that stop at the critical points of the protocol ([`points`]).
 
 use super::stalls::stalled_at;
 use super::{OPS, Shared, THREADS, judge};
@@ -16,10 +16,10 @@ use archipelago_sync::version_lock::VersionLock;
 type Small = Pages<512>;
 type Tree = BLinkTree<u64, u64, Small>;
 
-/// Entries of a full page.
+/// The number of entries of a full page.
 const FULL: u64 = 28;
 
-/// A tree of full pages of consecutive keys.
+/// Makes a tree of full pages of consecutive keys.
 fn full(pages: u64) -> Tree {
     (0..pages * FULL).map(|key| (key, 10 * key)).collect()
 }
@@ -28,8 +28,8 @@ fn remove_all<P: Policy>(map: &BLinkSession<'_, u64, u64, P>, keys: impl IntoIte
     keys.into_iter().for_each(|key| assert_eq!(map.remove(&key), Some(10 * key)));
 }
 
-/// Four pages whose next removals make them underfull, right of `FIRST` full ones, under a root; with 26 of these there is a level
-/// between, of two pages.
+/// Makes a tree with four pages that become underfull by their next removals, to the right of `FIRST` full pages, under a root.
+/// With 26 full pages there is a level of two pages between root and leaves.
 fn thin<P: Policy, const FIRST: u64>(nodes: usize) -> Shared<BLinkTree<u64, u64, P>> {
     let index: BLinkTree<u64, u64, P> = Builder::default().topology(Topology::synthetic(nodes, 4)).build();
     let map = index.pin();
@@ -40,7 +40,7 @@ fn thin<P: Policy, const FIRST: u64>(nodes: usize) -> Shared<BLinkTree<u64, u64,
     Shared { index, recorder: Recorder::new(), before }
 }
 
-/// Removes most of the time at first, and inserts most of the time then; both in a few pages.
+/// A client that at first mostly removes keys, and later mostly inserts keys, in a few pages.
 fn client<P: Policy, const FIRST: u64>(shared: &Shared<BLinkTree<u64, u64, P>>, client: Client) {
     let map = shared.index.pin();
     let mut log = shared.recorder.log();
@@ -77,7 +77,7 @@ fn explore<P: Policy>(seeds: u64, nodes: usize, faults: &[Fault]) {
     });
 }
 
-/// As [`explore`], while one thread moves all pages again and again.
+/// Explores as [`explore`] does, while one thread moves all pages again and again.
 fn explore_moving<P: Policy, const FIRST: u64>(seeds: u64, nodes: usize) {
     let machine = Machine::preset("xeon-e5-4620-4s").unwrap();
     let body = |shared: &Shared<BLinkTree<u64, u64, P>>, it: Client| match it.index {
@@ -91,7 +91,7 @@ fn explore_moving<P: Policy, const FIRST: u64>(seeds: u64, nodes: usize) {
     });
 }
 
-/// As [`explore`], in a tree of three levels.
+/// Explores as [`explore`] does, in a tree of three levels.
 fn explore_higher<P: Policy>(seeds: u64, nodes: usize) {
     let machine = Machine::preset("xeon-e5-4620-4s").unwrap();
     hunt(seeds, |config| {
@@ -131,7 +131,7 @@ fn coarse_latches_are_linearizable_in_many_schedules() {
     explore_higher::<Granular<Latched<512, Central, false>, 2>>(100, 4);
 }
 
-/// A reader that has a page's latch, or that above the page, meets no thread that changes the page.
+/// While a reader has the latch of a page, or the latch of the page above, no thread changes the page.
 fn never_starts_anew<P: Policy>(seeds: u64) {
     let machine = Machine::preset("xeon-e5-4620-4s").unwrap();
     let body = |shared: &Shared<BLinkTree<u64, u64, P>>, client: Client| {
@@ -163,11 +163,11 @@ fn readers_with_latches_never_start_anew() {
 #[test]
 fn an_insertion_whose_latch_is_another_before_it_is_taken() {
     type Coarse = BLinkTree<u64, u64, Granular<Latched<512, Central, false>, 1>>;
-    // As many leaves as the root has room for, of even keys.
+    // There are as many leaves as the root has room for, and they have even keys.
     let make = || (0..FULL * FULL).map(|key| (2 * key, key)).collect::<Coarse>();
     let last = 2 * FULL * FULL - 3;
     let insert = |tree: &Coarse| assert_eq!(tree.pin().insert(last, 7), None);
-    // The first leaf is split, and with it the root: leaves are under the latches of a new level.
+    // The first leaf is split, and so is the root. Now leaves are under the latches of a new level.
     let quick = |tree: &Coarse| assert_eq!(tree.pin().insert(1, 5), None);
     stalled_at((points::LATCHING, 1), make, insert, quick, |tree: &Coarse| {
         assert_eq!((tree.levels(), tree.pin().get(&last)), (3, Some(7)));
@@ -193,7 +193,7 @@ fn copies_of_inner_pages_are_linearizable_in_many_schedules() {
     explore_higher::<InnerReplicas<Latched<512, CohortWp, true>>>(50, 2);
 }
 
-/// A map whose threads take turns on the nodes of the virtual machine, with consecutive keys.
+/// Makes a map whose threads are distributed over the nodes of the virtual machine, with consecutive keys.
 fn on_four_nodes<P: Policy>(pages: u64) -> BLinkTree<u64, u64, P> {
     let tree = Builder::default().topology(Topology::synthetic(4, 4)).build();
     let map = BLinkTree::pin(&tree);
@@ -202,7 +202,7 @@ fn on_four_nodes<P: Policy>(pages: u64) -> BLinkTree<u64, u64, P> {
     tree
 }
 
-/// What is seen in one replica is seen in all from then on.
+/// A value that a thread has seen in one replica is seen in all replicas from then on.
 #[test]
 fn a_replica_that_is_changed_before_the_others() {
     type Fed = BLinkTree<u64, u64, LogFed<Small>>;
@@ -224,7 +224,7 @@ fn the_tree_survives_stalled_latch_holders() {
 #[test]
 fn a_look_up_whose_page_loses_its_lower_keys() {
     let get = |tree: &Tree| assert_eq!(tree.pin().get(&FULL), Some(10 * FULL));
-    // The first page gets entries of the second.
+    // The first page gets entries of the second page.
     let quick = |tree: &Tree| remove_all(&tree.pin(), 0..FULL - 6);
     stalled_at((points::ENTERING, 1), || full(3), get, quick, Tree::check_invariants);
 }
@@ -236,9 +236,9 @@ fn a_walk_to_the_left_whose_page_loses_its_upper_keys() {
         tree.pin().scan_rev(&(FULL + 1), 3 * FULL as usize, |key, _| seen.push(key));
         assert_eq!(seen, (0..FULL + 2).rev().collect::<Vec<_>>());
     };
-    // Between the pages: the second, underfull, gets entries of the first.
+    // Between the visits of the two pages, the second page becomes underfull and gets entries of the first page.
     let quick = |tree: &Tree| remove_all(&tree.pin(), FULL + 2..2 * FULL - 4);
-    // The first entering is that of the descent.
+    // The first time, the descent passes this point.
     stalled_at((points::ENTERING, 2), || full(2), scan, quick, Tree::check_invariants);
 }
 
@@ -267,7 +267,7 @@ fn a_look_up_whose_page_is_merged_away() {
     stalled_at((points::ENTERING, 1), make, get, quick, Tree::check_invariants);
 }
 
-/// Three full pages of even keys, so that there are keys to insert in the middle of a page.
+/// Makes three full pages of even keys, so that a key can be inserted in the middle of a page.
 fn full_of_even() -> Tree {
     (0..3 * FULL).map(|key| (2 * key, 20 * key)).collect()
 }
@@ -278,7 +278,7 @@ fn keys_behind_a_split_that_the_level_above_does_not_know() {
     let look = |tree: &Tree| {
         let map = tree.pin();
         (0..3 * FULL).for_each(|key| assert_eq!(map.get(&(2 * key)), Some(20 * key)));
-        // In the new page.
+        // This key is in the new page.
         assert_eq!(map.insert(4 * FULL - 1, 5), None);
         assert_eq!(map.remove(&(4 * FULL - 2)), Some(40 * FULL - 20));
         assert_eq!(map.scan(&0, usize::MAX, |_, _| ()), 3 * FULL as usize + 1);
@@ -289,7 +289,7 @@ fn keys_behind_a_split_that_the_level_above_does_not_know() {
 
 #[test]
 fn an_insertion_whose_page_is_split_before_it_is_latched() {
-    // To the upper half of the second page, which another thread moves to a new one.
+    // This key belongs to the upper half of the second page, which another thread moves to a new page.
     let insert = |tree: &Tree| assert_eq!(tree.pin().insert(4 * FULL - 1, 7), None);
     let quick = |tree: &Tree| assert_eq!(tree.pin().insert(2 * FULL + 1, 5), None);
     stalled_at((points::LATCHING, 1), full_of_even, insert, quick, |tree: &Tree| {
@@ -314,11 +314,12 @@ fn a_removal_whose_page_loses_its_lower_keys_before_it_is_latched() {
     );
 }
 
-/// A look-up stops with a full page in its hands. That page becomes one with its neighbour; and new pages are filled, one of
-/// which has at some moment been changed as often as it had been, so that it has its version.
+/// A look-up stops while it uses a full page. This page is merged with its neighbour. Then new pages are filled. At some moment
+/// one of them has been changed as often as the merged page had been, so that it has the same version.
 #[test]
 fn a_page_is_not_used_again_under_a_reader() {
-    // On one node, so that pages which one thread lets go of may be another's next ones; and enough of them for their chunk to stay.
+    // The test uses one node, so that one thread may reuse pages that another one has freed, and enough pages that their chunk
+    // is not freed.
     let make = || {
         let tree: Tree = Builder::default().topology(Topology::synthetic(1, 4)).build();
         tree.pin().extend((0..30 * FULL).map(|key| (key, 10 * key)));

@@ -1,5 +1,6 @@
-//! `EunoBTree` on a machine with transactions, which abort never, now and then, always, or for lack of room: changes are
-//! transactions, or walks too; and by version locks. Chunks split, merge, scatter and are joined under way; each history is checked, and each map at its end.
+//! `EunoBTree` on a machine whose transactions abort never, sometimes, always, or for lack of room. Changes are transactions,
+//! or walks are transactions, too; and there are runs with version locks. Meanwhile chunks are split, merged, scattered and
+//! joined. Each history is checked, and each map at its end.
 
 use super::Shared;
 use archipelago_check::history::Recorder;
@@ -15,14 +16,14 @@ use archipelago_sim::{Client, Config, Fault, Machine, Placement, Point, Schedule
 
 const OPS: u64 = 12;
 
-/// Entries of a full chunk.
+/// The number of entries of a full chunk.
 const FULL_CHUNK: u64 = SLOTS as u64;
 
-/// Those of the paper's.
+/// The number of entries of a full chunk in the paper's geometry.
 const NARROW: u64 = 16;
 
-/// Entries of a full chunk; keys before, which come in order and at a distance, and how many of a chunk are kept; keys used; and of
-/// twelve operations how many insert and how many remove.
+/// The parameters of a run: the entries of a full chunk; the number and the distance of the keys that are inserted before, in
+/// order; how many keys of each chunk are kept; the range of keys used; and how many of twelve operations insert and remove.
 #[derive(Clone, Copy)]
 struct Scene {
     chunk: u64,
@@ -34,15 +35,15 @@ struct Scene {
     removes: u64,
 }
 
-/// A chunk to the brim: it splits, for a key among its own or above them.
+/// A full chunk, which is split for a key among its own keys or above them.
 const fn full(chunk: u64) -> Scene {
     Scene { chunk, ascending: chunk - 1, distance: 2, kept: chunk, used: (2 * chunk - 20, 40), inserts: 6, removes: 1 }
 }
-/// Two full chunks and a bit: they spread over three.
+/// Two full chunks and a few more entries: they are spread over three chunks.
 const fn beside(chunk: u64) -> Scene {
     Scene { ascending: 2 * chunk + 1, used: (2 * chunk - 30, 40), ..full(chunk) }
 }
-/// Two chunks that fit into one when they have lost an entry or two: they merge.
+/// Two chunks that fit into one after they have lost an entry or two, so that they are merged.
 const fn sparse(chunk: u64) -> Scene {
     let each = chunk / 4 + 1;
     let used = (each / 2, chunk + each / 2);
@@ -71,7 +72,7 @@ fn client<S: Kind>(scene: Scene, shared: &Shared<Map<S, u64, u64>>, client: Clie
         let (mut key, value) = (first + world::random() % keys, client.index as u64 * 1000 + i);
         let act = world::random() % 12;
         if act < scene.removes && scene.removes > scene.inserts {
-            // Most keys are gone already.
+            // Most keys are already removed, so one of the remaining keys is used.
             key = key / scene.chunk * scene.chunk + key % scene.kept;
         }
         match act {
@@ -95,7 +96,7 @@ fn judge<S: Kind>(shared: Shared<Map<S, u64, u64>>) {
     check_map(&shared.before, &shared.recorder.finish(), DEFAULT_STEPS).assert_ok();
 }
 
-/// What is done in transactions.
+/// The parts of an operation that are transactions.
 #[derive(Clone, Copy)]
 enum Way {
     Changes,
@@ -120,7 +121,7 @@ impl Way {
     }
 }
 
-/// A skip list, whose towers come and go with its chunks.
+/// The map is a skip list, whose towers are made and removed together with its chunks.
 #[test]
 fn histories_of_a_skip_list_are_linearizable() {
     for way in [Changes, ChangesAndWalks, Nothing] {
@@ -167,7 +168,7 @@ fn histories_are_linearizable_by_version_locks() {
     }
 }
 
-/// The paper's geometry: inner nodes split here, too.
+/// With the paper's geometry, inner nodes are split here, too.
 #[test]
 fn histories_of_narrow_pages_are_linearizable() {
     for way in [Changes, ChangesAndWalks, Nothing] {
@@ -179,7 +180,7 @@ fn histories_of_narrow_pages_are_linearizable() {
     }
 }
 
-/// Threads stand still in the middle of splits and merges, and others work on what these have half done.
+/// Threads stop in the middle of splits and merges, and others work on the unfinished results.
 #[test]
 fn histories_are_linearizable_beside_stalled_splits_and_merges() {
     let stall = |name: &str, seed: u64| Fault::Stall {
@@ -208,7 +209,7 @@ fn histories_are_linearizable_while_chunks_scatter() {
     }
 }
 
-/// Chunks are moved at any moment, scattered ones too.
+/// Chunks are moved at any moment, including scattered ones.
 #[test]
 fn histories_are_linearizable_while_chunks_move() {
     for way in [Changes, ChangesAndWalks, Nothing] {
@@ -223,12 +224,12 @@ fn histories_are_linearizable_while_chunks_move() {
     }
 }
 
-/// Keys of two sparse chunks, so that pops merge them and cross from one to the other.
+/// Returns keys of two sparse chunks, so that pops merge the chunks and continue from one in the other.
 fn popped(number: u64) -> u64 {
     number / 56 * FULL_CHUNK + number % 56
 }
 
-/// What is taken from both ends, beside insertions and removals, while chunks empty and merge.
+/// Pops from both ends, while other threads insert and remove, and while chunks become empty and are merged.
 fn pops<S: Kind>(make: impl Fn() -> Map<S, u64, u64>) {
     let before = (0..112).filter(|number| number % 2 == 0).fold(0_u128, |all, number| all | 1 << number);
     let setup = || {
@@ -273,7 +274,7 @@ fn pops_are_linearizable() {
     }
 }
 
-/// Twenty threads, half of whose operations insert or remove, at a few keys that all of them want or at the upper end.
+/// Twenty threads, half of whose operations insert or remove, use a few keys that all of them request, or keys at the upper end.
 fn contended(make: impl FnOnce() -> EunoBTree<u64, u64>, rising: bool) -> (usize, usize) {
     const KEYS: u64 = 20_000;
     let make = || {
@@ -284,7 +285,7 @@ fn contended(make: impl FnOnce() -> EunoBTree<u64, u64>, rising: bool) -> (usize
     let body = |map: &EunoBTree<u64, u64>, it: Client| {
         let session = map.pin();
         for turn in 0..400 {
-            // Of four keys one is popular, of its four one is more so, and so on.
+            // One of four keys is popular, one of four of these is more popular, and so on.
             let range = KEYS >> (2 * (world::random().trailing_zeros().min(12) / 2));
             let key = world::random() % range * 2 + u64::from(!rising);
             match world::random() % 4 {
@@ -306,7 +307,7 @@ fn contended(make: impl FnOnce() -> EunoBTree<u64, u64>, rising: bool) -> (usize
     bytes
 }
 
-/// The paper says 5.64 %.
+/// The paper states 5.64 %.
 #[test]
 fn what_contention_adds_is_six_percent_of_a_map_at_most() {
     for (transactions, rising) in [(true, false), (true, true), (false, true)] {

@@ -1,4 +1,5 @@
-//! `EunoBTree`: one thread stops in the middle of what a version protects, and another changes what it was looking at.
+//! `EunoBTree`: one thread stops in the middle of a section that a version protects, and another thread changes the data that
+//! the first one has read.
 
 use super::stalls::{stall, stalled_at, two_threads};
 use archipelago_index::euno::Contention;
@@ -8,7 +9,7 @@ use archipelago_sync::region::Region;
 
 type Tree = EunoBTree<u64, u64>;
 
-/// A tree under version locks; each value is ten times its key.
+/// Makes a tree with version locks; each value is ten times its key.
 fn tree(keys: impl IntoIterator<Item = u64>) -> Tree {
     let tree = EunoBTree::builder().transactions(false).build();
     insert_all(&tree, keys);
@@ -20,7 +21,7 @@ fn insert_all(tree: &Tree, keys: impl IntoIterator<Item = u64>) {
     keys.into_iter().for_each(|key| assert_eq!(map.insert(key, 10 * key), None));
 }
 
-/// A key was not there. Then its chunk is scattered, and the key comes into a part.
+/// A key was not found. Then its chunk is scattered, and another thread inserts the key into a part.
 #[test]
 fn an_insertion_into_a_chunk_that_is_scattered_meanwhile() {
     let slow = |tree: &Tree| _ = tree.pin().upsert(&5, 50);
@@ -31,11 +32,11 @@ fn an_insertion_into_a_chunk_that_is_scattered_meanwhile() {
     stalled_at((points::ADDING, 1), || tree([1, 9]), slow, quick, Tree::check_invariants);
 }
 
-/// A look-up did not find its key in the chunk's own slots. Before it has looked into the part, the chunk takes its neighbour's
-/// entries over, and sorts its parts' among them.
+/// A look-up did not find its key in the chunk's own slots. Before it searches the part, the chunk takes its neighbour's
+/// entries over, and sorts its parts' entries among them.
 #[test]
 fn a_look_up_whose_key_leaves_its_part() {
-    // Of each chunk a third is left, and one key more, which is in a part.
+    // A third of each chunk is left, and one more key, which is in a part.
     let make = || {
         let tree = EunoBTree::builder().transactions(false).contention(Contention::Always).build();
         insert_all(&tree, 0..3 * FULL);
@@ -48,12 +49,12 @@ fn a_look_up_whose_key_leaves_its_part() {
     stalled_at((points::PART, 1), make, get, quick, Tree::check_invariants);
 }
 
-/// A thread has split a chunk, and found its way to the node above, as far as that node. Then another splits other chunks until
-/// the node is split, too, and is not the one above any more.
+/// A thread has split a chunk, and has found the path to the node above it, but has not locked this node. Then another thread
+/// splits other chunks until this node is split, too, and is no longer the node above the chunk.
 #[test]
 fn a_split_whose_node_is_split_meanwhile() {
     const CHUNKS: u64 = 30;
-    // In order, so that chunks are full; enough for several nodes.
+    // The keys are inserted in order, so that chunks are full; there are enough chunks for several nodes.
     let make = || tree((0..150 * FULL).map(|number| 100 * number));
     let moved = 100 * (CHUNKS * FULL + FULL / 2) + 1;
     let slow = |tree: &Tree| insert_all(tree, [moved]);
@@ -70,16 +71,16 @@ fn a_split_whose_node_is_split_meanwhile() {
     stalled_at((points::DOWN, 2), make, slow, quick, check);
 }
 
-/// Entries of a full chunk.
+/// The number of entries of a full chunk.
 const FULL: u64 = archipelago_index::euno::SLOTS as u64;
 
-/// A thread has found the key that it takes out next. Another adds a key to the same part, and stops in the middle: under locks, as
-/// a transaction has no room for what it writes. The first has, and goes on.
+/// A thread has found the key that it removes next. Another thread adds a key to the same part, and stops in the middle. It
+/// uses locks, since a transaction has no room for its writes. The first thread's transaction has room, and continues.
 #[test]
 fn a_removal_beside_an_insertion_into_the_same_part() {
     let faults = [stall(0, (points::REMOVING, 1)), stall(1, (Region::WRITING, 1))];
     let small = Fault::TransactionCapacity { read_lines: 500, write_lines: 1 };
-    // Of four parts, and of slots in different lines: some of these meet.
+    // The keys are in four parts, and in slots in different cache lines, so that some pairs conflict.
     for (new, old) in (100..108).flat_map(|new| (1..13).map(move |old| (new, old))) {
         let make = || {
             let tree: Tree = EunoBTree::builder().contention(Contention::Always).build();
@@ -98,11 +99,11 @@ fn a_removal_beside_an_insertion_into_the_same_part() {
     }
 }
 
-/// A scan has copied a scattered chunk's own entries. Before it looks into the parts, a key is taken out, and comes back into a
-/// part.
+/// A scan has copied a scattered chunk's own entries. Before it reads the parts, a key is removed from the chunk, and inserted
+/// again into a part.
 #[test]
 fn a_scan_beside_a_key_that_comes_back() {
-    // Of four parts: some are looked into later.
+    // The keys are in four parts, some of which are read later.
     for key in 1..13 {
         let make = || {
             let tree = EunoBTree::builder().build();
@@ -123,18 +124,18 @@ fn a_scan_beside_a_key_that_comes_back() {
     }
 }
 
-/// A machine with transactions.
+/// A machine with hardware transactions.
 const TRANSACTIONS: &str = "xeon-e7-8870v3-4s";
 
-/// Twelve keys in the parts of a chunk.
+/// Makes a tree with twelve keys in the parts of a chunk.
 fn in_parts() -> Tree {
     let tree: Tree = EunoBTree::builder().contention(Contention::Always).build();
     insert_all(&tree, 1..13);
     tree
 }
 
-/// A look-up has found its key in a part, and reads the value next. A transaction takes the key out, and the part's last entry has its
-/// place.
+/// A look-up has found its key in a part, and reads the value next. A transaction removes the key, and moves the part's last
+/// entry to the key's slot.
 #[test]
 fn a_look_up_beside_a_removal_from_its_part() {
     for key in 1..13 {
@@ -145,8 +146,8 @@ fn a_look_up_beside_a_removal_from_its_part() {
     }
 }
 
-/// A key was found in a part. Before its value is replaced it is taken out, and the part's last entry has its place. With
-/// transactions, and by version locks.
+/// A key was found in a part. Before its value is replaced, the key is removed, and the part's last entry is moved to its slot.
+/// The test runs with transactions, and with version locks.
 #[test]
 fn a_replacement_beside_a_removal_from_its_part() {
     for key in 1..13 {

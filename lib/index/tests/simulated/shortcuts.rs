@@ -1,9 +1,9 @@
-//! Walks that get ahead by fingers and shortcuts, while pages are split and merged away: of a map of a dozen pages no layer
-//! knows anything until, in every other run, a thread lets maintenance go on.
+//! Walks that skip pages by fingers and shortcuts, while pages are split and merged away. The map has a dozen pages, of which
+//! no search layer knows any. In every other run a thread resumes maintenance at some time.
 
 use super::*;
 
-/// Keys of a full page.
+/// The number of keys of a full page.
 const FULL: u64 = 47;
 const PAGES: u64 = 12;
 
@@ -11,7 +11,7 @@ fn key(number: u64) -> u64 {
     number * 3
 }
 
-/// Pages by turns full, so that they are split soon, and so empty that one removal makes two of them one.
+/// Makes pages that are alternately full, so that they are soon split, and so empty that one removal merges two of them.
 fn pages(kind: SearchLayerKind, nodes: usize) -> Shared<HydraList<u64, u64>> {
     let map = hydralist(kind, Maintainers::Clients, nodes);
     map.pause_maintenance(true);
@@ -32,7 +32,7 @@ fn client(shared: &Shared<HydraList<u64, u64>>, client: Client) {
         if client.index == 0 && i == 8 && maintained {
             shared.index.pause_maintenance(false);
         }
-        // Those at the left have nothing to skip.
+        // Walks to the pages at the left have nothing to skip, so keys are in the right half.
         let number = (PAGES / 2 + world::random() % (PAGES / 2)) * FULL;
         let (present, any) = (key(number + world::random() % 12), 3 * number + world::random() % (3 * FULL));
         let value = client.index as u64 * 1000 + i;

@@ -1,5 +1,5 @@
-//! One thread stops inside a section that a validation protects ([`points`]), and another thread changes what the first
-//! one has read. Each test is a schedule that random schedules hardly ever contain. The test fails if the code lacks this
+//! One thread stops inside a section that a validation protects ([`points`]), and another thread changes the data that the first
+//! one has read. Random schedules hardly ever contain such a schedule. Each test fails if the code lacks the
 //! validation.
 
 use archipelago_index::art::WriteSync;
@@ -8,21 +8,21 @@ use archipelago_index::{Art, HydraList, Key, points};
 use archipelago_sim::{Config, Fault, Machine, Placement, Point, Schedule, hunt, run_with, world};
 use archipelago_sync::version_lock::VersionLock;
 
-/// How long a thread stops, in virtual nanoseconds: far longer than any operation of these tests.
+/// The virtual nanoseconds for which a thread stops. This is far longer than any operation of these tests.
 const STALL: u64 = 50_000_000;
 
 /// A machine without hardware transactions.
 const NO_TRANSACTIONS: &str = "xeon-e5-4620-4s";
 
-/// Entries of a full page of integers.
+/// The number of entries of a full page of integers.
 const FULL: u64 = 47;
 
 pub(super) fn stall(thread: usize, (point, nth): (&str, u64)) -> Fault {
     Fault::Stall { thread: Some(thread), at: Point::Named { name: point.into(), nth }, for_ns: STALL }
 }
 
-/// One thread does `slow` on the index and stops when it passes `point` for the `nth` time. Meanwhile another thread
-/// does `quick`. In the end `check` looks at the index.
+/// One thread does `slow` on the index, and stops when it passes `point` for the `nth` time. Meanwhile another thread
+/// does `quick`. At the end `check` checks the index.
 pub(super) fn stalled_at<I>(
     point: (&str, u64),
     make: impl FnOnce() -> I,
@@ -41,7 +41,7 @@ pub(super) fn stalled_at<I>(
     two_threads(NO_TRANSACTIONS, vec![stall(0, point)], make, slow, quick, check);
 }
 
-/// One thread does `slow`, and half a stall later another does `quick`.
+/// One thread does `slow`, and another thread does `quick` half a stall later.
 pub(super) fn two_threads<I>(
     machine: &str,
     faults: Vec<Fault>,
@@ -69,7 +69,7 @@ pub(super) fn two_threads<I>(
     run_with(&machine, &config, 2, make, body, |index| check(&index)).0.assert_done();
 }
 
-/// A map whose search layer knows the first page only, so that all walks begin at that page. Each value is ten times
+/// Makes a map whose search layer knows only the first page, so that all walks begin at this page. Each value is ten times
 /// its key.
 fn hydralist(keys: impl IntoIterator<Item = u64>) -> HydraList<u64, u64> {
     let map = HydraList::builder().maintainers(Maintainers::Clients).build();
@@ -376,7 +376,7 @@ fn a_walk_over_a_tree_whose_places_change_hands() {
     }
 }
 
-/// The entry in front is removed, so that another entry moves into the slot that the look-up has found.
+/// The first entry is removed, so that another entry is moved into the slot that the look-up has found.
 #[test]
 fn a_first_entry_above_whose_place_is_given_to_another() {
     let slow = |map: &HydraList<u64, u64>| assert_eq!(map.pin().range(20..).next(), Some((30, 300)));

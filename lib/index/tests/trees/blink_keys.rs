@@ -1,5 +1,5 @@
-//! `BLinkTree` with keys of every form, in pages so small that a few make a tree: words, byte strings, and what is put together
-//! of them; and keys that are longer than the longest, which are refused and change nothing.
+//! `BLinkTree` with keys of every form, in pages so small that a few keys make a tree: words, byte strings, and composites
+//! of them. Keys that are longer than the longest allowed are refused and change nothing.
 
 use archipelago_index::blink::{Dense, LogFed, Pages, Policy};
 use archipelago_index::map::Refused;
@@ -10,13 +10,13 @@ use std::fmt::Debug;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-/// Numbers of every magnitude, none like the one before.
+/// Returns numbers of every magnitude, each different from the one before.
 fn number(n: u64) -> u64 {
     let x = (n + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     (x ^ x >> 31) >> (n % 63)
 }
 
-/// Short strings over the bytes that matter to the escaping, many prefixes of others, and long ones.
+/// Returns short strings of the bytes that matter for escaping, of which many are prefixes of others, and long strings.
 fn bytes(n: u64) -> Vec<u8> {
     let alphabet = [0, 1, 0xFE, 0xFF, b'a'];
     let one = |at: u64| alphabet[(number(n ^ at << 40) % 5) as usize];
@@ -31,7 +31,7 @@ fn text(n: u64) -> String {
     bytes(n).into_iter().map(|byte| char::from_u32(u32::from(byte) << (n % 3 * 4)).unwrap_or('x')).collect()
 }
 
-/// The tree holds these keys as `BTreeMap` does: put in, asked for, passed by in both orders, cut at, taken out.
+/// The tree stores these keys as `BTreeMap` does: they are inserted, looked up, scanned in both orders, split off, and removed.
 fn hold_in<K: Key + Ord + Debug, P: Policy>(tree: BLinkTree<K, usize, P>, keys: &[K]) {
     let (map, mut model) = (tree.pin(), BTreeMap::new());
     for (n, key) in keys.iter().enumerate() {
@@ -46,7 +46,7 @@ fn hold_in<K: Key + Ord + Debug, P: Policy>(tree: BLinkTree<K, usize, P>, keys: 
     assert!(map.iter().rev().eq(model.clone().into_iter().rev()));
     for (at, key) in keys.iter().enumerate() {
         assert_eq!(map.get(key), model.get(key).copied(), "{key:?}");
-        // Also from keys that are too long to be there.
+        // The scan may also begin at a key that is too long to be stored.
         assert!(map.range(key..).take(3).eq(model.range(key..).take(3).map(|(key, n)| (key.clone(), *n))));
         assert!(map.range(..key).rev().take(3).eq(model.range(..key).rev().take(3).map(|(key, n)| (key.clone(), *n))));
         if at % 3 > 0 {
@@ -106,7 +106,7 @@ fn keys_of_parts() {
     hold(&[], |n| Account { country: text(n % 9), kind: Some(n as u16 % 3), number: Reverse(number(n)) });
 }
 
-/// The same through the log: the same refusals, and every replica has the same.
+/// The same with replicas that are fed from a log: the same keys are refused, and every replica has the same entries.
 #[test]
 fn byte_strings_from_a_log() {
     type Tree = BLinkTree<Vec<u8>, usize, LogFed<Dense<Pages<512>>>>;

@@ -1,4 +1,5 @@
-//! `BLinkTree` against `BTreeMap`: random operations on keys that are long for their pages, invariants checked on the way.
+//! `BLinkTree` compared with `BTreeMap`: random operations on keys that are long for their pages; invariants are checked in
+//! between.
 
 use crate::common::sequences::{self, Op, ops};
 use archipelago_check::drops::{Counted, DropCounter};
@@ -8,20 +9,21 @@ use proptest::prelude::*;
 use std::fmt::Debug;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Runs operations on a tree under a policy.
+/// Runs operations on a tree with a policy.
 fn run<K: Key + Ord + Debug, P: Policy>(ops: &[Op<K>]) -> BLinkTree<K, String, P> {
     let tree = BLinkTree::new();
     sequences::run(&tree, ops);
     tree
 }
 
-/// As [`run`], with keys that are short for their pages: then an emptied tree is one page. (Where two fences take half of a
-/// page and more, pages with little in them need not fit together.)
+/// Runs operations as [`run`] does, with keys that are short for their pages. Then an emptied tree is one page. (If two fences
+/// take half of a page or more, nearly empty pages may not fit together.)
 fn run_and_shrink<K: Key + Ord + Debug>(ops: &[Op<K>]) {
     assert_eq!(run::<K, Pages<512>>(ops).levels(), 1, "only the root is left");
 }
 
-/// Keys up to a quarter of a page of 512 bytes. Few letters and long runs of them make long common prefixes.
+/// Returns keys up to a quarter of a page of 512 bytes. They consist of few letters in long runs, so that they have long common
+/// prefixes.
 fn long_keys() -> impl Strategy<Value = Vec<u8>> + Clone {
     let run = (prop_oneof![Just(0u8), Just(b'a'), Just(b'b'), Just(0xFF)], 0..70usize);
     let runs = proptest::collection::vec(run, 0..5);
@@ -62,8 +64,8 @@ proptest! {
     }
 }
 
-/// All keys that have one length, up to the greatest, in an order that splits every page in its middle: fences that are as long
-/// as can be on both sides, and pages that hold one key. Emptied, the tree is one page.
+/// All keys have the same length, up to the greatest one, and are inserted in an order that splits every page in its middle. So
+/// fences have the greatest possible length on both sides, and pages have one key. When it is emptied, the tree is one page.
 #[test]
 fn pages_full_of_long_keys() {
     type Tree = BLinkTree<Vec<u8>, u64, Pages<512>>;
@@ -71,7 +73,7 @@ fn pages_full_of_long_keys() {
     for length in [96, 112, Tree::LONGEST_KEY] {
         let tree = Tree::new();
         let map = tree.pin();
-        // Neighbours differ in their last bytes only, so that nothing shortens the fences.
+        // Neighbouring keys differ only in their last bytes, so that fences cannot be shortened.
         let key = |n: u64| {
             let mut key = vec![(n / 40) as u8; length];
             key[length - 8..].copy_from_slice(&n.to_be_bytes());
@@ -94,7 +96,7 @@ fn pages_full_of_long_keys() {
     }
 }
 
-/// What the fences take does not count as what a page holds: pages of long keys of which few are left become one.
+/// The room of a page's fences does not count as used by entries: pages with few remaining long keys are merged into one.
 #[test]
 fn pages_with_long_fences_become_one() {
     let tree: BLinkTree<Vec<u8>, u64, Pages<512>> = BLinkTree::new();
@@ -124,7 +126,7 @@ fn a_key_that_is_too_long_is_an_error() {
     tree.check_invariants();
 }
 
-/// Whatever else stores panics, changes nothing, and drops the value once.
+/// All other methods that store such a key panic, change nothing, and drop the value once.
 #[test]
 fn storing_a_key_that_is_too_long_panics() {
     type Tree = BLinkTree<String, Counted, Pages<512>>;
@@ -153,8 +155,8 @@ fn storing_a_key_that_is_too_long_panics() {
     counter.assert_all_dropped();
 }
 
-/// Keys in crowds far from each other, so that in each page a key is far from where it would be if all were spread evenly: on
-/// either side.
+/// Keys are in groups that are far apart, so that in each page a key is far from the position that it would have if all keys
+/// were uniformly distributed, on either side.
 #[test]
 fn keys_in_crowds_are_found() {
     let crowds = [0, 1 << 40, u64::MAX / 3, u64::MAX - 4_000];

@@ -1,5 +1,5 @@
-//! `EunoBTree` and `EunoSkipList` in the conformance suite: with chunks that are scattered as they heat up, always, and never; and
-//! of the paper's size.
+//! `EunoBTree` and `EunoSkipList` in the conformance suite: with chunks that are scattered when they are contended, always, and
+//! never, and with chunks of the paper's size.
 
 use crate::common::{conformance, encoding, suite, variant};
 use archipelago_index::euno::{Contention, Eunomia, NarrowSkip, NarrowTree, Tree};
@@ -23,7 +23,7 @@ conformance!(list_words, u64, EunoSkipList::new());
 conformance!(list_bytes, Vec<u8>, EunoSkipList::new());
 variant!(quiet_words, u64, tree(Contention::Never));
 
-/// The paper's geometry, which experiments alone have.
+/// Makes tests with the paper's geometry, which only experiments use.
 macro_rules! narrow {
     ($name:ident, $key:ty, $kind:ty, $contention:ident) => {
         suite!($name, $key, of::<$kind, _, _>(Contention::$contention);

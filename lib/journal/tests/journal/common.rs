@@ -1,4 +1,5 @@
-//! A journal beside what its user was told: what is recovered must be what was appended, and nothing told durable is missing.
+//! Compares a journal with the facts that its user was told: exactly the appended records must be recovered, and no record that
+//! was called durable may be missing.
 
 use archipelago_journal::{Disk, Error, Journal, Options, Position, Recovery, Simulated};
 use std::path::Path;
@@ -6,12 +7,12 @@ use std::sync::{Arc, Mutex};
 
 pub const HERE: &str = "journal";
 
-/// Small segments and queues, no threads: each run makes the same calls.
+/// Options with small segments and queues and without threads, so that each run makes the same calls.
 pub fn small() -> Options {
     Options { segment: 1500, queue: 4096, background: false, ..Options::default() }
 }
 
-/// By lane, what recovery delivered.
+/// The records that recovery delivered, by lane.
 pub type Delivered = Vec<Vec<(Position, Vec<u8>)>>;
 
 pub fn open(disk: &Simulated, options: &Options) -> Result<(Journal, Recovery, Delivered), Error> {
@@ -30,7 +31,7 @@ pub fn open_on(
     Ok((journal, recovery, delivered.into_inner().unwrap()))
 }
 
-/// A record that no other equals, of a length that depends on its number.
+/// Returns a record that differs from all others, with a length that depends on its number.
 pub fn record(lane: u32, number: usize) -> Vec<u8> {
     let length = [0, 1, 7, 40, 100, 333, 512, 700][(number * 5 + lane as usize) % 8];
     let mut bytes = format!("{lane}/{number}/").into_bytes();
@@ -46,18 +47,18 @@ pub struct Appended {
     pub bytes: Vec<u8>,
 }
 
-/// What the user of a journal knows.
+/// The facts that the user of a journal knows.
 #[derive(Clone, Default, Debug)]
 pub struct Told {
-    /// By lane, all records since the last recovery, after those that it delivered.
+    /// All records of each lane since the last recovery, after those that recovery delivered.
     pub appended: Vec<Vec<Appended>>,
-    /// By lane, how many of these were called durable.
+    /// The number of these records, by lane, that were called durable.
     pub durable: Vec<usize>,
-    /// By lane, how many of these may be retired.
+    /// The number of these records, by lane, that may be retired.
     pub retired: Vec<usize>,
     /// The last epoch that was called durable.
     pub epoch: u64,
-    /// The last epoch that was to be closed.
+    /// The last epoch whose closing was requested.
     pub closing: u64,
     /// The number of the next record.
     pub next: usize,
@@ -100,7 +101,7 @@ impl Told {
         journal.retire_before(Position { lane, place, epoch: 0 })
     }
 
-    /// Compares with what was delivered by a journal whose records count by themselves, and goes on from there.
+    /// Compares with the records that a journal without epochs delivered, and continues with these.
     pub fn recovered(&mut self, delivered: &Delivered) {
         for (lane, delivered) in delivered.iter().enumerate() {
             let known = &self.appended[lane];
@@ -118,10 +119,10 @@ impl Told {
         }
     }
 
-    /// The same for a journal with epochs: all records up to an epoch, and no other.
+    /// Does the same for a journal with epochs: it must deliver all records up to an epoch, and no other record.
     pub fn recovered_epochs(&mut self, delivered: &Delivered, recovery: &Recovery) {
         assert!(recovery.epoch >= self.epoch, "a durable epoch is missing");
-        // The epochs that a new life skips hold no records.
+        // The epochs that a new life skips have no records.
         for (lane, delivered) in delivered.iter().enumerate() {
             let counting = |known: &&Appended| known.epoch <= recovery.epoch;
             let counted: Vec<Appended> = self.appended[lane].iter().filter(counting).cloned().collect();

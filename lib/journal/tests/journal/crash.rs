@@ -12,23 +12,23 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// States of the disk that were looked at after power losses.
+/// The number of disk states that were checked after power losses.
 static POINTS: AtomicUsize = AtomicUsize::new(0);
 
 fn seeds() -> u64 {
     std::env::var("ARCHIPELAGO_CRASH_SEEDS").map_or(15, |text| text.parse().expect("a number of seeds"))
 }
 
-/// What a workload was told, whatever becomes of it.
+/// The facts that a workload was told, even if the workload fails.
 #[derive(Clone, Debug)]
 struct Story {
     told: Told,
     options: Options2,
-    /// The number in the checkpoint file: durable, and the last one tried.
+    /// The numbers in the checkpoint file: the durable one, and the last one that was tried.
     checkpoint: (u64, u64),
 }
 
-/// Options that can be copied and shown.
+/// Options that can be copied and printed.
 #[derive(Clone, Copy, Debug)]
 struct Options2 {
     policy: Policy,
@@ -60,7 +60,7 @@ impl Story {
         Ok((journal, recovery.next_epoch))
     }
 
-    /// Repeats what failed for lack of space: the next try has it.
+    /// Repeats a call that failed for lack of space. The next attempt has space.
     fn retried<T>(mut call: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
         match call() {
             Err(Error::NoSpace { .. }) => call(),
@@ -68,7 +68,7 @@ impl Story {
         }
     }
 
-    /// Two lives of a journal.
+    /// Runs two lives of a journal.
     fn run(&mut self, disk: &Simulated) -> Result<(), Error> {
         for life in 0..2 {
             let (journal, epoch) = Self::retried(|| self.open(disk))?;
@@ -108,7 +108,7 @@ impl Story {
                 }
             }
             Self::retried(|| self.told.close(journal, epoch))?;
-            // What one lane has of epochs that the others do not.
+            // These records are of epochs that only this lane has.
             Self::retried(|| self.told.append(journal, number as u32 % lanes, epoch + 2))?;
             let end = journal.end(number as u32 % lanes);
             if number == 2 {
@@ -128,7 +128,7 @@ impl Story {
         Ok(())
     }
 
-    /// Looks at a disk after the workload, goes on a little, and looks again.
+    /// Checks a disk after the workload, continues the workload a little, and checks again.
     fn look(mut self, disk: &Simulated, salt: u64) {
         let mut number = 0;
         let found = read_checkpoint(disk, &checkpoint_path(), |bytes| {
@@ -136,7 +136,7 @@ impl Story {
         });
         found.unwrap_or_else(|error| panic!("{error}"));
         assert!((self.checkpoint.0..=self.checkpoint.1).contains(&number), "checkpoint {number}");
-        // A first recovery that ends anywhere.
+        // First, a recovery fails at any of its calls.
         let (trial, at) = (disk.restarted(), (salt % 60) as usize);
         trial.fail_at(at, Fault::PowerLoss);
         let crashed = self.clone().open(&trial).is_err();
@@ -170,7 +170,7 @@ impl Story {
 
 const ALWAYS: Options2 = Options2 { policy: Policy::Always, lanes: 1, epochs: false };
 
-/// Every kind of journal.
+/// Returns options for every kind of journal.
 fn kinds() -> [Options2; 5] {
     [
         ALWAYS,
@@ -181,7 +181,7 @@ fn kinds() -> [Options2; 5] {
     ]
 }
 
-/// How many calls a workload makes.
+/// Returns the number of calls that a workload makes.
 fn calls(options: Options2) -> usize {
     let disk = Simulated::new();
     Story::new(options).run(&disk).unwrap();
@@ -222,7 +222,7 @@ fn power_losses(options: Options2) {
 }
 
 impl Story {
-    /// With `Never`, what was called durable survives the end of the process, and not a power loss.
+    /// With the policy `Never`, records that were called durable survive the end of the process, but not a power loss.
     fn forget_what_never_promises(&mut self) {
         if self.options.policy == Policy::Never {
             self.told.durable.fill(0);
@@ -279,7 +279,7 @@ fn interrupted_and_short_calls_change_nothing() {
                 disk = Simulated::new();
                 disk.fail_at(at, Fault::Interrupted);
                 let mut story = Story::new(options);
-                // With threads, reads of several lanes come in any order: another call may have been interrupted.
+                // With threads, the reads of several lanes occur in any order, so another call may have been interrupted.
                 if let Err(error) = story.run(&disk) {
                     assert!(options.lanes > 1 && matches!(error, Error::Io { .. }), "call {at}: {error}");
                 }

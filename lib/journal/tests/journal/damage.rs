@@ -1,4 +1,5 @@
-//! Files that are not what was written: refused with the place, or, at the very end, cut and told; never skipped.
+//! Files with other bytes than the written ones. Opening refuses them and names the offset or, at the very end, cuts bytes and
+//! reports it. It never skips bytes.
 
 use crate::common::{HERE, open, record, small};
 use archipelago_journal::{Disk, Error, Options, Policy, Simulated, read_checkpoint, write_checkpoint};
@@ -7,7 +8,7 @@ use std::sync::Arc;
 
 const RECORDS: usize = 24;
 
-/// A journal of several segments, closed.
+/// Returns the disk of a closed journal with several segments.
 fn closed() -> Simulated {
     let disk = Simulated::new();
     let (journal, ..) = open(&disk, &small()).unwrap();
@@ -21,7 +22,7 @@ fn closed() -> Simulated {
     disk
 }
 
-/// The segments, oldest first.
+/// Returns the paths of the segments, oldest first.
 fn segments(disk: &Simulated) -> Vec<PathBuf> {
     let mut names = disk.list(Path::new(HERE)).unwrap();
     names.retain(|name| name.ends_with(".segment"));
@@ -29,7 +30,7 @@ fn segments(disk: &Simulated) -> Vec<PathBuf> {
     names.iter().map(|name| Path::new(HERE).join(name)).collect()
 }
 
-/// Opens a damaged journal. Returns where it was refused, or the number of records.
+/// Opens a damaged journal. Returns the number of records, or the position at which opening was refused.
 fn found(disk: &Simulated) -> Result<usize, (PathBuf, u64)> {
     match open(&disk.restarted(), &small()) {
         Ok((_, recovery, delivered)) => {
@@ -57,7 +58,7 @@ fn every_changed_byte_is_refused_with_its_place() {
         let length = disk.content(path).unwrap().len();
         let last = number + 1 == segments.len();
         for at in 0..length {
-            // Four bytes of a header are spare.
+            // Four bytes of a header are unused.
             if (68..72).contains(&at) {
                 continue;
             }
@@ -67,7 +68,7 @@ fn every_changed_byte_is_refused_with_its_place() {
                 Err((file, offset)) => {
                     assert!(file == *path && offset <= at as u64, "{file:?} {offset}, not {path:?} {at}")
                 }
-                // The last mark of all: nothing behind says that it was whole.
+                // This is the last mark of all. No later mark declares it durable.
                 Ok(records) => assert!(last && at >= length - 32 && records == RECORDS, "{path:?} {at}: {records}"),
             }
         }
@@ -87,7 +88,7 @@ fn every_cut_is_refused_or_told() {
             match open(&damaged, &small()) {
                 Err(Error::Damaged { .. }) => {}
                 Err(other) => panic!("{other}"),
-                // A last segment that is shorter is what a crash leaves.
+                // A crash may leave a last segment that is shorter.
                 Ok((.., delivered)) => assert!(last && delivered[0].len() <= RECORDS, "{path:?} cut to {length}"),
             }
         }
@@ -106,7 +107,7 @@ fn missing_and_foreign_files_are_refused() {
     let damaged = disk.restarted();
     all.iter().for_each(|path| damaged.remove(path).unwrap());
     assert!(found(&damaged).is_err());
-    // Without its manifest; with another one's.
+    // The journal has no manifest, or another journal's.
     let manifest = Path::new(HERE).join("manifest");
     let damaged = disk.restarted();
     damaged.remove(&manifest).unwrap();
@@ -115,12 +116,12 @@ fn missing_and_foreign_files_are_refused() {
     let damaged = disk.restarted();
     damaged.damage(&manifest, |bytes| *bytes = other);
     assert_eq!(found(&damaged).unwrap_err(), (all[0].clone(), 0));
-    // One segment's content under another one's name.
+    // The content of one segment is in the file of another one.
     let damaged = disk.restarted();
     let second = disk.content(&all[1]).unwrap();
     damaged.damage(&all[2], |bytes| *bytes = second);
     assert_eq!(found(&damaged).unwrap_err(), (all[2].clone(), 0));
-    // Every byte of the manifest.
+    // Every byte of the manifest is damaged.
     for at in (0..disk.content(&manifest).unwrap().len()).filter(|at| !(68..72).contains(at)) {
         let damaged = disk.restarted();
         damaged.damage(&manifest, |bytes| bytes[at] ^= 4);
@@ -160,7 +161,7 @@ fn a_torn_tail_is_cut_and_told() {
     assert_eq!(open(&torn.restarted(), &small()).unwrap().1.cuts, []);
 }
 
-/// Without syncs, a crash may leave later bytes and not earlier ones: nothing said that these were durable.
+/// Without syncs, a crash may leave later bytes but lose earlier ones. No mark has declared these durable.
 #[test]
 fn what_was_never_durable_is_cut_even_in_the_middle() {
     let disk = Simulated::new();
@@ -177,13 +178,13 @@ fn what_was_never_durable_is_cut_even_in_the_middle() {
     assert!(delivered[0].len() > 2 && delivered[0].len() < RECORDS);
     let behind: usize = all[2..].iter().map(|path| disk.content(path).unwrap().len()).sum();
     assert_eq!(recovery.cuts[0].offset + recovery.cuts[0].bytes, behind as u64);
-    // What recovery has delivered is durable, so the same damage is refused from now on.
+    // Records that recovery has delivered are durable, so the same damage is refused from now on.
     let torn = torn.power_loss(0);
     torn.damage(&all[0], |bytes| bytes[100] ^= 1);
     assert!(matches!(open(&torn, &options), Err(Error::Damaged { .. })));
 }
 
-/// Segments that no header behind them calls durable, but a later mark.
+/// No header behind these segments declares them durable, but a later mark does.
 #[test]
 fn a_segment_that_a_later_sync_covered_is_missed() {
     let disk = Simulated::new();
@@ -227,7 +228,7 @@ fn checkpoints_are_whole_or_refused() {
         damaged.damage(path, |bytes| bytes.truncate(at));
         assert!(matches!(read(&damaged), Err(Error::Damaged { .. })), "cut to {at}");
     }
-    // A writer that is dropped, or finds no space, leaves the old file and no other.
+    // A writer that is dropped, or that finds no space, leaves the old file and no other file.
     drop(archipelago_journal::CheckpointWriter::create(Arc::new(disk.clone()), path).unwrap());
     disk.set_capacity(Some(disk.used() + 10));
     let full = write_checkpoint(Arc::new(disk.clone()), path, &[1; 1000]).unwrap_err();

@@ -1,4 +1,4 @@
-//! What is said after a write or a sync failed, and when the disk is full.
+//! The journal's errors after a write or a sync has failed, and when the disk is full.
 
 use crate::common::{open, record, small};
 use archipelago_journal::{Call, Error, Fault, Journal, Options, Policy, Position, Simulated};
@@ -29,7 +29,7 @@ fn nothing_is_acknowledged_after_a_failed_write_or_sync() {
             let lost = append(&journal, 1).unwrap();
             disk.fail_next(call, fault);
             assert_poisoned(journal.sync(), name);
-            // For good: the disk is well again, and a sync would succeed without what is lost.
+            // The error is permanent: the disk works again, and a sync would succeed without the lost bytes.
             for _ in 0..3 {
                 assert_poisoned(journal.wait(lost), name);
                 assert_poisoned(journal.wait(safe), name);
@@ -71,7 +71,7 @@ fn a_failure_wakes_all_who_wait() {
     });
 }
 
-/// After a failed sync the system shows bytes that the disk does not have. Recovery must not take them for durable.
+/// After a failed sync the system returns bytes that the disk does not have. Recovery must not regard these as durable.
 #[test]
 fn what_a_failed_sync_lost_is_written_again_by_recovery() {
     let disk = Simulated::new();
@@ -115,7 +115,7 @@ fn a_full_disk_refuses_and_loses_nothing() {
                 };
                 assert!(matches!(full, Error::NoSpace { .. }) && full.to_string().contains("no space"), "{full}");
                 assert!(acknowledged >= 4 * round, "{acknowledged}");
-                // Refused again and again, and what is on the disk is whole and has all that was acknowledged.
+                // Appends are refused again and again. The disk's records are whole, and include all acknowledged ones.
                 for _ in 0..3 {
                     assert!(matches!(append(&journal, 0), Err(Error::NoSpace { .. })));
                 }
@@ -140,7 +140,7 @@ fn a_full_disk_refuses_and_loses_nothing() {
     }
 }
 
-/// With room again, appending succeeds without any other call.
+/// Once there is room again, appending succeeds without any other call.
 #[test]
 fn appends_find_room_again() {
     for background in [false, true] {
@@ -163,13 +163,13 @@ fn appends_find_room_again() {
     }
 }
 
-/// What was written before the disk was full is synced for those who wait for it.
+/// Records that were written before the disk was full are synced for the threads that wait for them.
 #[test]
 fn a_full_disk_syncs_what_it_has() {
     let disk = Simulated::new();
     let (journal, ..) = open(&disk, &Options { segment: 1 << 20, ..small() }).unwrap();
     let mut positions = Vec::new();
-    // A full queue is written by those who append, and not synced.
+    // Threads that append write a full queue, but do not sync it.
     while journal.end(0).place < 6000 {
         positions.push(journal.append(0, 0, &[5; 500]).unwrap());
     }

@@ -1,4 +1,4 @@
-//! Threads that share syncs, and what is said when.
+//! Threads that share syncs, and the times at which records are called durable.
 
 use crate::common::{HERE, open, record, small};
 use archipelago_journal::{Call, Error, Fault, Journal, Options, Policy, Position, Simulated};
@@ -16,7 +16,7 @@ fn syncs(disk: &Simulated) -> usize {
     disk.calls().iter().filter(|&&call| call == Call::Sync).count()
 }
 
-/// Waits for what another thread will do.
+/// Waits until another thread has made `what` true.
 fn until(what: impl Fn() -> bool) {
     while !what() {
         thread::sleep(Duration::from_micros(200));
@@ -43,7 +43,7 @@ fn threads_share_syncs_and_nothing_is_durable_before() {
                     assert!(journal.is_durable(position).unwrap());
                 });
             }
-            // All are appended, and none returns while the disk has not synced.
+            // All threads have appended, and none returns while the disk has not synced.
             until(|| appended.load(Ordering::SeqCst) == 32);
             assert_eq!(returned.load(Ordering::SeqCst), 0);
             assert_eq!(open(&disk.power_loss(0), &threaded()).unwrap().2[0].len(), 0);
@@ -177,7 +177,7 @@ fn a_full_queue_blocks_or_refuses_and_goes_on() {
     assert_eq!(open(&disk, &options).unwrap().2[0].len(), appended + 20);
 }
 
-/// A waiter that is never woken holds nothing that others need.
+/// A waiter that is never woken delays no other thread.
 #[test]
 fn waiters_of_an_epoch_that_stays_open_delay_nobody() {
     let disk = Simulated::new();
@@ -239,7 +239,7 @@ fn an_epoch_that_one_lane_lacks_is_not_durable() {
     assert_eq!(journal.durable_epoch(), epoch);
 }
 
-/// Epochs that were discarded stay so: the new life's numbers are others.
+/// Discarded epochs stay discarded, since a new life uses other numbers.
 #[test]
 fn discarded_epochs_stay_discarded() {
     let mut disk = Simulated::new();

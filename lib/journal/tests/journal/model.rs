@@ -1,4 +1,4 @@
-//! Any sequence of operations, with restarts and power losses between: what is recovered is what was appended.
+//! Any sequence of operations, with restarts and power losses in between: exactly the appended records are recovered.
 
 use crate::common::{Told, open, small};
 use archipelago_journal::{Options, Policy, Simulated};

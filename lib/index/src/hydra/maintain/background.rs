@@ -45,30 +45,30 @@ use core::any::Any;
 /// Milliseconds from the first garbage to the first look.
 const FIRST_MS: u64 = 1;
 
-/// The most milliseconds between looks at a map in use,
+/// The most milliseconds between looks at a map in use.
 const BUSY_MS: u64 = 128;
 
-/// and at an idle map,
+/// The most milliseconds between looks at an idle map.
 const REST_MS: u64 = 1024;
 
-/// and the most looks at an idle map that leave garbage, which take some seconds in all.
+/// The most looks at an idle map that leave garbage. They take some seconds in all.
 const LOOKS: u32 = 14;
 
 /// The schedule of looks.
 struct FollowUp {
     delay_ms: u64,
-    /// How many looks have left garbage although the map was idle.
+    /// The number of looks that have left garbage although the map was idle.
     in_vain: u32,
 }
 
-/// What a background thread panicked with.
+/// The payload of a background thread's panic.
 pub(crate) type Payload = Box<dyn Any + Send>;
 
 impl<F: HydraForm> Core<F> {
     /// Notes that something has just been retired or merged, so that it is freed even if the map becomes idle.
     #[inline]
     pub(crate) fn note_garbage(&self) {
-        // Relaxed: the bag's or op log's lock orders it, see the module's text.
+        // Relaxed: the lock of the bag or op log orders this load, see the module's documentation.
         if self.maintenance.background.garbage.load(Relaxed) != NEW {
             self.tell_of_garbage();
         }
@@ -121,7 +121,7 @@ impl<F: HydraForm> Core<F> {
         Some(wake)
     }
 
-    /// A round, the part of the thread of `node`.
+    /// Does the part of a round that belongs to the thread of `node`.
     fn round(&self, node: usize, wake: &Wake) {
         {
             let guard = self.domain.pin();
@@ -137,7 +137,7 @@ impl<F: HydraForm> Core<F> {
         if node == 0 {
             self.compact_if_sparse(node, false);
         }
-        // The layer's last state was retired.
+        // The layer's previous snapshot was retired.
         self.note_garbage();
     }
 
@@ -161,12 +161,12 @@ impl<F: HydraForm> Core<F> {
         (!over).then_some(follow_up)
     }
 
-    /// Whether something waits to be drained or reclaimed.
+    /// Returns whether something waits to be drained or reclaimed.
     fn has_leavings(&self) -> bool {
         !self.is_paused() && self.has_unretired() || self.domain.stats().pending > 0
     }
 
-    /// Whether the map is being dropped.
+    /// Returns whether the map is being dropped.
     pub(super) fn is_ending(&self) -> bool {
         self.maintenance.background.wake().is_some_and(|wake| wake.stop.load(Relaxed))
     }
@@ -184,7 +184,7 @@ impl<F: HydraForm> Core<F> {
     }
 }
 
-/// The life of the background thread of `node`.
+/// Runs the background thread of `node`, from its start to its end.
 fn live<F: HydraForm>(core: &Weak<Core<F>>, node: usize, wake: &Wake) {
     let mut roused = 0;
     let mut follow_up: Option<FollowUp> = None;
@@ -195,7 +195,7 @@ fn live<F: HydraForm>(core: &Weak<Core<F>>, node: usize, wake: &Wake) {
             wake.sleepers[node].works.store(true, Relaxed);
             let core = core.upgrade()?;
             if core.layers.len() > 1 && !bound {
-                // A hint only: without it the replica may be built on another node's memory.
+                // Binding the thread is only a hint: without it the replica may be built in another node's memory.
                 let _ = thread::bind_current(&core.config.topology, NodeId(node));
                 bound = true;
             }

@@ -27,20 +27,20 @@ use archipelago_platform::time::Duration;
 use archipelago_sync::backoff::Backoff;
 use std::sync::TryLockError;
 
-/// Pages that are examined under one guard.
+/// The number of pages that are examined under one guard.
 const BATCH: usize = 256;
 
-/// How many milliseconds a thread waits for another one's walk.
+/// The number of milliseconds for which a thread waits for another thread's walk.
 const PATIENCE: usize = 256;
 
-/// How often a busy page is tried.
+/// The number of attempts to lock a busy page.
 const TRIES: usize = 16;
 
 impl<F: HydraForm> Core<F> {
-    /// Compacts pages if chunks are sparse, unless another thread does. Returns whether it did.
+    /// Compacts pages if chunks are sparse, unless another thread does so. Returns whether this thread has compacted.
     ///
-    /// With `again`, it waits for the other thread, also moves pages that an earlier walk left in closed chunks, and
-    /// also walks if pages have become thin on average, though none is underfull ([`Thin`](crate::thin::Thin)). The
+    /// If `again` is true, it waits for the other thread, also moves pages that an earlier walk left in closed chunks, and
+    /// also walks if pages are nearly empty on average, although none of them is underfull ([`Thin`](crate::thin::Thin)). The
     /// caller passes `again` only after the memory of earlier moves and merges has been freed as far as possible.
     pub(super) fn compact_if_sparse(&self, node: usize, again: bool) -> bool {
         let Some(mut in_closed) = self.begin_compacting(again) else { return false };
@@ -74,7 +74,7 @@ impl<F: HydraForm> Core<F> {
         None
     }
 
-    /// Returns whether asking [`compact_if_sparse`](Self::compact_if_sparse) again would have it walk.
+    /// Returns whether [`compact_if_sparse`](Self::compact_if_sparse), called with `again`, would walk.
     pub(in super::super) fn is_thin(&self) -> bool {
         self.is_due() || self.is_sparse(Sparse::Third)
     }
@@ -83,7 +83,7 @@ impl<F: HydraForm> Core<F> {
         self.maintenance.thin.is_due(self.len(), self.pages(), F::Page::SLOTS)
     }
 
-    /// For tests: moves every page but the first. The caller holds no guard.
+    /// For tests: moves every page except the first. The caller holds no guard.
     pub(crate) fn move_pages(&self, node: usize) {
         {
             let _compacting = super::lock(&self.maintenance.compacting);
@@ -93,7 +93,7 @@ impl<F: HydraForm> Core<F> {
         self.tidy(node);
     }
 
-    /// The walk.
+    /// Walks over all pages and moves those in closed chunks.
     pub(super) fn compact(&self, node: usize) {
         let mut from = Some(F::least());
         while let Some(low) = from.filter(|_| !self.is_ending()) {
@@ -111,7 +111,8 @@ impl<F: HydraForm> Core<F> {
             let (same, version, _) = self.target(local.guard, page, page.low());
             let next = same.next();
             if same.lock().validate(version) {
-                // SAFETY: validated, so `next` was this live page's neighbour: not yet retired when our guard was entered.
+                // SAFETY: `next` was validated, so it was this live page's neighbour, and was not retired when the guard was
+                // entered.
                 page = unsafe { next.as_ref() }?;
             }
         }
@@ -128,7 +129,7 @@ impl<F: HydraForm> Core<F> {
             if !page.lock().validate(version) {
                 continue;
             }
-            // SAFETY: validated; see above.
+            // SAFETY: `next` was validated, see above.
             let Some(right) = (unsafe { next.as_ref() }) else { return false };
             let fits = page.len() + right.len() <= F::Page::MOST;
             if !fits && self.closed_at(right).is_none() {
@@ -152,7 +153,8 @@ impl<F: HydraForm> Core<F> {
         false
     }
 
-    /// Replaces the page after `page` (locked by us) by a twin, if it lies in a closed chunk and its lock is free.
+    /// Replaces the page after `page` by a twin, if that page is in a closed chunk and its lock is free. The caller has locked
+    /// `page`.
     fn move_next(&self, local: &Local<'_, F>, page: &F::Page) -> bool {
         // SAFETY: a locked page's neighbour cannot become obsolete, so it is not retired.
         let Some(right) = (unsafe { page.next().as_ref() }) else { return false };
@@ -161,7 +163,7 @@ impl<F: HydraForm> Core<F> {
             return false;
         }
         let twin = self.allocate(node);
-        // SAFETY: a fresh block of the page's layout; `right` is locked by us and made obsolete below.
+        // SAFETY: the block is fresh and has the page's layout. This thread has locked `right`, and makes it obsolete below.
         let twin_page = unsafe {
             right.copy_to(twin.as_ptr());
             twin.as_ref()
@@ -169,7 +171,8 @@ impl<F: HydraForm> Core<F> {
         self.note_page(twin_page);
         page.set_twin(twin_page);
         right.set_next(twin_page);
-        // Before the locks are released: a thread that later merges the twin away, or moves it, logs after this.
+        // The move is logged before the locks are released. So a thread that later merges the twin away, or moves it, logs
+        // after this.
         self.log(OpKind::Insert, twin);
         self.log_obsolete(local, right, twin_page);
         right.lock().unlock_obsolete();

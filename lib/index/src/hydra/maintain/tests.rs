@@ -1,5 +1,6 @@
-//! When pages are reclaimed: never while a search layer leads to them, or to a page that forwards to them; and in the
-//! end always. The drain of op logs is raced on purpose, by keeping back what it would have come too early for.
+//! Tests of the time at which pages are reclaimed: never while a search layer leads to them, or to a page that forwards to
+//! them, and at some time always. The tests keep single log entries from the drain to imitate a race, in which the drain comes
+//! too early for them.
 
 use super::*;
 use crate::HydraList;
@@ -17,14 +18,15 @@ use archipelago_platform::topology::Topology;
 use archipelago_sync::version_lock::Look;
 use core::ptr::NonNull;
 
-/// Entries of a full page.
+/// The number of entries of a full page.
 const FULL: u64 = crate::hydra::page::word::SLOTS as u64;
-/// The least page that is not underfull.
+/// The least number of entries of a page that is not underfull.
 const ENOUGH: u64 = FULL / 4;
 
 type Address = NonNull<WordPage>;
 
-/// A map on `nodes` nodes with pages of `FULL` consecutive keys each, of which the layers know; no rounds of its own.
+/// Makes a map on `nodes` nodes with pages of `FULL` consecutive keys each, which the search layers contain. It runs no
+/// maintenance round by itself.
 fn map(layer: SearchLayerKind, nodes: usize) -> HydraList<u64, u64> {
     let map: HydraList<u64, u64> = HydraList::builder()
         .topology(Topology::synthetic(nodes, 1))
@@ -37,13 +39,13 @@ fn map(layer: SearchLayerKind, nodes: usize) -> HydraList<u64, u64> {
     map
 }
 
-/// Where a node's layer leads.
+/// Returns the page to which a node's search layer leads.
 fn jump(session: &Session<'_, u64, u64>, node: usize, key: u64) -> Address {
     let guard = session.core.domain.pin();
     session.core.layers[node].jump(&guard, key).0
 }
 
-/// One round, applied by `nodes`; and what has been retired is freed.
+/// Runs one round, which `nodes` apply, and frees what has been retired.
 fn round(session: &Session<'_, u64, u64>, nodes: core::ops::Range<usize>) {
     let core = session.core;
     {
@@ -56,7 +58,7 @@ fn round(session: &Session<'_, u64, u64>, nodes: core::ops::Range<usize>) {
     core.reclaim_retired();
 }
 
-/// Whether the page, which has been drained, is kept from reclamation.
+/// Returns whether the page, whose end has been drained from the log, is kept from reclamation.
 fn is_kept(core: &Core<Word>, page: Address) -> bool {
     let combiner = core.lock_combiner();
     let removed = combiner.removed.iter().flat_map(|(_, pages)| pages);
@@ -69,11 +71,11 @@ fn merge_twice(session: &Session<'_, u64, u64>) -> (Address, Address) {
     let (dead, left) = (jump(session, 0, d), jump(session, 0, l));
     let remove = |keys: core::ops::Range<u64>| keys.for_each(|key| assert_eq!(session.remove(&key), Some(key)));
     remove(d + ENOUGH..d + FULL);
-    // With one entry fewer than enough, L takes D over.
+    // If L has one entry fewer than `ENOUGH`, it takes D's entries over.
     remove(l + ENOUGH - 1..l + FULL);
     remove(l..l + ENOUGH - 2);
     remove(d..d + 1);
-    // The same with K and L.
+    // The same for K and L.
     remove(k + ENOUGH - 1..k + FULL);
     // SAFETY: nothing has been reclaimed yet.
     let (dead_page, left_page) = unsafe { (dead.as_ref(), left.as_ref()) };
@@ -88,8 +90,8 @@ fn assert_found(session: &Session<'_, u64, u64>) {
     assert_eq!(session.get(&d), None);
 }
 
-/// The drain has passed the log in which D's end is written, but not the one in which L's is: L is drained a round
-/// before D, and must outlive it.
+/// The drain has passed the log that contains D's end, but not the log that contains L's end. So L is drained a round
+/// before D, and must outlive D.
 fn a_page_outlives_those_that_forward_to_it(layer: SearchLayerKind) {
     let map = map(layer, 2);
     let session = map.pin();
@@ -104,7 +106,7 @@ fn a_page_outlives_those_that_forward_to_it(layer: SearchLayerKind) {
     round(&session, all.clone());
     core.cell().append(first);
     round(&session, all.clone());
-    // L's end has been applied everywhere, D's nowhere.
+    // L's end has been applied by all layers, D's end by none.
     assert!(all.clone().all(|node| jump(&session, node, 2 * FULL) != left));
     assert!(all.clone().all(|node| jump(&session, node, 3 * FULL) == dead));
     assert!(is_kept(core, left), "D still forwards to it");
@@ -128,7 +130,7 @@ fn a_page_outlives_those_that_forward_to_it_in_trees() {
     a_page_outlives_those_that_forward_to_it(SearchLayerKind::Art);
 }
 
-/// However many rounds the others apply, what one layer still leads to stays.
+/// A page to which one layer still leads stays, however many rounds the other layers apply.
 fn pages_wait_for_the_slowest_layer(layer: SearchLayerKind) {
     const NODES: usize = 4;
     let map = map(layer, NODES);
@@ -158,8 +160,8 @@ fn pages_wait_for_the_slowest_tree() {
     pages_wait_for_the_slowest_layer(SearchLayerKind::Art);
 }
 
-/// Reclaim functions may run users' destructors, which may want any lock of the map: none may run while an updater
-/// holds its own, however many bags the round fills.
+/// Reclaim functions may run users' destructors, which may take any lock of the map. So none may run while an updater
+/// holds its own lock, however many bags the round fills.
 #[test]
 fn nothing_is_reclaimed_while_a_layer_is_changed() {
     static RUN: AtomicUsize = AtomicUsize::new(0);
@@ -170,7 +172,8 @@ fn nothing_is_reclaimed_while_a_layer_is_changed() {
         // SAFETY: the map outlives its domain's objects, which are drained below.
         let core = unsafe { &*core.cast::<Core<Word>>() };
         RUN.fetch_add(1, Relaxed);
-        // The thread that looks after maps at rest may run it while this test's holds the lock, and may wait for that.
+        // The thread that maintains maps at rest may run the function while this test's thread holds the lock, and may wait for
+        // it.
         let mine = UPDATER.get() == Some(&thread::current().id());
         UNDER_LOCK.fetch_add(usize::from(mine && core.maintenance.updaters[0].busy.try_lock().is_err()), Relaxed);
     }
@@ -178,10 +181,11 @@ fn nothing_is_reclaimed_while_a_layer_is_changed() {
     let session = map.pin();
     let core = session.core;
     let look_later = |guard: &archipelago_sync::rcu::Guard<'_>| {
-        // SAFETY: no thread reaches the object through the domain's structure: there is none.
+        // SAFETY: no thread reaches the object through the domain's structure, which does not contain it.
         unsafe { guard.retire((&raw const *core).cast_mut().cast(), core::ptr::null_mut(), look) }
     };
-    // A round retires one snapshot. Whatever number of objects fills a bag, some round's snapshot is the last of one.
+    // Each round retires one snapshot. Whatever number of objects fills a bag, the snapshot of some round is the last object of
+    // a bag.
     for number in 0..600 {
         let guard = session.core.domain.pin();
         let local = core.local_at(&guard, 0);
@@ -197,7 +201,7 @@ fn nothing_is_reclaimed_while_a_layer_is_changed() {
     assert_eq!(UNDER_LOCK.load(Relaxed), 0, "of {} that ran", RUN.load(Relaxed));
 }
 
-/// The page of the greatest shortcut at or below a key.
+/// Returns the page of the greatest shortcut at or below a key.
 fn shortcut(core: &Core<Word>, key: u64) -> Option<Address> {
     core.shortcuts.nearest(&core.domain.pin(), key).map(|page| page.0)
 }
@@ -227,7 +231,7 @@ fn pages_that_move_hand_their_shortcuts_on() {
     let page = jump(&session, 0, 3 * FULL);
     add_shortcut(session.core, page);
     session.core.close_all();
-    // The layers know of no move.
+    // The search layers do not know of any move.
     session.core.compact(0);
     let twin = shortcut(session.core, 3 * FULL).expect("a shortcut stays one");
     assert_ne!(twin, page, "it has moved");
@@ -260,7 +264,7 @@ fn shortcuts_stay_until_the_slowest_layer_needs_them_no_more() {
     map.check_invariants();
 }
 
-/// Whatever the last rounds were, `sync` ends with no generation of shortcuts, and so does a map that comes to rest.
+/// `sync` ends with no generation of shortcuts, whatever the last rounds were. A map that comes to rest ends so, too.
 #[test]
 fn no_shortcut_remains_at_rest() {
     let map = map(SearchLayerKind::Snapshot, 2);
@@ -268,7 +272,8 @@ fn no_shortcut_remains_at_rest() {
     let generations = |core: &Core<Word>| (core.shortcuts.generations(), core.shortcuts.bytes(&core.domain.pin()));
     for rounds in 0..6 {
         add_shortcut(session.core, jump(&session, 0, 2 * FULL));
-        // They take turns in some of these rounds, with changes to drain or without, and there may be one in either.
+        // In some of these rounds generations are replaced, with changes to drain or without, and either generation may contain
+        // a shortcut.
         for number in 0..rounds {
             let key = 1000 * FULL * (rounds + 1) + 2 * FULL * number;
             (key..key + number % 2 * 2 * FULL).for_each(|key| assert!(!session.upsert(&key, key)));
@@ -282,7 +287,7 @@ fn no_shortcut_remains_at_rest() {
     }
     let map: HydraList<u64, u64> = HydraList::builder().topology(Topology::synthetic(2, 1)).build();
     let session = map.pin();
-    // Background threads, which the load starts, and not the test do the rounds.
+    // The background threads, which the load starts, run the rounds; the test does not.
     (0..1000 * FULL).for_each(|key| assert!(!session.upsert(&key, key)));
     (0..1000 * FULL).filter(|key| key % 1000 > 0).for_each(|key| assert!(session.delete(&key)));
     let stats = loop {
@@ -318,7 +323,7 @@ fn sync_waits_for_another_threads_walk() {
     let map = map(SearchLayerKind::Snapshot, 1);
     let session = map.pin();
     let full = map.stats().pages;
-    // Pages grow thin, none of them underfull.
+    // Pages become nearly empty, but none of them underfull.
     (0..8 * FULL).filter(|key| key % FULL > ENOUGH).for_each(|key| assert_eq!(session.remove(&key), Some(key)));
     assert_eq!(map.stats().pages, full);
     let walk = session.core.maintenance.hold_still();

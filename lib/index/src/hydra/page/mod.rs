@@ -1,6 +1,6 @@
 //! Data nodes ("pages"): the slotted nodes of the data list (thesis §4.3.1, figure 4.4).
 //!
-//! A page holds the entries of one key range `[low, high)`, unsorted, with a one-byte *tag* (fingerprint) per slot.
+//! A page has the entries of one key range `[low, high)`, unsorted, with a one-byte *tag* (fingerprint) per slot.
 //! Two layouts implement [`Page`]: [`word`] for keys that are a `u64` and [`bytes`] for byte strings.
 //!
 //! Invariants of both layouts, on which the list relies:
@@ -13,7 +13,7 @@
 //! 5. All words that readers may access during a change are atomics. Readers use a value only after
 //!    [`VersionLock::validate`], or in ways that are harmless for arbitrary values. A validation uses a version that
 //!    was seen free ([`Seen`]); a copy that could not be validated is empty.
-//! 6. After a page has become obsolete, `next` is its *forward* pointer (the page that absorbed it), for ever.
+//! 6. After a page has become obsolete, `next` is its *forward* pointer (the page that absorbed it), forever.
 
 pub(crate) mod bytes;
 pub(crate) mod word;
@@ -24,9 +24,9 @@ use archipelago_platform::atomic::{AtomicU64, Ordering::Relaxed};
 use archipelago_platform::hint::point;
 use archipelago_sync::version_lock::{Version, VersionLock};
 
-/// The page has changed since it was seen, or another thread is changing it: read again.
+/// The page has changed since its version was read, or another thread is changing it. The caller must read again.
 ///
-/// It must not become an answer that is validated later: an unlock without a change restores the version, so a read
+/// This result must not become an answer that is validated later: an unlock without a change restores the version, so a read
 /// that failed while the lock was held would validate afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Changed;
@@ -34,7 +34,7 @@ pub struct Changed;
 /// The page's entries are not in order, or not in a searchable form.
 pub struct Unsorted;
 
-/// Why a caller may trust its reads of a page. Layouts with pointers check before they follow one
+/// The reason for which a caller may trust its reads of a page. Layouts with pointers check before they follow one
 /// ([`Page::trust`]).
 #[derive(Clone, Copy)]
 pub enum Seen {
@@ -47,26 +47,26 @@ pub enum Seen {
 /// The reason that reads of a page cannot fail while the caller holds its lock.
 pub(super) const LOCKED: &str = "a locked page does not change";
 
-/// A key form that has a page layout.
+/// A form of keys that has a page layout.
 pub trait PageForm: Form {
     /// The layout.
     type Page: Page<Self>;
 
-    /// Bytes that a page keeps outside itself for `key`.
+    /// Returns the number of bytes that a page keeps outside itself for `key`.
     #[inline]
     fn outside(key: Self::Probe<'_>) -> usize {
         let _ = key;
         0
     }
 
-    /// Bytes that a page keeps outside itself for its lower bound.
+    /// Returns the number of bytes that a page keeps outside itself for its lower bound.
     fn bound_bytes(low: Self::Probe<'_>) -> usize {
         let _ = low;
         0
     }
 }
 
-/// How full a page may become by taking over its neighbour.
+/// The limit up to which a page may be filled by taking over its neighbour.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Fill {
     /// About half, so that neither a few insertions nor a few removals change the structure again.
@@ -75,37 +75,38 @@ pub enum Fill {
     Most,
 }
 
-/// What [`Page::remove`] took out of a page.
+/// The entry that [`Page::remove`] has removed from a page.
 pub struct Removed {
     /// The entry's value word.
     pub value: u64,
-    /// Memory outside the page that held the key, or null. To be reclaimed by [`Page::reclaim_key`].
+    /// The memory outside the page that has the key, or null. [`Page::reclaim_key`] reclaims it.
     pub key: *mut (),
 }
 
-/// A data node. Methods are in two groups by who may call them; `unsafe` ones say more.
+/// A data node. Its methods are grouped by the condition under which they may be called; `unsafe` methods have further
+/// conditions.
 ///
 /// Pages are not dropped: they are in an arena, and the list returns them to it by [`Page::destroy`].
 pub trait Page<F: PageForm>: Sized + Send + Sync + 'static {
     /// A private, consistent, sortable copy of some of a page's entries.
     type Copy: PageCopy<F>;
 
-    /// A page has room for at most this many entries.
+    /// The most entries for which a page has room.
     const SLOTS: usize;
 
-    /// A page with [`Fill::Most`] has at most this many entries.
+    /// The most entries of a page after a merge with [`Fill::Most`].
     const MOST: usize;
 
     /// Writes a fresh, unlocked, empty page to `at`. Its range goes from `low` to `next`'s `low` (null: +∞).
     ///
     /// # Safety
-    /// `at` is valid for writes and no other thread can reach it; `next` is null or a page that stays.
+    /// `at` must be valid for writes, and no other thread may have access to it. `next` must be null or a page that stays.
     unsafe fn init(at: *mut Self, low: F::Probe<'_>, next: *const Self);
 
-    /// The version lock.
+    /// Returns the version lock.
     fn lock(&self) -> &VersionLock;
 
-    /// The next page (null on the last), or the forward pointer of an obsolete page.
+    /// Returns the next page (null on the last page), or the forward pointer of an obsolete page.
     fn next(&self) -> *const Self;
 
     /// Validates all reads of the page since `seen`.
@@ -120,13 +121,13 @@ pub trait Page<F: PageForm>: Sized + Send + Sync + 'static {
         }
     }
 
-    // ---- Optimistic: any time, to be validated --------------------------------------------------------------------
-    // A method that fails has read nothing valid.
+    // ---- Optimistic reads at any time, which the caller validates -------------------------------------------------
+    // If a method fails, all that it has read is invalid.
 
-    /// Starts fetching the lines that an optimistic look-up will touch first.
+    /// Prefetches the lines that an optimistic look-up will read first.
     fn prefetch(page: *const Self);
 
-    /// Starts fetching all of a page, for a scan.
+    /// Prefetches a whole page, for a scan.
     #[inline]
     fn prefetch_all(page: *const Self) {
         for offset in (0..size_of::<Self>()).step_by(64) {
@@ -134,16 +135,16 @@ pub trait Page<F: PageForm>: Sized + Send + Sync + 'static {
         }
     }
 
-    /// Whether `key >= high`.
+    /// Returns whether `key >= high`.
     fn is_beyond(&self, key: F::Probe<'_>, seen: Seen) -> Result<bool, Changed>;
 
-    /// Whether `high < bound`: the page and all before it hold nothing at or above `high`.
+    /// Returns whether `high < bound`: the page and all pages before it have no key at or above `high`.
     fn ends_before(&self, bound: F::Probe<'_>, seen: Seen) -> Result<bool, Changed>;
 
-    /// The slots whose tag matches, as a bit mask.
+    /// Returns the slots whose tag matches, as a bit mask.
     fn candidates(&self, tag: u8) -> u64;
 
-    /// Starts fetching the entry in `slot`.
+    /// Prefetches the entry in `slot`.
     fn prefetch_slot(&self, slot: usize);
 
     /// Prefetches the cache lines that [`push`](Self::push) will write, for a caller that is about to lock the page:
@@ -154,10 +155,10 @@ pub trait Page<F: PageForm>: Sized + Send + Sync + 'static {
         0
     }
 
-    /// The first slot of `candidates` that holds `key`.
+    /// Returns the first slot of `candidates` that holds `key`.
     fn find_among(&self, candidates: u64, key: F::Probe<'_>, seen: Seen) -> Result<Option<usize>, Changed>;
 
-    /// The slot that holds `key`.
+    /// Returns the slot that holds `key`.
     #[inline]
     fn find(&self, key: F::Probe<'_>, tag: u8, seen: Seen) -> Result<Option<usize>, Changed> {
         let candidates = self.candidates(tag);
@@ -165,16 +166,16 @@ pub trait Page<F: PageForm>: Sized + Send + Sync + 'static {
         if candidates == 0 { Ok(None) } else { self.find_among(candidates, key, seen) }
     }
 
-    /// Where the value word of `slot` is.
+    /// Returns the value word of `slot`.
     fn value_word(&self, slot: usize) -> &AtomicU64;
 
-    /// The value word in `slot`.
+    /// Returns the value word in `slot`.
     #[inline]
     fn value(&self, slot: usize) -> u64 {
         self.value_word(slot).load(Relaxed)
     }
 
-    /// How many entries there are.
+    /// Returns how many entries there are.
     fn len(&self) -> usize;
 
     /// Returns the page's first entry at or above `from`, if it can be found without a copy of the page.
@@ -188,16 +189,16 @@ pub trait Page<F: PageForm>: Sized + Send + Sync + 'static {
     /// fails is empty.
     fn copy_from(&self, from: F::Probe<'_>, limit: usize, seen: Seen, copy: &mut Self::Copy) -> Result<(), Changed>;
 
-    /// As [`copy_from`](Self::copy_from), from the page's first entry on.
+    /// Copies entries as [`copy_from`](Self::copy_from) does, from the page's first entry on.
     fn copy_first(&self, limit: usize, seen: Seen, copy: &mut Self::Copy) -> Result<(), Changed> {
         let _ = limit;
         self.copy_all(seen, copy)
     }
 
-    /// As [`copy_from`](Self::copy_from), all entries.
+    /// Copies all entries, as [`copy_from`](Self::copy_from) does.
     fn copy_all(&self, seen: Seen, copy: &mut Self::Copy) -> Result<(), Changed>;
 
-    /// Returns whether an entry with this key, which is in range, would fit. To be validated.
+    /// Returns whether an entry with this key, which is in range, would fit. The caller validates the result.
     fn has_room_for(&self, key: F::Probe<'_>) -> bool;
 
     // ---- Under the lock -------------------------------------------------------------------------------------------
@@ -205,25 +206,25 @@ pub trait Page<F: PageForm>: Sized + Send + Sync + 'static {
     /// Sets `next`.
     fn set_next(&self, next: *const Self);
 
-    /// Adds an entry whose key is in range and absent. Returns `false`, with nothing changed, if the page is
+    /// Adds an entry whose key is in range and absent. Returns `false` and changes nothing if the page is
     /// full. `prepared` is from [`prepare_push`](Self::prepare_push), at the version at which the page was
     /// locked.
     fn push(&self, key: F::Probe<'_>, tag: u8, value: u64, prepared: usize) -> bool;
 
-    /// Takes an entry out.
+    /// Removes an entry.
     fn remove(&self, slot: usize) -> Removed;
 
     /// Writes the entries of a *whole* copy, which was made under this lock, back in the copy's order.
     fn write_back(&self, copy: &Self::Copy);
 
-    /// Makes room for `key` in the full page: either tidies up in place and returns false, or moves the upper part
-    /// of the entries to a fresh page written to `right`, links it behind this one and returns true.
+    /// Makes room for `key` in the full page. Either it compacts the page in place and returns false. Or it moves the upper part
+    /// of the entries to a fresh page that it writes to `right`, links this page behind the full page, and returns true.
     ///
     /// # Safety
-    /// `right` is valid for writes and no other thread can reach it; the caller holds the lock.
+    /// `right` must be valid for writes, no other thread may have access to it, and the caller must hold the lock.
     unsafe fn split(&self, right: *mut Self, key: F::Probe<'_>) -> bool;
 
-    /// Whether the page is so empty that it should look for a neighbour to merge with.
+    /// Returns whether the page is so empty that it should look for a neighbour to merge with.
     fn is_underfull(&self) -> bool;
 
     /// Takes over all entries and the range of `right`, the next page, locked too, if they fit well. The caller then
@@ -233,8 +234,8 @@ pub trait Page<F: PageForm>: Sized + Send + Sync + 'static {
     /// Writes a twin of this page to `at`, unlocked, with the same entries, range and neighbour.
     ///
     /// # Safety
-    /// `at` is valid for writes and no other thread can reach it; the caller holds the lock, and makes this page
-    /// obsolete.
+    /// `at` must be valid for writes, and no other thread may have access to it. The caller must hold the lock, and must make
+    /// this page obsolete.
     unsafe fn copy_to(&self, at: *mut Self);
 
     /// Replaces the next page by its twin, made by [`copy_to`](Self::copy_to) under that page's lock.
@@ -244,40 +245,40 @@ pub trait Page<F: PageForm>: Sized + Send + Sync + 'static {
 
     // ---- Ownership ------------------------------------------------------------------------------------------------
 
-    /// The lower bound. Immutable while the page is reachable.
+    /// Returns the lower bound, which does not change while the page is reachable.
     fn low(&self) -> F::Probe<'_>;
 
     /// Frees what the page owns outside itself, except values and keys of live entries.
     ///
     /// # Safety
-    /// Called once, when no thread can reach the page any more.
+    /// It must be called once, when no thread has access to the page any more.
     unsafe fn destroy(at: *mut Self);
 
     /// Reclaims [`Removed::key`].
     ///
     /// # Safety
-    /// `key` is not null, came from [`Page::remove`] and no reader can still use it.
+    /// `key` must not be null, must be from [`Page::remove`], and no reader may still use it.
     unsafe fn reclaim_key(key: *mut ());
 
-    /// Checks the page's own invariants at quiescence.
+    /// Checks the page's own invariants. No other thread may use the page meanwhile.
     fn check(&self);
 }
 
-/// See [`Page::Copy`].
+/// The interface of a [`Page::Copy`].
 pub trait PageCopy<F: PageForm>: Sized {
-    /// Room for building keys in.
+    /// A buffer in which keys are assembled.
     type Scratch: Default;
 
-    /// An empty copy.
+    /// Makes an empty copy.
     fn new() -> Self;
 
-    /// Sorts if necessary; true if the page itself is worth sorting (the copy is whole and was not sorted).
+    /// Sorts the copy if necessary. Returns true if the page itself should be sorted, too: the copy is whole and was not sorted.
     fn sort(&mut self) -> bool;
 
-    /// How many entries the copy has.
+    /// Returns how many entries the copy has.
     fn len(&self) -> usize;
 
-    /// The first position, in sorted order, whose key is `>= key`.
+    /// Returns the first position, in sorted order, whose key is `>= key`.
     fn lower_bound(&self, key: F::Probe<'_>) -> usize;
 
     /// Prepares `scratch` for this copy's entries.
@@ -285,9 +286,9 @@ pub trait PageCopy<F: PageForm>: Sized {
         let _ = scratch;
     }
 
-    /// The value word at a position in sorted order.
+    /// Returns the value word at a position in sorted order.
     fn value(&self, at: usize) -> u64;
 
-    /// The entry at a position in sorted order. `scratch` was prepared for this copy.
+    /// Returns the entry at a position in sorted order. `scratch` must have been prepared for this copy.
     fn entry<'s>(&self, at: usize, scratch: &'s mut Self::Scratch) -> (F::Probe<'s>, u64);
 }

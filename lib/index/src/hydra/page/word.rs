@@ -6,7 +6,7 @@
 //! 816  low                824  next
 //! ```
 //!
-//! A look-up touches line 0 and the line of one entry (two entries in 1.08 of the cases: tags are one byte). Keys and
+//! A look-up reads line 0 and the line of one entry (of 1.08 entries on average, since tags are one byte). Keys and
 //! values are interleaved because a point look-up then needs one line for both; the design study behind this measured
 //! separate arrays 5-10 % slower on look-ups, and found that 47 slots are the smallest page at which tags are faster
 //! than comparing all keys.
@@ -20,20 +20,20 @@ use archipelago_platform::hint;
 use archipelago_platform::simd;
 use archipelago_sync::version_lock::VersionLock;
 
-/// Entries per page.
+/// The number of slots per page.
 pub(crate) const SLOTS: usize = 47;
 
-/// Bits of a tag mask that are slots.
+/// The bits of a tag mask that represent slots.
 const SLOT_MASK: u64 = (1 << SLOTS) - 1;
 
-/// A page is underfull below this many entries, and two are merged when together they have at most half a page.
+/// The number of entries below which a page is underfull. Two pages are merged if they have at most half a page together.
 const UNDERFULL: usize = SLOTS / 4;
 
-/// See the module's drawing.
+/// The page, as the module's documentation describes it.
 #[repr(C, align(64))]
 pub struct WordPage {
     lock: VersionLock,
-    /// Exclusive, and not a bound at all on the last page (`next` null), so that `u64::MAX` is a key like any other.
+    /// The exclusive upper bound. On the last page (`next` is null) it is not a bound, so that `u64::MAX` is an ordinary key.
     high: AtomicU64,
     /// Slot tags; the byte behind them is the length of the sorted run.
     tags: [AtomicU8; 48],
@@ -75,7 +75,7 @@ impl WordPage {
         (sorted == SLOTS || self.tags[sorted].load(Relaxed) == 0).then_some(sorted)
     }
 
-    /// How many of the first `len` entries, which are in order, have keys below `from`. A concurrent writer can make
+    /// Returns how many of the first `len` entries, which are in order, have keys below `from`. A concurrent writer can make
     /// the answer meaningless, but not greater than `len`.
     ///
     /// The number of steps does not depend on `len`: a branch predictor could not predict the end of a loop that is
@@ -86,7 +86,7 @@ impl WordPage {
         let (mut start, mut size) = (0, len);
         for _ in 0..STEPS {
             let half = size / 2;
-            // SAFETY: start + size <= len <= SLOTS, and half < size, or both are 0: then the first entry is looked at.
+            // SAFETY: start + size <= len <= SLOTS. Either half < size, or both are 0; then the first entry is read.
             let middle = unsafe { self.entries.get_unchecked(start + half) };
             start = core::hint::select_unpredictable(middle.key.load(Relaxed) < from, start + half, start);
             size -= half;
@@ -124,13 +124,13 @@ impl WordPage {
         self.set_sorted(pairs.len());
     }
 
-    /// Splits so that keys from `pivot` on live in `right`, which gets `upper`.
+    /// Splits so that keys from `pivot` on are in the page `right`, which gets the entries `upper`.
     ///
     /// # Safety
-    /// As for [`Page::split`].
+    /// The contract of [`Page::split`] must hold.
     unsafe fn hand_over(&self, right: *mut Self, pivot: u64, upper: &[(u64, u64)]) {
         let next = self.next.load(Relaxed);
-        // SAFETY: `right` is ours to write, by the caller's promise.
+        // SAFETY: the caller guarantees that `right` may be written.
         let fresh = unsafe {
             Self::init(right, pivot, next);
             &*right
@@ -153,7 +153,7 @@ impl Page<Word> for WordPage {
     const MOST: usize = SLOTS * 3 / 4;
 
     unsafe fn init(at: *mut Self, low: u64, next: *const Self) {
-        // SAFETY: by the caller's promise `next` is null or a page that stays.
+        // SAFETY: the caller guarantees that `next` is null or a page that stays.
         let high = unsafe { next.as_ref() }.map_or(u64::MAX, Self::low);
         let page = Self {
             lock: VersionLock::new(),
@@ -163,7 +163,7 @@ impl Page<Word> for WordPage {
             low: AtomicU64::new(low),
             next: AtomicPtr::new(next.cast_mut()),
         };
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller guarantees the contract.
         unsafe { at.write(page) }
     }
 
@@ -206,7 +206,7 @@ impl Page<Word> for WordPage {
     #[inline]
     fn prepare_push(&self) -> usize {
         let len = self.len();
-        // A full page is about to be split, which reads all entries, so any address serves.
+        // A full page will be split, which reads all entries. So any address of the page may be prefetched.
         hint::prefetch_read(self.entries.as_ptr().wrapping_add(len));
         len
     }
@@ -320,12 +320,12 @@ impl Page<Word> for WordPage {
         let pairs = &copy.pairs[..copy.len];
         if in_order && pairs[SLOTS - 1].0 < key {
             // Keys arrive in ascending order: this page stays full, and the new page gets the new key.
-            // SAFETY: passed on.
+            // SAFETY: the caller guarantees the same contract.
             unsafe { self.hand_over(right, key, &[]) };
             return true;
         }
         let (lower, upper) = pairs.split_at(SLOTS / 2);
-        // SAFETY: passed on.
+        // SAFETY: the caller guarantees the same contract.
         unsafe { self.hand_over(right, upper[0].0, upper) };
         self.fill(lower);
         true
@@ -346,7 +346,7 @@ impl Page<Word> for WordPage {
             self.put(len + slot, right.pair(slot), right.tags[slot].load(Relaxed));
         }
         if in_order {
-            // Everything on the right is greater than everything here.
+            // All keys of the right page are greater than all keys of this page.
             self.set_sorted(len + right.sorted().min(more));
         }
         self.high.store(right.high.load(Relaxed), Relaxed);
@@ -355,7 +355,7 @@ impl Page<Word> for WordPage {
     }
 
     unsafe fn copy_to(&self, at: *mut Self) {
-        // SAFETY: passed on; a locked page's neighbour is not retired.
+        // SAFETY: the caller guarantees the same contract; a locked page's neighbour is not retired.
         let twin = unsafe {
             Self::init(at, self.low(), self.next());
             &*at
@@ -397,7 +397,7 @@ impl Page<Word> for WordPage {
 pub struct WordCopy {
     pairs: [(u64, u64); SLOTS],
     len: usize,
-    /// This many entries lead in order.
+    /// The number of leading entries that are in order.
     run: usize,
     /// Whether these are all entries of their page.
     whole: bool,
@@ -423,7 +423,7 @@ impl WordCopy {
         page.trust(seen).inspect_err(|_| (self.len, self.run) = (0, 0))
     }
 
-    /// Sorts what came behind the run, and merges the two.
+    /// Sorts the entries behind the run, and merges them with the run.
     fn merge_tail(&mut self) {
         let mut tail = [(0, 0); SLOTS];
         let tail = &mut tail[..self.len - self.run];

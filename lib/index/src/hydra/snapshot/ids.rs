@@ -1,8 +1,9 @@
-//! Pages as 31-bit numbers, so that eight of them fit half a cache line.
+//! Pages as 31-bit numbers, so that eight of them fit in half a cache line.
 //!
-//! Pages lie in chunks, one after the other. A number is that of a *base*, an address, and how many pages behind it the
-//! page is. A page's base follows from its address alone: addresses are cut into regions of [`SPAN`] pages, and pages
-//! of one region whose addresses differ by whole pages share a base. So a 2 MiB chunk has two at most.
+//! Pages are stored in chunks of adjacent pages. A number consists of the number of a *base*, which is an address, and of the
+//! page's distance from the base in pages. A page's base follows from its address alone: addresses are divided into regions of
+//! [`SPAN`] pages, and all pages of one region whose addresses differ by whole pages share a base. So a 2 MiB chunk has at most
+//! two bases.
 
 use std::collections::HashMap;
 
@@ -10,24 +11,24 @@ use archipelago_platform::plain::Plain;
 
 use super::Target;
 
-/// Pages per base.
+/// The number of pages per base.
 const SPAN: usize = 1 << SPAN_BITS;
 const SPAN_BITS: u32 = 12;
 
 /// The bases in use.
 #[derive(Clone, Default)]
 pub struct PageIds {
-    /// By number. Zero where a number is free.
+    /// The address of each base, by its number; zero if the number is free.
     bases: Vec<Plain<usize>>,
-    /// By number, how many pages use it.
+    /// The number of pages that use each base, by the base's number.
     uses: Vec<Plain<u32>>,
     numbers: HashMap<usize, u32>,
     free: Vec<u32>,
 }
 
 impl PageIds {
-    /// The number of `page`, which counts as used once more. `None` when there are no more bases: from some 2^19
-    /// chunks on, about a tebibyte of pages.
+    /// Returns the number of `page`, and counts one more use of its base. Returns `None` if there are no more bases. This
+    /// happens from about 2^19 chunks on, which are about a tebibyte of pages.
     pub fn acquire<P: Target>(&mut self, page: P) -> Option<u32> {
         let addr = page.addr();
         let region = addr - addr % (P::STRIDE * SPAN);
@@ -54,7 +55,7 @@ impl PageIds {
         Some(number)
     }
 
-    /// The page is used once less.
+    /// Counts one use less of a page's base.
     pub fn release(&mut self, id: u32) {
         let number = id >> SPAN_BITS;
         let uses = &mut self.uses[number as usize];
@@ -65,19 +66,20 @@ impl PageIds {
         }
     }
 
-    /// The page of a number that is in use.
+    /// Returns the page of a number that is in use.
     ///
     /// # Safety
-    /// `acquire` gave the number out, for a page of this type.
+    /// `acquire` must have returned the number for a page of this type.
     #[inline(always)]
     pub unsafe fn page<P: Target>(&self, id: u32) -> P {
         let number = (id >> SPAN_BITS) as usize;
         debug_assert!(*self.uses[number] > 0);
-        // SAFETY: the number was given out, so its base is there, and this is the address that it was given out for.
+        // SAFETY: the number was returned by `acquire`. So its base is present, and this is the address for which it was
+        // returned.
         unsafe { P::at(**self.bases.get_unchecked(number) + (id as usize % SPAN) * P::STRIDE) }
     }
 
-    /// Bytes of memory held, roughly.
+    /// Returns the bytes of memory held, approximately.
     pub fn bytes(&self) -> usize {
         self.bases.capacity() * (size_of::<usize>() + size_of::<u32>()) + self.numbers.capacity() * 16
     }

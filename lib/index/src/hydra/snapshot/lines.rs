@@ -1,27 +1,27 @@
 //! An interpolation trie: the position of a word among sorted anchors is computed rather than searched, and a
 //! look-up reads one cache line.
 //!
-//! A [`Node`] divides the span of its anchors into equal buckets, a [`Line`] each. A multiplication gives a key's
-//! bucket, and its *place* within the bucket with 30 bits. A line holds up to seven anchors' places, and the eight
-//! pages between and beside them. A bucket with more anchors than that, or with two in one place, leads to a node of
-//! its own, over the span of those anchors alone; so clustered keys cost one line more.
+//! A [`Node`] divides the span of its anchors into equal buckets, a [`Line`] each. A multiplication gives a key's bucket, and
+//! its *place* within the bucket with 30 bits. A line has up to seven anchors' places, and the eight pages between and around
+//! them. A bucket with more than seven anchors, or with two anchors at the same place, leads to a node of its own, which covers
+//! only the span of those anchors. So clustered keys cost one line more.
 //!
 //! The result is the page of the greatest anchor at or below the key, or the previous page: a key just above an
 //! anchor with the same place counts as below it. (In buckets narrower than 2^30 this does not happen.)
 //!
-//! Invariants: places within a line ascend strictly, up to padding. An anchor's place is the least one that no key below the
-//! anchor has; so what is at or above that place is at or above the anchor.
+//! Invariants: places within a line are strictly ascending, up to padding. An anchor's place is the least place that no key
+//! below the anchor has. So a key at or above that place is at or above the anchor.
 
 use archipelago_platform::memory::Array;
 use archipelago_platform::touch;
 
-/// Anchors per line.
+/// The most anchors per line.
 pub const ANCHORS: usize = 7;
 
-/// Anchors per line aimed at: at three, one bucket in eighty is crowded.
+/// The intended number of anchors per line. With three, one bucket in eighty is crowded.
 const FILL: usize = 3;
 
-/// The aim for anchors that are so evenly distributed that hardly any bucket becomes crowded, such as those of
+/// The intended number for anchors that are so evenly distributed that hardly any bucket becomes crowded, such as those of
 /// consecutive keys.
 const EVEN_FILL: usize = 5;
 
@@ -29,19 +29,19 @@ const EVEN_FILL: usize = 5;
 /// clusters. Then buckets for this many anchors each are made instead.
 const CLUSTER: usize = 64;
 
-/// Greater than every place.
+/// The padding behind the places, which is greater than every place.
 const PAD: i32 = i32::MAX;
 
-/// Bits of a place.
+/// The number of bits of a place.
 const PLACE_BITS: u32 = 30;
 
-/// Set in the first word of `ids` of a line that leads to a node.
+/// The mark in the first word of `ids` of a line that leads to a node.
 const MARK: u32 = 1 << 31;
 
-/// Page numbers are less than this.
+/// The bound of page numbers, which are less than it.
 pub const MAX_ID: u32 = MARK;
 
-/// See the module's text.
+/// A line of the trie, as the module's documentation describes it.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 pub struct Line {
@@ -51,46 +51,47 @@ pub struct Line {
     ids: [u32; 8],
 }
 
-/// A node: which line a key belongs to.
+/// A node, which determines the line of a key.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Node {
     /// The least anchor.
     first: u64,
     /// Keys farther than this from `first` count as being at this distance.
     limit: u64,
-    /// Distance from `first` to position: line number and place, as a fraction.
+    /// The factor that converts the distance from `first` into a position: a line number, and the place as its fraction.
     factor: u64,
-    /// Number of its first line.
+    /// The number of the node's first line.
     start: u32,
 }
 
-/// Where a search ended.
+/// The result of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
     /// The page's number.
     pub id: u32,
-    /// The rank of the page: how many anchors are before it.
+    /// The rank of the page: the number of anchors before it.
     pub rank: u32,
 }
 
 impl Node {
-    /// A node over `anchors` (at least one) with about one line per `share` of them, from line `start` on. Returns the
-    /// number of lines too.
+    /// Returns a node over `anchors` (at least one) with about one line per `share` of them, from line `start` on, and the
+    /// number of lines.
     fn over(anchors: &[u64], share: usize, start: usize) -> (Self, usize) {
         let (first, last) = (anchors[0], anchors[anchors.len() - 1]);
         let span = last - first;
-        // A little room behind the last anchor, so that larger keys are told from it.
+        // There is a little room behind the last anchor, so that larger keys have another place.
         let limit = span.saturating_add(span / 256 + 1).min(u64::MAX - first).max(1);
-        // At least two lines, so that among anchors with the same place the first and the last get different lines.
+        // There are at least two lines. So in a node for anchors that had the same place, the first and the last anchor get
+        // different lines.
         let lines =
             anchors.len().div_ceil(share).max(2).min(usize::try_from(limit).unwrap_or(usize::MAX).saturating_add(1));
-        // The greatest one that leaves `limit` itself in the last line. It is `lines` at least, so rounding down leaves
-        // the last anchor in another line than the first.
+        // This is the greatest factor with which `limit` itself is in the last line. It is at least `lines`, so rounding down
+        // leaves the last anchor in another line than the first one.
         let factor = ((((lines as u128) << 64) - 1) / u128::from(limit)).min(u128::from(u64::MAX));
         (Self { first, limit, factor: factor as u64, start: start as u32 }, lines)
     }
 
-    /// A key's line and place. Grows with the key. The key is at least `first`.
+    /// Returns a key's line and place, which increase with the key. The key must be at least `first`.
     #[inline(always)]
     fn place(&self, key: u64) -> (usize, i32) {
         let distance = (key - self.first).min(self.limit);
@@ -98,7 +99,7 @@ impl Node {
         (self.start as usize + (position >> 64) as usize, (position as u64 >> (64 - PLACE_BITS)) as i32)
     }
 
-    /// An anchor's line and place: see the module's invariants.
+    /// Returns an anchor's line and place, see the module's invariants.
     fn place_of_anchor(&self, anchor: u64) -> (usize, i32) {
         let (line, place) = self.place(anchor);
         let shared = anchor > self.first && self.place(anchor - 1) == (line, place);
@@ -114,23 +115,23 @@ impl Line {
         line
     }
 
-    /// A line that leads to `node`, and to the page `before` for keys below all of that.
+    /// Makes a line that leads to `node`, and to the page `before` for keys below the node.
     fn inner(node: Node, before: Found) -> Self {
         let mut places = [PAD; 8];
         places[ANCHORS] = before.rank as i32;
         let halves = |word: u64| [word as u32, (word >> 32) as u32];
         let ([a, b], [c, d], [e, f]) = (halves(node.first), halves(node.limit), halves(node.factor));
-        // No place counts, so the search finds the first word, which is marked.
+        // The line has no places, so a search finds the first word of `ids`, which is marked.
         Self { places, ids: [node.start | MARK, before.id, a, b, c, d, e, f] }
     }
 
-    /// How many of the places are at most `place`.
+    /// Returns how many of the places are at most `place`.
     #[inline(always)]
     fn count(&self, place: i32) -> usize {
         first_above(&self.places, place)
     }
 
-    /// The node that a marked line leads to, and the page before it.
+    /// Returns the node to which a marked line leads, and the page before it.
     fn node(&self) -> (Node, Found) {
         let word = |at: usize| u64::from(self.ids[at]) | u64::from(self.ids[at + 1]) << 32;
         let node = Node { first: word(2), limit: word(4), factor: word(6), start: self.ids[0] & !MARK };
@@ -143,7 +144,8 @@ impl Line {
     }
 }
 
-/// Where the first of the [`ANCHORS`] places is that is greater than `place`: they ascend, so this is how many are not.
+/// Returns the index of the first of the [`ANCHORS`] places that is greater than `place`. The places are ascending, so this is
+/// the number of places that are not greater.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn first_above(places: &[i32; 8], place: i32) -> usize {
@@ -162,7 +164,7 @@ fn first_above(places: &[i32; 8], place: i32) -> usize {
 #[cfg(not(target_arch = "x86_64"))]
 use first_above_anywhere as first_above;
 
-/// As above: no branches, for the compiler to make the best of.
+/// Does the same without instructions of one processor. It has no branches, so that the compiler can optimize it.
 #[cfg(any(test, not(target_arch = "x86_64")))]
 #[inline(always)]
 fn first_above_anywhere(places: &[i32; 8], place: i32) -> usize {
@@ -172,13 +174,14 @@ fn first_above_anywhere(places: &[i32; 8], place: i32) -> usize {
 /// Finds `key`'s page from `root`, whose lines these are, with `head` for keys below all anchors.
 ///
 /// # Safety
-/// `lines` and `root` come from one [`build`].
+/// `lines` and `root` must be from the same [`build`].
 #[inline(always)]
 pub unsafe fn find(lines: &[Line], root: &Node, head: u32, key: u64) -> Found {
     if key < root.first {
         return Found { id: head, rank: 0 };
     }
-    // SAFETY: passed on. The second level is here, and not in a loop, for clustered keys: they have two.
+    // SAFETY: the caller guarantees the same contract. The second level is handled here instead of in a loop, since clustered
+    // keys have two levels.
     unsafe {
         match step(lines, root, key) {
             Ok(found) => found,
@@ -190,15 +193,15 @@ pub unsafe fn find(lines: &[Line], root: &Node, head: u32, key: u64) -> Found {
     }
 }
 
-/// Looks `key` up in a node: its page, or the line that leads farther down.
+/// Looks `key` up in a node. Returns its page, or the line that leads farther down.
 ///
 /// # Safety
-/// `node` and `lines` come from one [`build`], and `key` is not below the node.
+/// `node` and `lines` must be from the same [`build`], and `key` must not be below the node.
 #[inline(always)]
 unsafe fn step<'a>(lines: &'a [Line], node: &Node, key: u64) -> Result<Found, &'a Line> {
     let (line, place) = node.place(key);
     debug_assert!(line < lines.len());
-    // SAFETY: a node's places lead to its own lines, by the caller's promise.
+    // SAFETY: by the caller's guarantee, a node's places lead to the node's own lines.
     let line = unsafe { lines.get_unchecked(line) };
     touch(line, size_of::<Line>());
     let count = line.count(place);
@@ -206,25 +209,25 @@ unsafe fn step<'a>(lines: &'a [Line], node: &Node, key: u64) -> Result<Found, &'
     if id & MARK == 0 { Ok(Found { id, rank: line.rank() + count as u32 }) } else { Err(line) }
 }
 
-/// Goes on at the node that `line` leads to.
+/// Continues at the node to which `line` leads.
 ///
 /// # Safety
-/// As for [`find`]; `line` is one of `lines`, and leads to a node.
+/// The contract of [`find`] must hold; `line` must be one of `lines`, and lead to a node.
 #[inline(always)]
 unsafe fn step_down<'a>(lines: &'a [Line], line: &Line, key: u64) -> Result<Found, &'a Line> {
     let (node, before) = line.node();
-    // SAFETY: passed on.
+    // SAFETY: the caller guarantees the same contract.
     if key < node.first { Ok(before) } else { unsafe { step(lines, &node, key) } }
 }
 
-/// As [`step_down`], all the way.
+/// Repeats [`step_down`] until a page is found.
 ///
 /// # Safety
-/// As for [`step_down`].
+/// The contract of [`step_down`] must hold.
 #[inline(never)]
 unsafe fn find_deep<'a>(lines: &'a [Line], mut line: &'a Line, key: u64) -> Found {
     loop {
-        // SAFETY: passed on.
+        // SAFETY: the caller guarantees the same contract.
         match unsafe { step_down(lines, line, key) } {
             Ok(found) => return found,
             Err(next) => line = next,
@@ -232,7 +235,7 @@ unsafe fn find_deep<'a>(lines: &'a [Line], mut line: &'a Line, key: u64) -> Foun
     }
 }
 
-/// Starts fetching the line where [`find`] will look first.
+/// Prefetches the line that [`find`] will read first.
 #[inline(always)]
 pub fn prefetch(lines: &[Line], root: &Node, key: u64) {
     if key >= root.first {
@@ -243,7 +246,7 @@ pub fn prefetch(lines: &[Line], root: &Node, key: u64) {
 /// Lays out lines for `anchors`, ascending, which lead to `ids[1..]`; `ids[0]` is the page before.
 ///
 /// # Panics
-/// From 2^31 anchors on.
+/// If there are 2^31 anchors or more.
 pub fn build(anchors: &[u64], ids: &[u32], lines: &mut Array<Line>) -> Node {
     assert!(anchors.len() < MARK as usize, "a snapshot holds fewer than 2^31 anchors");
     if anchors.is_empty() {
@@ -263,7 +266,7 @@ struct Builder<'a> {
 }
 
 impl Builder<'_> {
-    /// A node over the anchors `from..to`. Recursion is as deep as the trie: a level halves the span at least, so the
+    /// Returns a node over the anchors `from..to`. Recursion is as deep as the trie: a level halves the span at least, so the
     /// depth is 64 at most.
     fn node(&mut self, from: usize, to: usize) -> Node {
         let anchors = &self.anchors[from..to];
@@ -278,7 +281,7 @@ impl Builder<'_> {
         node
     }
 
-    /// Fills `line` with the anchors that belong there, which start at `from`; returns where they end.
+    /// Fills `line` with its anchors, which start at `from`. Returns the index at which they end.
     fn line(&mut self, node: &Node, line: usize, from: usize, to: usize) -> usize {
         let mut places = [PAD; ANCHORS];
         let mut end = from;
@@ -304,7 +307,7 @@ impl Builder<'_> {
         end
     }
 
-    /// A node over `anchors`, and its number of lines.
+    /// Returns a node over `anchors`, and its number of lines.
     fn layout(anchors: &[u64], start: usize) -> (Node, usize) {
         let even = Node::over(anchors, EVEN_FILL, start);
         if !Self::crowds(&even.0, anchors, anchors.len() / 32) {
@@ -317,7 +320,7 @@ impl Builder<'_> {
         usual
     }
 
-    /// Whether more than `limit` of the anchors share a bucket with too many others.
+    /// Returns whether more than `limit` of the anchors share a bucket with too many others.
     fn crowds(node: &Node, anchors: &[u64], limit: usize) -> bool {
         let same = |a: &u64, b: &u64| node.place(*a).0 == node.place(*b).0;
         let mut crowds = anchors.chunk_by(same).map(<[u64]>::len).filter(|&len| len > ANCHORS);

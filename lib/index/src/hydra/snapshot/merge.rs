@@ -1,27 +1,28 @@
 //! One pass over the old anchors and the changes, in order.
 //!
-//! Within one batch inserts apply before removes, and a remove takes effect only if the anchor leads to the very page
-//! that it names: the batch may have been logged by several threads in an order that is not known, and a page that was
-//! split off and merged away again must not take a younger page's anchor with it.
+//! Within one batch, inserts are applied before removes. A remove takes effect only if the anchor leads to exactly the page
+//! that the remove names. There are two reasons: several threads may have logged the batch in an unknown order, and a page that
+//! was split off and merged away again must not remove the anchor of a younger page.
 
 use core::cmp::Ordering;
 
 use super::{SearchForm, Target};
 
-/// The changes not yet consumed. Old entries go in through [`Self::old`] in ascending order, then [`Self::finish`];
-/// the result's entries come out of `emit` in ascending order.
+/// The changes that are not consumed yet. The caller passes the old entries to [`Self::old`] in ascending order, and then calls
+/// [`Self::finish`]; both call `emit` with the entries of the result in ascending order.
 pub struct Merge<'s, 'a, F: SearchForm, P> {
     inserts: &'s [(F::Probe<'a>, P)],
     removes: &'s [(F::Probe<'a>, P)],
 }
 
 impl<'s, 'a, F: SearchForm, P: Target> Merge<'s, 'a, F, P> {
-    /// Both are sorted by anchor. Of several inserts of one anchor the last counts.
+    /// Both lists must be sorted by anchor. If one anchor has several inserts, the last one counts.
     pub fn new(inserts: &'s [(F::Probe<'a>, P)], removes: &'s [(F::Probe<'a>, P)]) -> Self {
         Self { inserts, removes }
     }
 
-    /// The least anchor with a change not yet consumed: old entries before it may bypass [`Self::old`].
+    /// Returns the least anchor with a change that is not consumed yet. Old entries before it need not be passed to
+    /// [`Self::old`].
     pub fn next(&self) -> Option<F::Probe<'a>> {
         match (self.inserts.first(), self.removes.first()) {
             (Some(&(insert, _)), Some(&(remove, _))) => Some(insert.min(remove)),
@@ -30,7 +31,7 @@ impl<'s, 'a, F: SearchForm, P: Target> Merge<'s, 'a, F, P> {
         }
     }
 
-    /// Takes the next old entry.
+    /// Consumes the next old entry.
     #[inline(always)]
     pub fn old(&mut self, anchor: F::Probe<'_>, mut page: P, mut emit: impl for<'p> FnMut(F::Probe<'p>, P)) {
         while let Some(&(insert, new)) = self.inserts.first() {
@@ -48,14 +49,14 @@ impl<'s, 'a, F: SearchForm, P: Target> Merge<'s, 'a, F, P> {
         }
     }
 
-    /// Takes the end of the old entries.
+    /// Consumes the remaining changes, after the last old entry.
     pub fn finish(mut self, mut emit: impl for<'p> FnMut(F::Probe<'p>, P)) {
         while !self.inserts.is_empty() {
             self.insert(&mut emit);
         }
     }
 
-    /// Consumes one insert of an anchor that is not among the old ones.
+    /// Consumes one insert of an anchor that has no old entry.
     fn insert(&mut self, emit: &mut impl for<'p> FnMut(F::Probe<'p>, P)) {
         let (anchor, page) = self.inserts[0];
         self.inserts = &self.inserts[1..];
@@ -65,7 +66,7 @@ impl<'s, 'a, F: SearchForm, P: Target> Merge<'s, 'a, F, P> {
         }
     }
 
-    /// Consumes the removes up to `anchor`; whether one of them names `page`.
+    /// Consumes the removes up to `anchor`. Returns whether one of them names `page`.
     #[inline(always)]
     fn removed(&mut self, anchor: F::Probe<'_>, page: P) -> bool {
         let mut found = false;

@@ -9,10 +9,11 @@
 //! * Words: an interpolation trie, nearly always one cache line per look-up ([`word`], [`lines`]).
 //! * Byte strings: a trie of sorted runs of 7-byte slices ([`trie`], [`runs`]).
 //!
-//! Invariants of a snapshot: anchors are distinct; what is below all anchors belongs to the head page; an answer is the
-//! page of the greatest anchor at or below the key or, rarely, of an anchor further left; nothing changes after
-//! building, so `&self` methods need no ordering of their own (publication is the owner's release store, a reader's
-//! acquire load).
+//! Invariants of a snapshot:
+//! - Anchors are distinct. Keys below all anchors belong to the head page.
+//! - An answer is the page of the greatest anchor at or below the key or, rarely, of an anchor further left.
+//! - Nothing changes after the snapshot was built. So `&self` methods need no ordering of their own: the owner publishes the
+//!   snapshot by a release store, and readers load it with acquire.
 
 mod ids;
 mod lines;
@@ -32,20 +33,20 @@ use crate::structure::{Bytes, Form, Word};
 
 /// The target of an anchor: a page pointer or id, which can be compared.
 pub trait Target: Copy + PartialEq {
-    /// Distance of pages that lie side by side.
+    /// The distance of the addresses of adjacent pages.
     const STRIDE: usize;
 
-    /// Its address.
+    /// Returns the page's address.
     fn addr(self) -> usize;
 
-    /// The page at an address.
+    /// Returns the page at an address.
     ///
     /// # Safety
-    /// The address came from [`Self::addr`].
+    /// The address must be a result of [`Self::addr`].
     unsafe fn at(addr: usize) -> Self;
 }
 
-/// A form of keys that has a search layer. Both have.
+/// A form of keys that has a search layer. Both forms have one.
 pub trait SearchForm: Form {
     /// The layout for this form.
     type Index<P: Target>: AnchorIndex<Self, P>;
@@ -59,9 +60,9 @@ impl SearchForm for Bytes {
     type Index<P: Target> = trie::Trie<P>;
 }
 
-/// What a layout must do; [`Snapshot`] tells what the methods mean.
+/// The interface of a layout. [`Snapshot`] documents the methods.
 pub trait AnchorIndex<F: SearchForm, P: Target> {
-    /// See [`Snapshot::entries`].
+    /// The iterator of [`Snapshot::entries`].
     type Entries<'a>: Iterator<Item = P>
     where
         Self: 'a,
@@ -70,10 +71,10 @@ pub trait AnchorIndex<F: SearchForm, P: Target> {
     /// Makes an object without memory, which must be filled before any other use. Its memory will prefer `node`.
     fn empty(node: Option<NodeId>) -> Self;
 
-    /// The node that its memory prefers.
+    /// Returns the node that the index's memory prefers.
     fn node(&self) -> Option<NodeId>;
 
-    /// Fills an empty one.
+    /// Fills an empty index.
     fn fill(&mut self, head: P, anchors: &[(F::Probe<'_>, P)]);
 
     /// Fills an empty index with the content of `old`, and the changes.
@@ -81,12 +82,12 @@ pub trait AnchorIndex<F: SearchForm, P: Target> {
 
     fn jump(&self, probe: F::Probe<'_>) -> P;
 
-    /// See [`Snapshot::prefetch`].
+    /// Implements [`Snapshot::prefetch`].
     fn prefetch(&self, probe: F::Probe<'_>) {
         let _ = probe;
     }
 
-    /// See [`Snapshot::followers`].
+    /// Implements [`Snapshot::followers`].
     fn followers(&self, probe: F::Probe<'_>, count: usize, each: impl FnMut(P)) {
         let _ = (probe, count, each);
     }
@@ -96,17 +97,17 @@ pub trait AnchorIndex<F: SearchForm, P: Target> {
     fn entries(&self) -> Self::Entries<'_>;
 }
 
-/// An immutable map from anchors to pages. See the module's text.
+/// An immutable map from anchors to pages, as the module's documentation describes it.
 pub struct Snapshot<F: SearchForm, P: Target> {
     index: F::Index<P>,
 }
 
 impl<F: SearchForm, P: Target> Snapshot<F, P> {
-    /// A snapshot of `anchors`, ascending and distinct, over the page `head` for keys below all of them. Linear.
-    /// Its memory, and that of all snapshots that merging makes of it, prefers `node`, whichever thread does the merging.
+    /// Makes a snapshot of `anchors`, ascending and distinct, with the page `head` for keys below all of them. It takes linear
+    /// time. Its memory, and that of all snapshots that are merged from it, prefers `node`, whichever thread merges.
     ///
     /// # Panics
-    /// From about 2^31 anchors on.
+    /// If there are about 2^31 anchors or more.
     pub fn build(node: Option<NodeId>, head: P, anchors: &[(F::Probe<'_>, P)]) -> Self {
         debug_assert!(anchors.windows(2).all(|pair| F::compare(pair[0].0, pair[1].0).is_lt()));
         let mut index = F::Index::empty(node);
@@ -114,47 +115,48 @@ impl<F: SearchForm, P: Target> Snapshot<F, P> {
         Self { index }
     }
 
-    /// This snapshot with changes: `inserts` first (an existing anchor gets the new page), then `removes` (ignored
-    /// unless the anchor then leads to that very page). Both ascending; of several inserts of one anchor the last
-    /// counts. Linear in the number of anchors.
+    /// Returns a copy of this snapshot with changes: first `inserts` (an existing anchor gets the new page), then `removes` (a
+    /// remove is ignored unless the anchor then leads to the page that it names). Both lists must be ascending. If one anchor
+    /// has several inserts, the last one counts. The time is linear in the number of anchors.
     ///
     /// # Panics
-    /// From about 2^31 anchors on.
+    /// If there are about 2^31 anchors or more.
     pub fn merge<'a>(&self, inserts: &[(F::Probe<'a>, P)], removes: &[(F::Probe<'a>, P)]) -> Self {
         let mut index = F::Index::empty(self.index.node());
         index.fill_merged(&self.index, inserts, removes);
         Self { index }
     }
 
-    /// The page of the greatest anchor at most `probe`, or one a little further left; the head page if there is none.
+    /// Returns the page of the greatest anchor at most `probe`, or of an anchor a little further left. If there is no such
+    /// anchor, it is the head page.
     #[inline(always)]
     pub fn jump(&self, probe: F::Probe<'_>) -> P {
         self.index.jump(probe)
     }
 
-    /// Starts fetching what [`Self::jump`] will read first.
+    /// Prefetches the memory that [`Self::jump`] will read first.
     #[inline(always)]
     pub fn prefetch(&self, probe: F::Probe<'_>) {
         self.index.prefetch(probe);
     }
 
-    /// Calls `each` with up to `count` pages that follow the one that [`Self::jump`] returns, if that is cheap to know.
+    /// Calls `each` with up to `count` pages that follow the page that [`Self::jump`] returns, if they are cheap to find.
     #[inline]
     pub fn followers(&self, probe: F::Probe<'_>, count: usize, each: impl FnMut(P)) {
         self.index.followers(probe, count, each);
     }
 
-    /// The pages in the order of their anchors, without the head page.
+    /// Returns the pages in the order of their anchors, without the head page.
     pub fn entries(&self) -> impl Iterator<Item = P> + '_ {
         self.index.entries()
     }
 
-    /// Number of anchors, the head page's not counted.
+    /// Returns the number of anchors, without the head page's.
     pub fn len(&self) -> usize {
         self.index.len()
     }
 
-    /// Bytes of memory held.
+    /// Returns the number of bytes of memory held.
     pub fn bytes(&self) -> usize {
         size_of::<Self>() + self.index.bytes()
     }

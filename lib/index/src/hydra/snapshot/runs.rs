@@ -1,28 +1,28 @@
-//! Search in immutable runs of sorted, distinct words: the "how many anchors are at most this key" of the search layer.
+//! Search in immutable runs of sorted, distinct words. The search layer asks: how many anchors are at most this key?
 //!
-//! A [`Run`] is a stretch of one shared array; each is searched in the way that suits its distribution:
+//! A [`Run`] is a part of an array that all runs share. Each run has a kind, which suits the distribution of its words:
 //!
-//! | kind | when | how |
+//! | kind | condition | search |
 //! |---|---|---|
-//! | short | up to 16 words | counted through |
-//! | radix | fewer than 1 % of the words sit in crowded buckets | `(key - first) >> shift` indexes a table of run positions; the few words of that bucket are counted through |
-//! | tree | else | static search tree (S+tree): every level holds each eighth word of the level below, so a node is one cache line of eight words and a child's number is a count |
+//! | short | up to 16 words | compares the key with all words |
+//! | radix | fewer than 1 % of the words are in crowded buckets | `(key - first) >> shift` is the index in a table of positions of the run; the key is compared with the few words of that bucket |
+//! | tree | otherwise | static search tree (S+tree): every level contains each eighth word of the level below. So a node is one cache line of eight words, and a child's number is a count |
 //!
-//! HydraList's search layer is an adaptive radix tree that is updated in place. This one is never updated: it is built
-//! anew by a sequential merge, needs no locks, no versions and no pointers, and answers in a few lines touched.
+//! The paper's search layer is an adaptive radix tree that is updated in place. This one is never updated: a sequential merge
+//! builds it anew. It needs no locks, no versions and no pointers, and a search reads few cache lines.
 
 use super::words::{Count, LINE, SHORT, Words};
 use archipelago_platform::memory::Array;
 use archipelago_platform::topology::NodeId;
 use archipelago_platform::touch;
 
-/// Words per bucket aimed at: the table has between `len / 2 PER_BUCKET` and `len / PER_BUCKET` buckets.
+/// The intended number of words per bucket. The table has between `len / 2 PER_BUCKET` and `len / PER_BUCKET` buckets.
 const PER_BUCKET: usize = 2;
 
-/// A bucket with more words than this is crowded.
+/// The number of words above which a bucket is crowded.
 const CROWDED: usize = SHORT;
 
-/// A radix table is taken when at most one word in this many sits in a crowded bucket.
+/// A radix table is used if at most one word in this many is in a crowded bucket.
 const CROWDED_SHARE: usize = 100;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,45 +32,46 @@ enum RunKind {
     Tree,
 }
 
-/// A sorted stretch of [`Runs`] and how to search it.
+/// A sorted part of [`Runs`], and the data for searching it.
 #[derive(Clone, Copy, Debug)]
 pub struct Run {
     /// The least word.
     first: i64,
-    /// Position of the least word.
+    /// The position of the least word.
     start: u32,
-    /// Number of words.
+    /// The number of words.
     len: u32,
-    /// Where the table starts, or the line where the tree's top level starts.
+    /// Radix: the start of the table. Tree: the line at which the top level starts.
     aux: u32,
-    /// Radix: number of buckets.
+    /// Radix: the number of buckets.
     buckets: u32,
-    /// Radix: bits dropped. Tree: number of levels above the words.
+    /// Radix: the number of bits that are dropped. Tree: the number of levels above the words.
     shift: u8,
     kind: RunKind,
 }
 
 impl Run {
-    /// Positions of the run's words.
+    /// Returns the positions of the run's words.
     #[inline(always)]
     pub fn range(&self) -> core::ops::Range<usize> {
         self.start as usize..(self.start + self.len) as usize
     }
 
-    /// Words in level `level` of the tree, the words themselves being level 0; also the lines of the level below.
+    /// Returns the number of words in level `level` of the tree, where level 0 is the words themselves. It is also the number
+    /// of lines of the level below.
     #[inline(always)]
     fn level(&self, level: u32) -> usize {
         (self.len as usize + (1 << (3 * level)) - 1) >> (3 * level)
     }
 
-    /// The words that word `child` of level 1 leads to.
+    /// Returns the positions of the words to which word `child` of level 1 leads.
     #[inline(always)]
     fn leaf(&self, child: usize) -> Near {
         let low = (child * LINE) as u32;
         Near { low, high: self.len.min(low + LINE as u32) }
     }
 
-    /// The lines where the levels below the top one start, downwards.
+    /// Returns the lines at which the levels below the top level start, from top to bottom.
     #[inline(always)]
     fn inner_levels(&self) -> impl Iterator<Item = usize> {
         let mut line = self.aux as usize;
@@ -81,7 +82,7 @@ impl Run {
     }
 }
 
-/// Where in a run the answer lies: the count is at least `low` and at most `high`.
+/// Bounds of the result of a search in a run: the count is at least `low` and at most `high`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Near {
     low: u32,
@@ -89,14 +90,14 @@ pub struct Near {
 }
 
 impl Near {
-    /// The least count possible.
+    /// Returns the least possible count.
     #[inline(always)]
     pub fn low(self) -> usize {
         self.low as usize
     }
 }
 
-/// Runs and their search structures, in three arrays whatever the number of runs.
+/// Runs and their search structures. They are in three arrays, whatever the number of runs.
 #[derive(Default)]
 pub struct Runs {
     words: Words,
@@ -105,17 +106,17 @@ pub struct Runs {
 }
 
 impl Runs {
-    /// An object without memory, whose memory is to prefer `node`.
+    /// Makes an empty object, which will allocate its memory preferably on `node`.
     pub fn on(node: Option<NodeId>) -> Self {
         Self { words: Words::on(node), levels: Words::on(node), table: Array::on(node) }
     }
 
-    /// Bytes held.
+    /// Returns the bytes of memory held.
     pub fn bytes(&self) -> usize {
         self.words.bytes() + self.levels.bytes() + self.table.bytes()
     }
 
-    /// An empty object with a little more room than `like` takes.
+    /// Makes an empty object with a little more room than `like` uses.
     pub fn successor_of(like: &Self) -> Self {
         Self {
             words: Words::successor_of(&like.words),
@@ -124,7 +125,7 @@ impl Runs {
         }
     }
 
-    /// Starts a run that will have `len` words, and returns the position of the first one.
+    /// Starts a run that will have `len` words. Returns the position of the first one.
     pub fn start(&mut self, len: usize) -> usize {
         if len > SHORT {
             self.words.align();
@@ -132,7 +133,7 @@ impl Runs {
         self.words.len()
     }
 
-    /// Adds the next word of the run. Words come in ascending order.
+    /// Appends the next word of the run. Words must be ascending.
     #[inline(always)]
     pub fn push(&mut self, word: i64) {
         self.words.push(word);
@@ -141,7 +142,7 @@ impl Runs {
     /// Ends the run that started at `start`.
     ///
     /// # Panics
-    /// If the run is empty, or there are 2^32 words.
+    /// If the run is empty, or there are 2^32 words in all.
     pub fn finish(&mut self, start: usize) -> Run {
         let end = self.words.len();
         assert!(start < end && u32::try_from(end).is_ok(), "a run has words, and a snapshot at most 2^32 of them");
@@ -163,19 +164,19 @@ impl Runs {
         run
     }
 
-    /// To be called after the last run and before the first search.
+    /// Must be called after the last run and before the first search.
     pub fn seal(&mut self) {
         self.words.seal();
         self.levels.seal();
     }
 
-    /// The word at a position.
+    /// Returns the word at a position.
     #[inline(always)]
     pub fn word(&self, position: usize) -> i64 {
         self.words.as_slice()[position]
     }
 
-    /// Tries the radix table; leaves no trace if too many words are in crowded buckets.
+    /// Tries to build the radix table. If too many words are in crowded buckets, returns false and leaves no trace.
     fn build_table(&mut self, run: &mut Run) -> bool {
         let words = &self.words.as_slice()[run.range()];
         let bucket_of = |word: i64, shift: u8| (word as u64).wrapping_sub(run.first as u64) >> shift;
@@ -187,7 +188,8 @@ impl Runs {
         }
         let buckets = bucket_of(last, shift) as usize + 1;
         let aux = self.table.len();
-        // First the end of each bucket that has words, in the next one's cell; then the cells of empty ones.
+        // First the end of each bucket that has words is stored in the next bucket's cell; then the cells of empty buckets are
+        // filled.
         self.table.extend_with(0, buckets + 1);
         let table = &mut self.table[aux..];
         for (position, &word) in words.iter().enumerate() {
@@ -225,22 +227,22 @@ impl Runs {
         }
     }
 
-    /// The first half of a search, which touches table or levels but no words: a few words of which the last one
-    /// `<= key` is one, or the one before them. What lies beside them can be fetched before [`Self::land`].
+    /// The first half of a search. It reads the table or the levels, but no words of the run. It returns bounds of the count,
+    /// which select a few words. The caller can prefetch data that belongs to these words before [`Self::land`].
     ///
     /// # Safety
-    /// `run` was made by this object, which is sealed, and the processor has what `C` needs.
+    /// `run` must have been made by this object, which must be sealed, and the processor must have the features that `C` needs.
     #[inline(always)]
     pub unsafe fn approach<C: Count>(&self, run: &Run, key: i64) -> Near {
         if key < run.first {
             return Near { low: 0, high: 0 };
         }
-        // SAFETY: passed on from the caller, and `key >= run.first`.
+        // SAFETY: the caller guarantees the same contract, and `key >= run.first`.
         unsafe {
             match run.kind {
                 RunKind::Short => Near { low: 0, high: run.len },
                 RunKind::Radix => self.bucket(run, key),
-                // The only key that padding does not exceed.
+                // This is the only key that is not less than the padding.
                 RunKind::Tree if key == i64::MAX => Near { low: run.len, high: run.len },
                 RunKind::Tree => {
                     let mut child = self.tree_top::<C>(run, key);
@@ -253,10 +255,10 @@ impl Runs {
         }
     }
 
-    /// The second half of a search: how many words of `run` are `<= key`.
+    /// The second half of a search. Returns the number of words of `run` that are `<= key`.
     ///
     /// # Safety
-    /// As for [`Self::approach`], from which `near` came.
+    /// The contract of [`Self::approach`] must hold, and `near` must be its result.
     #[inline(always)]
     pub unsafe fn land<C: Count>(&self, run: &Run, near: Near, key: i64) -> usize {
         let (low, len) = (near.low as usize, (near.high - near.low) as usize);
@@ -265,7 +267,8 @@ impl Runs {
             return low + self.count_crowd(start..start + len, key);
         }
         touch(self.words.as_slice().as_ptr().wrapping_add(start), len * size_of::<i64>());
-        // SAFETY: `low` is at most the run's length, so `start` is within the sealed words; `C` is the caller's.
+        // SAFETY: `low` is at most the run's length, so the start is within the sealed words; the caller guarantees the
+        // features for `C`.
         low + unsafe { C::short(self.words.at(start), len, key) }
     }
 
@@ -274,10 +277,10 @@ impl Runs {
         self.words.as_slice()[crowd].partition_point(|&word| word <= key)
     }
 
-    /// A key's bucket in its radix run.
+    /// Returns the bounds of a key's bucket in a radix run.
     ///
     /// # Safety
-    /// As for [`Self::approach`], for `key >= run.first`.
+    /// The contract of [`Self::approach`] must hold, and `key >= run.first`.
     #[inline(always)]
     unsafe fn bucket(&self, run: &Run, key: i64) -> Near {
         let bucket = (key as u64).wrapping_sub(run.first as u64) >> run.shift;
@@ -288,11 +291,11 @@ impl Runs {
         unsafe { Near { low: *self.table.get_unchecked(cell), high: *self.table.get_unchecked(cell + 1) } }
     }
 
-    /// Which word of a tree run's top level is the last one `<= key`. It leads to the line of that number, one level
-    /// below, whose first word it is.
+    /// Returns the index of the last word of a tree run's top level that is `<= key`. It leads to the line of that number one
+    /// level below, whose first word is the same word.
     ///
     /// # Safety
-    /// As for [`Self::approach`], for `run.first <= key < i64::MAX`.
+    /// The contract of [`Self::approach`] must hold, and `run.first <= key < i64::MAX`.
     #[inline(always)]
     unsafe fn tree_top<C: Count>(&self, run: &Run, key: i64) -> usize {
         let words = run.level(u32::from(run.shift));
@@ -300,10 +303,10 @@ impl Runs {
         unsafe { C::short(self.levels.at(run.aux as usize * LINE), words, key) - 1 }
     }
 
-    /// The same one level further down, in the level that starts at line `level`.
+    /// Does the same one level further down, in the level that starts at line `level`.
     ///
     /// # Safety
-    /// As for [`Self::tree_top`]; `child` came from the level above.
+    /// The contract of [`Self::tree_top`] must hold; `child` must be the result for the level above.
     #[inline(always)]
     unsafe fn tree_step<C: Count>(&self, level: usize, child: usize, key: i64) -> usize {
         touch(self.levels.as_slice().as_ptr().wrapping_add((level + child) * LINE), LINE * size_of::<i64>());
@@ -311,7 +314,7 @@ impl Runs {
         child * LINE + unsafe { C::line(self.levels.at((level + child) * LINE), key) } - 1
     }
 
-    /// Whether the run has a radix table.
+    /// Returns whether the run has a radix table.
     #[cfg(test)]
     pub fn is_radix(run: &Run) -> bool {
         run.kind == RunKind::Radix

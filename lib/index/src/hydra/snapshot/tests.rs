@@ -1,4 +1,4 @@
-//! Snapshots against `BTreeMap`.
+//! Tests that compare snapshots with `BTreeMap`.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -12,7 +12,7 @@ use super::{Bytes, Snapshot, Word};
 
 const HEAD: u64 = u64::MAX;
 
-/// Pages are numbers here.
+/// In these tests a page is a number.
 impl super::Target for u64 {
     const STRIDE: usize = 1;
 
@@ -27,7 +27,7 @@ impl super::Target for u64 {
 
 type Changes<K> = Vec<(K, u64)>;
 
-/// The anchors as a snapshot, each leading to its own number.
+/// Makes a snapshot of the anchors, in which each anchor leads to its own number.
 fn words(anchors: &BTreeMap<u64, u64>) -> Snapshot<Word, u64> {
     Snapshot::build(None, HEAD, &anchors.iter().map(|(&anchor, &page)| (anchor, page)).collect::<Vec<_>>())
 }
@@ -42,7 +42,7 @@ fn number<K: Ord>(keys: impl IntoIterator<Item = K>) -> BTreeMap<K, u64> {
     map
 }
 
-/// Asks for `probes`. The answer may be the page before the right one, but only just above an anchor.
+/// Looks up `probes`. The answer may be the page before the right one, but only just above an anchor.
 fn check_words(snapshot: &Snapshot<Word, u64>, model: &BTreeMap<u64, u64>, probes: &[u64]) {
     let span = model.last_key_value().map_or(0, |(last, _)| last - model.first_key_value().unwrap().0);
     for &probe in probes {
@@ -63,7 +63,7 @@ fn check_words(snapshot: &Snapshot<Word, u64>, model: &BTreeMap<u64, u64>, probe
     assert!(snapshot.entries().eq(model.values().copied()));
 }
 
-/// Anchors that seven bytes tell apart follow without gap.
+/// Anchors that seven bytes distinguish follow one another without a gap.
 #[test]
 fn followers_of_strings() {
     let model = number((0..500).map(|n| format!("path/{n:05}").into_bytes()));
@@ -85,13 +85,13 @@ fn check_strings(snapshot: &Snapshot<Bytes, u64>, model: &BTreeMap<Vec<u8>, u64>
     assert!(snapshot.entries().eq(model.values().copied()));
 }
 
-/// Each anchor, its neighbours and the ends.
+/// Returns each anchor, its neighbours, and the least and the greatest key.
 fn around(anchors: &BTreeMap<u64, u64>) -> Vec<u64> {
     let near = anchors.keys().flat_map(|&anchor| [anchor.wrapping_sub(1), anchor, anchor.wrapping_add(1)]);
     near.chain([0, 1, 1 << 63, u64::MAX - 1, u64::MAX]).collect()
 }
 
-/// Each anchor, its prefixes, and what lies just beside it.
+/// Returns each anchor, its prefixes, and strings just below and above it.
 fn beside(anchors: &BTreeMap<Vec<u8>, u64>) -> Vec<Vec<u8>> {
     let mut probes = vec![vec![], vec![0], vec![255; 20]];
     for anchor in anchors.keys() {
@@ -140,7 +140,7 @@ fn string() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-/// The model's version of a merge.
+/// Applies a merge to the model.
 fn apply<K: Ord + Clone>(model: &mut BTreeMap<K, u64>, inserts: &[(K, u64)], removes: &[(K, u64)]) {
     model.extend(inserts.iter().cloned());
     for (anchor, page) in removes {
@@ -150,7 +150,7 @@ fn apply<K: Ord + Clone>(model: &mut BTreeMap<K, u64>, inserts: &[(K, u64)], rem
     }
 }
 
-/// Changes of a model: pages new and old, right and wrong, sorted.
+/// Returns sorted changes of a model: of new and existing anchors, with right and wrong pages.
 fn changes<K: Ord + Clone>(
     model: &BTreeMap<K, u64>,
     new: Vec<(K, u64)>,
@@ -182,7 +182,7 @@ fn merge_strings(
     snapshot.merge(&inserts, &removes)
 }
 
-/// Under Miri, which is a thousand times slower, everything is smaller.
+/// Returns the size of a test. It is smaller under Miri, which is a thousand times slower.
 const fn sized(native: usize, miri: usize) -> usize {
     if cfg!(miri) { miri } else { native }
 }
@@ -243,11 +243,11 @@ proptest! {
         runs.seal();
         for key in probes.into_iter().chain(around(&model)) {
             let want = model.range(..=key).count();
-            // SAFETY: the object's own run; the scalar counter needs nothing.
+            // SAFETY: the run is the object's own; the scalar counter needs no processor feature.
             assert_eq!(unsafe { count::<Scalar>(&runs, &run, flip(key)) }, want);
             #[cfg(target_arch = "x86_64")]
             if Counter::detect() == Counter::Avx2 {
-                // SAFETY: the object's own run; AVX2 was detected.
+                // SAFETY: the run is the object's own; AVX2 was detected.
                 assert_eq!(unsafe { count::<super::words::Avx2>(&runs, &run, flip(key)) }, want);
             }
         }
@@ -255,13 +255,13 @@ proptest! {
 }
 
 /// # Safety
-/// As for [`Runs::approach`].
+/// The contract of [`Runs::approach`] must hold.
 unsafe fn count<C: Count>(runs: &Runs, run: &Run, key: i64) -> usize {
-    // SAFETY: passed on from the caller.
+    // SAFETY: the caller guarantees the same contract.
     unsafe { runs.land::<C>(run, runs.approach::<C>(run, key), key) }
 }
 
-/// Large enough for several levels, of every kind.
+/// Makes snapshots of every kind that are large enough for several levels.
 #[test]
 fn many_words() {
     let mix = |i: u64| i.wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -274,7 +274,7 @@ fn many_words() {
     }
 }
 
-/// The greatest key as an anchor that begins a line of its own, behind lines full of smaller ones.
+/// The greatest key is an anchor that begins a line of its own, after lines that are full of smaller anchors.
 #[test]
 fn greatest_word_alone_in_its_line() {
     let mut keys: Vec<u64> = (0..64 * 8u64).map(|i| (i / 64 * (1 << 34)) + i % 64).collect();
@@ -284,7 +284,7 @@ fn greatest_word_alone_in_its_line() {
     check_words(&words(&model), &model, &probes);
 }
 
-/// The kind is the one that suits the keys.
+/// The builder selects the kind of run that suits the keys.
 #[test]
 fn kinds() {
     let kind = |keys: &mut dyn Iterator<Item = u64>| {
@@ -311,7 +311,8 @@ fn long_common_prefixes() {
     assert!(snapshot.bytes() < 40_000, "the prefix is held once, not {} bytes", snapshot.bytes());
 }
 
-/// A trie as deep as it gets: every anchor a prefix of the next one. Recursion would not survive it.
+/// The trie has the greatest possible depth: every anchor is a prefix of the next one. A recursive build would overflow the
+/// stack.
 #[test]
 fn nested_prefixes() {
     let count = sized(6_000, 300);
@@ -328,7 +329,7 @@ fn nested_prefixes() {
     assert!(merged.entries().eq(0..left as u64));
 }
 
-/// Anchors so far apart that distances have no room to be scaled up, and two of them in one place.
+/// The anchors are so far apart that distances cannot be scaled up, and two of them share a slot.
 #[test]
 fn both_ends() {
     let model = number([0, 1 << 63, u64::MAX - 1, u64::MAX]);

@@ -1,18 +1,19 @@
 //! The search layer of byte strings: a trie of runs over 7-byte slices.
 //!
-//! A node stands for all anchors that share a path. It skips what they have in common beyond that (a prefix of any
-//! length), then tells them apart by the next seven bytes, packed big-endian and zero-padded into the upper bytes of a
-//! word whose lowest byte is `min(bytes left, 8)`. Such words order as the strings do: where the seven bytes are equal,
-//! a string that ends earlier has the smaller count (so trailing zero bytes are no ambiguity), and 8, *continues*, is
-//! the greatest. Equal words below 8 mean equal strings; equal words that continue lead to a child: a node, or the
-//! *tail* of the only anchor there.
+//! A node stands for all anchors that begin with the same path. It skips the bytes that these anchors share beyond the path (a
+//! prefix of any length). Then it distinguishes them by the next seven bytes, the *slice*. A slice is packed big-endian and
+//! zero-padded into the upper bytes of a word, whose lowest byte is `min(bytes left, 8)`. These words have the same order as
+//! the strings: where the seven bytes are equal, a string that ends earlier has the smaller count. So trailing zero bytes are
+//! not ambiguous. The count 8, *continues*, is the greatest. If two anchors have the same word with a count below 8, they are
+//! equal strings. All anchors with the same continuing word are in one child. The child is a node, or a *tail* if it has only
+//! one anchor.
 //!
-//! The word's *slot* beside it is the anchor's page or the child's number. A predecessor needs one descent and no
-//! backtracking: on the way down `floor`, the slot just before the path, is remembered, and every subtree of smaller
-//! anchors ends in its last slot.
+//! Each word has a *slot*, which contains the anchor's page or the child's number. A search for the predecessor needs one
+//! descent and no backtracking. On the way down it remembers in `floor` the slot just before the path. The greatest anchor of a
+//! subtree is found by following last slots.
 //!
-//! Masstree has such a trie with a B+-tree per node; here a node is a [`Run`] in arrays that all nodes share, since
-//! nothing ever changes.
+//! Masstree has such a trie with a B+-tree per node. Here a node is a [`Run`] in arrays that all nodes share, since
+//! a snapshot never changes.
 
 use core::cmp::Ordering;
 use core::ops::Range;
@@ -27,16 +28,16 @@ use super::words::{Count, Counter, Scalar, flip, unflip};
 use super::{AnchorIndex, Target};
 use crate::structure::Bytes;
 
-/// Bytes told apart by one node.
+/// The number of bytes that one node distinguishes.
 pub const SLICE: usize = 7;
 
-/// The lowest byte of a slice of a string that goes on behind it.
+/// The lowest byte of a slice if its string continues behind the slice.
 const CONTINUES: u8 = 8;
 
-/// Set in the number of a child that is a tail.
+/// The bit in a child's number which marks a tail.
 pub const TAIL: u32 = 1 << 31;
 
-/// Packs the first bytes of what is left of a string.
+/// Packs the first bytes of the rest of a string.
 #[inline(always)]
 pub fn pack(rest: &[u8]) -> u64 {
     if let Some(eight) = rest.first_chunk::<8>() {
@@ -44,7 +45,7 @@ pub fn pack(rest: &[u8]) -> u64 {
     }
     let len = rest.len();
     if let (Some(head), Some(tail)) = (rest.first_chunk::<4>(), rest.last_chunk::<4>()) {
-        // The two overlap, with equal bytes in equal places.
+        // The two parts overlap, and have equal bytes where they do.
         let (head, tail) = (u32::from_be_bytes(*head), u32::from_be_bytes(*tail));
         return u64::from(head) << 32 | u64::from(tail) << (64 - 8 * len) | len as u64;
     }
@@ -52,25 +53,25 @@ pub fn pack(rest: &[u8]) -> u64 {
     if len == 0 { 0 } else { place(0) | place(len / 2) | place(len - 1) | len as u64 }
 }
 
-/// The bytes of a slice, from the slice in big-endian order.
+/// Returns the bytes of a slice, which is passed in big-endian order.
 fn unpack(slice: &[u8; 8]) -> &[u8] {
     &slice[..SLICE.min(usize::from(slice[SLICE]))]
 }
 
-/// Whether a slice leads to a child.
+/// Returns whether a slice leads to a child.
 #[inline(always)]
 pub fn continues(slice: u64) -> bool {
     slice as u8 == CONTINUES
 }
 
-/// A page, or the number of a child where the slice continues.
+/// A page, or the number of a child if the slice continues.
 #[derive(Clone, Copy)]
 pub union Slot<P: Copy> {
     pub page: P,
     pub child: u32,
 }
 
-/// What a node skips: its place in the shared text, and its first eight bytes as a big-endian, zero-padded word.
+/// The bytes that a node skips: their position in the shared text, and the first eight of them as a big-endian, zero-padded word.
 #[derive(Clone, Copy)]
 pub struct Prefix {
     pub start: u32,
@@ -78,27 +79,27 @@ pub struct Prefix {
     pub lead: u64,
 }
 
-/// See the module's text.
+/// A node of the trie, as the module's documentation describes it.
 #[derive(Clone, Copy)]
 pub struct Node {
     pub prefix: Prefix,
     pub run: Run,
 }
 
-/// The end of an anchor that shares no more of its path with another one: at most [`SLICE`] bytes, packed. (One with
-/// more left has a node of its own.)
+/// The end of an anchor that shares no more of its path with another anchor. It is at most [`SLICE`] bytes, packed. (If more
+/// bytes are left, the anchor has a node of its own.)
 #[derive(Clone, Copy)]
 pub struct Tail<P> {
     pub rest: u64,
     pub page: P,
 }
 
-/// See the module's text. Built by the neighbouring module.
+/// The trie that the module's documentation describes. The module `trie_build` builds it.
 pub struct Trie<P: Target> {
     pub(super) runs: Runs,
-    /// One per position of `runs`: a page where the word there does not continue (padding has none).
+    /// One slot per position of `runs`. It is a page if the word at this position does not continue. (Padding has no slots.)
     pub(super) slots: Array<Slot<P>>,
-    /// The root is the first one.
+    /// The nodes; the root is the first one.
     pub(super) nodes: Array<Node>,
     pub(super) tails: Array<Tail<P>>,
     pub(super) text: Array<u8>,
@@ -107,7 +108,7 @@ pub struct Trie<P: Target> {
     counter: Counter,
 }
 
-/// A slot, by whether its word continues.
+/// The content of a slot, which depends on whether its word continues.
 enum Entry<P> {
     Page(P),
     Child(u32),
@@ -119,7 +120,7 @@ impl<P: Target> Trie<P> {
         &self.text[prefix.start as usize..][..prefix.len as usize]
     }
 
-    /// Whether a string is among those that start with `prefix` (`Equal`), before or behind all of them.
+    /// Returns whether a string begins with `prefix` (`Equal`), or compares before or behind all strings that do.
     #[inline(always)]
     fn side(&self, rest: &[u8], prefix: Prefix) -> Ordering {
         if prefix.len == 0 {
@@ -142,7 +143,7 @@ impl<P: Target> Trie<P> {
         (slice, unsafe { if continues(slice) { Entry::Child(slot.child) } else { Entry::Page(slot.page) } })
     }
 
-    /// The page of the greatest anchor at or under the slot.
+    /// Returns the page of the greatest anchor at or under the slot.
     fn last_of(&self, mut position: usize) -> P {
         loop {
             match self.entry(position).1 {
@@ -183,10 +184,10 @@ impl<P: Target> Trie<P> {
         }
     }
 
-    /// First half of a step: to the words that matter in the node's run.
+    /// The first half of a step: finds the bounds of the search in the node's run.
     ///
     /// # Safety
-    /// The processor has what `C` needs.
+    /// The processor must have the features that `C` needs.
     #[inline(always)]
     unsafe fn approach<'a, C: Count>(&'a self, descent: &mut Descent<'a, P>) {
         let node = match descent.at {
@@ -201,20 +202,20 @@ impl<P: Target> Trie<P> {
             Ordering::Greater => return descent.at = At::Found(self.last_of(node.run.range().end - 1)),
         }
         descent.slice = pack(descent.rest);
-        // SAFETY: the run is our own, and building sealed the runs; `C` is the caller's.
+        // SAFETY: the run is this trie's own, and the build has sealed the runs; the caller guarantees the features for `C`.
         descent.near = unsafe { self.runs.approach::<C>(&node.run, flip(descent.slice)) };
         let before = (node.run.range().start + descent.near.low()).wrapping_sub(1);
         prefetch_read(self.slots.as_ptr().wrapping_add(before));
     }
 
-    /// Second half of a step: to the slot, and if that is a child's on to the child.
+    /// The second half of a step: finds the slot, and if it has a child, goes to the child.
     ///
     /// # Safety
-    /// The processor has what `C` needs.
+    /// The processor must have the features that `C` needs.
     #[inline(always)]
     unsafe fn land<'a, C: Count>(&'a self, descent: &mut Descent<'a, P>) {
         let At::Node(node) = descent.at else { return };
-        // SAFETY: the run is our own, and building sealed the runs; `C` is the caller's.
+        // SAFETY: the run is this trie's own, and the build has sealed the runs; the caller guarantees the features for `C`.
         let count = unsafe { self.runs.land::<C>(&node.run, descent.near, flip(descent.slice)) };
         if count == 0 {
             return descent.at = At::Found(self.floor(descent));
@@ -235,22 +236,22 @@ impl<P: Target> Trie<P> {
         };
     }
 
-    /// The page before the descent's path.
+    /// Returns the page before the descent's path.
     fn floor(&self, descent: &Descent<'_, P>) -> P {
         descent.floor.map_or_else(|| self.head(), |position| self.last_of(position))
     }
 
     /// # Safety
-    /// The processor has what `C` needs.
+    /// The processor must have the features that `C` needs.
     #[inline(always)]
     unsafe fn jump_with<'a, C: Count>(&'a self, descent: &mut Descent<'a, P>) -> P {
         loop {
-            // SAFETY: passed on from the caller.
+            // SAFETY: the caller guarantees the same contract.
             unsafe { self.approach::<C>(descent) };
             if let At::Found(page) = descent.at {
                 return page;
             }
-            // SAFETY: passed on from the caller.
+            // SAFETY: the caller guarantees the same contract.
             unsafe { self.land::<C>(descent) };
             if let At::Found(page) = descent.at {
                 return page;
@@ -259,15 +260,15 @@ impl<P: Target> Trie<P> {
     }
 
     /// # Safety
-    /// AVX2 and its companions are there ([`Counter::detect`]).
+    /// The processor must have AVX2 and the other features that [`Counter::detect`] checks.
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
     unsafe fn jump_avx2(&self, probe: &[u8]) -> P {
-        // SAFETY: passed on from the caller.
+        // SAFETY: the caller guarantees the same contract.
         unsafe { self.jump_with::<super::words::Avx2>(&mut self.descent(probe)) }
     }
 
-    /// A cursor before the first anchor.
+    /// Returns a cursor before the first anchor.
     pub(super) fn cursor(&self) -> Cursor<'_, P> {
         let mut cursor = Cursor { trie: self, open: Vec::new(), path: Vec::new() };
         if let Some(root) = self.nodes.first() {
@@ -277,7 +278,7 @@ impl<P: Target> Trie<P> {
     }
 }
 
-/// How far a look-up has come.
+/// The position of a look-up.
 #[derive(Clone, Copy)]
 enum At<'a, P> {
     Node(&'a Node),
@@ -285,18 +286,18 @@ enum At<'a, P> {
     Found(P),
 }
 
-/// A look-up under way.
+/// A look-up in progress.
 struct Descent<'a, P> {
     at: At<'a, P>,
-    /// What is left of the probe.
+    /// The rest of the probe.
     rest: &'a [u8],
-    /// The packed first bytes of that, between the halves of a step.
+    /// The packed first bytes of `rest`, between the halves of a step.
     slice: u64,
-    /// Where that is in the node's run, between the halves of a step.
+    /// The bounds of the slice's position in the node's run, between the halves of a step.
     near: Near,
     /// The slot just before the path, if there is one.
     floor: Option<usize>,
-    /// The slots behind the path in the last node where it led to one.
+    /// The slots behind the path in the last node in which the path led to a slot.
     behind: Range<usize>,
 }
 
@@ -340,7 +341,7 @@ impl<P: Target> AnchorIndex<Bytes, P> for Trie<P> {
     #[inline(never)]
     fn jump(&self, probe: &[u8]) -> P {
         match self.counter {
-            // SAFETY: the scalar counter needs nothing.
+            // SAFETY: the scalar counter needs no processor feature.
             Counter::Scalar => unsafe { self.jump_with::<Scalar>(&mut self.descent(probe)) },
             #[cfg(target_arch = "x86_64")]
             // SAFETY: AVX2 was detected.
@@ -348,10 +349,11 @@ impl<P: Target> AnchorIndex<Bytes, P> for Trie<P> {
         }
     }
 
-    /// Those that have no node of their own behind the same node's slots: nearly all of them, where anchors share little.
+    /// Calls `each` with pages from the following slots of the same node. Slots with nodes of their own are left out. If
+    /// anchors share little, nearly no slot has one.
     fn followers(&self, probe: &[u8], count: usize, mut each: impl FnMut(P)) {
         let mut descent = self.descent(probe);
-        // SAFETY: the scalar counter needs nothing.
+        // SAFETY: the scalar counter needs no processor feature.
         unsafe { self.jump_with::<Scalar>(&mut descent) };
         for position in descent.behind.take(count) {
             match self.entry(position).1 {
@@ -378,10 +380,11 @@ impl<P: Target> AnchorIndex<Bytes, P> for Trie<P> {
     }
 }
 
-/// An in-order walk that rebuilds each anchor as it goes: the trie holds all their bytes.
+/// A walk in order, which rebuilds each anchor: the trie contains all bytes of the anchors.
 pub struct Cursor<'a, P: Target> {
     trie: &'a Trie<P>,
-    /// The nodes on the way: the next position, the end, and how much of `path` leads to the node's slices.
+    /// For each node on the path: the next position, the end, and the length of the part of `path` that leads to the node's
+    /// slices.
     open: Vec<(usize, usize, usize)>,
     path: Vec<u8>,
 }
@@ -393,7 +396,7 @@ impl<'a, P: Target> Cursor<'a, P> {
         self.open.push((run.start, run.end, self.path.len()));
     }
 
-    /// The anchor of the page returned last.
+    /// Returns the anchor of the page that was returned last.
     pub fn anchor(&self) -> &[u8] {
         &self.path
     }

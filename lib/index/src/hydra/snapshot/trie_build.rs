@@ -1,7 +1,7 @@
 //! Building a trie from sorted strings, breadth first, and merging changes into one.
 //!
-//! Nodes are numbered in the order in which their parents meet them, so a queue of anchor ranges is all the state there
-//! is: no recursion, whatever the strings. The upper nodes, which every look-up touches, end up side by side.
+//! Nodes are numbered in the order in which their parents are built. So a queue of ranges of anchors is the only state, and
+//! no recursion is needed, whatever the strings are. The upper nodes, which every look-up reads, are adjacent in memory.
 
 use super::Target;
 use super::merge::Merge;
@@ -11,7 +11,7 @@ use super::words::flip;
 use crate::structure::Bytes;
 use archipelago_platform::memory::Array;
 
-/// A node that has its number but not its contents: the anchors `first..end`, which agree in `depth` bytes.
+/// A node that has a number but no contents yet. Its anchors are `first..end`, which share their first `depth` bytes.
 #[derive(Clone, Copy)]
 struct Pending {
     first: usize,
@@ -20,10 +20,10 @@ struct Pending {
 }
 
 impl<P: Target> Trie<P> {
-    /// Fills an empty trie with `len` anchors, ascending and distinct.
+    /// Fills an empty trie with `len` anchors, which must be ascending and distinct.
     ///
     /// # Panics
-    /// If there are 2^31 anchors, or 4 GiB of text after sharing.
+    /// If there are 2^31 anchors, or more than 4 GiB of text after common prefixes are shared.
     pub(super) fn build<'a>(&mut self, head: P, len: usize, anchor: impl Fn(usize) -> (&'a [u8], P)) {
         assert!(len < TAIL as usize, "a snapshot holds fewer than 2^31 anchors");
         (self.head, self.len) = (Some(head), len);
@@ -44,7 +44,7 @@ impl<P: Target> Trie<P> {
         self.runs.seal();
     }
 
-    /// Makes room for a little more than `like` holds.
+    /// Reserves room for a little more than `like` contains.
     fn succeed(&mut self, like: &Self) {
         self.runs = Runs::successor_of(&like.runs);
         self.slots = Array::successor_of(&like.slots);
@@ -53,7 +53,8 @@ impl<P: Target> Trie<P> {
         self.text = Array::successor_of(&like.text);
     }
 
-    /// Adds the node whose slices are `groups` (and where each one's anchors start), its tails, and its child nodes to the queue.
+    /// Adds the node whose slices are `groups` (each with the index of its first anchor), and its tails, and adds its child
+    /// nodes to the queue.
     fn add_run<'a>(
         &mut self,
         groups: &[(u64, usize)],
@@ -94,8 +95,8 @@ impl<P: Target> Trie<P> {
         Prefix { start: start as u32, len: bytes.len() as u32, lead: u64::from_be_bytes(lead) }
     }
 
-    /// Fills an empty trie with the contents of `old` and the changes. The anchors are rebuilt in passing, into a buffer that
-    /// is dropped afterwards.
+    /// Fills an empty trie with the contents of `old` and the changes. The old anchors are rebuilt in a buffer that is
+    /// dropped afterwards.
     pub(super) fn build_merged<'a>(&mut self, old: &Self, inserts: &[(&'a [u8], P)], removes: &[(&'a [u8], P)]) {
         let mut bytes = Array::with_capacity(old.text.len() + SLICE * 2 * (old.len + inserts.len()), None);
         let mut entries = Array::with_capacity(old.len + inserts.len(), None);
@@ -118,7 +119,7 @@ impl<P: Target> Trie<P> {
     }
 }
 
-/// Splits a range of anchors by slice: each distinct one and its first anchor.
+/// Divides a range of anchors by their slices. Returns each distinct slice with the index of its first anchor.
 fn group(range: core::ops::Range<usize>, slice: impl Fn(usize) -> u64, groups: &mut Vec<(u64, usize)>) {
     groups.clear();
     for index in range {

@@ -1,5 +1,5 @@
-//! The search layer of word keys: an interpolation trie ([`lines`](super::lines)) that look-ups read, and beside it the
-//! sorted anchors, which only the next merge and scans read.
+//! The search layer of word keys. Look-ups read an interpolation trie ([`lines`](super::lines)). The sorted anchors are stored
+//! in addition; only the next merge and scans read them.
 
 use super::ids::PageIds;
 use super::lines::{self, Found, Line, Node};
@@ -11,14 +11,14 @@ use archipelago_platform::topology::NodeId;
 use archipelago_platform::touch;
 use core::marker::PhantomData;
 
-/// See the module's text.
+/// The search layer that the module's documentation describes.
 pub struct WordIndex<P> {
     root: Node,
     head: u32,
     lines: Array<Line>,
     pages: PageIds,
     anchors: Array<u64>,
-    /// The head page, then one page per anchor.
+    /// The number of the head page, then the number of one page per anchor.
     ids: Array<u32>,
     of: PhantomData<P>,
 }
@@ -31,8 +31,8 @@ impl<P: Target> WordIndex<P> {
         self.ids.push(self.head);
     }
 
-    /// Adds an anchor, greater than those before. One whose page cannot be numbered is left out: keys behind it lead to
-    /// a page farther left, which is right, if slow.
+    /// Appends an anchor, which must be greater than all anchors before. An anchor whose page cannot be numbered is left out.
+    /// Then look-ups of keys behind it return a page further left, which is correct but slower.
     #[inline(always)]
     fn push(&mut self, anchor: u64, page: P) {
         if let Some(id) = self.pages.acquire(page) {
@@ -45,16 +45,16 @@ impl<P: Target> WordIndex<P> {
         self.root = lines::build(&self.anchors, &self.ids, &mut self.lines);
     }
 
-    /// The page of a number from `ids` or `lines`.
+    /// Returns the page of a number from `ids` or `lines`.
     #[inline(always)]
     fn page(&self, id: u32) -> P {
-        // SAFETY: all numbers in there came from `acquire`, of a `P`.
+        // SAFETY: all numbers in `ids` and `lines` were returned by `acquire` for a `P`.
         unsafe { self.pages.page(id) }
     }
 
     #[inline(always)]
     fn find(&self, key: u64) -> Found {
-        // SAFETY: `finish` built root and lines together.
+        // SAFETY: `finish` has built `root` and `lines` together.
         unsafe { lines::find(&self.lines, &self.root, self.head, key) }
     }
 }
@@ -90,7 +90,7 @@ impl<P: Target> AnchorIndex<Word, P> for WordIndex<P> {
     }
 
     fn fill_merged<'a>(&mut self, old: &Self, inserts: &[(u64, P)], removes: &[(u64, P)]) {
-        // The old pages stay in use, but for those that `Merge` is asked about.
+        // The old pages stay in use, except those that `Merge` removes.
         self.pages = old.pages.clone();
         self.pages.release(old.head);
         self.start(old.page(old.head), old.len() + inserts.len());
@@ -146,7 +146,7 @@ impl<P: Target> AnchorIndex<Word, P> for WordIndex<P> {
     }
 }
 
-/// See [`AnchorIndex::entries`].
+/// The iterator of [`AnchorIndex::entries`].
 pub struct Entries<'a, P> {
     index: &'a WordIndex<P>,
     ids: core::slice::Iter<'a, u32>,

@@ -1,28 +1,27 @@
-//! Cache-line arrays of 64-bit words, and the one question asked of them: how many of these sorted words are at most
-//! the key?
+//! Cache-line arrays of sorted 64-bit words, and the counting of the words that are at most the key.
 //!
-//! Words are kept *sign-flipped* (`w ^ 2^63`, as `i64`), because AVX2 compares only signed lanes: the flip is paid once
-//! per look-up, not once per word. There are two counters, chosen once per process ([`Counter`]): four-lane
-//! AVX2, and a branch-free scalar loop for everything else.
+//! Words are stored *sign-flipped* (`w ^ 2^63`, as `i64`), because AVX2 compares only signed lanes. So the flip is done once
+//! per look-up, and not once per word. There are two counters, one of which is chosen once per process ([`Counter`]): AVX2 with
+//! four lanes, and a branch-free scalar loop for all other processors.
 
 use archipelago_platform::memory::Array;
 use archipelago_platform::topology::NodeId;
 #[cfg(target_arch = "x86_64")]
 use core::arch::x86_64::*;
 
-/// Words per cache line.
+/// The number of words per cache line.
 pub const LINE: usize = 8;
 
-/// Up to this many words are counted straight through.
+/// Up to this many words, a search compares all of them.
 pub const SHORT: usize = 2 * LINE;
 
-/// The order-preserving map from unsigned words to signed ones; its own inverse up to the type.
+/// Maps unsigned words to signed ones, in the same order.
 #[inline(always)]
 pub fn flip(word: u64) -> i64 {
     (word ^ (1 << 63)) as i64
 }
 
-/// The inverse of [`flip`].
+/// Inverts [`flip`].
 #[inline(always)]
 pub fn unflip(word: i64) -> u64 {
     word as u64 ^ (1 << 63)
@@ -34,7 +33,7 @@ struct Line([i64; LINE]);
 
 const EMPTY: Line = Line([i64::MAX; LINE]);
 
-/// A growable array of flipped words that starts on a cache line and is followed by [`SHORT`] readable words once sealed.
+/// A growable array of flipped words. It starts at a cache line. Once it is sealed, [`SHORT`] readable words follow it.
 #[derive(Default)]
 pub struct Words {
     lines: Array<Line>,
@@ -42,22 +41,22 @@ pub struct Words {
 }
 
 impl Words {
-    /// An empty one without memory, whose memory is to prefer `node`.
+    /// Makes an empty array, which will allocate its memory preferably on `node`.
     pub fn on(node: Option<NodeId>) -> Self {
         Self { lines: Array::on(node), len: 0 }
     }
 
-    /// Words pushed so far, padding included.
+    /// Returns the number of words pushed so far, including padding.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Bytes held.
+    /// Returns the bytes of memory held.
     pub fn bytes(&self) -> usize {
         self.lines.bytes()
     }
 
-    /// An empty one with a little more room than `like` takes.
+    /// Makes an empty array with a little more room than `like` uses.
     pub fn successor_of(like: &Self) -> Self {
         Self { lines: Array::successor_of(&like.lines), len: 0 }
     }
@@ -71,29 +70,29 @@ impl Words {
         self.len += 1;
     }
 
-    /// Pads to a whole number of lines with the greatest word.
+    /// Pads the array to a whole number of lines with the greatest word.
     pub fn align(&mut self) {
         self.len = self.lines.len() * LINE;
     }
 
-    /// To be called after the last push and before the first [`Self::at`]: makes reads of [`SHORT`] words from any
-    /// position stay inside.
+    /// Must be called after the last push and before the first [`Self::at`]. It makes sure that reads of [`SHORT`] words from any
+    /// position stay inside the array.
     pub fn seal(&mut self) {
         self.align();
         self.lines.extend_with(EMPTY, SHORT / LINE);
     }
 
-    /// All words, padding included.
+    /// Returns all words, including padding.
     #[inline(always)]
     pub fn as_slice(&self) -> &[i64] {
         // SAFETY: a `Line` is `LINE` words without padding (repr(C)), so `lines` is that many initialised words.
         unsafe { core::slice::from_raw_parts(self.lines.as_ptr().cast(), self.lines.len() * LINE) }
     }
 
-    /// The word at `index` and what follows it.
+    /// Returns a pointer to the word at `index` and the words behind it.
     ///
     /// # Safety
-    /// `index < self.len()`, and the array is sealed if a thread reads past `len`.
+    /// `index < self.len()` must hold. If a thread reads beyond `len`, the array must be sealed.
     #[inline(always)]
     pub unsafe fn at(&self, index: usize) -> *const i64 {
         debug_assert!(index + SHORT <= self.lines.len() * LINE);
@@ -102,24 +101,24 @@ impl Words {
     }
 }
 
-/// A way to count. The functions are `inline(always)`, and so is everything between them and the functions that enable
-/// target features: what is not inlined there would call every single instruction as a function. (For the same reason
-/// there are plain loops on that way, no closures.)
+/// A method of counting. Its functions are `inline(always)`, and so is all code between them and the functions that enable
+/// target features. Otherwise every single instruction would be a function call. (For the same reason
+/// this code has plain loops instead of closures.)
 pub trait Count: Copy {
-    /// How many of the eight sorted words at `line` are `<= key`, given that they are ascending.
+    /// Returns how many of the eight ascending words at `line` are `<= key`.
     ///
     /// # Safety
-    /// Eight words are readable at `line`, and the processor has what the counter needs.
+    /// Eight words must be readable at `line`, and the processor must have the features that the counter needs.
     unsafe fn line(line: *const i64, key: i64) -> usize;
 
-    /// How many of the `len <= SHORT` ascending words at `words` are `<= key`. What follows them may be anything.
+    /// Returns how many of the `len <= SHORT` ascending words at `words` are `<= key`. The words behind them may have any value.
     ///
     /// # Safety
-    /// [`SHORT`] words are readable at `words`, and the processor has what the counter needs.
+    /// [`SHORT`] words must be readable at `words`, and the processor must have the features that the counter needs.
     unsafe fn short(words: *const i64, len: usize, key: i64) -> usize;
 }
 
-/// One word at a time, without branches.
+/// Compares one word at a time, without branches.
 #[derive(Clone, Copy)]
 pub enum Scalar {}
 
@@ -139,30 +138,30 @@ impl Count for Scalar {
     }
 }
 
-/// Four words at a time.
+/// Compares four words at a time.
 #[cfg(target_arch = "x86_64")]
 #[derive(Clone, Copy)]
 pub enum Avx2 {}
 
 #[cfg(target_arch = "x86_64")]
 impl Avx2 {
-    /// A bit for each of four words: is it greater?
+    /// Returns a mask that tells for each of four words whether it is greater than the key.
     ///
     /// # Safety
-    /// Four words are readable at `words`, and AVX2 is there.
+    /// Four words must be readable at `words`, and the processor must have AVX2.
     #[inline(always)]
     unsafe fn greater(words: *const i64, key: i64) -> __m256i {
-        // SAFETY: the caller's contract.
+        // SAFETY: the caller guarantees the contract.
         unsafe { _mm256_cmpgt_epi64(_mm256_loadu_si256(words.cast()), _mm256_set1_epi64x(key)) }
     }
 
-    /// [`Self::greater`] as four bits.
+    /// Returns the mask of [`Self::greater`] as four bits.
     ///
     /// # Safety
-    /// As for [`Self::greater`].
+    /// The contract of [`Self::greater`] must hold.
     #[inline(always)]
     unsafe fn bits(words: *const i64, key: i64) -> u32 {
-        // SAFETY: the caller's contract.
+        // SAFETY: the caller guarantees the contract.
         unsafe { _mm256_movemask_pd(_mm256_castsi256_pd(Self::greater(words, key))) as u32 }
     }
 }
@@ -171,7 +170,7 @@ impl Avx2 {
 impl Count for Avx2 {
     #[inline(always)]
     unsafe fn line(line: *const i64, key: i64) -> usize {
-        // SAFETY: eight words are readable and AVX2 is there by the caller's contract.
+        // SAFETY: by the caller's contract eight words are readable and the processor has AVX2.
         let greater = unsafe {
             let greater = _mm256_packs_epi32(Self::greater(line, key), Self::greater(line.add(4), key));
             _mm256_movemask_ps(_mm256_castsi256_ps(greater)) as u32
@@ -181,8 +180,8 @@ impl Count for Avx2 {
 
     #[inline(always)]
     unsafe fn short(words: *const i64, len: usize, key: i64) -> usize {
-        // Words past `len` may be out of order, so it is the first greater word that tells, not the number of them.
-        // SAFETY: `SHORT` words are readable and AVX2 is there by the caller's contract.
+        // Words behind `len` may be out of order. So the position of the first greater word gives the count, and not their
+        // number. SAFETY: by the caller's contract `SHORT` words are readable and the processor has AVX2.
         let mut greater = unsafe { Self::bits(words, key) | Self::bits(words.add(4), key) << 4 } | 1 << SHORT;
         if len > LINE {
             // SAFETY: as above.
@@ -192,7 +191,7 @@ impl Count for Avx2 {
     }
 }
 
-/// Which counter this machine runs; looked up when a snapshot is built.
+/// The counter that this machine uses. It is determined when a snapshot is built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counter {
     Scalar,
@@ -201,7 +200,7 @@ pub enum Counter {
 }
 
 impl Counter {
-    /// The fastest one here.
+    /// Returns the fastest counter of this machine.
     pub fn detect() -> Self {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         if std::arch::is_x86_feature_detected!("avx2")

@@ -18,7 +18,7 @@ pub(super) const IN_ORDER: [u8; SLOTS] = {
     order
 };
 
-/// What an empty copy knows.
+/// The [`Meta`] of an empty copy.
 const NOTHING: Meta = Meta { sorted: 0, prefix: 0, floor: WORDS, high: 0 };
 
 /// A copy of a [`BytesPage`]'s entries.
@@ -29,7 +29,7 @@ pub struct BytesCopy {
     pub(super) sorted: bool,
     /// Slots in key order.
     pub(super) order: [u8; SLOTS],
-    /// Filled only for rebuilding pages.
+    /// The slots' tags, which are filled only for rebuilding pages.
     pub(super) tags: [u8; SLOTS],
 }
 
@@ -42,7 +42,7 @@ pub struct Scratch(Vec<u8>);
 const SUFFIX: usize = LONG_KEY.next_multiple_of(8) + 8;
 
 impl BytesCopy {
-    /// Forgets what was copied, pointers first of all.
+    /// Removes all copied entries, so that no pointer can be followed.
     pub(super) fn clear(&mut self) {
         (self.meta, self.len, self.sorted) = (NOTHING, 0, true);
     }
@@ -56,7 +56,7 @@ impl BytesCopy {
         Info(self.words[usize::from(self.order[at]) * SLOT + 2])
     }
 
-    /// The address of a boxed key, else 0.
+    /// Returns the address of a boxed key, and 0 for other keys.
     pub(super) fn address(&self, at: usize) -> u64 {
         let info = self.info(at);
         if info.len() == BOXED { self.words[info.place()] } else { 0 }
@@ -70,12 +70,12 @@ impl BytesCopy {
         }
     }
 
-    /// Words that all entries would take under another prefix.
+    /// Returns the number of words that all entries would take under another prefix.
     pub(super) fn words_under(&self, prefix: usize) -> usize {
         (0..self.len).map(|at| SLOT + tail_words(self.key_len(at), prefix)).sum()
     }
 
-    /// Where to split so that both sides take about the same space.
+    /// Returns the position at which to split so that both sides take about the same space.
     pub(super) fn middle(&self) -> usize {
         let half = self.words_under(self.meta.prefix) / 2;
         let mut words = 0;
@@ -105,7 +105,7 @@ impl BytesCopy {
         self.compare(self.entry(a, &mut scratch).0, b)
     }
 
-    /// The bytes of `high`, of which the prefix is a part.
+    /// Writes the bytes of `high`, of which the prefix is a part.
     pub(super) fn write_prefix(&self, prefix: &mut Vec<u8>) {
         let top = WORDS - self.meta.high_words();
         if self.meta.high > LONG_HIGH {

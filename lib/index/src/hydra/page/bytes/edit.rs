@@ -17,13 +17,13 @@ pub(super) const UNDERFULL: usize = SLOTS / 4;
 pub(super) const UNDERFULL_WORDS: usize = WORDS * 3 / 8;
 
 impl BytesPage {
-    /// Words in use by live entries and `high`.
+    /// Returns the number of words in use by live entries and `high`.
     pub(super) fn live_words(&self) -> usize {
         let tails = (0..self.len()).map(|slot| SLOT + Info(self.word(slot * SLOT + 2)).tail_words());
         tails.sum::<usize>() + self.meta().high_words()
     }
 
-    /// Returns whether a key would fit, as the page is or after it has been tidied up in place.
+    /// Returns whether a key would fit into the page as it is, or after the page has been compacted in place.
     pub(super) fn has_words_for(&self, key: &[u8]) -> bool {
         let (len, meta) = (self.len(), self.meta());
         // A page that changes meanwhile may have any prefix.
@@ -81,7 +81,7 @@ impl BytesPage {
         }
     }
 
-    /// `high` with the address of its box, for a page that is locked or private. `None` on the last page.
+    /// Returns `high` with the address of its box, or `None` on the last page. The page must be locked or private.
     pub(super) fn bound<'a>(&self, next: *const Self, buffer: &'a mut Vec<u8>) -> Option<(&'a [u8], u64)> {
         if next.is_null() {
             return None;
@@ -93,7 +93,7 @@ impl BytesPage {
         Some((buffer, low.expose_provenance() as u64))
     }
 
-    /// Adds entries of a copy, which are known to fit, in the copy's order.
+    /// Adds entries of a copy, in the copy's order. The entries must fit.
     pub(super) fn refill(&self, copy: &BytesCopy, range: core::ops::Range<usize>) {
         let mut scratch = Scratch::default();
         copy.prepare(&mut scratch);
@@ -111,10 +111,10 @@ impl BytesPage {
         copy
     }
 
-    /// See [`Page::split`].
+    /// Implements [`Page::split`].
     ///
     /// # Safety
-    /// As there.
+    /// The contract of [`Page::split`] must hold.
     pub(super) unsafe fn split_for(&self, right: *mut Self, key: &[u8]) -> bool {
         let mut copy = self.copied();
         let ascending = copy.sorted;
@@ -141,7 +141,7 @@ impl BytesPage {
         let below = copy.entry(middle - 1, &mut left_scratch).0;
         let above = if middle == len { key } else { copy.entry(middle, &mut right_scratch).0 };
         let separator = &above[..common(below, above) + 1];
-        // SAFETY: `right` is ours to write, by the caller's promise.
+        // SAFETY: the caller guarantees that `right` may be written.
         let fresh = unsafe {
             Self::init(right, separator, next);
             &*right
@@ -153,7 +153,7 @@ impl BytesPage {
         true
     }
 
-    /// See [`Page::absorb`].
+    /// Implements [`Page::absorb`].
     pub(super) fn take_over(&self, right: &Self, fill: Fill) -> bool {
         let (most, most_words) = match fill {
             Fill::Half => (2 * UNDERFULL, 2 * UNDERFULL_WORDS),

@@ -1,4 +1,4 @@
-//! Words and numbers of a [`BytesPage`](super::BytesPage): sizes, packed fields, keys as words.
+//! Words and numbers of a [`BytesPage`](super::BytesPage): sizes, packed fields, and reading keys as words.
 
 use crate::points;
 use crate::search::chunk;
@@ -7,40 +7,40 @@ use archipelago_platform::touch;
 use core::cmp::Ordering;
 use core::convert::Infallible;
 
-/// Entries per page, at most.
+/// The most entries per page.
 pub(super) const SLOTS: usize = 48;
 
-/// Words for slots and heap.
+/// The number of words for slots and heap together.
 pub(super) const WORDS: usize = 150;
 
-/// Words per slot.
+/// The number of words per slot.
 pub(super) const SLOT: usize = 3;
 
-/// Bytes of a suffix that are in the slot itself.
+/// The number of bytes of a suffix that are stored in the slot itself.
 pub(super) const IN_SLOT: usize = 12;
 
-/// Longer keys are boxed. At this length a page without common prefix still has room for five.
+/// The length in bytes above which a key is boxed. At this length a page without common prefix still has room for five keys.
 pub(super) const LONG_KEY: usize = 192;
 
-/// Longer upper bounds are read from the next page's boxed `low`.
+/// The length in bytes above which an upper bound is read from the next page's boxed `low`.
 pub(super) const LONG_HIGH: usize = 64;
 
-/// In a slot's length: the key is boxed.
+/// The value of a slot's length field if the key is boxed.
 pub(super) const BOXED: u64 = 0xFFFF;
 
 /// An immutable byte string at a stable, thin address.
 pub(super) type Boxed = Box<[u8]>;
 
-/// What a page knows about its contents, in one word.
+/// What a page stores about its contents, in one word.
 #[derive(Clone, Copy)]
 pub(super) struct Meta {
-    /// Length of the sorted run.
+    /// The length of the sorted run.
     pub(super) sorted: usize,
-    /// Length of the prefix that is not stored.
+    /// The length of the prefix that the entries share and do not store.
     pub(super) prefix: usize,
     /// The lowest heap word in use.
     pub(super) floor: usize,
-    /// Length of `high`; above [`LONG_HIGH`] it is a pointer in the top word. 0 on the last page.
+    /// The length of `high` in bytes, and 0 on the last page. Above [`LONG_HIGH`] the top word is a pointer to `high`.
     pub(super) high: usize,
 }
 
@@ -55,31 +55,31 @@ impl Meta {
         self.sorted as u64 | (self.prefix as u64) << 16 | (self.floor as u64) << 32 | (self.high as u64) << 48
     }
 
-    /// Heap words that `high` takes, at the top.
+    /// Returns the number of heap words of `high`, which are at the top.
     #[inline]
     pub(super) fn high_words(self) -> usize {
         if self.high > LONG_HIGH { 1 } else { self.high.div_ceil(8) }
     }
 }
 
-/// Heap words for the tail of a key of `len` bytes under a prefix of `prefix` bytes.
+/// Returns the number of heap words for the tail of a key of `len` bytes with a prefix of `prefix` bytes.
 #[inline]
 pub(super) fn tail_words(len: usize, prefix: usize) -> usize {
     if len > LONG_KEY { 1 } else { (len - prefix).saturating_sub(IN_SLOT).div_ceil(8) }
 }
 
 /// # Safety
-/// `word` is the address of a live `Boxed`, for `'a`.
+/// `word` must be the address of a `Boxed` that is live for `'a`.
 pub(super) unsafe fn boxed<'a>(word: u64) -> &'a [u8] {
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller guarantees the contract.
     unsafe { lent(core::ptr::with_exposed_provenance(word as usize)) }
 }
 
 /// # Safety
-/// There is a live `Boxed`, for `'a`.
+/// There must be a `Boxed` at `at` that is live for `'a`.
 pub(super) unsafe fn lent<'a>(at: *const Boxed) -> &'a [u8] {
     touch(at, size_of::<Boxed>());
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller guarantees the contract.
     let bytes: &[u8] = unsafe { &*at };
     touch(bytes.as_ptr(), bytes.len());
     bytes
@@ -104,26 +104,26 @@ impl Info {
         self.0 & 0xFFFF
     }
 
-    /// The bytes 8..12 of the suffix.
+    /// Returns the bytes 8..12 of the suffix.
     #[inline]
     pub(super) fn middle(self) -> u64 {
         self.0 >> 32
     }
 
-    /// Heap words of the tail.
+    /// Returns the number of heap words of the tail.
     #[inline]
     pub(super) fn tail_words(self) -> usize {
         if self.len() == BOXED { 1 } else { (self.len() as usize).saturating_sub(IN_SLOT).div_ceil(8) }
     }
 }
 
-/// What is read cannot change.
+/// Returns success always. It is the `trust` of [`compare`] for a page that cannot change meanwhile.
 pub(super) fn unchanging() -> Result<(), Infallible> {
     Ok(())
 }
 
-/// How `key` compares with the entry in `slot` of a page whose words `word` reads. Both share a prefix of `prefix`
-/// bytes. `trust` fails if what `word` has given so far must not be followed as a pointer.
+/// Compares `key` with the entry in `slot` of a page, whose words `word` reads. Both share a prefix of `prefix`
+/// bytes. `trust` must fail if a word that `word` has returned must not be followed as a pointer.
 #[inline]
 pub(super) fn compare<E>(
     key: &[u8],
@@ -145,7 +145,8 @@ pub(super) fn compare<E>(
         hint::point(points::BOXED);
         let address = word(info.place().min(WORDS - 1));
         trust()?;
-        // SAFETY: validated: the word is a boxed key of this page, alive as long as the caller's guard or lock.
+        // SAFETY: the word has been validated: it is a boxed key of this page, which is live as long as the caller's guard or
+        // lock.
         return Ok(key.cmp(unsafe { boxed(address) }));
     }
     let place = info.place().min(WORDS);

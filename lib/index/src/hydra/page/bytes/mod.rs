@@ -14,13 +14,13 @@
 //! longer than [`LONG_KEY`] are boxed whole, immutable, and reclaimed through RCU; the slot still has their first
 //! twelve bytes.
 //!
-//! A look-up touches line 0, the slot's line, and the last lines (the bound, `next`); the tail's line for long
-//! suffixes. Bounds are as short as possible: the shortest string that separates the two halves of a split.
+//! A look-up reads line 0, the slot's line, and the last lines (the bound, `next`). For long suffixes it also reads the tail's
+//! line. Bounds are as short as possible: the shortest string that separates the two halves of a split.
 //!
 //! A concurrent reader may read inconsistent words, but stays in bounds: indices are clamped, and a pointer is
 //! followed only after the version at which it was read has been validated ([`Seen`]).
 //!
-//! Words and their packing are in [`layout`], what changes a locked page in [`edit`], what scans read in [`copy`].
+//! Words and their packing are in [`layout`], changes of a locked page in [`edit`], and the copies that scans read in [`copy`].
 
 mod copy;
 mod edit;
@@ -41,7 +41,7 @@ use core::cmp::Ordering;
 use edit::{UNDERFULL, UNDERFULL_WORDS};
 use layout::{BOXED, Boxed, Info, LONG_HIGH, LONG_KEY, Meta, SLOT, SLOTS, WORDS, boxed, compare, lent};
 
-/// See the module's drawing.
+/// The page, as the module's documentation describes it.
 #[repr(C, align(64))]
 pub struct BytesPage {
     lock: VersionLock,
@@ -73,7 +73,7 @@ impl BytesPage {
         self.words[at].store(word, Relaxed);
     }
 
-    /// How `key` compares with `high`; meaningless on the last page.
+    /// Compares `key` with `high`. The result is meaningless on the last page.
     #[inline]
     fn compare_high(&self, key: &[u8], seen: Seen) -> Result<Ordering, Changed> {
         let meta = self.meta();
@@ -82,7 +82,7 @@ impl BytesPage {
             hint::point(points::BOXED);
             let address = self.word(top);
             self.trust(seen)?;
-            // SAFETY: validated: the word is the next page's `low`, which outlives the caller's guard or lock.
+            // SAFETY: the word was validated: it is the next page's `low`, which outlives the caller's guard or lock.
             return Ok(key.cmp(unsafe { boxed(address) }));
         }
         for at in top..WORDS {
@@ -103,7 +103,7 @@ impl PageForm for Bytes {
         if key.len() > LONG_KEY { Self::bound_bytes(key) } else { 0 }
     }
 
-    /// What a box of any byte string takes.
+    /// Returns the number of bytes that a box of a byte string takes.
     fn bound_bytes(low: &[u8]) -> usize {
         taken_by(Layout::new::<Boxed>()) + taken_by(Layout::for_value(low))
     }
@@ -126,7 +126,7 @@ impl Page<Bytes> for BytesPage {
             next: AtomicPtr::new(next.cast_mut()),
         };
         page.reset(page.bound(next, &mut Vec::new()));
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller guarantees the contract.
         unsafe { at.write(page) }
     }
 
@@ -223,7 +223,7 @@ impl Page<Bytes> for BytesPage {
         let address = Box::into_raw(Box::new(Boxed::from(key)));
         let pushed = self.append(key, tag, value, address.expose_provenance() as u64);
         if !pushed {
-            // SAFETY: made above and not stored.
+            // SAFETY: the box was made above, and is not stored.
             drop(unsafe { Box::from_raw(address) });
         }
         pushed
@@ -269,7 +269,7 @@ impl Page<Bytes> for BytesPage {
     }
 
     unsafe fn split(&self, right: *mut Self, key: &[u8]) -> bool {
-        // SAFETY: passed on.
+        // SAFETY: the caller guarantees the same contract.
         unsafe { self.split_for(right, key) }
     }
 
@@ -286,7 +286,7 @@ impl Page<Bytes> for BytesPage {
     }
 
     unsafe fn copy_to(&self, at: *mut Self) {
-        // SAFETY: passed on; a locked page's neighbour is not retired.
+        // SAFETY: the caller guarantees the same contract; a locked page's neighbour is not retired.
         let twin = unsafe {
             Self::init(at, self.low(), self.next());
             &*at
@@ -301,7 +301,7 @@ impl Page<Bytes> for BytesPage {
     fn set_twin(&self, twin: &Self) {
         let meta = self.meta();
         if meta.high > LONG_HIGH {
-            // The bound is read from the next page's `low`, which goes with that page.
+            // The bound is read from the next page's `low`, which is freed with that page.
             let low = twin.low.load(Relaxed).expose_provenance() as u64;
             self.set_word(WORDS - meta.high_words(), low);
         }
@@ -314,12 +314,12 @@ impl Page<Bytes> for BytesPage {
     }
 
     unsafe fn destroy(at: *mut Self) {
-        // SAFETY: by the caller's promise the page is ours, and this happens once.
+        // SAFETY: the caller guarantees that only this thread has the page, and that this happens once.
         drop(unsafe { Box::from_raw((*at).low.load(Relaxed)) });
     }
 
     unsafe fn reclaim_key(key: *mut ()) {
-        // SAFETY: by the caller's promise; `push` made it.
+        // SAFETY: the caller guarantees the contract; `push` has made the box.
         drop(unsafe { Box::from_raw(key.cast::<Boxed>()) });
     }
 
