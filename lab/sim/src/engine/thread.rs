@@ -68,7 +68,7 @@ pub(crate) enum Unwinding {
 }
 
 /// A thread-local of the program.
-pub(crate) struct ThreadState {
+pub(crate) struct LocalSlot {
     pub(crate) key: usize,
     /// Null after its destructor has begun.
     pub(crate) value: *mut u8,
@@ -140,7 +140,7 @@ pub(crate) struct Thread {
     pub(crate) rechecks: u32,
     pub(crate) recheck_epoch: u64,
     pub(crate) tx: Tx,
-    pub(crate) locals: Vec<ThreadState>,
+    pub(crate) locals: Vec<LocalSlot>,
     /// The priority under PCT; a higher one runs first.
     pub(crate) priority: u64,
     /// Whether the thread yields once.

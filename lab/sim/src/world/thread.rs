@@ -1,7 +1,7 @@
 //! Simulated threads: their CPUs, their start and end, their thread-locals.
 
 use crate::engine::switch::{self, engine};
-use crate::engine::thread::{Key, Local, Role, Status};
+use crate::engine::thread::{Key, LocalSlot, Role, Status};
 use crate::engine::{Engine, Start};
 
 use super::{htm, wait_for, with};
@@ -146,5 +146,5 @@ pub fn local_get(key: usize) -> Option<LocalValue> {
 /// If it is called outside of a run.
 pub unsafe fn local_set(key: usize, value: *mut u8, drop: unsafe fn(*mut u8)) {
     let engine = engine().expect("thread-locals of simulated threads exist in a run only");
-    with(engine, |engine| engine.me().locals.push(Local { key, value, drop }));
+    with(engine, |engine| engine.me().locals.push(LocalSlot { key, value, drop }));
 }

@@ -9,7 +9,7 @@ use archipelago_check::history::{History, Log, Recorder};
 use archipelago_check::linear::DEFAULT_STEPS;
 use archipelago_check::map::{MapOp, MapRet, check_map};
 use archipelago_check::watchdog::{USUAL, watchdog};
-use archipelago_check::workload::{self, Choice, Kind, Mix, Rng};
+use archipelago_check::workload::{self, Choice, Mix, OpKind, Rng};
 use archipelago_index::{OrderedIndex, OrderedSession};
 use archipelago_platform::thread;
 use rand::RngExt;
@@ -95,12 +95,12 @@ impl<K: TestKey> Worker<'_, K> {
             let value = (1 + log.thread() * 1_000_000 + i) as u64 * 1_000;
             let key = self.key();
             match mixes[i * mixes.len() / ops].next(&mut self.rng) {
-                Kind::Get if self.rng.random_ratio(1, 4) => self.get_many(session, log),
-                Kind::Get => self.record(session, log, MapOp::Get(key)),
-                Kind::Insert => self.record(session, log, MapOp::Insert(key, value)),
-                Kind::Update => self.record(session, log, MapOp::Update(key, value)),
-                Kind::Remove => self.record(session, log, MapOp::Remove(key)),
-                Kind::Scan => {
+                OpKind::Get if self.rng.random_ratio(1, 4) => self.get_many(session, log),
+                OpKind::Get => self.record(session, log, MapOp::Get(key)),
+                OpKind::Insert => self.record(session, log, MapOp::Insert(key, value)),
+                OpKind::Update => self.record(session, log, MapOp::Update(key, value)),
+                OpKind::Remove => self.record(session, log, MapOp::Remove(key)),
+                OpKind::Scan => {
                     let down = backwards && self.rng.random_ratio(1, 3);
                     self.slow_scan(session, log, key, down);
                 }

@@ -5,7 +5,7 @@ use super::tested::{Invariants, Make};
 use super::{contents, scan, scan_rev, sized};
 use archipelago_check::map::{MapOp, MapRet, apply};
 use archipelago_check::watchdog::{USUAL, watchdog};
-use archipelago_check::workload::{self, Choice, Kind, Mix};
+use archipelago_check::workload::{self, Choice, Mix, OpKind};
 use archipelago_index::{OrderedIndex, OrderedSession};
 use core::cell::RefCell;
 use proptest::prelude::*;
@@ -123,12 +123,12 @@ pub fn many_keys<K: TestKey>(make: Make<K, u64>) {
                 let (key, value) = (pool[choice.next(&mut rng)].clone(), (round * 1_000_000 + i) as u64);
                 let limit = rng.random_range(0..40);
                 let op = match mix.next(&mut rng) {
-                    Kind::Get => MapOp::Get(key),
-                    Kind::Insert => MapOp::Insert(key, value),
-                    Kind::Update => MapOp::Update(key, value),
-                    Kind::Remove => MapOp::Remove(key),
-                    Kind::Scan if i % 2 == 0 => MapOp::Scan(key, limit),
-                    Kind::Scan => MapOp::ScanRev(key, limit),
+                    OpKind::Get => MapOp::Get(key),
+                    OpKind::Insert => MapOp::Insert(key, value),
+                    OpKind::Update => MapOp::Update(key, value),
+                    OpKind::Remove => MapOp::Remove(key),
+                    OpKind::Scan if i % 2 == 0 => MapOp::Scan(key, limit),
+                    OpKind::Scan => MapOp::ScanRev(key, limit),
                 };
                 pair.perform(&op).unwrap_or_else(|error| panic!("round {round}: {error}"));
             }

@@ -7,7 +7,7 @@ use super::tested::{Invariants, Make};
 use super::{contents, scan, scan_rev, sized};
 use archipelago_check::map::{MapOp, apply};
 use archipelago_check::watchdog::{USUAL, watchdog};
-use archipelago_check::workload::{self, Choice, Kind, Mix};
+use archipelago_check::workload::{self, Choice, Mix, OpKind};
 use archipelago_index::{OrderedIndex, OrderedSession};
 use archipelago_platform::atomic::{AtomicUsize, Ordering};
 use archipelago_platform::thread;
@@ -230,10 +230,10 @@ pub fn more_threads_than_cores<K: TestKey>(make: Make<K, u64>) {
                 let key = own[choice.next(&mut rng)].clone();
                 let value = stamped(t, version);
                 let op = match Mix::EVEN.next(&mut rng) {
-                    Kind::Get | Kind::Scan => MapOp::Get(key),
-                    Kind::Insert => MapOp::Insert(key, value),
-                    Kind::Update => MapOp::Update(key, value),
-                    Kind::Remove => MapOp::Remove(key),
+                    OpKind::Get | OpKind::Scan => MapOp::Get(key),
+                    OpKind::Insert => MapOp::Insert(key, value),
+                    OpKind::Update => MapOp::Update(key, value),
+                    OpKind::Remove => MapOp::Remove(key),
                 };
                 assert_eq!(perform(&session, &op), Some(apply(&mut model, &op)), "{op:?}");
                 if rng.random_ratio(1, 32) {

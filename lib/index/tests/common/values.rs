@@ -5,7 +5,7 @@ use super::tested::{Invariants, Make};
 use super::{contents, scan, sized};
 use archipelago_check::drops::{Counted, DropCounter};
 use archipelago_check::watchdog::{USUAL, watchdog};
-use archipelago_check::workload::{self, Choice, Kind, Mix};
+use archipelago_check::workload::{self, Choice, Mix, OpKind};
 use archipelago_index::{OrderedIndex, OrderedSession};
 use archipelago_platform::thread;
 
@@ -44,11 +44,11 @@ fn use_counted<K: TestKey>(session: &impl OrderedSession<K, Counted>, pool: &[K]
         let place = choice.next(&mut rng);
         let (key, tag) = (&pool[place], place as u64);
         let old = match Mix::EVEN.next(&mut rng) {
-            Kind::Get => session.get(key),
-            Kind::Insert => session.insert(key, counter.value(tag)),
-            Kind::Remove => session.remove(key),
-            Kind::Update => session.update(key, |old| counter.value(old.tag())),
-            Kind::Scan => {
+            OpKind::Get => session.get(key),
+            OpKind::Insert => session.insert(key, counter.value(tag)),
+            OpKind::Remove => session.remove(key),
+            OpKind::Update => session.update(key, |old| counter.value(old.tag())),
+            OpKind::Scan => {
                 session.scan(key, 5, |key, value| assert_eq!(K::owned(key), pool[value.tag() as usize]));
                 None
             }
