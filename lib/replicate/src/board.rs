@@ -53,6 +53,8 @@ pub(crate) use batch::Batch;
 use bits::Bits;
 use line::Line;
 
+use crate::quiet::{drop_quietly, quietly};
+
 const FREE: u32 = 0;
 const CLAIMED: u32 = 1;
 const IDLE: u32 = 2;
@@ -76,7 +78,8 @@ impl Sleeper {
     fn wake(self) {
         match self {
             Self::Thread(thread) => thread.unpark(),
-            Self::Task(waker) => waker.wake(),
+            // A panic of one task's waker must not keep the other sleepers asleep.
+            Self::Task(waker) => quietly(|| waker.wake()),
             Self::Gone => {}
         }
     }
@@ -226,13 +229,18 @@ impl<Q, A> Board<Q, A> {
     #[inline]
     pub(crate) fn free(&self, id: SlotId) {
         debug_assert!([CLAIMED, IDLE, CANCELLED, ANSWERED, REFUSED].iter().any(|&state| self.is(id, state)));
-        if self.asleep.has(id.0) {
+        let sleeper = self.asleep.has(id.0).then(|| {
             // A waker that stays in the slot would keep its task alive.
             self.asleep.clear(id.0);
-            self.sleeper(id).take();
-        }
+            self.sleeper(id).take()
+        });
         // Release: hands the cells over to the next thread that claims the slot.
         self.slot(id).state.store(FREE, Ordering::Release);
+        // The waker's destructor is the user's code. It runs after the lock of the sleeper was released, and after the
+        // slot was freed: an answer that was read out must not be read again.
+        if sleeper.is_some() {
+            drop_quietly(sleeper);
+        }
     }
 
     /// Returns whether any request is posted.
@@ -267,17 +275,20 @@ impl<Q, A> Board<Q, A> {
     pub(crate) fn abandon(&self, id: SlotId) {
         let mut sleeper = self.sleeper(id);
         // Before the exchange: after it, the slot may be freed and claimed by another thread.
-        *sleeper = Some(Sleeper::Gone);
+        let before = sleeper.replace(Sleeper::Gone);
         self.asleep.set(id.0);
         // Release: pairs with the Acquire of `collect`, whose thread then sees the mark `Gone`.
         let state = &self.slot(id).state;
         if state.compare_exchange(POSTED, CANCELLED, Ordering::Release, Ordering::Relaxed).is_err() {
             *sleeper = None;
             drop(sleeper);
+            drop_quietly(before);
             self.answer(id);
             return;
         }
         drop(sleeper);
+        // After the lock was released, like each of the user's destructors.
+        drop_quietly(before);
         // Partner: the fence in `wake_sleepers`. A combiner that had taken the request may have left before it could
         // see the mark.
         fence(Ordering::SeqCst);
@@ -290,21 +301,23 @@ impl<Q, A> Board<Q, A> {
         if matches!(*sleeper, Some(Sleeper::Gone)) && self.answer_is_there(id) {
             *sleeper = None;
             drop(sleeper);
-            self.answer(id);
+            // Most often the calling thread is a combiner, whose own work goes on.
+            drop_quietly(self.answer(id));
         }
     }
 
     /// Stores how to wake the poster, replacing an earlier sleeper. Afterwards the poster must check whether it was
     /// answered and whether a combiner is active. It may sleep if it was not answered and a combiner is active.
     pub(crate) fn sleep(&self, id: SlotId, sleeper: Sleeper) {
-        *self.sleeper(id) = Some(sleeper);
+        let before = self.sleeper(id).replace(sleeper);
         self.asleep.set(id.0);
         // Partner: the fence in `wake_sleepers`.
         fence(Ordering::SeqCst);
+        drop_quietly(before);
     }
 
     fn sleeper(&self, id: SlotId) -> MutexGuard<'_, Option<Sleeper>> {
-        // Dropping a task's waker may panic. The field from which it was taken is empty then.
+        // No user's code runs while the lock is held, so a panic cannot have left the field half changed.
         self.slot(id).sleeper.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 

@@ -23,6 +23,7 @@ use archipelago_sync::lock::DistributedRwLock;
 use crate::board::{Batch, Board, Refused, SlotId};
 use crate::nr::Replicable;
 use crate::poison::{Poison, Poisoned};
+use crate::quiet::drop_quietly;
 use crate::reentry;
 use crate::sequential::{Sequential, lock_for_change};
 use crate::turn::{self, CombinerLock};
@@ -159,6 +160,7 @@ impl<T: Replicable> Shared<T> {
         }));
         let outcome = outcome.unwrap_or_else(|panic| {
             self.poison.set(&*panic);
+            drop_quietly(panic);
             Err(self.poison.why())
         });
         if outcome.is_err() {

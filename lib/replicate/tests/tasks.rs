@@ -141,3 +141,69 @@ fn a_waiting_reader_is_woken() {
         });
     });
 }
+
+/// An operation that waits at a gate, or panics with a payload whose destructor panics.
+enum Fatal {
+    Stall(Arc<Gate>),
+    Explode(#[expect(dead_code, reason = "dropped")] archipelago_check::drops::Counted),
+}
+
+struct Payload;
+
+impl Drop for Payload {
+    fn drop(&mut self) {
+        panic!("as planned");
+    }
+}
+
+struct Fragile;
+
+impl archipelago_replicate::Sequential for Fragile {
+    type Read = ();
+    type Write = Fatal;
+    type Response = ();
+
+    fn read(&self, (): &()) {}
+
+    fn write(&mut self, operation: &Fatal) {
+        match operation {
+            Fatal::Stall(gate) => gate.pass(),
+            Fatal::Explode(_) => std::panic::panic_any(Payload),
+        }
+    }
+}
+
+/// The panic of an operation that another thread posted has a payload whose destructor panics. Every operation is dropped
+/// once, and every caller gets the error.
+#[test]
+fn a_payload_that_panics_leaves_no_half_done_batch() {
+    watchdog(USUAL, |_| {
+        let counter = DropCounter::new();
+        let structure = Replicated::builder().replicas(1).slots(4).build(|| Fragile);
+        let gate = Arc::new(Gate::default());
+        let (mut one, mut two) = (structure.handle(), structure.handle());
+        let waker = Arc::new(Unpark(thread::current())).into();
+        let mut context = Context::from_waker(&waker);
+        let mut posted =
+            [one.write_async(Fatal::Explode(counter.value(1))), two.write_async(Fatal::Explode(counter.value(2)))];
+        thread::scope(|scope| {
+            scope.spawn(|| structure.handle().write(Fatal::Stall(gate.clone())).unwrap());
+            while gate.waiting.load(Ordering::Acquire) == 0 {
+                thread::yield_now();
+            }
+            for task in &mut posted {
+                assert!(core::pin::Pin::new(task).poll(&mut context).is_pending());
+            }
+            gate.open();
+        });
+        let third = std::panic::catch_unwind(core::panic::AssertUnwindSafe(|| {
+            structure.handle().write(Fatal::Explode(counter.value(3)))
+        }));
+        assert!(third.is_ok_and(|answer| answer.is_err()), "the error, not the payload's panic");
+        for task in &mut posted {
+            assert!(matches!(core::pin::Pin::new(task).poll(&mut context), Poll::Ready(Err(_))));
+        }
+        drop((posted, structure));
+        counter.assert_all_dropped();
+    });
+}

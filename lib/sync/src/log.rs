@@ -157,7 +157,11 @@ pub struct Log<Op> {
 impl<Op: Send + Sync> Log<Op> {
     /// Makes a log for `readers` replicas with `capacity` entries, which may grow to `largest` entries. Both numbers
     /// are rounded to powers of two. Also returns the replicas' cursors, in the order of the replicas.
+    ///
+    /// # Panics
+    /// If `readers` is 0: without a reader, no position tells which entries are filled.
     pub fn new(readers: usize, capacity: usize, largest: usize) -> (Self, Vec<Cursor<Op>>) {
+        assert!(readers > 0, "a log has at least one reader");
         let generations = Generations::new(capacity, largest);
         let log = Self {
             identity: CachePadded::new(Arc::new(())),
@@ -244,7 +248,11 @@ impl<Op: Send + Sync> Log<Op> {
     /// # Errors
     /// Returns `Full` if the log has no room, because some replica has not applied the old operations yet. The caller
     /// then replays operations, calls [`recycle`](Self::recycle) or [`grow`](Self::grow), or waits, and tries again.
+    ///
+    /// # Panics
+    /// If `count` is 0: only reserved entries keep the reservation's segment alive.
     pub fn reserve(&self, count: usize) -> Result<Reservation<'_, Op>, Full> {
+        assert!(count > 0, "a reservation has at least one entry");
         let count = count as u64;
         let backoff = Backoff::new();
         loop {
@@ -259,7 +267,7 @@ impl<Op: Send + Sync> Log<Op> {
             // filled again.
             let low = self.min.load(Ordering::Acquire).max(base);
             // One entry is kept free for the mark.
-            if tail.index + count >= low.saturating_add(1 << bits) {
+            if tail.index.saturating_add(count) >= low.saturating_add(1 << bits) {
                 return Err(Full);
             }
             let next = Tail { index: tail.index + count, ..tail }.pack();

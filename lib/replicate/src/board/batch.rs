@@ -5,6 +5,7 @@ use archipelago_platform::hint::prefetch_read;
 use archipelago_platform::plain::Plain;
 
 use super::{ANSWERED, Board, CANCELLED, FREE, POSTED, REFUSED, Slot, SlotId};
+use crate::quiet::drop_quietly;
 
 /// The number of combining rounds between two searches for unused slots, and the number of rounds after which a slot
 /// counts as unused.
@@ -70,9 +71,10 @@ impl<Q, A> Board<Q, A> {
                 }
                 CANCELLED => {
                     // SAFETY: a slot that is posted or cancelled, and not taken, contains its request, which belongs to
-                    // the combiner.
-                    self.slot(id).request.with_mut(|cell| unsafe { (*cell).assume_init_drop() });
+                    // the combiner. It is read once, since the slot is freed below, before the user's destructor runs.
+                    let request = self.slot(id).request.with(|cell| unsafe { (*cell).assume_init_read() });
                     self.free(id);
+                    drop_quietly(request);
                 }
                 _ => {}
             }
@@ -141,13 +143,14 @@ impl<Q, A> Board<Q, A> {
         self.collect(batch);
         while batch.left() > 0 {
             let slot = self.slot_of(batch, batch.answered);
-            if batch.answered == batch.moved {
+            let request = (batch.answered == batch.moved).then(|| {
                 batch.moved += 1;
                 // SAFETY: the slot still contains its request, which belongs to the combiner.
-                slot.request.with_mut(|cell| unsafe { (*cell).assume_init_drop() });
-            }
+                slot.request.with(|cell| unsafe { (*cell).assume_init_read() })
+            });
             batch.answered += 1;
             slot.state.store(REFUSED, Ordering::Release);
+            drop_quietly(request);
         }
     }
 }

@@ -26,7 +26,7 @@ pub(super) struct Line {
 
 /// A position in line: the number of threads that are served before this one.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Turn(u64);
+pub(crate) struct Ticket(u64);
 
 impl<Q, A> Board<Q, A> {
     fn line(&self) -> MutexGuard<'_, Line> {
@@ -44,10 +44,10 @@ impl<Q, A> Board<Q, A> {
     }
 
     /// Joins the line at its end.
-    pub(crate) fn line_up(&self, sleeper: Sleeper) -> Turn {
+    pub(crate) fn line_up(&self, sleeper: Sleeper) -> Ticket {
         let mut line = self.line();
         line.waiting.push_back(sleeper);
-        let place = Turn(line.served + line.waiting.len() as u64 - 1);
+        let place = Ticket(line.served + line.waiting.len() as u64 - 1);
         self.asleep.set(self.line_bit());
         drop(line);
         // Partner: the fence in `wake_sleepers`.
@@ -56,7 +56,7 @@ impl<Q, A> Board<Q, A> {
     }
 
     /// Returns whether all threads that arrived before have left.
-    pub(crate) fn is_first(&self, Turn(before): Turn) -> bool {
+    pub(crate) fn is_first(&self, Ticket(before): Ticket) -> bool {
         self.line().served == before
     }
 

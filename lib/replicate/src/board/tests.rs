@@ -177,3 +177,111 @@ fn a_combiner_that_leaves_several_slots_free_lets_as_many_in() {
     });
     assert_eq!(board.claim(SlotId(0)), None);
 }
+
+/// A value whose destructor panics. The value inside counts the destructor's runs.
+#[derive(Debug)]
+struct Bomb(#[expect(dead_code, reason = "dropped")] Counted);
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        panic!("as planned");
+    }
+}
+
+fn panics(f: impl FnOnce()) -> bool {
+    std::panic::catch_unwind(core::panic::AssertUnwindSafe(f)).is_err()
+}
+
+#[test]
+fn destructors_that_panic_run_once_and_stop_no_combiner() {
+    let counter = DropCounter::new();
+    let board = Board::<Bomb, Bomb>::new(4, 2);
+    let post = |at| {
+        let id = board.claim(SlotId(at)).unwrap();
+        board.post(id, Bomb(counter.value(u64::from(at))));
+        id
+    };
+    let mut batch = Batch::default();
+    // An abandoned request is dropped by the combiner, and so are refused ones.
+    board.abandon(post(0));
+    let (one, two) = (post(1), post(2));
+    board.collect(&mut batch);
+    assert_eq!((batch.len(), counter.alive()), (2, 2));
+    board.refuse(&mut batch);
+    assert_eq!((batch.left(), counter.alive()), (0, 0));
+    for id in [one, two] {
+        assert!(board.answer(id).is_some_and(|answer| answer.is_err()));
+    }
+    // An answer that its poster abandons is dropped by the poster, or by the combiner that leaves.
+    batch.clear();
+    let (zero, one) = (post(0), post(1));
+    board.collect(&mut batch);
+    board.abandon(one);
+    for _ in 0..2 {
+        let request = board.request(&mut batch);
+        board.reply(&mut batch, request);
+    }
+    assert!(panics(|| board.abandon(zero)), "the poster's own answer");
+    board.wake_sleepers();
+    for at in 0..4 {
+        assert_eq!(board.claim(SlotId(at)), Some(SlotId(at)), "the slots are free");
+    }
+    counter.assert_all_dropped();
+}
+
+/// A waker that panics when it wakes, and whose destructor looks at all sleepers of a board and panics.
+struct Rude<'b>(&'b Board<Counted, Counted>);
+
+impl std::task::Wake for Rude<'static> {
+    fn wake(self: std::sync::Arc<Self>) {
+        panic!("as planned");
+    }
+}
+
+impl Drop for Rude<'_> {
+    fn drop(&mut self) {
+        self.0.wake_sleepers();
+        assert!(std::thread::panicking(), "as planned");
+    }
+}
+
+#[test]
+fn wakers_that_panic_stop_nothing() {
+    watchdog(archipelago_check::watchdog::USUAL, |_| {
+        let counter = DropCounter::new();
+        let board: &'static Board<Counted, Counted> = Box::leak(Box::new(Board::new(3, 2)));
+        let rude = || Sleeper::Task(std::sync::Arc::new(Rude(board)).into());
+        let mut batch = Batch::default();
+        let slots: Vec<SlotId> = (0..3).map(|at| board.claim(SlotId(at)).unwrap()).collect();
+        for &id in &slots {
+            board.post(id, counter.value(u64::from(id.0)));
+        }
+        board.sleep(slots[0], rude());
+        board.sleep(slots[0], rude());
+        board.collect(&mut batch);
+        // The thread sleeps behind the waker that panics.
+        let sleeping = thread::spawn(move || {
+            board.sleep(slots[1], Sleeper::Thread(thread::current()));
+            while !board.answer_is_there(slots[1]) {
+                thread::park();
+            }
+        });
+        while !board.asleep.has(1) {
+            thread::yield_now();
+        }
+        board.sleep(SlotId(0), rude());
+        while batch.left() > 0 {
+            let request = board.request(&mut batch);
+            board.reply(&mut batch, request);
+        }
+        board.wake_sleepers();
+        sleeping.join().unwrap();
+        // An answer that is taken while a waker is stored: the waker is dropped, the answer is read once.
+        board.sleep(SlotId(0), rude());
+        for at in 0..3 {
+            assert_eq!(board.answer(SlotId(at)).map(|answer| answer.unwrap().tag()), Some(u64::from(at)));
+            assert!(board.is(SlotId(at), FREE));
+        }
+        counter.assert_all_dropped();
+    });
+}

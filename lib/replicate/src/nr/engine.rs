@@ -37,6 +37,7 @@ use super::rest::Rest;
 use super::stats::Counts;
 use crate::board::{Batch, Board};
 use crate::poison::{Poison, Poisoned};
+use crate::quiet::drop_quietly;
 use crate::reentry;
 use crate::sequential::{Sequential, lock_for_change, try_lock_for_change};
 use crate::turn::{self, CombinerLock};
@@ -219,6 +220,7 @@ impl<T: Replicable> Shared<T> {
             self.poison.set(&*panic);
             // Each sleeper is woken here, or it sees the poison before it sleeps.
             self.replicas.iter().for_each(|replica| replica.board.wake_sleepers());
+            drop_quietly(panic);
             Err(self.poison.why())
         })
     }

@@ -62,8 +62,8 @@ impl<Op: Send + Sync> Log<Op> {
         }
         let _turn = Turn(self);
         // Acquire, in `local_tail`: the replicas have read the operations before they are dropped here.
-        let low =
-            (0..self.local_tails.len()).map(|reader| self.local_tail(reader)).min().unwrap_or_else(|| self.tail());
+        let low = (0..self.local_tails.len()).map(|reader| self.local_tail(reader)).min();
+        let low = low.expect("a log has at least one reader");
         // Relaxed: `min` is written only by the holder of `busy`.
         let before = self.min.load(Ordering::Relaxed);
         debug_assert!(before <= low, "a replica can not be behind what was recycled");

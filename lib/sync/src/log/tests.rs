@@ -308,3 +308,26 @@ fn all_replicas_see_one_order() {
         }
     }
 }
+
+#[test]
+fn a_reservation_that_cannot_be_is_full() {
+    let (log, _cursors) = Log::<u64>::new(1, 8, 8);
+    log.reserve(3).unwrap().fill(0);
+    for count in [8, usize::MAX - 2, usize::MAX] {
+        assert!(log.reserve(count).is_err(), "{count}");
+    }
+    assert_eq!(log.tail(), 3);
+}
+
+#[test]
+#[should_panic(expected = "at least one entry")]
+fn an_empty_reservation_is_refused() {
+    let (log, _cursors) = Log::<u64>::new(1, 8, 8);
+    let _ = log.reserve(0);
+}
+
+#[test]
+#[should_panic(expected = "at least one reader")]
+fn a_log_without_readers_is_refused() {
+    let _ = Log::<u64>::new(0, 8, 8);
+}
