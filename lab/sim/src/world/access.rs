@@ -1,5 +1,6 @@
 //! The accesses of a simulated program, and what it waits for between them.
 
+use crate::arena;
 use crate::engine::switch::{self, engine, suspend, unwind};
 use crate::engine::tx::Old;
 use crate::engine::{Engine, Step};
@@ -33,6 +34,13 @@ pub fn load<R>(addr: *const (), size: usize, op: impl FnOnce() -> R) -> R {
         begin(engine, addr.addr(), size, Kind::Load);
     }
     op()
+}
+
+/// Where to make an access that was charged: to be asked by its `op`. The memory is that at `at`, under another address
+/// where [`Config::watch`](crate::Config::watch) would notice the access, as it does plain ones.
+#[inline]
+pub fn charged<T>(at: *const T) -> *const T {
+    arena::open(at)
 }
 
 /// Stores to the `size` bytes at `addr`, without waiting for it: `op` does it and says whether the bytes changed.
