@@ -445,6 +445,24 @@ mod tests {
     }
 
     #[test]
+    #[cfg(target_os = "linux")]
+    fn an_arena_that_closes_is_there_twice() {
+        let arena = Arena::new(true).unwrap();
+        let layout = Layout::from_size_align(CHUNK, PAGE).unwrap();
+        let block = arena.alloc(&mut Cache::new(), layout) as usize;
+        let (first, second) = (block as *mut u64, arena.open(block) as *mut u64);
+        assert_ne!(first, second);
+        // SAFETY: a live block of this arena, under both of its addresses.
+        unsafe {
+            first.write_volatile(7);
+            assert_eq!(second.read_volatile(), 7);
+            arena.give(block, CHUNK);
+            assert_eq!((first.read_volatile(), second.read_volatile()), (0, 0), "its memory has gone");
+        }
+        forget(arena.number);
+    }
+
+    #[test]
     fn blocks_do_not_overlap_and_are_reused() {
         let arena = Arena::new(false).unwrap();
         let mut cache = Cache::new();

@@ -70,6 +70,16 @@ fn announced_accesses_are_not_reported() {
     assert!(found.is_empty(), "{found:?}");
 }
 
+/// An access that was charged is made without a fault, in the arena too, and is no plain one.
+#[test]
+fn charged_accesses_are_no_plain_ones() {
+    let config = Config { watch: true, plain_points: 1, ..Config::default() };
+    let setup = || Box::new(Word::new(0));
+    let body = |word: &Box<Word>, _: archipelago_sim::Client| (0..100).for_each(|_| _ = word.add(1));
+    let report = run_with(&machine(), &config, 2, setup, body, |word| assert_eq!(word.get(), 200)).0.assert_done();
+    assert!(report.stats.plain_points < 100, "{}", report.stats.plain_points);
+}
+
 #[test]
 fn what_only_is_read_is_told_apart() {
     // SAFETY: threads take turns, and only read.
