@@ -67,10 +67,13 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
 
     #[cold]
     fn find_room(&self, need: Need, key: Option<&K>) -> bool {
-        // Removed memory may only wait to be freed.
-        self.core.domain().collect();
-        if self.may_grow(need) {
-            return true;
+        // Removed memory may only wait to be freed. If there is none, the barriers that collecting takes are for nothing, unless
+        // thin pages wait until the epochs let them be settled.
+        if self.core.domain().stats().pending > 0 || self.core.is_thin() {
+            self.core.domain().collect();
+            if self.may_grow(need) {
+                return true;
+            }
         }
         if self.core.limits().may_fill(need, self.space()) && key.is_none_or(|key| self.fits(key)) {
             return true;
