@@ -74,9 +74,9 @@ fn announced_accesses_are_not_reported() {
 #[test]
 fn charged_accesses_are_no_plain_ones() {
     let config = Config { watch: true, plain_points: 1, ..Config::default() };
-    let setup = || Box::new(Word::new(0));
-    let body = |word: &Box<Word>, _: archipelago_sim::Client| (0..100).for_each(|_| _ = word.add(1));
-    let report = run_with(&machine(), &config, 2, setup, body, |word| assert_eq!(word.get(), 200)).0.assert_done();
+    let setup = || vec![Word::new(0)];
+    let body = |words: &Vec<Word>, _: archipelago_sim::Client| (0..100).for_each(|_| _ = words[0].add(1));
+    let report = run_with(&machine(), &config, 2, setup, body, |words| assert_eq!(words[0].get(), 200)).0.assert_done();
     assert!(report.stats.plain_points < 100, "{}", report.stats.plain_points);
 }
 
