@@ -149,6 +149,15 @@ fn threads_that_are_stopped_keep_their_registers() {
     assert!(report.stats.plain_points > 1_000, "{}", report.stats.plain_points);
 }
 
+/// How many accesses a panic makes depends on what the process has cached, so they are no steps.
+#[test]
+fn accesses_of_a_panic_are_no_steps() {
+    let config = Config { schedule: Schedule::Random, plain_points: 1, ..Config::seeded(1) };
+    let report = run_with(&machine(), &config, 1, || (), |(), _| panic!("{:?}", [7; 1_000]), drop).0;
+    assert!(matches!(report.outcome, Outcome::Panicked { .. }), "{:?}", report.outcome);
+    assert!(report.stats.plain_points < 100, "{}", report.stats.plain_points);
+}
+
 /// The engine's own memory is not the program's: it once allocated in the closed heap, for ever.
 #[test]
 fn given_choices_stop_before_plain_accesses_too() {
