@@ -152,8 +152,22 @@ fn threads_that_are_stopped_keep_their_registers() {
 /// How many accesses a panic makes depends on what the process has cached, so they are no steps.
 #[test]
 fn accesses_of_a_panic_are_no_steps() {
+    /// Writes plainly as its thread unwinds.
+    struct Last<'b>(&'b UnsafeCell<[u64; 200]>);
+    impl Drop for Last<'_> {
+        fn drop(&mut self) {
+            // SAFETY: the run's only client.
+            (0..200).for_each(|at| unsafe { self.0.get().cast::<u64>().add(at).write_volatile(7) });
+        }
+    }
     let config = Config { schedule: Schedule::Random, plain_points: 1, ..Config::seeded(1) };
-    let report = run_with(&machine(), &config, 1, || (), |(), _| panic!("{:?}", [7; 1_000]), drop).0;
+    let setup = || vec![UnsafeCell::new([0; 200])];
+    // Without the hook, which would look for the panic's symbols in closed memory.
+    let end = |blocks: &Vec<_>| {
+        let _last = Last(&blocks[0]);
+        std::panic::resume_unwind(Box::new("the end"));
+    };
+    let report = run_with(&machine(), &config, 1, setup, |blocks, _| end(blocks), drop).0;
     assert!(matches!(report.outcome, Outcome::Panicked { .. }), "{:?}", report.outcome);
     assert!(report.stats.plain_points < 100, "{}", report.stats.plain_points);
 }
