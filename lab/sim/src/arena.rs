@@ -15,7 +15,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::{Cell, RefCell};
 use std::ptr::{null, null_mut};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::world;
 
@@ -28,6 +28,9 @@ const SPAN: usize = 1 << 36;
 /// 0x5555_5555_0000, above which Linux places position-independent programs and their heaps.
 const LOW: usize = 0x5000_0000_0000;
 const ARENAS: usize = 80;
+/// The distance in bytes from an arena down to its second mapping. The second mappings are below all arenas, where Linux
+/// places nothing by itself.
+const BELOW: usize = ARENAS * SPAN;
 /// The size of a chunk that a thread takes.
 const CHUNK: usize = 64 << 10;
 const PAGE: usize = 4096;
@@ -40,6 +43,9 @@ const ALIGNED: usize = 36;
 
 /// The number of live blocks in each arena, plus one while its run lasts.
 static ALIVE: [AtomicUsize; ARENAS] = [const { AtomicUsize::new(0) }; ARENAS];
+
+/// Tells for each arena whether it has a second mapping.
+static TWICE: [AtomicBool; ARENAS] = [const { AtomicBool::new(false) }; ARENAS];
 
 /// The free lists and the chunk of one simulated thread.
 pub(crate) struct Cache {
@@ -63,32 +69,56 @@ mod os {
 
     /// Maps an arena at `base`. Returns false if the addresses are in use.
     pub(super) fn map(base: usize) -> bool {
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
-        let access = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: the mapping does not replace another one; memory is taken only when it is accessed.
-        let at = unsafe { libc::mmap(base as *mut libc::c_void, SPAN, access, flags, -1, 0) } as usize;
-        if at != base {
-            if at != libc::MAP_FAILED as usize {
-                // SAFETY: an old kernel took `base` for a hint; nothing knows of this mapping.
-                unsafe { libc::munmap(at as *mut libc::c_void, SPAN) };
-            }
-            return false;
+        let mapped = place(base, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1);
+        if mapped {
+            // SAFETY: the range is the mapping just made; the call is only advice.
+            unsafe { libc::madvise(base as *mut libc::c_void, SPAN, libc::MADV_HUGEPAGE) };
         }
-        // SAFETY: the range is the mapping just made; the call is only advice.
-        unsafe { libc::madvise(base as *mut libc::c_void, SPAN, libc::MADV_HUGEPAGE) };
-        true
+        mapped
     }
 
-    /// Returns an arena without live blocks to the system.
+    /// Maps the memory of one arena twice, at `base` and at `second`. Returns false if addresses are in use, or if the
+    /// system has no such memory.
+    pub(super) fn map_twice(base: usize, second: usize) -> bool {
+        // SAFETY: a file without a name, which the mappings keep alive.
+        let file = unsafe { libc::memfd_create(c"arena".as_ptr(), libc::MFD_CLOEXEC) };
+        // SAFETY: the file just made; its size takes no memory.
+        let sized = file >= 0 && unsafe { libc::ftruncate(file, SPAN as libc::off_t) } == 0;
+        let first = sized && place(base, libc::MAP_SHARED, file);
+        let both = first && place(second, libc::MAP_SHARED, file);
+        if first && !both {
+            unmap(base);
+        }
+        // SAFETY: as above; nothing else closes it.
+        unsafe { libc::close(file) };
+        both
+    }
+
+    /// Maps a span of memory at `base`. Returns false if the addresses are in use.
+    fn place(base: usize, kind: i32, file: i32) -> bool {
+        let flags = kind | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: the mapping doesn't replace another one; memory is only taken when touched.
+        let at = unsafe { libc::mmap(base as *mut libc::c_void, SPAN, access, flags, file, 0) } as usize;
+        if at != base && at != libc::MAP_FAILED as usize {
+            // An old kernel took `base` for a hint; nothing knows of this mapping.
+            unmap(at);
+        }
+        at == base
+    }
+
+    /// Returns an arena without live blocks, or one of its mappings, to the system.
     pub(super) fn unmap(base: usize) {
         // SAFETY: an arena that `map` made; the caller's count says that its run is over and its last block freed.
         unsafe { libc::munmap(base as *mut libc::c_void, SPAN) };
     }
 
-    /// Returns the memory of a freed block with pages of its own to the system.
-    pub(super) fn discard(block: usize, bytes: usize) {
+    /// Returns the memory of a freed block with pages of its own to the system. `shared` tells whether the arena has two
+    /// mappings.
+    pub(super) fn discard(block: usize, bytes: usize, shared: bool) {
+        let advice = if shared { libc::MADV_REMOVE } else { libc::MADV_DONTNEED };
         // SAFETY: the range is whole pages of an arena, which are not used any more.
-        unsafe { libc::madvise(block as *mut libc::c_void, bytes, libc::MADV_DONTNEED) };
+        unsafe { libc::madvise(block as *mut libc::c_void, bytes, advice) };
     }
 }
 
@@ -99,14 +129,20 @@ mod os {
         false
     }
 
+    pub(super) fn map_twice(_base: usize, _second: usize) -> bool {
+        false
+    }
+
     pub(super) fn unmap(_base: usize) {}
 
-    pub(super) fn discard(_block: usize, _bytes: usize) {}
+    pub(super) fn discard(_block: usize, _bytes: usize, _shared: bool) {}
 }
 
 /// The arena of a run.
 pub(crate) struct Arena {
     number: usize,
+    /// Whether the same memory is also mapped [`BELOW`].
+    twice: bool,
     next: Cell<usize>,
     /// The ranges of freed blocks with pages of their own. They are reused only if no other memory is left, since a
     /// program's figures depend on whether memory is new to it.
@@ -153,6 +189,17 @@ pub(crate) fn routed() -> bool {
     !CURRENT.get().is_null()
 }
 
+/// Returns the address at which the object at `at` can be accessed even while the arena of this OS thread's run is closed.
+#[inline]
+pub(crate) fn open<T>(at: *const T) -> *const T {
+    let cache = CURRENT.get();
+    // SAFETY: `route` was given pointers that stay valid until they are taken back.
+    match unsafe { cache.as_ref().and_then(|cache| cache.arena.as_ref()) } {
+        Some(arena) if arena.twice => core::ptr::with_exposed_provenance(arena.open(at.expose_provenance())),
+        _ => at,
+    }
+}
+
 /// Runs `f` while allocations go to the system.
 #[inline]
 pub(crate) fn apart<R>(f: impl FnOnce() -> R) -> R {
@@ -175,8 +222,15 @@ impl Arena {
         base..base + SPAN
     }
 
-    /// Reserves address space for a run. Returns `None` if there is none; allocations then come from the system.
-    pub(crate) fn new() -> Option<Arena> {
+    /// Returns the address at which the memory at `addr` can be accessed while the arena is closed.
+    #[inline]
+    fn open(&self, addr: usize) -> usize {
+        if self.twice && self.span().contains(&addr) { addr - BELOW } else { addr }
+    }
+
+    /// Reserves address space for a run. `closes` tells whether the arena will be closed to the program. Returns `None` if
+    /// there is no address space; allocations then come from the system.
+    pub(crate) fn new(closes: bool) -> Option<Arena> {
         // The lowest free arena is taken, so that successive runs get the same addresses; a program's behaviour may
         // depend on addresses.
         for (number, alive) in ALIVE.iter().enumerate() {
@@ -184,8 +238,10 @@ impl Arena {
                 continue;
             }
             let base = LOW + number * SPAN;
-            if os::map(base) {
-                return Some(Arena { number, next: Cell::new(base + PAGE), freed: RefCell::default() });
+            let twice = closes && os::map_twice(base, base - BELOW);
+            if twice || os::map(base) {
+                TWICE[number].store(twice, Ordering::Relaxed);
+                return Some(Arena { number, twice, next: Cell::new(base + PAGE), freed: RefCell::default() });
             }
             alive.store(0, Ordering::Release);
         }
@@ -215,7 +271,7 @@ impl Arena {
 
     /// Frees a block with pages of its own.
     fn give(&self, block: usize, bytes: usize) {
-        os::discard(block, bytes);
+        os::discard(self.open(block), bytes, self.twice);
         self.freed.borrow_mut().push((block, block + bytes.next_multiple_of(PAGE)));
     }
 
@@ -226,7 +282,7 @@ impl Arena {
         let block = cache.free[class];
         if block != 0 {
             // SAFETY: a block in a free list contains the address of the next one; nothing else uses the block.
-            cache.free[class] = unsafe { *(block as *const usize) };
+            cache.free[class] = unsafe { *(self.open(block) as *const usize) };
             return self.counted(block);
         }
         let align = if layout.align() <= 16 { 16 } else { 128 };
@@ -266,7 +322,12 @@ fn forget(number: usize) -> bool {
     if ALIVE[number].fetch_sub(1, Ordering::AcqRel) != 1 {
         return false;
     }
-    os::unmap(LOW + number * SPAN);
+    let base = LOW + number * SPAN;
+    // Relaxed: set before the arena's first block was made.
+    if TWICE[number].load(Ordering::Relaxed) {
+        os::unmap(base - BELOW);
+    }
+    os::unmap(base);
     true
 }
 
@@ -322,6 +383,7 @@ unsafe impl GlobalAlloc for SimAlloc {
         let block = unsafe { self.alloc(layout) };
         // Pages of a block's own are fresh from the operating system, and so zero.
         if !block.is_null() && (class_of(layout).is_some() || arena_of(block as usize).is_none()) {
+            let block = open(block.cast_const()).cast_mut();
             // SAFETY: a fresh block of this size.
             apart(|| unsafe { block.write_bytes(0, layout.size()) });
         }
@@ -346,7 +408,7 @@ unsafe impl GlobalAlloc for SimAlloc {
                 Some((class, _)) => {
                     // SAFETY: the block is free now and large enough for an address.
                     apart(|| unsafe {
-                        *(at as *mut usize) = (*cache).free[class];
+                        *(arena.open(at) as *mut usize) = (*cache).free[class];
                         (*cache).free[class] = at;
                     });
                 }
@@ -388,8 +450,26 @@ mod tests {
     }
 
     #[test]
+    #[cfg(target_os = "linux")]
+    fn an_arena_that_closes_is_there_twice() {
+        let arena = Arena::new(true).unwrap();
+        let layout = Layout::from_size_align(CHUNK, PAGE).unwrap();
+        let block = arena.alloc(&mut Cache::new(), layout) as usize;
+        let (first, second) = (block as *mut u64, arena.open(block) as *mut u64);
+        assert_ne!(first, second);
+        // SAFETY: a live block of this arena, under both of its addresses.
+        unsafe {
+            first.write_volatile(7);
+            assert_eq!(second.read_volatile(), 7);
+            arena.give(block, CHUNK);
+            assert_eq!((first.read_volatile(), second.read_volatile()), (0, 0), "its memory has gone");
+        }
+        forget(arena.number);
+    }
+
+    #[test]
     fn blocks_do_not_overlap_and_are_reused() {
-        let arena = Arena::new().unwrap();
+        let arena = Arena::new(false).unwrap();
         let mut cache = Cache::new();
         let layout = Layout::from_size_align(100, 8).unwrap();
         let blocks: Vec<usize> = (0..1000).map(|_| arena.alloc(&mut cache, layout) as usize).collect();

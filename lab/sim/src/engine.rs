@@ -185,7 +185,7 @@ impl Engine {
             unwinding: false,
             labels: Vec::new(),
             parts: Vec::new(),
-            arena: Arena::new(),
+            arena: Arena::new(config.watch || config.plain_points > 0),
             watch: config.watch.then(crate::watch::Watch::new).flatten(),
             machine,
             config,

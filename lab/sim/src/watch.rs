@@ -4,7 +4,8 @@
 //! [`world::touch_mut`](crate::world::touch_mut). Unannounced accesses cost nothing, and figures of code that makes
 //! them are wrong. With [`Config::watch`](crate::Config::watch) the run's arena ([`SimAlloc`](crate::SimAlloc)) is
 //! closed to measured threads: each of their accesses faults, is noted here, and is then executed as a single
-//! instruction ([`fault`]). Slow (some microseconds for an access), so for checks and not for figures.
+//! instruction ([`fault`]). Slow (some microseconds for an access), so for checks and not for figures. The arena has a
+//! second mapping, which stays open: there the accesses of atomics are made, which have been charged, and the allocator's.
 //!
 //! # What counts as announced
 //! A thread announces a line by any access that the model charges, before it uses it plainly or within its next

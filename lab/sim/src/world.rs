@@ -36,7 +36,7 @@ use crate::engine::Engine;
 use crate::engine::switch::engine;
 
 pub(crate) use access::allocated;
-pub use access::{fence, load, pause, prefetch, spin_hint, store, touch, touch_mut, update};
+pub use access::{charged, fence, load, pause, prefetch, spin_hint, store, touch, touch_mut, update};
 pub use place::{home_of, label, release, set_home, unmapped, warm, warm_all, warm_homes};
 pub use run::{Part, ending, machine, outside, part, point, random, run_number, slots_high_water, stats, untimed};
 pub use thread::{

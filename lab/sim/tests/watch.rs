@@ -71,6 +71,16 @@ fn announced_accesses_are_not_reported() {
     assert!(found.is_empty(), "{found:?}");
 }
 
+/// An access that was charged is made without a fault, in the arena too, and is no plain one.
+#[test]
+fn charged_accesses_are_no_plain_ones() {
+    let config = Config { watch: true, plain_points: 1, ..Config::default() };
+    let setup = || vec![Word::new(0)];
+    let body = |words: &Vec<Word>, _: archipelago_sim::Client| (0..100).for_each(|_| _ = words[0].add(1));
+    let report = run_with(&machine(), &config, 2, setup, body, |words| assert_eq!(words[0].get(), 200)).0.assert_done();
+    assert!(report.stats.plain_points < 100, "{}", report.stats.plain_points);
+}
+
 #[test]
 fn what_only_is_read_is_told_apart() {
     // SAFETY: threads take turns, and only read.
@@ -138,6 +148,29 @@ fn threads_that_are_stopped_keep_their_registers() {
     let report = run_with(&machine(), &config, 4, setup, body, drop).0;
     assert_eq!(report.outcome, Outcome::Done);
     assert!(report.stats.plain_points > 1_000, "{}", report.stats.plain_points);
+}
+
+/// The number of a panic's accesses depends on the process's caches, so these accesses are no steps of the schedule.
+#[test]
+fn accesses_of_a_panic_are_no_steps() {
+    /// Writes plainly as its thread unwinds.
+    struct Last<'b>(&'b UnsafeCell<[u64; 200]>);
+    impl Drop for Last<'_> {
+        fn drop(&mut self) {
+            // SAFETY: the run's only client.
+            (0..200).for_each(|at| unsafe { self.0.get().cast::<u64>().add(at).write_volatile(7) });
+        }
+    }
+    let config = Config { schedule: Schedule::Random, plain_points: 1, ..Config::seeded(1) };
+    let setup = || vec![UnsafeCell::new([0; 200])];
+    // Without the hook, which would look for the panic's symbols in closed memory.
+    let end = |blocks: &Vec<_>| {
+        let _last = Last(&blocks[0]);
+        std::panic::resume_unwind(Box::new("the end"));
+    };
+    let report = run_with(&machine(), &config, 1, setup, |blocks, _| end(blocks), drop).0;
+    assert!(matches!(report.outcome, Outcome::Panicked { .. }), "{:?}", report.outcome);
+    assert!(report.stats.plain_points < 100, "{}", report.stats.plain_points);
 }
 
 /// The engine's own memory is not the program's. (The engine once allocated in the arena while the arena was

@@ -1,5 +1,6 @@
 //! The accesses of a simulated program, and its waits between them.
 
+use crate::arena;
 use crate::engine::switch::{self, engine, suspend, unwind};
 use crate::engine::tx::Old;
 use crate::engine::{Engine, Step};
@@ -33,6 +34,14 @@ pub fn load<R>(addr: *const (), size: usize, op: impl FnOnce() -> R) -> R {
         begin(engine, addr.addr(), size, AccessKind::Load);
     }
     op()
+}
+
+/// Returns the address at which an `op` makes its access, which is already charged. Under
+/// [`Config::watch`](crate::Config::watch) this is a second address of the memory at `at`, at which the watch does not
+/// notice accesses.
+#[inline]
+pub fn charged<T>(at: *const T) -> *const T {
+    arena::open(at)
 }
 
 /// Stores to the `size` bytes at `addr` by calling `op`, without waiting for the store. `op` returns whether the bytes

@@ -31,28 +31,34 @@ impl Word {
         (&raw const self.0).cast()
     }
 
+    /// The word, where an access to it is made.
+    fn word(&self) -> &AtomicU64 {
+        // SAFETY: the same word.
+        unsafe { &*world::charged(&raw const self.0) }
+    }
+
     pub fn get(&self) -> u64 {
-        world::load(self.addr(), 8, || self.0.load(Relaxed))
+        world::load(self.addr(), 8, || self.word().load(Relaxed))
     }
 
     pub fn set(&self, value: u64) {
-        world::store(self.addr(), 8, || self.0.swap(value, Relaxed) != value);
+        world::store(self.addr(), 8, || self.word().swap(value, Relaxed) != value);
     }
 
     pub fn add(&self, value: u64) -> u64 {
-        world::update(self.addr(), 8, || (self.0.fetch_add(value, Relaxed), value != 0))
+        world::update(self.addr(), 8, || (self.word().fetch_add(value, Relaxed), value != 0))
     }
 
     pub fn swap(&self, value: u64) -> u64 {
         world::update(self.addr(), 8, || {
-            let old = self.0.swap(value, Relaxed);
+            let old = self.word().swap(value, Relaxed);
             (old, old != value)
         })
     }
 
     pub fn cas(&self, old: u64, new: u64) -> bool {
         world::update(self.addr(), 8, || {
-            let done = self.0.compare_exchange(old, new, Relaxed, Relaxed).is_ok();
+            let done = self.word().compare_exchange(old, new, Relaxed, Relaxed).is_ok();
             (done, done && old != new)
         })
     }

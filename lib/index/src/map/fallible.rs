@@ -67,10 +67,13 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
 
     #[cold]
     fn find_room(&self, need: Need, key: Option<&K>) -> bool {
-        // Perhaps removed memory only waits to be freed.
-        self.core.domain().collect();
-        if self.may_grow(need) {
-            return true;
+        // Perhaps removed memory only waits to be freed, or thin pages wait for readers to leave before they are merged.
+        // Collecting executes barriers, so it is skipped if nothing waits.
+        if self.core.domain().stats().pending > 0 || self.core.is_thin() {
+            self.core.domain().collect();
+            if self.may_grow(need) {
+                return true;
+            }
         }
         if self.core.limits().may_fill(need, self.space()) && key.is_none_or(|key| self.fits(key)) {
             return true;

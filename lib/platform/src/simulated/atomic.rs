@@ -50,20 +50,28 @@ macro_rules! common {
                 (&raw const self.0).cast()
             }
 
+            /// Returns the word at the address at which its accesses are made.
+            #[inline]
+            fn word(&self) -> &$real {
+                // SAFETY: the same word.
+                unsafe { &*world::charged(&raw const self.0) }
+            }
+
             /// Makes one access that reads and writes: `op` makes it and returns its result.
             #[inline]
             fn update<R>(&self, op: impl FnOnce(&$real) -> R) -> R {
                 world::update(self.at(), size_of::<$value>(), || {
-                    let before = self.0.load(Ordering::Relaxed);
-                    let result = op(&self.0);
-                    (result, self.0.load(Ordering::Relaxed) != before)
+                    let word = self.word();
+                    let before = word.load(Ordering::Relaxed);
+                    let result = op(word);
+                    (result, word.load(Ordering::Relaxed) != before)
                 })
             }
 
             /// Loads the value.
             #[inline]
             pub fn load(&self, order: Ordering) -> $value {
-                world::load(self.at(), size_of::<$value>(), || self.0.load(order))
+                world::load(self.at(), size_of::<$value>(), || self.word().load(order))
             }
 
             /// Stores a value.
@@ -73,8 +81,9 @@ macro_rules! common {
                     return self.update(|word| word.store(value, order));
                 }
                 world::store(self.at(), size_of::<$value>(), || {
-                    let before = self.0.load(Ordering::Relaxed);
-                    self.0.store(value, order);
+                    let word = self.word();
+                    let before = word.load(Ordering::Relaxed);
+                    word.store(value, order);
                     before != value
                 });
             }
