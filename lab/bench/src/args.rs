@@ -36,6 +36,9 @@ pub enum Command {
     },
     /// Print the machine as the library sees it
     Machine,
+    /// Measure this machine, and write it as a file that `cargo sim … --machine FILE` takes: what a line's way from core to core, caches and
+    /// memory cost. It takes a minute or two; let nothing else run
+    Calibrate(Calibrate),
     /// A server of Redis's protocol: one replica of the database per NUMA node
     Serve(Box<Serve>),
     /// Experiments on the virtual machine (built by `cargo sim`): how it would run on machines one doesn't have
@@ -147,6 +150,17 @@ pub struct Sets {
     /// What all measurements have.
     #[command(flatten)]
     pub common: Common,
+}
+
+/// `calibrate`
+#[derive(Clone, Debug, Args)]
+pub struct Calibrate {
+    /// Write the file here [default: standard output]
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+    /// In a few seconds, to see whether it works: the numbers are not to be relied on
+    #[arg(long)]
+    pub quick: bool,
 }
 
 /// `bench verify`

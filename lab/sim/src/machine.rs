@@ -2,10 +2,12 @@
 //!
 //! All times are nanoseconds of an uncontended access, load to use. A machine comes from a preset
 //! ([`Machine::preset`]) or a TOML file ([`Machine::from_toml`]); both are checked by [`Machine::check`]. Every number
-//! has a source in [`Machine::sources`], which is the word "estimate" where it was not measured.
+//! has a source in [`Machine::sources`], which is the word "estimate" where it was not measured; how the source begins says
+//! the number's [`Origin`].
 
 mod check;
-mod measured;
+mod file;
+mod origin;
 mod presets;
 
 use std::collections::BTreeMap;
@@ -13,6 +15,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 pub use check::{MachineError, Number};
+pub use origin::Origin;
 pub use presets::PRESETS;
 
 /// A cache that one core or one socket has.
