@@ -103,7 +103,9 @@ pub struct Blink<C: Args> {
     /// free-reads, free-reads+cohort (readers take none), default (version locks), replicas, replicas+cohort,
     /// replicas+free-reads, replicas+granular-root, replicas+default (a tree on each node), granular (no latches in leaves),
     /// granular-root (one latch in all), log-fed (a tree on each node, fed from a log), inner-replicas,
-    /// inner-replicas+cohort (inner pages on each node), pages-1k, pages-64k (version locks, other pages); or all
+    /// inner-replicas+cohort (inner pages on each node), pages-1k, pages-64k, pages-128k (version locks, other pages), standard-64k,
+    /// free-reads-64k, standard-128k, cohort-128k, free-reads-128k, free-reads+cohort-128k (these latches, pages of that size; the
+    /// thesis's have 128 KiB); or all
     #[arg(long, default_value = "all")]
     pub technique: String,
     /// Percentages of operations that are updates, comma-separated
