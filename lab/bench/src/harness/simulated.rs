@@ -126,6 +126,8 @@ pub struct Run {
     pub abort_percent: Option<f64>,
     /// With [`Config::watch`]: shared memory that the program used plainly without announcing it.
     pub unannounced: Vec<Unannounced>,
+    /// Whether an equal run is equal to the last event: [`Report::own_heap`](archipelago_sim::Report::own_heap).
+    pub repeats: bool,
 }
 
 /// Reads, or updates.
@@ -352,6 +354,7 @@ pub fn run<S>(
         retry_percent: counts.retry_percent.get(),
         abort_percent: counts.attempts.get().map(|(all, again)| 100.0 * again as f64 / (all + again).max(1) as f64),
         unannounced: report.unannounced,
+        repeats: report.own_heap,
     })
 }
 
