@@ -195,15 +195,9 @@ mod tests {
         is(varied.smt_slowdown, 1.75);
         is(varied.occupancy.link, machine.occupancy.link * 0.5);
         is(varied.occupancy.transfer, machine.occupancy.transfer * 0.8);
-        let fields: [(fn(&Variation) -> f64, &str); 5] = [
-            (|v| v.remote, "remote"),
-            (|v| v.occupancy, "occupancy"),
-            (|v| v.core_to_core, "core_to_core"),
-            (|v| v.l3, "l3"),
-            (|v| v.smt, "smt"),
-        ];
-        for (field, name) in fields {
-            assert!(Variation::all().any(|v| field(&v) < 0.0) && Variation::all().any(|v| field(&v) > 0.0), "{name}");
+        let fields = [|v: &Variation| v.remote, |v| v.occupancy, |v| v.core_to_core, |v| v.l3, |v| v.smt];
+        for field in fields {
+            assert!(Variation::all().any(|v| field(&v) < 0.0) && Variation::all().any(|v| field(&v) > 0.0));
         }
         for name in crate::machine::PRESETS {
             let machine = Machine::preset(name).unwrap();

@@ -59,7 +59,7 @@ impl Places {
         let mut groups = grouped(topology, |core| (core.node, third_level(core.cpu)));
         let is_even = groups.iter().all(|group| group.len() == groups[0].len());
         if groups.len() > MOST_GROUPS || !is_even {
-            groups = grouped(topology, |core| (core.node, None));
+            groups = grouped(topology, |core| core.node);
         }
         let hops = hops(topology, &groups);
         let threads_per_core = topology.threads_per_core();
