@@ -85,4 +85,19 @@ mod tests {
         let report = run(&machine, &Config::seeded(1), machine.cpus(), |_| world::work(100)).assert_done();
         assert!(report.end_ns >= 100);
     }
+
+    /// One core shows nothing of what passes between cores.
+    #[test]
+    fn one_core_is_a_machine() {
+        let mut places = Places::here().unwrap();
+        places.groups = vec![vec![places.groups[0][0]]];
+        (places.hops, places.threads_per_core, places.siblings) = (vec![vec![0]], 1, None);
+        let machine = machine::measure(&places, Loads::Endless, Effort::QUICK, |_| ()).unwrap().machine;
+        assert_eq!(Machine::from_toml(&machine.to_toml()).unwrap(), machine);
+        assert_eq!(machine.cpus(), 1);
+        let measured = ["latency.l1", "latency.locked", "occupancy.memory", "os.call"];
+        let guessed = ["latency.core_to_core", "occupancy.hold", "occupancy.shared_read", "occupancy.link", "os.wake"];
+        assert!(measured.iter().all(|field| machine.origin(field) == Origin::Measured), "{:?}", machine.sources);
+        assert!(guessed.iter().all(|field| machine.origin(field) == Origin::Guessed), "{:?}", machine.sources);
+    }
 }
