@@ -129,7 +129,7 @@ impl<'a> Draft<'a> {
     fn chains(&mut self) -> Result<(), Failure> {
         let (home, caches) = (self.first(), self.machine.caches);
         let (l1, l2, l3) = (caches.l1.bytes(), caches.l2.bytes(), caches.l3.bytes());
-        let sizes = [l1 / 2, l2 / 2, (2 * l2).min(l3 / 2)];
+        let sizes = [l1 / 2, l2 / 2, (4 * l2).min(l3 / 2)];
         let mut least = TIMES.0;
         for (level, bytes) in sizes.into_iter().enumerate() {
             least = time(self.chain(home.cpu, home, bytes)?, least).min(1000.0);

@@ -54,6 +54,9 @@ fn file(calibrated: &Calibrated, quick: bool) -> String {
     let quick = if quick { " --quick, which is not to be relied on" } else { "" };
     let mut text =
         format!("# `archipelago calibrate`{quick}, {}; version {}.\n", date::utc(now), env!("CARGO_PKG_VERSION"));
+    if cfg!(debug_assertions) {
+        text += "# The program was built without `--release`: the numbers are not to be relied on.\n";
+    }
     text += "# Under [sources]: what was `measured` here, and what is `guessed`, since this machine cannot show it.\n";
     calibrated.beside.iter().for_each(|sentence| text += &format!("# Beside these numbers: {sentence}.\n"));
     text + &calibrated.machine.to_toml()
