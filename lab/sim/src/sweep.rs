@@ -195,7 +195,13 @@ mod tests {
         is(varied.smt_slowdown, 1.75);
         is(varied.occupancy.link, machine.occupancy.link * 0.5);
         is(varied.occupancy.transfer, machine.occupancy.transfer * 0.8);
-        let fields = [|v: &Variation| v.remote, |v| v.occupancy, |v| v.core_to_core, |v| v.l3, |v| v.smt];
+        let fields = [
+            |v: &Variation| v.remote,
+            |v: &Variation| v.occupancy,
+            |v: &Variation| v.core_to_core,
+            |v: &Variation| v.l3,
+            |v: &Variation| v.smt,
+        ];
         for field in fields {
             assert!(Variation::all().any(|v| field(&v) < 0.0) && Variation::all().any(|v| field(&v) > 0.0));
         }
