@@ -36,6 +36,9 @@ pub enum Command {
     },
     /// Print the machine as the library sees it
     Machine,
+    /// Measure this machine and write it as a file for `cargo sim … --machine FILE`: the costs of transfers between cores, of caches and of
+    /// memory. It takes a minute or two, during which nothing else should run
+    Calibrate(Calibrate),
     /// Serve clients of Redis's protocol, with one replica of the database per NUMA node
     Serve(Box<Serve>),
     /// Run experiments on the virtual machine, a simulator of machines that you do not have (built by `cargo sim`)
@@ -147,6 +150,17 @@ pub struct Sets {
     /// The options of all measurements.
     #[command(flatten)]
     pub common: Common,
+}
+
+/// The arguments of `calibrate`.
+#[derive(Clone, Debug, Args)]
+pub struct Calibrate {
+    /// Write the file here [default: standard output]
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+    /// Take a few seconds only, to see whether it works. The numbers are unreliable
+    #[arg(long)]
+    pub quick: bool,
 }
 
 /// The arguments of `bench verify`.

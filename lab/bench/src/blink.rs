@@ -81,10 +81,13 @@ impl<P: Policy> Program for Clients<P> {
 
 /// Bytes of a page in the contenders that differ by technique only.
 const PAGE: usize = 4032;
+/// 64 and 128 KiB, of which the allocator has a line. The thesis's pages have 128 KiB.
+const PAGE_64K: usize = (64 << 10) - 64;
+const PAGE_128K: usize = (128 << 10) - 64;
 
-/// The techniques one by one, their combinations, and other page sizes under version locks. Each of them is a tree type
-/// of its own.
-const KNOWN: [Known<Mix>; 17] = [
+/// The techniques one by one, their combinations, and pages of other sizes: under version locks, and under the thesis's latches.
+/// Each is a tree to compile.
+const KNOWN: [Known<Mix>; 24] = [
     Known::of::<Clients<Latched<PAGE, Central, true>>>("standard"),
     Known::of::<Clients<Latched<PAGE, CohortWp, true>>>("cohort"),
     Known::of::<Clients<Latched<PAGE, Central, false>>>("free-reads"),
@@ -101,7 +104,14 @@ const KNOWN: [Known<Mix>; 17] = [
     Known::of::<Clients<InnerReplicas<Standard>>>("inner-replicas"),
     Known::of::<Clients<InnerReplicas<Latched<PAGE, CohortWp, false>>>>("inner-replicas+cohort"),
     Known::of::<Clients<Pages<960>>>("pages-1k"),
-    Known::of::<Clients<Pages<65_472>>>("pages-64k"),
+    Known::of::<Clients<Pages<PAGE_64K>>>("pages-64k"),
+    Known::of::<Clients<Pages<PAGE_128K>>>("pages-128k"),
+    Known::of::<Clients<Latched<PAGE_64K, Central, true>>>("standard-64k"),
+    Known::of::<Clients<Latched<PAGE_64K, Central, false>>>("free-reads-64k"),
+    Known::of::<Clients<Latched<PAGE_128K, Central, true>>>("standard-128k"),
+    Known::of::<Clients<Latched<PAGE_128K, CohortWp, true>>>("cohort-128k"),
+    Known::of::<Clients<Latched<PAGE_128K, Central, false>>>("free-reads-128k"),
+    Known::of::<Clients<Latched<PAGE_128K, CohortWp, false>>>("free-reads+cohort-128k"),
 ];
 
 /// Returns the techniques of a list, in one cell (a workload with its parameters) for each percentage of updates.

@@ -10,6 +10,7 @@
 mod args;
 mod blink;
 mod cache;
+mod calibrate;
 mod choose;
 pub mod contender;
 mod euno;
@@ -113,6 +114,7 @@ fn execute<R: Roster>(cli: &Cli, release_memory: fn()) -> Result<ExitCode, Failu
     match &cli.command {
         None => only_native().and_then(|()| tour::run::<R>(release_memory)),
         Some(Command::Machine) => print(machine::describe()).map(|_| ExitCode::SUCCESS),
+        Some(Command::Calibrate(args)) => only_native().and_then(|()| calibrate::run(args)),
         #[cfg(not(archipelago_sim))]
         Some(Command::Serve(args)) => serve::run(args),
         #[cfg(archipelago_sim)]

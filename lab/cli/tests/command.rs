@@ -70,6 +70,23 @@ impl Drop for Temporary {
     }
 }
 
+/// This machine is measured, into a file from which the same command reads every number.
+#[test]
+fn the_machine_is_calibrated() {
+    let file = Temporary::new("machine.toml", b"");
+    assert!(printed(run(&["calibrate", "--quick", "--out", file.path()], b"")).is_empty());
+    let text = printed(run(&["sim", "machines", file.path()], b""));
+    let line =
+        |field: &str| text.lines().find(|line| line.starts_with(field)).unwrap_or_else(|| panic!("no {field}: {text}"));
+    assert!(line("latency.memory.0").contains("measured: a chain"), "{text}");
+    assert!(line("occupancy.transfer").contains("guessed: as preset"), "{text}");
+    let nowhere = sentence(run(&["calibrate", "--quick", "--out", "/nowhere/machine.toml"], b""));
+    assert!(nowhere.contains("/nowhere/machine.toml"), "{nowhere}");
+    let imagined =
+        Command::new(env!("CARGO_BIN_EXE_archipelago")).arg("calibrate").env("ARCHIPELAGO_TOPOLOGY", "2x2").output();
+    assert!(sentence(imagined.unwrap()).contains("unset ARCHIPELAGO_TOPOLOGY"));
+}
+
 #[test]
 fn wrong_arguments_are_refused_with_2() {
     let cases: [(&[&str], &str); 9] = [

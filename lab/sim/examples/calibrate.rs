@@ -1,8 +1,8 @@
 //! Prints the micro-behaviour of a modelled machine: the cost of single accesses, and the behaviour of contended words
 //! and locks.
 //!
-//! `cargo run --release -p archipelago-sim --example calibrate -- xeon-e7-8870v3-4s`. With `--measure` instead of a
-//! preset's name, it measures this host and prints it as a machine file.
+//! `cargo run --release -p archipelago-sim --example calibrate -- xeon-e7-8870v3-4s`; what a real machine does the command
+//! `archipelago calibrate` measures.
 
 #[path = "../tests/common/mod.rs"]
 mod common;
@@ -158,10 +158,6 @@ fn sections(machine: &Machine, kind: Lock, threads: usize, seed: u64) -> f64 {
 
 fn main() {
     let name = std::env::args().nth(1).unwrap_or_else(|| "xeon-e7-8870v3-4s".to_string());
-    if name == "--measure" {
-        print!("{}", Machine::measured().to_toml());
-        return;
-    }
     let machine = Machine::preset(&name).expect("a preset's name");
     let lines = |kib: usize| kib << 10 >> 6;
     let walk = |words: &[Word], turn: u64| assert!(words[(turn * 7919) as usize % words.len()].get() == 0);

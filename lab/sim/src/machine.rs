@@ -1,12 +1,13 @@
 //! The modelled machine as plain data: sockets, cores, caches, latencies, occupancies, transactions.
 //!
-//! All times are nanoseconds of an uncontended access, from load to use. A machine comes from a preset
-//! ([`Machine::preset`]) or a TOML file ([`Machine::from_toml`]); both are checked by [`Machine::check`].
-//! [`Machine::sources`] contains the source of every number; it is the word "estimate" for numbers that were not
-//! measured.
+//! All times are nanoseconds of an uncontended access, load to use. A machine comes from a preset
+//! ([`Machine::preset`]) or a TOML file ([`Machine::from_toml`]); both are checked by [`Machine::check`]. Every number
+//! has a source in [`Machine::sources`], which is the word "estimate" where it was not measured; how the source begins says
+//! the number's [`Origin`].
 
 mod check;
-mod measured;
+mod file;
+mod origin;
 mod presets;
 
 use std::collections::BTreeMap;
@@ -14,6 +15,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 pub use check::{MachineError, Number};
+pub use origin::Origin;
 pub use presets::PRESETS;
 
 /// A cache of one core or of one socket.

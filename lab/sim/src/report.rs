@@ -284,6 +284,10 @@ pub struct Report {
     /// With [`Config::watch`](crate::Config::watch): plain accesses to shared memory that were not announced, the most
     /// frequent first.
     pub unannounced: Vec<Unannounced>,
+    /// Whether the run had address space of its own for what its threads allocate ([`SimAlloc`](crate::SimAlloc)). There is
+    /// some for 80 runs, and blocks that outlive a run keep its part. A run without takes memory from the process's heap, where what lies
+    /// beside what hangs on earlier runs: equal seeds then give runs that may differ.
+    pub own_heap: bool,
 }
 
 impl Report {

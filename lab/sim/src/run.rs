@@ -111,6 +111,7 @@ pub fn run_with<S, T>(
         lines: engine.memory.lines.len(),
         abandoned,
         unannounced: engine.watch.as_mut().map(|watch| watch.report()).unwrap_or_default(),
+        own_heap: engine.arena.is_some(),
     };
     (report, result.take())
 }

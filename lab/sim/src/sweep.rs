@@ -1,75 +1,95 @@
 //! Sensitivity sweeps: they show whether a result holds under variations of the model.
 //!
-//! A figure of one machine with one seed means little, since the machine's numbers are estimates and schedules are
-//! random. [`sweep`] repeats a measurement under variations of the model. The first ones are all combinations of three:
-//! misses overlap or do not; remote latencies are unchanged, 30 % lower or higher; occupancies are unchanged, 50 %
-//! lower or higher. Further variations change one thing at a time: transfers within a socket and its third level 30 %
-//! faster and slower, and hardware threads that share a core 20 % faster and slower. Each variation is measured with
-//! several seeds. [`Sweep::beats`] returns that one thing is better than another only if it is better in all variations
-//! and seeds.
+//! A figure of one machine with one seed says little, since many of the machine's numbers are estimates and schedules are
+//! random. [`sweep`] repeats a measurement with misses that overlap or do not, remote latencies lower and higher,
+//! occupancies lower and higher, in all combinations; then, one at a time, with transfers within a socket and its
+//! third level faster and slower, and hardware threads that share a core faster and slower; each with several
+//! seeds. How much lower and higher is each number's own: 20 % of what was measured or published, 50 % of what is guessed
+//! ([`Origin::spread`](crate::machine::Origin::spread)). [`Sweep::beats`] says that one thing is better than another only if
+//! it is in all of them.
 
 use crate::config::Config;
-use crate::machine::Machine;
+use crate::machine::{Machine, Number};
 
-/// One variation of the model.
+/// One variation of the model. All but [`overlap`](Self::overlap) are multiples of the numbers' own spreads: -1 takes the
+/// spread away, 0 leaves the number, 1 adds the spread.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Variation {
     /// [`Config::overlap`].
     pub overlap: u32,
-    /// The factor of all latencies of accesses that cross a link.
+    /// Everything that crosses a link. It never becomes faster than the same within the socket.
     pub remote: f64,
-    /// The factor of all occupancies.
+    /// All occupancies.
     pub occupancy: f64,
-    /// The factor of transfers between cores of a socket.
+    /// Transfers between cores of a socket.
     pub core_to_core: f64,
-    /// The factor of the third level's latency.
+    /// The third level's latency.
     pub l3: f64,
-    /// The factor by which the hardware threads of a core slow each other down; it never makes them faster.
+    /// By how much the hardware threads of a core slow each other down.
     pub smt: f64,
 }
 
-/// The unvaried machine.
-const AS_IT_IS: Variation = Variation { overlap: 3, remote: 1.0, occupancy: 1.0, core_to_core: 1.0, l3: 1.0, smt: 1.0 };
+/// The machine as it is described.
+const AS_IT_IS: Variation = Variation { overlap: 3, remote: 0.0, occupancy: 0.0, core_to_core: 0.0, l3: 0.0, smt: 0.0 };
 
 const OVERLAPS: [u32; 2] = [1, 3];
-const REMOTE: [f64; 3] = [0.7, 1.0, 1.3];
-const OCCUPANCY: [f64; 3] = [0.5, 1.0, 1.5];
+const WAYS: [f64; 3] = [-1.0, 0.0, 1.0];
 
 impl Variation {
     /// Returns all variations of a sweep.
     pub fn all() -> impl Iterator<Item = Variation> {
-        let with = |overlap, remote| OCCUPANCY.map(|occupancy| Variation { overlap, remote, occupancy, ..AS_IT_IS });
+        let with = |overlap, remote| WAYS.map(|occupancy| Variation { overlap, remote, occupancy, ..AS_IT_IS });
         let far = OVERLAPS
             .into_iter()
-            .flat_map(move |overlap| REMOTE.into_iter().flat_map(move |remote| with(overlap, remote)));
-        let core_to_core = [0.7, 1.3].map(|core_to_core| Variation { core_to_core, ..AS_IT_IS });
-        let l3 = [0.7, 1.3].map(|l3| Variation { l3, ..AS_IT_IS });
-        let smt = [0.8, 1.2].map(|smt| Variation { smt, ..AS_IT_IS });
+            .flat_map(move |overlap| WAYS.into_iter().flat_map(move |remote| with(overlap, remote)));
+        let core_to_core = [-1.0, 1.0].map(|core_to_core| Variation { core_to_core, ..AS_IT_IS });
+        let l3 = [-1.0, 1.0].map(|l3| Variation { l3, ..AS_IT_IS });
+        let smt = [-1.0, 1.0].map(|smt| Variation { smt, ..AS_IT_IS });
         far.chain(core_to_core).chain(l3).chain(smt)
     }
 
     /// Returns the varied machine.
     pub fn of(&self, machine: &Machine) -> Machine {
-        let mut machine = machine.clone();
-        let latency = &mut machine.latency;
-        let far = |list: &mut Vec<f64>| list.iter_mut().skip(1).for_each(|time| *time *= self.remote);
-        far(&mut latency.dirty_remote);
-        far(&mut latency.clean_remote);
-        far(&mut latency.memory);
-        latency.core_to_core *= self.core_to_core;
-        latency.l3 *= self.l3;
-        machine.smt_slowdown = (machine.smt_slowdown * self.smt).max(1.0);
-        let occupancy = &mut machine.occupancy;
-        for time in [
-            &mut occupancy.transfer,
-            &mut occupancy.hold,
-            &mut occupancy.shared_read,
-            &mut occupancy.memory,
-            &mut occupancy.link,
+        let factor = |field: &str, way: f64| 1.0 + way * machine.origin(field).spread();
+        let mut varied = machine.clone();
+        let (latency, local) = (&mut varied.latency, &machine.latency);
+        for (name, list, near) in [
+            ("dirty_remote", &mut latency.dirty_remote, local.core_to_core),
+            ("clean_remote", &mut latency.clean_remote, local.l3),
+            ("memory", &mut latency.memory, local.memory[0]),
         ] {
-            *time *= self.occupancy;
+            for (hops, time) in list.iter_mut().enumerate().skip(1) {
+                *time = (*time * factor(&format!("latency.{name}.{hops}"), self.remote)).max(near.min(*time));
+            }
         }
+        latency.core_to_core *= factor("latency.core_to_core", self.core_to_core);
+        latency.l3 *= factor("latency.l3", self.l3);
+        // A core's hardware threads never make each other faster.
+        varied.smt_slowdown = 1.0 + (machine.smt_slowdown - 1.0) * factor("smt_slowdown", self.smt);
+        let occupancy = &mut varied.occupancy;
+        for (name, time) in [
+            ("transfer", &mut occupancy.transfer),
+            ("hold", &mut occupancy.hold),
+            ("shared_read", &mut occupancy.shared_read),
+            ("memory", &mut occupancy.memory),
+            ("link", &mut occupancy.link),
+        ] {
+            *time *= factor(&format!("occupancy.{name}"), self.occupancy);
+        }
+        varied
+    }
+
+    /// The numbers of a machine that some variation changes, in the order of [`Machine::numbers`].
+    pub fn changed(machine: &Machine) -> Vec<Number> {
+        let varied: Vec<Vec<Number>> = Self::all().map(|variation| variation.of(machine).numbers()).collect();
+        let is_changed = |at: usize, number: &Number| varied.iter().any(|numbers| numbers[at].value != number.value);
         machine
+            .numbers()
+            .into_iter()
+            .enumerate()
+            .filter(|(at, number)| is_changed(*at, number))
+            .map(|it| it.1)
+            .collect()
     }
 }
 
@@ -157,25 +177,72 @@ mod tests {
 
     #[test]
     fn variations_change_what_they_should() {
-        let machine = preset();
+        let mut machine = preset();
         assert_eq!(Variation::all().count(), 24);
         let same = AS_IT_IS;
         assert!(Variation::all().any(|variation| variation == same));
         assert_eq!(same.of(&machine), machine);
+        machine.sources.insert("latency.memory.2".to_string(), "measured: here".to_string());
+        machine.sources.insert("occupancy.link".to_string(), "guessed: by me".to_string());
         let varied =
-            Variation { overlap: 1, remote: 0.5, occupancy: 2.0, core_to_core: 0.9, l3: 2.0, smt: 0.8 }.of(&machine);
-        assert_eq!(varied.latency.memory[0], machine.latency.memory[0]);
-        assert_eq!(varied.latency.memory[2], machine.latency.memory[2] / 2.0);
-        assert_eq!(varied.latency.core_to_core, machine.latency.core_to_core * 0.9);
-        assert_eq!(varied.latency.l3, machine.latency.l3 * 2.0);
-        assert_eq!(varied.smt_slowdown, machine.smt_slowdown * 0.8);
-        let alone = Variation { smt: 0.1, ..AS_IT_IS }.of(&machine);
-        assert_eq!(alone.smt_slowdown, 1.0);
-        for field in [|v: &Variation| v.core_to_core, |v: &Variation| v.l3, |v: &Variation| v.smt] {
-            assert!(Variation::all().any(|v| field(&v) < 1.0) && Variation::all().any(|v| field(&v) > 1.0));
+            Variation { overlap: 1, remote: 1.0, occupancy: -1.0, core_to_core: 0.5, l3: -1.0, smt: 1.0 }.of(&machine);
+        let is = |value: f64, expected: f64| assert!((value - expected).abs() < 1e-9, "{value} {expected}");
+        is(varied.latency.memory[0], machine.latency.memory[0]);
+        is(varied.latency.memory[2], machine.latency.memory[2] * 1.2);
+        is(varied.latency.dirty_remote[1], machine.latency.dirty_remote[1] * 1.5);
+        is(varied.latency.core_to_core, machine.latency.core_to_core * 1.25);
+        is(varied.latency.l3, machine.latency.l3 * 0.8);
+        is(varied.smt_slowdown, 1.75);
+        is(varied.occupancy.link, machine.occupancy.link * 0.5);
+        is(varied.occupancy.transfer, machine.occupancy.transfer * 0.8);
+        let fields = [
+            |v: &Variation| v.remote,
+            |v: &Variation| v.occupancy,
+            |v: &Variation| v.core_to_core,
+            |v: &Variation| v.l3,
+            |v: &Variation| v.smt,
+        ];
+        for field in fields {
+            assert!(Variation::all().any(|v| field(&v) < 0.0) && Variation::all().any(|v| field(&v) > 0.0));
         }
-        assert_eq!(varied.occupancy.link, machine.occupancy.link * 2.0);
-        Variation::all().for_each(|variation| variation.of(&machine).check().unwrap());
+        for name in crate::machine::PRESETS {
+            let machine = Machine::preset(name).unwrap();
+            Variation::all().for_each(|variation| variation.of(&machine).check().unwrap());
+        }
+    }
+
+    /// Far is never nearer than near, and hardware threads that share a core never gain by it.
+    #[test]
+    fn a_variation_leaves_the_machine_one_that_could_be() {
+        let machine = preset();
+        let least = Variation { remote: -1.0, smt: -1.0, ..AS_IT_IS }.of(&machine);
+        assert!(machine.latency.memory[1] * 0.5 < machine.latency.memory[0], "the preset shows it");
+        assert_eq!(least.latency.memory[1], machine.latency.memory[0]);
+        let alone = Machine { smt_slowdown: 1.0, ..machine };
+        assert_eq!(Variation { smt: -1.0, ..AS_IT_IS }.of(&alone), alone);
+    }
+
+    #[test]
+    fn what_a_sweep_changes_is_told() {
+        let changed: Vec<String> = Variation::changed(&preset()).into_iter().map(|number| number.field).collect();
+        assert_eq!(
+            changed,
+            [
+                "smt_slowdown",
+                "latency.l3",
+                "latency.core_to_core",
+                "latency.dirty_remote.1",
+                "latency.dirty_remote.2",
+                "latency.clean_remote.1",
+                "latency.clean_remote.2",
+                "latency.memory.1",
+                "latency.memory.2",
+                "occupancy.transfer",
+                "occupancy.shared_read",
+                "occupancy.memory",
+                "occupancy.link",
+            ]
+        );
     }
 
     #[test]

@@ -105,8 +105,9 @@ pub struct Blink<C: Args> {
     /// latch), free-reads, free-reads+cohort (readers take no latch), default (version locks), replicas,
     /// replicas+cohort, replicas+free-reads, replicas+granular-root, replicas+default (one tree per node), granular (no
     /// latches in leaves), granular-root (one latch in the whole tree), log-fed (one tree per node, fed from a log),
-    /// inner-replicas, inner-replicas+cohort (inner pages on each node), pages-1k, pages-64k (version locks, other page
-    /// sizes); or all
+    /// inner-replicas, inner-replicas+cohort (inner pages on each node), pages-1k, pages-64k, pages-128k (version locks,
+    /// other page sizes), standard-64k, free-reads-64k, standard-128k, cohort-128k, free-reads-128k,
+    /// free-reads+cohort-128k (these latches with pages of that size; the thesis's pages have 128 KiB); or all
     #[arg(long, default_value = "all")]
     pub technique: String,
     /// Percentages of operations that are updates, comma-separated

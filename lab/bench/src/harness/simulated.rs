@@ -129,6 +129,8 @@ pub struct Run {
     /// With [`Config::watch`]: shared memory that the program accessed plainly, without announcing the access to the
     /// machine.
     pub unannounced: Vec<Unannounced>,
+    /// Whether an equal run is equal to the last event: [`Report::own_heap`](archipelago_sim::Report::own_heap).
+    pub repeats: bool,
 }
 
 /// The operations of one kind: reads, or updates.
@@ -359,6 +361,7 @@ pub fn run<S>(
         retry_percent: counts.retry_percent.get(),
         abort_percent: counts.attempts.get().map(|(all, again)| 100.0 * again as f64 / (all + again).max(1) as f64),
         unannounced: report.unannounced,
+        repeats: report.own_heap,
     })
 }
 

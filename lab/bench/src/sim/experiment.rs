@@ -88,6 +88,7 @@ fn paper(what: &Sim) -> &'static str {
         Sim::Blink(_) => include_str!("../../papers/numa-btree.toml"),
         Sim::Ranges(_) => include_str!("../../papers/rcx.toml"),
         Sim::Euno(_) => include_str!("../../papers/eunomia.toml"),
+        Sim::Locks(_) => include_str!("../../papers/locks.toml"),
         _ => include_str!("../../papers/hydralist.toml"),
     }
 }

@@ -11,6 +11,7 @@ use archipelago_platform::time::Duration;
 use archipelago_sim::{Config, Machine, Placement, world};
 use archipelago_sync::lock::{Mutex, RawTtas};
 
+use crate::calibrate;
 use crate::failure::Failure;
 use crate::harness::driver::{self, Ready, Settings};
 use crate::harness::instructions::Charge;
@@ -115,9 +116,9 @@ const RUNS: u64 = 5;
 /// # Errors
 /// If a run ends badly, or standard output cannot be written to.
 pub fn run() -> Result<(), Failure> {
-    // Outside of a simulated run, this build runs natively too, so it can measure the host.
-    let machine = SIMULATED.then(Machine::measured);
-    let what = if SIMULATED { "this-host as measured just now (simulated)" } else { "this machine" };
+    // Outside of a run this build is native too.
+    let machine = SIMULATED.then(calibrate::host).transpose()?;
+    let what = if SIMULATED { "this machine as measured just now (simulated)" } else { "this machine" };
     print(format!("ns per operation of a thread, on {what}, medians of {RUNS}:"))?;
     print(format!("{:<30} {:>10} {:>10}", "", "1 thread", "2 threads"))?;
     line("private increments", machine.as_ref(), Private)?;

@@ -66,7 +66,7 @@ pub fn describe(name: Option<&Path>) -> Result<String, Failure> {
                 text += &format!("links from socket {from}: {row:?}\n");
             }
             for number in machine.numbers().iter().filter(|number| !number.field.starts_with("hops.")) {
-                let source = machine.sources.get(&number.field).map_or("no source given", String::as_str);
+                let source = machine.source(&number.field).unwrap_or("no source given");
                 let value = format!("{} {}", number.value, number.unit);
                 text += &format!("{:<26} {value:<22} {source}\n", number.field);
             }

@@ -151,7 +151,13 @@ fn warning(figures: &Figures, setting: &Setting) -> Option<String> {
         let (wished, few) = (wish.min_ops, few.len());
         format!("fewer than {wished} operations counted in {few} of {runs} runs, {least} at least")
     });
-    let all: Vec<String> = unsteady.into_iter().chain(few).collect();
+    let heapless = figures.runs.iter().filter(|run| !run.repeats).count();
+    let heapless = (heapless > 0).then(|| {
+        format!(
+            "no address space was left for the memory of {heapless} of {runs} runs, which equal seeds may not repeat"
+        )
+    });
+    let all: Vec<String> = [unsteady, few, heapless].into_iter().flatten().collect();
     (!all.is_empty()).then(|| all.join("; "))
 }
 

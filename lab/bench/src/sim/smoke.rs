@@ -71,7 +71,12 @@ fn every_experiment_ends_on_every_machine() {
                 assert!(run.stats.line_wait_ps <= 3 * spans, "{name}: {} ps of waits", run.stats.line_wait_ps);
                 if threads == 8 {
                     let (_, again) = cell(arguments, preset, threads, turn);
-                    assert_eq!((again.ops, again.hash, again.events), (run.ops, run.hash, run.events), "{name}");
+                    let heaps = (run.repeats, again.repeats);
+                    assert_eq!(
+                        (again.ops, again.hash, again.events),
+                        (run.ops, run.hash, run.events),
+                        "{name}; whether they had heaps of their own: {heaps:?}"
+                    );
                 }
             }
         }

@@ -31,6 +31,7 @@ fn the_machine_is_the_papers_if_that_is_asked_for() {
         setting(common(&what), &what).unwrap().machine.name
     };
     assert_eq!(machine(&["nr", "--paper"]), "xeon-e7-4850v3-4s");
+    assert_eq!(machine(&["locks", "--paper"]), "xeon-e7-8870v3-4s");
     assert_eq!(machine(&["nr"]), machine(&["ycsb", "--paper"]));
     assert_eq!(machine(&["nr", "--paper", "--machine", "xeon-8180-8s"]), machine(&["sets", "--paper"]));
     let others = ["blink", "cache", "euno", "ranges"].map(|experiment| machine(&[experiment, "--paper"]));
@@ -200,6 +201,13 @@ fn doubtful_figures_have_a_warning() {
         row.fields["warning"].is_null() && row.whole("ops") >= Some(1000) && row.whole("warm_micros") >= Some(40),
         "{row:?}"
     );
+    // A run that had to share the process's heap.
+    let what = parse(&["locks", "--lock", "tas", "--runs", "1", "--micros", "4", "--warm", "0", "--min-ops", "0"]);
+    let (setting, contender) = (setting(common(&what), &what).unwrap(), &experiment(&what).unwrap().1[0]);
+    let mut figures = simulated::figures(contender, &setting, 2).unwrap().unwrap();
+    figures.runs[0].repeats = false;
+    let row = row::row(contender, 2, &figures, &setting);
+    assert!(row.text("warning").starts_with("no address space was left for the memory of 1 of 1 runs"), "{row:?}");
 }
 
 /// The file returns the row of the same contender in the same setting only.

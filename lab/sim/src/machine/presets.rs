@@ -1,7 +1,8 @@
 //! The machines that come with the crate.
 //!
 //! They were fixed before any structure was run on them, and were not changed because of any result. Every number has
-//! its source below; "estimate" means that we know of no measurement.
+//! its source below; "estimate" means that we know of no measurement. How a source begins says its
+//! [`Origin`](super::Origin).
 
 use super::{Cache, Caches, Latency, Machine, Occupancy, Os, Transactions};
 
@@ -73,7 +74,8 @@ const TX_COST: [(&str, &str); 3] = [
     ("transactions.commit", "measured: Sapphire Rapids, an empty transaction takes 12.4-17.6 ns in all"),
     ("transactions.abort", "measured: Sapphire Rapids, beginning and an explicit abort take 57.9-62.3 ns in all"),
 ];
-const TX_TIMER: (&str, &str) = ("transactions.timer", "Linux, CONFIG_HZ=250, the default of its x86 configuration");
+const TX_TIMER: (&str, &str) =
+    ("transactions.timer", "published: Linux, CONFIG_HZ=250, the default of its x86 configuration");
 const TX_SPURIOUS: (&str, &str) = (
     "transactions.spurious",
     "measured: Sapphire Rapids, virtual machine: status 0 once per 1.2-1.4 ms of transaction, timer included",
@@ -81,20 +83,20 @@ const TX_SPURIOUS: (&str, &str) = (
 
 const HASWELL_EX: Sources = &[
     ("occupancy.transfer", "calibrated: a compare-and-exchange ping-pong takes one transfer each way"),
-    ("sockets", "the paper's machine"),
-    ("cores_per_socket", "Intel ARK"),
-    ("threads_per_core", "Intel ARK"),
-    ("caches.l1", "Intel Optimization Reference Manual, Haswell: 32 KiB, 8 ways"),
-    ("caches.l2", "Intel Optimization Reference Manual, Haswell: 256 KiB, 8 ways"),
-    ("caches.l3", "Intel ARK: 2.5 MiB per core; 20 ways: CPUID of Haswell-EX"),
-    ("latency.l1", "Intel Optimization Reference Manual, Haswell: 4 cycles, at nominal frequency"),
-    ("latency.l2", "Intel Optimization Reference Manual, Haswell: 12 cycles, at nominal frequency"),
+    ("sockets", "published: the paper's machine"),
+    ("cores_per_socket", "published: Intel ARK"),
+    ("threads_per_core", "published: Intel ARK"),
+    ("caches.l1", "published: Intel Optimization Reference Manual, Haswell: 32 KiB, 8 ways"),
+    ("caches.l2", "published: Intel Optimization Reference Manual, Haswell: 256 KiB, 8 ways"),
+    ("caches.l3", "published: Intel ARK: 2.5 MiB per core; 20 ways: CPUID of Haswell-EX"),
+    ("latency.l1", "published: Intel Optimization Reference Manual, Haswell: 4 cycles, at nominal frequency"),
+    ("latency.l2", "published: Intel Optimization Reference Manual, Haswell: 12 cycles, at nominal frequency"),
     (
         "latency.core_to_core",
         "Intel forum 700477: MLC, Broadwell-EP with 10 cores: 40.3-42.3 ns; estimate for more cores",
     ),
-    ("latency.memory.0", "Intel blog 2014: MLC, E7-4800: 135-136 ns"),
-    ("latency.memory.1", "Intel blog 2014: MLC, E7-4800: 194-202 ns"),
+    ("latency.memory.0", "published: Intel blog 2014: MLC, E7-4800: 135-136 ns"),
+    ("latency.memory.1", "published: Intel blog 2014: MLC, E7-4800: 194-202 ns"),
     TX_COST[0],
     TX_COST[1],
     TX_COST[2],
@@ -163,14 +165,14 @@ fn haswell_ex(name: &str, cores: usize, ghz: f64) -> Machine {
 
 const HASWELL_EP: Sources = &[
     ("occupancy.transfer", "calibrated: a compare-and-exchange ping-pong takes one transfer each way"),
-    ("sockets", "the paper's machine"),
-    ("cores_per_socket", "the paper's machine"),
-    ("threads_per_core", "Intel ARK"),
-    ("caches.l1", "Intel Optimization Reference Manual, Haswell: 32 KiB, 8 ways"),
-    ("caches.l2", "Intel Optimization Reference Manual, Haswell: 256 KiB, 8 ways"),
-    ("caches.l3", "the paper: 25 MB; 20 ways: as Haswell-EX"),
-    ("latency.l1", "Intel Optimization Reference Manual, Haswell: 4 cycles, at nominal frequency"),
-    ("latency.l2", "Intel Optimization Reference Manual, Haswell: 12 cycles, at nominal frequency"),
+    ("sockets", "published: the paper's machine"),
+    ("cores_per_socket", "published: the paper's machine"),
+    ("threads_per_core", "published: Intel ARK"),
+    ("caches.l1", "published: Intel Optimization Reference Manual, Haswell: 32 KiB, 8 ways"),
+    ("caches.l2", "published: Intel Optimization Reference Manual, Haswell: 256 KiB, 8 ways"),
+    ("caches.l3", "published: the paper: 25 MB; 20 ways: as Haswell-EX"),
+    ("latency.l1", "published: Intel Optimization Reference Manual, Haswell: 4 cycles, at nominal frequency"),
+    ("latency.l2", "published: Intel Optimization Reference Manual, Haswell: 12 cycles, at nominal frequency"),
     ("latency.l3", MOLKA),
     ("latency.core_to_core", MOLKA),
     ("latency.dirty_remote", MOLKA),
@@ -181,7 +183,7 @@ const HASWELL_EP: Sources = &[
     TX_COST[2],
     TX_TIMER,
     TX_SPURIOUS,
-    ("transactions.read_lines", "Nakaike et al., ISCA 2015: Haswell holds 4 MB of transactional loads"),
+    ("transactions.read_lines", "published: Nakaike et al., ISCA 2015: Haswell holds 4 MB of transactional loads"),
 ];
 const MOLKA: &str =
     "Molka et al., ICPP 2015, E5-2680 v3 (12 cores), source snoop; recalled and rounded, not read again";
@@ -207,18 +209,21 @@ fn haswell_ep(name: &str) -> Machine {
 
 const SKYLAKE_SP: Sources = &[
     ("occupancy.transfer", "calibrated: a compare-and-exchange ping-pong takes one transfer each way"),
-    ("sockets", "the paper's machine"),
-    ("cores_per_socket", "Intel ARK"),
-    ("threads_per_core", "Intel ARK"),
-    ("caches.l1", "Intel Optimization Reference Manual, Skylake-SP: 32 KiB, 8 ways"),
-    ("caches.l2", "Intel Optimization Reference Manual, Skylake-SP: 1 MiB, 16 ways"),
-    ("caches.l3", "Intel Optimization Reference Manual, Skylake-SP: 1.375 MiB per core, 11 ways, not inclusive"),
-    ("latency.l1", "AnandTech 14694, Xeon 8280: 4 cycles; at 2.5 GHz"),
-    ("latency.l2", "AnandTech 14694, Xeon 8280: 14 cycles; at 2.5 GHz"),
-    ("latency.l3", "AnandTech 14694, Xeon 8280: 46 cycles; at 2.5 GHz"),
+    ("sockets", "published: the paper's machine"),
+    ("cores_per_socket", "published: Intel ARK"),
+    ("threads_per_core", "published: Intel ARK"),
+    ("caches.l1", "published: Intel Optimization Reference Manual, Skylake-SP: 32 KiB, 8 ways"),
+    ("caches.l2", "published: Intel Optimization Reference Manual, Skylake-SP: 1 MiB, 16 ways"),
+    (
+        "caches.l3",
+        "published: Intel Optimization Reference Manual, Skylake-SP: 1.375 MiB per core, 11 ways, not inclusive",
+    ),
+    ("latency.l1", "published: AnandTech 14694, Xeon 8280: 4 cycles; at 2.5 GHz"),
+    ("latency.l2", "published: AnandTech 14694, Xeon 8280: 14 cycles; at 2.5 GHz"),
+    ("latency.l3", "published: AnandTech 14694, Xeon 8280: 46 cycles; at 2.5 GHz"),
     ("latency.memory.0", "Intel forum 1126268: MLC, Xeon Silver 4110: 82 ns; estimate for 28 cores"),
-    ("latency.pause", "Intel Optimization Reference Manual, Skylake: up to 140 cycles"),
-    ("transactions.read_lines", "Nakaike et al., ISCA 2015: Haswell holds 4 MB of transactional loads"),
+    ("latency.pause", "published: Intel Optimization Reference Manual, Skylake: up to 140 cycles"),
+    ("transactions.read_lines", "published: Nakaike et al., ISCA 2015: Haswell holds 4 MB of transactional loads"),
 ];
 
 /// 4 sockets fully connected by UPI, or 8 in a cube. The machine of the HydraList and MV-RLU papers.
@@ -267,15 +272,15 @@ fn skylake_tx() -> Option<Transactions> {
 
 const SANDY_BRIDGE_EP: Sources = &[
     ("occupancy.transfer", "calibrated: a compare-and-exchange ping-pong takes one transfer each way"),
-    ("sockets", "the paper's machine"),
-    ("cores_per_socket", "Intel ARK"),
-    ("threads_per_core", "Intel ARK"),
+    ("sockets", "published: the paper's machine"),
+    ("cores_per_socket", "published: Intel ARK"),
+    ("threads_per_core", "published: Intel ARK"),
     ("hops", "two QPI links per socket: a ring"),
-    ("caches.l1", "Intel Optimization Reference Manual, Sandy Bridge: 32 KiB, 8 ways"),
-    ("caches.l2", "Intel Optimization Reference Manual, Sandy Bridge: 256 KiB, 8 ways"),
-    ("caches.l3", "Intel ARK: 16 MiB"),
-    ("latency.l1", "Intel Optimization Reference Manual, Sandy Bridge: 4 cycles; at 2.2 GHz"),
-    ("latency.l2", "Intel Optimization Reference Manual, Sandy Bridge: 12 cycles; at 2.2 GHz"),
+    ("caches.l1", "published: Intel Optimization Reference Manual, Sandy Bridge: 32 KiB, 8 ways"),
+    ("caches.l2", "published: Intel Optimization Reference Manual, Sandy Bridge: 256 KiB, 8 ways"),
+    ("caches.l3", "published: Intel ARK: 16 MiB"),
+    ("latency.l1", "published: Intel Optimization Reference Manual, Sandy Bridge: 4 cycles; at 2.2 GHz"),
+    ("latency.l2", "published: Intel Optimization Reference Manual, Sandy Bridge: 12 cycles; at 2.2 GHz"),
 ];
 
 /// 4 sockets on a ring, no transactions.
@@ -300,14 +305,14 @@ fn sandy_bridge_ep(name: &str) -> Machine {
 
 const ROME: Sources = &[
     ("occupancy.transfer", "calibrated: a compare-and-exchange ping-pong takes one transfer each way"),
-    ("caches.l1", "AnandTech 14694, EPYC 7742: 32 KiB"),
-    ("caches.l2", "AnandTech 14694, EPYC 7742: 512 KiB"),
-    ("caches.l3", "AnandTech 14694, EPYC 7742: 16 MiB per group of 4 cores"),
-    ("latency.l1", "AnandTech 14694, EPYC 7742: 4 cycles at 3.4 GHz"),
-    ("latency.l2", "AnandTech 14694, EPYC 7742: 13 cycles at 3.4 GHz"),
-    ("latency.l3", "AnandTech 14694, EPYC 7742: 10.27 ns"),
-    ("latency.memory.0", "AnandTech 14694, EPYC 7742: 113 ns, four nodes per socket"),
-    ("latency.memory.1", "AnandTech 14694, EPYC 7742: 122 ns, one node per socket"),
+    ("caches.l1", "published: AnandTech 14694, EPYC 7742: 32 KiB"),
+    ("caches.l2", "published: AnandTech 14694, EPYC 7742: 512 KiB"),
+    ("caches.l3", "published: AnandTech 14694, EPYC 7742: 16 MiB per group of 4 cores"),
+    ("latency.l1", "published: AnandTech 14694, EPYC 7742: 4 cycles at 3.4 GHz"),
+    ("latency.l2", "published: AnandTech 14694, EPYC 7742: 13 cycles at 3.4 GHz"),
+    ("latency.l3", "published: AnandTech 14694, EPYC 7742: 10.27 ns"),
+    ("latency.memory.0", "published: AnandTech 14694, EPYC 7742: 113 ns, four nodes per socket"),
+    ("latency.memory.1", "published: AnandTech 14694, EPYC 7742: 122 ns, one node per socket"),
 ];
 
 /// 2 packages of 8 core groups of 4 cores. What the model calls a socket is a core group: one hop leads to another
@@ -346,10 +351,10 @@ fn rome(name: &str) -> Machine {
 
 const THIS_HOST: Sources = &[
     ("occupancy.transfer", "calibrated: a compare-and-exchange ping-pong takes one transfer each way"),
-    ("sockets", "lscpu"),
-    ("cores_per_socket", "lscpu"),
-    ("threads_per_core", "lscpu"),
-    ("caches", "lscpu; AMD Zen 3"),
+    ("sockets", "measured: lscpu"),
+    ("cores_per_socket", "measured: lscpu"),
+    ("threads_per_core", "measured: lscpu"),
+    ("caches", "measured: lscpu; AMD Zen 3"),
     ("latency.l1", "measured: chain of dependent loads over 16 KiB"),
     ("latency.l2", "measured: chain of dependent loads over 256 KiB"),
     ("latency.l3", "measured: chain of dependent loads over 4 MiB"),
@@ -357,7 +362,7 @@ const THIS_HOST: Sources = &[
     ("latency.memory.0", "measured: chain of dependent loads over 256 MiB"),
     ("latency.locked", "measured: private fetch_add, 2.36 ns, less the first-level hit"),
     ("latency.fence", "measured: store and fence, 2.35 ns"),
-    ("latency.pause", "measured"),
+    ("latency.pause", "measured: one turn"),
     ("latency.clock", "measured: rdtsc"),
     ("occupancy.hold", "measured: fetch_add contended by two, 5-7 ns each, while a transfer takes 120 ns"),
 ];

@@ -1,8 +1,12 @@
 //! A paper's table, in Markdown.
 
 use core::fmt;
+use std::collections::BTreeSet;
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
+
+use archipelago_sim::machine::{Number, Origin};
+use archipelago_sim::{Machine, Variation};
 
 use super::data::{Claim, Done, Paper, Side};
 use super::verdict::{Finding, Verdict, judge};
@@ -60,6 +64,7 @@ pub fn paper(paper: &Paper, done: &[Done<'_>], args: &SimPapers) -> String {
     if !paper.note.is_empty() {
         text += &format!("{}\n\n", paper.note.trim());
     }
+    text += &spreads(paper, done);
     if !theirs.is_empty() {
         text += &format!("{}\n\n{}", Count::of(&theirs), table(&theirs));
     }
@@ -73,6 +78,28 @@ pub fn paper(paper: &Paper, done: &[Done<'_>], args: &SimPapers) -> String {
         text += &format!("- {}: `cargo sim {}`{sizes}\n", done.figure.name, done.command);
     }
     text + &doubts(done)
+}
+
+/// Around which of the machines' numbers the sweep goes how far.
+fn spreads(paper: &Paper, done: &[Done<'_>]) -> String {
+    let swept = done.iter().filter(|done| done.rows.iter().any(|(_, row)| !row.sweep.is_empty()));
+    let names: BTreeSet<&str> = swept.map(|done| done.figure.machine(paper)).collect();
+    names.into_iter().filter_map(|name| Some(spread(name, &Machine::preset(name)?))).collect()
+}
+
+fn spread(name: &str, machine: &Machine) -> String {
+    let changed = Variation::changed(machine);
+    let with = |known: bool| {
+        let is = |number: &&Number| (machine.origin(&number.field) != Origin::Guessed) == known;
+        let fields: Vec<String> = changed.iter().filter(is).map(|number| format!("`{}`", number.field)).collect();
+        if fields.is_empty() { "nothing".to_owned() } else { fields.join(", ") }
+    };
+    let [near, far] = [Origin::Measured, Origin::Guessed].map(|origin| 100.0 * origin.spread());
+    format!(
+        "On `{name}` the sweep goes {near} % to either side of what was measured or published ({}), and {far} % of what is guessed ({}).\n\n",
+        with(true),
+        with(false)
+    )
 }
 
 fn table(lines: &[&Line]) -> String {
