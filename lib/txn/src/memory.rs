@@ -9,10 +9,10 @@ use archipelago_platform::pad::CachePadded;
 use archipelago_platform::per_thread::PerThread;
 use archipelago_platform::thread;
 
-/// No limit: nothing is counted.
+/// The limit of a database without a limit. Its memory is not counted.
 const NONE: usize = usize::MAX;
 
-/// The longest step in bytes; it is a thousandth of the limit, if that is less.
+/// The longest step in bytes. The step is a thousandth of the limit, if this is less.
 const STEP: usize = 64 << 10;
 
 /// The content of a version: a row, or the link of an index entry.
@@ -37,7 +37,7 @@ impl Memory {
 
     /// Sets the limit. Nothing has been allocated yet.
     pub(crate) fn set_limit(&self, bytes: usize) {
-        // Sums are signed, and no machine has more memory.
+        // Sums are signed. No machine has more memory than `isize::MAX` bytes.
         self.limit.store(bytes.min(isize::MAX as usize), Ordering::Relaxed);
     }
 

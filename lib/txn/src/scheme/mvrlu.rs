@@ -1,9 +1,10 @@
-//! Many versions, linked before they are stamped, after MV-RLU (Kim, Mathew, Kashyap, Ramanathan, Min: MV-RLU: Scaling
-//! Read-Log-Update with Multi-Versioning, ASPLOS 2019; thesis, sections 3.3 to 3.6).
+//! Multi-version concurrency control whose versions are linked before they are stamped, after MV-RLU (Kim, Mathew,
+//! Kashyap, Ramanathan, Min: MV-RLU: Scaling Read-Log-Update with Multi-Versioning, ASPLOS 2019; thesis, sections 3.3
+//! to 3.6).
 //!
 //! As in `hekaton.rs`, a transaction reads as of the moment at which it began, and owns each record from its first
-//! write of it on. But readers do not wait for latches. A commit links its versions, which all point to one word: the
-//! stamp of the *set*. Storing the stamp makes all versions of the set visible at once.
+//! write of it on. But readers do not wait for latches. A commit links its versions (its *set*), which all point to one
+//! word: the set's stamp. Storing the stamp makes all versions of the set visible at once.
 //!
 //! # The word of a set
 //! - `LINKING`: the set's versions are being linked, or a reader has set the word back. The stamp will be drawn after the
@@ -160,19 +161,19 @@ fn is_newest(record: &Record<MvRlu>, seen: &Version<MvRlu>, moment: Moment, work
 /// # Safety
 /// `begin` has the flag [`LINKED`], and was read from a version that was in a chain since the caller's guard began.
 unsafe fn set_of<'g>(begin: u64) -> &'g AtomicU64 {
-    // SAFETY: `link` exposed the address of the set's first version, which is freed a grace period after all versions
-    // of the set have their stamps or are unlinked.
+    // SAFETY: `link` exposed the address of the set's first version. This version is freed only a grace period after
+    // all versions of the set have their stamps or are unlinked.
     unsafe { &*core::ptr::with_exposed_provenance((begin & !LINKED) as usize) }
 }
 
-/// Returns a set's rank, which orders sets with the same stamp: of two that ask each other's words, one precedes the
-/// other.
+/// Returns a set's rank, which orders sets with the same stamp. If two such sets' commits ask each other's words, one
+/// precedes the other.
 fn rank(set: &AtomicU64) -> usize {
     core::ptr::from_ref(set).addr()
 }
 
-/// Returns whether a set has a stamp up to a moment. If not, it makes sure that the set never gets one. The caller is a
-/// reader, whose rank is above all others, or a commit.
+/// Returns whether a set has a stamp up to a moment. If it returns false, the set never gets such a stamp: the call
+/// makes sure of it. The caller is a reader, whose rank is above all others, or a commit.
 fn is_before(set: &AtomicU64, (moment, last): (u64, usize), epochs: &Epochs<MvRlu>) -> bool {
     let backoff = Backoff::new();
     loop {
@@ -252,7 +253,7 @@ fn publish(work: &Work<'_, MvRlu>, stamp: u64) {
     }
 }
 
-/// Unlinks the set's versions. Readers may be at them.
+/// Unlinks the set's versions. Readers may be reading them.
 fn unlink(work: &Work<'_, MvRlu>, set: &AtomicU64, done: &mut Done<MvRlu>) {
     set.store(NEVER, Ordering::Release);
     for write in work.writes.iter() {
