@@ -86,8 +86,7 @@ impl<K: Point, V: 'static> Directory<K, V> {
     }
 
     /// Returns a leaf that contained `point` at some moment of the call: see the module's documentation. The guard must
-    /// be of
-    /// the map's domain.
+    /// be of the map's domain.
     #[inline]
     pub(crate) fn find<'g>(&self, guard: &'g Guard<'_>, point: K) -> &'g Leaf<K, V> {
         let root = self.root(guard);
