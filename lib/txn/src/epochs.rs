@@ -12,11 +12,11 @@
 //! 1. *C loaded `e <= s`, so all of C is seen.* C's load comes before the addition in the clock's order, so C's fence comes
 //!    before the snapshot's: the snapshot sees C's latches, or what C installed, waits, and finds `begin = e`.
 //! 2. *C loaded `e > s`: nothing of C is seen*, since `begin > s`.
-//! 3. *If C1 comes before C2 in the order of serialization, then `e1 <= e2`.* C2 overwrote or read what C1 wrote: C1's load of
-//! the clock happens before C2's. C2 overwrote what C1 read: C1 loaded the clock, passed a fence (`Work::commit`), and
-//! then found the record not latched by C2. C2 latched it, passed its fence and loaded the clock. If C2 had read an
-//! older value from the clock than C1, C2's fence would precede C1's, and C1 would have found the latch. (With locks,
-//! C1 releases the record after its load. TicToc: see `scheme/tictoc.rs`.)
+//! 3. *If C1 comes before C2 in the order of serialization, then `e1 <= e2`.* C2 overwrote or read what C1 wrote: C1's
+//!    load of the clock happens before C2's. C2 overwrote what C1 read: C1 loaded the clock, passed a fence
+//!    (`Work::commit`), and then found the record not latched by C2. C2 latched it, passed its fence and loaded the
+//!    clock. If C2 had read an older value from the clock than C1, C2's fence would precede C1's, and C1 would have
+//!    found the latch. (With locks, C1 releases the record after its load. TicToc: see `scheme/tictoc.rs`.)
 //!
 //! # Many versions
 //! Multi-version schemes draw stamps from the clock instead of loading it, and each of their transactions reads as of
