@@ -1,15 +1,15 @@
 //! Opening a journal. Recovery decides which records count, which bytes are cut, and which damage makes opening fail.
 //!
 //! 1. *Scan.* Segments are sorted by their places. A segment that the next one's header declares durable must be whole;
-//! otherwise the journal is damaged. The other segments are read. If the frames end before the files do, either a crash
-//! tore bytes that were not synced, or durable bytes are damaged. It is damage if a later mark or header declares a
-//! greater place durable.
+//!    otherwise the journal is damaged. The other segments are read. If the frames end before the files do, either a
+//!    crash tore bytes that were not synced, or durable bytes are damaged. It is damage if a later mark or header
+//!    declares a greater place durable.
 //! 2. *Agree.* With epochs, the records that count are those of the epochs that every lane has closed.
 //! 3. *Deliver* the records that count. Whole segments are read only in this step, so damage in them is found here.
 //! 4. *Repair.* Bytes behind the end are removed. Bytes that are not known to be durable are written again and synced:
-//! after a failed sync the system may return bytes that are not on the disk, and treat them as if they were.
+//!    after a failed sync the system may return bytes that are not on the disk, and treat them as if they were.
 //! 5. *Begin.* The manifest records the void epochs (those whose records do not count), before any new segment declares
-//! them closed. Then each lane gets a new segment with a salt that no older frame has.
+//!    them closed. Then each lane gets a new segment with a salt that no older frame has.
 //!
 //! After a crash during recovery, the same steps lead to the same result.
 
