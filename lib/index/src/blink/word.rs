@@ -12,7 +12,8 @@ use core::ops::Range;
 /// The number of words of a cache line.
 const LINE: usize = 8;
 
-/// The number of slots that a search reads first. Of 200 random keys, one in a hundred is farther from its guess.
+/// The number of slots that a search reads first. For 200 random keys, one search in a hundred finds its key outside of
+/// these slots.
 const WINDOW: usize = 4 * LINE;
 
 /// Entries of integers.

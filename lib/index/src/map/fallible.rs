@@ -67,7 +67,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
 
     #[cold]
     fn find_room(&self, need: Need, key: Option<&K>) -> bool {
-        // Perhaps removed memory only waits to be freed.
+        // First, memory that was removed may only have to be freed.
         self.core.domain().collect();
         if self.may_grow(need) {
             return true;
@@ -75,7 +75,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         if self.core.limits().may_fill(need, self.space()) && key.is_none_or(|key| self.fits(key)) {
             return true;
         }
-        // Or pages may be nearly empty.
+        // Second, nearly empty pages may be merged.
         if !self.core.is_thin() || !self.core.limits().may_settle(self.core.domain().stats().epoch) {
             return false;
         }
