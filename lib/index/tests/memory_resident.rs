@@ -1,5 +1,6 @@
-//! Memory that is really freed, and is counted: the resident memory that the operating system reports. The tests run in a
-//! process of their own, one after the other, since nothing else may allocate meanwhile.
+//! Memory that is returned to the operating system, and memory that maps report, compared with the resident memory that
+//! the operating system reports. The tests run in a process of their own, one after the other, since no other code may
+//! allocate meanwhile.
 #![cfg(not(miri))]
 
 use archipelago_check::hostile::{alone, some_try};
@@ -65,8 +66,9 @@ fn what_is_deleted_in_order_is_given_back_to_the_system() {
     });
 }
 
-/// At most a twentieth of the peak is left. Each try uses a new map. If a map keeps memory, it does so in every try. But if
-/// the allocator keeps small blocks that were freed (up to 2.7 MB the first time), the next try uses these blocks.
+/// Checks that at most a twentieth of the peak is left. Each try uses a new map. If a map keeps memory, it does so in
+/// every try. But the allocator may keep small blocks that were freed (up to 2.7 MB the first time); then the next try
+/// uses these blocks.
 fn given_back(fill_and_empty: impl Fn() -> (u64, u64)) {
     some_try(3, || {
         let (peak, left) = fill_and_empty();

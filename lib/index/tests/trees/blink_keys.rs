@@ -10,7 +10,7 @@ use std::fmt::Debug;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-/// Returns numbers of every magnitude, each different from the one before.
+/// Returns numbers of every magnitude, of which no two successive ones are equal.
 fn number(n: u64) -> u64 {
     let x = (n + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     (x ^ x >> 31) >> (n % 63)
