@@ -1,4 +1,4 @@
-//! A lane: one log file after the other, and the places up to which records are appended, written and synced.
+//! A lane: a sequence of log files, and the places (positions) up to which records are appended, written and synced.
 //!
 //! Appended frames are collected in `pending`. A *turn* takes all of them as a batch, writes and perhaps syncs them
 //! without the lock, and publishes the reached place. There is one turn at a time (`leading`). The first thread that

@@ -5,12 +5,13 @@
 //! `begin = e` in its versions. The snapshot sees versions with `begin <= s`.
 //!
 //! # Why a snapshot is one moment, in the order of serialization
-//! A commit C latches all that it writes, passes a SeqCst fence, and loads the clock; then it validates its reads, installs and
-//! unlatches. A snapshot adds to the clock, passes a SeqCst fence, and reads records whose latches are free (it waits for
-//! them).
+//! A commit C latches all that it writes, passes a SeqCst fence, and loads the clock. Then it validates its reads,
+//! installs its versions and unlatches. A snapshot adds to the clock, passes a SeqCst fence, and reads records whose
+//! latches are free (it waits until they are).
 //!
-//! 1. *C loaded `e <= s`, so all of C is seen.* C's load comes before the addition in the clock's order, so C's fence comes
-//!    before the snapshot's: the snapshot sees C's latches, or what C installed, waits, and finds `begin = e`.
+//! 1. *C loaded `e <= s`, so all of C is seen.* C's load comes before the addition in the clock's order, so C's fence
+//!    comes before the snapshot's. So the snapshot sees what C installed, or it sees C's latches and waits until C has
+//!    installed. Then it finds `begin = e`.
 //! 2. *C loaded `e > s`: nothing of C is seen*, since `begin > s`.
 //! 3. *If C1 comes before C2 in the order of serialization, then `e1 <= e2`.* C2 overwrote or read what C1 wrote: C1's
 //!    load of the clock happens before C2's. C2 overwrote what C1 read: C1 loaded the clock, passed a fence
@@ -22,9 +23,9 @@
 //! Multi-version schemes draw stamps from the clock instead of loading it, and each of their transactions reads as of
 //! one moment of the clock. The clock may be the processors' clocks. `archipelago_sync::clock` describes what such a
 //! clock guarantees, and the schemes describe where they wait. A snapshot increments `open` before it takes its moment.
-//! A thread that prunes gets its floor (the lowest moment that may still be read) before it loads `open`. So if the
-//! thread misses a snapshot, the snapshot's moment is not below the floor, and the versions that such moments see are
-//! kept.
+//! A thread that prunes gets its floor (a moment below which no later moment will be taken) before it loads `open`. So
+//! if the thread misses a snapshot, the snapshot's moment is not below the floor, and the versions that such moments
+//! see are kept.
 //!
 //! # What is kept
 //! A replaced version is seen by each snapshot `s` for which `begin <= s < begin of the next version`. When its record

@@ -12,8 +12,8 @@
 //! The key's tag selects the part into which it is inserted, so that insertions seldom conflict.
 //!
 //! # Invariants
-//! 1. Used slots are dense: the first slots have non-zero tags, the others zero, also in each part. In parts and in
-//!    quiet chunks no tag is [`GONE`].
+//! 1. Used slots are dense: the first slots have non-zero tags, and the others have the tag zero. This also holds in
+//!    each part. In parts and in quiet chunks (those without parts) no tag is [`GONE`].
 //! 2. The first `sorted` slots (the *reserve*) are in ascending order, except slots that are [`GONE`]. The reserve
 //!    grows when keys are appended in order and when later entries are sorted into it, and shrinks with removals and
 //!    splits.

@@ -1,4 +1,5 @@
-//! Sleeping and waking of a map's background threads. [`maintain::background`](super::maintain) has their work.
+//! How a map's background threads sleep and are woken. [`maintain::background`](super::maintain) has the work that they
+//! do.
 
 use super::stats::MaintenanceStats;
 use archipelago_platform::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::*};

@@ -1,7 +1,8 @@
 //! The data list: finding the target node, point operations, splits and merges (thesis §4.3.2, §4.3.3, §4.3.6).
 //!
-//! Every operation starts at a *jump node*, any page whose `low` is at or below the key, and walks right to the
-//! *target node*, the page whose range holds the key. The result is correct however stale the jump node is:
+//! Every operation starts at a *jump node*, any page whose `low` is at or below the key, and walks right to the *target
+//! node*, the page whose range contains the key. (The search layer finds the jump node.) The result is correct however
+//! stale the search layer is:
 //!
 //! - A page's `low` never rises and a live page's `low` never changes, so a page that was once at or left of a key
 //!   stays so.

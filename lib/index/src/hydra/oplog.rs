@@ -72,8 +72,8 @@ pub(crate) struct Op<F: HydraForm> {
     pub stamp: u64,
 }
 
-/// The number of fingers of a thread: it can switch between this many ascending sequences of keys without searching
-/// again. A power of two.
+/// The number of *fingers* of a thread. A finger remembers where an ascending sequence of keys has arrived, so a thread
+/// can switch between this many sequences without searching again. A power of two.
 const FINGERS: usize = 8;
 
 /// A thread's data in a map: its op log, its fingers, and its shares of the entry count and of the bytes that keys take
@@ -89,10 +89,11 @@ pub(crate) struct ThreadCell<F: HydraForm> {
 /// that page was seen live ([`Core::retirements`](super::shared::Core::retirements)).
 ///
 /// If no page has been retired since, this page has not been retired, either. So a thread that finds the count
-/// unchanged may access the page under its guard. The argument covers a retirement that the thread has not seen. If RCU
-/// waits for this guard before it frees the page, the access is valid. Otherwise the guard was entered after the page's
-/// grace period. The increment of the count precedes the retirement, in a thread with its own guard, so it happened
-/// before this guard was entered, and the thread would have found the count changed.
+/// unchanged may access the page under its guard. This is also safe if a page is retired without the thread having seen
+/// the new count. Suppose that this page was retired. If RCU waits for this guard before it frees the page, the access
+/// is valid. Otherwise the guard was entered after the page's grace period. The count was incremented before the
+/// retirement, in a thread with its own guard, so before this guard was entered. The thread would then have found the
+/// count changed.
 struct Finger<F: HydraForm> {
     page: AtomicPtr<F::Page>,
     retirements: AtomicU64,

@@ -1,10 +1,10 @@
 //! The background threads of a map: what wakes them, what they do when the map becomes idle, and how they end.
 //!
-//! **Work** has two kinds. The first is a *round* that is due: the thread of node 0 combines, and then all threads
-//! update their layers. The second is *garbage*: memory was retired or a page was merged. The memory that was retired
-//! last is freed only at the next retirement, so in an idle map it would never be freed, and neither would a value's
-//! destructor run, nor all memory be freed that the value owns (perhaps the map itself). So thread 0 looks again after
-//! a while: a *follow-up*.
+//! **Work** has two kinds. The first is a *round* (an update of the search layers) that is due: the thread of node 0
+//! combines, and then all threads update their layers. The second is *garbage*: memory was retired or a page was
+//! merged. Memory that was retired is freed only when more memory is retired. In an idle map the last retired memory
+//! would never be freed, and neither would all that a removed value owns (perhaps the map itself). So thread 0 *looks*
+//! again after a while: it checks for garbage and frees it, which is a *follow-up*.
 //!
 //! **Follow-ups are few.** The word [`Background::garbage`](super::super::crew::Background::garbage) is [`NEW`] while
 //! the map has no thread, and nearly always while the map is in use: a thread that retires then only loads the word.
