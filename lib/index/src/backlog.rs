@@ -35,7 +35,8 @@ pub struct Garbage {
     pub bytes: usize,
     /// The number of threads that are reading now.
     pub readers: usize,
-    /// The number of epochs by which the oldest read is behind. If it is more than 0, reclamation stops.
+    /// The number of epochs by which the oldest reader is behind. If it is more than 0, nothing can be reclaimed until
+    /// this reader ends.
     pub lag: u64,
     /// The number of failed attempts to advance reclamation since the last success; each failed because of a reader. If this
     /// number and `bytes` both grow, some reader does not end.

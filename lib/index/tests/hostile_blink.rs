@@ -146,7 +146,8 @@ fn the_tree_grows_and_shrinks_under_readers() {
     assert_eq!(tree.len() as u64, (THREADS * width).div_ceil(64));
 }
 
-/// A tree that was once large does not stay large: an emptied tree is one page, whatever the order in which it was emptied.
+/// A tree that has become large and is emptied becomes small again: it is one page, whatever the order in which it was
+/// emptied.
 #[test]
 fn an_emptied_tree_is_small() {
     let _alone = alone();

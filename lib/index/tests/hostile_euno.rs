@@ -296,7 +296,7 @@ fn merges_under_a_scan<S: Kind>() {
     }
 }
 
-/// While a scan shows the last entry of a chunk, this chunk takes the next chunk's entries over.
+/// While a scan shows the last entry of a chunk, the next chunk is merged into this chunk.
 fn merges_what_is_next<S: Kind>() {
     let full = SLOTS as u64;
     for shown in [full, 2 * full, 3 * full, 4 * full] {

@@ -43,7 +43,7 @@ impl Explosive {
         Explosive { counted: counter.value(tag), in_drop: false, in_clone: true }
     }
 
-    /// Makes values of which one in `every` panics when it is dropped.
+    /// Makes a value. If its number is a multiple of `every`, it panics when it is dropped.
     fn in_drop(counter: DropCounter, tag: u64, every: u64) -> Self {
         Explosive { counted: counter.value(tag), in_drop: tag.is_multiple_of(every), in_clone: false }
     }

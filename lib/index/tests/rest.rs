@@ -57,7 +57,7 @@ fn garbage_goes<M: OrderedIndex<u64, Counted>>(map: &M, count: u64) {
     });
 }
 
-/// A thread of which the map does not know drops a value that is the map's last owner.
+/// The last owner of a map is a value in it. A thread that is not a thread of the map drops this value.
 fn a_map_goes_with_its_value<M: OrderedIndex<u64, Owner> + 'static>(make: impl Fn() -> M, count: u64) {
     watchdog(USUAL, |notes| {
         let counter = DropCounter::new();

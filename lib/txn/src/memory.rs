@@ -1,8 +1,8 @@
 //! The memory of records and versions, in a database with a limit.
 //!
-//! Each record and version is counted from its allocation until it is freed: live ones, those that are kept for
-//! readers, and those that a transaction has not committed yet. Each thread keeps a sum of what it allocates and frees,
-//! and adds the sum to the total in steps, so that threads rarely write a common cache line.
+//! Each record and version is counted from its allocation until it is freed. So the count includes live ones, old ones
+//! that are kept for readers, and new ones that a transaction has not committed yet. Each thread keeps a sum of what it
+//! allocates and frees, and adds the sum to the total in steps, so that threads rarely write a common cache line.
 
 use archipelago_platform::atomic::{AtomicIsize, AtomicUsize, Ordering};
 use archipelago_platform::pad::CachePadded;

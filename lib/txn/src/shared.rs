@@ -202,8 +202,8 @@ impl<S: Scheme> Drop for Shared<S> {
         // The index of a removal in its grace period is dropped with `tables`, after this destructor. So such removals
         // must do nothing.
         self.home().closing.store(true, Ordering::Relaxed);
-        // SAFETY: the home came from a box, and no transaction is left. (`Typed::due` reads only `closing` beside the
-        // domain.)
+        // SAFETY: the home came from a box, and no transaction is left. (`Typed::due` reads only the domain and
+        // `closing`.)
         unsafe {
             (*self.home).domain.drain_all();
             drop(Box::from_raw(self.home));

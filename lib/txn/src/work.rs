@@ -78,8 +78,8 @@ pub struct Work<'t, S: Scheme> {
     full: bool,
     /// Whether the commit has to validate the reads.
     validates: bool,
-    /// A record of which the transaction has read a version that was replaced since. The transaction may end, but not
-    /// write.
+    /// A record whose version the transaction has read and another transaction has replaced since. The transaction may
+    /// still end, but must not write.
     stale: Option<*const Record<S>>,
     /// The latest stamp among the versions that it has read, in multi-version schemes.
     newest: u64,

@@ -87,7 +87,7 @@ struct Glance {
 
 impl Glance {
     /// Reads a node's edges from `position` on, up to the first edge that leads to a node, and at most `limit`, and
-    /// prefetches their targets. Returns whether these are all of the node's edges from there on.
+    /// prefetches their targets. Returns whether the node has no further edges behind them.
     #[inline]
     fn look<const DOWN: bool>(&mut self, node: Node<'_>, position: usize, limit: usize) -> bool {
         let mut complete = true;
@@ -172,8 +172,7 @@ impl<'g, F: Form, const DOWN: bool> Cursor<'g, F, DOWN> {
         if DOWN { POSITIONS } else { 0 }
     }
 
-    /// Returns a position close to `position`: a walk from there reaches `position` if `include` is true, and just does
-    /// not reach it otherwise.
+    /// Returns a position from which a walk continues at `position` (if `include` is true) or just behind it.
     const fn around(position: usize, include: bool) -> usize {
         if DOWN == include { position + 1 } else { position }
     }

@@ -71,7 +71,7 @@ const INLINE_PREFIX_AT: usize = size_of::<Header>();
 type Node4 = Sparse<4>;
 type Node16 = Sparse<16>;
 
-/// Unsorted bytes and children side by side. A slot is free when its child is null, whatever its byte says.
+/// Unsorted bytes, and the child for each byte. A slot is free if its child is null, even if it has a byte.
 #[repr(C)]
 struct Sparse<const N: usize> {
     header: Header,

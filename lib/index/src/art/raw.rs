@@ -1,4 +1,4 @@
-//! The tree itself: byte strings to words, concurrently. `Art` is built on it, and so is HydraList's search layer.
+//! The tree itself, a concurrent map from byte strings to words. `Art` and HydraList's search layer are built on it.
 //!
 //! Every operation descends from the root. The root is a Node256 that is never replaced; below it nodes are replaced
 //! by larger and smaller copies. Writers lock the node whose slot they change, and its parent too when they replace
@@ -463,8 +463,8 @@ fn branch_below<P: Protocol, F: Form>(
     Ok(Growth::entry(Leaf::<F>::bytes_for(key)).node(branch.bytes()))
 }
 
-/// Returns whether `node` is replaced when it loses the edge at `position`. (The root is never replaced, whatever this function
-/// returns.)
+/// Returns whether `node` is replaced when it loses the edge at `position`. (The result does not apply to the root,
+/// which is never replaced.)
 fn becomes_too_small(node: Node<'_>, position: usize) -> bool {
     match node.kind() {
         NodeKind::Node4 => node.len() <= 2,

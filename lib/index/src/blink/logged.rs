@@ -148,7 +148,7 @@ impl<F: SlotForm> Lane<F> {
         Lane { log, places: places.collect() }
     }
 
-    /// Replays to a replica up to `until`, as far as the log is filled, unless another thread does. Returns whether it
+    /// Applies the filled entries of the log up to `until` to a replica, unless another thread does. Returns whether it
     /// made progress.
     fn replay<P: Policy>(&self, tree: &Tree<F, P>, until: u64, guard: &Guard<'_>) -> bool {
         let Some(mut place) = self.places[tree.number()].try_lock() else { return false };

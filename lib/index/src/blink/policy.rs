@@ -100,8 +100,8 @@ impl<P: Policy> Variation for Dense<P> {
     const DENSE: bool = true;
 }
 
-/// The same as another policy, with a replica of the tree on each node: reads stay there, and updates change all replicas
-/// before they return.
+/// The same as another policy, with a replica of the tree on each node: a read uses only its own node's replica, and an
+/// update changes all replicas before it returns.
 #[derive(Clone, Copy, Debug)]
 pub struct Mirrored<P>(PhantomData<P>);
 

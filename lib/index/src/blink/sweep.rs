@@ -101,7 +101,7 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         Some(Spot { level, key })
     }
 
-    /// Returns the lower fence of the page after that of a key.
+    /// Returns the lower fence of the page behind the page to which a key belongs.
     fn high_of(&self, level: usize, key: F::Probe<'_>, guard: &Guard<'_>) -> Option<F::Owned> {
         loop {
             let ((page, seen), _hold) = self.find(Goal::At(key), level, guard)?;

@@ -8,7 +8,7 @@
 use archipelago_platform::atomic::{AtomicU64, Ordering};
 use archipelago_sync::backoff::Backoff;
 
-/// The bits, each of which is set while a thread is within.
+/// The bits. Each bit is set while a thread holds it.
 #[derive(Default)]
 pub(super) struct Door(AtomicU64);
 

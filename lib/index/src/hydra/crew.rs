@@ -9,7 +9,7 @@ use archipelago_platform::time::Duration;
 
 /// A kind of work: a round is due.
 pub(super) const ROUND: u8 = 1;
-/// A kind of work: garbage was added of which thread 0 did not know.
+/// A kind of work: garbage was added, and thread 0 did not know of any garbage before.
 pub(super) const GARBAGE: u8 = 2;
 
 /// The background threads. They are started when they are needed for the first time.

@@ -1,7 +1,7 @@
 //! The state of an iterator: the range of keys `low..high` that is not fetched yet.
 //!
 //! Fetching from one end moves this end past the fetched keys. So no key can be yielded twice, however the map changes
-//! in between. If a fetch panics, the iterator still yields the entries that it had fetched, and then ends.
+//! between two fetches. If a fetch panics, the iterator still yields the entries that it had fetched, and then ends.
 
 use super::{End, FormOf, Kind, Map, Structure, Words};
 use crate::structure::Form;

@@ -105,7 +105,7 @@ fn a_removal_beside_an_insertion_into_the_same_part() {
 /// again into a part.
 #[test]
 fn a_scan_beside_a_key_that_comes_back() {
-    // The keys are in four parts, some of which are read only after the stop.
+    // The keys are in four parts. The scan has not read some of these parts yet when it stops.
     for key in 1..13 {
         let make = || {
             let tree = EunoBTree::builder().build();

@@ -50,7 +50,7 @@ pub struct Appended {
 /// The facts that the user of a journal knows.
 #[derive(Clone, Default, Debug)]
 pub struct Told {
-    /// All records of each lane since the last recovery, after those that recovery delivered.
+    /// All records of each lane: those that the last recovery delivered, followed by those that were appended since.
     pub appended: Vec<Vec<Appended>>,
     /// The number of these records, by lane, that were called durable.
     pub durable: Vec<usize>,

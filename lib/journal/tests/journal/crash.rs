@@ -108,7 +108,7 @@ impl Story {
                 }
             }
             Self::retried(|| self.told.close(journal, epoch))?;
-            // This record is in an epoch of which no other lane has records.
+            // No other lane has records in this record's epoch.
             Self::retried(|| self.told.append(journal, number as u32 % lanes, epoch + 2))?;
             let end = journal.end(number as u32 % lanes);
             if number == 2 {

@@ -24,28 +24,28 @@
 //! moment, the set has failed, or its stamp will be drawn after the question).
 //!
 //! # Why the order of stamps is an order of serialization
-//! 1. *A reader of moment `m` sees all of a set with a stamp up to `m`, and nothing of a set with a stamp above.* The
-//!    draw follows all links, so a reader whose `m` is at or above the stamp sees the links
+//! 1. *A reader of moment `m` sees all of a set with a stamp up to `m`, and nothing of a set with a greater stamp.* The
+//!    draw of the stamp follows all links, so a reader whose `m` is at or above the stamp sees the links
 //!    (`archipelago_sync::clock`). If the reader finds `LINKING`, it has missed the writer's store that precedes its
 //!    next draw, so this draw is above `m`. In the other states the atomic exchanges of the word decide.
-//! 2. *What a commit has read is the newest at its stamp `t`.* T links, draws `t`, passes a SeqCst fence, and looks again at each
-//!    record that it has read:
-//!    - *The head is what it saw.* T has missed any set W that is linked there later: W links, passes its fence and
-//!      draws, so T's fence precedes W's and `t` is below W's stamp. (Between its draw and the fence T waits until all
-//!      clocks are past `t`.) So records that are owned but not linked need no check.
-//!    - *What it saw is under a linked head.* T asks the head's word with the moment `t`. If the set is before `t`, T
-//!      gives up. If not, the answer is final, and the version that T saw is the newest at `t`, whether the set commits
-//!      or fails.
-//!    - *Anything else*: T gives up, even if the stamps of all versions in between are above `t`. No cell has the
-//!      moment `t`, so pruning may have unlinked a version in between; it never unlinks the version directly below a
-//!      linked head (`Epochs::prune`).
+//! 2. *The versions that a commit T has read are the newest at its stamp `t`.* T links, draws `t`, passes a SeqCst fence,
+//!    and looks again at each record that it has read. There are three cases:
+//!    - *The head is the version that T has read.* Then T has missed any set W that is linked at the record later: W
+//!      links, passes its fence and draws, so T's fence precedes W's and `t` is below W's stamp. (Between its draw and
+//!      the fence T waits until all clocks are past `t`.) So records that are owned but not linked need no check.
+//!    - *The version that T has read is directly below a linked head.* T asks the head's word with the moment `t`. If the
+//!      set is before `t`, T gives up. If not, the answer is final, and the version that T has read is the newest at
+//!      `t`, whether the set commits or fails.
+//!    - *All other cases*: T gives up, even if the stamps of all versions between the two are above `t`. No thread has
+//!      announced the moment `t`, so pruning may have unlinked a version between the two. (Pruning never unlinks the
+//!      version directly below a linked head, see `Epochs::prune`.)
 //!
-//!    T validates absent keys likewise, with origins as the versions that it saw. A record is latched before it is
-//!    unlinked from its index. T waits for latches there (it holds none itself), so T finds the record dead, or
+//!    T validates absent keys in the same way, with origins as the versions that it has read. A record is latched before
+//!    it is unlinked from its index. T waits for such latches (it holds none itself), so T finds the record dead, or
 //!    precedes all commits to the key's next record.
-//! 3. *Some commit gets through.* A commit waits for sets that are `FIRM` with a stamp below its own, or about to get a
-//!    stamp, so commits do not wait in a circle. A commit fails only because another transaction has committed, or owns
-//!    a record. Of two transactions that have each read what the other writes, at least the one with the lower stamp
+//! 3. *Some commit succeeds.* A commit waits for sets that are `FIRM` with a stamp below its own, or about to get a stamp,
+//!    so commits do not wait in a circle. A commit fails only because another transaction has committed, or owns a
+//!    record. Of two transactions that have each read what the other writes, at least the one with the lower stamp
 //!    commits: it finds the other's set above its own stamp. (The processors' clocks may give both the same stamp. Then
 //!    the addresses of their words decide which is lower.)
 //!

@@ -208,7 +208,7 @@ impl<P: Target> Trie<P> {
         prefetch_read(self.slots.as_ptr().wrapping_add(before));
     }
 
-    /// The second half of a step: finds the slot, and if it has a child, goes to the child.
+    /// The second half of a step: finds the slot. If the slot has a child, the descent continues at the child.
     ///
     /// # Safety
     /// The processor must have the features that `C` needs.
