@@ -118,8 +118,9 @@ fn a_reader_that_stays_costs_hits_and_no_memory() {
     assert!(cache.insert(1 << 20, vec![3; 1_000]), "when the reader has gone, entries come in again");
 }
 
-/// In a cache with a limit on the number of entries, removed entries that a reader keeps from being freed count towards
-/// the limit too, except a few: a hundredth of the limit, 512, and those that a thread has not handed over yet.
+/// The cache has a limit on the number of entries, and a reader keeps removed entries from being freed. Removed entries
+/// count towards the limit too, except a few: a hundredth of the limit, 512, and those that a thread has not handed
+/// over yet.
 #[test]
 fn a_reader_that_stays_keeps_few_entries_waiting() {
     let _beside = beside();

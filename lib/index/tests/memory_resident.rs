@@ -22,8 +22,9 @@ fn held<S: Kind, K: Key>(map: &Map<S, K, u64>) -> u64 {
     resident_bytes().unwrap_or(map.bytes() as u64)
 }
 
-/// Returns the memory of a map with this many keys at its peak, and after all keys have been removed in the order of
-/// `nth` (0 to `count`, each once), by the system's count.
+/// Inserts `count` keys in the order of `load` (which maps 0 to `count` to the same numbers, each once), and removes
+/// them in ascending order. Returns the bytes that the map takes at its peak, and at the end, by the count of the
+/// operating system.
 fn fill_and_empty<S: Kind, K: Key>(count: u64, make: fn(u64) -> K, load: fn(u64, u64) -> u64) -> (u64, u64) {
     let map: Map<S, K, u64> = Map::new();
     let before = held(&map);

@@ -33,9 +33,9 @@
 //! there are snapshots, however long these stay open. If a snapshot needs the version, the record is added to the
 //! snapshot's list. When the snapshot ends, the records of its list are pruned.
 //!
-//! A writer that loaded `e` from the clock sees all snapshots `s < e` in the table: a snapshot adds to the clock while
-//! it holds the table's lock, after it has counted itself in `open`, and the writer takes the lock (or loads `open`)
-//! after its load of the clock.
+//! A writer that loaded `e` from the clock sees all snapshots `s < e` in the table. A snapshot holds the table's lock,
+//! counts itself in `open`, and then adds to the clock. The writer takes the lock (or loads `open`) after its load of
+//! the clock.
 
 use std::collections::BTreeMap;
 

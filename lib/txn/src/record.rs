@@ -215,8 +215,8 @@ impl<S: Scheme> Record<S> {
         Head(self.head.load(Ordering::Acquire))
     }
 
-    /// Waits until the head is not latched or is dead, and returns it. The wait is short: a latch is held only during a
-    /// commit, the encoding of keys is the only users' code that runs meanwhile, and the holder waits only for latches
+    /// Waits until the head is not latched or is dead, and returns it. The wait is short. A latch is held only during a
+    /// commit. The only users' code that runs meanwhile is the encoding of keys. And the holder waits only for latches
     /// that follow its own in the latch order.
     pub(crate) fn settled(&self) -> Head<S> {
         let backoff = Backoff::new();

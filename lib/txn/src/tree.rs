@@ -7,9 +7,9 @@
 //! # Absence
 //! An insert first links a record with an *origin* (a version without a row, to which nothing was committed), and its
 //! commit installs a version later. A transaction that has found a key absent, or has read a range, looks the gap up
-//! again at its commit, after it has latched its records: the head of each new record must be an origin that no other
-//! transaction has latched. If two transactions insert into each other's gaps, each latches, passes a SeqCst fence and
-//! looks again. So at least one of them finds the other's latch.
+//! again at its commit, after it has latched its records. The head of each record that is new in the gap must be an
+//! origin that no other transaction has latched. If two transactions insert into each other's gaps, each latches,
+//! passes a SeqCst fence and looks again. So at least one of them finds the other's latch.
 //!
 //! A row that was inserted and removed in the meantime must be noticed, too. So a removed record stays linked until a
 //! grace period after the removal's commit is over (the removal holds the record). Each transaction that began before
@@ -17,16 +17,20 @@
 //! to, and may be unlinked at once.
 //!
 //! # Unlinking
-//! A record is unlinked under its latch. The conditions are: its head says that the key is absent; no version is kept
-//! for snapshots; no removal in its grace period has a hold on the record; no transaction that is to write the record
-//! has a hold on it; and no transaction has its lock. (Otherwise a transaction could no longer find what it wrote
-//! itself.) A transaction that is to write a record with a row does not need a hold: if another transaction removes the
-//! row, the removal's hold lasts longer than the first transaction.
+//! A record is unlinked under its latch. The conditions are:
+//! - its head says that the key is absent;
+//! - no version is kept for snapshots;
+//! - no removal in its grace period has a hold on the record;
+//! - no transaction that is to write the record has a hold on it, and none has its lock. (Otherwise this transaction
+//!   could no longer find what it wrote itself.)
+//!
+//! A transaction that is to write a record with a row does not need a hold: if another transaction removes the row, the
+//! removal's hold lasts longer than the first transaction.
 //!
 //! A transaction that takes a lock or a hold then passes a SeqCst fence and loads the head. The unlinker latches,
-//! passes a SeqCst fence, and loads lock and holds. So one of the two notices the other. Unlinking is tried by each
-//! transaction at its end, for all records that it locked or held; by each removal when its grace period ends; and by
-//! each snapshot at its end, for the records in its list.
+//! passes a SeqCst fence, and loads lock and holds. So one of the two notices the other. Unlinking is tried at three
+//! times: by each transaction at its end, for all records that it locked or held; by each removal at the end of its
+//! grace period; and by each snapshot at its end, for the records in its list.
 
 use core::ops::{Bound, ControlFlow};
 use core::ptr;

@@ -184,8 +184,8 @@ impl<'t, S: Scheme> Work<'t, S> {
     /// Returns a record's head. If the transaction is to write the record and the head is not dead, the record stays in
     /// its index until the transaction's end.
     ///
-    /// A record with a row needs no hold: a transaction that removes the row holds the record until a grace period
-    /// after the removal, and the grace period does not end before this transaction's section.
+    /// A record with a row needs no hold. If another transaction removes the row, the removal holds the record until a
+    /// grace period after its commit. This grace period does not end before this transaction's section.
     fn head(&mut self, place: RecordRef<S>, mode: Mode) -> Head<S> {
         // SAFETY: found in its index inside of the guard.
         let record = unsafe { &*place.record };
@@ -324,8 +324,8 @@ impl<'t, S: Scheme> Work<'t, S> {
 
     /// Returns the versions that the transaction replaces, and the scheme's data about gaps of their indexes.
     pub(crate) fn replaced(&self) -> impl Iterator<Item = (&Version<S>, &S::Gap)> {
-        // SAFETY: as in `reads`; the first version that `look` returns of a record to be written is null only in
-        // transactions that read a snapshot, and for these `latch` has stored the head's version.
+        // SAFETY: as in `reads`. `look` returns null for the first version of a record to be written only in
+        // transactions that read a snapshot. For these transactions `latch` has stored the head's version.
         self.writes.iter().filter(|write| !write.seen.is_null()).map(|w| unsafe { (&*w.seen, (*w.place.tree).gap()) })
     }
 

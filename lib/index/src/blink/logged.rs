@@ -1,5 +1,5 @@
-//! Replicas that are fed from an operation log: an update is appended, and each replica applies the log when one of its
-//! readers needs it, or one of its writers waits for an answer.
+//! Replicas that are fed from an operation log. An update is appended to the log. Each replica applies the log when one
+//! of its readers needs it, or one of its writers waits for an answer.
 //!
 //! The log is node replication's ([`sync::log`](archipelago_sync::log)), with two differences. Replay and readers run
 //! concurrently without waiting for each other, since a tree is made for many threads. And there are several logs,

@@ -91,8 +91,8 @@ pub type Range<'m, K, V, P = Standard> = crate::map::Range<'m, BLink<P>, K, V>;
 pub type Builder<K, V, P = Standard> = crate::map::Builder<BLink<P>, K, V>;
 
 impl<K: Key, V: Send + Sync + 'static, P: Policy> Builder<K, V, P> {
-    /// Sets the machine for which the map is laid out: a page is on the node of the thread that makes it, and a replica, if the
-    /// policy has replicas, on the replica's node. Default: the machine on which the program runs.
+    /// Sets the machine for which the map is laid out. A page is on the node of the thread that makes it. If the policy
+    /// has replicas, a replica is on its own node. Default: the machine on which the program runs.
     pub fn topology(mut self, topology: Topology) -> Self {
         self.config.topology = topology;
         self

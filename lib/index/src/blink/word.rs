@@ -73,9 +73,9 @@ fn fetch(words: &[AtomicU64], start: usize) {
 
 /// Returns the first of some slots that is not less than `key`.
 ///
-/// Nearly always this slot is in a window around the guess, which is searched without a branch that depends on a key,
-/// so that the processor can proceed while the slots are still being loaded. Otherwise the search makes growing steps,
-/// so keys that are not uniformly distributed cost one step for each doubling of the error.
+/// Nearly always this slot is in a window around the guess. The window is searched without a branch that depends on a
+/// key, so the processor can proceed while the slots are still being loaded. If the slot is not in the window, the
+/// search makes growing steps. So keys that are not uniformly distributed cost one step for each doubling of the error.
 #[inline]
 fn search_about(start: usize, slots: &[AtomicU64], key: u64) -> usize {
     let before = |slot: &AtomicU64| slot.load(Relaxed) < key;

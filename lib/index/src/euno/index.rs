@@ -18,9 +18,9 @@ pub enum Aim<P> {
     Last,
 }
 
-/// An index over a list of chunks, which is always exact: a chunk is added while the chunk to its left, from which it
-/// was split, is locked; and it is removed while both are locked, before it becomes obsolete. The list's first chunk is
-/// never removed.
+/// An index over a list of chunks, which is always exact. A chunk is added while the chunk to its left, from which it
+/// was split, is locked. A chunk is removed while both are locked, before it becomes obsolete. The list's first chunk
+/// is never removed.
 pub trait Index<F: ChunkForm>: Send + Sync + Sized + 'static {
     /// The sizes of chunks.
     type Size: Size;

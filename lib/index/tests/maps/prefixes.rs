@@ -7,8 +7,8 @@ use archipelago_index::{Art, HydraList, OrderedIndex, OrderedSession};
 use rand::RngExt;
 use std::collections::BTreeMap;
 
-/// Returns endings of which some differ in the first bytes, some in the last bytes, some only in length, and some only
-/// by the least and the greatest byte.
+/// Returns endings. Some differ in the first bytes, some in the last bytes, some only in length, and some only by the
+/// least or the greatest byte.
 fn endings() -> Vec<Vec<u8>> {
     let mut rng = workload::rng(7, 0);
     let mut endings: Vec<Vec<u8>> = vec![vec![], vec![0], vec![0, 0], vec![0xFF], vec![0xFF; 9]];

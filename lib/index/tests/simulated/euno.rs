@@ -22,8 +22,9 @@ const FULL_CHUNK: u64 = SLOTS as u64;
 /// The number of entries of a full chunk in the paper's geometry.
 const NARROW: u64 = 16;
 
-/// The parameters of a run: the entries of a full chunk; the number and the distance of the keys that are inserted before, in
-/// order; how many keys of each chunk are kept; the range of keys used; and how many of twelve operations insert and remove.
+/// The parameters of a run: the number of entries of a full chunk; the number of keys that are inserted in ascending
+/// order before the run, and their distance; how many keys of each chunk are kept; the range of keys used; and how many
+/// of twelve operations insert and how many remove.
 #[derive(Clone, Copy)]
 struct Scene {
     chunk: u64,

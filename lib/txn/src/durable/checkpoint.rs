@@ -4,11 +4,18 @@
 //! `checkpoint` has the epoch of the valid checkpoint, and for each table the number of its parts.
 //! `rows-TABLE-EPOCH-PART` has rows. All are checkpoint files of the journal, which are either complete or absent.
 //!
-//! The steps, in order: note the ends of the logs; open a snapshot of an epoch `s`, so that no record before these ends
-//! has an epoch above `s`; write the parts; make `s` durable in the log; write `checkpoint`; retire the log up to the
-//! ends; remove older parts. A crash between two steps leaves either the older checkpoint and its log, or the newer one
-//! and perhaps more log than it needs: recovery skips records with epochs up to `s`. Since `s` is durable in the log
-//! before `checkpoint` is written, epochs after the next opening are above `s`.
+//! The steps, in this order:
+//! - note the ends of the logs;
+//! - open a snapshot of an epoch `s`, so that no record before these ends has an epoch above `s`;
+//! - write the parts;
+//! - make `s` durable in the log;
+//! - write `checkpoint`;
+//! - retire the log up to the ends;
+//! - remove older parts.
+//!
+//! A crash between two steps leaves one of two states: the older checkpoint and its log, or the newer checkpoint and
+//! perhaps more log than it needs. In the second state recovery skips records with epochs up to `s`. Since `s` is
+//! durable in the log before `checkpoint` is written, epochs after the next opening are above `s`.
 
 use std::path::{Path, PathBuf};
 

@@ -24,8 +24,8 @@ use super::{Conflict, Mode};
 /// A record's lock.
 pub struct Lock {
     word: AtomicU64,
-    /// The arrival number of the oldest waiting transaction; [`NONE`] if none waits. It is a hint at the next holder;
-    /// exclusion depends on the word alone.
+    /// The arrival number of the oldest waiting transaction; [`NONE`] if none waits. It only influences which
+    /// transaction gets the lock next. Mutual exclusion depends on `word` alone.
     waiting: AtomicU64,
 }
 

@@ -19,9 +19,9 @@
 //! - `NEVER`: the transaction has failed.
 //! - Otherwise: the stamp.
 //!
-//! *A word's answer is final.* A reader with a moment gets one of two answers from the word: the set is before the
-//! moment (its stamp is known and not above the moment), or the set will never be before it (its stamp is above the
-//! moment, the set has failed, or its stamp will be drawn after the question).
+//! *A word's answer is final.* A reader with a moment gets one of two answers from the word. The first is that the set
+//! is before the moment: its stamp is known and not above the moment. The second is that the set will never be before
+//! the moment: its stamp is above the moment, the set has failed, or its stamp will be drawn after the question.
 //!
 //! # Why the order of stamps is an order of serialization
 //! 1. *A reader of moment `m` sees all of a set with a stamp up to `m`, and nothing of a set with a greater stamp.* The

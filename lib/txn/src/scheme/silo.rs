@@ -1,7 +1,7 @@
 //! Optimistic concurrency control, after Silo (Tu, Zheng, Kohler, Liskov, Madden: Speedy Transactions in Multicore
 //! In-Memory Databases, SOSP 2013).
 //!
-//! Reads take no lock and write nothing; a commit latches its records, in the order of addresses, and then validates:
+//! Reads take no lock and write nothing. A commit latches its records, in the order of addresses, and then validates:
 //! each version that it has read must still be the head, and no other transaction may have latched its record.
 //!
 //! *Serializability, in the order of one moment of each commit*: let the moment lie between the last latch and the

@@ -39,9 +39,10 @@ const TRIES: usize = 16;
 impl<F: HydraForm> Core<F> {
     /// Compacts pages if chunks are sparse, unless another thread does so. Returns whether this thread has compacted.
     ///
-    /// If `again` is true, it waits for the other thread, also moves pages that an earlier walk left in closed chunks, and
-    /// also walks if pages are nearly empty on average, although none of them is underfull ([`Thin`](crate::thin::Thin)). The
-    /// caller passes `again` only after the memory of earlier moves and merges has been freed as far as possible.
+    /// If `again` is true, the call does more. It waits for the other thread. It also moves pages that an earlier walk
+    /// left in closed chunks. And it also walks if pages are nearly empty on average, although none of them is
+    /// underfull ([`Thin`](crate::thin::Thin)). The caller passes `again` only after the memory of earlier moves and
+    /// merges has been freed as far as possible.
     pub(super) fn compact_if_sparse(&self, node: usize, again: bool) -> bool {
         let Some(mut in_closed) = self.begin_compacting(again) else { return false };
         let sparse = if again { Sparse::Third } else { Sparse::Half };

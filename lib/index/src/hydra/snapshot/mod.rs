@@ -115,9 +115,10 @@ impl<F: SearchForm, P: Target> Snapshot<F, P> {
         Self { index }
     }
 
-    /// Returns a copy of this snapshot with changes: first `inserts` (an existing anchor gets the new page), then `removes` (a
-    /// remove is ignored unless the anchor then leads to the page that it names). Both lists must be ascending. If one anchor
-    /// has several inserts, the last one counts. The time is linear in the number of anchors.
+    /// Returns a copy of this snapshot with changes. `inserts` are applied first: an existing anchor gets the new page.
+    /// Then `removes` are applied: a remove is ignored unless the anchor then leads to the page that the remove names.
+    /// Both lists must be ascending. If one anchor has several inserts, the last one counts. The time is linear in the
+    /// number of anchors.
     ///
     /// # Panics
     /// If there are about 2^31 anchors or more.
