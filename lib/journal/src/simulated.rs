@@ -229,7 +229,7 @@ impl Simulated {
     }
 
     /// Counts a call, and applies its planned fault. Returns the locked disk and a divisor: the call may transfer only
-    /// this part of its bytes (half of them for [`Short`](Fault::Short), otherwise all).
+    /// this part of its bytes (half of them for `Short`, otherwise all).
     fn enter(&self, call: Call) -> io::Result<(MutexGuard<'_, World>, usize)> {
         let mut world = self.world();
         while world.held == Some(call) && !world.off {

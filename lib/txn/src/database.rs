@@ -76,8 +76,8 @@ impl<S: Scheme> Database<S> {
     ///
     /// When the limit is reached, inserts and updates fail with [`Error::Full`]. Reads, removals (which need memory
     /// until the row is freed) and commits still succeed. Before [`transact`](Self::transact) returns this error, it
-    /// frees what it can and runs the closure a second time. Set the limit to twice the live memory: replaced versions
-    /// stay until concurrent transactions have ended.
+    /// frees memory if possible, and runs the closure a second time. Set the limit to twice the live memory: replaced
+    /// versions stay until concurrent transactions have ended.
     ///
     /// ```
     /// # use archipelago_txn::{Database, Error, Row, on};

@@ -70,7 +70,7 @@ impl Memory {
         }
     }
 
-    /// Returns whether the total, without what threads have not yet added, has reached the limit.
+    /// Returns whether the total has reached the limit. The total lacks the bytes that threads have not added yet.
     pub(crate) fn is_full(&self) -> bool {
         self.is_limited() && self.told.load(Ordering::Relaxed) >= self.limit.load(Ordering::Relaxed) as isize
     }

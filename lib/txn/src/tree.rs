@@ -344,9 +344,9 @@ impl<M: Kind, K: KeyPart, P: Payload, S: Scheme> Typed<M, K, P, S> {
 
     /// Prunes the record's chain, a grace period after a version was replaced.
     ///
-    /// Pruned versions are freed after another grace period. No transaction reads them any more, but callbacks such as
-    /// this one, which read heads and have no moment, may. A reader may also be between reading another version and
-    /// loading the word of its set (`mvrlu.rs`).
+    /// Pruned versions are freed after another grace period. No transaction reads them any more. But a callback such as
+    /// this one may read them: it reads heads and has no moment. A reader may also have read another version and not
+    /// yet loaded the word of its set (`mvrlu.rs`).
     fn cut(&self, record: &Record<S>, home: &Home<S>, guard: &Guard<'_>) {
         let Some(latch) = record.latch() else { return };
         let epochs = &home.epochs;

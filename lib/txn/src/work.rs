@@ -423,7 +423,7 @@ impl<'t, S: Scheme> Work<'t, S> {
             self.note_missed(unsafe { &*record });
             return Err(Error::Conflict);
         }
-        // The order of latches. Sorting invalidates the numbers in `undo`, which is not needed any more.
+        // Latches are taken in this order. Sorting invalidates the numbers in `undo`, which is not needed any more.
         self.writes.sort();
         // The locks are requested before the commit announces itself. A thread that ends an epoch waits for announced
         // commits, and may itself hold locks; so an announced commit must not wait for locks.

@@ -160,7 +160,7 @@ impl Indexed {
         let place = index.load(Ordering::Acquire);
         let slot = self.children.get((place as usize).wrapping_sub(1))?;
         let child = slot.load();
-        // As in `Sparse::find`, this checks whether the place was reused for another byte meanwhile.
+        // As in `Sparse::find`, this checks whether the position was reused for another byte meanwhile.
         (!child.is_null() && index.load(Ordering::Relaxed) == place).then_some((slot, child))
     }
 

@@ -20,11 +20,11 @@ use core::ops::Bound;
 
 /// The position at which a walk continues, in its direction.
 enum Position<O> {
-    /// At the first key of all.
+    /// The walk begins at its first key.
     Start,
-    /// At this key.
+    /// The walk continues at this key.
     At(O),
-    /// Just after this key, in the walk's direction.
+    /// The walk continues just after this key, in its direction.
     Behind(O),
     /// The walk has ended.
     End,

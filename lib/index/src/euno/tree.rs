@@ -310,7 +310,7 @@ impl<F: ChunkForm, S: Size> Levels<F, S> {
     fn try_add(&self, chunk: &Chunk<S>) -> Result<(), Again> {
         let key = chunk.low::<F>();
         let path = self.path(key)?;
-        // The nodes below this one are full.
+        // All nodes of the path below the node at `from` are full, so they will be split.
         let from = path.iter().rposition(|step| step.count < S::KEYS).unwrap_or(0);
         let mut held = path[from..].iter().map(Step::lock).collect::<Result<Vec<_>, _>>()?;
         held.iter_mut().for_each(Held::change);

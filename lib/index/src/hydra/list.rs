@@ -114,8 +114,8 @@ impl<F: HydraForm> Core<F> {
                 },
                 Look::Locked => backoff.wait(),
                 Look::Obsolete => {
-                    // SAFETY: a forward pointer leads to a page that is reclaimed only after this one (`maintain.rs`),
-                    // and this one is protected by the caller's guard.
+                    // SAFETY: the obsolete page is protected by the caller's guard. Its forward pointer leads to a page
+                    // that is reclaimed only after it (`maintain.rs`).
                     let heir = unsafe { &*page.next() };
                     page = self.step_to(guard, heir, key, &mut steps);
                 }

@@ -28,8 +28,8 @@ pub struct Builder<S: Kind, K, V> {
 }
 
 impl<S: Kind, K: Key, V: Send + Sync + 'static> Builder<S, K, V> {
-    /// Sets a limit on the memory that waits for readers, and what operations that change the map do at the limit. The limit is
-    /// in bytes, counted as in [`Garbage::bytes`](crate::Garbage::bytes). Default: no limit.
+    /// Sets a limit on the memory that waits for readers. `then` is what operations that change the map do at the
+    /// limit. The limit is in bytes, counted as in [`Garbage::bytes`](crate::Garbage::bytes). Default: no limit.
     ///
     /// The memory may exceed the limit by a bounded amount. For each thread that changes the map, the amount is one
     /// part in 32 of the limit, plus what one operation removes. With [`OnBacklog::Wait`], threads that hold a `Ref` or

@@ -15,9 +15,9 @@ pub(super) type OwnedKey<K> = <FormOf<K> as Form>::Owned;
 pub(super) struct Batches(usize);
 
 impl Batches {
-    /// For iterators that clone entries: a caller that wants one entry pays for one.
+    /// The first size for iterators that clone entries. A caller that wants one entry causes only one clone.
     pub(super) const FROM_ONE: Self = Self(1);
-    /// For iterators that copy only words.
+    /// The first size for iterators that copy only words.
     pub(super) const FROM_SOME: Self = Self(16);
     const MOST: usize = 256;
 

@@ -86,8 +86,8 @@ fn write_and_look<K: TestKey>(
     assert_eq!(session.insert(key, value), None);
 }
 
-/// Half of the keys are always present. They are overwritten all the time while the keys between them are inserted and removed.
-/// No look-up and no scan may miss one of them.
+/// Half of the keys are always present. They are overwritten all the time while the keys between them are inserted and
+/// removed. No look-up and no scan may miss a key that is always present.
 pub fn overwritten_keys_never_hide<K: TestKey>(make: Make<K, u64>) {
     const WRITERS: usize = 2;
     const READERS: usize = 2;

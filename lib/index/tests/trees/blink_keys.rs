@@ -106,7 +106,8 @@ fn keys_of_parts() {
     hold(&[], |n| Account { country: text(n % 9), kind: Some(n as u16 % 3), number: Reverse(number(n)) });
 }
 
-/// The same with replicas that are fed from a log: the same keys are refused, and every replica has the same entries.
+/// Byte strings in replicas that are fed from a log: the same keys are refused as in a single tree, and every replica
+/// has the same entries.
 #[test]
 fn byte_strings_from_a_log() {
     type Tree = BLinkTree<Vec<u8>, usize, LogFed<Dense<Pages<512>>>>;

@@ -128,7 +128,8 @@ fn a_key_that_is_too_long_is_an_error() {
     tree.check_invariants();
 }
 
-/// All other methods that store such a key panic, change nothing, and drop the value once.
+/// All methods that store a key that is too long, except the `try_` ones, panic, change nothing, and drop the value
+/// once.
 #[test]
 fn storing_a_key_that_is_too_long_panics() {
     type Tree = BLinkTree<String, Counted, Pages<512>>;

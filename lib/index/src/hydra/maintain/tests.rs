@@ -75,7 +75,7 @@ fn merge_twice(session: &Session<'_, u64, u64>) -> (Address, Address) {
     remove(l + ENOUGH - 1..l + FULL);
     remove(l..l + ENOUGH - 2);
     remove(d..d + 1);
-    // The same for K and L.
+    // In the same way K takes L's entries over.
     remove(k + ENOUGH - 1..k + FULL);
     // SAFETY: nothing has been reclaimed yet.
     let (dead_page, left_page) = unsafe { (dead.as_ref(), left.as_ref()) };

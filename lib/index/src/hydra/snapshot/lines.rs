@@ -166,7 +166,7 @@ fn first_above(places: &[i32; 8], place: i32) -> usize {
 #[cfg(not(target_arch = "x86_64"))]
 use first_above_anywhere as first_above;
 
-/// Does the same without instructions of one processor. It has no branches, so that the compiler can optimize it.
+/// The portable version of `first_above`. It has no branches, so that the compiler can vectorize it.
 #[cfg(any(test, not(target_arch = "x86_64")))]
 #[inline(always)]
 fn first_above_anywhere(places: &[i32; 8], place: i32) -> usize {

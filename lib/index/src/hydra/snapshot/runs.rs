@@ -303,7 +303,7 @@ impl Runs {
         unsafe { C::short(self.levels.at(run.aux as usize * LINE), words, key) - 1 }
     }
 
-    /// Does the same one level further down, in the level that starts at line `level`.
+    /// Does the work of [`Self::tree_top`] one level further down, in the level that starts at line `level`.
     ///
     /// # Safety
     /// The contract of [`Self::tree_top`] must hold; `child` must be the result for the level above.
