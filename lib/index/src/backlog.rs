@@ -16,9 +16,10 @@ pub enum OnBacklog {
     /// itself) does not wait, since it would wait for itself. The memory that such a thread removes and replaces
     /// meanwhile may exceed the limit, but the `try_` operations refuse in this case, too.
     ///
-    /// Two cases can deadlock. If a closure of `get_with` waits for something that another thread does after an insert,
-    /// the two threads wait for each other. If a task has sent an `Entry` to another thread, an insert of this task
-    /// there waits for the task itself; such a task should use the `try_` operations.
+    /// Two cases can deadlock. In the first, a closure of `get_with` waits for something that another thread does after
+    /// an insert: the two threads wait for each other. In the second, a task holds an `Entry` and moves to another
+    /// thread: an insert in this thread waits until the task drops its own entry. Such a task should use the `try_`
+    /// operations.
     #[default]
     Wait,
     /// They proceed; only the `try_` operations refuse.
