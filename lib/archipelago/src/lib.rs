@@ -28,7 +28,8 @@
 //!
 //! - Threads share a map and change it at the same time. The methods take `&self`, and are called on a [session](index::Session):
 //!   `map.pin().insert(key, value)`. Making a session takes about a nanosecond.
-//! - `get` returns a clone, since other threads may remove the value at any time. `get_with` and `get_ref` give access to the value itself.
+//! - `get` returns a clone, since other threads may remove the value at any time. `get_with` and `get_ref` give access
+//!   to the value itself, without a clone.
 //! - Keys are compared by an [encoding](index::Key), not by `Ord`. Numbers, strings, tuples and more types have an encoding;
 //!   [`key!`](index::key!) defines one for your own types.
 //! - An operation on one key is atomic. A scan is ordered and returns every entry that stays in the map throughout the scan, but it
@@ -60,8 +61,8 @@
 //!
 //! # Performance
 //!
-//! To compare the maps with other authors' maps on your own keys, run `cargo install archipelago-cli --features peers`, then
-//! `archipelago bench ycsb --keys FILE`. `docs/performance.md` in the
+//! To compare the maps with other authors' maps on your own keys, run `cargo install archipelago-cli --features peers`,
+//! then `archipelago bench ycsb --keys FILE`. `docs/performance.md` in the
 //! [repository](https://github.com/archipelago-rs/archipelago) has figures, and shows where other maps are faster.
 //!
 //! # Async
@@ -73,10 +74,12 @@
 //!
 //! # Properties of all structures
 //!
-//! - *Safety.* No safe program causes undefined behaviour, whatever its keys' `Ord` does, whatever panics, and whatever is
-//!   forgotten.
-//! - *No global state.* Two structures share nothing, except one thread of the process that maintains small maps at rest.
-//! - *Memory.* Removed memory that readers may still access is kept until these readers have left. `stats()` returns its size;
+//! - *Safety.* No safe program causes undefined behaviour, even if a key's `Ord` is inconsistent, users' code panics,
+//!   or values are forgotten (`mem::forget`).
+//! - *No global state.* Two structures share no state, except one background thread of the process, which maintains
+//!   small idle maps.
+//! - *Memory.* Removed memory that readers may still access is kept until these readers have ended. `stats()` returns
+//!   its size;
 //!   each structure has its own limits.
 //! - *The machine* is detected once ([`platform::topology`]): nodes, CPUs, clock, the processor's features. For tests the environment
 //!   variable `ARCHIPELAGO_TOPOLOGY` sets a synthetic topology (`4x28`: four nodes with 28 CPUs each).

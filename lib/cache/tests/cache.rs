@@ -1,4 +1,4 @@
-//! What a cache answers to one thread, and which entries its policies keep.
+//! A cache's answers in one thread, and which entries its policies keep.
 #![cfg(not(archipelago_sim))]
 
 use std::collections::HashMap;
@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use archipelago_cache::{Cache, Cause, Policy, S3Fifo, SampledLru, Sieve};
 
-/// Numbers that follow Zipf's law with an exponent of 1, about: of `count` keys.
+/// Returns a random one of `count` keys. The keys approximately follow Zipf's law with exponent 1.
 fn zipf(count: f64, state: &mut u64) -> u64 {
     *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     let uniform = (*state >> 11) as f64 / (1_u64 << 53) as f64;
     count.powf(uniform) as u64
 }
 
-/// The hit ratio of a cache of a tenth of the keys.
+/// Returns the hit ratio of a cache that has room for a tenth of the keys.
 fn hit_ratio<P: Policy + 'static>(scan_between: bool) -> f64 {
     let cache: Cache<u64, (), P> = Cache::builder().policy::<P>().shards(1).record_hits().entries(1_000);
     let (mut state, mut hits) = (1, 0);
@@ -34,7 +34,7 @@ fn hit_ratio<P: Policy + 'static>(scan_between: bool) -> f64 {
 
 #[test]
 fn popular_keys_stay() {
-    // The thousand most popular of 10,000 keys are asked for in 75 of 100 cases.
+    // 75 of 100 requests are for the thousand most popular of the 10,000 keys.
     for (name, ratio) in [
         ("s3", hit_ratio::<S3Fifo>(false)),
         ("sieve", hit_ratio::<Sieve>(false)),
@@ -52,7 +52,8 @@ fn keys_that_are_asked_for_once_flush_nothing() {
     assert!(beside > lru + 0.04, "{beside}, and the least recently used {lru}");
 }
 
-/// The best that can be is a tenth, of a loop ten times as long as the cache, and the least recently used finds nothing.
+/// The requests repeat a loop that is ten times as long as the cache. At best, a tenth of them are hits. A cache that
+/// evicts the least recently used entry would have no hit.
 #[test]
 fn a_part_of_a_loop_stays() {
     let cache: Cache<u64, ()> = Cache::builder().shards(1).record_hits().entries(1_000);
@@ -64,13 +65,14 @@ fn a_part_of_a_loop_stays() {
             "{hits} of {} requests",
             (round + 1) * 100_000
         );
-        // What fills it anew does so as what came first.
+        // After `clear` the next round must have the same result as the first one.
         cache.clear();
     }
 }
 
-/// Each key is asked for twice. Between the two requests more keys come in than a thirty-second part of the cache holds, and fewer than
-/// the cache holds: the queue of new entries grows until it keeps the keys. With popular keys the queue shrinks again.
+/// Each key is requested twice. Between the two requests come more new keys than one thirty-second of the cache, and
+/// fewer than the whole cache. So the queue of new entries has to grow until it keeps the keys. With popular keys the
+/// queue shrinks again.
 #[test]
 fn the_queue_of_new_entries_is_as_long_as_pays() {
     let cache: Cache<u64, (), S3Fifo> = Cache::builder().shards(1).entries(1_000);
@@ -85,7 +87,8 @@ fn the_queue_of_new_entries_is_as_long_as_pays() {
         hits = (first..first + 10_000).map(|key| ask(key) + ask(key.max(first + between) - between)).sum();
     }
     assert!(hits > 9_000, "{hits} of 10000 keys were there when they were asked for again");
-    // Of popular keys a cache that was never asked for others finds 73 in 100, and 69 with half of it for new entries.
+    // With popular keys alone, a new cache has 73 hits in 100 requests. A cache whose queue of new entries takes half
+    // of it has 69.
     let mut state = 1;
     let popular = (0..200_000).map(|_| ask(zipf(10_000.0, &mut state))).skip(100_000).sum::<u32>();
     assert!(popular > 70_500, "{popular} of 100000 popular keys");
@@ -120,7 +123,8 @@ fn time_ends_entries_and_use_prolongs_them() {
         cache.insert(1, 1);
         cache.insert(2, 2);
     }
-    // Whatever this machine is doing, a sleep lasts at least so long; an idle entry may be missed if it lasts much longer.
+    // A sleep lasts at least as long as requested, however busy the machine is. If it lasts much longer, the idle entry
+    // may have expired.
     let started = std::time::Instant::now();
     let mut kept = true;
     for _ in 0..5 {
@@ -198,7 +202,7 @@ fn keys_may_be_asked_for_by_what_they_borrow() {
     );
 }
 
-/// A random sequence beside a map: what is here is what was inserted last.
+/// Compares a random sequence of operations with a map: an entry that is present has the value that was inserted last.
 #[test]
 fn any_sequence() {
     let cache: Cache<u64, u64> = Cache::builder().shards(2).entries(200);
@@ -218,7 +222,7 @@ fn any_sequence() {
             _ => assert!(cache.get(&key).is_none_or(|value| last.get(&key) == Some(&value))),
         }
     }
-    // What a shard has on lease and does not need is little.
+    // Shards reserve room (leases) that they do not use at once. This room is small, so the cache is nearly full.
     assert!((190..=200).contains(&cache.stats().len), "{}", cache.stats().len);
     cache.check_invariants();
 }

@@ -1,4 +1,5 @@
-//! Recorded histories of real threads: a cache with room is a map, and one without serves nothing that is out of date.
+//! Recorded histories of real threads. A cache with enough room behaves as a map. A cache without enough room never
+//! returns an outdated value.
 #![cfg(not(archipelago_sim))]
 
 mod model;

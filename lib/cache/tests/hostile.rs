@@ -1,4 +1,5 @@
-//! Threads far beyond the processors, readers that stay, users' code that panics and looks around, keys that all collide.
+//! Many more threads than processors, readers that stay, users' code that panics or uses the cache, keys that all
+//! collide.
 #![cfg(not(archipelago_sim))]
 
 use std::cell::Cell;
@@ -18,7 +19,7 @@ use archipelago_check::hostile::{Counting, alone, beside, crowd, duration};
 #[global_allocator]
 static HEAP: Counting = Counting::new();
 
-/// What a thread may hold beside the bound.
+/// The bytes that each thread may use in addition to the bound.
 const OF_A_THREAD: usize = 64 << 10;
 
 fn random(state: &mut u64) -> u64 {
@@ -26,7 +27,8 @@ fn random(state: &mut u64) -> u64 {
     *state >> 33
 }
 
-/// The bytes of all that a cache of `capacity` may have when `threads` use it: what is here, what waits, tables.
+/// Returns the most bytes that a cache of `capacity` may use with `threads` threads: entries, removed entries that are
+/// not freed yet, and tables.
 fn bound(capacity: usize, threads: usize) -> usize {
     capacity + capacity / 100 + OF_A_THREAD * (threads + 1)
 }
@@ -63,7 +65,8 @@ fn crowds_stay_within_the_bound() {
     }
 }
 
-/// What threads keep for entries to come is within the bound, whichever comes or goes, and is freed with the cache.
+/// Each thread keeps memory for future entries. This memory stays within the bound, whichever entries are inserted and
+/// removed, and is freed with the cache.
 #[test]
 fn what_threads_keep_is_little_and_freed() {
     let _alone = alone();
@@ -115,7 +118,9 @@ fn a_reader_that_stays_costs_hits_and_no_memory() {
     assert!(cache.insert(1 << 20, vec![3; 1_000]), "when the reader has gone, entries come in again");
 }
 
-/// Where entries are counted, those that wait are too: a hundredth, 512, and what a thread has not handed over.
+/// The cache has a limit on the number of entries, and a reader keeps removed entries from being freed. Removed entries
+/// count towards the limit too, except a few: a hundredth of the limit, 512, and those that a thread has not handed
+/// over yet.
 #[test]
 fn a_reader_that_stays_keeps_few_entries_waiting() {
     let _beside = beside();
@@ -127,7 +132,7 @@ fn a_reader_that_stays_keeps_few_entries_waiting() {
     assert!(cache.insert(0, 0));
 }
 
-/// A hasher that hashes everything to the same.
+/// A hasher that returns the same hash for all keys.
 #[derive(Default)]
 struct Same;
 
@@ -192,7 +197,8 @@ fn threads_come_and_go() {
     cache.check_invariants();
 }
 
-/// Returns what `work` does, in a thread of its own: if it waits for ever, the test fails all the same, and leaves the thread behind.
+/// Runs `work` in a thread of its own and returns its result. If `work` never ends, the test fails after a minute, and
+/// leaves the thread behind.
 fn ended<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> R {
     let (tell, told) = mpsc::channel();
     thread::spawn(move || tell.send(work()));
@@ -312,7 +318,7 @@ fn listeners_may_use_the_cache_and_panic() {
     assert_eq!(cache.stats().weight, 0);
 }
 
-/// A value whose destructor panics, now and then, or looks something up.
+/// A value whose destructor panics if its number is a multiple of five.
 struct Bomb(u64, Arc<AtomicU64>);
 
 impl Drop for Bomb {
@@ -335,7 +341,8 @@ fn destructors_that_panic_lose_nothing() {
     }
     cache.check_invariants();
     assert!(dropped.load(Relaxed) >= 1_950, "{}", dropped.load(Relaxed));
-    // What is left panics too: each destructor of the table's entries runs, or its memory leaks; it is not freed twice.
+    // Destructors of the remaining entries panic, too. An entry's destructor runs or its memory leaks, but no entry is
+    // freed twice.
     let _ = catch_unwind(AssertUnwindSafe(|| drop(cache)));
     assert!(dropped.load(Relaxed) <= 2_000);
 }
@@ -348,7 +355,8 @@ static RESTLESS: std::sync::LazyLock<Cache<u64, Restless>> =
 
 impl Drop for Restless {
     fn drop(&mut self) {
-        // One in four comes back, as another key, for a while.
+        // If its number is a multiple of four, the destructor inserts a value with a quarter of the number under
+        // another key. So the insertions end after a few steps.
         if self.0.is_multiple_of(4) && self.0 > 0 {
             RESTLESS.insert(self.0 + 1_000_000, Restless(self.0 / 4));
             RESTLESS.remove(&(self.0 - 1));
@@ -400,14 +408,14 @@ fn closures_may_use_the_cache_and_panic() {
     let first = shown.next().map(|(key, value)| (*key, value.tag()));
     cache.resize(0);
     cache.resize(1_000);
-    // What an iterator has reached stays, and what has gone meanwhile is not shown twice.
+    // The entry that the iterator has returned stays valid, and no entry is returned twice.
     assert!(first.is_some() && shown.count() <= before);
     drop(pinned);
     drop(cache);
     drops.assert_all_dropped();
 }
 
-/// Far more threads at once than any machine has processors.
+/// Runs many more threads at once than any machine has processors.
 #[test]
 fn a_thousand_threads_use_a_cache_of_one_entry() {
     let _beside = beside();
@@ -447,7 +455,7 @@ fn sizes_change_beside_insertions() {
     cache.check_invariants();
 }
 
-/// Wakes a thread.
+/// A waker that unparks a thread.
 struct Unpark(thread::Thread);
 
 impl Wake for Unpark {
@@ -467,7 +475,7 @@ fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// Is ready when it has been polled so often.
+/// A future that is ready after this number of polls.
 struct Polls(u32);
 
 impl Future for Polls {
@@ -480,7 +488,7 @@ impl Future for Polls {
     }
 }
 
-/// Counts how often it is woken.
+/// A waker that counts how often it is woken.
 #[derive(Default)]
 struct Woken(AtomicU32);
 
@@ -490,7 +498,8 @@ impl Wake for Woken {
     }
 }
 
-/// However rarely two tasks meet by chance: one makes, the other waits, and is woken when it is made.
+/// Two tasks request the same key, in an order that rarely happens by chance. The first makes the value. The second
+/// waits, and is woken when the value is ready.
 #[test]
 fn tasks_that_wait_are_woken() {
     let _beside = beside();
@@ -566,14 +575,14 @@ fn tasks_wait_for_one_maker_and_may_be_dropped() {
                     };
                     let mut future = pin!(cache.get_or_insert_async(key, counted));
                     if task == 0 {
-                        // Dropped after a look, whether it makes, waits, or is done.
+                        // The future is dropped after one poll, whether it makes the value, waits, or is ready.
                         let _ = future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
                         return;
                     }
                     assert_eq!(block_on(future), key + 1);
                 });
             }
-            // And a thread beside the tasks.
+            // A thread requests the same key without a task.
             scope.spawn(|| {
                 let counted = |key: &u32| {
                     made.fetch_add(1, Relaxed);
@@ -587,7 +596,7 @@ fn tasks_wait_for_one_maker_and_may_be_dropped() {
     assert!((200..=400).contains(&made), "{made}: once a key, and once more where the first was dropped");
 }
 
-/// Says of itself that it owns all memory.
+/// A value that claims to own nearly all memory.
 struct Boundless(Box<u8>);
 
 impl Heap for Boundless {
@@ -596,7 +605,7 @@ impl Heap for Boundless {
     }
 }
 
-/// Whatever a weigher says and however large a cache is to be, the bound holds, and no sum wraps round.
+/// Whatever weights a weigher returns and however large the capacity is, the bound holds, and no sum overflows.
 #[test]
 fn weights_and_capacities_may_be_any_number() {
     let _beside = beside();
@@ -634,7 +643,7 @@ fn a_cache_without_room_keeps_nothing_and_says_so() {
     cache.check_invariants();
 }
 
-/// However sizes are changed side by side, to none and to more than there is, each change ends.
+/// Threads resize the cache concurrently, also to 0 and to more than the machine's memory. Each resize ends.
 #[test]
 fn sizes_change_side_by_side() {
     let _beside = beside();

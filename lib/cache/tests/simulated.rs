@@ -1,4 +1,4 @@
-//! Small caches under many schedules, with threads that lose their processors anywhere.
+//! Small caches under many schedules. Threads may lose their processors at any point.
 #![cfg(archipelago_sim)]
 
 mod model;
@@ -13,7 +13,7 @@ use model::{Map, Op, Ret, draw, perform};
 #[global_allocator]
 static ALLOC: SimAlloc = SimAlloc;
 
-/// Explores a cache of `capacity` entries in `shards`.
+/// Explores the schedules of a cache of `capacity` entries with this number of shards.
 fn explored<P: Policy + 'static>(capacity: usize, shards: usize, seeds: u64) {
     let setup = || {
         let cache: Cache<u8, u32, P> = Cache::builder().policy::<P>().shards(shards).entries(capacity);
@@ -52,7 +52,7 @@ fn shards_that_take_room_from_one_another_in_many_schedules() {
     explored::<S3Fifo>(128, 2, 500);
 }
 
-/// A table grows and shrinks beside look-ups of what is there all the time.
+/// A table grows and shrinks while other threads look up entries that are always present.
 #[test]
 fn tables_are_replaced_beside_readers_in_many_schedules() {
     let setup = || {

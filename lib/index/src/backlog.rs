@@ -13,10 +13,13 @@ use archipelago_sync::rcu::Domain;
 pub enum OnBacklog {
     /// They wait, before they begin, until enough memory can be freed, and help to free it. A thread that is reading
     /// the same map (inside `get_with`, `scan`, `update` or `retain`, or with a `Ref` or an `Entry` that it has made
-    /// itself) does not wait, since it would wait for itself; everything that it removes and replaces meanwhile is added
-    /// to the limit. The `try_` operations refuse even then. Two threads wait for each other if one of them, in a closure of
-    /// `get_with`, waits for something that the other does after an insert. A task that has sent an `Entry` to another
-    /// thread would wait for itself there, so it should use the `try_` operations.
+    /// itself) does not wait, since it would wait for itself. The memory that such a thread removes and replaces
+    /// meanwhile may exceed the limit, but the `try_` operations refuse in this case, too.
+    ///
+    /// Two cases can deadlock. In the first, a closure of `get_with` waits for something that another thread does after
+    /// an insert: the two threads wait for each other. In the second, a task holds an `Entry` and moves to another
+    /// thread: an insert in this thread waits until the task drops its own entry. Such a task should use the `try_`
+    /// operations.
     #[default]
     Wait,
     /// They proceed; only the `try_` operations refuse.
@@ -33,7 +36,8 @@ pub struct Garbage {
     pub bytes: usize,
     /// The number of threads that are reading now.
     pub readers: usize,
-    /// The number of epochs by which the oldest read is behind. If it is more than 0, reclamation stops.
+    /// The number of epochs by which the oldest reader is behind. If it is more than 0, nothing can be reclaimed until
+    /// this reader ends.
     pub lag: u64,
     /// The number of failed attempts to advance reclamation since the last success; each failed because of a reader. If this
     /// number and `bytes` both grow, some reader does not end.
@@ -61,8 +65,8 @@ pub(crate) struct Limit {
     then: OnBacklog,
 }
 
-/// The number of bags of one thread that fill a limit. Each thread usually has three or four bags that are not freed yet. So a
-/// few threads stay below the limit as long as no reader is stuck.
+/// The number of bags (batches of garbage of one thread) that fill a limit. Each thread usually has three or four bags
+/// that are not freed yet. So a few threads stay below the limit as long as every reader ends.
 const BAGS: usize = 32;
 const MOST_BAG: usize = 256 << 10;
 
@@ -78,8 +82,8 @@ impl Limit {
         Domain::new().with_bag_bytes((self.bytes / BAGS).min(MOST_BAG))
     }
 
-    /// Returns whether the garbage exceeds the limit. Without a limit the count of garbage is not loaded: each bag of any thread
-    /// changes the count's cache line, which every operation would then fetch.
+    /// Returns whether the garbage exceeds the limit. Without a limit the count of garbage is not loaded: each bag (a
+    /// batch of garbage) of any thread changes the count's cache line, which every operation would then have to fetch.
     #[inline]
     fn is_passed(self, domain: &Domain) -> bool {
         self.bytes != usize::MAX && domain.sealed_bytes() > self.bytes
@@ -105,10 +109,10 @@ impl Limit {
         }
     }
 
-    /// Returns whether there is room for more, after freeing what can be freed.
+    /// Frees what can be freed. Returns whether the garbage is then within the limit.
     pub(crate) fn has_room(self, domain: &Domain) -> bool {
-        // An attempt advances the epoch by one, and fails while the thread for maps at rest makes its own attempt. The last
-        // retired object can be freed after three advances.
+        // An attempt advances the epoch by one. It fails while the thread that maintains idle maps makes its own
+        // attempt. The last retired object can be freed after three advances.
         (0..4).any(|_| {
             let has_room = !self.is_passed(domain);
             if !has_room {

@@ -1,9 +1,10 @@
 //! Keys: any type with an order-preserving encoding.
 //!
 //! An index never compares keys of the user's type. It compares their *encodings*, of which there are two forms:
-//! [`Word`] (a `u64`, for key types that have at most eight bytes) and [`Bytes`] (a byte string of any length, for all other
-//! key types). The form selects the layout at compile time: words are stored inline, byte strings with prefix truncation.
-//! No key is reserved: 0, `MAX`, the empty string and strings with zero bytes are ordinary keys.
+//! [`Word`] (a `u64`, for key types that are encoded in at most eight bytes) and [`Bytes`] (a byte string of any
+//! length, for all other key types). The form selects the layout at compile time: words are stored inline, byte strings
+//! with prefix truncation. No key is reserved: 0, `MAX`, the empty string and strings with zero bytes are ordinary
+//! keys.
 //!
 //! # What can be a key
 //! | types | order | form |
@@ -27,12 +28,12 @@
 //! type, so an order cannot be a function. Instead an order is a type: [`Reverse`](core::cmp::Reverse), or a wrapper whose
 //! encoding has the wanted order. [`KeyAs`] shows two examples: case-insensitive keys, and keys in a collation's order.
 //!
-//! # What is stored, and what may be looked up
-//! An index returns keys by decoding stored encodings, so it may store only encodings that the key's own `encode` has made.
-//! Methods that store take a `K`, or a borrowed form whose encodings are known to be the same ([`EncodeAs`], which safe code
-//! cannot implement). Look-ups take everything that can be borrowed from a key ([`Borrow`](core::borrow::Borrow)), since the
-//! encoding is compared and not stored. If a borrowed form disagrees with its key, the only effect is that the key is not
-//! found. Composite keys are looked up by their borrowed parts, see [`by_parts`].
+//! An index returns keys by decoding stored encodings, so it may store only encodings that the key's own `encode` has
+//! made. Methods that store take a `K`, or a borrowed form whose encodings are known to be the same ([`EncodeAs`],
+//! which safe code cannot implement). Look-ups accept every type that can be borrowed from a key
+//! ([`Borrow`](core::borrow::Borrow)), since they compare the encoding and do not store it. If the encodings of a
+//! borrowed form and its key disagree, the only effect is that the key is not found. Composite keys are looked up by
+//! their borrowed parts, see [`by_parts`].
 //!
 //! # Modules
 //! [`part`] defines the parts of which every key consists, and [`width`] the form that follows from the parts' widths.
@@ -105,11 +106,12 @@ pub type Probe<'a, T> = <<T as Encode>::Form as Form>::Probe<'a>;
 /// ```
 ///
 /// # Implementing this trait
-/// This is seldom needed. [`KeyAs`] is simpler, has no `unsafe`, and also makes the type a part of other keys. Implement `Key`
-/// for encodings that are not composed of other keys' encodings. The trait is safe to implement for two reasons: an index
-/// decodes only byte strings that this type's own `encode`, or the `encode` of an [`EncodeAs`], has produced at some time; and
-/// it does not depend on the result of `decode`. So `decode` must accept everything that any call of `encode` may produce. A
-/// panic of `encode` or `decode` leaves the map as it was before the call, or as it is after the call.
+/// This is seldom needed. [`KeyAs`] is simpler, has no `unsafe`, and also makes the type a part of other keys.
+/// Implement `Key` for encodings that are not composed of other keys' encodings. The trait is safe to implement for two
+/// reasons. An index decodes only byte strings that were produced by this type's own `encode`, or by the `encode` of an
+/// [`EncodeAs`]. And its memory safety does not depend on the result of `decode`. So `decode` must accept everything
+/// that any call of `encode` may produce. If `encode` or `decode` panics, the map is as it was before the call, or as
+/// it is after the call.
 pub trait Key: Encode + Clone + Send + Sync + 'static {
     /// The type of keys in scans, which needs no allocation: `u64` for `u64`, `&str` for `String`.
     type Ref<'a>;

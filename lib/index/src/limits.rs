@@ -1,10 +1,10 @@
 //! A map's limits on memory: on memory that waits for readers, and on all memory.
 //!
 //! The cap on all memory is kept by an *allowance*: a number of bytes that may be requested before the memory is
-//! counted again, a quarter of what was left at the last count. So counting, which reads every thread's share, is rare,
-//! and requests of several threads in between stay below the cap.
+//! counted again. The allowance is a quarter of what was left at the last count. Counting reads every thread's share,
+//! but is rare in this way, and requests of several threads between two counts stay below the cap.
 //!
-//! Pages are allocated in blocks, and free pages of a block are room: only memory *in use* counts
+//! Pages are allocated in blocks. Free pages of a block do not count: only memory *in use* counts
 //! ([`Limits::left`](Limits::left)). At the cap, entries that need no new page are still stored.
 
 use crate::backlog::Limit;
@@ -80,7 +80,7 @@ impl Default for LimitConfig {
     }
 }
 
-/// Memory is counted again before a request larger than this.
+/// The largest allowance in bytes: the memory is counted again after at most this many requested bytes.
 const MOST_ALLOWANCE: usize = 4 << 20;
 
 /// The greatest block in bytes by which a structure's memory grows.
@@ -89,8 +89,8 @@ const MOST_BLOCK: usize = 2 << 20;
 /// A block is at most this part of the memory that the structure has (one half).
 const BLOCK_PART: usize = 2;
 
-/// Entries that are stored at the limit, in pages with room, may need a new page nevertheless if threads compete for
-/// the room. This is allowed until the map exceeds the limit by one part in this many.
+/// At the limit, an entry may be stored if its page has room. If threads compete for the room, such an entry may still
+/// need a new page. This is allowed until the map exceeds the limit by one part in this many.
 const RACE_PART: usize = 32;
 
 /// The memory that an operation needs.
@@ -122,9 +122,10 @@ pub struct Limits {
 
 #[derive(Debug, Default)]
 struct Counts {
-    /// The remaining allowance of operations that need room in pages only, and of operations that need memory outside, too.
+    /// The remaining allowances: of operations that need room in pages only, and of operations that need memory outside
+    /// pages, too.
     allowances: [AtomicIsize; 2],
-    /// The epoch from which on a thread may settle the map to make room.
+    /// The first epoch in which another thread may settle the map (merge and move pages) to make room.
     settled: AtomicU64,
 }
 
@@ -171,9 +172,9 @@ impl Limits {
         left.min(self.memory.saturating_add(block).saturating_sub(held))
     }
 
-    /// Returns whether the calling thread should settle the map to make room: one thread does at a time, and the next
-    /// only when the memory that the previous settling retired can be freed. Settling makes garbage, and many threads
-    /// that settle while a reader does not end would only increase the memory.
+    /// Returns whether the calling thread should settle the map (merge and move pages) to make room. One thread does so
+    /// at a time, and the next one only when the memory that the previous settling retired can be freed. Settling makes
+    /// garbage, so if many threads settled while a reader does not end, the memory would only grow.
     pub(crate) fn may_settle(&self, epoch: u64) -> bool {
         let settled = self.counts.settled.load(Relaxed);
         // Relaxed: the exchange only selects a thread.

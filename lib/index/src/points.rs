@@ -1,6 +1,6 @@
-//! Named points at which a test can stop a simulated thread. Each point is inside a section that a validation protects. The
-//! tests in `tests/simulated/stalls.rs` change there the data that the stopped thread is reading. Natively the points compile
-//! to nothing.
+//! Named points at which a test can stop a simulated thread. Each point is inside a section that a validation protects.
+//! While the thread is stopped, the tests in `tests/simulated/stalls.rs` change the data that it is reading. In normal
+//! builds the points compile to nothing.
 
 /// A look-up has found its slot, and reads the value next.
 pub const FOUND: &str = "a look-up has found its slot";
@@ -20,7 +20,8 @@ pub const BOXED: &str = "a word is an address";
 pub const REFUSED: &str = "a version does not hold";
 /// A writer has stored the length of a page's new upper bound, and stores the bound's bytes next.
 pub const BOUND: &str = "a bound has a length and no bytes";
-/// A walk over a `BLinkTree` has validated what it read from a page, and goes to the page to which that leads next.
+/// A walk over a `BLinkTree` has validated its reads of a page, and continues at the next page that these reads
+/// determine.
 pub const ENTERING: &str = "a page is entered";
 /// A writer has found the page of a `BLinkTree` that is to change, and latches it next.
 pub const LATCHING: &str = "a page is latched";

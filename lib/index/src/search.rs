@@ -1,11 +1,11 @@
 //! Functions for searches in pages.
 
-/// Returns the first index in `start..end` for which `before` is false. `before` must be monotonous. If a writer races with the
-/// search, `before` may not be, and the result is meaningless.
+/// Returns the first index in `start..end` for which `before` is false. `before` must be monotonous. If a writer
+/// changes the data during the search, `before` may not be monotonous, and the result is meaningless.
 #[inline]
 pub(crate) fn partition_point(start: usize, end: usize, before: impl Fn(usize) -> bool) -> usize {
     let (mut start, mut size) = (start, end - start);
-    // No branch predictor can predict the halves, so the loop has no branch that depends on `before`.
+    // A branch predictor cannot predict which half is chosen, so the loop has no branch that depends on `before`.
     while size > 1 {
         let half = size / 2;
         start = core::hint::select_unpredictable(before(start + half), start + half, start);

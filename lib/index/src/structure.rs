@@ -6,9 +6,10 @@
 //! operations, limits, bulk operations. So all maps have the same methods with the same signatures, consistency and bounds, and
 //! the tests are written once.
 //!
-//! A [`Form`] is all that a structure knows about keys: how encodings are compared, stored and shown. A form does not know the
-//! structures. A [`Kind`] of structure names one structure for each form, and a form selects its own one. The memory layout
-//! that a structure has for a form is private to the structure: it is a trait of the structure, implemented for both forms.
+//! A [`Form`] is all that a structure knows about keys: how encodings are compared, stored and shown. A form does not
+//! know the structures. A [`Kind`] of structure names one structure for each form, and a form selects its own one of
+//! the two. The memory layout that a structure has for a form is private to the structure: it is a trait of the
+//! structure, implemented for both forms.
 //!
 //! To add a structure: implement [`Structure`] for its core and [`Kind`] for a marker type, define the alias `Map<Marker, K,
 //! V>`, and add the alias to the conformance tests. Methods with a default implementation are optional.
@@ -17,10 +18,10 @@
 //! 1. *Point operations* (`get`, `put`, `take`) are linearizable for each key. `take_end` is linearizable over all keys.
 //! 2. *Walks* (`scan`, `scan_back`) show entries in order and show no key twice. Each entry is shown as it was at some moment
 //!    of the call. An entry that is present throughout the call is shown.
-//! 3. *Words are opaque.* Each word is returned once, by the operation that replaces or removes it; the caller then owns it.
-//!    The word stays valid for guards that are older than its retirement.
-//! 4. *Closures run without locks.* Whatever a closure does, also with this structure, it finds no lock held. If it panics, the
-//!    structure is as the call left it.
+//! 3. *Words are opaque.* Each word is returned once, by the operation that replaces or removes it; the caller then
+//!    owns it. The word stays valid for guards that were entered before its retirement.
+//! 4. *Closures run without locks.* Whatever a closure does, also with this structure, it finds no lock held by its own
+//!    operation. If it panics, the structure is as the call has left it.
 //! 5. *Keys' memory* belongs to the structure, which retires the keys that it has boxed. A key shown to a closure is valid
 //!    until the closure returns.
 
@@ -363,8 +364,8 @@ pub trait Structure<F: Form>: Send + Sync + Sized + 'static {
         self.get(place, guard, key).is_some()
     }
 
-    /// Returns whether [`settle`](Self::settle) would search for pages to merge or to move together. After it has done so, this
-    /// function returns false until an eighth of the structure has changed.
+    /// Returns whether [`settle`](Self::settle) would search for pages to merge or to move together. After such a
+    /// search, this function returns false until an eighth of the structure has changed.
     fn is_thin(&self) -> bool {
         false
     }

@@ -78,8 +78,8 @@ impl Tally {
         }
     }
 
-    /// Returns the number of entries. It is exact while no thread changes the structure. (Otherwise the sum may include a
-    /// removal without its insertion.)
+    /// Returns the number of entries. It is exact while no thread changes the structure. (Otherwise the sum may include
+    /// the removal of an entry and not its insertion, which another thread counts.)
     pub(crate) fn entries(&self) -> usize {
         usize::try_from(self.sum().entries).unwrap_or(0)
     }

@@ -1,9 +1,10 @@
 //! Unwind safety of maps: which types may cross `catch_unwind`.
 //!
-//! An operation in which users' code panics (a closure, `clone`, `drop`, `encode`) leaves the map as it was before the
-//! call or as it is after it, and no lock behind; an iterator may end early. So maps, sessions and iterators can be
-//! used after a panic, and implement `UnwindSafe` and `RefUnwindSafe`. Like `Arc` and `BTreeMap` they require unwind
-//! safety of their values, to which others may have references; of keys they store only encodings.
+//! If users' code panics in an operation (a closure, `clone`, `drop`, `encode`), the map is as it was before the call
+//! or as it is after the call, and no lock stays locked. An iterator may end early. So maps, sessions and iterators can
+//! be used after a panic, and implement `UnwindSafe` and `RefUnwindSafe`. Like `Arc` and `BTreeMap` they require unwind
+//! safety of their values, since other threads may have references to the values. They do not require it of keys, since
+//! they store only encodings of keys.
 
 use crate::key::Key;
 use crate::map::{Entries, Entry, ExtractIf, Hold, IntoIter, Kind, Map, Range, Ref, Session, Take};

@@ -81,8 +81,8 @@ pub(crate) unsafe fn clone_of<V: Clone + 'static>(word: u64) -> V {
     unsafe { with_ref(word, V::clone) }
 }
 
-/// Drops several values. If a drop panics, the remaining values are dropped all the same; the first panic continues when this
-/// is dropped.
+/// Drops several values. If a drop panics, the remaining values are still dropped. The first panic continues when the
+/// `DropAll` is dropped.
 pub(crate) struct DropAll(Option<Box<dyn core::any::Any + Send>>);
 
 impl DropAll {
@@ -156,8 +156,8 @@ pub(crate) unsafe fn from_word<V: 'static>(word: u64) -> V {
 
 /// Retires a value that was taken out of an index: it is dropped when no reader can still use it.
 ///
-/// The drop may run in any later operation of any thread, or in a background thread. The caller there could not handle
-/// a panic of the drop. So the panic hook reports such a panic as usual, and the panic is not propagated.
+/// The drop may run in any later operation of any thread, or in a background thread. No caller could handle a panic of
+/// the drop in such an operation. So the panic hook reports such a panic as usual, and the panic is not propagated.
 ///
 /// # Safety
 /// The caller must own the word, and readers that enter from now on must not find it.

@@ -1,6 +1,6 @@
-//! Tests of maps in a child process. The child does not have the map's background threads. The map can be used and dropped in
-//! the child, whatever its threads were doing when the process forked; the same holds for maps without threads. The tests run
-//! without the test harness, since a test with `fork` must know all threads of its process.
+//! Tests of maps in a child process, which does not have the map's background threads. The map can be used and dropped
+//! in the child, whatever its threads were doing when the process forked. The same holds for maps without threads. The
+//! tests run without the test harness, since a test with `fork` must know all threads of its process.
 
 #[cfg(all(unix, not(any(miri, archipelago_sim))))]
 mod forked {
@@ -14,7 +14,7 @@ mod forked {
     use std::thread::sleep;
     use std::time::Duration;
 
-    /// The number of entries from which a map has background threads.
+    /// A map with at least this many entries has background threads.
     const LARGE: u64 = 26_000;
 
     fn map(counter: DropCounter, nodes: usize) -> HydraList<u64, Counted> {
@@ -48,7 +48,7 @@ mod forked {
             }
             sleep(Duration::from_millis(1));
         }
-        // A thread that is about to sleep does not sleep yet.
+        // Even a thread that is about to sleep gets the time to do so.
         sleep(Duration::from_millis(5));
         let map = std::cell::Cell::new(Some(map));
         let ended = in_child(|| {
@@ -77,7 +77,7 @@ mod forked {
         counter.assert_all_dropped();
     }
 
-    /// A value whose drop takes a long time, if it is configured so.
+    /// A value whose drop takes a long time, if it is created so.
     struct Slow {
         _value: Counted,
         time: Duration,
@@ -118,7 +118,7 @@ mod forked {
         counter.assert_all_dropped();
     }
 
-    /// Tests replicas that are fed from a log. Threads that do not exist in the child have filled the log.
+    /// Tests replicas that are fed from a log. The log has operations of threads that do not exist in the child.
     fn trees() {
         let counter = DropCounter::new();
         let tree: BLinkTree<u64, Counted, LogFed<Standard>> =
@@ -139,8 +139,8 @@ mod forked {
         used_and_dropped();
     }
 
-    /// A map of Eunomia's has garbage that the process's thread was to free. The map is used and dropped in the child, and then
-    /// in the parent.
+    /// One of Eunomia's maps has garbage that the process's thread was to free. The map is used and dropped in the
+    /// child, and then in the parent.
     fn eunomia<S: Kind>(map: Map<S, u64, Counted>, counter: DropCounter) {
         let used = |map: Map<S, u64, Counted>| {
             map.pin().extend((LARGE / 2..3 * LARGE).map(|key| (key, counter.value(key))));

@@ -1,5 +1,6 @@
-//! `BLinkTree` under loads that the thesis and its code base were not tested with: many deletes, many more threads than
-//! processors, threads that start and end, under each policy. The tests bound memory and the longest operation.
+//! `BLinkTree` under loads with which the thesis and its code base were not tested: many deletes, many more threads
+//! than processors, threads that start and end. Each policy is tested. The tests bound memory and the duration of the
+//! longest operation.
 
 #[path = "common/crowds.rs"]
 mod crowds;
@@ -145,7 +146,8 @@ fn the_tree_grows_and_shrinks_under_readers() {
     assert_eq!(tree.len() as u64, (THREADS * width).div_ceil(64));
 }
 
-/// A tree that was once large does not stay large: an emptied tree is one page, whatever the order in which it was emptied.
+/// A tree that has become large and is emptied becomes small again: it is one page, whatever the order in which it was
+/// emptied.
 #[test]
 fn an_emptied_tree_is_small() {
     let _alone = alone();
@@ -162,7 +164,7 @@ fn an_emptied_tree_is_small() {
         }
         tree.check_invariants();
         assert_eq!((tree.levels(), tree.len()), (1, 0));
-        // A background thread in the middle of a round keeps memory from being reclaimed, so this is tried again.
+        // If a background thread is in the middle of a round, memory is not reclaimed, so this is tried again.
         some_try(500, || {
             tree.sync();
             let bytes = tree.stats().bytes;
@@ -172,8 +174,9 @@ fn an_emptied_tree_is_small() {
     }
 }
 
-/// Many more threads than processors insert and remove in few pages. No operation takes much longer than the threads of such a
-/// crowd wait for a processor anyway, memory stays in proportion to the entries, and no value is lost.
+/// Many more threads than processors insert and remove in few pages. In any crowd of this size, threads wait a long
+/// time for a processor; no operation takes much longer than this. The memory stays in proportion to the entries, and
+/// no value is lost.
 #[test]
 fn a_crowd_in_few_pages() {
     let _alone = alone();
@@ -213,7 +216,8 @@ fn a_crowd_in_few_pages() {
     });
 }
 
-/// Hundreds of threads start, work and end. The map keeps nothing for them, and frees what they have removed.
+/// Hundreds of threads start, work and end. The map keeps no memory for ended threads, and frees what they have
+/// removed.
 #[test]
 fn threads_that_come_and_go() {
     let _alone = alone();
@@ -264,7 +268,7 @@ fn pages_for<P: Policy>(keys: impl Iterator<Item = u64>) -> usize {
     tree.stats().pages
 }
 
-/// Keys that are inserted in ascending order leave full pages, and so do keys in descending order.
+/// If keys are inserted in ascending order, the pages become full. The same holds for descending order.
 #[test]
 fn keys_in_either_order_fill_pages() {
     let _beside = beside();
@@ -296,7 +300,7 @@ fn crowded<P: Policy>(keys: u64) {
     in_a_crowd(on_nodes::<u64, Counted, P>(3), counter, keys, 48, (3, time));
 }
 
-/// Closures use the map that calls them, change the key about which they decide, or panic. References are
+/// Closures use the map that calls them, change the key about which they decide, or panic. References to values are
 /// kept meanwhile.
 fn closures<P: Policy>() {
     let counter = DropCounter::new();
@@ -389,8 +393,8 @@ fn bulk<P: Policy>() {
     counter.assert_all_dropped();
 }
 
-/// The threads of some nodes have ended, and no thread runs there again. Their replicas delay no update, and the map stays as
-/// large as it was.
+/// The threads of some nodes have ended, and no thread runs on these nodes again. The nodes' replicas delay no update,
+/// and the map does not grow.
 fn idle_nodes<P: Policy>() {
     let tree: BLinkTree<u64, u64, P> = on_nodes(3);
     let count = if cfg!(miri) { 50 } else { 2_000 };

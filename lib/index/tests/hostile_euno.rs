@@ -1,6 +1,6 @@
-//! `EunoBTree` and `EunoSkipList` under loads that scatter, spread and merge their chunks: many more threads than processors at
-//! few keys, pops from both ends, sliding windows of keys, concurrent bulk operations. The tests bound memory and the
-//! longest operation.
+//! `EunoBTree` and `EunoSkipList` under loads that scatter, spread and merge their chunks: many more threads than
+//! processors that use few keys, pops from both ends, sliding windows of keys, concurrent bulk operations. The tests
+//! bound memory and the duration of the longest operation.
 
 #[path = "common/crowds.rs"]
 mod crowds;
@@ -30,7 +30,8 @@ fn scatter(n: u64) -> u64 {
     n.wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
 
-/// Scattered chunks have more entries than fit into one chunk. Popping from the ends must not require that the entries fit.
+/// A scattered chunk can have more entries than fit into a chunk without parts. Pops from the ends must work in this
+/// case, too.
 fn pops<S: Kind>(map: Map<S, u64, Counted>, counter: DropCounter) {
     let map_ = map.pin();
     let count = sized(5_000, 150);
@@ -65,7 +66,7 @@ fn scattered_chunks_are_taken_from_at_both_ends() {
     }
 }
 
-/// A crowd uses so many keys that each chunk is contended, or that only few chunks are.
+/// A crowd uses a map. With many keys few chunks are contended, and with few keys every chunk is.
 fn crowded<S: Kind>(keys: u64) {
     in_a_crowd(Map::<S, u64, Counted>::new(), DropCounter::new(), keys, 64, (5, duration() / 2));
 }
@@ -92,8 +93,8 @@ fn for_each_key<S: Kind>(map: &Map<S, u64, u64>) -> f64 {
     taken(&stats) as f64 / stats.entries as f64
 }
 
-/// The memory per key of keys that were inserted in random order is bounded at any size, and not only at sizes at which chunks
-/// are full.
+/// If keys are inserted in random order, the memory per key is bounded at any number of keys, not only at numbers at
+/// which chunks are full.
 fn bytes_a_key<S: Kind>() {
     let map: Map<S, u64, u64> = Map::new();
     let (session, first) = (map.pin(), sized(100_000, 2_000));
@@ -155,7 +156,7 @@ fn window<S: Kind>(threads: u64) {
                 assert_eq!(session.insert(key, key), None);
                 if key >= width {
                     let old = oldest.fetch_add(1, Relaxed);
-                    // The thread that inserts this key may have been preempted before it could.
+                    // The thread that inserts this key may have been preempted before the insertion.
                     while session.remove(&old).is_none() {
                         thread::yield_now();
                     }
@@ -276,7 +277,8 @@ fn maps_that_are_refilled_do_not_grow() {
     }
 }
 
-/// While a scan shows one chunk, the next chunk is merged into it. The scan continues behind the entries that it has shown.
+/// While a scan shows the entries of one chunk, the next chunk is merged into it. The scan continues behind the entries
+/// that it has shown.
 fn merges_under_a_scan<S: Kind>() {
     for kept in [1, 7, 40] {
         let map: Map<S, u64, u64> = (0..1_000).map(|n| (n, n)).collect();
@@ -294,7 +296,7 @@ fn merges_under_a_scan<S: Kind>() {
     }
 }
 
-/// While a scan shows the last entry of a chunk, this chunk takes the next chunk's entries over.
+/// While a scan shows the last entry of a chunk, the next chunk is merged into this chunk.
 fn merges_what_is_next<S: Kind>() {
     let full = SLOTS as u64;
     for shown in [full, 2 * full, 3 * full, 4 * full] {
@@ -375,7 +377,8 @@ fn bulk_operations_side_by_side() {
     bulk::<Skip>();
 }
 
-/// Hundreds of threads start, work and end. The map keeps nothing for them, and frees what they have removed.
+/// Hundreds of threads start, work and end. The map keeps no memory for ended threads, and frees what they have
+/// removed.
 fn comers_and_goers<S: Kind>() {
     let map: Map<S, u64, String> = Map::new();
     let (batches, mut most) = (sized(60, 3), 0);
@@ -408,8 +411,8 @@ fn threads_come_and_go() {
     comers_and_goers::<Skip>();
 }
 
-/// The chunks of some nodes have been emptied in order, from first to last or from last to first. Hardly any chunk is left, so
-/// the ends are found in the same time as before.
+/// The chunks of some nodes have been emptied in order, from first to last or from last to first. Hardly any chunk is
+/// left, so the ends of the map are found as fast as before.
 #[test]
 fn nothing_is_left_where_keys_were_removed_in_order() {
     fn check<S: Kind>() {
@@ -433,8 +436,8 @@ fn nothing_is_left_where_keys_were_removed_in_order() {
     check::<Skip>();
 }
 
-/// A removal from a sorted chunk leaves the other entries present, each with its tag, whatever the positions of their tags in a
-/// word.
+/// If an entry is removed from a sorted chunk, the other entries stay present, each with its tag, whatever the
+/// positions of their tags in a word.
 #[test]
 fn each_entry_can_leave_a_chunk_in_order() {
     fn check<S: Kind>(map: &Map<S, u64, u64>) {

@@ -1,6 +1,6 @@
-//! Bulk insertion by several threads at once, with keys that are not stored in pages as a whole: bounds of more than 64 bytes and
-//! keys of more than 192 bytes are boxed. So a look-up that trusts a page while it is being written would follow an invalid
-//! pointer.
+//! Bulk insertion by several threads at once, with keys that are too long to be stored in pages: bounds of more than 64
+//! bytes and keys of more than 192 bytes are boxed. A look-up that trusted a page while it is being written would
+//! follow an invalid pointer.
 //!
 //! Each test takes a second. `ARCHIPELAGO_HOSTILE_SECONDS=600` makes it last longer.
 
@@ -44,8 +44,8 @@ fn side_by_side(work: impl Fn(&Session<'_, String, usize>, usize) + Sync, end: i
     });
 }
 
-/// All threads append at the end of the list, and each finds its page near the page of its last insertion. There a page without
-/// an upper bound gets a bound again and again.
+/// All threads append at the end of the list, and each finds its page near the page of its last insertion. Again and
+/// again, the last page, which has no upper bound, gets one.
 fn ascending(key: impl Fn(usize) -> String + Sync) {
     let count = sized(2_000, 100);
     let mine = |thread: usize| (0..count).map(move |n| n * THREADS + thread);

@@ -49,8 +49,8 @@ fn counted<S: Kind>(counter: DropCounter) -> Map<S, u64, Counted> {
     (0..KEYS).map(|n| (n, counter.value(n))).collect()
 }
 
-/// A forgotten reference or iterator delays reclamation, which `stats` shows, and does no other harm. The map drops everything
-/// in the end.
+/// A forgotten reference or iterator delays reclamation, which `stats` shows, and has no other effect. The map drops
+/// all its values in the end.
 fn forgotten<S: Kind>() {
     let counter = DropCounter::new();
     let map = counted::<S>(counter);
@@ -307,7 +307,7 @@ fn own_references<S: Kind>() {
     assert!(matches!(refused, Some(Refused::Backlogged((2, _)))));
     assert_eq!(entry.value(), "999");
     drop(entry);
-    // The thread that maintains maps at rest may be a reader for a moment, too.
+    // The thread that maintains idle maps may be a reader for a moment, too.
     while session.try_insert(2, "again".into()).is_err() {
         thread::yield_now();
     }
@@ -321,7 +321,7 @@ fn own_references_are_not_waited_for() {
     });
 }
 
-/// A map that was only created is two words, and a small map is small.
+/// A map that was created and not used has the size of two words, and a small map uses little memory.
 #[test]
 fn an_empty_map_takes_nothing() {
     let _alone = alone();
@@ -395,7 +395,8 @@ fn a_memory_limit_holds() {
     check::<Skip>(2 << 20);
 }
 
-/// The last reference to a map's owner may be next to an entry of the map. The borrow checker ensures the right order.
+/// The last reference to the owner of a map may be stored next to an entry of the map. The borrow checker ensures that
+/// the entry is dropped first.
 #[test]
 fn maps_end_after_their_references() {
     let _alone = alone();
@@ -411,7 +412,7 @@ fn maps_end_after_their_references() {
     assert_eq!(map.pin().get(&1).as_deref(), Some("one"));
 }
 
-/// Values of size zero all have the same word. Each of them is dropped exactly once nevertheless.
+/// Values of size zero all have the same word. Each of them is still dropped exactly once.
 #[test]
 fn values_without_a_size_are_dropped_once_each() {
     static ALIVE: AtomicIsize = AtomicIsize::new(0);

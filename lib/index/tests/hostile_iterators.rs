@@ -1,5 +1,5 @@
-//! Iterators that are paused or leaked between any two steps, over every map: which memory they keep from being freed, whether
-//! they continue correctly, and what they clone.
+//! Iterators that are paused or leaked between any two steps, over every map. The tests check which memory they keep
+//! from being freed, whether they continue correctly, and what they clone.
 
 mod common;
 
@@ -42,7 +42,7 @@ macro_rules! of_every_map {
 of_every_map! { paused_iterators_hold_nothing_back leaked_iterators_hold_nothing_back references_hold_all_of_it_back
 paused_iterators_go_on one_entry_is_one_clone }
 
-/// A value of a kilobyte, whose first byte tells whether it has been freed.
+/// A value of a kilobyte, whose first byte states whether it has been freed.
 struct Block(Box<[u8; 1000]>);
 
 impl Block {
@@ -91,7 +91,7 @@ fn kept_of_overwrites<S: Kind>(map: &Blocks<S>) -> isize {
 const ALL: isize = OVERWRITES as isize * 1000;
 const FEW: isize = ALL / 8;
 
-/// Returns whether no guard of the map is held any more. The thread that maintains maps at rest may hold one for a moment.
+/// Returns whether no guard of the map is held any more. The thread that maintains idle maps may hold one for a moment.
 fn has_no_readers<S: Kind>(map: &Blocks<S>) -> bool {
     (0..10_000).any(|_| {
         std::thread::yield_now();
@@ -102,7 +102,7 @@ fn has_no_readers<S: Kind>(map: &Blocks<S>) -> bool {
 /// The number of kinds of iterators that [`in_the_middle`] returns.
 const KINDS: usize = 13;
 
-/// Any iterator.
+/// A trait that every iterator implements, so that iterators of different types can be in one list.
 trait Paused: Send {}
 impl<T: Send> Paused for T {}
 
@@ -204,7 +204,8 @@ mod every {
         assert_eq!(map.stats().garbage.objects, 0, "{}", S::NAME);
     }
 
-    /// Whatever happens between two steps, an iterator shows all entries that stay, in order, none twice, and no freed value.
+    /// Whatever changes between two steps, an iterator shows all entries that stay in the map, in order, none twice,
+    /// and no freed value.
     pub(super) fn paused_iterators_go_on<S: Kind>() {
         fn check<S: Kind, K: TestKey>(key: fn(u64) -> K) {
             let mut rng = workload::rng(0x17, 0);

@@ -49,7 +49,7 @@ impl Key for Name {
     type Ref<'a> = &'a str;
 
     unsafe fn decode_ref<'a>(probe: Probe<'a, Self>) -> &'a str {
-        // The check, which `String` omits, makes the test's failure clear.
+        // `String` omits this check; here it makes a failure of the test clear.
         str::from_utf8(probe).expect("only names are stored")
     }
 
@@ -173,7 +173,7 @@ impl Key for Moody {
     }
 }
 
-/// If the key of a popped entry cannot be decoded, the pop has taken effect all the same: the entry is removed, counted and
+/// If the key of a popped entry cannot be decoded, the pop has still taken effect: the entry is removed, counted and
 /// freed.
 #[test]
 fn decoders_that_panic_leave_the_count_right() {
@@ -215,7 +215,7 @@ fn decoders_that_panic_leave_the_count_right() {
 }
 
 thread_local! {
-    /// The number of encodings that succeed before one panics.
+    /// The number of encodings until one panics.
     static ENCODINGS: Cell<usize> = const { Cell::new(usize::MAX) };
 }
 
@@ -272,7 +272,8 @@ thread_local! {
     static INNER: HydraList<Fickle, usize> = HydraList::new();
 }
 
-/// A composite key in safe code. Another key represents it in every call, it panics sometimes, and it uses a map meanwhile.
+/// A composite key in safe code. In every call another key represents it; it panics sometimes; and it uses a map during
+/// the call.
 #[derive(Clone, Debug)]
 struct Fickle(String);
 

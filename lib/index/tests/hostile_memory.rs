@@ -1,5 +1,5 @@
-//! Memory that maps free and use again, over every map: under a limit on their memory, after removals all over them, and with
-//! crowds.
+//! Memory that maps free and use again, for every map: under a limit on their memory, after most entries have been
+//! removed, and with crowds of threads.
 
 mod common;
 
@@ -33,8 +33,8 @@ const LIMIT: usize = sized(4 << 20, 64 << 10);
 /// The bytes by which a map may exceed its limit: a block of pages.
 const BLOCK: usize = LIMIT / 2;
 
-/// The bytes by which a map may additionally exceed its limit while pages are moved: copies of pages, while readers use the old
-/// blocks.
+/// The bytes by which a map may additionally exceed its limit while pages are moved. The moved pages are copies, and
+/// the old blocks stay while readers use them.
 const TWINS: usize = BLOCK;
 
 fn scatter(n: u64) -> u64 {
@@ -78,11 +78,11 @@ fn fill<S: Kind, K: Key>(map: &Map<S, K, u64>, keys: impl Iterator<Item = K>) ->
     unreachable!("the keys do not come to an end")
 }
 
-/// Fills a map, removes all entries except one in `keep`, and fills it again with keys of the same distribution, or with
-/// greater keys. Returns how much of the removed number fits again, in percent.
+/// Fills a map, removes all entries except one in `keep`, and fills it again with keys of the same distribution, or
+/// with greater keys. Returns the number of entries that fit again, in percent of the removed number.
 fn refilled<S: Kind, K: Key>(make: fn(u64) -> K, keep: u64, beyond: bool) -> usize {
     let map = limited::<S, K>();
-    // First the even keys.
+    // First the map is filled with even keys.
     let first = fill(&map, (0..).map(|n| make(2 * n))) as u64;
     let session = map.pin();
     (0..2 * first).filter(|n| !n.is_multiple_of(keep)).for_each(|n| _ = session.delete(&make(2 * n)));
@@ -97,12 +97,12 @@ fn refilled<S: Kind, K: Key>(make: fn(u64) -> K, keep: u64, beyond: bool) -> usi
     percent
 }
 
-/// Pairs of numbers: one entry in `keep` is left, and at least this percentage of the removed number must fit again, if keys
-/// are in no order.
+/// Pairs of numbers, for keys in no order: if one entry in the first number is left, at least the second number of
+/// percent of the removed entries must fit again.
 const KEEP: [(u64, usize); 3] = [(100, 80), (4, 70), (2, 60)];
 
-// The new keys are in no order and between the remaining ones; in order (pages are split in the middle) and between the
-// remaining ones; and beyond them.
+// Three cases of new keys: between the remaining ones and in no order; between the remaining ones and in order, so that
+// pages are split in the middle; and above the remaining ones.
 #[test]
 fn removing_words_makes_room() {
     fn check<S: Kind>() {
@@ -132,8 +132,8 @@ fn removing_strings_makes_room() {
     every_map!(check);
 }
 
-/// One entry in `keep` of `count` entries is left. The map takes at most three times the memory of a fresh map with the same
-/// entries.
+/// Removes all of `count` entries except one in `keep`. Afterwards the map takes at most three times the memory of a
+/// fresh map with the same entries.
 fn thinned<S: Kind, K: Key>(count: u64, keep: u64, make: fn(u64) -> K, order: fn(u64, u64) -> u64) {
     let map: Map<S, K, u64> = Map::new();
     (0..count).map(|n| order(n, count)).for_each(|n| _ = map.pin().upsert(&make(n), n));
@@ -217,8 +217,8 @@ fn crowds_at_the_limit() {
         let of_all = |part: fn((usize, usize)) -> usize| results.iter().map(|it| part(it.2)).max().unwrap();
         let (live, most) = (of_all(|most| most.0), of_all(|most| most.1));
         assert!(live <= LIMIT + BLOCK + TWINS + THREADS as usize * (32 << 10), "{live} bytes, the limit is {LIMIT}");
-        // Removals are never refused. So all removed memory may wait for a preempted reader, and so may nodes that smaller
-        // nodes have replaced.
+        // Removals are never refused. So the memory of all removed entries may wait for a preempted reader, and so may
+        // nodes that smaller nodes have replaced.
         assert!(most <= 3 * LIMIT, "{most} bytes with garbage, the limit is {LIMIT}");
         map.sync();
         let (held, again) = (map.bytes(), fill(&map, (0..).map(make)));
@@ -240,8 +240,8 @@ fn crowds_at_the_limit() {
 }
 
 /// A writer that holds an entry of the map does not wait for itself. At the limit `try_` operations refuse, and other
-/// operations proceed; only the memory that they replace exceeds the limit. Without the entry the next write waits until there
-/// is room.
+/// operations proceed, so the memory that these replace may exceed the limit. Without the entry the next write waits
+/// until there is room.
 #[test]
 fn a_writer_with_an_entry_of_its_own() {
     const BACKLOG: usize = 1 << 20;

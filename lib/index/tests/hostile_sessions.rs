@@ -43,7 +43,7 @@ fn least_time(mut work: impl FnMut()) -> Duration {
 
 const ALIVE: usize = sized(50_000, 50);
 
-/// Making a session costs the same while 50,000 sessions are alive, and after as many sessions were forgotten.
+/// Making a session has the same cost while 50,000 sessions are alive, and after as many sessions were forgotten.
 #[test]
 fn a_session_costs_the_same_beside_fifty_thousand() {
     let _alone = alone();
@@ -82,7 +82,7 @@ fn a_session_costs_the_same_beside_fifty_thousand() {
         assert!(grown < 64 << 10, "{grown} bytes are left of {ALIVE} forgotten sessions of each map");
         let pin_after = least_time(pins);
         assert!(cfg!(miri) || pin_after < pin_alone * 10, "{pin_after:?} after forgotten ones, {pin_alone:?} before");
-        // They do not delay reclamation, either.
+        // The forgotten sessions do not delay reclamation, either.
         let counter = DropCounter::new();
         let values: HydraList<u64, Counted> = HydraList::new();
         mem::forget(values.pin());
@@ -201,7 +201,7 @@ fn sessions_in_thread_locals_count_right() {
     });
 }
 
-/// A destructor that runs later than that of any thread-local. By then another thread has the slot.
+/// A destructor that runs later than the destructors of all thread-locals. When it runs, another thread has the slot.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_session_kept_to_the_very_end_counts_right() {
@@ -290,8 +290,8 @@ fn no_guard_is_held_while_a_value_is_made() {
     });
 }
 
-/// A reader does not end, and another thread overwrites values of a kilobyte. `stats` and `bytes` show the memory
-/// that waits.
+/// A reader does not end while another thread overwrites values of a kilobyte. `stats` and `bytes` show the memory that
+/// waits for the reader.
 #[test]
 fn what_a_stuck_reader_holds_up_is_shown() {
     let _alone = alone();
@@ -325,7 +325,7 @@ fn what_a_stuck_reader_holds_up_is_shown() {
     });
 }
 
-/// Does the same with a limit: the heap stays within the limit, and writers continue when the reader has left.
+/// Runs the same test with a limit: the heap stays within the limit, and writers continue when the reader has ended.
 fn bounded<S>(
     limit: usize,
     read: impl FnOnce(&dyn Fn()) + Send,

@@ -43,7 +43,7 @@ impl Explosive {
         Explosive { counted: counter.value(tag), in_drop: false, in_clone: true }
     }
 
-    /// Makes values of which one in `every` panics when it is dropped.
+    /// Makes a value. If its number is a multiple of `every`, it panics when it is dropped.
     fn in_drop(counter: DropCounter, tag: u64, every: u64) -> Self {
         Explosive { counted: counter.value(tag), in_drop: tag.is_multiple_of(every), in_clone: false }
     }
@@ -165,7 +165,7 @@ fn values_changed_since_they_were_seen_are_retained() {
     check(|n| n.to_string());
 }
 
-/// While `make` runs, memory that others remove is freed, since `make` may take a long time.
+/// While `make` runs, memory that other threads remove is freed, since `make` may take a long time.
 #[test]
 fn a_value_in_the_making_holds_nothing_back() {
     fn check<I: OrderedIndex<u64, Counted>>(map: I, make: impl Fn(&I, &dyn Fn() -> Counted)) {
@@ -185,7 +185,8 @@ fn a_value_in_the_making_holds_nothing_back() {
     check(Art::new(), |map, make| drop(map.pin().get_or_insert_with(2, make)));
 }
 
-/// The clone of a value panics when the map returns it. The entry is replaced or removed, as the call says.
+/// The clone of a value panics when the map returns it. The entry has still been replaced or removed, as the call
+/// requested.
 fn clones_panic<I: OrderedIndex<u64, Explosive>>(map: I) {
     let counter = DropCounter::new();
     let session = map.pin();
@@ -211,7 +212,7 @@ fn clones_panic_in_every_map() {
     clones_panic(Art::<u64, Explosive>::new());
 }
 
-/// After an iterator has panicked in the middle, it never shows an entry twice or out of order.
+/// A clone panics in the middle of an iteration. Afterwards the iterator never shows an entry twice or out of order.
 #[test]
 fn clones_panic_in_an_iterator() {
     fn keys(mut next: impl FnMut() -> Option<(u64, Explosive)>) -> Vec<u64> {
@@ -281,7 +282,8 @@ fn drops_panic_in_every_map() {
     drops_panic(Art::new);
 }
 
-/// A drop that panics while another panic is in progress would end the process.
+/// A panic drops a map whose values panic when they are dropped. A second panic that leaves a destructor would end the
+/// process, so the map must not propagate it.
 #[test]
 fn a_map_dropped_by_a_panic_says_nothing_more() {
     let counter = DropCounter::new();
@@ -435,7 +437,7 @@ fn threads_use_a_map_on_their_way_out() {
     assert!(MAP.pin().iter().all(|(key, value)| key % 2 == 1 && value == "late"));
 }
 
-/// A value whose drop or clone panics if it is the `n`th of the thread from now on.
+/// A value whose clone or drop panics if this call is the `n`th clone or drop of the thread from now on.
 struct Mine(Counted);
 
 thread::thread_local! {
@@ -468,11 +470,11 @@ impl PartialEq for Mine {
     }
 }
 
-/// Whatever the call is, and whichever of the destructors and clones that it runs panics, no value leaks, and none is dropped
-/// twice.
+/// For each call, each destructor and clone that it runs panics once. No value leaks, and none is dropped twice.
 ///
-/// (The calls end in `for_each(drop)`, and not in `last()`. If a destructor panics after a function has made its result,
-/// the compiled code leaks the result, in `std`'s `Iterator::last`, too: rust-lang/rust issue 47949.)
+/// (The calls end in `for_each(drop)`, and not in `last()`. If a destructor panics after a function has made its
+/// result, the compiled code leaks the result. This also happens in `std`'s `Iterator::last`: rust-lang/rust issue
+/// 47949.)
 fn nth_panics<S: Kind>() {
     type On<S> = fn(&mut Map<S, u64, Mine>, &dyn Fn(u64) -> Mine);
     let calls: &[(&str, On<S>)] = &[

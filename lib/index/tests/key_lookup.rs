@@ -38,7 +38,7 @@ fn structs_are_found_by_their_parts() {
         let Account { country, number } = account(n);
         let parts = (country.as_str(), number);
         assert_eq!((list.get(by_parts(&parts)), tree.get(by_parts(&parts))), (Some(n), Some(n)));
-        // These parts are close to the key, but are not in the map.
+        // These parts differ little from the key, but are not in the map.
         let parts = (country.as_str(), number + COUNT);
         assert_eq!((list.get(by_parts(&parts)), tree.get(by_parts(&parts))), (None, None));
     }

@@ -1,5 +1,5 @@
-//! Memory: it is freed when entries are removed, stays constant under churn, and is small for a map with few entries. There are
-//! also tests with thousands of maps.
+//! Memory is freed when entries are removed, stays constant under churn, and is small for a map with few entries. There
+//! are also tests with thousands of maps.
 
 mod common;
 
@@ -176,9 +176,10 @@ fn few_entries_left_evenly_take_little() {
     }
 }
 
-/// Several threads use windows of keys that slide, fill and become empty. The greatest memory of any later round is what the
-/// first rounds needed. The scheduler determines how much memory waits for readers, and one round in hundreds has several times
-/// as much as the others. A map that grows does so in every try.
+/// Several threads use windows of keys that slide, fill and become empty. In later rounds the greatest memory must not
+/// exceed what the first rounds needed. The scheduler determines how much memory waits for readers, and one round in
+/// hundreds needs several times as much as the others, so there are several tries. A map that really grows does so in
+/// every try.
 fn churn<K: Key>(new: impl Fn() -> HydraList<K, u64>, make: fn(u64) -> K) {
     some_try(3, || churned(new(), make));
 }

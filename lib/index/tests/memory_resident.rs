@@ -1,5 +1,6 @@
-//! Memory that is really freed, and is counted: the resident memory that the operating system reports. The tests run in a
-//! process of their own, one after the other, since nothing else may allocate meanwhile.
+//! Memory that is returned to the operating system, and memory that maps report, compared with the resident memory that
+//! the operating system reports. The tests run in a process of their own, one after the other, since no other code may
+//! allocate meanwhile.
 #![cfg(not(miri))]
 
 use archipelago_check::hostile::{alone, some_try};
@@ -21,8 +22,9 @@ fn held<S: Kind, K: Key>(map: &Map<S, K, u64>) -> u64 {
     resident_bytes().unwrap_or(map.bytes() as u64)
 }
 
-/// Returns the memory of a map with this many keys at its peak, and after all keys have been removed in the order of
-/// `nth` (0 to `count`, each once), by the system's count.
+/// Inserts `count` keys in the order of `load` (which maps 0 to `count` to the same numbers, each once), and removes
+/// them in ascending order. Returns the bytes that the map takes at its peak, and at the end, by the count of the
+/// operating system.
 fn fill_and_empty<S: Kind, K: Key>(count: u64, make: fn(u64) -> K, load: fn(u64, u64) -> u64) -> (u64, u64) {
     let map: Map<S, K, u64> = Map::new();
     let before = held(&map);
@@ -65,8 +67,9 @@ fn what_is_deleted_in_order_is_given_back_to_the_system() {
     });
 }
 
-/// At most a twentieth of the peak is left. Each try uses a new map. If a map keeps memory, it does so in every try. But if
-/// the allocator keeps small blocks that were freed (up to 2.7 MB the first time), the next try uses these blocks.
+/// Checks that at most a twentieth of the peak is left. Each try uses a new map. If a map keeps memory, it does so in
+/// every try. But the allocator may keep small blocks that were freed (up to 2.7 MB the first time); then the next try
+/// uses these blocks.
 fn given_back(fill_and_empty: impl Fn() -> (u64, u64)) {
     some_try(3, || {
         let (peak, left) = fill_and_empty();

@@ -123,8 +123,8 @@ fn strings_alone_by_tree() {
     alone(list::<Vec<u8>, _>(SearchLayerKind::Art), string);
 }
 
-/// Two threads: one makes pages split and merge all the time; the other one looks up and scans, in both directions, the keys
-/// that stay.
+/// Two threads use one map. One makes pages split and merge all the time. The other one looks up and scans, in both
+/// directions, the keys that stay.
 fn together<S: Kind, K: Key + Ord + Debug>(map: &Map<S, K, u64>, make: fn(u64) -> K) {
     let stays: BTreeMap<K, u64> = (0..MANY).step_by(4).map(|n| (make(n), n)).collect();
     map.pin().extend(stays.clone());
@@ -219,9 +219,9 @@ fn pages_below_copies() {
 #[test]
 fn trees_alone() {
     let key = |n: u64| match n % 4 {
-        // A node of up to 256 children, below a long prefix.
+        // These keys are below a node of up to 256 children, behind a long prefix.
         0 => [&b"a prefix of more than a word: "[..], &[n as u8], b"tail"].concat(),
-        // Keys that end where other keys continue.
+        // These keys end at positions at which other keys continue.
         1 => vec![b'x'; n as usize / 8],
         _ => format!("{:x}", scatter(n)).into_bytes(),
     };

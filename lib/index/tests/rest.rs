@@ -1,5 +1,5 @@
-//! Maps without a thread of their own, at rest: the memory that was removed or replaced last is freed soon, although no other
-//! operation follows. A map that is owned by one of its own removed values is freed, too.
+//! Idle maps without a thread of their own: the memory that was removed or replaced last is freed soon, although no
+//! other operation follows. A map that is owned by one of its own removed values is freed, too.
 #![cfg(not(any(miri, archipelago_sim)))]
 
 use archipelago_check::drops::{Counted, DropCounter};
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{scope, sleep};
 use std::time::Duration;
 
-/// A value that may own the map in which it is.
+/// A value that may own the map that contains it.
 #[derive(Clone)]
 struct Owner {
     _counted: Counted,
@@ -30,7 +30,7 @@ fn wait_for_alive(counter: DropCounter, alive: i64) {
     }
 }
 
-/// Garbage is freed while the map is in use, at rest, and after a reader has delayed it.
+/// Garbage is freed while the map is in use, while it is idle, and after a reader has delayed it.
 fn garbage_goes<M: OrderedIndex<u64, Counted>>(map: &M, count: u64) {
     watchdog(USUAL, |notes| {
         let counter = DropCounter::new();
@@ -40,7 +40,7 @@ fn garbage_goes<M: OrderedIndex<u64, Counted>>(map: &M, count: u64) {
             notes.note(format!("round {round}"));
             drop(map.pin().insert(&round, counter.value(1)));
             wait_for_alive(counter, all);
-            // Sometimes this is long enough for the map to be forgotten by the thread that maintains maps at rest.
+            // Sometimes this sleep is so long that the thread that maintains idle maps has stopped looking at the map.
             sleep(Duration::from_millis(round % 3 * 10));
         }
         notes.note("another thread's, which has ended");
@@ -57,7 +57,7 @@ fn garbage_goes<M: OrderedIndex<u64, Counted>>(map: &M, count: u64) {
     });
 }
 
-/// A thread of which the map does not know drops a value that is the map's last owner.
+/// The last owner of a map is a value in it. A thread that is not a thread of the map drops this value.
 fn a_map_goes_with_its_value<M: OrderedIndex<u64, Owner> + 'static>(make: impl Fn() -> M, count: u64) {
     watchdog(USUAL, |notes| {
         let counter = DropCounter::new();
@@ -153,7 +153,7 @@ fn eunomias_maps_go_with_their_values() {
     a_map_goes_with_its_value(EunoSkipList::<u64, _>::new, 200);
 }
 
-/// The flags tell that a drop has begun, and that it has ended. Clones set no flag.
+/// A value whose flags show that its drop has begun, and that it has ended. Clones set no flag.
 struct Slow(Option<Arc<[AtomicBool; 2]>>);
 
 impl Clone for Slow {
@@ -172,7 +172,7 @@ impl Drop for Slow {
     }
 }
 
-/// When the drop of a map returns, nothing is left of the map, even if a thread was maintaining it.
+/// When the drop of a map returns, all its values have been dropped, even if a thread was maintaining it.
 fn the_end_waits_for_a_look<M: OrderedIndex<u64, Slow>>(map: M) {
     watchdog(USUAL, |_| {
         let flags: Arc<[AtomicBool; 2]> = Arc::default();

@@ -1,5 +1,5 @@
-//! Indexes on the virtual machine: many schedules that hardly ever occur natively, stalled threads and stalled background
-//! work. The history of each run is checked.
+//! Indexes on the virtual machine (a simulator of schedules): many schedules that hardly ever occur natively, stalled
+//! threads and stalled background work. The history of each run is checked.
 #![cfg(archipelago_sim)]
 
 #[path = "simulated/blink.rs"]
@@ -41,7 +41,8 @@ struct Shared<I> {
     before: BTreeMap<u64, u64>,
 }
 
-/// Returns the keys of a run. They are few enough to conflict, and enough to fill the page or node that they share.
+/// Maps a number to one of the keys of a run. The keys are few enough for conflicts, and enough to fill the page or
+/// node that they share.
 fn key(number: u64) -> u64 {
     number % 60 * 3
 }
@@ -82,7 +83,7 @@ fn judge<I>(shared: Shared<I>, check: impl FnOnce(&I)) {
     check_map(&shared.before, &shared.recorder.finish(), DEFAULT_STEPS).assert_ok();
 }
 
-/// Runs a map under many schedules of both kinds that search for faults.
+/// Runs a map under many schedules, of both kinds that search for faults: random ones and PCT ones.
 fn explore<I: OrderedIndex<u64, u64>>(seeds: u64, faults: &[Fault], make: impl Fn() -> I, check: impl Fn(&I)) {
     explore_clients(seeds, faults, make, check, client);
 }
@@ -257,7 +258,8 @@ fn cost(look: impl Fn(&HydraList<u64, u64>, u64) + Sync) -> u64 {
     took.expect("the run has ended")
 }
 
-/// A walk without a limit prefetches in proportion to its progress, and not to the end of the map.
+/// If the caller ends a walk without a limit, the walk has prefetched in proportion to the shown entries, and not to
+/// the end of the map.
 #[test]
 fn a_walk_that_its_caller_ends_costs_what_it_showed() {
     let limited = cost(|map, from| _ = map.pin().scan(&from, 1, |_, _| ()));

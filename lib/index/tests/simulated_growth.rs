@@ -1,6 +1,7 @@
-//! Growth of costs: the cost of an operation does not grow with the map, for each map and each usage pattern.
+//! The cost of an operation does not grow with the map, for each map and each usage pattern.
 //!
-//! Costs are counted on the virtual machine, so that quadratic costs show at sizes that take a second (`check::growth`).
+//! Costs are counted on the virtual machine, so that a quadratic cost is visible at sizes that take only a second
+//! (`check::growth`).
 #![cfg(archipelago_sim)]
 
 use archipelago_check::growth::{assert_flat, costs};
@@ -15,7 +16,7 @@ static ALLOC: SimAlloc = SimAlloc;
 /// The number of entries of the smallest map.
 const LEAST: u64 = 2_000;
 
-/// The number of accesses up to which an operation is cheap, whatever its pattern.
+/// An operation with at most this many memory accesses is cheap, whatever its pattern.
 const CHEAP: f64 = 20.0;
 
 type On<'m, S> = Session<'m, S, u64, u64>;

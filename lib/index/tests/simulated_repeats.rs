@@ -30,7 +30,7 @@ fn churn_in_virtual_time_repeats() {
         let report = run_with(&machine, &config, 16, HydraList::<u64, u64>::new, body, |map| map.check_invariants());
         report.0.assert_done().hash
     };
-    // The first run makes statics, so it is not compared.
+    // The first run initializes statics, so it is not compared.
     hash();
     assert_eq!(hash(), hash());
 }

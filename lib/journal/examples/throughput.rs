@@ -1,5 +1,5 @@
-//! Compares group commit with a plain write and `fdatasync` per record, and unsynced appends with plain writes. It prints
-//! ratios of medians, from alternating rounds in one process.
+//! Compares group commit with a plain write and `fdatasync` per record, and appends without syncs with plain writes.
+//! Prints ratios of medians. The rounds of the candidates alternate in one process.
 //!
 //! `cargo run --release -p archipelago-journal --example throughput -- DIRECTORY [SECONDS [ROUNDS]]`
 
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Runs threads for a time. Returns the number of calls per second.
+/// Runs `work` in threads for this time. Returns the number of calls per second.
 fn rate(threads: usize, time: Duration, work: impl Fn() + Sync) -> f64 {
     let start = Instant::now();
     let work = &work;
@@ -61,7 +61,7 @@ fn synced(directory: &Path, threads: usize, time: Duration) -> (f64, f64) {
     (ours, plain)
 }
 
-/// Compares appending 256 MiB in records with writes of 64 KiB.
+/// Compares two ways to write 256 MiB without syncs: appends of records, and plain writes of 64 KiB.
 fn unsynced(directory: &Path, record: usize) -> (f64, f64) {
     const BYTES: usize = 256 << 20;
     let bytes = vec![7; 64 << 10];

@@ -1,8 +1,8 @@
 //! Checkpoint files: a sequence of records that exists as a whole or not at all.
 //!
-//! The bytes are written to a file of another name. This file is synced, then renamed, then its directory is synced. So
-//! whenever a crash happens, the name leads to the whole old file or to the whole new one. The last frame contains the
-//! number of records, so that a file that was cut later is detected.
+//! The bytes are first written to a file with another name. This file is synced, then renamed, then its directory is
+//! synced. So whenever a crash happens, the name refers to the whole old file or to the whole new one. The last frame
+//! contains the number of records, so that a file that was truncated later is detected.
 
 use crate::disk::{DiskFile, read_full, sync, write_all};
 use crate::frame::{FRAME, Frame, Frames, HEADER, Header, MARK, Next, put_mark, put_record, random_id};
@@ -13,7 +13,8 @@ use std::sync::Arc;
 /// The number of bytes of frames that are buffered before they are written.
 const BUFFER: usize = 256 << 10;
 
-/// Writes a checkpoint file record by record. Until [`commit`](Self::commit) returns, the file of that name is the old one.
+/// Writes a checkpoint file record by record. Until [`commit`](Self::commit) returns, the file of this path is the old
+/// one.
 pub struct CheckpointWriter {
     disk: Arc<dyn Disk>,
     path: PathBuf,
@@ -72,12 +73,12 @@ impl CheckpointWriter {
         Ok(())
     }
 
-    /// Makes the file durable and gives it its name.
+    /// Makes the new file durable and renames it to its path.
     ///
     /// # Errors
     ///
-    /// Errors of the operating system. Then the file of that name is the whole old one or the whole new one. Which of the two
-    /// it is, is known only at the next start.
+    /// Errors of the operating system. After such an error, the file of this path is the whole old one or the whole new
+    /// one. Only the next start shows which of the two it is.
     pub fn commit(mut self) -> Result<(), Error> {
         put_mark(&mut self.buffer, self.salt, self.end, self.records, 0);
         self.flush()?;

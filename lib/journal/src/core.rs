@@ -1,5 +1,5 @@
-//! Turns, waits, and the errors of failed turns. A *turn* writes a batch of a lane's frames, and perhaps syncs them. A *place*
-//! is a number of bytes of frames since the lane's beginning, see `frame.rs`.
+//! Turns, waits, and the errors of failed turns. A *turn* writes a batch of a lane's frames, and perhaps syncs them. A
+//! *place* is a position in a lane: the number of bytes of frames before it since the lane's beginning, see `frame.rs`.
 
 use crate::frame::{FRAME, Header, MARK, put_mark};
 use crate::lane::{Batch, Lane, Output, State};
@@ -14,7 +14,8 @@ use std::{io, mem};
 
 /// The state that a journal's handle and its threads share.
 ///
-/// Locks are taken in this order: `epochs`, a lane's state; `manifest`, a lane's segments; a lane's output, its segments.
+/// Locks are taken in this order: `epochs`, then a lane's state; `manifest`, then a lane's segments; a lane's output,
+/// then its segments.
 pub(crate) struct Core {
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) directory: PathBuf,
@@ -43,12 +44,14 @@ impl Core {
         self.options.policy != Policy::Never
     }
 
-    /// Returns whether a thread that waits takes turns; otherwise the interval's thread takes them.
+    /// Returns whether a thread that waits takes turns. If not, the background thread takes them at the policy's
+    /// interval.
     fn leads(&self) -> bool {
         !(self.options.background && matches!(self.options.policy, Policy::Every(_)))
     }
 
-    /// Returns a lane's state when there is room for a frame. A thread that finds no room takes a turn.
+    /// Waits until the lane's queue has room for a frame, and returns the lane's state. A thread that finds no room
+    /// takes a turn.
     pub(crate) fn room<'l>(&self, lane: &'l Lane, frame: usize, blocks: bool) -> Result<MutexGuard<'l, State>, Error> {
         let limit = self.options.queue;
         let (mut state, mut tried) = (lane.lock(), false);
@@ -174,8 +177,8 @@ impl Core {
         match outcome.unwrap_or_else(|_| Err(self.panicked())) {
             Ok(()) => state.wrote(batch),
             Err(full @ Error::NoSpace { .. }) => state.stuck(batch, full),
-            // The error is stored before the lock is released. Otherwise a later turn could begin, whose places would claim that
-            // this batch was written.
+            // The error is stored before the lock is released. Otherwise a later turn could begin in between and
+            // publish a place behind this batch, as if the batch had been written.
             Err(error) => drop(self.poison.set(error)),
         }
         let sound = self.sound().is_ok();
@@ -194,8 +197,8 @@ impl Core {
         }
     }
 
-    /// Does the part of a turn that runs without the lane's lock. If there is no space for the batch, frames that were written
-    /// before are synced all the same.
+    /// Does the part of a turn that runs without the lane's lock. If there is no space for the batch, frames that were
+    /// written before are still synced.
     fn write(&self, lane: &Lane, batch: &mut Batch, sync: bool) -> Result<(), Error> {
         let mut output = locked(&lane.output);
         let appended = match batch.bytes.is_empty() {
@@ -277,7 +280,8 @@ impl Core {
     /// Wakes all threads that wait, after a failure.
     fn wake_all(&self) {
         for lane in &self.lanes {
-            // The lock is held, since otherwise a thread between its check and its wait would miss the signal.
+            // The lock is held during the call. Otherwise a thread between its check and its wait would miss the
+            // signal.
             let _state = lane.lock();
             lane.progress.notify_all();
             lane.work.notify_all();
@@ -286,7 +290,7 @@ impl Core {
         self.epoch_progress.notify_all();
     }
 
-    /// Runs the background thread of a lane, which takes the requested turns, and the turns of the interval.
+    /// Runs the background thread of a lane. It takes requested turns, and turns at the policy's interval.
     pub(crate) fn serve(&self, lane: &Lane) {
         let interval = match self.options.policy {
             Policy::Every(interval) => Some(interval),
@@ -314,7 +318,8 @@ impl Core {
         }
     }
 
-    /// Writes all appended records, and makes them durable if the policy syncs. Then writes a last mark, which says so.
+    /// Writes all appended records, and makes them durable if the policy syncs. Then writes a last mark, which states
+    /// that they are durable.
     pub(crate) fn flush(&self) -> Result<(), Error> {
         for lane in &self.lanes {
             let end = lane.lock().end;

@@ -13,11 +13,11 @@ pub trait Disk: Send + Sync {
     fn create_directory(&self, path: &Path) -> io::Result<()>;
     /// Returns the names of the files in a directory, in any order.
     fn list(&self, directory: &Path) -> io::Result<Vec<String>>;
-    /// Creates an empty file. A file of that name loses its content.
+    /// Creates an empty file. If a file of this name exists, its content is removed.
     fn create(&self, path: &Path) -> io::Result<Box<dyn DiskFile>>;
     /// Opens a file for reading and writing.
     fn open(&self, path: &Path) -> io::Result<Box<dyn DiskFile>>;
-    /// Gives a file another name in its directory, in one step. A file of that name is replaced.
+    /// Renames a file within its directory, atomically. If a file of the new name exists, it is replaced.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
     /// Removes a file.
     fn remove(&self, path: &Path) -> io::Result<()>;
@@ -58,7 +58,7 @@ impl Disk for Real {
     }
 
     fn list(&self, directory: &Path) -> io::Result<Vec<String>> {
-        // The journal creates no name that is not UTF-8.
+        // The journal creates only names that are UTF-8.
         std::fs::read_dir(directory)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
     }
 
@@ -78,7 +78,7 @@ impl Disk for Real {
         std::fs::remove_file(path)
     }
 
-    // Windows has no such call: its file systems order their metadata themselves.
+    // Windows has no call that syncs a directory: its file systems order their metadata themselves.
     fn sync_directory(&self, directory: &Path) -> io::Result<()> {
         if cfg!(unix) { File::open(directory)?.sync_all() } else { Ok(()) }
     }

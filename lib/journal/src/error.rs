@@ -18,7 +18,7 @@ pub enum Error {
         /// The contradiction.
         what: String,
     },
-    /// A file's content is not the written one. Nothing was changed.
+    /// A file's content differs from what was written. Nothing was changed.
     Damaged {
         /// The file.
         file: PathBuf,
@@ -80,7 +80,8 @@ impl Error {
         }
     }
 
-    /// Returns such a function for calls after which the state of the file is unknown, even if the disk is full.
+    /// Returns a function that wraps an error of `call` on `file`. It is for calls after whose failure the state of the
+    /// file is unknown, even if the disk is full.
     pub(crate) fn fatal(call: &'static str, file: &Path) -> impl FnOnce(io::Error) -> Self {
         move |cause| Self::Poisoned { call, file: file.to_owned(), cause: Arc::new(cause) }
     }

@@ -1,13 +1,14 @@
 //! Bytes of a log file: a header, then frames.
 //!
-//! A frame's *place* is the number of bytes of frames before it in its lane, ever. The frame contains its place, and its
-//! checksum starts from a *salt* made of the journal's id, the lane and the life (the number of times that the journal was
-//! opened). So bytes of another file, of an earlier life, or of another place are never mistaken for a frame. A file system may
-//! show such bytes, since it reuses blocks.
+//! A frame's *place* is its position in its lane: the number of bytes of all frames before it in the lane's history.
+//! The frame contains its place. Its checksum starts from a *salt* made of the journal's id, the lane and the life (the
+//! number of times that the journal was opened). A file system reuses blocks, so after a crash it may show bytes of
+//! another file, of an earlier life, or of another place. The checksum and the place prevent such bytes from being
+//! mistaken for a frame.
 //!
-//! *Marks* are frames without a record. A mark contains the place up to which frames were durable when it was written, and the
-//! last epoch that is closed before it. Marks distinguish damage from a torn tail: a frame before a durable place cannot have
-//! been torn by a crash.
+//! *Marks* are frames without a record. A mark contains the place up to which frames were durable when the mark was
+//! written, and the last epoch that is closed before the mark. Marks distinguish damage from a torn tail: a frame
+//! before a durable place cannot have been torn by a crash.
 
 use crate::disk::{DiskFile, read_full};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -29,13 +30,13 @@ pub(crate) struct Header {
     /// The id of the journal to which the file belongs.
     pub(crate) id: u64,
     pub(crate) lane: u32,
-    /// The number of times that the journal had been opened.
+    /// The number of times that the journal had been opened when the file was created.
     pub(crate) life: u64,
     /// The place of the first frame.
     pub(crate) base: u64,
     /// The last epoch that is closed before `base`.
     pub(crate) closed: u64,
-    /// The highest epoch of a record before `base`, or more.
+    /// The highest epoch of a record before `base`, or an upper bound of it.
     pub(crate) highest: u64,
     /// The place up to which frames were durable when the file was created.
     pub(crate) synced: u64,
@@ -131,8 +132,8 @@ pub(crate) enum Next<'a> {
     Bad(&'static str),
 }
 
-/// Reads a file's frames one after the other. Memory: a window of 256 KiB, or as much as the longest frame needs. A wrong
-/// length field cannot make the window longer than the rest of the file.
+/// Reads a file's frames one after the other. It uses a window of 256 KiB, or of the length of the longest frame. A
+/// wrong length field cannot make the window longer than the rest of the file.
 pub(crate) struct Frames<'f> {
     file: &'f dyn DiskFile,
     length: u64,
@@ -201,8 +202,8 @@ impl<'f> Frames<'f> {
         }))
     }
 
-    /// Returns the greatest place that a mark behind the offset declares durable. It tries every byte as a frame's beginning,
-    /// since lengths behind damage cannot be trusted.
+    /// Returns the greatest place that a mark behind the offset declares durable. The method tries every byte as the
+    /// beginning of a frame, since lengths behind damage cannot be trusted.
     pub(crate) fn durable_behind(mut self) -> io::Result<u64> {
         let mut durable = 0;
         while self.offset < self.length {

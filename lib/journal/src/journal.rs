@@ -51,8 +51,9 @@ impl Journal {
     /// or asks for it, with the policy's interval, or when half of the queue or 512 KiB are full. Blocks while the
     /// queue is full.
     ///
-    /// `epoch` is stored together with the record. In a journal with epochs the record counts once this epoch is closed and
-    /// durable in all lanes. In a journal without epochs the number has no meaning to the journal, and may be 0.
+    /// `epoch` is stored together with the record. In a journal with epochs the record counts (it is delivered by a
+    /// recovery) once this epoch is closed and durable in all lanes. In a journal without epochs the number has no
+    /// meaning to the journal, and may be 0.
     ///
     /// # Errors
     ///
@@ -79,29 +80,29 @@ impl Journal {
         self.core.append(lane, epoch, record, false)
     }
 
-    /// Waits until a record has the durability that the policy promises. With `Always` this is a sync that this thread makes or
-    /// waits for, with `Every` the next sync of the interval, and with `Never` the write. In a journal with epochs, also waits
-    /// until the record's epoch is closed, by a call of [`close_epoch`](Self::close_epoch) on another thread, and durable in
-    /// all lanes.
+    /// Waits until a record has the durability that the policy promises. With `Always` this thread makes a sync or
+    /// waits for another thread's. With `Every` it waits for the next sync of the interval, and with `Never` for the
+    /// write. In a journal with epochs, it also waits until the record's epoch is closed (by another thread's call of
+    /// [`close_epoch`](Self::close_epoch)) and durable in all lanes.
     ///
     /// When it returns, all earlier records of the lane have the same durability.
     ///
     /// # Errors
     ///
-    /// [`Error::NoSpace`]: the record is kept in memory, and is written before all later ones once there is room; the call may
-    /// be repeated. [`Error::Poisoned`]: whether the record survives is unknown, and no later call succeeds, whatever its
-    /// position.
+    /// [`Error::NoSpace`]: the record is kept in memory, and is written before all later ones once there is room; the
+    /// call may be repeated. [`Error::Poisoned`]: whether the record survives is unknown. All later calls fail, too,
+    /// for any position.
     ///
     /// # Panics
     ///
-    /// If the position is of another journal, and this is noticed.
+    /// If the journal detects that the position belongs to another journal.
     pub fn wait(&self, position: Position) -> Result<(), Error> {
         self.core.wait(position)
     }
 
-    /// Lets the background thread write the records appended to a lane, and sync them with the policy `Always`; returns
-    /// at once. [`is_durable`](Self::is_durable) tells whether they are durable. After [`Error::NoSpace`], this also
-    /// tries to write again.
+    /// Lets the background thread write the records appended to a lane, and with the policy `Always` also sync them.
+    /// The call returns at once. [`is_durable`](Self::is_durable) returns whether they are durable. After
+    /// [`Error::NoSpace`], this call also causes another attempt to write.
     ///
     /// # Panics
     ///
@@ -128,8 +129,8 @@ impl Journal {
         Ok(self.durable(position.lane) >= position.place)
     }
 
-    /// Returns the place up to which the records of a lane have the durability that the policy promises. It considers this lane
-    /// alone, without epochs.
+    /// Returns the place (the number of bytes since the lane's beginning) up to which the records of a lane have the
+    /// durability that the policy promises. The result is about this lane alone, without epochs.
     ///
     /// # Panics
     ///
@@ -138,15 +139,16 @@ impl Journal {
         self.core.lanes[lane as usize].lock().reached(self.core.syncs()).place
     }
 
-    /// Returns the last epoch that is closed and has the durability that the policy promises, in all lanes. Its records and
-    /// those of all epochs before count at the next recovery.
+    /// Returns the last epoch that is closed and has, in all lanes, the durability that the policy promises. The next
+    /// recovery delivers the records of this epoch and of all earlier ones.
     pub fn durable_epoch(&self) -> u64 {
         locked(&self.core.epochs).iter().copied().min().unwrap_or(0)
     }
 
     /// Closes this epoch and all earlier ones, in all lanes: appends to them are refused from now on. Each lane's
-    /// background thread writes the closing mark, and syncs it with the policy `Always`; without background threads,
-    /// the calling thread does. May block while a queue is full. May be repeated after an error.
+    /// background thread writes the closing mark, and with the policy `Always` also syncs it. Without background
+    /// threads the calling thread does this. The call may block while a queue is full. It may be repeated after an
+    /// error.
     ///
     /// # Errors
     ///
@@ -216,8 +218,8 @@ impl Journal {
     }
 
     /// Removes the segments of a lane whose records are all at or before a position. The caller must have their content
-    /// in a durable checkpoint. Later records stay, and possibly some earlier ones. In a journal with epochs, these
-    /// must be durable up to the position's epoch in all lanes.
+    /// in a durable checkpoint. Later records stay, and possibly some earlier ones. In a journal with epochs, the
+    /// removed records must be durable up to the position's epoch in all lanes.
     ///
     /// # Errors
     ///
@@ -265,7 +267,8 @@ impl Journal {
             lane.work.notify_all();
         }
         for thread in self.threads.drain(..) {
-            // A panicked thread has printed its message, and acknowledged nothing.
+            // If the thread panicked, the panic hook has printed its message. The thread has acknowledged nothing
+            // since.
             let _ = thread.join();
         }
         self.core.flush()

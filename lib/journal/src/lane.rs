@@ -1,10 +1,11 @@
-//! A lane: one log file after the other, and the places up to which records are appended, written and synced.
+//! A lane: a sequence of log files, and the places (positions) up to which records are appended, written and synced.
 //!
-//! Appended frames are collected in `pending`. A *turn* takes all of them as a batch, writes and perhaps syncs them without the
-//! lock, and publishes the reached place. There is one turn at a time (`leading`). The first thread that needs a batch takes
-//! the turn. Threads that arrive meanwhile wait and share the next turn, which [gathers](Lane::gathered) the threads that
-//! arrived together last time. So a single thread needs no hand-over to another thread. Batches are written in the order of
-//! their places; a batch for which there is no space is `stuck`, and is written before all later ones.
+//! Appended frames are collected in `pending`. A *turn* takes all of them as a batch, writes and perhaps syncs them
+//! without the lock, and publishes the reached place. There is one turn at a time (`leading`). The first thread that
+//! needs its frames written takes the turn. Threads that arrive meanwhile wait and share the next turn. Before it takes
+//! its batch, a turn [waits](Lane::gathered) briefly for the threads that shared the last turn. Since waiting threads
+//! take the turns themselves, a single thread needs no hand-over to another thread. Batches are written in the order of
+//! their places. A batch for which there is no space is `stuck`, and is written before all later ones.
 
 use crate::frame::{MARK, put_mark, put_record};
 use crate::segment::Segment;
@@ -47,10 +48,10 @@ pub(crate) struct Batch {
     pub(crate) bytes: Vec<u8>,
     /// The place of the first frame.
     pub(crate) place: u64,
-    /// The last closed epoch before the batch, and behind it.
+    /// The last epoch that is closed before the batch, and the last one that is closed at its end.
     pub(crate) before: u64,
     pub(crate) closed: u64,
-    /// The highest epoch of a record up to the batch's end, or more.
+    /// The highest epoch of a record up to the batch's end, or an upper bound of it.
     pub(crate) highest: u64,
 }
 
@@ -61,7 +62,7 @@ pub(crate) struct State {
     pub(crate) closed: u64,
     highest: u64,
     pending: Vec<u8>,
-    /// The value of `closed` before `pending`.
+    /// The value of `closed` before the first frame of `pending`.
     before: u64,
     /// The number of bytes that a turn is writing.
     in_flight: usize,
@@ -69,10 +70,11 @@ pub(crate) struct State {
     spare: Vec<u8>,
     pub(crate) written: Reached,
     pub(crate) synced: Reached,
-    /// Whether a record was appended since the last mark that called all records durable.
+    /// Whether a record was appended since the last mark that declared all records durable.
     pub(crate) unattested: bool,
     pub(crate) leading: bool,
-    /// The number of waits that began since the last turn took its batch, and the number for that turn and during it.
+    /// `arrived` is the number of waits that have begun since the last turn took its batch. `expected` is the value of
+    /// `arrived` at the last turn, plus the waits that began during it.
     pub(crate) arrived: usize,
     pub(crate) expected: usize,
     /// The duration of the last turn.
@@ -190,7 +192,7 @@ impl State {
         }
     }
 
-    /// Sets `end` to the place behind `pending`.
+    /// Sets `end` to the place behind the last frame of `pending`.
     fn ended(&mut self) {
         self.end = self.place() + self.pending.len() as u64;
     }

@@ -1,4 +1,4 @@
-//! Append-only log files with group commit. Acknowledged records exist after a crash, whole and in order. Damage is
+//! Append-only log files with group commit. Acknowledged records survive a crash, whole and in order. Damage is
 //! reported, never skipped.
 //!
 //! ```
@@ -35,7 +35,7 @@
 //!
 //! # What survives
 //!
-//! Which of the records that `wait` has acknowledged survive:
+//! This table shows which of the records that `wait` has acknowledged survive:
 //!
 //! | policy | the process ends (`kill -9`) | the power fails | a write or sync fails |
 //! |---|---|---|---|
@@ -43,20 +43,21 @@
 //! | [`Every`](Policy::Every) | all | all | all; nothing more is acknowledged |
 //! | [`Never`](Policy::Never) | all | what `sync` has acknowledged, what an earlier opening delivered, perhaps more | as at a power failure; nothing more is acknowledged |
 //!
-//! Of the records that were appended and not acknowledged, a prefix survives in each lane, with each policy: whole records
-//! only, and with epochs whole epochs only. [`Every`](Policy::Every) differs from `Always` in the time at which `wait` returns.
-//! A caller that does not wait may lose the records of an interval at a power failure. If the process ends, it may lose records
-//! that it has not [asked](Journal::ask) the journal to write.
+//! Of the records that were appended and not acknowledged, a prefix survives in each lane, with each policy. The prefix
+//! has whole records only, and with epochs whole epochs only. [`Every`](Policy::Every) differs from `Always` in the
+//! time at which `wait` returns. A caller that does not wait may lose the records of an interval at a power failure. If
+//! the process ends, it may lose records that it has not [asked](Journal::ask) the journal to write.
 //!
-//! Disk full: if a write finds the disk full, the records appended before stay in memory, in order, and are written once there
-//! is room. New records are refused with [`Error::NoSpace`] until then, and each refused append causes another attempt. If a
-//! sync finds the disk full, the lost bytes are unknown, and the journal is poisoned: it acknowledges nothing more.
+//! Disk full: if a write finds the disk full, the records appended before stay in memory, in order, and are written
+//! once there is room. Until then new records are refused with [`Error::NoSpace`], and each refused append causes
+//! another attempt to write. If a sync finds the disk full, it is unknown which bytes were lost. Then the journal is
+//! poisoned: it acknowledges no further record.
 //!
-//! Damage: each record has a CRC-32C over its bytes and its place in the lane. The log also contains marks. A mark tells up to
-//! which place records were durable when the mark was written. A record that is not whole is a torn tail if no mark behind it
-//! declares it durable. Otherwise opening fails with [`Error::Damaged`], with file and offset. The last batch before a crash
-//! has no mark behind it: damage to this batch is cut as a torn tail, and reported in [`Recovery::cuts`].
-//! [`close`](Journal::close) writes a last mark.
+//! Damage: each record has a CRC-32C over its bytes and its place (position) in the lane. The log also contains marks.
+//! A mark states up to which place records were durable when the mark was written. If a record is not whole and no mark
+//! behind it declares it durable, it is a torn tail, which is cut. Otherwise opening fails with [`Error::Damaged`],
+//! with file and offset. The last batch before a crash has no mark behind it, so damage to this batch is cut as a torn
+//! tail, and reported in [`Recovery::cuts`]. [`close`](Journal::close) writes a last mark.
 //!
 //! # Costs
 //!
@@ -66,22 +67,22 @@
 //!   of the previous segment. Files are not preallocated, so each sync also writes the file's length. Preallocation would need
 //!   system calls that `std` does not have, and segments that are full of zeros at first.
 //! - Opening needs room for a few KiB: on a full disk it is refused with [`Error::NoSpace`].
-//! - Opening reads everything once. It reads the part that is not known to be durable twice, and rewrites it: with
-//!   `Never`, all records since the last opening.
+//! - Opening reads everything once. The part that is not known to be durable is read twice and rewritten. With `Never`,
+//!   this part is all records since the last opening.
 //!
 //! # When to use something else
 //!
 //! - Records that are longer than the queue (8 MiB by default, at most 1 GiB): keep such records in files of their own, and the
 //!   files' names in the journal.
-//! - Reading at random, or following a log while it is written: records are delivered when the journal is opened, and at no
-//!   other time.
+//! - Random reads, or reading a log while it is written: records are delivered only when the journal is opened.
 //! - Many small journals: each journal has a thread per lane ([`Options::background`]) and at least two files.
 //! - Network file systems: the lock and the syncs are as reliable as the file system's.
 //! - `fork` without `exec`: the child also holds the lock, but has no background threads.
 //!
 //! `docs/mechanisms/journal.md` describes the format, and argues why recovery is correct.
 
-// This crate's only interface to the outside is the file system. It runs natively even in the virtual machine's build.
+// This crate's only interface to the outside is the file system. Its threads and locks are those of the operating
+// system even in builds for the virtual machine (a simulator of threads), hence this exception.
 #![cfg_attr(archipelago_sim, allow(clippy::disallowed_types, clippy::disallowed_methods))]
 
 mod checkpoint;
@@ -109,7 +110,8 @@ pub use simulated::{Call, Fault, SECTOR, Simulated};
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Locks a mutex. Poisoning is ignored, since no thread that holds a lock makes a call that can panic in the middle of a change.
+/// Locks a mutex. Poisoning is ignored: threads that hold a lock make no call that can panic while the data is
+/// inconsistent.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,5 +1,5 @@
-//! The file `manifest`: it identifies the directory, and has the data for recovery that is not in the segments. It is
-//! replaced as a whole.
+//! The file `manifest`. It identifies the journal to which the directory belongs, and has the data for recovery that is
+//! not in the segments. It is always replaced as a whole.
 
 use crate::checkpoint::{read_checkpoint, write_checkpoint};
 use crate::frame::{random_id, u64_at};
@@ -17,12 +17,12 @@ pub(crate) struct Manifest {
     /// The number of times that the journal was opened.
     pub(crate) life: u64,
     pub(crate) epochs: bool,
-    /// Whether each lane has had a segment. If so, each lane must have one.
+    /// Whether each lane has had a segment. If so, a lane without a segment is damaged.
     pub(crate) born: bool,
     /// For each lane, the place at which its first segment begins. Earlier segments are retired.
     pub(crate) first: Vec<u64>,
-    /// Pairs of epochs: records between the two, both excluded, were not durable in every lane when the journal was
-    /// recovered, and never count.
+    /// Pairs of epochs. The epochs between the two, both excluded, were not durable in every lane when the journal was
+    /// recovered. Their records never count.
     pub(crate) void: Vec<(u64, u64)>,
 }
 
@@ -45,7 +45,7 @@ impl Manifest {
         write_checkpoint(disk.clone(), &Self::path(directory), &bytes)
     }
 
-    /// Reads the manifest. Returns `None` if there is none.
+    /// Reads the manifest. Returns `None` if the file does not exist.
     pub(crate) fn read(disk: &dyn Disk, directory: &Path) -> Result<Option<Self>, Error> {
         let path = Self::path(directory);
         let mut words: Vec<u64> = Vec::new();

@@ -9,10 +9,10 @@ use std::time::Duration;
 pub enum Policy {
     /// Files are synced as soon as a thread waits or asks for a position; all threads that wait share one sync.
     Always,
-    /// Files are synced after each interval, and waits last until the next sync.
+    /// Files are synced after each interval. A wait returns after the next sync.
     Every(Duration),
-    /// Files are not synced: waits last until the operating system has the bytes. A segment's header and name are
-    /// synced nevertheless, and so are the records for which [`sync`](crate::Journal::sync) is called.
+    /// Files are not synced: a wait returns when the operating system has the bytes. But a segment's header and name
+    /// are synced, and so are the records for which [`sync`](crate::Journal::sync) is called.
     Never,
 }
 
@@ -23,16 +23,17 @@ pub struct Options {
     pub policy: Policy,
     /// The number of log files that are written concurrently, 1 to 1,000. Default: 1.
     pub lanes: usize,
-    /// Whether a record counts only once its epoch is durable in every lane. Default: no, each lane is a log of its own.
+    /// Whether a record counts only once its epoch is durable in every lane. Default: no; then each lane is an
+    /// independent log.
     pub epochs: bool,
     /// The length in bytes at which the lane begins another segment. Default: 64 MiB.
     pub segment: u64,
-    /// The most bytes per lane that are appended and not written yet; also bounds a record's length. 4 KiB to 1 GiB.
+    /// The most bytes per lane that are appended and not written yet. It also bounds a record's length. 4 KiB to 1 GiB.
     /// Default: 8 MiB.
     pub queue: usize,
-    /// Whether a background thread per lane writes and syncs records that were requested without a wait. Default:
-    /// yes. Without it, only calls of `wait`, `sync`, `append` (when the queue is full) and `close_epoch` write,
-    /// `Every` syncs as `Always` does, and every sequence of calls on the disk is determined by the caller.
+    /// Whether a background thread per lane writes and syncs records that were requested without a wait. Default: yes.
+    /// Without it, only calls of `wait`, `sync`, `append` (when the queue is full) and `close_epoch` write, `Every`
+    /// syncs as `Always` does, and the caller determines the order of all calls on the disk.
     pub background: bool,
     /// A function that is called after each advance of the durable place, when the disk is full, and when the journal
     /// is poisoned. It is for event loops, which then call [`is_durable`](crate::Journal::is_durable). It must not block;
@@ -69,8 +70,8 @@ impl Options {
         Ok(())
     }
 
-    /// Returns the number of bytes at which the background thread writes without a request, so that batches fit into the
-    /// processor's cache.
+    /// Returns the number of pending bytes from which on the background thread writes without a request. The bound
+    /// keeps batches small enough for the processor's cache.
     pub(crate) fn threshold(&self) -> usize {
         (self.queue / 2).min(512 << 10)
     }

@@ -1,15 +1,15 @@
 //! Opening a journal. Recovery decides which records count, which bytes are cut, and which damage makes opening fail.
 //!
-//! 1. *Scan.* Segments are put in the order of their places. A segment that the next one's header calls durable must be
-//!    whole; otherwise the journal is damaged. The other segments are read. If the frames end before the files do,
-//!    either a crash tore bytes that were not synced, or durable bytes are damaged. It is damage if a later mark or
-//!    header declares a greater place durable.
-//! 2. *Agree.* With epochs, records count up to the last one that every lane has closed.
+//! 1. *Scan.* Segments are sorted by their places. A segment that the next one's header declares durable must be whole;
+//!    otherwise the journal is damaged. The other segments are read. If the frames end before the files do, either a
+//!    crash tore bytes that were not synced, or durable bytes are damaged. It is damage if a later mark or header
+//!    declares a greater place durable.
+//! 2. *Agree.* With epochs, the records that count are those of the epochs that every lane has closed.
 //! 3. *Deliver* the records that count. Whole segments are read only in this step, so damage in them is found here.
-//! 4. *Repair.* Bytes behind the end are removed. Bytes that are not known to be durable are written once more, and
-//!    synced: after a failed sync the system may return bytes that are not on the disk, and regard them as written.
-//! 5. *Begin.* The manifest records the void epochs, before any new segment says that they are closed. Then each lane
-//!    gets a new segment with a salt that no older frame has.
+//! 4. *Repair.* Bytes behind the end are removed. Bytes that are not known to be durable are written again and synced:
+//!    after a failed sync the system may return bytes that are not on the disk, and treat them as if they were.
+//! 5. *Begin.* The manifest records the void epochs (those whose records do not count), before any new segment declares
+//!    them closed. Then each lane gets a new segment with a salt that no older frame has.
 //!
 //! After a crash during recovery, the same steps lead to the same result.
 
@@ -67,7 +67,7 @@ struct Found {
     path: PathBuf,
     header: Header,
     length: u64,
-    /// The place behind its last frame that counts.
+    /// The place behind the segment's last frame that counts.
     end: u64,
 }
 
@@ -98,7 +98,8 @@ impl Verdict {
         self.void.iter().find(|((from, to), _)| (from + 1..*to).contains(&epoch))
     }
 
-    /// Returns the last epoch that counts. Recovery closes void epochs, so it includes them.
+    /// Returns the last epoch that is closed after the recovery: the last one that counts, or a later void one, since
+    /// recovery closes void epochs.
     fn last(&self) -> u64 {
         std::iter::successors(Some(self.epoch), |&epoch| Some(self.void(epoch)?.0.0)).last().unwrap_or(0)
     }
@@ -268,7 +269,7 @@ fn header(disk: &dyn Disk, path: &Path, name: Name, id: u64) -> Result<Option<Fo
         Some(header) if (header.id, header.lane, header.base, header.life) == wanted => {
             Ok(Some(Found { path: path.to_owned(), end: header.base, header, length }))
         }
-        // The bytes may belong to a file that used the block before.
+        // A file this short has no frames. Its bytes may belong to a file that used the block before.
         _ if length <= HEADER as u64 => Ok(None),
         None => Err(Error::damaged(path, 0, "the header is none")),
         Some(_) => Err(Error::damaged(path, 0, "it belongs to another journal, or has another file's name")),
@@ -276,7 +277,7 @@ fn header(disk: &dyn Disk, path: &Path, name: Name, id: u64) -> Result<Option<Fo
 }
 
 impl Scan {
-    /// Finds the end of a segment. Returns whether the next segment may follow.
+    /// Finds the end of a segment. Returns whether the next segment may follow this one without a gap.
     fn segment(&mut self, disk: &dyn Disk, at: usize) -> Result<bool, Error> {
         let Found { path, header, length, .. } = &self.segments[at];
         let (path, header, length) = (path.clone(), *header, *length);
@@ -331,7 +332,7 @@ impl Scan {
         Ok(false)
     }
 
-    /// Returns the furthest place that the segments from `from` on call durable.
+    /// Returns the greatest place that the segments from `from` on declare durable.
     fn durable_behind(&self, disk: &dyn Disk, from: usize) -> Result<u64, Error> {
         let mut durable = 0;
         for Found { path, header, .. } in &self.segments[from..] {
@@ -376,7 +377,7 @@ fn deliver(disk: &dyn Disk, scan: &Scan, each: &dyn Fn(Record<'_>)) -> Result<()
 
 /// Removes the bytes behind the end, and makes those before it durable.
 fn repair(disk: &dyn Disk, directory: &Path, scan: &Scan) -> Result<(), Error> {
-    // The last segment is removed first, so that after a crash no segment between two others is missing.
+    // The last segment is removed first. So a crash leaves no gap between two segments.
     for path in scan.dropped.iter().rev() {
         disk.remove(path).map_err(Error::io("remove", path))?;
         disk.sync_directory(directory).map_err(Error::io("sync", directory))?;
@@ -384,7 +385,8 @@ fn repair(disk: &dyn Disk, directory: &Path, scan: &Scan) -> Result<(), Error> {
     for found in &scan.segments {
         let (from, length) = (found.header.base.max(scan.durable), HEADER as u64 + (found.end - found.header.base));
         let doubtful = from < found.end;
-        // A file that is longer than its frames, although all of them are durable, has a tail that was cut before or is cut now.
+        // If all frames are durable but the file is longer, it has a tail that was cut by an earlier recovery or is cut
+        // now.
         if !doubtful && found.length == length {
             continue;
         }

@@ -18,7 +18,7 @@ pub(crate) struct Segment {
     pub(crate) end: u64,
 }
 
-/// The parts of a segment's name. Names are ordered as the segments' frames are.
+/// The parts of a segment's name. The order of names is the order of the segments' frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Name {
     pub(crate) lane: u32,
@@ -46,7 +46,7 @@ impl Segment {
         let path = Name { lane: header.lane, base: header.base, life: header.life }.path(directory);
         let file = disk.create(&path).map_err(Error::io("create", &path))?;
         if let Err(error) = write_all(&*file, 0, &header.encode()) {
-            // If the removal fails, recovery treats the header as an unfinished creation.
+            // If the removal fails, recovery treats the file as a segment whose creation a crash interrupted.
             let _ = disk.remove(&path);
             return Err(Error::io("write", &path)(error));
         }
@@ -60,7 +60,7 @@ impl Segment {
         self.end > self.base && HEADER as u64 + (self.end - self.base) + batch as u64 > limit
     }
 
-    /// Writes a batch behind the last batch. If there is no space, it writes nothing.
+    /// Writes a batch at the segment's end. If there is no space, it writes nothing.
     pub(crate) fn append(&mut self, batch: &[u8]) -> Result<(), Error> {
         let offset = HEADER as u64 + (self.end - self.base);
         match write_all(&*self.file, offset, batch).map_err(Error::io("write", &self.path)) {

@@ -1,9 +1,9 @@
-//! A disk in memory that fails on request, and at power losses forgets bytes that were not synced.
+//! A disk in memory. It fails on request, and a power loss forgets bytes that were not synced.
 //!
-//! For each file it has the content as processes see it, the durable content, and the changes between the two. A power
-//! loss applies any subset of the changes, sector by sector, in any order, and any subset of the unsynced creations,
-//! renames and removals in directories. Bytes that a failed sync was to write are lost for good, and later syncs
-//! succeed without them, as on Linux.
+//! For each file the disk stores the content as processes see it, the durable content, and the changes between the two.
+//! A power loss applies any subset of the changes, sector by sector, in any order, and any subset of the unsynced
+//! creations, renames and removals in directories. If a sync fails, the bytes that it was to write are lost for good.
+//! Later syncs succeed without them, as on Linux.
 
 use crate::disk::{Disk, DiskFile, DiskLock};
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,7 +33,7 @@ pub enum Call {
     Sync,
 }
 
-/// The fault of a call.
+/// How a call fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The call fails with EIO. A sync that fails loses the bytes that it was to write.
@@ -146,8 +146,8 @@ impl Simulated {
         self.world().next_faults.entry(call).or_default().push(fault);
     }
 
-    /// Bounds the bytes in all files: a write beyond the bound is cut short, then fails with ENOSPC. `None` means no
-    /// bound.
+    /// Sets a bound on the bytes in all files. A write beyond the bound is cut short; a write at the bound fails with
+    /// ENOSPC. `None` means no bound.
     pub fn set_capacity(&self, bytes: Option<usize>) {
         self.world().capacity = bytes;
     }
@@ -168,8 +168,8 @@ impl Simulated {
         self.0.released.notify_all();
     }
 
-    /// Returns the disk as a new process finds it after the end of the processes that used it: with all written bytes, without
-    /// locks and faults. This disk is not changed.
+    /// Returns the disk as a new process finds it after the processes that used it have ended: with all written bytes,
+    /// without locks and faults. This disk is not changed.
     pub fn restarted(&self) -> Self {
         let mut world = self.world().clone();
         (world.locks, world.faults, world.next_faults, world.held) = Default::default();
@@ -177,8 +177,8 @@ impl Simulated {
         Self(Arc::new(Shared { world: Mutex::new(world), released: Condvar::new() }))
     }
 
-    /// Returns a disk as this one may be after a power loss now. Seed 0 forgets all unsynced bytes, seed 1 none; other
-    /// seeds draw.
+    /// Returns a disk in a state that this disk may have after a power loss now. Seed 0 forgets all unsynced bytes, and
+    /// seed 1 none. With other seeds, the forgotten bytes are drawn at random.
     pub fn power_loss(&self, seed: u64) -> Self {
         let mut world = self.world().clone();
         let mut draw = Draw(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
@@ -228,8 +228,8 @@ impl Simulated {
         self.0.world.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a call, and applies its planned fault. Returns the divisor of the number of bytes that the call may
-    /// transfer.
+    /// Counts a call, and applies its planned fault. Returns the locked disk and a divisor: the call may transfer only
+    /// this part of its bytes (half of them for `Short`, otherwise all).
     fn enter(&self, call: Call) -> io::Result<(MutexGuard<'_, World>, usize)> {
         let mut world = self.world();
         while world.held == Some(call) && !world.off {
@@ -263,7 +263,7 @@ impl World {
     }
 
     fn add(&mut self, path: &Path, node: Node) -> io::Result<usize> {
-        // A root, and the directory of relative names, always exist.
+        // The root directory and the directory of relative names always exist.
         if path.parent().is_some_and(|parent| parent.parent().is_some() && !self.names.contains_key(parent)) {
             return Err(io::ErrorKind::NotFound.into());
         }
@@ -294,8 +294,8 @@ impl Node {
         self.changes.push(change);
     }
 
-    /// Draws, for each sector and for the length, a version since the last sync. The rest of a sector that the
-    /// version lacks may contain another file's bytes.
+    /// Draws, for each sector and for the length, one of the versions since the last sync. If the drawn version has no
+    /// bytes for the rest of a sector, these bytes may be those of another file.
     fn torn(&self, draw: &mut Draw, stale: &[Vec<u8>]) -> Vec<u8> {
         let mut versions = vec![self.durable.clone()];
         for change in &self.changes {
@@ -466,7 +466,8 @@ impl DiskFile for Open {
         };
         let mut world = self.disk.world();
         if !world.off && failed.kind() != io::ErrorKind::Interrupted {
-            // The pages are clean now, although the disk does not have their content. The length is the disk's.
+            // After the failed sync the system treats the pages as written, although the disk does not have their
+            // content. The length is the disk's.
             world.nodes[self.node].changes.clear();
         }
         Err(failed)

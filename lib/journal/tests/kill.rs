@@ -1,4 +1,4 @@
-//! `kill -9` of a real process on real files: no acknowledged record is lost, and no record is incomplete.
+//! Kills a real process with real files (`kill -9`): no acknowledged record is lost, and no record is incomplete.
 //!
 //! `ARCHIPELAGO_KILLS=N` kills N processes (20 by default).
 
@@ -16,7 +16,7 @@ use std::time::Duration;
 const CHILD: &str = "ARCHIPELAGO_JOURNAL_CHILD";
 const WRITERS: u64 = 3;
 
-/// Each kind of journal has a directory of its own.
+/// Returns the options of a kind of journal. Each kind has a directory of its own.
 fn options(kind: usize) -> Options {
     let small = Options { segment: 20_000, queue: 16 << 10, ..Options::default() };
     match kind {
@@ -29,7 +29,7 @@ fn options(kind: usize) -> Options {
 
 const KINDS: usize = 4;
 
-/// Returns a writer's record: the writer, the number, and bytes that follow from these.
+/// Returns a writer's record: the writer, the number, and further bytes that these two determine.
 fn record(writer: u64, number: u64) -> Vec<u8> {
     let mut bytes = [writer.to_le_bytes(), number.to_le_bytes()].concat();
     bytes.extend((0..(number * 37 + writer) % 400).map(|at| (at ^ number) as u8));
@@ -58,7 +58,8 @@ fn child() {
     .unwrap();
     let next = next.into_inner().unwrap();
     let mut first = [0; WRITERS as usize];
-    // The number of retired records is known from the records that the parent has seen.
+    // The journal does not deliver retired records, so their number is taken from the list of records that the parent
+    // has seen.
     for (writer, first) in (0..).zip(&mut first) {
         *first = next.get(&writer).copied().unwrap_or_else(|| seen(&directory, writer));
     }
@@ -79,7 +80,7 @@ fn seen(directory: &Path, writer: u64) -> u64 {
 }
 
 fn say(writer: u64, number: u64) {
-    // A line is one write, so it is printed as a whole or not at all.
+    // A line is written by one call, so it is printed as a whole or not at all.
     let _ = std::io::stdout().write_all(format!("\nack {writer} {number}\n").as_bytes());
 }
 
@@ -99,7 +100,8 @@ fn write_epochs(journal: &Journal, writer: u64, first: u64, epoch: u64) {
     let lane = (writer % 2) as u32;
     let (mut number, mut waiting) = (first, Vec::<(u64, Position)>::new());
     for round in 0.. {
-        // The epoch may be closed between the load of its number and the append.
+        // The epoch may be closed between the load of its number and the append. Then the append fails, and the next
+        // round tries again.
         let open = (journal.durable_epoch() + 1 + u64::from(writer != 0)).max(epoch + round * u64::from(writer == 0));
         if let Ok(position) = journal.append(lane, open, &record(writer, number)) {
             waiting.push((number, position));
@@ -168,7 +170,7 @@ fn run_and_kill(kind: usize, directory: &Path, after: u64) -> Vec<(u64, u64)> {
     told
 }
 
-/// Recovers as the child's successor would, compares, and retires the known records.
+/// Recovers as the child's successor would, compares the records with the reported ones, and retires the known records.
 fn check(kind: usize, directory: &Path, told: &[(u64, u64)], known: &mut [u64; WRITERS as usize]) {
     let delivered = Mutex::new(vec![BTreeMap::new(); WRITERS as usize]);
     let (journal, recovery) = Journal::open(Arc::new(Real), directory, options(kind), |record| {

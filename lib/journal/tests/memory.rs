@@ -1,4 +1,4 @@
-//! Allocated memory: it is bounded by the queue, whatever is appended, and whatever a file contains.
+//! Allocated memory: the queue's limit bounds it, whatever is appended and whatever bytes a file contains.
 
 use archipelago_check::hostile::{Counting, alone};
 use archipelago_journal::{Call, Error, Journal, Options, Simulated};
@@ -16,7 +16,8 @@ fn open(disk: &Simulated, options: Options) -> Result<Journal, Error> {
     Journal::open(Arc::new(disk.clone()), Path::new(HERE), options, |_| {}).map(|(journal, _)| journal)
 }
 
-/// Returns the most bytes allocated at a time while `work` runs, above what was before.
+/// Returns the peak of allocated bytes while `work` runs, minus the bytes that were allocated before, and the result of
+/// `work`.
 fn peak<T>(work: impl FnOnce() -> T) -> (usize, T) {
     let before = HEAP.bytes();
     HEAP.reset_peak();
@@ -36,7 +37,7 @@ fn appends_beyond_a_slow_disk_hold_two_queues_at_most() {
                 for _ in 0..16 {
                     scope.spawn(|| (0..queue / 4000).for_each(|_| assert!(journal.append(0, 0, &[1; 1000]).is_ok())));
                 }
-                // All writers are blocked, so nothing more is appended.
+                // Waits until all writers are blocked, so that no further record is appended.
                 let mut queued = usize::MAX;
                 while queued != journal.queued(0) || queued < queue / 2 {
                     queued = journal.queued(0);

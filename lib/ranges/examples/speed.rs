@@ -1,5 +1,5 @@
-//! How fast is it beside a `BTreeMap`, alone and behind locks? Nanoseconds of a processor for each operation, the medians of
-//! five rounds in which all take turns.
+//! Compares a `RangeMap` with a `BTreeMap`, without a lock and behind locks. Prints the processor time of each
+//! operation in nanoseconds: medians of five rounds, in each of which all candidates are measured once.
 //!
 //! `cargo run --release -p archipelago-ranges --example speed -- 100000`
 
@@ -13,7 +13,7 @@ use archipelago_platform::thread;
 use archipelago_platform::time::Instant;
 use archipelago_ranges::RangeMap;
 
-/// What is measured: pages of an address space and their protection.
+/// The interface of a candidate: an address space, whose pages have protections.
 trait Space: Sync {
     fn made(ranges: u64) -> Self;
     fn look_up(&self, point: u64) -> Option<u64>;
@@ -42,7 +42,7 @@ impl Space for RangeMap<u64, u64> {
     }
 }
 
-/// Starts of ranges, and what is there. One writer.
+/// Maps the start of each range to its end and value. It has no synchronization.
 type Sequential = BTreeMap<u64, (u64, u64)>;
 
 fn sequential(count: u64) -> Sequential {
@@ -53,7 +53,7 @@ fn look_up(map: &Sequential, point: u64) -> Option<u64> {
     map.range(..=point).next_back().filter(|(_, (end, _))| point < *end).map(|(_, (_, value))| *value)
 }
 
-/// As a map of ranges has to: what lies in the way is looked for, and neighbours to join with.
+/// Does the work of a map of ranges: removes or trims overlapping ranges, and joins the range with equal neighbours.
 fn map_and_unmap(map: &mut Sequential, page: &Range<u64>) {
     for value in [Some(1 << 40), None] {
         while let Some((&start, &(end, old))) =
@@ -110,7 +110,8 @@ fn mixed(number: u64) -> u64 {
     number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20
 }
 
-/// Millions of operations a second in `threads` threads, each in its own part of the space; beside a mapper, if asked.
+/// Returns millions of operations per second of `threads` threads, each in its own part of the space. If
+/// `beside_a_mapper`, a further thread runs `mapper` at the same time.
 fn rate(
     threads: u64,
     beside_a_mapper: bool,
@@ -158,7 +159,7 @@ fn measure<S: Space>(space: &S, count: u64) -> [f64; 5] {
     ]
 }
 
-/// Look-ups of one thread in a tree without a lock.
+/// Measures look-ups of one thread in a tree without a lock.
 fn unsynchronized(tree: &Sequential, count: u64) -> f64 {
     let look = |at: u64| {
         black_box(look_up(tree, at * STEP + 7));

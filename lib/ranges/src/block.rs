@@ -1,7 +1,7 @@
-//! Blocks, the content of leaves: ranges in order, which do not change once other threads can see them.
+//! Blocks, the content of leaves: ranges in ascending order. A block does not change once other threads can see it.
 //!
 //! # Invariants
-//! 1. `len ≤ CAPACITY`, and the first `len` places of all three arrays are initialized.
+//! 1. `len ≤ CAPACITY`, and the first `len` elements of all three arrays are initialized.
 //! 2. `start < end` of each range, and `end ≤ start` of the next one.
 //! 3. If two ranges touch, their values differ: each range is as long as possible.
 
@@ -69,14 +69,14 @@ impl<K: Point, V> Block<K, V> {
         part
     }
 
-    /// Returns the place of the range that contains `point`.
+    /// Returns the index of the range that contains `point`.
     #[inline]
     pub(crate) fn find(&self, point: K) -> Option<usize> {
         let place = self.starts().partition_point(|start| *start <= point).checked_sub(1)?;
         (point < self.ends()[place]).then_some(place)
     }
 
-    /// Returns the places of the ranges that overlap `window`; no places if the window is empty.
+    /// Returns the indexes of the ranges that overlap `window`: an empty range if the window is empty.
     pub(crate) fn overlapping(&self, window: &Range<K>) -> Range<usize> {
         let from = self.ends().partition_point(|end| *end <= window.start);
         if window.is_empty() {
@@ -85,7 +85,7 @@ impl<K: Point, V> Block<K, V> {
         from..self.starts().partition_point(|start| *start < window.end).max(from)
     }
 
-    /// Returns the range at a place.
+    /// Returns the range at an index.
     #[inline]
     pub(crate) fn range(&self, place: usize) -> Range<K> {
         self.starts()[place]..self.ends()[place]
@@ -108,12 +108,13 @@ impl<K: Point, V> Block<K, V> {
         Ok(())
     }
 
-    /// Moves the last ranges to the front of an emptier block, so that both have equally many.
+    /// Moves the last ranges to the front of `next`, which has fewer, so that both have equally many (or `self` has one
+    /// more).
     fn share_with(&mut self, next: &mut Self) {
         let moved = self.len.saturating_sub(next.len) / 2;
         let kept = self.len - moved;
-        // SAFETY: `next` has at least `2 * moved` ranges fewer than `self`, so it has `moved` free places. The places that are
-        // moved out of `self` are beyond its new length.
+        // SAFETY: `next` has at least `2 * moved` ranges fewer than `self`, so it has `moved` free elements. The
+        // elements that are moved out of `self` are beyond its new length.
         unsafe {
             shift_in(&self.starts[kept..self.len], &mut next.starts, next.len);
             shift_in(&self.ends[kept..self.len], &mut next.ends, next.len);
@@ -124,15 +125,15 @@ impl<K: Point, V> Block<K, V> {
     }
 }
 
-/// Moves `from` to the front of `to`, whose first `len` places move back.
+/// Moves `from` to the front of `to`, after shifting the first `len` elements of `to` towards the end.
 ///
 /// # Safety
-/// `to` must have `from.len()` free places behind its first `len` places. The caller must treat `from` as uninitialized
-/// afterwards.
+/// `to` must have `from.len()` free elements behind its first `len` elements. The caller must treat `from` as
+/// uninitialized afterwards.
 unsafe fn shift_in<T>(from: &[MaybeUninit<T>], to: &mut [MaybeUninit<T>; CAPACITY], len: usize) {
     debug_assert!(len + from.len() <= CAPACITY);
     let to = to.as_mut_ptr();
-    // SAFETY: the caller guarantees that the places are within bounds; `from` belongs to another block.
+    // SAFETY: the caller guarantees that the elements are within bounds; `from` belongs to another block.
     unsafe {
         to.copy_to(to.add(from.len()), len);
         to.copy_from_nonoverlapping(from.as_ptr(), from.len());
@@ -180,7 +181,7 @@ impl<K: Point, V: Eq> Making<K, V> {
         }
     }
 
-    /// Takes the blocks. Only unused values are left.
+    /// Takes the blocks out of the builder, which keeps only unused values.
     pub(crate) fn take(&mut self) -> Blocks<K, V> {
         self.blocks.take().unwrap_or_else(Blocks::new)
     }
@@ -199,7 +200,7 @@ impl<K: Point, V: Eq> Blocks<K, V> {
         }
     }
 
-    /// Lengthens the last range, if this one touches it and has an equal value.
+    /// If the last range touches this one and has an equal value, lengthens the last range and returns `true`.
     fn extends(&mut self, range: &Range<K>, value: &V) -> bool {
         let block = if self.last.len > 0 { Some(&mut self.last) } else { self.full.last_mut() };
         let Some(block) = block.filter(|block| block.len > 0) else { return false };

@@ -2,16 +2,16 @@
 //! publishes them.
 //!
 //! # Why it cannot deadlock
-//! A thread locks leaves in ascending order of their low ends, and the directory's lock after all leaves. Users' code runs
-//! under locks of leaves (`Clone`, `Eq`, the closure of `change`), so a thread that is in a change must not begin
-//! another change, of this map or of another one ([`Changing`]), and while it is in a change its look-ups over several
-//! leaves do not wait for locks.
+//! A thread locks leaves in ascending order of their low ends, and the directory's lock after all leaves. Users' code
+//! (`Clone`, `Eq`, the closure of `change`) runs while leaves are locked. So a thread that is in a change must not
+//! begin another change, of this map or of another one ([`Changing`]). While the thread is in a change, its look-ups
+//! over several leaves do not wait for locks.
 //!
 //! # Why a change is atomic
-//! A change of one leaf stores this leaf's block. A change of several leaves lets the directory replace them by
-//! one store. Its leaves stay locked until then. Replaced blocks are retired, which may run users' destructors, after
-//! the leaves have been unlocked. Unused clones of values are dropped after the unlocking, too, even if the change
-//! panics: users' values and builders are declared before [`Held`], and outlive it.
+//! A change of one leaf stores this leaf's block. A change of several leaves lets the directory replace all of them by
+//! one store, and the old leaves stay locked until then. Replaced blocks are retired after the leaves have been
+//! unlocked, since this may run users' destructors. For the same reason unused clones of values are dropped after the
+//! unlocking, even if the change panics: users' values and builders are declared before [`Held`], and outlive it.
 
 use core::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -113,7 +113,7 @@ impl<'g, K: Point, V: 'static> Held<'g, K, V> {
         })
     }
 
-    /// Replaces all ranges by those of `blocks`. `rises` tells that the next insertion will probably be behind them.
+    /// Replaces all ranges by those of `blocks`. `rises` predicts that the next insertion will be behind them.
     fn publish(&self, directory: &Directory<K, V>, guard: &Guard<'_>, blocks: Blocks<K, V>, rises: bool) -> Replaced
     where
         V: Eq,

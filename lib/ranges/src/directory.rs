@@ -6,10 +6,11 @@
 //!
 //! # Which leaf a look-up finds
 //! A look-up finds a leaf that was in the directory at some moment of the look-up. The root was current when it was
-//! loaded; call the moment *a*. A chunk that is loaded from the root was current at the load, or, if the root had been
-//! replaced before, at the moment of the replacement, which is after *a*. So the leaf was in the directory at *a* or
-//! later. If the leaf is replaced, also after *a*, before its block is loaded, then its block does not change after
-//! the replacement ([`leaf`](crate::leaf)). So the block is the map's content there at a moment of the look-up.
+//! loaded; call this moment *a*. The look-up then loads a chunk from the root. If the root is still in the directory,
+//! the chunk is current when it is loaded. If the root has been replaced since, the chunk was current at the moment of
+//! the replacement, which is after *a*. So the leaf was in the directory at *a* or later. If the leaf is replaced
+//! before its block is loaded, its block does not change after the replacement ([`leaf`](crate::leaf)). So the loaded
+//! block was the map's content of the leaf's points at a moment of the look-up.
 
 use archipelago_platform::atomic::{AtomicPtr, Ordering};
 use archipelago_platform::sync::{Mutex, MutexGuard};
@@ -46,7 +47,7 @@ unsafe impl<K: Point, V: Send + Sync + 'static> Send for Directory<K, V> {}
 // SAFETY: as above.
 unsafe impl<K: Point, V: Send + Sync + 'static> Sync for Directory<K, V> {}
 
-/// Returns the place of the last of `lows` that is not above `point`. The first of `lows` is the least point.
+/// Returns the index of the last element of `lows` that is not above `point`. The first element is the least point.
 #[inline]
 fn place<K: Point>(lows: &[K], point: K) -> usize {
     touch(lows.as_ptr(), size_of_val(lows));
@@ -84,8 +85,8 @@ impl<K: Point, V: 'static> Directory<K, V> {
         unsafe { &*self.root.load(Ordering::Acquire) }
     }
 
-    /// Returns the leaf that contains `point` at some moment of the call, see the module's documentation. The guard must be of
-    /// the map's domain.
+    /// Returns a leaf that contained `point` at some moment of the call: see the module's documentation. The guard must
+    /// be of the map's domain.
     #[inline]
     pub(crate) fn find<'g>(&self, guard: &'g Guard<'_>, point: K) -> &'g Leaf<K, V> {
         let root = self.root(guard);
@@ -112,7 +113,7 @@ impl<K: Point, V: 'static> Directory<K, V> {
         leaves
     }
 
-    /// Replaces `old`, consecutive leaves which the caller all owns, by `new`. Both begin and end at the same points.
+    /// Replaces `old`, consecutive leaves that the caller has locked, by `new`. Both begin and end at the same points.
     pub(crate) fn replace(&self, guard: &Guard<'_>, old: &[&Leaf<K, V>], new: Vec<Leaf<K, V>>) -> Replaced {
         debug_assert!(old[0].low() == new[0].low() && old[old.len() - 1].high() == new[new.len() - 1].high());
         old.iter().for_each(|leaf| leaf.die());
@@ -121,7 +122,8 @@ impl<K: Point, V: 'static> Directory<K, V> {
         self.replace_locked(guard, old, new)
     }
 
-    /// A poisoned lock is sound: each change is published by one store, so a panic leaves no partial change.
+    /// Locks the directory. The data of a poisoned lock is valid: each change is published by one store, so a panic
+    /// leaves no partial change.
     fn lock_shape(&self) -> MutexGuard<'_, ()> {
         self.shape.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
@@ -134,7 +136,7 @@ impl<K: Point, V: 'static> Directory<K, V> {
         let chunk = |at: usize| unsafe { &*root.chunks[at].load(Ordering::Relaxed) };
         let mut leaves: Vec<_> = (first..=last).flat_map(|at| chunk(at).leaves.iter().copied()).collect();
         let from = place(&chunk(first).lows, old[0].low());
-        // The original pointers, not references converted to pointers, since they are converted back to boxes.
+        // These are the original pointers, not pointers made from references, since they are converted back to boxes.
         let gone: Vec<_> = leaves.splice(from..from + old.len(), new).collect();
         // A chunk that has become small is merged with the next one.
         if leaves.len() < WIDTH / 4 && last + 1 < root.chunks.len() {

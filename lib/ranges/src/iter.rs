@@ -10,7 +10,7 @@ use crate::point::Point;
 /// Ranges and their values, ascending, as they were at one moment: [`Pinned::overlapping`](crate::Pinned::overlapping).
 pub struct Iter<'g, K, V> {
     blocks: Vec<&'g Block<K, V>>,
-    /// The position of the next entry from the front: block and place. Not after `back`.
+    /// The position of the next entry from the front: the block, and the index in the block. At most `back`.
     front: (usize, usize),
     /// The position after the next entry from the back.
     back: (usize, usize),
@@ -23,7 +23,7 @@ impl<'g, K: Point, V> Iter<'g, K, V> {
         let last = blocks.len() - 1;
         let from = blocks[0].overlapping(&window).start;
         let to = blocks[last].overlapping(&window).end;
-        // With one block and an empty window, the end may be before the beginning.
+        // If the window is empty and the map has one block, `to` may be less than `from`.
         let to = if last == 0 { to.max(from) } else { to };
         Self { blocks, front: (0, from), back: (last, to) }
     }

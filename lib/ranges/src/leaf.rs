@@ -81,7 +81,8 @@ impl<K: Point, V: 'static> Leaf<K, V> {
         self.owner.load(Ordering::Relaxed) == mine()
     }
 
-    /// Returns whether the leaf has been replaced. The answer stays true; `false` is certain only for the owner.
+    /// Returns whether the leaf has been replaced. `true` is final. `false` may be out of date when it is returned,
+    /// unless the caller owns the leaf.
     pub(crate) fn is_dead(&self) -> bool {
         self.dead.load(Ordering::Relaxed)
     }

@@ -1,9 +1,9 @@
 //! A concurrent map of disjoint ranges.
 //!
 //! A [`RangeMap`] maps points (unsigned integers) to values, and stores consecutive points with equal values as one
-//! range: an address space and its mappings, a file and its extents, a disk and its reserved blocks. Nearly everywhere
-//! such a map is behind one lock (Linux's `mmap_lock` is the best known), though nearly all operations on it are
-//! look-ups of one point.
+//! range. Examples are an address space and its mappings, a file and its extents, a disk and its reserved blocks.
+//! Nearly everywhere such a map is behind one lock (Linux's `mmap_lock` is the best known), though nearly all
+//! operations on it are look-ups of one point.
 //!
 //! ```
 //! use archipelago_ranges::RangeMap;

@@ -5,8 +5,8 @@ use core::ops::{ControlFlow, Range};
 
 use archipelago_sync::rcu::{Domain, Flavour, Guard};
 
-/// The size of a thread's bag of replaced blocks. When a bag is full the thread checks what can be freed. In all about
-/// four bags wait.
+/// The size in bytes of a thread's bag of replaced blocks. When a bag is full the thread checks which blocks can be
+/// freed. About four bags in all wait to be freed.
 const BAG_BYTES: usize = 2 << 10;
 
 use crate::block::Block;
@@ -58,8 +58,8 @@ impl<K: Point, V: Send + Sync + 'static> RangeMap<K, V> {
         Self { directory: Directory::new(), domain }
     }
 
-    /// Returns the guard of a change. If threads outnumber processors and much of this thread's garbage cannot be freed
-    /// yet, the call waits a little.
+    /// Returns the guard of a change. If there are more threads than processors, and much of this thread's garbage
+    /// cannot be freed yet, the call waits a little.
     fn begin(&self) -> Guard<'_> {
         let reader = self.domain.reader();
         reader.give_way();
@@ -203,8 +203,8 @@ impl<K: Point, V: Clone + Eq + Send + Sync + 'static> RangeMap<K, V> {
     /// Maps `size` points to the value, in the lowest gap of `within` that has room for them at a multiple of
     /// `alignment` (0 allows any point). Returns their range, or `None` if no gap has room.
     ///
-    /// The check that the range is free and its mapping are one atomic step. That no lower gap was large enough was
-    /// true at an earlier moment of the call.
+    /// The check that the range is free and the insertion are one atomic step. The search for the lowest gap is an
+    /// earlier step: at a moment of the call, no lower gap was large enough.
     ///
     /// # Panics
     /// If `size` is 0, and in the cases of [`insert`](Self::insert).
@@ -396,7 +396,7 @@ impl<K: Point> Search<K> {
         }
     }
 
-    /// Continues the search, after the unmapped points have been found to extend to `end`.
+    /// Continues the search when the gap from the current point is known to end at `end`.
     fn meet(&self, state: &mut State<K>, end: K) {
         let State::FreeFrom(from) = *state else { return };
         match from.checked_add(self.size) {

@@ -1,4 +1,4 @@
-//! Points, of which a map's ranges consist.
+//! Points, the integers of which ranges consist.
 
 use core::fmt::Debug;
 

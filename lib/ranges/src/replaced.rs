@@ -1,5 +1,5 @@
-//! Boxes that a change has unlinked. They are retired after its locks are released, since reclaiming runs users'
-//! destructors.
+//! Boxes that a change has unlinked. They are retired after the change has released its locks, since reclaiming runs
+//! users' destructors.
 
 use archipelago_sync::rcu::Guard;
 
@@ -34,8 +34,8 @@ impl Replaced {
         self.others.push((object.cast(), retire::<T>));
     }
 
-    /// Retires the boxes. Reclamation is held back until the last one, so that all boxes have been retired when a destructor
-    /// panics.
+    /// Retires the boxes. Reclamation begins only after the last box has been retired, so that a destructor's panic
+    /// leaves no box unretired.
     pub(crate) fn retire(self, guard: &Guard<'_>) {
         let now = |(object, retire): Unlinked| {
             // SAFETY: the callers of `new` and `push` guarantee the contract.

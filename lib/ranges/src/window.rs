@@ -17,15 +17,15 @@ const TRIES: usize = 8;
 type Seen<'g, K, V> = Vec<(&'g Leaf<K, V>, &'g Block<K, V>)>;
 
 impl<K: Point, V: 'static> Directory<K, V> {
-    /// Calls `visit` with the blocks from the one of `from` on, and the point at which each block's leaf ends, until
-    /// `visit` breaks. Returns what `visit` has gathered, from blocks that were all in the map at one moment of the
-    /// call.
+    /// Calls `visit` with each block, beginning with the one of `from`, and with the point at which the block's leaf
+    /// ends, until `visit` breaks. Returns the value that `visit` has gathered. The blocks were all in the map at one
+    /// moment of the call.
     ///
     /// # Why the blocks are of one moment
-    /// The blocks are looked up twice, and are the same both times. A replaced block or leaf does not become current
-    /// again as long as the guard lives. So between the end of the first look-up and the begin of the second, each leaf
-    /// was in the directory (it was before and after) and had its block. After some tries the leaves are locked at the
-    /// look-up, and then no second look-up is needed.
+    /// The blocks are looked up twice, and both look-ups find the same blocks; otherwise they are repeated. A replaced
+    /// block or leaf does not become current again as long as the guard lives. So between the end of the first look-up
+    /// and the beginning of the second, each leaf was in the directory and had its block. After some tries the leaves
+    /// are locked during the look-up, and no second look-up is needed.
     pub(crate) fn look<'g, A: Default>(
         &self,
         guard: &'g Guard<'_>,
@@ -48,7 +48,7 @@ impl<K: Point, V: 'static> Directory<K, V> {
                     (leaf, block)
                 },
             );
-            // A single block is of one moment.
+            // A single block needs no second look-up.
             if seen.len() == 1 || self.still(guard, &seen) {
                 return found;
             }

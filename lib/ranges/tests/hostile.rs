@@ -1,4 +1,4 @@
-//! Users' values that panic and look around, threads far beyond the processors, sessions that stay.
+//! Values whose methods panic or use the map, many more threads than processors, sessions that stay open.
 #![cfg(not(archipelago_sim))]
 
 use std::cell::Cell;
@@ -17,7 +17,7 @@ use archipelago_ranges::RangeMap;
 static HEAP: Counting = Counting::new();
 
 thread_local! {
-    /// Calls of a value's `clone` or `eq` until one panics.
+    /// The number of calls of a value's `clone` or `eq` until one panics.
     static CALLS: Cell<u32> = const { Cell::new(u32::MAX) };
 }
 
@@ -26,7 +26,7 @@ fn call() {
     assert!(CALLS.get() > 0, "planned");
 }
 
-/// A value that panics when it is told to, and counts how many there are.
+/// A value whose methods panic at the call that `CALLS` determines. The number of values is counted.
 #[derive(Debug)]
 struct Value(u64, archipelago_check::drops::Counted);
 
@@ -54,7 +54,8 @@ fn shown(map: &RangeMap<u64, Value>) -> Shown {
 
 type Operation<'a> = &'a dyn Fn(&RangeMap<u64, Value>);
 
-/// Each operation panics at each of its calls in turn: the map is then as before, and when none panics, changed.
+/// Each operation is repeated, and panics at its first call of a value's method, then at its second call, and so on.
+/// After a panic the map is unchanged. After the run without a panic, it is changed.
 #[test]
 fn values_that_panic_change_nothing() {
     let _beside = beside();
@@ -81,7 +82,7 @@ fn values_that_panic_change_nothing() {
                 break;
             }
             assert_eq!(shown(&map), before, "{name}, at call {at}");
-            // Nothing is locked.
+            // No lock is held any more, so the insertion returns.
             map.insert(0..10_000, value(9));
             (at, panics) = (at + 1, panics + 1);
         }
@@ -165,7 +166,7 @@ fn live() -> RangeMap<u64, u64> {
     (0..RANGES).map(|at| (at * 100..at * 100 + 50, at)).collect()
 }
 
-/// One change of a short window, now and then of a long one.
+/// Makes one change of a short window, or, rarely, of a long one.
 fn disturb(map: &RangeMap<u64, u64>, thread: usize, turn: u64) {
     let mixed = (turn * THREADS as u64 + thread as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
     let start = mixed % (RANGES * 100);
@@ -181,8 +182,8 @@ fn disturb(map: &RangeMap<u64, u64>, thread: usize, turn: u64) {
     }
 }
 
-/// With far more threads than processors: what is held stays within twice the live map and 64 KiB a thread, and no operation
-/// lasts much longer than threads wait that only read the clock.
+/// The test runs many more threads than processors. The used memory stays below twice the live map plus 64 KiB per
+/// thread. No operation lasts much longer than the pauses of threads that only read the clock.
 #[test]
 fn crowds_are_bounded_in_memory_and_time() {
     let _alone = alone();
@@ -204,7 +205,7 @@ fn crowds_are_bounded_in_memory_and_time() {
     });
 }
 
-/// One thread, which never waits for another: what it has replaced is freed as it goes.
+/// A single thread never waits for other threads, and its replaced memory is freed continuously.
 #[test]
 fn what_is_replaced_is_freed_on_the_way() {
     let _alone = alone();
@@ -213,7 +214,7 @@ fn what_is_replaced_is_freed_on_the_way() {
     assert!(grown < (1 << 20), "{grown} bytes");
 }
 
-/// A session that stays keeps what is replaced meanwhile, and that goes when it ends.
+/// While a session is open, the memory that is replaced is kept. It is freed after the session's end.
 #[test]
 fn a_session_that_ends_gives_back_what_it_kept() {
     let _alone = alone();
@@ -222,7 +223,7 @@ fn a_session_that_ends_gives_back_what_it_kept() {
     let kept: Shown = pinned.iter().map(|(range, value)| (range, *value)).collect();
     let ranges = pinned.iter();
     thread::scope(|scope| drop(scope.spawn(|| (0..20_000).for_each(|turn| disturb(&map, 1, turn))).join()));
-    // What it lent is as it was.
+    // The iterator of the session still returns the old ranges.
     assert!(ranges.map(|(range, value)| (range, *value)).eq(kept));
     let held = map.domain().stats().pending_bytes;
     drop(pinned);
@@ -232,7 +233,7 @@ fn a_session_that_ends_gives_back_what_it_kept() {
     assert!(left < held / 10, "{left} of {held} bytes");
 }
 
-/// What is removed is given back: leaves become one as their ranges go.
+/// The memory of removed ranges is freed: leaves are merged as their ranges are removed.
 #[test]
 fn an_emptied_map_is_small() {
     let _alone = alone();
@@ -250,7 +251,7 @@ fn an_emptied_map_is_small() {
         if all_at_once {
             map.remove(0..u64::MAX);
         } else {
-            // In no order.
+            // The order of the removals is scattered.
             (0..100_000_u64).map(|at| at * 77_777 % 100_000 * 10).for_each(|at| {
                 map.remove(at..at + 5);
             });
@@ -263,7 +264,8 @@ fn an_emptied_map_is_small() {
     }
 }
 
-/// Few ranges that are left evenly take little more than a map of these alone.
+/// If all ranges but every hundredth are removed, the map takes less than three times the memory of a map that only
+/// ever had the remaining ranges.
 #[test]
 fn few_ranges_left_evenly_are_small() {
     let _alone = alone();
@@ -275,7 +277,7 @@ fn few_ranges_left_evenly_are_small() {
     };
     let fresh = held((0..COUNT).step_by(100).map(range).collect());
     let map: RangeMap<u64, u64> = (0..COUNT).map(range).collect();
-    // In no order.
+    // The order of the removals is scattered.
     for at in (0..COUNT).map(|at| at * 77_777 % COUNT).filter(|at| at % 100 != 0) {
         map.remove(range(at).0);
     }
@@ -283,7 +285,7 @@ fn few_ranges_left_evenly_are_small() {
     assert!(thinned < 3 * fresh, "{thinned} bytes, and {fresh} of a map of what is left");
 }
 
-/// Look-ups go on beside changes that never end, and see each of them whole.
+/// Look-ups finish while another thread changes the map all the time, and see each change as a whole.
 #[test]
 fn readers_see_whole_changes() {
     let _beside = beside();
@@ -295,7 +297,8 @@ fn readers_see_whole_changes() {
         while std::time::Instant::now() < end {
             turn += 1;
             if thread == 0 {
-                // Many ranges, then one: each value stands for a whole turn.
+                // The first insertion of a turn replaces all ranges by one, whose value is the number of the turn. The
+                // others split it.
                 map.insert(0..10_000, turn);
                 (0..100).for_each(|at| map.insert(at * 100..at * 100 + 50, 1 << 40 | at));
             } else {
@@ -316,11 +319,12 @@ fn readers_see_whole_changes() {
 }
 
 thread_local! {
-    /// How many more destructors of a [`Restless`] change its map.
+    /// How many more destructors of a [`Restless`] of this thread change its map.
     static CHANGES: Cell<u32> = const { Cell::new(0) };
 }
 
-/// A value of which every destructor changes the map while it may, clones' too, and whose clones panic when they are told to.
+/// A value whose destructor changes the map while `CHANGES` is not 0, also if the value is a clone. `clone` and `eq`
+/// panic at the call that `CALLS` determines.
 struct Restless(&'static RangeMap<u64, Restless>, u64);
 
 impl Clone for Restless {
@@ -350,7 +354,8 @@ impl Drop for Restless {
     }
 }
 
-/// Of ranges that become one, all values but one are dropped; of a change that panics, all that it has cloned.
+/// When ranges are joined, all their values except one are dropped. When a change panics, all values that it has cloned
+/// are dropped.
 #[test]
 fn destructors_of_clones_may_change_the_map() {
     let _beside = beside();
@@ -379,7 +384,8 @@ fn destructors_of_clones_may_change_the_map() {
     assert!(changes > 100, "{changes} values were dropped");
 }
 
-/// What joins two leaves after a removal clones too: then the removal is done, and does not panic.
+/// After a removal, two leaves may be merged, which clones values. If this clone panics, the removal has already taken
+/// effect, and the call does not panic.
 #[test]
 fn a_change_that_panics_is_not_done() {
     let _beside = beside();
@@ -420,7 +426,8 @@ fn an_empty_window_hits_nothing() {
     assert_eq!(map.pin().len(), 40);
 }
 
-/// Ranges and gaps at both ends of the key type, of any size and alignment, beside an array of its points.
+/// Compares a map with an array of its points. The ranges and gaps are at both ends of the key type, with any size and
+/// alignment.
 #[test]
 fn the_ends_of_the_key_type_are_points_like_others() {
     let _beside = beside();
@@ -431,12 +438,12 @@ fn the_ends_of_the_key_type_are_points_like_others() {
         ((state >> 33) % bound) as u16
     };
     for turn in 0..1_000 {
-        // Of points and sizes, the least and the greatest, and those beside them.
+        // Points and sizes are often the least or the greatest numbers, or numbers close to these.
         let mut point = || [random(40), u16::MAX - random(40), random(1 << 16), 0, u16::MAX][usize::from(random(5))];
         let (a, b) = (point(), point());
         let (range, size, alignment) = (a.min(b)..a.max(b), point().max(1), point());
         let points = usize::from(range.start)..usize::from(range.end);
-        // By point, how many points are free from there on.
+        // For each point: the number of consecutive free points that begin with it.
         let mut free = vec![0_usize; taken.len() + 1];
         (0..taken.len()).rev().for_each(|at| free[at] = if taken[at].is_none() { free[at + 1] + 1 } else { 0 });
         let gap = range
@@ -468,7 +475,8 @@ fn the_ends_of_the_key_type_are_points_like_others() {
     );
 }
 
-/// A change that waits for a leaf which another change splits meanwhile is made in the leaves that have come in its place.
+/// A change waits for a leaf, which another change replaces by several leaves. The first change is then made in the new
+/// leaves.
 #[test]
 fn changes_that_wait_for_a_leaf_find_its_successors() {
     let _beside = beside();
@@ -485,7 +493,8 @@ fn changes_that_wait_for_a_leaf_find_its_successors() {
                 while begins.load(Ordering::Relaxed) == 0 {
                     thread::yield_now();
                 }
-                // It comes to the leaf meanwhile, and waits for this change, which makes more ranges of one than the leaf has room for.
+                // Meanwhile the other thread reaches the leaf and waits for this change. This change makes more ranges
+                // than the leaf has room for.
                 thread::sleep(Duration::from_millis(10));
                 value + 50
             });

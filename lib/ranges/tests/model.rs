@@ -1,4 +1,5 @@
-//! Every sequence of operations answers as an array of points would, and concurrent histories are linearizable.
+//! Compares random sequences of operations with an array of points, and checks that concurrent histories are
+//! linearizable.
 #![cfg(not(archipelago_sim))]
 
 mod flat;
@@ -10,7 +11,7 @@ use flat::{Flat, Op, POINTS, Points, Ret, draw, perform, several_leaves};
 use proptest::prelude::Rng;
 use proptest::test_runner::{RngAlgorithm, TestRng};
 
-/// Numbers that are the same in every run.
+/// Returns a generator of random numbers that are the same in every run.
 fn numbers(seed: u8) -> impl FnMut(u64) -> u64 {
     let mut random = TestRng::from_seed(RngAlgorithm::ChaCha, &[seed; 32]);
     move |bound| random.next_u64() % bound
@@ -21,7 +22,7 @@ fn answers_as_an_array(mut points: Points, map: &RangeMap<u16, u8>, seed: u8) {
     for _ in 0..if cfg!(miri) { 100 } else { 5_000 } {
         let op = draw(&mut random);
         let ret = perform(map, &op);
-        // The only gap that is right in a sequence is the lowest.
+        // Without concurrent changes the lowest gap is the only correct answer.
         if let Op::InsertInGap(size, alignment, within, _) = &op {
             let Some(_) = model.step(&points, &Op::FindGap(*size, *alignment, within.clone()), &ret) else {
                 panic!("{op:?} was answered with {ret:?} in {points:?}");

@@ -1,4 +1,4 @@
-//! Small blocks and chunks under many schedules, with threads that lose their processors anywhere.
+//! Small blocks and chunks under many schedules. Threads may lose their processors at any point.
 #![cfg(archipelago_sim)]
 
 mod flat;

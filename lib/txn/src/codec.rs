@@ -1,13 +1,13 @@
 //! The log entry that a commit writes for one record of a table.
 //!
-//! An entry: the table's number (u32, with the highest bit set in a removal); the serial (u64); the body's length
-//! (u32); and the body, which is the row, or of a removal its key. Integers are little-endian. A transaction's entries
-//! are one record of the journal.
+//! An entry consists of the table's number (u32, with the highest bit set in a removal), the serial (u64), the body's
+//! length (u32), and the body. The body is the row; the body of a removal is the key. Integers are little-endian. A
+//! transaction's entries are one record of the journal.
 //!
-//! *Serials* order the entries of one key within an epoch: the logs of several lanes are not ordered relative to each
-//! other. A version's serial is one more than the serial of the version which it replaces. The first version of a
-//! record whose predecessor was unlinked has a serial one more than those of all records that were unlinked from its
-//! index (`Tree::gone`).
+//! *Serials* order the entries of one key within an epoch, since the logs of several lanes are not ordered relative to
+//! each other. A version's serial is one more than the serial of the version that it replaces. If a new record's
+//! predecessor was unlinked, its predecessor's serial is unknown. So the serial of the record's first version is one
+//! more than those of all records that were unlinked from its index (`Tree::gone`).
 
 use archipelago_platform::atomic::{AtomicU32, Ordering};
 
@@ -30,8 +30,8 @@ pub(crate) const REMOVED: u32 = 1 << 31;
 const SERIAL: usize = 4;
 /// The length of an entry's head, which precedes the body.
 pub(crate) const HEAD: usize = 16;
-/// The head's content while users' code appends the body. Code that changes these bytes does more than append, and could
-/// damage other entries of the log.
+/// The head's content while users' code appends the body. Users' code that changes these bytes could also damage other
+/// entries of the log, so the change is detected.
 const MARK: [u8; HEAD] = *b"an entry's head\xff";
 
 impl<K, P: Payload> Codec<K, P> {
@@ -74,7 +74,7 @@ impl<K, P: Payload> Codec<K, P> {
     }
 }
 
-/// A transaction's entries, and for each the number of its write and its serial's position.
+/// A transaction's entries. For each entry, `serials` has the number of its write and its serial's position.
 #[derive(Default)]
 pub struct Encoded {
     pub(crate) bytes: Vec<u8>,

@@ -58,7 +58,7 @@ impl<S: Scheme> Default for Database<S> {
 enum End<T, E> {
     Done(Result<T, E>),
     Conflict,
-    /// With an error, after a step met the limit on memory.
+    /// The closure returned an error after a step had met the limit on memory.
     Full(E),
 }
 
@@ -76,8 +76,8 @@ impl<S: Scheme> Database<S> {
     ///
     /// When the limit is reached, inserts and updates fail with [`Error::Full`]. Reads, removals (which need memory
     /// until the row is freed) and commits still succeed. Before [`transact`](Self::transact) returns this error, it
-    /// frees what it can and runs the closure a second time. Set the limit to twice the live memory: replaced versions
-    /// stay until concurrent transactions have ended.
+    /// frees memory if possible, and runs the closure a second time. Set the limit to twice the live memory: replaced
+    /// versions stay until concurrent transactions have ended.
     ///
     /// ```
     /// # use archipelago_txn::{Database, Error, Row, on};
@@ -142,19 +142,20 @@ impl<S: Scheme> Database<S> {
 
     /// Runs a serializable transaction: repeats `body` until it commits or returns an error of its own.
     ///
-    /// `body` may run several times. Only its effects on tables are rolled back, so it should have no others: let it
-    /// compute a result, and act on the result afterwards. `body` should be short, since versions that are replaced
-    /// while it runs are freed only after it.
+    /// `body` may run several times. Only its effects on tables are rolled back, so it should have no other effects:
+    /// let it compute a result, and act on the result afterwards. `body` should be short, since versions that are
+    /// replaced while it runs are freed only after it has ended.
     ///
-    /// While `body` runs, it may see inconsistent rows, since other transactions commit (not with the locking schemes).
-    /// Such a run is repeated, whatever it returned, and also if it panicked. But `body` must not loop forever on
-    /// inconsistent rows.
+    /// While `body` runs, it may see inconsistent rows, since other transactions commit. (With the locking schemes,
+    /// rows are always consistent.) A run that saw inconsistent rows is repeated, whether it returned or panicked. But
+    /// `body` must not loop forever on inconsistent rows.
     ///
     /// # Errors
-    /// If `body` returns an error, and what it read is consistent. Then nothing that it wrote remains.
+    /// If `body` returns an error, and the rows that it read are consistent. Nothing that `body` wrote remains.
     ///
     /// # Panics
-    /// If `body` panics, and what it read is consistent; and if this thread is in a transaction of the same database.
+    /// If `body` panics, and the rows that it read are consistent. If this thread is already in a transaction of the
+    /// same database.
     pub fn transact<T, E: From<Error>>(&self, body: impl FnMut(&mut Tx<'_, S>) -> Result<T, E>) -> Result<T, E> {
         self.transact_at(Isolation::Serializable, body)
     }
@@ -215,7 +216,7 @@ impl<S: Scheme> Database<S> {
         })
     }
 
-    /// Opens a snapshot: all tables as they are now, with all commits before the call and without any transaction that
+    /// Opens a snapshot: all tables as they are now. It contains all commits before the call, and no transaction that
     /// begins after it. While the snapshot is open, each row that is replaced or removed keeps one version for it.
     pub fn snapshot(&self) -> Snapshot<'_, S> {
         Snapshot::open(&self.shared)
@@ -269,7 +270,8 @@ impl<S: Scheme> Database<S> {
     }
 }
 
-/// What a [`Database`] holds beside its rows; exact only while no thread uses it.
+/// The memory that a [`Database`] uses in addition to its rows. The numbers are exact only while no thread uses the
+/// database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
@@ -283,7 +285,7 @@ pub struct Stats {
     pub counted_bytes: Option<usize>,
 }
 
-/// The longest pause before an attempt, as a power of two of pauses.
+/// The longest pause before an attempt is 2 to the power of this number, in single pauses.
 const LONGEST: u32 = 12;
 
 /// A transaction that has made this many attempts waits until no other such transaction runs.
@@ -313,7 +315,7 @@ impl Pause {
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
         hint::pause((self.random >> 32) as u32 % (1 << self.step));
-        // One turn of a wait loop: a simulated thread continues when a word changes that the attempt has read.
+        // A wait loop's turn. A simulated thread continues when a word that the attempt has read changes.
         Backoff::new().wait();
         if self.step > 3 {
             thread::yield_now();

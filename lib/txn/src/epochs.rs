@@ -5,35 +5,37 @@
 //! `begin = e` in its versions. The snapshot sees versions with `begin <= s`.
 //!
 //! # Why a snapshot is one moment, in the order of serialization
-//! A commit C latches all that it writes, passes a SeqCst fence, and loads the clock; then it validates its reads, installs and
-//! unlatches. A snapshot adds to the clock, passes a SeqCst fence, and reads records whose latches are free (it waits for
-//! them).
+//! A commit C latches all that it writes, passes a SeqCst fence, and loads the clock. Then it validates its reads,
+//! installs its versions and unlatches. A snapshot adds to the clock, passes a SeqCst fence, and reads records whose
+//! latches are free (it waits until they are).
 //!
-//! 1. *C loaded `e <= s`, so all of C is seen.* C's load comes before the addition in the clock's order, so C's fence comes
-//!    before the snapshot's: the snapshot sees C's latches, or what C installed, waits, and finds `begin = e`.
+//! 1. *C loaded `e <= s`, so all of C is seen.* C's load comes before the addition in the clock's order, so C's fence
+//!    comes before the snapshot's. So the snapshot sees what C installed, or it sees C's latches and waits until C has
+//!    installed. Then it finds `begin = e`.
 //! 2. *C loaded `e > s`: nothing of C is seen*, since `begin > s`.
-//! 3. *If C1 comes before C2 in the order of serialization, then `e1 <= e2`.* C2 overwrote or read what C1 wrote: C1's load of
-//!    the clock happens before C2's. C2 overwrote what C1 read: C1 loaded the clock, passed a fence (`Work::commit`), and then
-//!    found the record not latched by C2. C2 latched it, passed its fence and loaded the clock. Had C2 read an older value than
-//!    C1, C2's fence would precede C1's, and C1 would have found the latch. (With locks, C1 releases the record after its load.
-//!    TicToc: see `scheme/tictoc.rs`.)
+//! 3. *If C1 comes before C2 in the order of serialization, then `e1 <= e2`.* C2 overwrote or read what C1 wrote: C1's
+//!    load of the clock happens before C2's. C2 overwrote what C1 read: C1 loaded the clock, passed a fence
+//!    (`Work::commit`), and then found the record not latched by C2. C2 latched it, passed its fence and loaded the
+//!    clock. If C2 had read an older value from the clock than C1, C2's fence would precede C1's, and C1 would have
+//!    found the latch. (With locks, C1 releases the record after its load. TicToc: see `scheme/tictoc.rs`.)
 //!
 //! # Many versions
-//! Multi-version schemes draw stamps from the clock, instead of loading it, and each of their transactions reads as of
-//! one moment of the clock. The clock may be the processors' clocks: `archipelago_sync::clock` says what their answers
-//! guarantee, and the schemes say where they wait. A snapshot is counted in `open` before it takes its moment. A thread
-//! that prunes gets its floor before it loads `open`. So if the thread misses a snapshot, the snapshot's moment is not
-//! below the floor, and versions that such moments see are kept.
+//! Multi-version schemes draw stamps from the clock instead of loading it, and each of their transactions reads as of
+//! one moment of the clock. The clock may be the processors' clocks. `archipelago_sync::clock` describes what such a
+//! clock guarantees, and the schemes describe where they wait. A snapshot increments `open` before it takes its moment.
+//! A thread that prunes gets its floor (a moment below which no later moment will be taken) before it loads `open`. So
+//! if the thread misses a snapshot, the snapshot's moment is not below the floor, and the versions that such moments
+//! see are kept.
 //!
 //! # What is kept
-//! A version that was replaced is seen by the snapshots `s` with `begin <= s < begin of the next`. When its record is
-//! written, versions that no snapshot sees are unlinked from the chain. So a row has at most one version more than
-//! there are snapshots, however long these stay open. The record is added to the list of a snapshot that needs the
-//! version. When the snapshot ends, the records of its list are pruned.
+//! A replaced version is seen by each snapshot `s` for which `begin <= s < begin of the next version`. When its record
+//! is written, versions that no snapshot sees are unlinked from the chain. So a row has at most one more version than
+//! there are snapshots, however long these stay open. If a snapshot needs the version, the record is added to the
+//! snapshot's list. When the snapshot ends, the records of its list are pruned.
 //!
-//! A writer that loaded `e` from the clock sees all snapshots `s < e` in the table: a snapshot adds to the clock while
-//! it holds the table's lock, after it has counted itself in `open`, and the writer takes the lock (or loads `open`)
-//! after its load of the clock.
+//! A writer that loaded `e` from the clock sees all snapshots `s < e` in the table. A snapshot holds the table's lock,
+//! counts itself in `open`, and then adds to the clock. The writer takes the lock (or loads `open`) after its load of
+//! the clock.
 
 use std::collections::BTreeMap;
 
@@ -68,14 +70,15 @@ pub struct Epochs<S: Scheme> {
     table: Mutex<Open<S>>,
     /// By thread slot, in multi-version schemes.
     running: PerThread<CachePadded<Running>>,
-    /// No transaction reads an earlier moment, now or later.
+    /// No transaction reads an earlier moment than this one, now or later.
     horizon: CachePadded<AtomicU64>,
 }
 
 /// The moments of a thread's transactions.
 #[derive(Default)]
 struct Running {
-    /// The moment that the running transaction reads, or 0 if none runs; with [`FROM`], that moment or a later one.
+    /// The moment that the running transaction reads, or 0 if none runs. With the flag [`FROM`] it is a lower bound of
+    /// that moment.
     moment: AtomicU64,
     /// The moment of the thread's last transaction.
     last: AtomicU64,
@@ -83,8 +86,8 @@ struct Running {
 
 const FROM: u64 = 1 << 63;
 
-/// The words of sets have their highest bits for their states (`mvrlu.rs`). A processor's clock beyond this value could
-/// reach these bits within some years, so it is not used.
+/// A stamp must not reach the highest bits of a word, which encode the state of a set (`mvrlu.rs`). A processor's clock
+/// that is above this value already could reach these bits within some years, so it is not used.
 const LATEST: u64 = 1 << 59;
 
 /// The moments that running and future transactions read.
@@ -312,10 +315,10 @@ impl<S: Scheme> Epochs<S> {
     }
 }
 
-/// Returns whether a snapshot sees `version`, whose successor began in `next`. If so, it also makes sure that the
-/// record is in a snapshot's list.
+/// Returns whether a snapshot sees `version`, whose successor has the stamp `next`. If so, the call also makes sure
+/// that the record is in a snapshot's list.
 fn keep<S: Scheme>(table: &mut Open<S>, version: &Version<S>, next: u64, entry: Kept<S>) -> bool {
-    // A snapshot that sees an origin sees no version.
+    // An origin has no row, so no version has to be kept for a snapshot that sees it.
     let begin = version.begin.load(Ordering::Relaxed);
     if begin == 0 || begin >= next {
         return false;
@@ -329,7 +332,7 @@ fn keep<S: Scheme>(table: &mut Open<S>, version: &Version<S>, next: u64, entry: 
 }
 
 impl<S: Scheme> Epochs<S> {
-    /// Returns the version below a head that a snapshot sees, or null.
+    /// Returns the version that a snapshot sees in the chain from this head, or null.
     ///
     /// # Safety
     /// `head` is the version of a head that `Record::to_read` gave inside of the domain after `snapshot` was opened (or the

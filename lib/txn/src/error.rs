@@ -1,10 +1,10 @@
-//! What can go wrong.
+//! The errors of transactions.
 
 use core::fmt;
 
 use crate::scheme::Conflict;
 
-/// Why a transaction, or a step of one, did not happen.
+/// Why a transaction, or a step of one, failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
@@ -23,16 +23,16 @@ pub enum Error {
     /// The log on the disk accepts no more records: it has failed, or its disk is full. The transaction was
     /// rolled back. [`Database::flush`](crate::Database::flush) says why.
     Refused,
-    /// The transaction is committed, and other transactions see it; but whether it survives the process is unknown,
-    /// since the log has failed, or its disk is full. [`Database::flush`](crate::Database::flush) says why, and makes
-    /// the transaction durable once the disk has room.
+    /// The transaction is committed, and other transactions see it. But the log has failed, or its disk is full, so the
+    /// transaction may be lost when the process ends. [`Database::flush`](crate::Database::flush) returns the reason.
+    /// If the disk was full and has room again, it also makes the transaction durable.
     NotDurable,
     /// The transaction's log record is longer than the log's queue. The transaction was rolled back: write less in one
     /// transaction, or open the database with a longer queue (`Opening::queue`).
     TooLarge,
     /// The database has reached its limit on memory: see [`Database::limited`](crate::Database::limited). The step has
-    /// changed nothing, and the transaction may continue; removals do not fail for want of memory. Open snapshots and
-    /// long transactions keep versions that others replace and remove, and free this memory when they end.
+    /// changed nothing, and the transaction may continue. Removals never fail with this error. Open snapshots and long
+    /// transactions keep versions that others replace and remove. This memory is freed when they end.
     Full,
 }
 

@@ -1,4 +1,4 @@
-//! Absent keys, and ranges, that a transaction has read and validates at its commit.
+//! Gaps: absent keys, and ranges, that a transaction has read. The commit validates that no row has appeared in them.
 
 use archipelago_index::KeyPart;
 use archipelago_index::map::Kind;
@@ -10,10 +10,10 @@ use crate::tree::{Bounds, Found, Tree, Typed};
 
 /// A gap: keys that a transaction has found absent.
 pub trait Gap<S: Scheme> {
-    /// Its index.
+    /// Returns the gap's index.
     fn tree(&self) -> &dyn Tree<S>;
 
-    /// Looks the gap up again. Returns whether `fresh` accepts each record that was not in it before.
+    /// Looks the gap up again. Returns whether `fresh` accepts each record that has appeared in the gap since.
     fn holds(&self, fresh: &mut dyn FnMut(&Record<S>) -> bool) -> bool;
 }
 

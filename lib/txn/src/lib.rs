@@ -70,15 +70,15 @@
 //! | makes others retry | yes | those that write, or have read, rows that it writes | never |
 //!
 //! Serializability is strict (a transaction that begins after another has ended follows it in the order), except with
-//! [`TicToc`]. Transactions of both isolations may run concurrently; the guarantee of serializable transactions holds
-//! among themselves.
+//! [`TicToc`]. Transactions of both isolations may run concurrently. Then only the serializable transactions are
+//! serializable with respect to each other.
 //!
 //! With [`MvRlu`] and [`Hekaton`] each transaction reads as of the moment at which it began. So a transaction that
 //! writes nothing is serializable with either isolation, and is never retried.
 //!
 //! # Closures
 //! The closure of [`transact`](Database::transact) may run several times. A run that will be repeated may see
-//! inconsistent rows. A result, an error or a panic of a run counts only if the rows that it read are consistent. The
+//! inconsistent rows. The result, error or panic of a run is used only if the rows that it read are consistent. The
 //! closure must have no effects outside the tables, and must not loop forever on inconsistent rows. An error or a panic
 //! of the closure rolls back all its changes, indexes included.
 //!
@@ -95,21 +95,21 @@
 //!
 //! With optimistic schemes a long transaction may be retried forever if short ones write what it reads. A [`Snapshot`]
 //! avoids this. With [`WaitDie`] a retried transaction keeps its age, so it gets its rows' locks in the end. With all
-//! schemes the commit validates gaps (absent keys and ranges). So a transaction may be retried as long as others fill its
-//! gaps. With locking schemes a closure that blocks makes all transactions wait that need its rows, and a closure that waits
-//! for another transaction may wait forever.
+//! schemes the commit validates gaps (absent keys and ranges). So a transaction may be retried as long as others insert
+//! into its gaps. With locking schemes, if a closure blocks, all transactions that need its rows wait. If it waits for
+//! another transaction, it may wait forever.
 //!
 //! # Costs
-//! A look-up costs one look-up in the map, and an entry in a list. A write costs a clone of the row and an allocation; an
-//! insert or a removal also costs a record for each index. With locking schemes every access to a row, also a read, writes
-//! the row's record twice. A commit latches and validates in O(rows read and written), and scans again the ranges that were
-//! read.
+//! A look-up costs one look-up in the map, and an entry in the transaction's list of reads. A write costs a clone of
+//! the row and an allocation; an insert or a removal also costs a record for each index. With locking schemes every
+//! access to a row, also a read, writes the row's record twice. A commit latches and validates in O(rows read and
+//! written), and scans again the ranges that were read.
 //!
-//! Commits of different rows write no common cache line, with these exceptions. `TicToc` stamps indexes in which keys were
-//! absent. `WaitDie` numbers transactions. Commits that replace rows while snapshots are open share a lock. `Hekaton` and
-//! `MvRlu` increment a counter that all transactions read when they begin. With [`Database::with_clock`] they read the
-//! processors' clocks instead, for machines with many cores. They also prune each replaced row once more after a grace
-//! period.
+//! Commits of different rows write no common cache line, with these exceptions. `TicToc` stamps indexes in which keys
+//! were absent. `WaitDie` numbers transactions. Commits that replace rows while snapshots are open share a lock.
+//! `Hekaton` and `MvRlu` increment a counter that all transactions read when they begin. With [`Database::with_clock`],
+//! which is for machines with many cores, they read the processors' clocks instead. `Hekaton` and `MvRlu` also prune
+//! each replaced row once more after a grace period.
 //!
 //! # Memory
 //! A replaced version is freed when all transactions have ended that were running when it was replaced. So one long

@@ -1,18 +1,18 @@
 //! The memory of records and versions, in a database with a limit.
 //!
-//! Each record and version is counted from its allocation until it is freed: live ones, those that are kept for
-//! readers, and those that a transaction has not committed yet. Each thread keeps a sum of what it allocates and frees,
-//! and adds the sum to the total in steps, so that threads rarely write a common cache line.
+//! Each record and version is counted from its allocation until it is freed. So the count includes live ones, old ones
+//! that are kept for readers, and new ones that a transaction has not committed yet. Each thread keeps a sum of what it
+//! allocates and frees, and adds the sum to the total in steps, so that threads rarely write a common cache line.
 
 use archipelago_platform::atomic::{AtomicIsize, AtomicUsize, Ordering};
 use archipelago_platform::pad::CachePadded;
 use archipelago_platform::per_thread::PerThread;
 use archipelago_platform::thread;
 
-/// No limit: nothing is counted.
+/// The limit of a database without a limit. Its memory is not counted.
 const NONE: usize = usize::MAX;
 
-/// The longest step in bytes; it is a thousandth of the limit, if that is less.
+/// The longest step in bytes. The step is a thousandth of the limit, if this is less.
 const STEP: usize = 64 << 10;
 
 /// The content of a version: a row, or the link of an index entry.
@@ -37,7 +37,7 @@ impl Memory {
 
     /// Sets the limit. Nothing has been allocated yet.
     pub(crate) fn set_limit(&self, bytes: usize) {
-        // Sums are signed, and no machine has more memory.
+        // Sums are signed. No machine has more memory than `isize::MAX` bytes.
         self.limit.store(bytes.min(isize::MAX as usize), Ordering::Relaxed);
     }
 
@@ -70,7 +70,7 @@ impl Memory {
         }
     }
 
-    /// Returns whether the total, without what threads have not yet added, has reached the limit.
+    /// Returns whether the total has reached the limit. The total lacks the bytes that threads have not added yet.
     pub(crate) fn is_full(&self) -> bool {
         self.is_limited() && self.told.load(Ordering::Relaxed) >= self.limit.load(Ordering::Relaxed) as isize
     }

@@ -1,9 +1,9 @@
 //! Records and their versions, without the types of rows, for the commit protocols.
 //!
 //! A record belongs to a key of one index. Its *head* points to the newest committed version. A version contains a row
-//! (or an index entry's link), or says that the key is absent. A version never changes once it is the head. No two
-//! versions that a transaction can see have the same address, since the transaction is in an RCU section from its begin
-//! to its end. So a head is also the version number by which reads are validated.
+//! (or an index entry's link), or states that the key is absent. A version's content never changes once the version is
+//! the head. A transaction is in an RCU section from its begin to its end, so no two versions that it can see have the
+//! same address. Reads are therefore validated by comparing heads.
 //!
 //! ```text
 //! index: key → record { head, lock } → version { begin, older, row } → version → …
@@ -14,7 +14,7 @@
 //! 2. The head's pointer is never null. A new record's head is a version without a row whose `begin` is 0: the
 //!    *origin*. In schemes that write nothing into origins, all records of an index have the same one, which is freed
 //!    with the index. After the first commit to a record its head is never the origin again.
-//! 3. `begin` does not rise from a version to the older one.
+//! 3. `begin` of an older version is at most `begin` of a newer one.
 //! 4. A dead record has been unlinked from its index and stays dead, and no transaction commits anything to it.
 
 use core::marker::PhantomData;
@@ -37,7 +37,7 @@ pub struct Version<S: Scheme> {
     pub(crate) begin: AtomicU64,
     /// The version that this one replaced, while a snapshot needs it.
     pub(crate) older: AtomicPtr<Version<S>>,
-    /// The snapshot in whose list the record is because of this version. Written under the latch.
+    /// The snapshot whose list contains the record because of this version. Written under the latch.
     pub(crate) keeper: AtomicU64,
     /// The version's serial, in a logged table: see `codec.rs`. Written before the version is published.
     pub(crate) serial: AtomicU64,
@@ -117,14 +117,14 @@ impl<S: Scheme> Version<S> {
         self.kind.absent
     }
 
-    /// Returns whether the version is an origin, so that nothing has been committed to the key before it.
+    /// Returns whether the version is an origin. If so, no earlier commit to the key is in this record.
     pub(crate) fn is_origin(&self) -> bool {
         self.kind.absent && self.begin.load(Ordering::Relaxed) == 0
     }
 }
 
-/// Runs users' code where a panic must not unwind further; the panic hook has reported the panic. Returns whether the
-/// code did not panic.
+/// Runs users' code where a panic must not unwind further. The panic hook reports the panic. Returns whether the code
+/// returned without a panic.
 pub(crate) fn quietly(work: impl FnOnce()) -> bool {
     // A payload's destructor might panic again.
     std::panic::catch_unwind(AssertUnwindSafe(work)).map_err(core::mem::forget).is_ok()
@@ -154,8 +154,8 @@ pub(crate) unsafe fn free<S: Scheme>(version: *mut Version<S>, memory: &Memory) 
 /// Frees a version once no transaction sees it.
 ///
 /// # Safety
-/// Readers that enter the domain from now on cannot reach the version from its record. The version is retired once.
-/// `memory` is that of the domain's database.
+/// Readers that enter the domain after this call cannot reach the version from its record. The version is retired once.
+/// `memory` belongs to the domain's database.
 pub(crate) unsafe fn retire<S: Scheme>(guard: &Guard<'_>, version: *mut Version<S>, memory: &Memory) {
     unsafe fn reclaim<S: Scheme>(version: *mut (), memory: *mut ()) {
         // SAFETY: RCU calls this once, after all readers that saw the version; the database's memory outlives
@@ -200,8 +200,8 @@ impl<S: Scheme> Head<S> {
 #[repr(C)]
 pub struct Record<S: Scheme> {
     head: AtomicPtr<Version<S>>,
-    /// The number of holds that keep the record in its index: of transactions that are to write it, and of removals
-    /// whose grace period is not over. See `tree.rs`.
+    /// The number of holds. The record stays in its index while it has a hold. Holds are taken by transactions that are
+    /// to write the record, and by removals until their grace period is over. See `tree.rs`.
     holds: AtomicU32,
     /// In multi-version schemes, the thread whose transaction is to write the record; 0 for none.
     owner: AtomicU32,
@@ -215,9 +215,9 @@ impl<S: Scheme> Record<S> {
         Head(self.head.load(Ordering::Acquire))
     }
 
-    /// Waits until the head is not latched or is dead, and returns it. A latch is held for the time of a commit.
-    /// Meanwhile no users' code runs except the encoding of keys, and the holder waits only for latches that are
-    /// ordered behind its own.
+    /// Waits until the head is not latched or is dead, and returns it. The wait is short. A latch is held only during a
+    /// commit. The only users' code that runs meanwhile is the encoding of keys. And the holder waits only for latches
+    /// that follow its own in the latch order.
     pub(crate) fn settled(&self) -> Head<S> {
         let backoff = Backoff::new();
         loop {
@@ -234,8 +234,8 @@ impl<S: Scheme> Record<S> {
         if S::LINKS { self.head() } else { self.settled() }
     }
 
-    /// Gives the thread the sole right to write the record, until [`disown`](Self::disown). Returns whether the thread
-    /// did not have the right before.
+    /// Gives the thread the sole right to write the record, until [`disown`](Self::disown). Returns `true` if the right
+    /// is new, and `false` if the thread had it already.
     pub(crate) fn own(&self, thread: u32) -> Result<bool, Conflict> {
         // Acquire: the thread sees all that the last owner did, its commit's stamp included.
         match self.owner.compare_exchange(0, thread, Ordering::Acquire, Ordering::Relaxed) {
@@ -253,8 +253,8 @@ impl<S: Scheme> Record<S> {
         self.owner.store(0, Ordering::Release);
     }
 
-    /// Keeps the record in its index until [`let_go`](Self::let_go), if it is not dead. The caller checks after the
-    /// call whether it is.
+    /// Keeps the record in its index until [`let_go`](Self::let_go). This has no effect on a dead record, so the caller
+    /// checks after the call whether the record is dead.
     pub(crate) fn hold(&self) {
         self.holds.fetch_add(1, Ordering::Relaxed);
         // Pairs with the fence in `Tree::unlink` between the latch and the load of `holds`.
@@ -303,13 +303,14 @@ impl<'r, S: Scheme> Latch<'r, S> {
         self.record
     }
 
-    /// Keeps the record in its index until [`let_go`](Record::let_go). Without [`hold`](Record::hold)'s fence: an
-    /// unlinker that latches the record later sees all that was done under this latch.
+    /// Keeps the record in its index until [`let_go`](Record::let_go). It does not need the fence of
+    /// [`hold`](Record::hold): a thread that latches the record later, to unlink it, sees all writes that were made
+    /// under this latch.
     pub(crate) fn hold(&self) {
         self.record.holds.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Makes `version` the head, which stays latched, with the previous version as its older one.
+    /// Makes `version` the head, whose older version is the previous head. The head stays latched.
     pub(crate) fn install(&mut self, version: *mut Version<S>) {
         // SAFETY: the version is the caller's, alive and unpublished.
         unsafe { (*version).older.store(self.version, Ordering::Relaxed) };
@@ -336,8 +337,8 @@ impl<S: Scheme> Drop for Latch<'_, S> {
     }
 }
 
-/// The common origin of an index's records, in schemes that write nothing into origins; null in the others, where each
-/// record has its own.
+/// The common origin of an index's records, in schemes that never write origins. It is null in the other schemes, where
+/// each record has its own origin.
 pub(crate) struct Origin<S: Scheme>(*mut Version<S>, unsafe fn(*mut Version<S>));
 
 impl<S: Scheme> Origin<S> {

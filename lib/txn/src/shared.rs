@@ -19,18 +19,18 @@ use crate::scheme::{Scheme, linger};
 use crate::tree::Home;
 
 pub struct Shared<S: Scheme> {
-    /// In an allocation of its own, to which indexes have pointers; freed by drop.
+    /// The home is in an allocation of its own, since indexes have pointers to it. `drop` frees it.
     home: *mut Home<S>,
     arrivals: AtomicU64,
     /// Whether a transaction that has been retried often has the turn.
     turn: AtomicBool,
     /// By thread slot: whether the thread is in a transaction.
     inside: PerThread<AtomicBool>,
-    /// The tables, to which transactions refer without counting references.
+    /// The tables. They live as long as the database, since transactions refer to them without counting references.
     tables: Mutex<Vec<Arc<dyn Any + Send + Sync>>>,
     log: OnceLock<Log<S>>,
-    /// By thread slot, in a database with a log: 0, or while the thread commits, the clock's epoch before the commit
-    /// latched anything.
+    /// By thread slot, in a database with a log: 0 while the thread does not commit; otherwise the clock's epoch before
+    /// the commit latched any record.
     committing: PerThread<CachePadded<AtomicU64>>,
 }
 
@@ -105,8 +105,8 @@ impl<S: Scheme> Shared<S> {
 
     /// Returns the epochs of a database to which no table refers yet.
     pub(crate) fn epochs_mut(&mut self) -> &mut Epochs<S> {
-        // SAFETY: the home lives until the drop. Each table has a reference to this value. The exclusive reference shows
-        // that no table exists, and so no transaction.
+        // SAFETY: the home lives until the drop. Each table has a reference to this value, so the exclusive reference
+        // shows that no table exists. Without tables no transaction can exist.
         unsafe { &mut (*self.home).epochs }
     }
 
@@ -142,8 +142,8 @@ impl<S: Scheme> Shared<S> {
     /// Closes a snapshot, and frees the versions that were kept for it alone. The caller holds no latch, and is in no
     /// transaction or at a transaction's end.
     pub(crate) fn close(&self, snapshot: u64) {
-        // The guard begins before the snapshot is closed: from the closing on any thread may free the versions that
-        // were kept for it, and unlink their records.
+        // The guard begins before the snapshot is closed: after the close any thread may free the versions that were
+        // kept for the snapshot, and unlink their records.
         let guard = self.home().domain.pin();
         let kept = self.epochs().close(snapshot);
         if kept.is_empty() {
@@ -199,10 +199,11 @@ impl Drop for Turn<'_> {
 
 impl<S: Scheme> Drop for Shared<S> {
     fn drop(&mut self) {
-        // Removals in their grace period refer to indexes, which are dropped with `tables`, after this.
+        // The index of a removal in its grace period is dropped with `tables`, after this destructor. So such removals
+        // must do nothing.
         self.home().closing.store(true, Ordering::Relaxed);
-        // SAFETY: the home came from a box, and no transaction is left. (`Typed::due` reads only `closing` beside the
-        // domain.)
+        // SAFETY: the home came from a box, and no transaction is left. (`Typed::due` reads only the domain and
+        // `closing`.)
         unsafe {
             (*self.home).domain.drain_all();
             drop(Box::from_raw(self.home));

@@ -19,7 +19,7 @@ pub(crate) trait Sight<S: Scheme> {
     /// Returns what the reader sees at a record that it has found inside its section.
     fn see(&mut self, place: RecordRef<S>) -> Result<Look<S>, Conflict>;
 
-    /// Notes a gap.
+    /// Notes a gap: keys that the reader has found absent.
     fn miss(&mut self, gap: &mut dyn FnMut() -> Box<dyn Gap<S>>);
 
     /// Returns the error for an entry of a secondary index whose row is absent.
@@ -78,7 +78,8 @@ pub(crate) fn place<M: Kind, K: KeyPart, P: Payload, S: Scheme>(
     tree: *const Typed<M, K, P, S>,
     found: Found<'_, K, P, S>,
 ) -> RecordRef<S> {
-    // The pointer has the whole record's provenance, since unlinking casts it back.
+    // The pointer is made from the whole `Keyed`, so it has the provenance of all its bytes. Unlinking casts it back to
+    // `Keyed`.
     RecordRef { record: core::ptr::from_ref::<Keyed<K, P, S>>(found).cast::<Record<S>>(), tree }
 }
 
@@ -103,7 +104,7 @@ pub(crate) fn get_many<'g, M: Kind, K: KeyPart, P: Payload, S: Scheme>(
     keys.iter().zip(found).map(|(key, found)| see(sight, tree, key, found)).collect()
 }
 
-/// Returns what the reader sees of a key, for which the map has a record or none.
+/// Returns what the reader sees of a key. `found` is the key's record in the map, if it has one.
 fn see<'g, M: Kind, K: KeyPart, P: Payload, S: Scheme>(
     sight: &mut dyn Sight<S>,
     tree: &Typed<M, K, P, S>,
@@ -194,10 +195,10 @@ impl<'g, M: Kind, K: KeyPart, R: Payload, S: Scheme> Walk<'g, R, S> for Cursor<M
     }
 }
 
-/// The link of an entry of a secondary index: the record of its row.
+/// The content of an entry of a secondary index: the address of its row's record.
 ///
-/// An entry that a reader sees leads to a record that is alive: entry and row were committed together, and neither is
-/// freed while the reader may see its version.
+/// If a reader sees an entry, the row's record is alive: entry and row were committed together, and neither is freed
+/// while the reader may see its version.
 pub struct Link<K, R, S: Scheme>(pub(crate) *const Keyed<K, R, S>);
 
 impl<K, R, S: Scheme> Clone for Link<K, R, S> {

@@ -208,12 +208,13 @@ impl<R: Row, S: Scheme> Core<R, S> {
     }
 }
 
-/// Returns the bound of a range of entries for a bound of a range of keys. An entry is a key and its record's number.
-/// The number `with` includes the entries of the bound's key, and the number `without` excludes them.
+/// Converts a bound of a range of keys to a bound of a range of entries. An entry is a key with the number of its
+/// record. In an included bound the number is `with`, so that all entries of the key are included; in an excluded bound
+/// it is `without`.
 fn beyond<K: Clone>(bound: Bound<&K>, with: u64, without: u64) -> Bound<(K, u64)> {
     match bound {
         Bound::Included(key) => Bound::Included((key.clone(), with)),
-        // No record has the least number, 0, or the greatest one.
+        // No record has the number 0 or `u64::MAX`.
         Bound::Excluded(key) => Bound::Excluded((key.clone(), without)),
         Bound::Unbounded => Bound::Unbounded,
     }
@@ -269,13 +270,13 @@ pub trait Secondary<R: Row, S: Scheme>: Send + Sync {
     fn restore(&self, row: &R, link: LinkTo<R, S>) -> bool;
 }
 
-/// How the entries of an index are distinguished from each other.
+/// How an index distinguishes its entries.
 trait Kept<K: KeyPart>: Send + Sync + 'static {
     type Entry: KeyPart;
     fn entry(key: K, record: u64) -> Self::Entry;
 }
 
-/// By their keys: in a unique index.
+/// A unique index distinguishes its entries by their keys.
 struct One;
 
 impl<K: KeyPart> Kept<K> for One {
@@ -285,7 +286,8 @@ impl<K: KeyPart> Kept<K> for One {
     }
 }
 
-/// By their keys and rows. A row's number is its record's address, which is unique as long as any reader sees the row.
+/// Other indexes distinguish entries by key and row. A row's number is its record's address, which is unique as long as
+/// any reader sees the row.
 struct Each;
 
 impl<K: KeyPart> Kept<K> for Each {

@@ -1,14 +1,15 @@
 //! An index: a map from keys to records, by any of the workspace's ordered maps.
 //!
-//! Primary and secondary indexes have the same structure: the content of a primary index is rows, that of a secondary
-//! one is links to rows' records. So an entry of a secondary index is a record as well: it is locked, validated,
-//! versioned and rolled back as rows are.
+//! Primary and secondary indexes have the same structure: a primary index contains rows, and a secondary index contains
+//! links to rows' records. So an entry of a secondary index is a record as well, and is locked, validated, versioned
+//! and rolled back as rows are.
 //!
 //! # Absence
-//! An insert first links a record with an origin, and its commit installs a version later. A transaction that has found
-//! a key absent, or has read a range, looks the gap up again at its commit, after it has latched its records: the head
-//! of each new record must be an origin that no other transaction has latched. If two transactions insert into each
-//! other's gaps, each latches, passes a SeqCst fence and looks again. So at least one of them finds the other's latch.
+//! An insert first links a record with an *origin* (a version without a row, to which nothing was committed), and its
+//! commit installs a version later. A transaction that has found a key absent, or has read a range, looks the gap up
+//! again at its commit, after it has latched its records. The head of each record that is new in the gap must be an
+//! origin that no other transaction has latched. If two transactions insert into each other's gaps, each latches,
+//! passes a SeqCst fence and looks again. So at least one of them finds the other's latch.
 //!
 //! A row that was inserted and removed in the meantime must be noticed, too. So a removed record stays linked until a
 //! grace period after the removal's commit is over (the removal holds the record). Each transaction that began before
@@ -16,16 +17,20 @@
 //! to, and may be unlinked at once.
 //!
 //! # Unlinking
-//! A record is unlinked under its latch. The conditions are: its head says that the key is absent; no version is kept
-//! for snapshots; no removal in its grace period and no transaction that is to write the record holds it; and no
-//! transaction has its lock. (Otherwise a transaction could no longer find what it wrote itself.) A transaction that is
-//! to write a record with a row does not need a hold: if another transaction removes the row, the removal's grace
-//! period lasts longer than the first transaction.
+//! A record is unlinked under its latch. The conditions are:
+//! - its head says that the key is absent;
+//! - no version is kept for snapshots;
+//! - no removal in its grace period has a hold on the record;
+//! - no transaction that is to write the record has a hold on it, and none has its lock. (Otherwise this transaction
+//!   could no longer find what it wrote itself.)
 //!
-//! A transaction that takes a lock, or a hold since the record has no row, then passes a SeqCst fence and loads the head. The
-//! unlinker latches, passes a SeqCst fence, and loads lock and holds. So one of the two notices the other. Unlinking is tried by
-//! each transaction at its end, for all records that it locked or held; by each removal when its grace period ends; and by each
-//! snapshot at its end, for the records in its list.
+//! A transaction that is to write a record with a row does not need a hold: if another transaction removes the row, the
+//! removal's hold lasts longer than the first transaction.
+//!
+//! A transaction that takes a lock or a hold then passes a SeqCst fence and loads the head. The unlinker latches,
+//! passes a SeqCst fence, and loads lock and holds. So one of the two notices the other. Unlinking is tried at three
+//! times: by each transaction at its end, for all records that it locked or held; by each removal at the end of its
+//! grace period; and by each snapshot at its end, for the records in its list.
 
 use core::ops::{Bound, ControlFlow};
 use core::ptr;
@@ -46,7 +51,7 @@ pub(crate) struct Home<S: Scheme> {
     pub(crate) domain: Domain,
     pub(crate) epochs: Epochs<S>,
     pub(crate) memory: Memory,
-    /// Whether the database is being dropped: then removals do nothing at the end of their grace period.
+    /// Whether the database is being dropped. If so, removals do nothing at the end of their grace period.
     pub(crate) closing: AtomicBool,
 }
 
@@ -55,7 +60,7 @@ pub trait Tree<S: Scheme>: Send + Sync {
     /// Returns the scheme's data about gaps.
     fn gap(&self) -> &S::Gap;
 
-    /// Returns what unlinked records of a logged table leave behind.
+    /// Returns the data that unlinked records of a logged table leave for their successors.
     fn gone(&self) -> &Gone;
 
     /// Appends a version's log entry, without its serial, and returns the serial's position. Returns `None` if the
@@ -65,7 +70,7 @@ pub trait Tree<S: Scheme>: Send + Sync {
     /// The record belongs to this index, and the version to the record; both are alive.
     unsafe fn encode(&self, record: &Record<S>, version: *mut Version<S>, to: &mut Vec<u8>) -> Option<usize>;
 
-    /// Unlinks a record, if the conditions hold. See the module's text.
+    /// Unlinks a record, if the conditions in the module's text hold.
     ///
     /// # Safety
     /// The record belongs to this index and is alive: it was found inside `guard`.
@@ -80,8 +85,8 @@ pub trait Tree<S: Scheme>: Send + Sync {
     unsafe fn unlink_later(&self, record: &Record<S>, guard: &Guard<'_>);
 }
 
-/// What the unlinked records of an index leave behind: the greatest serial and epoch of their last versions. Both are
-/// raised before a record is unlinked, so that the next record of its key finds them.
+/// Data that the unlinked records of an index leave for their successors: the greatest serial and epoch of their last
+/// versions. Both are raised before a record is unlinked, so that the next record of its key finds them.
 #[derive(Default)]
 pub(crate) struct Gone {
     pub(crate) serial: AtomicU64,
@@ -96,7 +101,7 @@ pub(crate) struct Typed<M: Kind, K: KeyPart, P, S: Scheme> {
     codec: Option<Codec<K, P>>,
     /// Freed after the records, which `drop` frees first.
     origin: Origin<S>,
-    /// The database's home, which lives as long as the index is used, except for the index's drop.
+    /// The database's home. It lives as long as the index is used, but may be freed before the index is dropped.
     home: *const Home<S>,
 }
 
@@ -113,7 +118,8 @@ pub(crate) type Found<'g, K, P, S> = &'g Keyed<K, P, S>;
 
 impl<M: Kind, K: KeyPart, P: Payload, S: Scheme> Typed<M, K, P, S> {
     pub(crate) fn new(home: &Home<S>, codec: Option<Codec<K, P>>) -> Self {
-        // The map's defaults are fixed now, rather than at the first entry, which any thread may insert.
+        // The map is built now, not at the first entry, so that its defaults do not depend on the thread that inserts
+        // first.
         Self {
             map: Map::builder().build(),
             gap: S::Gap::default(),
@@ -132,8 +138,8 @@ impl<M: Kind, K: KeyPart, P: Payload, S: Scheme> Typed<M, K, P, S> {
         }
     }
 
-    /// Restores a version from a log or checkpoint, of a commit with this epoch and serial, unless the record already
-    /// has a later version. Returns whether the record is new.
+    /// Restores a version from a log or checkpoint. `stamp` is the epoch and the serial of its commit. Does nothing if
+    /// the record already has this version or a later one. Returns whether the record is new.
     ///
     /// The caller is in a section of the database's domain, and no transaction has begun yet.
     pub(crate) fn restore(&self, key: K, stamp: (u64, u64), payload: Option<P>) -> bool {
@@ -192,8 +198,8 @@ impl<M: Kind, K: KeyPart, P: Payload, S: Scheme> Typed<M, K, P, S> {
         words.into_iter().map(|word| word.map(|word| unsafe { Self::keyed(word) })).collect()
     }
 
-    /// Returns the record of a key, and whether this call linked it, because the key had none. The caller gets a hold on a
-    /// record that the call linked.
+    /// Returns the record of a key. If the key has none, the call links a new record, on which the caller gets a hold.
+    /// Also returns whether the record is new.
     pub(crate) fn find_or_link<'g>(&self, key: K) -> (Found<'g, K, P, S>, bool) {
         if let Some(found) = self.find(&key) {
             return (found, false);
@@ -338,9 +344,9 @@ impl<M: Kind, K: KeyPart, P: Payload, S: Scheme> Typed<M, K, P, S> {
 
     /// Prunes the record's chain, a grace period after a version was replaced.
     ///
-    /// Pruned versions are freed after another grace period. No transaction reads them any more, but callbacks such as
-    /// this one, which read heads and have no moment, may. A reader may also be between reading another version and
-    /// loading the word of its set (`mvrlu.rs`).
+    /// Pruned versions are freed after another grace period. No transaction reads them any more. But a callback such as
+    /// this one may read them: it reads heads and has no moment. A reader may also have read another version and not
+    /// yet loaded the word of its set (`mvrlu.rs`).
     fn cut(&self, record: &Record<S>, home: &Home<S>, guard: &Guard<'_>) {
         let Some(latch) = record.latch() else { return };
         let epochs = &home.epochs;

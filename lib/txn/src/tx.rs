@@ -15,9 +15,9 @@ use crate::work::{Look, Work};
 
 /// A transaction: the argument of the closure of [`transact`](crate::Database::transact).
 ///
-/// References that its methods return are valid until the closure ends, even if the transaction writes these rows,
-/// since rows are replaced and not changed. Each method fails with [`Error::Conflict`] if the transaction conflicts
-/// with another one.
+/// References that its methods return are valid until the closure ends, even if the transaction writes these rows: a
+/// write makes a new version of the row. Each method fails with [`Error::Conflict`] if the transaction conflicts with
+/// another one.
 ///
 /// # Panics
 /// All methods: if the table belongs to another database, or does not have the index; and if a row's own methods panic.
@@ -184,7 +184,7 @@ impl<'t, S: Scheme> Tx<'t, S> {
     }
 
     /// Runs a part of the transaction that can be rolled back: if `part` fails or panics, its writes are undone, and
-    /// the transaction may continue. The commit validates what `part` has read nevertheless.
+    /// the transaction may continue. The commit still validates what `part` has read.
     ///
     /// ```
     /// # use archipelago_txn::{Database, Error, Row, on};
@@ -245,7 +245,7 @@ impl<'t, S: Scheme> Tx<'t, S> {
                 return Ok(Some((Link(found), Slot { place, seen }, old)));
             }
         }
-        // As in `sight::get`.
+        // The retry and validation are as in `sight::get`.
         self.work.note_gap(|| Box::new(Point { tree: &core.rows, key: key.clone() }));
         Ok(None)
     }
@@ -305,7 +305,7 @@ impl<R, S: Scheme> core::fmt::Debug for Rows<'_, '_, R, S> {
 }
 
 impl<'t, R, S: Scheme> Iterator for Rows<'_, 't, R, S> {
-    /// Nothing follows an error.
+    /// The iterator ends after an error.
     type Item = Result<&'t R, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {

@@ -1,5 +1,5 @@
-//! The stand-in for a log in builds that have none: without the feature `durable`, or for the virtual machine, which
-//! has no disk.
+//! The replacement for the log in builds without one: those without the feature `durable`, and those for the virtual
+//! machine (a simulator without disks).
 
 use core::marker::PhantomData;
 

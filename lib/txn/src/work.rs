@@ -52,9 +52,10 @@ impl<S: Scheme> Copy for RecordRef<S> {}
 pub struct Work<'t, S: Scheme> {
     shared: &'t Shared<S>,
     pub(crate) guard: Guard<'t>,
-    /// The moment of a transaction that reads a snapshot.
+    /// The moment as of which the transaction reads, if it reads a snapshot.
     snapshot: Option<u64>,
-    /// The clock at the transaction's begin, in schemes whose commits may precede commits that they have not seen.
+    /// The clock's value when the transaction began. Only schemes with `BACKDATES` use it: their commits may precede,
+    /// in the serialization order, commits that they have not seen.
     started: u64,
     arrival: u64,
     reads: Vec<(*const Record<S>, *mut Version<S>)>,
@@ -63,10 +64,10 @@ pub struct Work<'t, S: Scheme> {
     /// Whether the records own the written versions.
     handed_over: bool,
     locks: FxHashMap<*const Record<S>, (Mode, RecordRef<S>)>,
-    /// The record because of which this transaction was refused, since another transaction has it, and the mode that was
-    /// requested.
+    /// The record that another transaction had when this one requested it, so that this one has to be retried; and the
+    /// requested mode.
     missed: Cell<Option<(*const Record<S>, Mode)>>,
-    /// Records on which the transaction has holds, some of them several times.
+    /// Records that the transaction's holds keep in their indexes. A record may occur several times.
     held: Vec<RecordRef<S>>,
     /// Pending versions that later writes replaced, each with the number of its write, for savepoints.
     undo: Vec<(usize, *mut Version<S>)>,
@@ -77,8 +78,8 @@ pub struct Work<'t, S: Scheme> {
     full: bool,
     /// Whether the commit has to validate the reads.
     validates: bool,
-    /// A record of which the transaction has read a version that was replaced since. The transaction may end, but not
-    /// write.
+    /// A record whose version the transaction has read and another transaction has replaced since. The transaction may
+    /// still end, but must not write.
     stale: Option<*const Record<S>>,
     /// The latest stamp among the versions that it has read, in multi-version schemes.
     newest: u64,
@@ -183,8 +184,8 @@ impl<'t, S: Scheme> Work<'t, S> {
     /// Returns a record's head. If the transaction is to write the record and the head is not dead, the record stays in
     /// its index until the transaction's end.
     ///
-    /// A record with a row needs no hold: a transaction that removes the row holds the record until a grace period
-    /// after the removal, and the grace period does not end before this transaction's section.
+    /// A record with a row needs no hold. If another transaction removes the row, the removal holds the record until a
+    /// grace period after its commit. This grace period does not end before this transaction's section.
     fn head(&mut self, place: RecordRef<S>, mode: Mode) -> Head<S> {
         // SAFETY: found in its index inside of the guard.
         let record = unsafe { &*place.record };
@@ -220,7 +221,8 @@ impl<'t, S: Scheme> Work<'t, S> {
         Ok(Look::At(seen))
     }
 
-    /// Notes a version for the commit, unless the transaction owns the record, so that the version cannot change.
+    /// Notes a version that the commit has to validate. If the transaction owns the record, no note is needed: no other
+    /// transaction can replace the version.
     fn note_read(&mut self, place: RecordRef<S>, mode: Mode, (seen, is_newest): (*mut Version<S>, bool), moment: u64) {
         // SAFETY: seen inside of the guard. (A stamp that is not yet in its version is at most this transaction's
         // moment.)
@@ -322,8 +324,8 @@ impl<'t, S: Scheme> Work<'t, S> {
 
     /// Returns the versions that the transaction replaces, and the scheme's data about gaps of their indexes.
     pub(crate) fn replaced(&self) -> impl Iterator<Item = (&Version<S>, &S::Gap)> {
-        // SAFETY: as in `reads`; the first version that `look` returns of a record to be written is null only in
-        // transactions that read a snapshot, and for these `latch` has stored the head's version.
+        // SAFETY: as in `reads`. `look` returns null for the first version of a record to be written only in
+        // transactions that read a snapshot. For these transactions `latch` has stored the head's version.
         self.writes.iter().filter(|write| !write.seen.is_null()).map(|w| unsafe { (&*w.seen, (*w.place.tree).gap()) })
     }
 
@@ -416,15 +418,15 @@ impl<'t, S: Scheme> Work<'t, S> {
             return if self.is_sound() { Ok(self.newest_read()) } else { Err(Error::Conflict) };
         }
         if let Some(record) = self.stale {
-            // The version that replaced it may be linked while its owner has not ended.
+            // The owner that linked the replacing version may still run. A retry waits for its end.
             // SAFETY: alive inside of the guard.
             self.note_missed(unsafe { &*record });
             return Err(Error::Conflict);
         }
-        // The order of latches. Sorting invalidates the numbers in `undo`, which is not needed any more.
+        // Latches are taken in this order. Sorting invalidates the numbers in `undo`, which is not needed any more.
         self.writes.sort();
-        // Before the commit announces itself: a thread that ends an epoch waits for announced commits, and may itself
-        // hold locks.
+        // The locks are requested before the commit announces itself. A thread that ends an epoch waits for announced
+        // commits, and may itself hold locks; so an announced commit must not wait for locks.
         if S::LOCKS && self.snapshot.is_some() {
             for place in self.writes.iter().map(|write| write.place).collect::<Vec<_>>() {
                 self.lock(place, Mode::Exclude)?;
@@ -464,7 +466,7 @@ impl<'t, S: Scheme> Work<'t, S> {
         self.handed_over = true;
     }
 
-    /// Appends the transaction's record to the log, if it has one.
+    /// Appends the transaction's log record, if it has one, to the log.
     pub(crate) fn log(&self, epoch: u64, encoded: Option<Encoded>) -> Result<(), Error> {
         match (self.shared.log(), encoded) {
             (Some(log), Some(encoded)) => log.append(epoch, &self.numbered(encoded)),
@@ -543,7 +545,7 @@ impl<'t, S: Scheme> Work<'t, S> {
         // SAFETY: they were taken out of their chains under latches.
         dropped.into_iter().for_each(|version| unsafe { record::retire(&self.guard, version, self.memory()) });
         for place in later {
-            // SAFETY: the record was latched inside of the guard, and is held for it.
+            // SAFETY: the record was latched inside of the guard, and the commit took a hold on it for this call.
             unsafe { (*place.tree).unlink_later(&*place.record, &self.guard) };
         }
     }
@@ -568,7 +570,8 @@ fn is_long<S: Scheme>(latch: &Latch<'_, S>) -> bool {
 /// A record that is written, its new version, and its latch.
 type Written<'r, S> = (RecordRef<S>, *mut Version<S>, Latch<'r, S>);
 
-/// The written records, latched and frozen. Dropping the value takes both back.
+/// The written records, latched, their replaced versions frozen. Dropping the value unlatches the records and thaws the
+/// versions.
 struct Latched<'r, S: Scheme>(Vec<Written<'r, S>>);
 
 impl<'r, S: Scheme> Latched<'r, S> {

@@ -1,4 +1,5 @@
-//! A transaction's writes, in their order. Few writes are searched one by one; many have a hash table.
+//! A transaction's writes, in their order. Up to [`FEW`] writes are searched one by one; more writes are found by a
+//! hash table.
 
 use core::ops::{Deref, DerefMut, Range};
 
@@ -16,7 +17,7 @@ pub(crate) struct Write<S: Scheme> {
     pub(crate) pending: *mut Version<S>,
 }
 
-/// Up to this many writes are searched one by one: their addresses lie in ten cache lines that the transaction has just
+/// Up to this many writes are searched one by one: their addresses occupy ten cache lines that the transaction has just
 /// written.
 const FEW: usize = 16;
 
@@ -39,7 +40,7 @@ impl<S: Scheme> Writes<S> {
         self.list.iter().position(|write| core::ptr::eq(write.place.record, record))
     }
 
-    /// Adds a write of a record that has none yet.
+    /// Adds a write of a record to which the transaction has not written yet.
     pub(crate) fn push(&mut self, write: Write<S>) {
         if self.list.is_empty() {
             self.list.reserve(FEW);

@@ -1,4 +1,5 @@
-//! `kill -9` of a real process on real files: no acknowledged transaction is lost, and no transaction is there in part.
+//! Kills a real process with real files (`kill -9`): no acknowledged transaction is lost, and no transaction is
+//! recovered in part.
 //!
 //! `ARCHIPELAGO_KILLS=N` kills N processes (9 by default).
 #![cfg(all(unix, feature = "durable", not(archipelago_sim)))]

@@ -1,4 +1,4 @@
-//! Histories of transactions under many schedules, with threads that lose their processors at any point.
+//! Histories of transactions under many schedules. Threads may lose their processors at any point.
 #![cfg(archipelago_sim)]
 
 #[path = "common/book.rs"]
@@ -100,7 +100,7 @@ impl Row for Twin {
 /// The error of a closure.
 #[derive(Debug)]
 enum Fault {
-    /// Two rows that have the same value at each moment had different values.
+    /// Two rows that always have the same value were read with different values.
     Torn,
     /// An error of the database.
     Other,
@@ -143,7 +143,7 @@ fn twins_by<S: Scheme>(clock: ClockKind) -> Twins<S> {
     (db, table)
 }
 
-/// Replaces both rows without reading them, so no part of the commit can fail.
+/// Replaces both rows without reading them, so no validation of the commit can fail.
 fn replace_both<S: Scheme>((db, table): &Twins<S>) {
     let value = world::random();
     let replaced = db.transact(|tx| (0..2).try_for_each(|key| tx.upsert(table, Twin { key, value }).map(drop)));
@@ -158,8 +158,8 @@ fn look_at_both<S: Scheme>((db, table): &Twins<S>) {
     assert!((0..12).all(|key| value(key % 2) == first), "one moment");
 }
 
-/// A snapshot sees all of a commit or nothing of it, now and later. The commit's thread may be descheduled at any point, or
-/// after drawing its stamp.
+/// A snapshot sees all of a commit or nothing of it, now and later. The commit's thread may be descheduled at any
+/// point, also right after drawing its stamp.
 fn commits_are_whole<S: Scheme>(clock: ClockKind) {
     let client = |space: &Twins<S>, _: Client| {
         (0..4).for_each(|_| if world::random() % 2 == 0 { replace_both(space) } else { look_at_both(space) });
@@ -177,8 +177,9 @@ fn commits_of_many_versions_are_whole() {
     }
 }
 
-/// An error of the closure is returned only if the rows that it read are consistent. A transaction that has installed one of
-/// its rows still holds the other row's latch, even if this transaction is to write that row.
+/// An error of the closure is returned only if the rows that it read are consistent. A transaction that has installed
+/// one row still holds the latch of the other row. The reader must notice this latch, even if it is to write that row
+/// itself.
 fn errors_are_sound<S: Scheme>() {
     let client = |space: &Twins<S>, _: Client| {
         (0..3).for_each(|_| add_to_both(space).expect("rows have one value at any moment"));
@@ -201,7 +202,7 @@ fn errors_of_closures_are_sound() {
     errors_are_sound::<MvRlu>();
 }
 
-/// A row that one thread replaces repeatedly, and the newest value that any thread has announced.
+/// A pair of rows that one thread replaces repeatedly, and the newest value that any thread has announced.
 struct Rumour<S: Scheme> {
     twins: Twins<S>,
     known: AtomicU64,
@@ -211,8 +212,8 @@ fn rumour<S: Scheme>() -> Rumour<S> {
     Rumour { twins: twins_by(ClockKind::Hardware), known: AtomicU64::new(0) }
 }
 
-/// A thread sees each value that was announced to it before, by the committing thread or by a reader, whatever its own clock
-/// shows.
+/// A thread sees each value that was announced before its read, by the committing thread or by a reader, whatever its
+/// own clock shows.
 fn what_is_told_is_seen<S: Scheme>() {
     let client = |Rumour { twins: (db, table), known }: &Rumour<S>, client: Client| {
         for value in 1..=8 {
@@ -238,7 +239,7 @@ fn clocks_that_differ_tell_one_story() {
     what_is_told_is_seen::<MvRlu>();
 }
 
-/// Readers find the values of their moment in chains that writers and closing snapshots prune meanwhile.
+/// Readers find the values of their moments in chains that writers and closing snapshots prune concurrently.
 fn moments_are_kept<S: Scheme>(clock: ClockKind) {
     let client = |space: &Twins<S>, client: Client| {
         let (db, table) = space;

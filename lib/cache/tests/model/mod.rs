@@ -1,4 +1,4 @@
-//! What a cache is judged by: a map from which any key may vanish at any time.
+//! The model with which the tests compare a cache: a map from which any key may vanish at any time.
 
 // Every test program has its own copy of this module and uses its own part of it.
 #![allow(dead_code)]
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use archipelago_cache::{Cache, Policy};
 use archipelago_check::linear::Model;
 
-/// Keys of a history.
+/// The number of keys of a history.
 const KEYS: u64 = 4;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -25,7 +25,8 @@ pub enum Ret {
     Was(bool),
 }
 
-/// An operation, by numbers below a bound; `unique` is a value that no other has.
+/// Returns a random operation. `random(bound)` returns a random number below `bound`; `unique` is a value that no other
+/// operation has.
 pub fn draw(mut random: impl FnMut(u64) -> u64, unique: u32) -> Op {
     let key = random(KEYS) as u8;
     match random(16) {
@@ -45,7 +46,8 @@ pub fn perform<P: Policy>(cache: &Cache<u8, u32, P>, op: &Op) -> Ret {
     }
 }
 
-/// Which keys may vanish: all, or none of a cache that is large enough.
+/// The model. `may_vanish` is whether the cache has evicted or refused entries. If not, no key may be absent without a
+/// removal.
 pub struct Map {
     pub may_vanish: bool,
 }
@@ -53,7 +55,7 @@ pub struct Map {
 type State = BTreeMap<u8, u32>;
 
 impl Map {
-    /// The state without `key`, if it may be absent.
+    /// Returns the state without `key`, or `None` if the model does not allow that `key` is absent.
     fn absent(&self, state: &State, key: u8) -> Option<State> {
         let mut state = state.clone();
         (state.remove(&key).is_none() || self.may_vanish).then_some(state)

@@ -1,13 +1,13 @@
 //! Ordered walks: lower bounds, predecessors and iteration in both directions, holding no lock.
 //!
-//! A cursor keeps the path to its position, with the version that each node had when it was entered, and validates
-//! the version after each read of a node. If it has changed, the cursor seeks again from the last leaf that it
-//! returned. Both write synchronisations bump versions, so walks are the same under either.
+//! A cursor keeps the path to its position, with the version that each node had when it was entered, and validates the
+//! version after each read of a node. If the version has changed, the cursor seeks again from the last leaf that it
+//! returned. Both write synchronisations increment versions, so walks are the same under either.
 //!
-//! Why nothing is missed: a node that is not obsolete holds *all* keys that start with its string (`node.rs`). When a
-//! read of a node is validated, no key was between the requested position and the found one at that moment, and the
-//! cursor continues from the found one. So no step skips a key that is present throughout. No key is returned twice,
-//! because each step advances in key order, and a new seek starts strictly after the last leaf.
+//! Why no entry is missed: a node that is not obsolete contains *all* keys that start with its string (`node.rs`). When
+//! a read of a node is validated, no key was between the requested position and the found one at that moment, and the
+//! cursor continues from the found one. So no step skips a key that is present throughout the walk. No key is returned
+//! twice, because each step advances in key order, and a new seek starts strictly after the last leaf.
 //!
 //! Leaves are returned in batches and prefetched, so that their cache misses overlap.
 
@@ -87,7 +87,7 @@ struct Glance {
 
 impl Glance {
     /// Reads a node's edges from `position` on, up to the first edge that leads to a node, and at most `limit`, and
-    /// prefetches their targets. Returns whether these are all of the node's edges from there on.
+    /// prefetches their targets. Returns whether the node has no further edges behind them.
     #[inline]
     fn look<const DOWN: bool>(&mut self, node: Node<'_>, position: usize, limit: usize) -> bool {
         let mut complete = true;
@@ -124,8 +124,8 @@ impl<'g, F: Form, const DOWN: bool> Cursor<'g, F, DOWN> {
         Cursor { root, path: [None; INLINE_DEPTH], deep: Vec::new(), depth: 0, seated: false, last: None }
     }
 
-    /// Fills the (used up) batch with at most `limit` next leaves, and returns their number. Zero, for a limit that is not
-    /// zero, means that the walk is over.
+    /// Fills the batch, which is used up, with at most `limit` next leaves, and returns their number. Zero means that
+    /// the walk is over, if `limit` is not zero.
     ///
     /// `start` is the position at which the walk begins; it must be the same in each call.
     pub(super) fn fill(&mut self, start: Bound<&[u8]>, batch: &mut Batch<'g, F>, limit: usize) -> usize {
@@ -172,7 +172,7 @@ impl<'g, F: Form, const DOWN: bool> Cursor<'g, F, DOWN> {
         if DOWN { POSITIONS } else { 0 }
     }
 
-    /// Returns the position from which a walk still reaches `position` (if `include`), or just does not reach it.
+    /// Returns a position from which a walk continues at `position` (if `include` is true) or just behind it.
     const fn around(position: usize, include: bool) -> usize {
         if DOWN == include { position + 1 } else { position }
     }
@@ -207,7 +207,7 @@ impl<'g, F: Form, const DOWN: bool> Cursor<'g, F, DOWN> {
             let (rest, gap) = (&key[depth..], node.gap(depth));
             let common = common_prefix(rest, gap);
             if common < gap.len() {
-                // All of the node's keys are on the same side of `key`: the walk has all of them or none.
+                // All of the node's keys are on the same side of `key`, so the walk visits all of them or none.
                 let node_is_above = rest.get(common).is_none_or(|byte| *byte < gap[common]);
                 return if node_is_above != DOWN { self.enter(node, Self::edge_of_node()) } else { Ok(()) };
             }

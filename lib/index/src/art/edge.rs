@@ -5,11 +5,11 @@
 //! bits 1-2   kind of node
 //! bit 3      the node skips: it stores a prefix, so its level must be read from its header
 //! ```
-//! Leaves are 8-aligned, nodes 16-aligned, so the tags are free. From the edge alone a reader computes where in the
-//! node its slot is, and can load this cache line without waiting for the node's header.
+//! Leaves are 8-aligned and nodes 16-aligned, so the lowest address bits are free for tags. From the edge alone a
+//! reader computes where in the node its slot is, and can load this cache line without waiting for the node's header.
 //!
-//! [`Edge`] is only bits. `Edge::target` (`target.rs`) turns it into a leaf or node that may be dereferenced for as long as
-//! a guard is held. This is the only unsafe step; everything after it is safe.
+//! [`Edge`] is only bits. `Edge::target` (`target.rs`) turns it into a leaf or node that may be dereferenced as long as
+//! a guard is held. This conversion is the only unsafe step; everything after it is safe.
 
 use super::kind::NodeKind;
 use archipelago_platform::atomic::{AtomicPtr, Ordering};

@@ -1,12 +1,13 @@
 //! Removing the outermost entry, and dividing a tree into parts.
 //!
 //! Why the removal is linearizable: the path to the outermost leaf is found with a version of each node on it, and
-//! validated node by node. Then the node that has the leaf is locked *at the version that was seen*, and also its
-//! parent if the node is to be replaced. After that, the versions of all other nodes on the path are validated again.
-//! If they hold, the path was unchanged at the moment of the (last) lock: the leaf was in the tree then, and an entry
-//! farther out would be in one of these nodes, or below an edge of one of them farther out than the path. An insertion
-//! there changes a node of the path, or adds a node between two of them and so changes the upper one; under both
-//! protocols this changes the node's version. A tree without entries is a root without edges, which one read shows.
+//! validated node by node. Then the node that has the leaf is locked *at the version that was seen*. If the node is to
+//! be replaced, its parent is locked in the same way. After that, the versions of all other nodes on the path are
+//! validated again. If the versions hold, the path was unchanged at the moment of the (last) lock, and the leaf was in
+//! the tree. An entry farther out would be in one of the path's nodes, or below an edge of such a node that is farther
+//! out than the path. Inserting such an entry changes a node of the path, or adds a node between two of them and so
+//! changes the upper one. Under both protocols this changes the node's version. If the tree has no entries, the root
+//! has no edges, which one read shows.
 
 use super::edge::Edge;
 use super::leaf::Leaf;

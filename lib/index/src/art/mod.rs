@@ -1,17 +1,18 @@
 //! [`Art`]: a concurrent adaptive radix tree.
 //!
 //! From "The Adaptive Radix Tree" (Leis, Kemper, Neumann; ICDE 2013) and "The ART of Practical Synchronization" (Leis,
-//! Scheibner, Kemper, Neumann; DaMoN 2016), with both of the latter's write synchronisations ([`WriteSync`]).
+//! Scheibner, Kemper, Neumann; DaMoN 2016). Both write synchronisations of the second paper are implemented
+//! ([`WriteSync`]).
 //!
 //! What differs from the papers, and why:
-//! - A node's prefix never changes; the parent's level determines how much of it counts (`node.rs`). The authors
-//!   shorten the prefix in place, which readers must detect. Here a look-up under ROWEX needs no second read.
+//! - A node's prefix never changes; the parent's level determines which part of the prefix is used (`node.rs`). The
+//!   authors shorten the prefix in place, which readers must detect. Here a look-up under ROWEX needs no second read.
 //! - All byte strings are valid keys, also prefixes of other keys: a node has a *terminal* for the key that ends at
 //!   it. The authors end strings with a zero byte.
 //! - Prefixes are stored whole, so walks and inserts need no leaf to reconstruct one. Look-ups skip them and compare
 //!   the whole key at the leaf.
 //! - Lower bounds, predecessors and range walks are exact (`cursor.rs`). The tree of the HydraList authors' search
-//!   layer returns a neighbour on either side, and does not validate versions.
+//!   layer may return a neighbour on either side instead, and does not validate versions.
 //! - The root is a Node256 that is never replaced.
 //! - Values can be updated in place, under the lock of the node that holds the leaf.
 //!

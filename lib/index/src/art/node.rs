@@ -1,11 +1,11 @@
 //! Nodes: four kinds that hold 4, 16, 48 or 256 children (Leis et al., ICDE 2013, section III).
 //!
 //! **A node belongs to one byte string, which never changes.** Its `level` is the string's length, and the node stores
-//! the string's last `prefix_len` bytes; both are written once, before the node is published. Every key below the node
+//! the string's last `prefix_len` bytes. Both are written once, before the node is published. Every key below the node
 //! starts with the string. The authors shorten a node's prefix in place when a key branches off inside it, which their
-//! readers must detect. Here the new node is inserted between the old one and its parent, and the old one keeps more
-//! prefix than it needs: *the parent's level determines how much of it counts* ([`Node::gap`]). Only a merge, which
-//! makes a prefix longer, copies a node.
+//! readers must detect. Here the new node is inserted between the old one and its parent, and the old one keeps a
+//! longer prefix than it needs: *the parent's level determines which part of the prefix is used* ([`Node::gap`]). Only
+//! a merge, which makes a prefix longer, copies a node.
 //!
 //! Positions: 0 is the *terminal*, the leaf whose key ends at this node's level; `1 + b` is the child for byte `b`.
 //! So positions are in key order, and no byte is special.
@@ -50,8 +50,8 @@ impl NodeKind {
 
     fn layout(self, prefix_len: usize) -> Layout {
         let size = self.size() + if prefix_len > INLINE_PREFIX { prefix_len } else { 0 };
-        // An alignment of 16 leaves four tag bits. An alignment to whole cache lines would be expensive: allocators round such
-        // blocks up, and align 64-byte blocks to cache lines anyway.
+        // An alignment of 16 leaves four tag bits. An alignment to whole cache lines would be expensive: allocators
+        // round blocks with such an alignment up. They align 64-byte blocks to cache lines anyway.
         Layout::from_size_align(size, 16).expect("a key is shorter than 4 GiB")
     }
 }
@@ -64,13 +64,14 @@ struct Header {
     prefix_len: Plain<u32>,
 }
 
-/// The offset of a short prefix, which in every kind is directly behind the header. (In the header it would need padding.)
+/// The offset of a short prefix. In every kind it is directly behind the header. (As a field of the header it would
+/// need padding.)
 const INLINE_PREFIX_AT: usize = size_of::<Header>();
 
 type Node4 = Sparse<4>;
 type Node16 = Sparse<16>;
 
-/// Unsorted bytes and children side by side. A slot is free when its child is null, whatever its byte says.
+/// Unsorted bytes, and the child for each byte. A slot is free if its child is null, even if it has a byte.
 #[repr(C)]
 struct Sparse<const N: usize> {
     header: Header,
@@ -102,8 +103,9 @@ impl<const N: usize> Sparse<N>
 where
     [AtomicU8; N]: Matching,
 {
-    /// Returns the child's slot. Reading the byte again after the child (`Acquire`) tells whether the slot was taken for
-    /// another byte in between: a writer stores the new byte before the new child (`Release`).
+    /// Returns the child's slot. The byte is read again after the child (`Acquire`). If the slot was reused for another
+    /// byte in between, the second read shows the new byte: a writer stores the new byte before the new child
+    /// (`Release`).
     #[inline(always)]
     fn find(&self, byte: u8) -> Option<(&Slot, Edge)> {
         let mut candidates = self.bytes.matching(byte);
@@ -158,7 +160,7 @@ impl Indexed {
         let place = index.load(Ordering::Acquire);
         let slot = self.children.get((place as usize).wrapping_sub(1))?;
         let child = slot.load();
-        // As in `Sparse::find`, this checks whether the place was reused for another byte meanwhile.
+        // As in `Sparse::find`, this checks whether the position was reused for another byte meanwhile.
         (!child.is_null() && index.load(Ordering::Relaxed) == place).then_some((slot, child))
     }
 
@@ -308,8 +310,8 @@ impl<'g> Node<'g> {
         &self.header().lock
     }
 
-    /// Prefetches the header, for a thread that will lock the node: a look-up in a large node does not read the header's
-    /// line.
+    /// Prefetches the header, for a thread that will lock the node. A look-up in a large node does not read the cache
+    /// line of the header.
     #[inline(always)]
     pub(super) fn fetch_header(self) {
         archipelago_platform::hint::prefetch_read(self.edge.node_address().cast_const());
@@ -321,7 +323,8 @@ impl<'g> Node<'g> {
         *self.header().level as usize
     }
 
-    /// Returns the level, computed from the parent's if the node stores no prefix, so that the header is not read.
+    /// Returns the level. If the node stores no prefix, the level is computed from the parent's level, so that the
+    /// header is not read.
     #[inline(always)]
     pub(super) fn level_below(self, parent_level: usize) -> usize {
         if self.edge.skips() { self.level() } else { parent_level + 1 }

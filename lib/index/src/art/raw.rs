@@ -1,4 +1,4 @@
-//! The tree itself: byte strings to words, concurrently. `Art` is built on it, and so is HydraList's search layer.
+//! The tree itself, a concurrent map from byte strings to words. `Art` and HydraList's search layer are built on it.
 //!
 //! Every operation descends from the root. The root is a Node256 that is never replaced; below it nodes are replaced
 //! by larger and smaller copies. Writers lock the node whose slot they change, and its parent too when they replace
@@ -8,8 +8,9 @@
 //!
 //! Why a look-up without checks (ROWEX) is linearizable: it compares whole keys at the leaf, so a hit is a leaf that
 //! was in the tree during the call. A miss is proven by one slot that is empty or leads to another key. If the slot's
-//! node was live at that moment, the key was absent then. If the node had been replaced, it has not changed since the
-//! replacement, which was after the call entered the node, and the key was absent at the replacement.
+//! node was live when the slot was read, the key was absent at that moment. If the node had been replaced, it has not
+//! changed since the replacement. The replacement was after the call had entered the node, and the key was absent at
+//! that moment.
 
 use super::edge::Edge;
 use super::kind::NodeKind;
@@ -157,7 +158,7 @@ impl<F: Form> RawArt<F> {
     }
 
     /// Finds the leaf for operations that need a present key. It skips prefixes, since the whole key is compared at the
-    /// leaf. For operations that will lock the found node it also prefetches headers.
+    /// leaf. If the operation will lock the found node, it also prefetches headers.
     #[inline(always)]
     fn locate<'g, P: Protocol, const LOCKS: bool>(
         &self,
@@ -413,8 +414,8 @@ fn add_growing<P: Protocol, F: Form>(
     Ok(growth)
 }
 
-/// Adds a leaf whose key differs from the string of `node` at `level`, before the string's end: inserts a node for
-/// the common part between `node` and its parent. `node` itself does not change.
+/// Adds a leaf whose key differs from the string of `node` at `level`, before the string's end: inserts a node for the
+/// common part of the two between `node` and its parent. `node` itself does not change.
 fn branch_above<P: Protocol, F: Form>(
     parent: Seen<'_, P>,
     node: Node<'_>,
@@ -438,7 +439,7 @@ fn branch_above<P: Protocol, F: Form>(
     Ok(Growth::entry(Leaf::<F>::bytes_for(key)).node(branch.bytes()))
 }
 
-/// Adds a leaf at a position that has another key's leaf: replaces that leaf by a node with both.
+/// Adds a leaf at a position that has another key's leaf: replaces the other leaf by a node with both leaves.
 fn branch_below<P: Protocol, F: Form>(
     holder: Seen<'_, P>,
     position: usize,
@@ -451,7 +452,7 @@ fn branch_below<P: Protocol, F: Form>(
     if node.get(position) != other.edge() {
         return Err(Restart);
     }
-    // A terminal has the path's key, so this is a child, and both keys contain the child's byte.
+    // The leaf of a terminal has the path's key, so the other leaf is a child, and both keys contain the child's byte.
     let depth = node.level() + 1;
     let level = depth + common_prefix(&key[depth..], &other.key()[depth..]);
     let branch = Node::create(NodeKind::Node4, level, &key[depth..level]);
@@ -462,8 +463,8 @@ fn branch_below<P: Protocol, F: Form>(
     Ok(Growth::entry(Leaf::<F>::bytes_for(key)).node(branch.bytes()))
 }
 
-/// Returns whether `node` is replaced when it loses the edge at `position`. (The root is never replaced, whatever this function
-/// returns.)
+/// Returns whether `node` is replaced when it loses the edge at `position`. (The result does not apply to the root,
+/// which is never replaced.)
 fn becomes_too_small(node: Node<'_>, position: usize) -> bool {
     match node.kind() {
         NodeKind::Node4 => node.len() <= 2,

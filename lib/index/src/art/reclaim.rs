@@ -14,8 +14,8 @@ pub(super) fn retire_node(node: Node<'_>, guard: &Guard<'_>) {
         // SAFETY: made by `Node::create`; unlinked before it was retired, and the grace period is over.
         unsafe { Node::from_edge(Edge::from_raw(raw)).free() };
     }
-    // SAFETY: unlinked, so only readers that entered before can still be in it; retired once, by the thread that made
-    // it obsolete under its lock; `free` may run on any thread.
+    // SAFETY: the node is unlinked, so only readers that entered before can still use it. It is retired once, by the
+    // thread that made it obsolete under its lock. `free` may run on any thread.
     unsafe { guard.retire_sized(node.edge().into_raw(), node.bytes(), core::ptr::null_mut(), free) };
 }
 
@@ -28,8 +28,8 @@ pub(super) fn retire_leaf<F: Form>(leaf: Leaf<'_, F>, guard: &Guard<'_>) {
         // SAFETY: as above.
         unsafe { leaf.free() };
     }
-    // SAFETY: unlinked, so only readers that entered before can still use it; retired once, by the thread that took it
-    // out under the lock of its node; `free` may run on any thread.
+    // SAFETY: the leaf is unlinked, so only readers that entered before can still use it. It is retired once, by the
+    // thread that removed it under the lock of its node. `free` may run on any thread.
     unsafe { guard.retire_sized(leaf.edge().into_raw(), leaf.bytes(), core::ptr::null_mut(), free::<F>) };
 }
 

@@ -26,8 +26,8 @@ pub(super) trait Protocol {
     /// Validates the reads since `enter`.
     fn still(lock: &VersionLock, seen: Self::Seen) -> bool;
 
-    /// Locks the node. Returns `false` if the operation has to restart. The holder checks its assumptions again:
-    /// under optimistic lock coupling they hold, under ROWEX they may have changed.
+    /// Locks the node. Returns `false` if the operation has to restart. After the lock the thread checks its
+    /// assumptions again: under optimistic lock coupling they always hold, and under ROWEX they may have changed.
     fn lock(lock: &VersionLock, seen: Self::Seen) -> bool;
 }
 
@@ -66,8 +66,8 @@ impl<'g, P: Protocol> Seen<'g, P> {
     }
 }
 
-/// A node that this thread has locked. Dropping it unlocks without a new version, since nothing has changed that
-/// readers validate (the value word of a leaf may have changed).
+/// A node that this thread has locked. Dropping it unlocks the node without a new version: nothing has changed that
+/// readers validate. (The value word of a leaf may have changed.)
 ///
 /// Several locks are taken from the root downwards, so threads cannot wait in a circle.
 pub(super) struct Locked<'g>(Node<'g>);

@@ -1,8 +1,8 @@
 //! Balancing: an underfull page is merged with a neighbour, or gets some of its entries.
 //!
-//! This happens under the latches of the parent and of both pages. So when the three are unlatched, the
-//! keys of the parent are exactly the fences of the pages. A neighbour that the parent does not know yet, or that has
-//! another parent, is left alone.
+//! Balancing runs under the latches of the parent and of both pages. So when the three are unlatched, the keys of the
+//! parent are exactly the fences (bounds) of the pages. A neighbour that the parent does not know yet, or that has
+//! another parent, is left unchanged.
 
 use super::locked::Locked;
 use super::page::{Goal, Page};
@@ -26,13 +26,14 @@ pub(super) enum Why {
     Swept { merge: bool },
 }
 
-/// The next step for the parent.
+/// The next step for the parent after one of its children was balanced.
 #[derive(PartialEq, Eq)]
 enum Next {
     Nothing,
     /// The parent is underfull itself.
     Balance,
-    /// The parent has one child, which has no neighbour under the same parent until the parent is balanced.
+    /// The parent has only one child, so the child has no neighbour under the same parent. The parent is balanced
+    /// first, and then the child again.
     BalanceAndReturn,
 }
 
@@ -157,7 +158,8 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         if !cared_for || left.page().right() != Some(right.page().address()) {
             return false;
         }
-        // A merged page has only one pair of fences, but a shorter common prefix, so its entries are stored longer.
+        // A merged page has only one pair of fences, but perhaps a shorter common prefix, so its entries may take more
+        // room.
         let most = match why {
             Why::Underfull => usize::MAX,
             Why::Full => Page::<F, P>::WORDS * 7 / 4,
@@ -173,7 +175,7 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         left.page().forget_copies();
         right.page().forget_copies();
         let (all, room) = (0..piece.run.len(), Page::<F, P>::WORDS);
-        // The merged page must not be so full that it is soon split; but an empty page is removed if possible.
+        // The merged page must not be so full that it is soon split. But an empty page is removed if possible.
         let holds_nothing = |page: Page<'g, F, P>| page.len() <= usize::from(page.level() > 0);
         let one_goes = why == Why::Underfull && (holds_nothing(left.page()) || holds_nothing(right.page()));
         let part = if let Why::Swept { .. } = why { WELL.1 } else { 4 };
@@ -190,8 +192,8 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         if let Some(after) = after {
             after.set_left(Some(left.page()));
         }
-        // The removed page is unlatched first, so that a thread that waits for it soon finds the keys' new page
-        // unlatched.
+        // The removed page is unlatched first. So a thread that waits for this page soon finds the page that has its
+        // keys now unlatched.
         gone.push(right.gone());
         left.changed();
         true

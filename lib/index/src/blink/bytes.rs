@@ -1,7 +1,7 @@
 //! Pages of keys that are byte strings. See [`slots`](super::slots).
 //!
-//! Eight bytes are stored in a word, the first one in the highest bits, padded with zeros. So words compare as the
-//! bytes do; if two strings differ only in their padding, their lengths decide.
+//! Eight bytes are stored in a word, the first one in the highest bits, padded with zeros. So comparing words is
+//! comparing bytes. If two strings differ only in their padding, their lengths decide.
 
 use super::run::Run;
 use super::slots::{Fence, Found, Shape, SlotForm, prefetch, shift_down, shift_up};

@@ -1,9 +1,9 @@
 //! Walks over the leaves, a run of entries at a time, in both directions.
 //!
 //! A walk remembers its leaf, the leaf's version, and the next slot. If the leaf still has this version, the walk
-//! continues there or in the neighbour; otherwise it finds its position by key. It yields no key twice, and misses no
-//! key that is present throughout: each run is a consistent copy of a part of one leaf, and the next begins at the key
-//! where it ended.
+//! continues in the leaf or in its neighbour; otherwise it finds its position by key. It yields no key twice, and
+//! misses no key that is present throughout the walk: each run is a consistent copy of a part of one leaf, and the next
+//! run begins at the key where the previous one ended.
 
 use super::locked::Held;
 use super::locked::Hold;
@@ -20,11 +20,11 @@ use core::ops::Bound;
 
 /// The position at which a walk continues, in its direction.
 enum Position<O> {
-    /// At the first key of all.
+    /// The walk begins at its first key.
     Start,
-    /// At this key.
+    /// The walk continues at this key.
     At(O),
-    /// Just after this key, in the walk's direction.
+    /// The walk continues just after this key, in its direction.
     Behind(O),
     /// The walk has ended.
     End,
@@ -34,8 +34,8 @@ enum Position<O> {
 /// the last.
 pub(super) struct Cursor<'g, F: SlotForm, P: Policy, const DOWN: bool> {
     place: Position<F::Owned>,
-    /// The leaf of the last run, and the slot at which the run ended. The next run begins at this slot, or in walks down ends
-    /// at it.
+    /// The leaf of the last run, and the slot at which the run ended. The next run begins at this slot. (In walks down,
+    /// the next run ends before this slot.)
     leaf: Option<(Seen<'g, F, P>, usize)>,
 }
 
@@ -125,7 +125,7 @@ pub(super) fn go_on<'g, F: SlotForm, P: Policy, const DOWN: bool>(
     guard: &'g Guard<'_>,
 ) -> Option<(Held<'g, F, P>, usize)> {
     if !page.has_latch() {
-        // The latch of the next leaf is found by a descent.
+        // The walk finds the next leaf by a descent, which also takes the leaf's latch.
         return go_on_below::<F, P, DOWN>(tree, (page, seen), slot, guard);
     }
     // The caller holds no latch, so latching a left neighbour does not violate the order of latches.
@@ -133,8 +133,9 @@ pub(super) fn go_on<'g, F: SlotForm, P: Policy, const DOWN: bool>(
     if DOWN && slot == 0 {
         let left = tree.step((page, seen), hold, page.left(), guard)?;
         let it = left.0.0;
-        // The page's version does not cover its left link, since a page may have been inserted in between. The left
-        // page's version covers its right link, and is validated with what is read of the page.
+        // The page's version does not cover its left link, since a page may have been inserted between the two pages.
+        // The left page's version covers the left page's right link. It is validated together with the other reads of
+        // the left page.
         return (it.right() == Some(page.address())).then(|| (left, it.len()));
     }
     if !DOWN && slot >= page.len() {
@@ -144,8 +145,8 @@ pub(super) fn go_on<'g, F: SlotForm, P: Policy, const DOWN: bool>(
     Some((((page, seen), Hold::of(page)), slot))
 }
 
-/// Works as [`go_on`] does, if the next entry is in another leaf, by a descent to the fence: the found leaf is the neighbour of a
-/// leaf that has not changed.
+/// Does the work of [`go_on`] if the next entry is in another leaf. It makes a descent to the fence: if the present
+/// leaf has not changed, the found leaf is its neighbour.
 #[cold]
 fn go_on_below<'g, F: SlotForm, P: Policy, const DOWN: bool>(
     tree: &Tree<F, P>,

@@ -1,7 +1,7 @@
-//! Removing the first entry, or the last.
+//! Removing the first or the last entry of a tree.
 //!
-//! A walk from an end of the tree passes empty leaves. An entry counts as the first only if none of these has changed
-//! since. Then all were empty at the same moment, that of the last read of a version.
+//! A walk from an end of the tree passes empty leaves. An entry counts as the first only if none of the passed leaves
+//! has changed since it was read. Then all were empty at the same moment: when the version of the last one was read.
 
 use super::cursor::go_on;
 use super::locked::Held;

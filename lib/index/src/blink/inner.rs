@@ -1,23 +1,24 @@
 //! Replicas of the inner pages: each node has copies of the inner pages that its threads use, and leaves have no
 //! copies.
 //!
-//! A copy is a page with the entries that its *source* had at some version: on level 1 the addresses of leaves, and
-//! above it the addresses of this node's copies. A walk by copies reads no source before it reaches a leaf. Copies may
-//! be outdated. This does no harm, for two reasons:
+//! A copy is a page with the entries that its *source* had at some version. On level 1 the entries are the addresses of
+//! leaves, and above it the addresses of this node's copies. A walk by copies reads no source before it reaches a leaf.
+//! Copies may be outdated. This is correct, for two reasons:
 //!
 //! - *The leaf alone decides whether a walk is right.* A leaf that is in the tree and whose fences enclose the key is
 //!   the right one, however the walk found it. Otherwise the walk is repeated from the sources, and the copy that led
 //!   to the wrong leaf is compared with its source's version, and renewed if it is older (`refresh`).
-//! - *Pages to which a copy leads are not freed.* When entries are removed from a page, its copies are forgotten
-//!   ([`Page::forget_copies`]) before the page is unlocked that receives the entries, and before a page to which they
-//!   led is retired. So a copy that is not forgotten leads only to children of its source, which are retired after the
-//!   copy is forgotten. A walk that reached them before holds an older guard. Added entries do not require forgetting:
-//!   a leaf that a copy does not know is to the right of one that it knows.
+//! - *Pages to which a copy leads are not freed.* Entries may leave a page: they are moved to another page, or the page
+//!   to which they lead is retired. Before the receiving page is unlocked, and before the other page is retired, the
+//!   copies of the first page are forgotten ([`Page::forget_copies`]). So a copy that is not forgotten leads only to
+//!   children of its source. These are retired only after the copy is forgotten, and a walk that reached them before
+//!   holds an older guard. Added entries do not require forgetting: a leaf that a copy does not know is to the right of
+//!   one that it knows.
 //!
 //! A copy's own version lock is held while the copy is made or forgotten. A thread that forgets a copy holds the
-//! source's latch, and waits for a thread that makes the copy. A thread that makes a copy latches it *before* it loads
-//! the source's version, and never waits: if the source is latched, it gives up; if the source is latched later, the
-//! latching thread forgets the copy after it has been made. A copy is freed together with its source.
+//! source's latch, and waits for a thread that makes the copy. A thread that makes a copy latches the copy *before* it
+//! loads the source's version, and never waits. If the source is latched, the thread gives up. If the source is latched
+//! later, the thread that latches it forgets the copy after it has been made. A copy is freed together with its source.
 //!
 //! A forgotten copy is of level 0. (Leaves are not copied.)
 
@@ -49,7 +50,7 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         let node = self.node();
         let mut copy = self.copy_of(self.root(guard), node);
         let mut above = copy;
-        // The walk does not wait while a copy is made, since it can use the sources.
+        // The walk does not wait while a copy is being made: it can use the sources instead.
         let mut seen = copy.latch().read()?;
         loop {
             let level = copy.level();
@@ -89,7 +90,7 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         leaf.covers(key).then_some(((leaf, seen), hold))
     }
 
-    /// Renews a copy if its source has changed, unless another thread has either of them latched.
+    /// Renews a copy if its source has changed. Does nothing if another thread has latched the copy or the source.
     #[cold]
     fn refresh(&self, copy: Page<'_, F, P>, node: usize, guard: &Guard<'_>) {
         if !copy.latch().try_lock() {

@@ -1,8 +1,9 @@
 //! Latches in addition to a page's version lock, as the thesis compares them.
 //!
-//! Writers always take the page's version lock, which tells readers that a page has changed. A policy may let writers take a
-//! reader-writer lock first, and may let readers take it too. Then a reader never runs at the same time as a writer of its
-//! page, and the reader's validation of the version always succeeds. All other code is the same for all policies.
+//! Writers always take the page's version lock, which shows readers that a page has changed. A policy may let writers
+//! take a reader-writer lock first, and may let readers take it too. Then a reader never runs at the same time as a
+//! writer of its page, and the reader's validation of the version always succeeds. All other code is the same for all
+//! policies.
 
 use archipelago_sync::lock::{
     CohortRw, Neutral, PreferWriters, Preference, RawDistributedRwLock, RwLock, RwLockReadGuard, RwLockWriteGuard,

@@ -10,15 +10,15 @@ use archipelago_platform::hint::point;
 /// A page with a version at which it was read, and with its latch if readers take latches.
 pub(super) type Held<'g, F, P> = (Seen<'g, F, P>, Hold<'g, F, P>);
 
-/// A thread's hold on a page that it reads. It is the page's latch, shared, if the policy makes readers take latches, together
-/// with the page whose latch it is.
+/// The state of a thread that reads a page. If the policy makes readers take latches, the state contains the latch,
+/// held shared, and the page to which the latch belongs.
 pub(super) struct Hold<'g, F: SlotForm, P: Policy> {
     read: Option<<P::Latch as Latch>::Read<'g>>,
     above: Above<'g, F, P>,
 }
 
-/// The page above whose latch covers a page, with the version at which it was seen; `None` if the page has its own
-/// latch.
+/// If a page has no latch of its own: the page above whose latch covers it, with the version at which that page was
+/// seen. `None` if the page has its own latch.
 pub(super) type Above<'g, F, P> = Option<Seen<'g, F, P>>;
 
 impl<'g, F: SlotForm, P: Policy> Hold<'g, F, P> {
@@ -34,9 +34,9 @@ impl<'g, F: SlotForm, P: Policy> Hold<'g, F, P> {
         Hold { read: None, above: None }
     }
 
-    /// Moves on to the page `next`. If it has a latch, takes it and returns the previous hold, which the caller
-    /// releases after it has validated the previous page. If not, `next` is covered by the latch of the previous page,
-    /// `seen`, or by the latch that covers that page.
+    /// Moves on to the page `next`. If `next` has a latch, takes it and returns the previous hold, which the caller
+    /// releases after it has validated the previous page, `seen`. If `next` has no latch, it is covered by the latch of
+    /// the previous page, or by the latch that covers the previous page.
     #[inline(always)]
     pub(super) fn go_on(self, seen: Seen<'g, F, P>, next: Page<'g, F, P>) -> (Self, Self) {
         if next.has_latch() {
@@ -54,14 +54,16 @@ impl<'g, F: SlotForm, P: Policy> Hold<'g, F, P> {
     }
 }
 
-/// Takes the latch that covers a page, for writing. Returns `None` if the page whose latch it is has changed.
+/// Takes the latch that covers a page, for writing. Returns `None` if the latch belongs to another page and that page
+/// has changed.
 fn write_latch<'g, F: SlotForm, P: Policy>(
     page: Page<'g, F, P>,
     above: Above<'g, F, P>,
 ) -> Option<<P::Latch as Latch>::Write<'g>> {
     let Some((above, seen)) = above else { return Some(page.side_latch().write()) };
     let write = above.side_latch().write();
-    // The entry that led to the page may have moved to another page. All changes of `above` are made under this latch.
+    // The entry that led to the page may have moved to a page other than `above`. All changes of `above` are made under
+    // this latch.
     above.is_still(seen).then_some(write)
 }
 
@@ -115,9 +117,9 @@ impl<'g, F: SlotForm, P: Policy> Locked<'g, F, P> {
         Some(locked)
     }
 
-    /// Latches a page that covered `key` at the version `seen`. Also returns whether the page is unchanged. If it has
-    /// changed, the method waits for the latch, and then the page must still be in the tree and cover the key, since it
-    /// may have been merged, and keys may have moved to either neighbour. The caller holds no latch.
+    /// Latches a page that covered `key` at the version `seen`. Also returns whether the page is unchanged. If the page
+    /// has changed, it may have been merged, or its keys may have moved to a neighbour. So the method waits for the
+    /// latch, and then checks that the page is still in the tree and covers the key. The caller holds no latch.
     pub(super) fn covering(
         (page, seen): Seen<'g, F, P>,
         above: Above<'g, F, P>,

@@ -1,32 +1,33 @@
-//! Replicas that are fed from an operation log: an update is appended, and each replica applies the log when one of its
-//! readers needs it, or one of its writers waits for an answer.
+//! Replicas that are fed from an operation log. An update is appended to the log. Each replica applies the log when one
+//! of its readers needs it, or one of its writers waits for an answer.
 //!
-//! The log is node replication's ([`sync::log`](archipelago_sync::log)), with one difference that a tree for many threads makes
-//! possible: replay and readers run concurrently without waiting for each other. And there are several logs, *lanes*:
-//! all operations on a key are in one lane, in an order that all replicas keep, and operations in different lanes may
-//! be applied concurrently. (*Concurrent node replication* in Bhardwaj et al., *NrOS*, OSDI 2021.)
+//! The log is node replication's ([`sync::log`](archipelago_sync::log)), with two differences. Replay and readers run
+//! concurrently without waiting for each other, since a tree is made for many threads. And there are several logs,
+//! *lanes*: all operations on a key are in one lane, in an order that all replicas keep, and operations in different
+//! lanes may be applied concurrently. (*Concurrent node replication* in Bhardwaj et al., *NrOS*, OSDI 2021.)
 //!
 //! # Why this is linearizable
-//! An operation takes effect when its lane's *completed tail* passes it. A thread that replays raises the completed
-//! tail to the end of the replay *before* it changes the replica. So an operation whose effect a reader can see is
-//! already below the completed tail, and a reader that begins later, on any node, first brings its own replica up to
-//! the completed tail. A thread that waits for an answer gets it from its own replica, so a read that begins after the
-//! answer sees the operation, too. A read of one key sees the state after some prefix of its lane. This prefix contains
-//! the completed tail of the read's begin, and is contained in the completed tail of the read's end.
+//! An operation takes effect when its lane's *completed tail* (a position in the log) passes it. A thread that replays
+//! (applies operations of the log to a replica) raises the completed tail to the end of the replay *before* it changes
+//! the replica. So an operation whose effect a reader can see is already below the completed tail. A reader that begins
+//! later, on any node, first brings its own replica up to the completed tail. A thread that waits for an answer gets
+//! the answer from its own replica, so a read that begins after the answer sees the operation, too. A read of one key
+//! sees the state after some prefix of its lane. This prefix contains the completed tail of the read's begin, and is
+//! contained in the completed tail of the read's end.
 //!
 //! A scan brings all lanes to their completed tails before it begins; it shows each entry as it was at some moment of
 //! the call, as scans of one tree do. Removing the first or last entry concerns all lanes, so it excludes updates by
 //! the *gate*.
 //!
 //! # Values
-//! Words are opaque, and the same in all replicas. The thread that gets a replaced word as an answer retires it. Later
-//! guards find the completed tail beyond that operation, so their readers never find the word in a replica that lags
-//! behind.
+//! Words are opaque, and the same in all replicas. The thread that gets a replaced word as an answer retires it. A
+//! guard that is entered later finds the completed tail beyond the replacing operation. So readers under this guard
+//! bring their replica up to date first, and never find the word in a replica that lags behind.
 //!
 //! # Waiting
-//! A thread that replays holds the lock on the replica's position in the lane. It never waits, and runs no users' code, since
-//! reclamation is postponed meanwhile. A thread that finds a lane full replays for lagging replicas, whose own threads may never
-//! return.
+//! A thread that replays holds the lock on the replica's position in the lane. It never waits, and runs no users' code,
+//! since reclamation is postponed meanwhile. If a thread finds a lane full, it replays for lagging replicas itself,
+//! since these replicas' own threads may never run again.
 
 use super::policy::Policy;
 use super::slots::SlotForm;
@@ -51,8 +52,8 @@ const LANES: usize = 16;
 /// The length of a lane, in operations. A replica may lag behind by this many.
 const LENGTH: usize = 256;
 
-/// The used fractions of a lane at which threads act. From one part in `RECYCLE_PART` on they recycle entries, and from one
-/// part in `HELP_PART` on they replay for other replicas.
+/// The used fractions of a lane at which threads act. If one part in `RECYCLE_PART` is used they recycle entries, and
+/// if one part in `HELP_PART` is used they also replay for other replicas.
 const RECYCLE_PART: u64 = 4;
 const HELP_PART: u64 = 2;
 
@@ -147,7 +148,7 @@ impl<F: SlotForm> Lane<F> {
         Lane { log, places: places.collect() }
     }
 
-    /// Replays to a replica up to `until`, as far as the log is filled, unless another thread does. Returns whether it
+    /// Applies the filled entries of the log up to `until` to a replica, unless another thread does. Returns whether it
     /// made progress.
     fn replay<P: Policy>(&self, tree: &Tree<F, P>, until: u64, guard: &Guard<'_>) -> bool {
         let Some(mut place) = self.places[tree.number()].try_lock() else { return false };
@@ -305,8 +306,8 @@ impl<F: SlotForm> Feed<F> {
         lane.carry_out((trees, here), key, what, guard)
     }
 
-    /// Runs `choose` on a replica that is up to date, while no thread changes any replica, and removes the key that it
-    /// returns. No lock is held that `choose` could take.
+    /// Runs `choose` on a replica that is up to date, and removes the key that it returns. No thread changes any
+    /// replica meanwhile. No lock is held that `choose` could take.
     pub(super) fn take_chosen<P: Policy>(
         &self,
         (trees, here): (&[Tree<F, P>], usize),

@@ -4,12 +4,12 @@
 //! it ("A Blink Tree method and latch protocol") and that McKenzie's thesis adapted to NUMA machines. This implementation
 //! differs as follows:
 //!
-//! - Reads take no latch, and are correct with concurrent deletes: version coupling (`tree.rs`) and RCU, where the
-//!   thesis relies on pages never being freed.
+//! - Reads take no latch, and are correct with concurrent deletes. This is due to version coupling (`tree.rs`) and RCU;
+//!   the thesis instead relies on pages never being freed.
 //! - A removed entry disappears at once. The thesis's code marks entries dead, and still finds them.
 //! - A merge latches the parent before its children. So a page's key in its parent is always exactly the page's lower
-//!   fence, and neighbours can also *share* their entries (`balance.rs`). The original copies the right page over the
-//!   left one, and then repairs the parent by two recursive operations.
+//!   fence (its least possible key), and neighbours can also *share* their entries (`balance.rs`). The original copies
+//!   the right page over the left one, and then repairs the parent by two recursive operations.
 //! - The left link needs no latch: the left neighbour's own latch protects it (`page.rs`).
 //!
 //! | file | contents |
@@ -91,8 +91,8 @@ pub type Range<'m, K, V, P = Standard> = crate::map::Range<'m, BLink<P>, K, V>;
 pub type Builder<K, V, P = Standard> = crate::map::Builder<BLink<P>, K, V>;
 
 impl<K: Key, V: Send + Sync + 'static, P: Policy> Builder<K, V, P> {
-    /// Sets the machine for which the map is laid out: a page is on the node of the thread that makes it, and a replica, if the
-    /// policy has replicas, on the replica's node. Default: the machine on which the program runs.
+    /// Sets the machine for which the map is laid out. A page is on the node of the thread that makes it. If the policy
+    /// has replicas, a replica is on its own node. Default: the machine on which the program runs.
     pub fn topology(mut self, topology: Topology) -> Self {
         self.config.topology = topology;
         self

@@ -1,22 +1,24 @@
-//! Pages: a header of one cache line, and the words that [`slots`](super::slots) gives a meaning.
+//! Pages: a header of one cache line, and words whose meaning [`slots`](super::slots) defines.
 //!
 //! A page of level 0 is a leaf: its entries are keys and value words. A page of level `n > 0` leads to pages of level
-//! `n - 1`: its entries are their lower fences and addresses. Invariants of every page that no thread has locked:
+//! `n - 1`: its entries are the lower fences and the addresses of these pages. A page's *fences* are the bounds of its
+//! range of keys: `low`, included, and `high`, excluded. Invariants of every page that no thread has locked:
 //!
-//! 1. Its keys are ascending and within `[low, high)`; there is no `high` if there is no page to its right.
-//! 2. `right` is the page of the same level whose `low` is this one's `high`, and that page's `left` is this one.
-//! 3. In an inner page, the key of each entry is *exactly* the `low` of the page to which the entry leads. A page may be
-//!    missing in the level above, since a split updates that level after it has unlocked. It is found by its left neighbour's
-//!    `right`.
+//! 1. Its keys are ascending and within `[low, high)`. The rightmost page of a level has no `high`.
+//! 2. `right` is the page of the same level whose `low` is this page's `high`, and the `left` of that page is this
+//!    page.
+//! 3. In an inner page, the key of each entry is *exactly* the `low` of the page to which the entry leads. A page may
+//!    be missing in the level above, since a split updates that level after it has unlocked its page. The missing page
+//!    is found by its left neighbour's `right`.
 //! 4. All words are atomics. They change only under the page's latch, with two exceptions: value words of leaves are
 //!    also swapped while the latch is shared, and `left` is written under the latch of its target, old or new.
 //!
 //! # Rules for readers
-//! Readers hold an RCU guard, read a version while the lock is *free*, read, and validate the version before they follow a
-//! pointer or hand out a value (`sync::version_lock`). The initialized content of a page to which a validated pointer
-//! leads is visible: it was written before the release of the latch under which the pointer was published, and the
-//! loaded version is from this release or a later one. Only `left` is not validated by the version of its page, so it
-//! is stored with Release and loaded with Acquire.
+//! Readers hold an RCU guard, read a version while the lock is *free*, read, and validate the version before they
+//! follow a pointer or return a value (`sync::version_lock`). If a validated pointer leads to a page, the page's
+//! initialized content is visible: it was written before the release of the latch under which the pointer was
+//! published, and the loaded version is from this release or a later one. Only `left` is not validated by the version
+//! of its page, so it is stored with Release and loaded with Acquire.
 
 use super::latch::Latch;
 use super::piece::Piece;
@@ -128,7 +130,8 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
     /// The most entries of a page, since each takes at least two words.
     pub(super) const MOST: usize = Self::WORDS / 2;
 
-    /// The offset of a page's latch: behind its words, so that the room for entries does not depend on the latch.
+    /// The offset of a page's latch. The latch is behind the page's words, so that the room for entries does not depend
+    /// on it.
     const LATCH: usize = P::PAGE.next_multiple_of(align_of::<P::Latch>());
 
     /// The layout of a page's memory.

@@ -1,4 +1,4 @@
-//! Entries of a level that are distributed over pages, and the places to cut them.
+//! Entries of a level that are distributed over pages, and the positions at which they are cut.
 
 use super::run::Run as _;
 use super::slots::SlotForm;
@@ -19,8 +19,8 @@ impl<F: SlotForm> Piece<F> {
         Piece { run: F::Run::default(), level, low: F::least(), high: None }
     }
 
-    /// Returns the fence between the part that begins with entry `at` and the previous part. In leaves it is shortened.
-    /// (In inner pages it is the `low` of a page, and must not change.)
+    /// Returns the fence between the part that begins with entry `at` and the previous part. In leaves the fence may be
+    /// shorter than the entry's key. (In inner pages the key is the `low` of a page, and must not change.)
     pub(super) fn fence(&self, at: usize) -> F::Probe<'_> {
         let key = self.run.key(at);
         if self.level == 0 { F::separator(self.run.key(at - 1), key) } else { key }
@@ -50,8 +50,8 @@ impl<F: SlotForm> Piece<F> {
         F::fence_words(F::len(self.lower(part))) + high
     }
 
-    /// Returns the key under which an entry of a part is stored. The first key of an inner page only has to be at or
-    /// below all keys that are searched for there.
+    /// Returns the key under which an entry of a part is stored. In an inner page, the key of the first entry may be
+    /// any key at or below all keys that are searched for in the page.
     pub(super) fn stored(&self, at: usize, part: &Range<usize>, prefix: usize) -> F::Probe<'_> {
         if self.level > 0 && at == part.start { F::floor(self.lower(part), prefix) } else { self.run.key(at) }
     }
@@ -71,7 +71,7 @@ impl<F: SlotForm> Piece<F> {
         (part.start + half).clamp(part.start + 1, part.end - 1)
     }
 
-    /// Cuts a part in two, recursively until each part fits in `room` words. Two parts nearly always fit; but with long
+    /// Cuts a part in two, recursively until each part fits in `room` words. Two parts nearly always fit. But with long
     /// keys the new fences can take much more room than the page's fences. A single entry always fits.
     pub(super) fn cut(&self, part: Range<usize>, room: usize, cuts: &mut Vec<usize>) {
         debug_assert!(part.len() > 1, "an entry fits, whatever the fences");

@@ -5,8 +5,8 @@ use core::marker::PhantomData;
 
 /// The choices with which a [`BLinkTree`](super::BLinkTree) is compiled.
 pub trait Policy: Send + Sync + 'static {
-    /// Bytes of a page without its latch: a multiple of 64, from [`SMALLEST`] to [`LARGEST`]. Keys are at most a quarter of it
-    /// long.
+    /// The bytes of a page without its latch: a multiple of 64, from [`SMALLEST`] to [`LARGEST`]. A key is at most a
+    /// quarter of this length.
     const PAGE: usize;
 
     /// The latch of a page, which writers take before its version lock.
@@ -100,8 +100,8 @@ impl<P: Policy> Variation for Dense<P> {
     const DENSE: bool = true;
 }
 
-/// The same as another policy, with a replica of the tree on each node: reads stay there, and updates change all replicas
-/// before they return.
+/// The same as another policy, with a replica of the tree on each node: a read uses only its own node's replica, and an
+/// update changes all replicas before it returns.
 #[derive(Clone, Copy, Debug)]
 pub struct Mirrored<P>(PhantomData<P>);
 
@@ -112,7 +112,8 @@ impl<P: Policy> Variation for Mirrored<P> {
 
 /// The same as another policy, with latches only at and above a level: with 1 the leaves have no latches, and with
 /// `usize::MAX` only the root has one. A thread takes fewer latches in a descent, but its lowest latch covers more
-/// pages; and large latches take less memory. Every page still has its version lock, by which reads are validated.
+/// pages. Since there are few latches, large latches take less memory in all. Every page still has its version lock, by
+/// which reads are validated.
 #[derive(Clone, Copy, Debug)]
 pub struct Granular<P, const LEVEL: usize>(PhantomData<P>);
 
@@ -132,9 +133,9 @@ impl<P: Policy> Variation for LogFed<P> {
     const REPLICAS: Replicas = Replicas::FromLog;
 }
 
-/// The same as another policy, with copies of the inner pages on each node, whose versions readers validate. Of the tree
-/// itself, an operation reads and latches only the leaf. A copy is renewed when it is found to lead to the wrong leaf.
-/// Only leaves are latched, so the policy does not combine with [`Granular`].
+/// The same as another policy, with copies of the inner pages on each node, whose versions readers validate. An
+/// operation reads and latches only the leaf of the tree itself. If a copy is found to lead to the wrong leaf, it is
+/// renewed. Only leaves are latched, so the policy cannot be combined with [`Granular`].
 #[derive(Clone, Copy, Debug)]
 pub struct InnerReplicas<P>(PhantomData<P>);
 

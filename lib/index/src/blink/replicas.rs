@@ -8,14 +8,14 @@
 //!
 //! # Why this is linearizable
 //! An update takes effect when the first of its leaves is changed. A read that sees the change, in any replica, ends
-//! after that moment. A read that begins later, in any other replica, does not see the previous state: the leaf there
-//! is latched, and readers get no version of it, until it is changed, too. (A read that took its version before the
-//! leaf was latched began before that moment, and may return the previous state.)
+//! after this moment. A read that begins after this moment, in any other replica, does not see the previous state: the
+//! leaf in that replica stays latched, and readers get no version of it, until it is changed, too. (A read that took
+//! its version before the leaf was latched began before this moment, and may return the previous state.)
 //!
 //! # Why it does not deadlock
-//! A thread that waits for a leaf of one replica holds only latches of leaves of earlier replicas. Splits and merges, which latch
-//! upper levels, run in one replica at a time, after the update has released all leaves; until then the new page is
-//! found by its left neighbour.
+//! A thread that waits for a leaf of one replica holds only latches of leaves of earlier replicas. Splits and merges
+//! latch upper levels. They run in one replica at a time, after the update has released all leaves. Until then a new
+//! page is found by its left neighbour.
 //!
 //! Values are shared by the replicas: a word that is replaced is replaced in all of them, and then retired once.
 

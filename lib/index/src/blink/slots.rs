@@ -8,9 +8,9 @@
 //! Slots are in key order, one word each, so that a search touches few cache lines; the rest of an entry is in the
 //! heap.
 //! - [`Word`](crate::Word): the slot is the key; the value of slot `i` is word `i` of the heap, counted from the end.
-//! - [`Bytes`](crate::Bytes): the slot is the *head* (four bytes after the prefix that all keys of the page share), the
-//!   position in the heap, and the length after the prefix. The heap contains the value and the bytes after the head.
-//!   Heads are compared first, and mostly decide.
+//! - [`Bytes`](crate::Bytes): the slot contains the *head* (four bytes after the prefix that all keys of the page
+//!   share), the position in the heap, and the length after the prefix. The heap contains the value and the bytes after
+//!   the head. Heads are compared first, and are sufficient in most cases.
 //!
 //! All functions read words that a concurrent writer may be changing. A result from a page that is not locked is
 //! meaningful only after validation, and the functions never access words outside the page, whatever they read.

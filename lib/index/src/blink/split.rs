@@ -86,17 +86,17 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         Some(Split { piece, cuts, parts })
     }
 
-    /// Links the new pages of a split in the level above.
+    /// Links the new pages of a split in the level above the split page.
     pub(super) fn tell(&self, split: Split<'_, F, P>, guard: &Guard<'_>) {
         for (part, &cut) in split.parts[1..].iter().zip(&split.cuts) {
             self.link(split.piece.level + 1, split.piece.fence(cut), *part, guard);
         }
     }
 
-    /// Links a page that a split has made in the level above.
+    /// Links, in the level above, a page that a split has made.
     fn link(&self, level: usize, key: F::Probe<'_>, child: Page<'_, F, P>, guard: &Guard<'_>) {
         loop {
-            // A page with a left neighbour is not the root, so the level above exists. This level is not removed while the page
+            // A page with a left neighbour is not the root, so the level above exists. It is not removed while the page
             // is not linked in it, since a root takes over only a child without neighbours.
             let found = self.find(Goal::At(key), level, guard);
             let (parent, hold) = found.expect("a split page has a parent");

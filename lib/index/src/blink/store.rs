@@ -143,8 +143,8 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         self.arenas.iter().map(BlockArena::blocks_live).sum()
     }
 
-    /// Calls `each` with all pages, while no other thread uses the tree. In a child process a page may be latched by a
-    /// thread that the process does not have; such a page and all pages below it are skipped, and leak.
+    /// Calls `each` with all pages, while no other thread uses the tree. In a child process (after a `fork`), a page
+    /// may be latched by a thread of the parent. Such a page and all pages below it are skipped, and leak.
     fn each_page(&self, mut each: impl FnMut(Page<'_, F, P>)) {
         // SAFETY: the root lives as long as the tree.
         let mut pages = vec![unsafe { Page::<F, P>::from_address(self.root) }];

@@ -138,8 +138,8 @@ impl<F: SlotForm, P: Policy> Core<F, P> {
     /// Merges and moves pages while this frees memory, and frees pages that no reader can be using.
     fn sweep(&self) {
         self.reclaim();
-        // Walks that merge are repeated while they reduce the number of pages considerably. Then one walk moves pages
-        // that the merges have left alone in their blocks.
+        // Walks that merge are repeated while they reduce the number of pages considerably. Then one walk moves the
+        // pages that are the last ones in their blocks after the merges.
         let mut merge = self.is_due();
         for _ in 0..MOST_WALKS {
             let before = self.pages();
@@ -341,7 +341,7 @@ impl<F: SlotForm, P: Policy> Structure<F> for Core<F, P> {
     fn dismantle(&self, each: impl FnMut(u64)) -> Option<Box<dyn Any + Send>> {
         self.domain.stop_tending();
         if let Some(feed) = self.trees.feed() {
-            // Without this, words that so far only another replica has would be lost.
+            // Replays the log first: otherwise words that only another replica has would be lost.
             feed.settle(self.trees.all(), &self.domain.pin());
         }
         self.trees.all()[0].show_words(each);

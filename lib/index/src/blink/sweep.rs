@@ -1,9 +1,10 @@
 //! Sweeping: compacting pages after removals all over a tree.
 //!
-//! Pages are allocated in blocks of up to 2 MiB, and a block is freed only when it has no page. So after most pages
-//! have been merged, the remaining pages occupy nearly as many blocks as before. A walk over the levels moves each page
-//! out of blocks that are mostly free ([`BlockArena::close_sparse`]). A thorough walk also merges neighbours that fit
-//! well into one page, although neither is underfull.
+//! Pages are allocated in blocks of up to 2 MiB, and a block is freed only when it has no page. (These blocks are the
+//! *chunks* of `BlockArena`.) So after most pages have been merged, the
+//! remaining pages occupy nearly as many blocks as before. A walk over the levels moves each page out of blocks that
+//! are mostly free ([`BlockArena::close_sparse`]). A thorough walk also merges neighbours that fit well into one page,
+//! although neither is underfull.
 //!
 //! [`sweep`](Tree::sweep) repeats walks until nothing is left to do. Without it, each merge advances the current walk
 //! by [`STEPS`] pages, or begins a walk if half of the memory is free. So walks proceed as long as pages are merged, at
@@ -11,7 +12,7 @@
 //!
 //! A page is replaced under the same latches as in a merge: its parent's, its left neighbour's, and its own. With
 //! coarse latches ([`Policy::FINEST`]) the left neighbour of a parent's first child may be covered by a latch that
-//! cannot be taken then, so such trees are not swept.
+//! comes earlier in the latch order and can no longer be taken. So such trees are not swept.
 
 use super::balance::Why;
 use super::locked::Locked;
@@ -100,7 +101,7 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         Some(Spot { level, key })
     }
 
-    /// Returns the lower fence of the page after that of a key.
+    /// Returns the lower fence of the page behind the page to which a key belongs.
     fn high_of(&self, level: usize, key: F::Probe<'_>, guard: &Guard<'_>) -> Option<F::Owned> {
         loop {
             let ((page, seen), _hold) = self.find(Goal::At(key), level, guard)?;
@@ -118,8 +119,8 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
             || page.each_copy().any(|copy: Page<'_, F, P>| closed(copy.home(), copy.address()))
     }
 
-    /// Replaces the child in a slot of a latched parent by another page with the same fences, entries and neighbours, if it
-    /// is in a closed block. Returns whether it did.
+    /// If the child in a slot of a latched parent is in a closed block (one that is to be freed), replaces the child by
+    /// another page with the same fences, entries and neighbours. Returns whether it was replaced.
     pub(super) fn move_child<'g>(
         &self,
         parent: Page<'g, F, P>,

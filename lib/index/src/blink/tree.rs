@@ -3,12 +3,12 @@
 //! # Descent
 //! A descent uses *version coupling*: it reads the version of the next page (a child, or the right neighbour), and only
 //! then validates the previous page again. So at the moment when the next page's version was read, the previous page
-//! still led to it for this key, and by invariants 2 and 3 of [`page`](super::page) the next page was in the tree and
+//! still led to it for this key. By invariants 2 and 3 of [`page`](super::page) the next page was then in the tree and
 //! its `low` was at most the key. In the other order, the next page could lose its lower keys to its left neighbour, or
-//! be merged into it, in between. The thesis's algorithm 5 never compares a child's version with anything, which is
-//! correct only because its pages are never freed.
+//! be merged into it, between the two steps. The thesis's algorithm 5 never compares a child's version with anything,
+//! which is correct only because its pages are never freed.
 //!
-//! A key that is not below `high` is in a page to the right: either a split has not updated the level above yet, or the
+//! A key that is not below `high` is in a page to the right. Either a split has not updated the level above yet, or the
 //! descent read that level before the update.
 //!
 //! # Latches
@@ -61,8 +61,8 @@ pub struct Tree<F: SlotForm, P: Policy> {
     /// The root page. It never moves, and is never merged away; its level changes.
     pub(super) root: NonNull<Header>,
     pub(super) topology: Topology,
-    /// One arena per home, in node order; then as many for pages without latches, if the tree has such
-    /// pages. The tree does not move, since retired pages have its address.
+    /// One arena per home (a node on which the tree's pages are), in node order. If the tree has pages without latches,
+    /// as many arenas for these follow. The tree does not move, since retired pages have its address.
     pub(super) arenas: Box<[BlockArena]>,
     /// The number of homes.
     pub(super) homes: usize,

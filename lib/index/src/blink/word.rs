@@ -12,7 +12,8 @@ use core::ops::Range;
 /// The number of words of a cache line.
 const LINE: usize = 8;
 
-/// The number of slots that a search reads first. Of 200 random keys, one in a hundred is farther from its guess.
+/// The number of slots that a search reads first. For 200 random keys, one search in a hundred finds its key outside of
+/// these slots.
 const WINDOW: usize = 4 * LINE;
 
 /// Entries of integers.
@@ -72,9 +73,9 @@ fn fetch(words: &[AtomicU64], start: usize) {
 
 /// Returns the first of some slots that is not less than `key`.
 ///
-/// Nearly always this slot is in a window around the guess, which is searched without a branch that depends on a key,
-/// so that the processor can proceed while the slots are still being loaded. Otherwise the search makes growing steps,
-/// so keys that are not uniformly distributed cost one step for each doubling of the error.
+/// Nearly always this slot is in a window around the guess. The window is searched without a branch that depends on a
+/// key, so the processor can proceed while the slots are still being loaded. If the slot is not in the window, the
+/// search makes growing steps. So keys that are not uniformly distributed cost one step for each doubling of the error.
 #[inline]
 fn search_about(start: usize, slots: &[AtomicU64], key: u64) -> usize {
     let before = |slot: &AtomicU64| slot.load(Relaxed) < key;

@@ -1,8 +1,9 @@
-//! The operation phase: changes of a chunk at the version at which it was found.
+//! The operation phase: changes of a chunk, which succeed only at the version at which the key was found.
 //!
-//! An unchanged version proves that the chunk has changed only in place since the walk, so the walk's result is still
-//! true as far as changes in place preserve it. If walks are transactions, too, the version only proves that no entry
-//! has moved, so each body checks again whether the key is present.
+//! If the version is unchanged, the chunk has changed only in place since the walk: values were replaced, entries were
+//! marked as removed, or parts were changed. So every fact that the walk has found, and that such changes preserve, is
+//! still true. If walks are transactions, too, an unchanged version proves only that no entry has moved, so each change
+//! checks again whether the key is present.
 
 use super::chunk::{Chunk, Part, Slots};
 use super::find::Spot;
@@ -201,9 +202,9 @@ impl<F: ChunkForm, S: Size, P: Run> Change for Remove<'_, '_, F, S, P> {
     }
 }
 
-/// Removes an entry from a scattered chunk's own slots, only by marking its slot as [`GONE`]. So the change conflicts
-/// with other removals and insertions only in a cache line of tags, and the reserve stays in order until the parts are
-/// emptied.
+/// Removes an entry from a scattered chunk's own slots, only by marking its slot as [`GONE`]. The change writes one
+/// cache line of tags, so it conflicts only with removals and insertions that write the same line. The reserve (the
+/// sorted entries) stays in order until the parts are emptied.
 #[derive(Clone, Copy)]
 pub(super) struct Mark<'g> {
     pub(super) spot: Spot<'g>,
@@ -214,8 +215,8 @@ pub(super) struct Mark<'g> {
 impl Change for Mark<'_> {
     type Out = Option<Removed>;
 
-    /// The change writes one word of tags, so a walk sees the entry present or absent. An unchanged version does not
-    /// prove that the entry is still present: a transaction that replaces its value checks the tag.
+    /// The change writes one word of tags, so a walk sees the entry either present or absent. An unchanged version does
+    /// not prove that the entry is still present. So a transaction that replaces its value checks the tag.
     const IN_PLACE: bool = true;
 
     #[inline(always)]

@@ -12,8 +12,8 @@
 //! The key's tag selects the part into which it is inserted, so that insertions seldom conflict.
 //!
 //! # Invariants
-//! 1. Used slots are dense: the first slots have non-zero tags, the others zero, also in each part. In parts and in
-//!    quiet chunks no tag is [`GONE`].
+//! 1. Used slots are dense: the first slots have non-zero tags, and the others have the tag zero. This also holds in
+//!    each part. In parts and in quiet chunks (those without parts) no tag is [`GONE`].
 //! 2. The first `sorted` slots (the *reserve*) are in ascending order, except slots that are [`GONE`]. The reserve
 //!    grows when keys are appended in order and when later entries are sorted into it, and shrinks with removals and
 //!    splits.
@@ -27,10 +27,10 @@
 //! 6. A slot's value may change, by one atomic operation, while the chunk is shared. A part changes while the chunk is shared
 //!    and the part locked, or in a change of the whole chunk. Everything else changes only in a change of the whole chunk.
 //!
-//! Versions: see [`region`](archipelago_sync::region). Each change of the whole chunk makes a new version, with two
-//! exceptions: if walks are transactions, too; and if changes are transactions and the change writes one word (it
-//! replaces a value, or removes an entry from a scattered chunk). Splits, merges, sorting, and adding or removing the
-//! scatter make a new version both with transactions and with version locks, since they lock the chunk explicitly.
+//! Versions: see [`region`](archipelago_sync::region). Each change of the whole chunk makes a new version, except in
+//! two cases. First, if walks are transactions, too. Second, if changes are transactions and the change writes one word
+//! (it replaces a value, or removes an entry from a scattered chunk). Splits, merges, sorting, and adding or removing
+//! the scatter make a new version both with transactions and with version locks, since they lock the chunk explicitly.
 
 use super::form::{ChunkForm, GONE};
 use super::heat::Heat;
@@ -380,7 +380,7 @@ impl<S: Size> Chunk<S> {
         unsafe { F::kept(self.low.load()) }
     }
 
-    /// Returns whether the chunk has parts. The result is not proven.
+    /// Returns whether the chunk has parts. The result is not proven (validated).
     #[inline(always)]
     pub(super) fn is_scattered(&self, look: &impl Look) -> bool {
         look.get(&self.tags()[S::LAST_TAGS]) & SCATTERED != 0
@@ -457,8 +457,8 @@ impl<S: Size> Chunk<S> {
         outermost.expect("the chunk is not empty")
     }
 
-    /// Makes `pairs` the chunk's only entries, as its reserve. The pairs must be ascending. Words that already have the right
-    /// value are not written, so that other threads keep the cache lines.
+    /// Replaces the chunk's entries by `pairs`, which become its reserve. The pairs must be ascending. Words that
+    /// already have the right value are not written, so that other threads keep the cache lines.
     pub(super) fn fill<F: ChunkForm>(&self, pairs: &[(u64, u64)]) {
         let stays = |&(slot, pair): &(usize, &(u64, u64))| self.pair(&Alone, slot) == *pair;
         let same = pairs.iter().enumerate().take_while(stays).count();

@@ -116,7 +116,7 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         spot.is_some() || free
     }
 
-    /// Stores `word` under `key`. This path serves the most frequent case: the key is present, and no thread conflicts.
+    /// Stores `word` under `key`. This path is for the most frequent case: the key is present, and no thread conflicts.
     #[inline]
     pub(super) fn store(&self, guard: &Guard<'_>, key: F::Probe<'_>, word: u64, when: When) -> Put {
         let tag = F::slot_tag(key);
@@ -130,7 +130,8 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         }
     }
 
-    /// Stores as [`store`](Self::store) does, in all cases. `found` is the result of a walk, if it was not refused yet.
+    /// Stores as [`store`](Self::store) does, in all cases. `found` is the result of a walk, if a change at its version
+    /// was not refused yet.
     #[inline(never)]
     fn store_slowly<'g>(
         &'g self,
@@ -196,7 +197,7 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         point(crate::points::ADDING);
         let added = match scatter {
             None => match chunk.count(&Alone) {
-                // The count is not proven, and only a hint.
+                // The count is not proven (validated); here it is only a hint.
                 full if full == I::Size::SLOTS => Ok(false),
                 // If versions change with every insertion, the free slot and the absence still hold when the change
                 // runs at this version.
@@ -217,8 +218,8 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         Err(Stale)
     }
 
-    /// Returns whether threads wait before a contended chunk: if changes are transactions, which would abort each
-    /// other.
+    /// Returns the door at which threads wait before they change a contended chunk. There is one only if changes are
+    /// transactions, which would abort each other.
     #[inline(always)]
     fn door<'g>(&self, scatter: Option<&'g Scatter<I::Size>>) -> Option<&'g Scatter<I::Size>> {
         if self.region.is_transactional() && self.config.doors { scatter } else { None }
@@ -272,7 +273,8 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
                 let remove = Remove::<F, _, _> { chunk, page: part, key, tag, expected };
                 match self.region.is_transactional() {
                     true => self.region.update_part(chunk, version, part, remove),
-                    // Threads that share the chunk's lock may be replacing values, and do not check tags.
+                    // Threads that share the chunk's lock may be replacing values, and do not check tags, so the
+                    // removal locks the chunk.
                     false => self.region.update(chunk, version, remove),
                 }
             }
@@ -288,8 +290,8 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         }
     }
 
-    /// Removes a key from a quiet chunk under its lock. A region's change would log each overwritten word for an undo;
-    /// this one shifts a chunk's entries, and cannot fail or panic halfway.
+    /// Removes a key from a quiet chunk under its lock. A region's change would log each overwritten word, so that it
+    /// could be undone. This removal shifts a chunk's entries without a log: it cannot fail or panic halfway.
     #[inline]
     fn take_by_hand(
         chunk: &Chunk<I::Size>,
@@ -307,8 +309,8 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
     /// Does the remaining work after the removal of an entry. The caller owns the entry's word.
     pub(super) fn let_go(&self, guard: &Guard<'_>, chunk: &Chunk<I::Size>, key: F::Probe<'_>, removed: Removed) -> u64 {
         self.tally.add(Growth::default().entry_gone(F::kept_bytes(key)));
-        // A chunk whose right neighbour is full may still fit together with its left neighbour. So the merge is tried at
-        // every fourth removal. The count is not proven, and only a hint.
+        // A chunk whose right neighbour is full may still fit together with its left neighbour. So the merge is tried
+        // at every fourth removal. The count is not proven (validated); here it is only a hint.
         let left = chunk.entries_now();
         if left < Self::UNDERFULL && left.is_multiple_of(4) {
             self.shrink(guard, chunk);

@@ -1,5 +1,5 @@
-//! The door of a contended chunk: one bit per group of keys, which serializes threads that are about to change the
-//! same key in transactions, so that they do not abort each other.
+//! The door of a contended chunk has one bit per group of keys. It serializes threads that are about to change the same
+//! key in transactions, so that they do not abort each other.
 //!
 //! The bits are hints, and correctness does not depend on them. A thread holds at most one bit, does not wait for
 //! another bit or a lock while it holds one, and takes no bit in a region. So threads do not wait in a circle, and a
@@ -8,7 +8,7 @@
 use archipelago_platform::atomic::{AtomicU64, Ordering};
 use archipelago_sync::backoff::Backoff;
 
-/// The bits, each of which is set while a thread is within.
+/// The bits. Each bit is set while a thread holds it.
 #[derive(Default)]
 pub(super) struct Door(AtomicU64);
 

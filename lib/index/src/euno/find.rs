@@ -1,4 +1,5 @@
-//! The index phase and all reads, as walks. A result is proven, and comes with the version at which it was true.
+//! The index phase and all reads, as walks. A result is proven (its reads were validated), and comes with the version
+//! at which it was true.
 
 use super::chunk::{Chunk, Scatter, Slots, each_of, first};
 use super::form::{ChunkForm, GONE};
@@ -92,7 +93,7 @@ fn look_up<'g, F: ChunkForm, S: Size>(
     Ok(Found { scatter: Some(scatter), spot, ..found })
 }
 
-/// Proves the reads of a part, and that the chunk has not changed meanwhile.
+/// Proves (validates) the reads of a part, and that the chunk has not changed meanwhile.
 #[inline]
 fn go_back<'g, S: Size>(walk: &mut impl Walk<'g>, chunk: &'g Chunk<S>, version: Version) -> Result<(), Again> {
     walk.enter(chunk)?;
@@ -129,7 +130,7 @@ pub(super) struct Copying<'g, 'k, 'b, F: ChunkForm, I: Index<F>> {
     pub(super) near: Option<&'g Chunk<I::Size>>,
     /// The number of chunks to prefetch in addition, see [`Index::seek`].
     pub(super) ahead: usize,
-    /// With [`Aim::At`]: copy at most this many entries from the goal on, if the order is known.
+    /// With [`Aim::At`]: if the order is known, copy at most this many entries from the goal on.
     pub(super) limit: usize,
     /// The destination, with room for all entries of a chunk.
     pub(super) to: &'b [Cell<(u64, u64)>],
@@ -152,7 +153,7 @@ pub(super) struct Copied<'g, S: Size> {
     pub(super) len: usize,
     pub(super) run: usize,
     pub(super) scattered: bool,
-    /// The next chunk, if there is one, and its bound.
+    /// The next chunk, if there is one, and the word of the bound between the two.
     pub(super) next: Option<(*const Chunk<S>, u64)>,
 }
 

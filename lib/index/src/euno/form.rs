@@ -21,7 +21,7 @@ pub trait ChunkForm: Form {
         Self::tag(key).max(GONE + 1)
     }
 
-    /// Whether words are addresses of keys, so that a word must be proven before its key is read.
+    /// Whether words are addresses of keys. If so, a word must be proven (validated) before its key is read.
     const BOXED: bool;
 
     /// Returns the word of a key.

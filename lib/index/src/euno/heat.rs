@@ -1,11 +1,14 @@
-//! A chunk's contention. A chunk without conflicts counts nothing; after a conflict its writes are counted for a while.
+//! A chunk's contention. While a chunk has no conflicts, nothing is counted. After a conflict its writes are counted
+//! for a while.
 //!
-//! A refusal is a change at an outdated version, or a change's transaction that another thread's access has aborted.
+//! A *refusal* is a change at an outdated version, or a transaction of a change that another thread's access has
+//! aborted.
 //!
-//! Quiet chunk: [`HOT`] refusals within [`WINDOW`] writes, the first refusal opening the window, and the chunk is
-//! scattered. A scattered chunk is joined again after its parts were emptied into it [`FOLDS`] times, about a thousand
-//! insertions. Only a trial can show whether insertions would conflict without parts; if they do, a few refusals
-//! scatter the chunk again. The two thresholds are far apart, so a chunk does not oscillate.
+//! The first refusal of a quiet chunk opens a window. If there are [`HOT`] refusals within [`WINDOW`] writes, the chunk
+//! is scattered. A scattered chunk is joined again (loses its parts) after its parts were emptied into it [`FOLDS`]
+//! times, which is about a thousand insertions. Only this trial can show whether insertions would conflict without
+//! parts. If they do, a few refusals scatter the chunk again. The two thresholds are far apart, so a chunk does not
+//! oscillate.
 //!
 //! Counts are hints: accesses are relaxed, and threads may overwrite each other's counts.
 
@@ -28,7 +31,7 @@ impl Heat {
         Self(AtomicU64::new(0))
     }
 
-    /// Notes a write of a quiet chunk. Returns whether the chunk is contended now, by aborted transactions.
+    /// Notes a write of a quiet chunk. Returns whether the chunk is contended now, because of aborted transactions.
     #[inline(always)]
     pub(super) fn write(&self) -> bool {
         let seen = self.0.load(Relaxed);

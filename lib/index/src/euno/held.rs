@@ -7,8 +7,9 @@ use core::ops::Deref;
 
 /// A page that this thread has locked. Dropping the guard unlocks the page, with a new version if the page was changed.
 ///
-/// No thread waits for a chunk's lock while it holds another chunk's. Inner nodes are locked from the root downwards,
-/// and towers from the right to the left; other locks are only tried. So threads do not deadlock.
+/// No thread waits for a chunk's lock while it holds another chunk's. Inner nodes of the B+tree are locked from the
+/// root downwards, and the towers of the skip list from right to left. A lock that does not fit this order is only
+/// tried, never waited for. So threads do not deadlock.
 pub(super) struct Held<'g, P: Page> {
     page: &'g P,
     changed: bool,
@@ -20,8 +21,8 @@ impl<'g, P: Page> Held<'g, P> {
         page.lock().try_lock_at(version).then(|| Self { page, changed: false })
     }
 
-    /// Locks the page, unless it gets another version first. Waits for walks that could not commit and hold the lock,
-    /// and for threads that hold it and do not change the page.
+    /// Locks the page, unless it gets another version first. It waits for threads that hold the lock without changing
+    /// the page. Among these are walks whose transactions could not commit, so that they read the page under its lock.
     pub(super) fn wait_at(page: &'g P, version: Version) -> Option<Self> {
         let backoff = Backoff::new();
         while page.lock().read_unlocked() == Some(version) {

@@ -18,9 +18,9 @@ pub enum Aim<P> {
     Last,
 }
 
-/// An index over a list of chunks, which is always exact: a chunk is added while the chunk to its left, from which it
-/// was split, is locked; and it is removed while both are locked, before it becomes obsolete. The list's first chunk is
-/// never removed.
+/// An index over a list of chunks, which is always exact. A chunk is added while the chunk to its left, from which it
+/// was split, is locked. A chunk is removed while both are locked, before it becomes obsolete. The list's first chunk
+/// is never removed.
 pub trait Index<F: ChunkForm>: Send + Sync + Sized + 'static {
     /// The sizes of chunks.
     type Size: Size;
@@ -31,11 +31,11 @@ pub trait Index<F: ChunkForm>: Send + Sync + Sized + 'static {
     /// Makes an index with one chunk.
     fn new(first: *mut Chunk<Self::Size>) -> Self;
 
-    /// Walks to a chunk, and enters it. If `ahead` is not 0, prefetches the whole chunk and the next `ahead` chunks, as
-    /// far as the index has their addresses.
+    /// Walks to a chunk, and enters it. If `ahead` is not 0, prefetches the whole chunk and up to `ahead` chunks behind
+    /// it, if the index has their addresses.
     ///
     /// # Errors
-    /// The walk must restart; the caller returns the error to the walk's driver.
+    /// If the walk must restart. The caller returns the error to the code that runs the walk.
     fn seek<'g>(
         &'g self,
         walk: &mut impl Walk<'g>,

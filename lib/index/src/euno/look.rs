@@ -1,5 +1,5 @@
-//! Access to a page's words in four contexts: in a walk, in a change, at a version, or as the page's only writer.
-//! Searches are generic over the context.
+//! Access to a page's words in four contexts: in a walk, in a change, at a version, or as the only thread that may
+//! change the page. Searches are generic over the context.
 
 use super::form::ChunkForm;
 use archipelago_sync::region::{Again, Changing, Link, Page, Walk, Word};
@@ -8,7 +8,7 @@ use core::cmp::Ordering;
 
 /// A context in which the present page's words can be read.
 pub(super) trait Look {
-    /// Reads a word. The value is not proven.
+    /// Reads a word. The value is not proven (validated).
     fn get(&self, word: &Word) -> u64;
 
     /// Proves the values that were read, see [`Walk::prove`].
@@ -66,7 +66,8 @@ impl Look for Alone {
     }
 }
 
-/// The only thread that may change a page can run a change directly. The lock's release makes the new version.
+/// The only thread that may change a page can run a change directly, without a region. The release of the lock makes
+/// the new version.
 impl Changing for Alone {
     #[inline(always)]
     fn get(&self, word: &Word) -> u64 {
@@ -139,7 +140,8 @@ pub(super) fn rank<'p, F: ChunkForm>(
     before: impl Fn(Ordering) -> bool,
 ) -> Result<usize, Again> {
     let mut start = 0;
-    // The number of steps is constant, since a branch predictor can predict neither the count nor the direction.
+    // The number of steps is constant. A branch predictor could predict neither a number of steps that depends on the
+    // count nor the direction of a step.
     for step in (0..steps).rev() {
         let end = start + (1 << step);
         if F::BOXED && end > count {

@@ -1,7 +1,7 @@
 //! The memory of chunks: blocks of one size, on the NUMA node of the thread that makes the chunk.
 //!
-//! So a large map is in huge pages, which saves misses of address translation in look-ups, and chunks have no allocator
-//! overhead.
+//! In this way a large map is in huge pages, which saves misses of address translation in look-ups, and chunks have no
+//! allocator overhead.
 
 use archipelago_platform::memory::{BlockArena, Sparse};
 use archipelago_platform::topology::{NodeId, Topology};

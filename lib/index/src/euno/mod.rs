@@ -5,11 +5,11 @@
 //!  operation phase   changes the chunk, if it still has that version
 //! ```
 //!
-//! Each phase is a short [region](archipelago_sync::region): walks validate versions; changes are hardware transactions
-//! where these work, and use version locks elsewhere. Most conflicts occur in the second phase. It has two techniques
-//! against conflicts, for each chunk and only while they occur: new entries are *scattered* over parts with their own
-//! locks and cache lines, and threads that would abort each other wait at a *door*. The index of [`EunoBTree`] is the
-//! inner levels of a B+tree, that of [`EunoSkipList`] is towers; both have the same chunks.
+//! Each phase is a short [region](archipelago_sync::region). Walks validate versions. Changes are hardware transactions
+//! if the machine has them, and use version locks otherwise. Most conflicts occur in the second phase. It has two
+//! techniques against conflicts, for each chunk and only while conflicts occur: new entries are *scattered* over parts
+//! with their own locks and cache lines, and threads that would abort each other wait at a *door*. The index of
+//! [`EunoBTree`] is the inner levels of a B+tree, and that of [`EunoSkipList`] is towers; both have the same chunks.
 //!
 //! | file | contents |
 //! |---|---|
@@ -53,7 +53,7 @@ use size::{Narrow, Size as _, Wide};
 #[doc(hidden)]
 pub const SLOTS: usize = Wide::SLOTS;
 
-/// The choice of chunks that are scattered.
+/// Which chunks are scattered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Contention {
@@ -135,8 +135,9 @@ impl Kind for Skip {
     const NAME: &'static str = "EunoSkipList";
 }
 
-/// A concurrent ordered map: a skip list over the same chunks as [`EunoBTree`]'s. Inner levels are never split or
-/// merged, so maps that grow and shrink all the time change less; but a look-up takes more steps.
+/// A concurrent ordered map: a skip list over the same chunks as those of [`EunoBTree`]. Its inner levels are never
+/// split or merged, so in maps that grow and shrink all the time fewer inner nodes change; but a look-up takes more
+/// steps.
 ///
 /// Its operations are the methods of a [`Session`](crate::Session): `map.pin().insert(key, value)`, `map.pin().get(&key)`.
 ///

@@ -10,11 +10,11 @@
 //! | full | two chunks | otherwise. The new one is to the right; it gets the upper half, or, if keys arrive in ascending order, only the entries that do not fit |
 //! | few entries | removed | the chunk to its left takes the entries over; readers in the chunk find it obsolete |
 //!
-//! A split makes the new chunk, shortens the old one, adds the new one to the index, and then unlocks the old one. A
-//! thread that reaches the old chunk by the index before that, for a key that has moved, waits at the old chunk, and
-//! then finds that its path has changed. A merge locks both chunks, removes the right one from the index, moves its
-//! entries, makes it obsolete, and retires it. A walk proves its path when it enters a chunk (`Walk::follow`), so no
-//! walk enters a removed chunk.
+//! A split makes the new chunk, shortens the old one, adds the new one to the index, and then unlocks the old one.
+//! Before that, a thread that searches for a key that has moved may reach the old chunk by the index. It waits at the
+//! old chunk, and then finds that its path has changed. A merge locks both chunks, removes the right one from the
+//! index, moves its entries, makes it obsolete, and retires it. A walk proves its path when it enters a chunk
+//! (`Walk::follow`), so no walk enters a removed chunk.
 
 use super::Contention;
 use super::chunk::{Chunk, Gathered, Scatter};
@@ -31,13 +31,14 @@ use archipelago_sync::rcu::Guard;
 use archipelago_sync::version_lock::Version;
 
 impl<F: ChunkForm, I: Index<F>> Core<F, I> {
-    /// The number of entries up to which a chunk, after its parts were emptied into it, is not split.
+    /// A chunk whose parts were emptied into it is split if it then has more than this many entries.
     const FILL: usize = I::Size::SLOTS * 3 / 4;
-    /// The number of entries of two chunks together above which they become three chunks.
+    /// If two neighbouring chunks have more than this many entries together, their entries are distributed over three
+    /// chunks.
     const SPREAD: usize = I::Size::SLOTS * 7 / 4;
     /// The number of free slots that a chunk keeps for keys that arrive nearly in order.
     const LATE: usize = I::Size::SLOTS / 16;
-    /// The number of entries of two chunks together up to which they are merged.
+    /// Two neighbouring chunks are merged if they have at most this many entries together.
     const FIT: usize = I::Size::SLOTS / 2;
 
     /// Makes room for `key` in a chunk that still has this version.
@@ -117,12 +118,12 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         }
     }
 
-    /// Distributes the entries of a locked chunk and of the next one over these two, if the next one has room, or else
-    /// over three chunks. So chunks that fill at the same pace are never all half empty at the same time. Returns
-    /// whether this was possible.
+    /// Distributes the entries of a locked chunk and of the next one: over these two if the next one has room,
+    /// otherwise over three chunks. So chunks that fill at the same pace are never all half empty at the same time.
+    /// Returns whether this was possible.
     ///
-    /// The next chunk is replaced, since a chunk's lower bound never changes. After it has been removed from the index,
-    /// and before its successors are added, threads that search for its keys wait at the locked chunk.
+    /// The next chunk is replaced, since a chunk's lower bound never changes. After the next chunk has been removed
+    /// from the index, and before its successors are added, threads that search for its keys wait at the locked chunk.
     fn spread(&self, chunk: &Chunk<I::Size>, all: &Gathered, key: F::Probe<'_>, waste: &mut Waste) -> bool {
         // SAFETY: a locked chunk's neighbour does not become obsolete, so it is not retired under the caller's guard.
         let Some(right) = (unsafe { chunk.next.load().as_ref() }) else { return false };
@@ -184,7 +185,8 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         };
         let separator = match pairs.get(middle) {
             Some(_) => F::keep(kept(middle)),
-            // The new chunk's range contains all later keys, not only this key and those above it.
+            // The new chunk's range begins just above the last present key, so that it contains all later keys that are
+            // above this key.
             None => F::just_above(kept(last)).map_or_else(|| F::keep(key), |above| F::keep(F::probe(&above))),
         };
         let right = Chunk::new(&self.memory, separator, chunk.high.load(), chunk.next.load());
@@ -201,8 +203,8 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         self.tally.add(Growth::default().node(0));
     }
 
-    /// Gives the right half of a split the same contention state as the left half. If keys are ascending, the right half will be
-    /// contended, and the left half no longer.
+    /// Gives the right half of a split the same contention state as the left half. If keys are ascending, only the
+    /// right half will be contended.
     fn share_scatter(&self, chunk: &Chunk<I::Size>, right: &Chunk<I::Size>, rising: bool) {
         if !chunk.is_scattered(&Alone) {
             return;
@@ -241,9 +243,9 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
             && Held::wait(chunk).is_some_and(|mut left| self.take_over_next(&mut left, Self::FIT, waste))
     }
 
-    /// Returns whether a chunk and the next one seem to fit into one. The result is not proven. The check avoids useless locking,
-    /// which would stop all threads at the chunk each time that a key is inserted and removed. The caller holds a
-    /// guard.
+    /// Returns whether a chunk and the next one seem to fit into one. The result is not proven (validated). The check
+    /// avoids useless locking, which would stop all threads at the chunk each time that a key is inserted and removed.
+    /// The caller holds a guard.
     fn seems_to_fit(chunk: &Chunk<I::Size>) -> bool {
         // SAFETY: a chunk is retired after it has left the list, and under the guard.
         let next = unsafe { chunk.next.load().as_ref() };

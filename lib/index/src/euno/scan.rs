@@ -1,7 +1,8 @@
 //! Walks over entries, and the ends of the map.
 //!
-//! A scan copies a chunk, proves the whole copy, shows its entries, and continues, by the index, at the *key* at which
-//! the chunk's range ended. So splits and merges in between neither hide an entry nor show one twice.
+//! A scan copies a chunk, proves (validates) the whole copy, shows its entries, and continues, by the index, at the
+//! *key* at which the chunk's range ended. So splits and merges between two chunks neither hide an entry nor show one
+//! twice.
 
 use super::change::{Removed, take_out};
 use super::chunk::{Chunk, sort};
@@ -20,7 +21,7 @@ use core::cmp::Ordering;
 
 /// The most chunks that a scan prefetches at a time.
 const AHEAD: usize = 4;
-/// The number of entries outside the reserve up to which a chunk is not sorted.
+/// A chunk is not sorted if it has at most this many entries outside the reserve.
 const LOOSE: usize = 4;
 
 /// The chunk to copy, see [`Copying`].
@@ -76,7 +77,7 @@ impl Page {
 }
 
 impl<F: ChunkForm, I: Index<F>> Core<F, I> {
-    /// About the number of entries of a chunk, for all chunks of a scan except the first.
+    /// The approximate number of entries of a chunk, for all chunks of a scan except the first.
     const SCANNED: usize = I::Size::SLOTS * 2 / 3;
 
     /// Copies a chunk, in order.

@@ -91,8 +91,9 @@ impl Size for Narrow {
     type Children<T: Send + Sync> = [T; 17];
 }
 
-/// Returns whether a mask has a bit for each of a chunk's slots and one more, the words of tags have a byte for each
-/// slot and one more, the halves of a split fit into chunks, and the buffers for copies are large enough.
+/// Returns whether the sizes are consistent: a mask has a bit for each of a chunk's slots and one more; the words of
+/// tags have a byte for each slot and one more; the halves of a split fit into chunks; and the buffers for copies are
+/// large enough.
 const fn fits<S: Size>() -> bool {
     let masks = S::SLOTS < 128 && S::SLOTS < 8 * (S::LAST_TAGS + 1);
     let halves = S::MOST.div_ceil(2) <= S::SLOTS;

@@ -1,8 +1,9 @@
 //! Sweeping: compacting chunks after removals all over a map.
 //!
-//! Chunks are allocated in blocks of up to 2 MiB, and a block is freed only when it has no chunk. So after most chunks
-//! have been merged, the remaining chunks occupy nearly as many blocks as before. A walk along the list moves each
-//! chunk out of blocks that are mostly free
+//! A chunk (a leaf of the map) is allocated in a block of up to 2 MiB, and a block is freed only when it has no chunk.
+//! (`BlockArena` calls these blocks its chunks.) So after most chunks have
+//! been merged, the remaining chunks occupy nearly as many blocks as before. A walk along the list moves each chunk out
+//! of blocks that are mostly free
 //! ([`BlockArena::close_sparse`](archipelago_platform::memory::BlockArena::close_sparse)). A thorough walk also merges
 //! neighbours that fit well into one chunk, although neither is underfull.
 //!
@@ -35,7 +36,7 @@ const BATCH: usize = 256;
 const MOST_WALKS: usize = 6;
 
 impl<F: ChunkForm, I: Index<F>> Core<F, I> {
-    /// The number of entries of two chunks together up to which a walk merges them.
+    /// A walk merges two neighbouring chunks if they have at most this many entries together.
     const MOST: usize = I::Size::SLOTS * WELL.0 / WELL.1;
 
     /// Advances the current walk after a merge, as the module's documentation describes. The caller holds no lock.
@@ -50,8 +51,8 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
     /// Merges and moves chunks while this frees memory, and frees chunks that no reader can be using.
     pub(super) fn sweep(&self) {
         self.reclaim();
-        // Walks that merge are repeated while they reduce the number of chunks considerably. Then one walk moves chunks
-        // that the merges have left alone in their blocks.
+        // Walks that merge are repeated while they reduce the number of chunks considerably. Then one walk moves the
+        // chunks that are the last ones in their blocks after the merges.
         let mut merge = self.is_due();
         for _ in 0..MOST_WALKS {
             if self.memory.close_sparse(Sparse::Third) == 0 && !merge {
@@ -109,8 +110,8 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         Some(at)
     }
 
-    /// Merges the following chunks into the chunk of `key`, or moves the next chunk. Returns the key at which the next chunk
-    /// begins.
+    /// If `merge` is true, merges following chunks into the chunk of `key`. Then moves the next chunk, if it is in a
+    /// closed block. Returns the key at which the next chunk begins.
     fn sweep_after(&self, guard: &Guard<'_>, key: F::Probe<'_>, merge: bool) -> Option<F::Owned> {
         let (mut waste, backoff) = (Waste::default(), Backoff::new());
         if merge {
@@ -135,9 +136,9 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         next
     }
 
-    /// Replaces the chunk after a locked one by another chunk with the same range and entries, if it is in a closed block and
-    /// its lock is free. From the change of the link on, a thread that reaches the old chunk finds it locked, and then
-    /// obsolete.
+    /// If the chunk after the locked chunk `left` is in a closed block (one that is to be freed), and its lock is free,
+    /// replaces it by a copy with the same range and entries in another block. From the change of the link on, a thread
+    /// that reaches the old chunk finds it locked, and then obsolete.
     fn move_next(&self, left: &mut Held<'_, Chunk<I::Size>>, waste: &mut Waste) {
         // SAFETY: a locked chunk's neighbour does not become obsolete, so it is not retired under the caller's guard.
         let Some(right) = (unsafe { left.next.load().as_ref() }) else { return };

@@ -1,9 +1,9 @@
 //! Towers over chunks: the index phase of [`EunoSkipList`](super::EunoSkipList).
 //!
 //! Every other chunk has a tower, of random height. For each of its levels, a tower has a link to the next tower on
-//! that level, and next to the link the next tower's key. So a walk decides whether to follow the link without reading the
-//! next tower. The last tower of the walk leads to its chunk, and from there the walk proceeds to the right, chunk by
-//! chunk.
+//! this level, and next to the link the next tower's key. So a walk decides whether to follow the link without reading
+//! the next tower. The last tower of the walk leads to its chunk, and from this chunk the walk proceeds to the right,
+//! chunk by chunk.
 //!
 //! # Invariants
 //! 1. Each level's towers are in ascending order of keys, and every tower of a level is also on the level below.
@@ -11,8 +11,8 @@
 //! 3. Towers change only under their locks, never in transactions, so they may be read at versions even where changes are
 //!    transactions.
 //!
-//! A tower is linked and unlinked while the towers before it, on all of its levels, are locked at the versions at which
-//! they were found, from the right to the left. Threads that hold towers wait only for towers to the left of them.
+//! A tower is linked and unlinked while the previous towers on all of its levels are locked, from right to left, at the
+//! versions at which they were found. Threads that hold towers wait only for towers to the left of them.
 
 use super::chunk::Chunk;
 use super::form::ChunkForm;
@@ -119,8 +119,8 @@ pub struct Towers<F: ChunkForm, S: Size> {
 type Before<'g, S> = [(&'g Tower<S>, Version); LEVELS];
 
 impl<F: ChunkForm, S: Size> Towers<F, S> {
-    /// Returns a random height: 0 for every other chunk; of the towers with a level, one in four has the next level,
-    /// too.
+    /// Returns a random height. Every other chunk gets height 0. Of the towers that have a level, one in four has the
+    /// next level, too.
     fn height(&self) -> usize {
         let mut bits = self.random.fetch_add(0x9E37_79B9_7F4A_7C15, Relaxed);
         bits = (bits ^ bits >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -158,7 +158,7 @@ impl<F: ChunkForm, S: Size> Towers<F, S> {
     fn lock<'g>(before: &Before<'g, S>, levels: usize) -> Result<Vec<Held<'g, Tower<S>>>, Again> {
         let mut held: Vec<Held<'g, Tower<S>>> = Vec::with_capacity(levels);
         for &(tower, version) in &before[..levels] {
-            // On each next level the tower is the same or farther left.
+            // On each next level, the tower is the same as on the level below, or farther left.
             if held.last().is_none_or(|last| !core::ptr::eq(last.page(), tower)) {
                 held.push(Held::wait_at(tower, version).ok_or(Again)?);
             }
@@ -274,7 +274,7 @@ impl<F: ChunkForm, S: Size> Index<F> for Towers<F, S> {
     fn compact(&self, _: F::Probe<'_>, _: &mut Waste) {}
 
     fn cut(&self, count: usize, mut show: impl FnMut(F::Probe<'_>)) {
-        // The highest level with enough towers is used, as far as it does not change meanwhile.
+        // Uses the highest level that has enough towers, as far as the level does not change meanwhile.
         for level in (0..LEVELS).rev() {
             let (mut keys, mut at) = (Vec::new(), Some(&*self.head));
             while let Some(tower) = at {

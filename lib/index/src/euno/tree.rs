@@ -11,11 +11,10 @@
 //! 3. Nodes change only under their locks, never in transactions, so they may be read at versions even where changes are
 //!    transactions.
 //!
-//! # Locks
-//! The caller of [`add`](Index::add) and [`forget`](Index::forget) holds the lock of the chunk left of the added or
-//! removed one. These methods find the path at versions, and then lock the nodes that will change at these versions,
-//! from the root downwards. If a node has changed, all are unlocked and the path is found again. Threads that hold
-//! inner nodes wait only for nodes below them.
+//! The caller of [`add`](Index::add) and [`forget`](Index::forget) holds the lock of the chunk to the left of the added
+//! or removed one. These methods find the path and the versions of its nodes. Then they lock, at these versions and
+//! from the root downwards, the nodes that will change. If a node has changed, all are unlocked and the path is found
+//! again. Threads that hold inner nodes wait only for nodes below them.
 
 use super::chunk::Chunk;
 use super::form::ChunkForm;
@@ -35,17 +34,17 @@ use core::alloc::Layout;
 use core::cmp::Ordering;
 use core::marker::PhantomData;
 
-/// The value of unused separators, which counts as above all keys.
+/// The value of unused separators. It compares above all keys.
 const NONE: u64 = u64::MAX;
 /// The greatest height of a tree.
 const HEIGHTS: usize = 16;
 
-/// An inner node: a wide one has 1024 bytes if addresses have eight.
+/// An inner node. A wide one has 1024 bytes if addresses have eight bytes.
 #[repr(C, align(64))]
 pub struct Inner<S: Size> {
     lock: VersionLock,
-    /// The first word has the number of separators in its low half, and the height in the other: 1 if the children are
-    /// chunks. Then the separators follow, and [`NONE`].
+    /// The first word has the number of separators in its low half, and the node's height in the high half (1 if the
+    /// children are chunks). The separators follow; unused ones are [`NONE`].
     words: S::Words,
     /// Links to inner nodes, or in nodes of height 1 to chunks.
     children: S::Children<Link<Inner<S>>>,
@@ -65,8 +64,8 @@ unsafe impl<S: Size> Page for Inner<S> {
 }
 
 impl<S: Size> Inner<S> {
-    /// The number of separators below which a node is merged with a neighbour. The two must have at most `WELL` separators
-    /// together.
+    /// A node is merged with a neighbour if it has less than `FEW` separators, and the two have at most `WELL`
+    /// separators together.
     const FEW: usize = S::KEYS / 4;
     const WELL: usize = S::KEYS * 3 / 4;
 
@@ -92,7 +91,7 @@ impl<S: Size> Inner<S> {
         }
     }
 
-    /// Returns the number of separators and the height. They are not proven, but within bounds.
+    /// Returns the number of separators and the height. They are not proven (validated), but within bounds.
     #[inline(always)]
     fn meta(&self, look: &impl Look) -> (usize, usize) {
         let meta = look.get(self.word(0));
@@ -119,8 +118,8 @@ impl<S: Size> Inner<S> {
         before: impl Fn(Ordering) -> bool,
     ) -> Result<usize, Again> {
         let mut at = 0;
-        // The number of steps is constant, since a branch predictor can predict neither the number of separators nor
-        // the direction.
+        // The number of steps is constant. A branch predictor could predict neither a number of steps that depends on
+        // the number of separators nor the direction of a step.
         for step in (0..(S::KEYS + 2).next_power_of_two().trailing_zeros()).rev() {
             // The last word, like all unused separators, is `NONE`.
             let middle = at | 1 << step;
@@ -213,8 +212,8 @@ impl<S: Size> Inner<S> {
         upper
     }
 
-    /// Appends separators of another node and the children on both sides of them: after the separator `kept`, or as the
-    /// node's only content.
+    /// Appends separators of another node and the children on both sides of them. They are appended after the separator
+    /// `kept`; if `kept` is `None`, they become the node's only content.
     fn append(&self, kept: Option<u64>, from: &Self, keys: core::ops::Range<usize>) {
         let (mut count, height) = self.meta(&Alone);
         if let Some(kept) = kept {
@@ -311,7 +310,7 @@ impl<F: ChunkForm, S: Size> Levels<F, S> {
     fn try_add(&self, chunk: &Chunk<S>) -> Result<(), Again> {
         let key = chunk.low::<F>();
         let path = self.path(key)?;
-        // The nodes below this one are full.
+        // All nodes of the path below the node at `from` are full, so they will be split.
         let from = path.iter().rposition(|step| step.count < S::KEYS).unwrap_or(0);
         let mut held = path[from..].iter().map(Step::lock).collect::<Result<Vec<_>, _>>()?;
         held.iter_mut().for_each(Held::change);
@@ -353,9 +352,9 @@ impl<F: ChunkForm, S: Size> Levels<F, S> {
     }
 
     /// Merges a node on the path to `key` that has few separators with its next or previous neighbour, or a root with
-    /// its only child. It tries once, and returns whether it has merged. If keys are removed in ascending order, the next node is
-    /// full, and the previous one has one empty chunk left. Without a merge with the previous one, walks along the list
-    /// would pass one more empty chunk for each node.
+    /// its only child. It tries once, and returns whether it has merged. The previous neighbour is needed if keys are
+    /// removed in ascending order: then the next node is full, and the previous one has one empty chunk left. Without a
+    /// merge with the previous node, walks along the list would pass one more empty chunk for each node.
     fn try_compact(&self, key: F::Probe<'_>, waste: &mut Waste) -> Result<bool, Again> {
         let path = self.path(key)?;
         let root = &path[0];

@@ -67,7 +67,7 @@ impl<F: HydraForm> Core<F> {
         }
     }
 
-    /// Finishes a look-up after `approach`, or repeats it if the page has changed in between.
+    /// Finishes a look-up after `approach`. If the page has changed since, repeats the look-up.
     #[inline]
     fn arrive(&self, guard: &Guard<'_>, stop: &Stop<'_, F>, key: F::Probe<'_>) -> Option<u64> {
         point(points::CANDIDATES);

@@ -6,8 +6,8 @@ use archipelago_platform::topology::Topology;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SearchLayerKind {
-    /// An immutable sorted structure, which is rebuilt by merging in the background, since a search layer may be stale.
-    /// The default.
+    /// An immutable sorted structure, which is rebuilt by merging in the background. This is possible because a search
+    /// layer may be stale. The default.
     #[default]
     Snapshot,
     /// The thesis's adaptive radix tree, changed in place.
@@ -36,17 +36,17 @@ pub struct Config {
     pub(crate) tuning: Tuning,
 }
 
-/// Constants of the mechanism.
+/// Constants of the maintenance.
 #[derive(Clone, Copy, Debug)]
 pub struct Tuning {
-    /// A round of maintenance is due when this share of anchors (in percent) is missing from the search layer.
-    /// The thesis combines every 200 µs, independently of changes. Up to 5 % missing anchors cost look-ups
-    /// nothing measurable, and a round takes time in proportion to all anchors.
+    /// A round of maintenance is due when this share of anchors (in percent) is missing from the search layer. The
+    /// thesis combines every 200 µs, independently of changes. Up to 5 % missing anchors have no measurable cost for
+    /// look-ups, and a round takes time in proportion to all anchors.
     pub stale_percent: usize,
-    /// The number of structure changes before which no round is due.
+    /// No round is due before this number of structure changes.
     pub stale_min: usize,
-    /// With at most this many anchors, the thread that finds a round due runs it itself, independently of
-    /// `maintainers`: the round takes microseconds, and small maps never start a thread.
+    /// With at most this many anchors, the thread that finds that a round is due runs it itself, independently of
+    /// `maintainers`. Such a round takes microseconds, and small maps never start a thread.
     pub inline_anchors: usize,
 }
 

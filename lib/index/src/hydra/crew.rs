@@ -1,4 +1,5 @@
-//! Sleeping and waking of a map's background threads. [`maintain::background`](super::maintain) has their work.
+//! How a map's background threads sleep and are woken. [`maintain::background`](super::maintain) has the work that they
+//! do.
 
 use super::stats::MaintenanceStats;
 use archipelago_platform::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::*};
@@ -8,7 +9,7 @@ use archipelago_platform::time::Duration;
 
 /// A kind of work: a round is due.
 pub(super) const ROUND: u8 = 1;
-/// A kind of work: there is garbage of which thread 0 did not know.
+/// A kind of work: garbage was added, and thread 0 did not know of any garbage before.
 pub(super) const GARBAGE: u8 = 2;
 
 /// The background threads. They are started when they are needed for the first time.
@@ -20,7 +21,8 @@ pub(super) struct Background {
     pub(super) garbage: AtomicU8,
 }
 
-/// Garbage was added after the last look, and another look will follow; or no thread exists.
+/// Garbage was added after the last look (a check by thread 0, see `maintain/background.rs`), and another look will
+/// follow; or the map has no thread.
 pub(super) const NEW: u8 = 0;
 /// No garbage was added since the last look, and another look will follow.
 pub(super) const WATCHED: u8 = 1;
@@ -67,7 +69,7 @@ impl Background {
         self.wake.get()?.as_ref()
     }
 
-    /// Adds what the threads have counted.
+    /// Adds the threads' counts to `stats`.
     pub(super) fn count(&self, stats: &mut MaintenanceStats) {
         let Some(wake) = self.wake() else { return };
         let sum = |count: fn(&Sleeper) -> &AtomicU64| wake.sleepers.iter().map(|it| count(it).load(Acquire)).sum();
@@ -123,7 +125,7 @@ impl Wake {
         }
     }
 
-    /// Returns whether this is a child process, which does not have the threads.
+    /// Returns whether this process is a child, in which the threads do not exist.
     pub(super) fn is_lost(&self) -> bool {
         self.process != std::process::id()
     }

@@ -1,7 +1,7 @@
-//! The search layer: from a key to a jump node (thesis §4.3.2), one replica per NUMA node (§4.3.5).
+//! The search layer, which maps a key to a jump node (thesis §4.3.2). Each NUMA node has a replica (§4.3.5).
 //!
-//! Any page at or left of the key is a correct answer, so a layer may be arbitrarily stale. But it must never lead
-//! to a page right of the key, or to a page whose removal it has applied.
+//! A *jump node* is a page at or left of the key. Any such page is a correct answer, so a layer may be arbitrarily
+//! stale. But it must never lead to a page right of the key, or to a page whose removal it has applied.
 //!
 //! Readers call [`Layer::jump`] at any time under a guard of the map's domain; [`Layer::apply`] is called by one
 //! updater at a time.
@@ -19,7 +19,7 @@ use archipelago_platform::touch;
 use archipelago_sync::rcu::Guard;
 use archipelago_sync::version_lock::Look;
 
-/// The approximate number of anchors of a tree that are returned.
+/// The approximate number of anchors that are returned for a tree.
 const ANCHORS: usize = 1 << 12;
 
 /// A replica. (`repr(u8)` puts the kind first, in the cache line of the snapshot's pointer, which every look-up reads.)
@@ -56,7 +56,8 @@ impl<F: HydraForm> Layer<F> {
         }
     }
 
-    /// Prefetches up to `count` pages behind the page to which [`Self::jump`] leads, where their addresses are cheap to find.
+    /// Prefetches up to `count` pages behind the page to which [`Self::jump`] leads, if their addresses are cheap to
+    /// find.
     #[inline]
     pub(super) fn prefetch_followers(&self, key: F::Probe<'_>, count: usize) {
         if let (Self::Snapshot(layer), 1..) = (self, count) {
@@ -123,8 +124,8 @@ impl<F: HydraForm> snapshot::Target for PagePtr<F> {
 
 /// A read-mostly layer: an immutable snapshot, which every round replaces by a new one.
 ///
-/// The thesis's radix tree changes in place, so it cannot be laid out for reading alone. But a layer may be stale:
-/// look-ups are correct whether an anchor appears at once or a thousand splits later. So this layer is rebuilt
+/// The thesis's radix tree changes in place, so its layout cannot be optimized for reading alone. But a layer may be
+/// stale: look-ups are correct whether an anchor appears at once or a thousand splits later. So this layer is rebuilt
 /// from sorted anchors, sequentially, into fresh memory.
 pub(crate) struct SnapshotLayer<F: HydraForm> {
     current: AtomicPtr<Snapshot<F, PagePtr<F>>>,

@@ -1,19 +1,22 @@
 //! The data list: finding the target node, point operations, splits and merges (thesis §4.3.2, §4.3.3, §4.3.6).
 //!
-//! Every operation starts at a *jump node*, any page whose `low` is at or below the key, and walks right to the
-//! *target node*, the page whose range holds the key. The result is correct however stale the jump node is:
+//! Every operation starts at a *jump node*, any page whose `low` is at or below the key, and walks right to the *target
+//! node*, the page whose range contains the key. (The search layer finds the jump node.) The result is correct however
+//! stale the search layer is:
 //!
-//! - A page's `low` never rises and a live page's never changes, so a page that was once at or left of a key stays so.
-//! - Splits move keys right, and the walk follows (if `key >= high`, it goes to `next`).
-//! - Merges move keys *left*, into the page before, and leave a forward pointer there: from an obsolete page the walk
-//!   goes left, to a page whose `low` is even lower.
+//! - A page's `low` never rises and a live page's `low` never changes, so a page that was once at or left of a key
+//!   stays so.
+//! - Splits move keys right, and the walk follows (if `key >= high`, it continues at `next`).
+//! - Merges move keys *left*, into the previous page, and leave a forward pointer to it. From an obsolete page the walk
+//!   follows the pointer left, to a page whose `low` is even lower.
 //!
-//! The thesis walks both ways over a doubly linked list and restarts from a deleted node's neighbour (its code spins
-//! there forever). This list has no `prev`: a thread that needs the previous page asks the search layer for a key
-//! just below, and walks right.
+//! The thesis walks in both directions over a doubly linked list and restarts from a deleted node's neighbour (its code
+//! spins at this neighbour forever). This list has no `prev`: a thread that needs the previous page asks the search
+//! layer for a key just below, and walks right.
 //!
-//! A walk uses only values that it has read at a version that was seen free, and has validated (`sync::version_lock`).
-//! An obsolete page needs no validation, since it does not change any more.
+//! A walk uses a value only if the page was free (not locked) at the version at which the value was read, and the
+//! version has been validated (`sync::version_lock`). An obsolete page needs no validation, since it does not change
+//! any more.
 //!
 //! Locks: a thread holds one page at a time, except in a merge, which holds a page and *tries* the next one. So threads
 //! do not deadlock.
@@ -81,7 +84,7 @@ impl<F: HydraForm> Core<F> {
         }
     }
 
-    /// Continues a [`walk`](Self::walk) that needs more than no step.
+    /// Continues a [`walk`](Self::walk) that needs at least one step.
     #[inline(never)]
     fn walk_on<'g>(
         &'g self,
@@ -111,8 +114,8 @@ impl<F: HydraForm> Core<F> {
                 },
                 Look::Locked => backoff.wait(),
                 Look::Obsolete => {
-                    // SAFETY: a forward pointer leads to a page that is reclaimed only after this one (`maintain.rs`),
-                    // and this one is protected by the caller's guard.
+                    // SAFETY: the obsolete page is protected by the caller's guard. Its forward pointer leads to a page
+                    // that is reclaimed only after it (`maintain.rs`).
                     let heir = unsafe { &*page.next() };
                     page = self.step_to(guard, heir, key, &mut steps);
                 }
@@ -120,10 +123,11 @@ impl<F: HydraForm> Core<F> {
         }
     }
 
-    /// Returns a walk's next page: `page`, or a page nearer to `key`, which is searched for after certain numbers of
-    /// steps.
+    /// Returns a walk's next page: `page`, or a page nearer to `key`. Such a nearer page is searched for only after
+    /// certain numbers of steps.
     ///
-    /// At the first step it uses the thread's finger, which helps keys that arrive in order. At later steps it uses shortcuts.
+    /// At the first step it uses the thread's finger (the end of an earlier walk), which helps keys that arrive in
+    /// order. At later steps it uses shortcuts (`shortcuts.rs`).
     #[inline]
     fn step_to<'g>(
         &'g self,
@@ -162,8 +166,8 @@ impl<F: HydraForm> Core<F> {
             return page;
         }
         let nearer = F::compare(low, page.low()).is_gt() || {
-            // If keys were merged to the left, a page that ends beyond an obsolete page's range is the page that has
-            // the entries.
+            // If keys were merged to the left, the page that has the entries of an obsolete page is a page that ends
+            // beyond the obsolete page's range.
             let taken_over = |version| near.is_beyond(page.low(), Seen::At(version)) == Ok(false);
             matches!(page.lock().look(), Look::Obsolete)
                 && near.lock().read().is_some_and(|version| taken_over(version) && near.lock().validate(version))
@@ -191,8 +195,8 @@ impl<F: HydraForm> Core<F> {
         self.walk(local.guard, local.jump(F::probe(&great)), F::probe(&great), has_next)
     }
 
-    /// Returns the value word of `key`. The word stays valid under the caller's guard: the fence of `validate` meets the Release
-    /// of the thread that stored it.
+    /// Returns the value word of `key`. The word stays valid under the caller's guard: the fence of `validate` pairs
+    /// with the Release of the thread that stored the word.
     ///
     /// Nearly always the layer leads to the right page, and no thread is changing it. This case takes as few
     /// instructions as possible, so that the processor overlaps more look-ups.
@@ -234,8 +238,8 @@ impl<F: HydraForm> Core<F> {
     ///
     /// A new key is added under the page's lock. The value of a present key is replaced by an atomic operation while
     /// the lock is shared, so that threads that update a popular key do not wait for each other. Without the shared
-    /// lock it would be unsound: a split, merge or sort may move the entry between look-up and swap, and the swap would
-    /// then change another key's slot or a page that is no longer reachable.
+    /// lock this would be unsound: a split, merge or sort may move the entry between look-up and swap, and the swap
+    /// would then change another key's slot or a page that is no longer reachable.
     #[inline]
     pub(crate) fn put_in_list<'g>(
         &'g self,
@@ -437,12 +441,12 @@ impl<F: HydraForm> Core<F> {
         }
     }
 
-    /// Locks the first non-empty page from an end of the list; `None` if there is none.
+    /// Locks the first non-empty page from an end of the list. Returns `None` if all pages are empty.
     ///
-    /// Each page is found at a version of the one before, going from that end. In the end all versions still hold (the last one
-    /// by its lock). So there was a moment at which all these pages were in the list with the content that was read. Ranges of
-    /// live pages follow one another without gap, and each page's range ended where the next page's range began. So no entry
-    /// was between the pages or beyond them.
+    /// The search begins at this end. Each page is found at a version of the page before it. In the end all versions
+    /// still hold (the last one by its lock). So there was a moment at which all these pages were in the list with the
+    /// content that was read. Ranges of live pages follow one another without gap, and each page's range ended where
+    /// the next page's range began. So no entry was between the pages or beyond them.
     fn lock_end<'g>(&'g self, local: &'g Local<'g, F>, end: End) -> Result<Option<&'g F::Page>, Changed> {
         let mut empty: Vec<(&F::Page, Version)> = Vec::new();
         let still_empty = |empty: &[(&F::Page, Version)]| empty.iter().all(|(page, seen)| page.lock().validate(*seen));

@@ -1,26 +1,28 @@
 //! Keeping the search layer up to date: combiner, updaters, and the reclamation of pages that were merged away
 //! (thesis §4.3.4, §4.3.5).
 //!
-//! A *round* drains all op logs into a merged log ([`oplog`](super::oplog)); every replica's updater applies merged logs in
-//! order. The thread that notices that enough changes are pending starts a round. So no thread polls, and an idle map uses no
-//! processor time. When the map has come to rest, a thread does the remaining work, and checks for it a bounded number of
-//! times, see [`background`]. If few pages are left in their chunks, they are moved together, see [`compact`].
+//! A *round* drains all op logs into a merged log ([`oplog`](super::oplog)); every replica's updater applies merged
+//! logs in order. The thread that notices that enough changes are pending starts a round. So no thread polls, and an
+//! idle map uses no processor time. When a map becomes idle, a thread does the remaining work, and checks for it a
+//! bounded number of times, see [`background`]. If few pages are left in their chunks, they are moved together, see
+//! [`compact`].
 //!
 //! **Reclaiming merged logs.** A merged log is dropped when the slowest replica has applied it.
 //!
-//! **Reclaiming pages, in two epochs.** A page removed in round `m` is retired to RCU once every replica has applied
-//! round `m + 1`; RCU then waits for all readers. Why `m + 1`: an obsolete page D forwards to the page L that absorbed
-//! it, and a reader that still finds D must find L alive. Let L be merged away later. Its `Remove` is logged after
-//! D's (both under L's lock), so when L's was drained, D's had been appended: it was drained in the same round or, if
-//! the drain had already passed that log, in the next. So once all replicas have applied the round after L's, none
-//! leads to D or to L, and readers that found D before hold guards older than L's retirement.
+//! **Reclaiming pages, in two epochs.** A page that was removed in round `m` is retired to RCU once every replica has
+//! applied round `m + 1`; RCU then waits for all readers. Why `m + 1`: an obsolete page D forwards to the page L that
+//! absorbed it, and a reader that still finds D must find L alive. Suppose that L is merged away later. Its `Remove` is
+//! logged after D's (both under L's lock), so when L's `Remove` was drained, D's had already been logged. It was
+//! drained in the same round or, if the drain had already passed its log, in the next round. So once all replicas have
+//! applied the round after L's, no replica leads to D or to L. Readers that found D earlier hold guards that were
+//! entered before L's retirement.
 //!
-//! A *moved* page (`compact.rs`) is another case of a removed one: it forwards to its twin, and its `Remove` is logged
-//! before any thread can reach the twin, hence before the twin's own.
+//! A *moved* page (`compact.rs`) is reclaimed like a removed one: it forwards to its twin, and its `Remove` is logged
+//! before any thread can reach the twin, hence before the twin's own `Remove`.
 //!
-//! Lock order: compacting, then updater, then combiner; none is taken while a page lock is held. No panic leaves their
-//! data inconsistent (a round that was not applied is applied again), so a poisoned lock is taken like any other lock: a
-//! destructor must not panic because another thread has panicked.
+//! Lock order: compacting, then updater, then combiner. None of them is taken while a page lock is held. A panic leaves
+//! the data of these locks consistent (a round that was not applied is applied again), so a poisoned lock is taken like
+//! any other lock. A destructor must not panic because another thread has panicked.
 
 use super::config::Maintainers;
 use super::oplog::{MergedLog, Op, OpKind, PagePtr};
@@ -126,8 +128,8 @@ impl<F: HydraForm> Core<F> {
             while combiner.removed.front().is_some_and(|(round, _)| *round < slowest) {
                 ripe.extend(combiner.removed.pop_front().into_iter().flat_map(|(_, pages)| pages));
             }
-            // Changes that were logged before the last turn were drained by the round after the turn, and a removal is applied
-            // one round later.
+            // All changes that were logged before the last turn (the exchange of the shortcuts' generations) were
+            // drained at the latest by the round after the turn, and a removal is applied one round later.
             let all_apply = slowest >= combiner.turned + 2;
             all_apply.then(|| {
                 combiner.turned = combiner.round;
@@ -164,8 +166,8 @@ impl<F: HydraForm> Core<F> {
     /// Applies everything that was logged before the call, compacts sparse pages, and frees what can be freed. The
     /// caller holds no guard. `node` is the caller's node.
     pub(crate) fn tidy(&self, node: usize) {
-        // The first walk may only free memory that an earlier walk has vacated, and the second closes the chunks that
-        // have become sparse by that.
+        // The first walk may only free memory that an earlier walk has vacated. The second walk closes the chunks that
+        // have become sparse thereby.
         for _ in 0..3 {
             self.catch_up(&self.local_at(&self.domain.pin(), node));
             self.reclaim_retired();

@@ -7,12 +7,13 @@
 //! be drained one round before the `Insert` that precedes it in time. Two rules make the result independent of when
 //! logs are drained and of how exact the clock is:
 //!
-//! 1. A `Remove` is applied **one round after** it was drained, and within a round inserts come first. Its `Insert`
-//!    was logged before (under the same page locks), so it was drained no later than the round after.
-//! 2. A `Remove` names its page, and removes the anchor only if the anchor still leads to that page.
+//! 1. A `Remove` is applied **one round after** it was drained, and within a round inserts come first. The page's
+//!    `Insert` was logged before the `Remove` (under the same page locks), so it was drained no later than the round
+//!    after the `Remove`.
+//! 2. A `Remove` names its page, and removes the anchor only if the anchor still leads to this page.
 //!
-//! Stamps only choose between two pages inserted for the *same* anchor in one round. A wrong choice would cost
-//! a few steps, but never give a wrong answer.
+//! Stamps are used only to choose between two pages that were inserted for the *same* anchor in one round. A wrong
+//! choice would cost a few steps, but never give a wrong answer.
 
 use super::page::Page;
 use crate::hydra::HydraForm;
@@ -71,7 +72,8 @@ pub(crate) struct Op<F: HydraForm> {
     pub stamp: u64,
 }
 
-/// The number of places with ascending keys between which a thread can switch without searching again. A power of two.
+/// The number of *fingers* of a thread. A finger remembers where an ascending sequence of keys has arrived, so a thread
+/// can switch between this many sequences without searching again. A power of two.
 const FINGERS: usize = 8;
 
 /// A thread's data in a map: its op log, its fingers, and its shares of the entry count and of the bytes that keys take
@@ -86,10 +88,12 @@ pub(crate) struct ThreadCell<F: HydraForm> {
 /// The end of the thread's last long walk from a page: the page at which it ended, and the number of retired pages when
 /// that page was seen live ([`Core::retirements`](super::shared::Core::retirements)).
 ///
-/// If no page has been retired since, neither has this page, and a thread that finds the count unchanged may access it
-/// under its guard. For either RCU waits for this guard before it frees the page, or the guard was entered after the
-/// page's grace period. In the latter case the increment of the count, which precedes the retirement in a thread with
-/// its own guard, happened before the guard was entered, so the count has changed.
+/// If no page has been retired since, this page has not been retired, either. So a thread that finds the count
+/// unchanged may access the page under its guard. This is also safe if a page is retired without the thread having seen
+/// the new count. Suppose that this page was retired. If RCU waits for this guard before it frees the page, the access
+/// is valid. Otherwise the guard was entered after the page's grace period. The count was incremented before the
+/// retirement, in a thread with its own guard, so before this guard was entered. The thread would then have found the
+/// count changed.
 struct Finger<F: HydraForm> {
     page: AtomicPtr<F::Page>,
     retirements: AtomicU64,
@@ -105,9 +109,9 @@ impl<F: HydraForm> ThreadCell<F> {
         }
     }
 
-    /// Returns the page at which the last long walk from `from`, or from another page with the same finger, ended, if no page has
-    /// been retired since. Only the thread that has the cell's slot calls this and the following methods, so no
-    /// ordering is needed.
+    /// Returns the page at which the last long walk from `from` (or from another page with the same finger) ended, if
+    /// no page has been retired since. Only the thread that has the cell's slot calls this and the following methods,
+    /// so no ordering is needed.
     #[inline]
     pub(crate) fn finger(&self, from: &F::Page, retirements: u64) -> Option<NonNull<F::Page>> {
         let finger = self.finger_of(from);

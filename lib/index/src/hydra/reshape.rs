@@ -38,8 +38,8 @@ impl<F: HydraForm> Core<F> {
             return;
         }
         let merged = self.merge_next(local, page, Fill::Half);
-        // If the right neighbour is too full, the left one may still fit. Finding the left one costs a search. So it is
-        // tried at every fourth removal, and always when the page becomes empty.
+        // If the right neighbour is too full, the page may still fit into the left one. Finding the left one costs a
+        // search. So it is tried only at every fourth removal, and always when the page becomes empty.
         let try_left = !merged && page.len().is_multiple_of(4);
         page.lock().unlock();
         if merged || (try_left && self.merge_into_previous(local, page)) {

@@ -1,10 +1,10 @@
 //! Scans of the data list, both ways (thesis figure 4.12).
 //!
-//! A scan copies one page at a time, validates the copy, and only then shows it. It continues at the *key* at which
-//! the page ended, not at a position, so splits and merges in between neither duplicate nor hide an entry: a key that
-//! is in the map throughout is in the range of exactly one page at any time, and the ranges visited follow one another
-//! without gap or overlap. (The thesis restarts the whole scan when any page fails to validate, and reads `next` after
-//! validation, which can show entries twice.)
+//! A scan copies one page at a time, validates the copy, and only then shows it. It continues at the *key* at which the
+//! page ended, not at a position. So splits and merges in between neither duplicate nor hide an entry: a key that is in
+//! the map throughout the scan is in the range of exactly one page at any time, and the visited ranges follow one
+//! another without gap or overlap. (The thesis restarts the whole scan when any page fails to validate, and reads
+//! `next` after validation, which can show entries twice.)
 //!
 //! The thesis keeps a permutation array per page, rebuilt when a scan finds the page changed. Here the scan that finds a page
 //! unsorted sorts its copy and, if the page has not changed meanwhile, writes the entries back in order. This saves one line
@@ -22,8 +22,8 @@ use core::ops::Range;
 /// The approximate number of entries of a page, from which a scan estimates the number of pages that it will visit.
 const FILL: usize = 32;
 
-/// The most pages that a scan prefetches at a time. A walk along links would have to wait for each page to get the next
-/// one's address; the search layer has the addresses of successive pages next to each other.
+/// The most pages that a scan prefetches at a time. In a walk along links, the address of a page is known only when the
+/// previous page has been loaded. The search layer has the addresses of successive pages next to each other.
 const AHEAD: usize = 8;
 
 /// Sorts a page that still has this version. Its values may have changed since it was copied, so it is copied again.
@@ -75,7 +75,7 @@ impl<F: HydraForm> Core<F> {
             let (target, version, _) = self.target(local.guard, page, bound);
             let next = target.next();
             if limit - seen > FILL / 2 {
-                // It is not validated yet, but any address may be fetched from.
+                // The address is not validated yet, but a prefetch of any address is harmless.
                 F::Page::prefetch_all(next);
             }
             // The page nearly always begins where the last page ended. Then no search for the start is needed.

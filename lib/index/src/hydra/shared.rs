@@ -195,8 +195,8 @@ impl<F: HydraForm> Core<F> {
     /// Returns how many pages have been retired, for [`Finger`](super::oplog::Finger)s.
     #[inline]
     pub(super) fn retirements(&self) -> u64 {
-        // Acquire pairs with the Release in `retire_page`: if a page is live when it is read after this, its retirement is not
-        // counted yet.
+        // Acquire pairs with the Release in `retire_page`: if a page that is read after this load is live, the loaded
+        // count does not include its retirement.
         self.retirements.load(Acquire)
     }
 

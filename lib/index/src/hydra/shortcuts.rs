@@ -1,11 +1,12 @@
 //! Shortcuts: pages at which a long walk may continue.
 //!
-//! A search layer lags behind the list, and all pages that it lacks may be adjacent. Pages that ascending keys append
-//! are all behind the last anchor. Pages that `pop_last` has emptied all forward, one to the other. A walk from the
-//! layer's answer would pass all of them, in time proportional to the map. So the thread that makes a change of the
-//! list adds a shortcut for it at once, with a probability of one in [`ONE_IN`], and a walk uses shortcuts after
-//! [`PATIENCE`] steps. As in a skip list, runs of pages without shortcuts are short: `ONE_IN` on average, and longer
-//! than `r` with a probability of `(1 - 1 / ONE_IN)^r`, however far the layer lags and even if it is never updated.
+//! A search layer lags behind the list, and all pages that it lacks may be adjacent. Two examples: ascending keys
+//! append pages that are all behind the layer's last anchor; and pages that `pop_last` has emptied forward one to the
+//! other. A walk from the layer's answer would pass all of them, in time proportional to the map. So the thread that
+//! makes a change of the list adds a shortcut for it at once, with a probability of one in [`ONE_IN`], and a walk uses
+//! shortcuts after [`PATIENCE`] steps. As in a skip list, runs of pages without shortcuts are short: `ONE_IN` on
+//! average, and longer than `r` with a probability of `(1 - 1 / ONE_IN)^r`, however far the layer lags and even if it
+//! is never updated.
 //!
 //! **Exact.** A shortcut to a page is added while the page cannot become obsolete, since the lock of the previous page
 //! or its own is held. The thread that makes the page obsolete removes the shortcut, under the page's lock, before
@@ -17,11 +18,12 @@
 //! added to the `young` tree. When all changes that were logged before the last turn are in all layers, the trees take
 //! a turn: the `old` tree is dropped, and the young one becomes old. A change is logged before its shortcut is added,
 //! so a tree is dropped only when its pages are not needed any more; see `reclaim`. If no thread changes the list,
-//! rounds that drain nothing continue until both trees are dropped, in `sync` and in an idle map.
+//! rounds of maintenance continue, although they drain nothing, until both trees are dropped. This happens in `sync`
+//! and in an idle map.
 //!
 //! A thread that removes a shortcut loads `young` first and then `old`, and a turn stores `old` first. So the thread
-//! finds the tree that has the shortcut, unless the tree was dropped: a tree that was young at or before the first load
-//! is still young, or is old at the second load, or was dropped.
+//! finds the tree that has the shortcut, unless the tree was dropped. For a tree that was young at or before the first
+//! load is still young at this load, or is old at the second load, or was dropped.
 
 use super::oplog::PagePtr;
 use super::page::Page as _;

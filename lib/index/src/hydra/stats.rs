@@ -10,7 +10,8 @@ pub struct MaintenanceStats {
     pub threads: usize,
     /// How often a background thread was told that there is work.
     pub roused: u64,
-    /// How often a background thread has finished such work. If it equals `roused`, all threads sleep or are about to sleep.
+    /// How often a background thread has finished such work. If this equals `roused`, all threads sleep or are about to
+    /// sleep.
     pub done: u64,
     /// How often a background thread has woken, for any reason.
     pub wakes: u64,

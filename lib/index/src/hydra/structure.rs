@@ -74,7 +74,7 @@ impl<F: HydraForm> Core<F> {
         Place { node, layer: &self.layers[node] }
     }
 
-    /// Does the remaining work after the removal of an entry. The caller owns the entry's value.
+    /// Retires the removed entry's key and counts the removal. The caller owns the entry's value.
     fn let_go(&self, guard: &Guard<'_>, removed: &Removed, key: F::Probe<'_>) -> u64 {
         self.cell().add(-1);
         self.retire_key(guard, removed.key, key);
@@ -288,8 +288,8 @@ impl<F: HydraForm> Structure<F> for Core<F> {
         self.domain.stop_tending();
         let mut skip = false;
         self.for_each_page(|page| {
-            // The page is locked by a thread that does not exist in this process, which is a child. The thread may have
-            // been moving entries from the next page to this one, so the entries leak.
+            // The page is locked by a thread of the parent process, which does not exist in this child process. The
+            // thread may have been moving entries from the next page to this one, so the entries of both pages leak.
             let locked = matches!(page.lock().look(), Look::Locked);
             if core::mem::replace(&mut skip, locked) || locked {
                 return;

@@ -11,8 +11,8 @@ use std::collections::VecDeque;
 
 /// The state of a map's maintenance.
 pub(crate) struct Maintenance<F: HydraForm> {
-    /// The number of structure changes since the last round. It is negative for a moment if a change is drained before it is
-    /// counted.
+    /// The number of structure changes since the last round. If a change is drained before it is counted, the number is
+    /// negative for a moment.
     pub(super) pending: CachePadded<AtomicIsize>,
     /// The number of pending changes at which a round is due.
     pub(super) due_at: AtomicUsize,
@@ -37,7 +37,7 @@ pub(super) struct Combiner<F: HydraForm> {
     pub(super) delayed: Vec<PagePtr<F>>,
     /// Merged logs that at least one replica has not applied yet.
     pub(super) logs: VecDeque<Arc<MergedLog<F>>>,
-    /// The number of the last round when generations of shortcuts were replaced.
+    /// The number of the last round in which a generation of shortcuts was replaced.
     pub(super) turned: u64,
     /// Removed pages that wait to be retired, by the round that removed them.
     pub(super) removed: VecDeque<(u64, Vec<PagePtr<F>>)>,

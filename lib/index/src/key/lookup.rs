@@ -10,7 +10,7 @@ use super::width::Width;
 use crate::structure::{Encode, Encoding, Form};
 use core::borrow::Borrow;
 
-/// A type that has the parts of a `K`: a `K` itself, or the result of [`by_parts`]. This trait is sealed.
+/// A type from which the parts of a `K` can be read: a `K` itself, or the result of [`by_parts`]. This trait is sealed.
 pub trait Parts<K> {
     #[doc(hidden)]
     fn word(&self) -> u64;

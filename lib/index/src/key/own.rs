@@ -3,9 +3,9 @@
 use super::KeyPart;
 use super::part::PartBuffer;
 
-/// A type that is a key because another key represents it: the wrapped key represents a newtype, the tuple of its fields a
-/// struct, and its number an `enum`. Implementing this trait makes the type a [`Key`](crate::Key) and a part of other keys;
-/// [`key!`](crate::key!) writes the implementation.
+/// A type that is a key because another key represents it. A newtype is represented by the key that it wraps, a struct
+/// by the tuple of its fields, and an `enum` by its number. Implementing this trait makes the type a
+/// [`Key`](crate::Key) and a part of other keys; [`key!`](crate::key!) writes the implementation.
 ///
 /// Keys have the order of the keys that represent them, and a scan shows the representing key: `&str` for a type represented by
 /// a `String`. So [`from_key`](Self::from_key) must be the inverse of [`as_key`](Self::as_key), and [`as_key`](Self::as_key)
@@ -108,8 +108,9 @@ use super::part::PartBuffer;
 /// }
 /// ```
 ///
-/// To look such keys up [`by_parts`](crate::by_parts), add `impl<'a> Borrow<dyn Parts<Id> + 'a> for Id { fn borrow(&self) ->
-/// &(dyn Parts<Id> + 'a) { self } }`. To look a type that wraps an unchanged `String` up by `&str`, add `impl Borrow<str>`.
+/// To look such keys up [`by_parts`](crate::by_parts), add `impl<'a> Borrow<dyn Parts<Id> + 'a> for Id { fn
+/// borrow(&self) -> &(dyn Parts<Id> + 'a) { self } }`. If a type wraps an unchanged `String`, add `impl Borrow<str>` to
+/// look it up by `&str`.
 ///
 /// A type that is not declared by [`key!`](crate::key!) and does not implement this trait is not a key:
 ///
@@ -273,7 +274,7 @@ unsafe impl<T: KeyAs> KeyPart for T {
 macro_rules! key {
     () => {};
 
-    // In this order: a newtype; a tuple struct; a struct with a single field; a struct; an `enum`.
+    // The rules, in this order: a newtype; a tuple struct; a struct with a single field; a struct; an `enum`.
     ($(#[$of:meta])* $vis:vis struct $name:ident($(#[$about:meta])* $its:vis $field:ty $(,)?); $($more:tt)*) => {
         $(#[$of])* $vis struct $name($(#[$about])* $its $field);
         $crate::key!(@as $name, $field, this => $crate::KeyPart::lend(&this.0), key => Self(key));

@@ -1,11 +1,11 @@
 //! The parts of keys: every key that this crate provides is a [`KeyPart`], which can be used alone or as a part of another key.
 //!
-//! A part's encoding preserves order and is injective, even if other parts follow. For this, of two different encodings of one
-//! type neither is a prefix of the other, unless they are written with `last` (the part is the last one). Parts of fixed width
-//! are written with the highest byte first. A string must mark its end without disturbing the order. So each zero byte becomes
-//! `00 FF`, and the end is `00 00`. Then the end compares below every byte that could follow instead, and a shorter string
-//! precedes its extensions, whatever the next part begins with. The last part of a key needs no end mark and is written
-//! unchanged.
+//! A part's encoding preserves order and is injective, even if other parts follow. For this purpose no encoding of a
+//! type may be a prefix of another encoding of the type. (Encodings that are written with `last` are exempt: no part
+//! follows them.) Parts of fixed width are written with the highest byte first. A string must mark its end without
+//! disturbing the order. So each zero byte becomes `00 FF`, and the end is `00 00`. Then the end compares below every
+//! byte that could follow instead, and a shorter string precedes its extensions, whatever the next part begins with.
+//! The last part of a key needs no end mark and is written unchanged.
 //!
 //! If the parts of a key have at most eight bytes together, its encoding is the number that consists of these bytes.
 
@@ -17,8 +17,8 @@ use core::marker::PhantomData;
 /// Encodings up to this length, in bytes, are assembled without allocating.
 const SHORT: usize = 120;
 
-/// A key that can be part of another key. All keys of this crate are: integers, floats, strings, paths, addresses, tuples, ...,
-/// and every [`KeyAs`](crate::KeyAs). This trait is sealed: implement `KeyAs`.
+/// A key that can be part of another key. All keys of this crate are such keys: integers, floats, strings, paths,
+/// addresses, tuples, ..., and every [`KeyAs`](crate::KeyAs). This trait is sealed: implement `KeyAs`.
 ///
 /// # Safety
 /// A key's parts are read one after the other, and the written bytes are trusted (text to be UTF-8):

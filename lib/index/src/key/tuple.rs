@@ -66,8 +66,8 @@ macro_rules! tuples {
     )* };
 }
 
-/// Decodes the part of a word whose own bits and all bits below them are the lowest `after` bits. Sets `after` to the number of
-/// bits of the following parts.
+/// Decodes one part of a word. The lowest `after` bits of the word are the part's own bits and those of all following
+/// parts. Sets `after` to the number of bits of the following parts.
 ///
 /// # Safety
 /// The part's bits must be a result of `P::word`.

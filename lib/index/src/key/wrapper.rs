@@ -7,7 +7,7 @@ use super::width::{Wide, Width};
 use core::cmp::Reverse;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-// SAFETY: a byte tells whether the part follows.
+// SAFETY: the first byte states whether the part follows.
 unsafe impl<P: KeyPart> KeyPart for Option<P> {
     type Width = <P::Width as Width>::Next;
     type Borrowed<'a> = Option<P::Borrowed<'a>>;
@@ -27,7 +27,8 @@ unsafe impl<P: KeyPart> KeyPart for Option<P> {
     #[inline]
     unsafe fn of_word<'a>(word: u64) -> Self::Part<'a> {
         let some = 1 << (8 * P::Width::BYTES);
-        // SAFETY: the caller guarantees that `word` has made this number; the bits below `some` are a result of `P::word`.
+        // SAFETY: the caller guarantees that the number is a result of `Self::word`. If it is at least `some`, it was
+        // made from a `Some`, and the bits below are a result of `P::word`.
         (word >= some).then(|| unsafe { P::of_word(word - some) })
     }
 
@@ -56,7 +57,7 @@ unsafe impl<P: KeyPart> KeyPart for Option<P> {
     }
 }
 
-// SAFETY: the complement of an encoding that marks its end marks its end, too. It is read by complementing it again.
+// SAFETY: the encoding of `P` marks its own end, so its complement does so too. It is read by complementing it again.
 unsafe impl<P: KeyPart> KeyPart for Reverse<P> {
     type Width = P::Width;
     type Borrowed<'a> = Reverse<P::Borrowed<'a>>;
@@ -79,8 +80,9 @@ unsafe impl<P: KeyPart> KeyPart for Reverse<P> {
         Reverse(P::own(unsafe { P::of_word(word ^ low_bytes::<P::Width>()) }))
     }
 
-    /// Writes the inner part as if it were not the last one, since it needs an end mark: the end of a shorter string must
-    /// compare above the string's extensions.
+    /// Writes the inner part with an end mark, even if it is the last part of the key. In reverse order a string must
+    /// sort after all its extensions, which the complement of an end mark achieves. Without an end mark it would sort
+    /// before them.
     fn write(part: Self::Borrowed<'_>, _: bool, to: &mut PartBuffer) {
         let from = to.bytes().len();
         P::write(part.0, false, to);
@@ -90,7 +92,8 @@ unsafe impl<P: KeyPart> KeyPart for Reverse<P> {
     unsafe fn read(bytes: &mut &[u8], _: bool) -> Reverse<P> {
         let plain: Vec<u8> = bytes.iter().map(|byte| !byte).collect();
         let mut rest = &plain[..];
-        // SAFETY: the caller guarantees that this starts with what `P::write` has written, not as the last part.
+        // SAFETY: the caller guarantees that `bytes` begin with what `Self::write` has written. So `rest` begins with
+        // what `P::write` has written with `last` = false.
         let part = P::own(unsafe { P::read(&mut rest, false) });
         *bytes = &bytes[bytes.len() - rest.len()..];
         Reverse(part)
@@ -107,7 +110,7 @@ unsafe impl<P: KeyPart> KeyPart for Reverse<P> {
     }
 }
 
-// SAFETY: a byte tells the number of bytes that follow.
+// SAFETY: the first byte is the IP version, which determines whether 4 or 16 bytes follow.
 unsafe impl KeyPart for IpAddr {
     type Width = Wide;
     type Borrowed<'a> = IpAddr;

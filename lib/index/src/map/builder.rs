@@ -28,13 +28,14 @@ pub struct Builder<S: Kind, K, V> {
 }
 
 impl<S: Kind, K: Key, V: Send + Sync + 'static> Builder<S, K, V> {
-    /// Sets a limit on the memory that waits for readers, and what operations that change the map do at the limit. The limit is
-    /// in bytes, counted as in [`Garbage::bytes`](crate::Garbage::bytes). Default: no limit.
+    /// Sets a limit on the memory that waits for readers. `then` is what operations that change the map do at the
+    /// limit. The limit is in bytes, counted as in [`Garbage::bytes`](crate::Garbage::bytes). Default: no limit.
     ///
-    /// The memory may exceed the limit by a bounded amount. For each thread that changes the map this is one part in 32 of the
-    /// limit, and what one operation removes. With [`OnBacklog::Wait`], threads that hold a `Ref` or an `Entry` of the map
-    /// cannot wait; all that they remove or replace meanwhile is added. Their `try_` operations add nothing. A limit of less
-    /// than about 100 kB for each such thread costs speed. Look-ups never wait.
+    /// The memory may exceed the limit by a bounded amount. For each thread that changes the map, the amount is one
+    /// part in 32 of the limit, plus what one operation removes. With [`OnBacklog::Wait`], threads that hold a `Ref` or
+    /// an `Entry` of the map cannot wait; all memory that they remove or replace meanwhile may exceed the limit, too.
+    /// Their `try_` operations refuse instead. A limit of less than about 100 kB for each such thread costs speed.
+    /// Look-ups never wait.
     ///
     /// ```
     /// use archipelago::index::{HydraList, OnBacklog, Refused};
@@ -62,9 +63,9 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Builder<S, K, V> {
     /// If only `try_` operations are used, the map's memory exceeds the limit by at most:
     /// - a block of pages (half of the limit, at most 2 MiB);
     /// - for each thread, an entry, a page, and removed memory that waits for readers;
-    /// - where threads compete for the last room in pages, one part in 32 of the limit;
-    /// - while pages are moved together after removals, or by the merging below, about another block: the pages' copies exist
-    ///   until readers have left the replaced pages.
+    /// - if threads compete for the last room in pages, one part in 32 of the limit;
+    /// - while pages are moved together after removals, or by the merging below, about another block: the pages' copies
+    ///   exist until readers of the replaced pages have ended.
     ///
     /// Removing entries makes room once no reader can still use them. Free pages in a block count as room. At the limit a key is
     /// stored if its page has room, and refused if its page is full. So one key may be refused and the next one stored.

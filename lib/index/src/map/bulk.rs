@@ -130,7 +130,8 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
                     match ask(key, word) {
                         Sweep::Keep => {}
                         Sweep::Remove => unwanted.push((FormOf::<K>::own(key), None)),
-                        // The same word is the same value, since the guard prevents the reuse of its address.
+                        // If the key still has the same word, it has the same value: the guard prevents the reuse of
+                        // the value's address.
                         Sweep::RemoveThis => unwanted.push((FormOf::<K>::own(key), Some(word))),
                     }
                 }

@@ -14,7 +14,7 @@ use archipelago_sync::rcu::Guard;
 use core::borrow::Borrow;
 use core::fmt;
 
-/// The decision of [`Session::compute`]'s closure about a key.
+/// The decision of the closure of [`Session::compute`] about a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change<V> {
     /// Leaves the key as it is.
@@ -146,9 +146,9 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         }
     }
 
-    /// Changes a key depending on its value, atomically. `f` receives the current value, and its decision is applied at a
-    /// moment at which the key still has this value. `f` runs outside any lock. It runs again if another thread has
-    /// changed the key meanwhile; its previous decision is then dropped. If it panics, nothing has been changed.
+    /// Changes a key depending on its value, atomically. `f` receives the current value, and its decision is applied at
+    /// a moment at which the key still has this value. `f` runs outside any lock. If another thread has changed the key
+    /// meanwhile, the decision is dropped and `f` runs again. If `f` panics, nothing has been changed.
     ///
     /// ```
     /// use archipelago::index::{Change, HydraList};

@@ -1,4 +1,4 @@
-//! Iterators that remove what they yield.
+//! Iterators that remove the entries that they yield.
 
 use super::fetched::{Fetched, Kept, Side};
 use super::reference::Entry;

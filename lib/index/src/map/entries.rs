@@ -1,4 +1,5 @@
-//! Access to entries by reference: iterators of [`Entry`], and methods that call a closure with each entry, which cost least.
+//! Access to entries by reference: iterators of [`Entry`], and methods that call a closure with each entry, which have
+//! the lowest cost.
 
 use super::fetched::{Fetched, Kept, Side};
 use super::range::prefix_bounds;
@@ -15,9 +16,10 @@ use core::ops::{ControlFlow, RangeBounds};
 /// A double-ended iterator over a range of entries by reference, in key order. See [`Session::entries`].
 ///
 /// It is `Send`, and so are its entries. It holds no lock. As long as an [`Entry`] lives, memory that is removed from
-/// the map is not freed. A paused or leaked iterator itself delays no reclamation between two steps, except after
-/// [`next_ref`](Self::next_ref), whose result is valid until the next step or [`release`](Self::release). It fetches up
-/// to 256 entries ahead, and fetches them again if some of their values may have been freed meanwhile.
+/// the map is not freed. A paused or leaked iterator itself delays no reclamation between two steps. The exception is
+/// [`next_ref`](Self::next_ref): its result is valid, and delays reclamation, until the next step or
+/// [`release`](Self::release). The iterator fetches up to 256 entries ahead, and fetches them again if some of their
+/// values may have been freed meanwhile.
 pub struct Entries<'m, S: Kind, K: Key, V: Send + Sync + 'static> {
     walk: Walk<'m, S, K, V>,
     front: Ahead<'m, K>,

@@ -78,7 +78,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         if self.core.limits().may_fill(need, self.space()) && key.is_none_or(|key| self.fits(key)) {
             return true;
         }
-        // Or pages may be nearly empty.
+        // Second, nearly empty pages may be merged.
         if !self.core.is_thin() || !self.core.limits().may_settle(self.core.domain().stats().epoch) {
             return false;
         }

@@ -1,9 +1,10 @@
 //! Batches of iterators by reference: entries that were copied from the structure, and the guard that keeps their
 //! values.
 //!
-//! The guard is entered as long as a value may be accessed: each [`Entry`](super::Entry) holds it, and so does an
-//! iterator that has returned a reference. Between two steps an iterator delays no reclamation. At the next step the iterator
-//! continues with its batch if the guard proves that the values are still alive. Otherwise it fetches the rest again.
+//! The guard is entered (it delays reclamation) as long as a value may be accessed: each [`Entry`](super::Entry) holds
+//! it, and so does an iterator that has returned a reference. Between two steps an iterator delays no reclamation. At
+//! its next step it continues with its batch if the guard proves that the values are still alive. Otherwise it fetches
+//! the rest of the batch again.
 
 use super::batch::Batch;
 use super::walk::Walk;

@@ -12,16 +12,16 @@
 //!
 //! # Consistency, the same for all maps
 //! Operations on one key are linearizable: each takes effect at one moment of its call. `pop_first` and `pop_last` are
-//! linearizable, too. Operations that visit several entries are scans, iterators, and all operations that use these. They show
-//! keys in order and show no key twice. They show every key that is present throughout, each with a value that it had at some
-//! moment of the visit; the moments of different entries may differ. For an atomic snapshot of several entries use MV-RLU
-//! (`archipelago::sync::mvrlu`).
+//! linearizable, too. Operations that visit several entries are scans, iterators, and all operations that use these.
+//! They show keys in order and show no key twice. They show every key that is present throughout the operation, each
+//! with a value that it had at some moment of the visit. The moments of different entries may differ. For an atomic
+//! snapshot of several entries use MV-RLU (`archipelago::sync::mvrlu`).
 //!
 //! # Invariants
 //! 1. A word in the structure is a live `V`. It is the value itself for values that are stored in a word, and otherwise the
 //!    address of a box.
 //! 2. Code that gets a word back from the structure retires the word, or owns the map and drops the value.
-//! 3. A word is followed only under a guard that is older than the word's retirement.
+//! 3. A word is followed only under a guard that was entered before the word's retirement.
 //! 4. The structure is made at the first use: a map that was only created owns no memory and no thread.
 
 mod batch;
@@ -96,15 +96,15 @@ pub(crate) type CoreOf<S, K> = <FormOf<K> as Form>::Core<S>;
 /// guard. They need not be `Clone`: each method that returns a clone has a counterpart that returns a reference ([`Ref`],
 /// [`Entry`]).
 ///
-/// Two maps share nothing. Dropping a map ends its background threads and drops every entry. Values that were removed
-/// or replaced before are dropped at some time after the last reader has left, by any thread that uses the map.
-/// If such a drop panics, the panic hook reports the panic, which is not propagated.
+/// Two maps share no data. Dropping a map ends its background threads and drops every entry. Values that were removed
+/// or replaced before are dropped at some time after the last reader has ended, by any thread that uses the map. If
+/// such a drop panics, the panic hook reports the panic, which is not propagated.
 pub struct Map<S: Kind, K: Key, V: Send + Sync + 'static> {
     core: OnceLock<Arc<CoreOf<S, K>>>,
     /// `None` means the defaults.
     settings: Option<Box<Settings<S>>>,
-    // The map owns Vs. It is Send and Sync under the conditions of a lock around its entries that gives all threads shared
-    // references.
+    // The map owns values of type V. It is `Send` and `Sync` under the conditions that would hold for an `RwLock`
+    // around its entries: all threads get shared references to the values.
     entries: PhantomData<(K, V)>,
 }
 
@@ -206,10 +206,10 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
         self.len() == 0
     }
 
-    /// Waits until background work has caught up with everything done to the map before the call, and frees the removed and
-    /// replaced memory that no thread reads. It waits for no reader. A call is never needed for correctness; it is useful
-    /// before measuring. Memory that a reader may still be using, or that a background thread is about to free, is freed after
-    /// the call. Garbage of an idle map is freed some milliseconds later.
+    /// Waits until background work has caught up with everything done to the map before the call, and frees the removed
+    /// and replaced memory that no thread reads. It waits for no reader. A call is never needed for correctness; it is
+    /// useful before a measurement. Memory that a reader may still be using, or that a background thread is about to
+    /// free, is freed after the call. Garbage of an idle map is freed some milliseconds later.
     ///
     /// After removals all over a map `sync` also merges nearly empty pages and moves pages out of sparse blocks, in O(pages).
     /// Then the map takes at most about three times the memory of a fresh one. A `HydraList` with background threads

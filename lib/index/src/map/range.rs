@@ -10,7 +10,7 @@ use core::iter::FusedIterator;
 use core::ops::RangeBounds;
 use std::collections::VecDeque;
 
-/// The conversion of an entry into an item of a [`Range`].
+/// How an entry is converted into an item of a [`Range`].
 pub trait Take<K: Key, V: Send + Sync + 'static> {
     /// The type of the range's items.
     type Item;

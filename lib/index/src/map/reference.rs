@@ -12,12 +12,13 @@ use core::ops::Deref;
 
 /// A reference to a value in a map.
 ///
-/// It shows the value that the key had when it was looked up, even after other threads have replaced or removed this value.
-/// While a `Ref` exists, *no* memory that is removed from the map is freed, under any key: 100,000 overwrites of 1 kB take 100
-/// MB until the `Ref` is dropped, and if it is leaked, until the map is dropped. So a `Ref` should be short-lived; clone values
-/// that you keep. The map's [`stats`](super::Map::stats) show the garbage, and how many readers keep it (`garbage.bytes`,
-/// `garbage.readers`); a [`backlog_limit`](super::Builder::backlog_limit) bounds it. A `Ref` to a value that is stored in a
-/// word of the map (a primitive number) contains a copy of the value.
+/// It shows the value that the key had when it was looked up, even after other threads have replaced or removed this
+/// value. While a `Ref` exists, *no* memory that is removed from the map is freed, under any key: 100,000 overwrites of
+/// 1 kB take 100 MB until the `Ref` is dropped. If the `Ref` is leaked, they take it until the map is dropped. So a
+/// `Ref` should be short-lived; clone values that you keep. The map's [`stats`](super::Map::stats) show the garbage,
+/// and how many readers keep it (`garbage.bytes`, `garbage.readers`); a
+/// [`backlog_limit`](super::Builder::backlog_limit) bounds it. A `Ref` to a value that is stored in a word of the map
+/// (a primitive number) contains a copy of the value.
 ///
 /// A `Ref` is bound to the thread that made it. An [`Entry`] may be sent to other threads, and kept across an `await`.
 ///

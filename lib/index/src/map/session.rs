@@ -62,10 +62,10 @@ impl<'m, S: Kind, K: Key> Hold<'m, S, K> for Roaming {
 
 /// A session on a [`Map`]: made by [`Map::pin`] for one thread, or by [`Map::pin_owned`] for any thread.
 ///
-/// A session consists of a few references. Making one costs a few loads, however many sessions are alive, and forgetting one
-/// costs nothing. A session holds no lock and no guard between calls, so keeping it for a long time delays nothing. A session
-/// made by `pin` remembers the NUMA node on which it was made. After its thread has moved to another node the session stays
-/// correct, but reads the former node's memory.
+/// A session consists of a few references. Making one costs a few loads, whatever the number of live sessions, and
+/// forgetting one costs nothing. A session holds no lock and no guard between calls, so keeping it for a long time
+/// delays no other thread and no reclamation. A session made by `pin` remembers the NUMA node on which it was made. If
+/// its thread moves to another node, the session stays correct, but continues to read the first node's memory.
 ///
 /// Closures that receive a value (in [`get_with`](Self::get_with), [`scan`](Self::scan), [`update`](Self::update),
 /// [`compute`](Self::compute), [`retain`](Self::retain)) run inside a guard; so does the cloning of values. Memory that is

@@ -1,4 +1,5 @@
-//! Implementations of the standard traits that `std`'s maps implement, and of the trait against which benchmarks are written.
+//! Implementations of the standard traits that `std`'s maps implement, and of `OrderedIndex`, the trait that benchmarks
+//! use.
 
 use super::{Entries, Hold, Kind, Map, Range, Session};
 use crate::structure::Form;

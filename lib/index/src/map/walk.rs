@@ -1,7 +1,7 @@
 //! The state of an iterator: the range of keys `low..high` that is not fetched yet.
 //!
 //! Fetching from one end moves this end past the fetched keys. So no key can be yielded twice, however the map changes
-//! in between. If a fetch panics, the iterator still yields the entries that it had fetched, and then ends.
+//! between two fetches. If a fetch panics, the iterator still yields the entries that it had fetched, and then ends.
 
 use super::{End, FormOf, Kind, Map, Structure, Words};
 use crate::structure::Form;
@@ -15,9 +15,9 @@ pub(super) type OwnedKey<K> = <FormOf<K> as Form>::Owned;
 pub(super) struct Batches(usize);
 
 impl Batches {
-    /// For iterators that clone entries: a caller that wants one entry pays for one.
+    /// The first size for iterators that clone entries. A caller that wants one entry causes only one clone.
     pub(super) const FROM_ONE: Self = Self(1);
-    /// For iterators that copy only words.
+    /// The first size for iterators that copy only words.
     pub(super) const FROM_SOME: Self = Self(16);
     const MOST: usize = 256;
 
@@ -165,8 +165,8 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static> Walk<'m, S, K, V> {
     }
 
     /// Puts entries back that were fetched from one end and not yielded. `next` is the key that was to be yielded next,
-    /// and `last` is the key farthest from that end. If nothing else was left to fetch, the other end may have yielded
-    /// entries behind `last`.
+    /// and `last` is the fetched key that is farthest from this end. If no other key was left to fetch, the other end
+    /// may have yielded entries behind `last`.
     pub(super) fn rewind(&mut self, end: End, next: crate::Probe<'_, K>, last: crate::Probe<'_, K>) {
         let drained = self.is_drained();
         match end {

@@ -46,8 +46,8 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
         map
     }
 
-    /// Returns the first of the adjacent entries that have the same key as the entry at `at`. One thread inserts all of them,
-    /// so that the last of them is inserted last.
+    /// Returns the first index of the adjacent entries that have the same key as the entry at `at`. One thread inserts
+    /// all of them, so that the last of them is inserted last.
     fn first_alike(entries: &[(K, V)], at: usize) -> usize {
         entries[at].0.encode(|key| {
             let alike = |entry: &&(K, V)| entry.0.encode(|other| FormOf::<K>::compare(other, key).is_eq());
@@ -80,7 +80,8 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
         ManuallyDrop::into_inner(other).forget_entries();
     }
 
-    /// Stores a batch of words, in ascending order, that have no owner yet.
+    /// Stores a batch of words, in ascending order of keys. The words have been taken out of another map, so no map
+    /// owns them.
     fn take_in(&self, batch: &mut Batch<FormOf<K>>) {
         let session = self.pin();
         let guard = session.enter_to_store();
@@ -167,7 +168,7 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
     }
 }
 
-/// Copies some entries from `from` on, in ascending order. Returns where to continue, if entries are left.
+/// Copies some entries from `from` on, in ascending order. If entries are left, returns the key at which to continue.
 fn collect<S: Kind, K: Key>(
     core: &super::CoreOf<S, K>,
     from: crate::Probe<'_, K>,

@@ -96,10 +96,11 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         })
     }
 
-    /// Inserts if the key is not in the map. Returns the word that the key has now. `kept` is called with a value that was not
-    /// inserted.
+    /// Inserts if the key is not in the map. Returns the word that the key has now. `kept` is called with a value that
+    /// was not inserted.
     ///
-    /// The value becomes a word when the key is encoded, since encoding is the user's code, which may panic.
+    /// The value becomes a word only when the key is encoded. Encoding is users' code, and if it panics, the value is
+    /// still dropped.
     pub(super) fn insert_word<R>(
         &self,
         guard: &Guard<'m>,

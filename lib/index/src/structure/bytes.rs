@@ -68,7 +68,8 @@ impl Form for Bytes {
     fn tag(key: &[u8]) -> u8 {
         let mut hasher = rustc_hash::FxHasher::default();
         hasher.write(key);
-        // The hasher leaves its best bits at the bottom (it rotates them). Zero means "empty slot", so the tag zero becomes one.
+        // The best bits of this hasher are its lowest ones (it rotates its result). A tag of zero means "empty slot",
+        // so the hash zero becomes the tag one.
         ((hasher.finish() >> 16) as u8).max(1)
     }
 

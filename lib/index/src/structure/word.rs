@@ -56,7 +56,8 @@ impl Form for Word {
 
     #[inline]
     fn tag(key: u64) -> u8 {
-        // The tag is the top byte of a multiplicative hash. Zero means "empty slot", so the tag zero becomes one.
+        // The tag is the top byte of a multiplicative hash. A tag of zero means "empty slot", so the hash zero becomes
+        // the tag one.
         ((key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8).max(1)
     }
 

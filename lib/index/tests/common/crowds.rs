@@ -1,13 +1,13 @@
-//! A crowd of threads that uses a map by all kinds of operations.
+//! A crowd of threads (many more than processors) that uses a map by all kinds of operations.
 
 use archipelago_check::drops::{Counted, DropCounter};
 use archipelago_check::hostile::{Longest, crowd, in_turns, longest_gap, some_try, within};
 use archipelago_index::map::{Kind, Map};
 use archipelago_platform::time::{Duration, Instant};
 
-/// Lets a crowd of threads use a map in a range of keys. What they read must be in order and belong to its key, no operation
-/// may take much longer than the threads of such a crowd wait for a processor anyway, and nothing may be lost. The bound on
-/// time must hold in one of several tries.
+/// Lets a crowd of threads use a map in a range of keys. The values that they read must be in order and belong to their
+/// keys, and no entry may be lost. In any crowd of this size, threads wait a long time for a processor; no operation
+/// may take much longer than this. The bound on time must hold in one of several tries.
 pub fn in_a_crowd<S: Kind>(
     map: Map<S, u64, Counted>,
     counter: DropCounter,

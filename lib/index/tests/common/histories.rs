@@ -1,5 +1,5 @@
-//! Recorded histories of several threads, which the checker judges: every operation on one key must be linearizable, and scans
-//! must keep their promises.
+//! Recorded histories of several threads, which the checker judges: every operation on one key must be linearizable,
+//! and scans must return what their documentation promises.
 
 use super::keys::TestKey;
 use super::model::perform;
@@ -105,7 +105,7 @@ impl<K: TestKey> Worker<'_, K> {
                     self.slow_scan(session, log, key, down);
                 }
             }
-            // This lets threads meet in all phases of each other's operations, even on few cores.
+            // The yields let threads meet in all phases of each other's operations, even on few cores.
             if self.rng.random_ratio(1, 16) {
                 thread::yield_now();
             }

@@ -11,7 +11,7 @@ pub trait TestKey: Key + Ord + Debug + Hash {
     /// Returns the least key.
     fn least() -> Self;
 
-    /// Returns keys that could break encodings, bounds and prefixes; the worst ones are first.
+    /// Returns keys that could break encodings, bounds and prefixes. The most dangerous keys are first.
     fn hostile() -> Vec<Self>;
 
     /// Returns more keys, all different: half of them are clustered or share long prefixes, and half are random.
@@ -31,8 +31,8 @@ pub trait TestKey: Key + Ord + Debug + Hash {
     }
 }
 
-/// Takes every seventh item, again and again from another start (no list here has a multiple of 7 items). So adjacent items are
-/// separated.
+/// Reorders the items, so that adjacent items are separated: takes every seventh item, again and again from another
+/// start. (No list here has a multiple of 7 items.)
 fn scattered<T: Clone>(items: Vec<T>) -> Vec<T> {
     (0..7).flat_map(|start| items[start.min(items.len())..].iter().step_by(7).cloned()).collect()
 }

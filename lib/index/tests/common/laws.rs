@@ -1,5 +1,5 @@
-//! The laws of every key type: the order of encodings is the order of keys, decoding returns the encoded key, and
-//! both also hold for the keys of which the key is a part.
+//! The laws of every key type: the order of encodings is the order of keys, and decoding returns the encoded key. Both
+//! laws also hold if the key is a part of another key.
 
 use archipelago_index::map::{Kind, Map};
 use archipelago_index::{Art, Bytes, Encode, EunoBTree, Form, HydraList, Key, KeyPart, Word};
@@ -15,8 +15,8 @@ pub fn hold<K: Key + Ord + Debug>(a: &K, b: &K) {
     }
 }
 
-/// Checks as [`hold`] does, and returns an error. There are thousands of composite types, which are cheaper to compile if they
-/// need not be printed.
+/// Checks as [`hold`] does, and returns an error. There are thousands of composite types. They are cheaper to compile
+/// if they need not be printable.
 fn holds<K: Key + Ord>(a: &K, b: &K) -> Result<(), String> {
     if a.encode(|x| b.encode(|y| K::Form::compare(x, y))) != a.cmp(b) {
         return Err(format!("the order of {}", type_name::<K>()));
@@ -28,7 +28,7 @@ fn holds<K: Key + Ord>(a: &K, b: &K) -> Result<(), String> {
     Err(format!("there and back: {}", type_name::<K>()))
 }
 
-/// Checks as [`hold`] does, also between other parts. This suffices for keys of fixed width.
+/// Checks as [`hold`] does, also between other parts of a composite key. This suffices for keys of fixed width.
 pub fn hold_between<K: KeyPart + Ord + Debug>(a: &K, b: &K) {
     let between = |x, y| holds(&(x, a.clone(), y), &(x, b.clone(), x));
     if let Err(broken) = holds(a, b).and(between(0_u8, 0xFF_u8)).and(between(0xFF, 0)) {
@@ -84,9 +84,9 @@ impl Raw for Bytes {
     }
 }
 
-/// All maps store these keys as `BTreeMap` does. The code of `Map` for a key type is the same for all structures, so it is
-/// tested with one of them. The other structures get the encodings as keys, since they know encodings only; so they are not
-/// compiled for each key type.
+/// Checks that all maps store these keys as `BTreeMap` does. The code of `Map` for a key type is the same for all
+/// structures, so it is tested with one of them. The other structures know only encodings, so they are tested with the
+/// encodings as keys. In this way they are not compiled for each key type.
 pub fn hold_in_maps<K: Key + Encode<Form: Raw> + Ord + Debug>(keys: &[K]) {
     hold_in(HydraList::new(), keys);
     let encodings: Vec<_> = keys.iter().map(|key| key.encode(|probe| <K::Form as Raw>::key(probe))).collect();
@@ -94,7 +94,7 @@ pub fn hold_in_maps<K: Key + Encode<Form: Raw> + Ord + Debug>(keys: &[K]) {
     hold_in(EunoBTree::new(), &encodings);
 }
 
-/// A map stores these keys as `BTreeMap` does: they are inserted, looked up, scanned in order, and removed.
+/// Checks that a map stores these keys as `BTreeMap` does: they are inserted, looked up, scanned in order, and removed.
 fn hold_in<S: Kind, K: Key + Ord + Debug>(map: Map<S, K, usize>, keys: &[K]) {
     let session = map.pin();
     let mut model = BTreeMap::new();

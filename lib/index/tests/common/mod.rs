@@ -9,8 +9,8 @@
 //! | [`variant!`] | another policy, topology or size of pages | five: a sequence, few keys, churn, threads, drops |
 //! | [`encoding!`] | other keys; [`laws`] tests them alone | one: a sequence |
 //!
-//! The tests take maps as [`Tested`](archipelago_tested::Tested), so that they are compiled once per key type,
-//! whatever the maps are.
+//! The tests take maps as [`Tested`](archipelago_tested::Tested). So they are compiled once per key type, however many
+//! kinds of maps are tested.
 //!
 //! | file | what it tests |
 //! |---|---|
@@ -86,8 +86,8 @@ macro_rules! conformance {
     };
 }
 
-/// Makes a module as [`conformance!`] does, for a map that differs from a map as users get it by a policy, a topology or the
-/// size of pages.
+/// Like [`conformance!`], but with fewer tests, for a map whose policy, topology or page size is not the one that users
+/// get.
 macro_rules! variant {
     ($name:ident, $key:ty, $make:expr) => {
         $crate::common::suite!($name, $key, $make;
@@ -99,7 +99,7 @@ macro_rules! variant {
     };
 }
 
-/// Makes a module as [`conformance!`] does, for a map that differs only by its keys' encodings.
+/// Like [`conformance!`], but with one test, for a map of keys with another encoding.
 macro_rules! encoding {
     ($name:ident, $key:ty, $make:expr) => {
         $crate::common::suite!($name, $key, $make; model: any_sequence;);

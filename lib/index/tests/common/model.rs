@@ -100,7 +100,7 @@ fn sequence<K: TestKey>(
                 pair.perform(&MapOp::Scan(key.clone(), limit))?;
                 pair.perform(&MapOp::ScanRev(key, limit))?;
             }
-            // One key is requested twice and, at the pool's end, no key at all.
+            // The last two arguments: some keys may be requested twice. At the pool's end only these two are requested.
             _ => pair.get_many(&[&pool[place..(place + limit.min(20)).min(pool.len())], &pool[..2]].concat())?,
         }
     }

@@ -1,4 +1,5 @@
-//! A map that is correct because it does everything under one lock, and maps with one bug each, which the suite must find.
+//! A map that is correct because it runs every operation under one lock, and maps with one bug each, which the suite
+//! must find.
 
 use super::tested::Invariants;
 use archipelago_index::{Encode, Key, OrderedIndex, OrderedSession};
@@ -20,7 +21,8 @@ pub enum Bug {
     RemoveForgets,
     /// It sometimes returns the new value instead of the replaced one.
     WrongOldValue,
-    /// It scans page by page, and the next page begins by position. So removals before it shift keys past it.
+    /// It scans page by page, and the next page begins at a position. If keys before the position are removed, the scan
+    /// misses the keys that move past it.
     ScanByPosition,
     /// Its scans stop one entry before a limit of 3 or more.
     ScanStopsShort,

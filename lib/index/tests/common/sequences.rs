@@ -1,6 +1,6 @@
-//! Random sequences of operations are compared with `BTreeMap`, including those operations that only `Map` has, and the
-//! invariants are checked in between. Each kind of map has keys of its own that are difficult for it: `maps/art_model.rs`,
-//! `trees/blink_model.rs`.
+//! Compares random sequences of operations with `BTreeMap`, including the operations that only `Map` has, and checks
+//! the invariants in between. Each kind of map has its own test with keys that are difficult for it:
+//! `maps/art_model.rs`, `trees/blink_model.rs`.
 
 use archipelago_index::Key;
 use archipelago_index::map::{Kind, Map};

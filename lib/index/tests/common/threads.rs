@@ -1,5 +1,5 @@
-//! Several threads, each of which knows what it must see, without a checker. These tests are larger and longer, and have more
-//! threads, than recorded histories can have.
+//! Tests with several threads, each of which knows what it must see, without a checker of histories. These tests are
+//! larger and longer, and have more threads, than is possible with recorded histories.
 
 use super::keys::TestKey;
 use super::model::perform;
@@ -23,8 +23,8 @@ fn place_of(value: u64) -> usize {
     (value >> 32) as usize
 }
 
-/// Every thread has keys of its own, which are adjacent to the others' keys. It sees each of its writes at once, and also sees
-/// them in another session of the same thread.
+/// Every thread has keys of its own, which are adjacent to the others' keys. It sees each of its writes at once, also
+/// in another session of the same thread.
 pub fn own_writes<K: TestKey>(make: Make<K, u64>) {
     const THREADS: usize = 4;
     watchdog(USUAL, |_| {
@@ -86,8 +86,8 @@ fn write_and_look<K: TestKey>(
     assert_eq!(session.insert(key, value), None);
 }
 
-/// Half of the keys are always present. They are overwritten all the time while the keys between them are inserted and removed.
-/// No look-up and no scan may miss one of them.
+/// Half of the keys are always present. They are overwritten all the time while the keys between them are inserted and
+/// removed. No look-up and no scan may miss a key that is always present.
 pub fn overwritten_keys_never_hide<K: TestKey>(make: Make<K, u64>) {
     const WRITERS: usize = 2;
     const READERS: usize = 2;
@@ -251,7 +251,8 @@ pub fn more_threads_than_cores<K: TestKey>(make: Make<K, u64>) {
     });
 }
 
-/// Threads live for a few operations. What they have registered must not be lost, and must not run out.
+/// Threads live for a few operations. The map must not lose the data of ended threads, and its slots for threads must
+/// not be used up.
 pub fn threads_come_and_go<K: TestKey>(make: Make<K, u64>) {
     const THREADS: usize = sized(500, 16);
     const AT_ONCE: usize = 4;
@@ -264,7 +265,7 @@ pub fn threads_come_and_go<K: TestKey>(make: Make<K, u64>) {
                 let (session, key) = (index.pin(), &pool[place]);
                 assert_eq!(session.insert(key, stamped(place, 0)), None);
                 assert_eq!(session.get(key), Some(stamped(place, 0)));
-                // The keys of an earlier wave of threads: every other key stays.
+                // This key is one of an earlier wave of threads, in which every other key stays.
                 if let Some(old) = place.checked_sub(2 * AT_ONCE).filter(|old| old % 2 == 1) {
                     assert_eq!(session.remove(&pool[old]), Some(stamped(old, 0)));
                 }

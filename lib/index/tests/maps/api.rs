@@ -1,4 +1,4 @@
-//! The interface that users of `BTreeMap` expect: names, traits, whole-map operations, inference.
+//! The parts of the interface that users of `BTreeMap` expect: names, traits, whole-map operations, type inference.
 
 use crate::common::keys::TestKey;
 use crate::common::sized;
@@ -179,8 +179,8 @@ fn sorted_entries_fill_pages_to_the_brim() {
     }
 }
 
-/// Several threads pop entries from both ends. Each entry is popped once, and is the outermost entry as far as its thread can
-/// know.
+/// Several threads pop entries from both ends. Each entry is popped once. As far as the popping thread can know, it was
+/// the outermost entry.
 #[test]
 fn popping_together_takes_everything_once() {
     let count = sized(6000, 120) as u64;

@@ -1,5 +1,5 @@
-//! `Art` with many threads: linearizable histories, a thread's own keys under churn, walks that miss nothing, counted drops. Both
-//! write synchronizations are tested.
+//! `Art` with many threads: linearizable histories, each thread's own keys under churn, walks that miss no entry,
+//! counted drops. Both write synchronizations are tested.
 
 use archipelago_check::drops::DropCounter;
 use archipelago_check::history::Recorder;

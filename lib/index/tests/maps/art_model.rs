@@ -101,8 +101,8 @@ proptest! {
     }
 }
 
-/// A chain of keys, each a prefix of the next one: there is one node per byte, deeper than recursion on a thread's stack could
-/// go.
+/// A chain of keys, each a prefix of the next one. The tree has one node per byte, so it is too deep for recursion on a
+/// thread's stack.
 #[test]
 fn staircase() {
     let steps = if cfg!(miri) { 20 } else { 3_000 };
@@ -137,7 +137,8 @@ fn every_fanout() {
                 map.upsert(&b"stem"[..], 1000);
             }
             let key = |byte: u64| [b"stem", &[byte as u8 ^ 0x5a][..], b"tail"].concat();
-            // Under Miri, whose steps are slow, the greatest size is just beyond the smallest Node256.
+            // Under Miri, whose steps are slow, the greatest number of children is just above the least number of a
+            // Node256.
             let step = if cfg!(miri) { 5 } else { 1 };
             let check = |byte: u64| {
                 if !cfg!(miri) || byte.is_multiple_of(50) {

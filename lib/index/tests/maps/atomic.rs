@@ -1,9 +1,9 @@
 //! The atomic operations of all maps in recorded histories. Each operation is judged as the plain operation whose effect it had.
 //!
-//! An operation whose effect depends on the current value is recorded as a plain one. A `compute` that has stored a value is
-//! recorded as an insertion that returned the value which the closure received; a `compute` that has kept the value is recorded
-//! as a look-up, and so on. If the operation was atomic, the plain one is linearizable. `pop_first` and `pop_last` concern all
-//! keys, so they are judged by a model of a whole map.
+//! An operation whose effect depends on the current value is recorded as a plain operation. For example, if a `compute`
+//! has stored a value, it is recorded as an insertion that returned the value which the closure received. If it has
+//! kept the value, it is recorded as a look-up. If the operation was atomic, the plain one is linearizable. `pop_first`
+//! and `pop_last` concern all keys, so they are judged by a model of a whole map.
 
 use crate::common::keys::TestKey;
 use crate::common::sized;
@@ -69,8 +69,8 @@ fn perform<S: Kind, K: TestKey, V: Value>(session: &Session<'_, S, K, V>, key: K
             if value == n { judged(MapOp::Insert(key, n), None) } else { judged(MapOp::Get(key), Some(value)) }
         }
         2 => {
-            // Only the value that was refused last counts. If a value was approved and then not removed, another thread had
-            // changed it.
+            // Only the value that was refused last is recorded. If a value was approved and then not removed, another
+            // thread had changed it.
             let mut refused = None;
             let removed = session.remove_if(&key, |value| {
                 let number = value.number();
@@ -227,7 +227,7 @@ fn pops_of_an_art_are_linearizable() {
     pops_are_linearizable(|| Art::with_write_sync(WriteSync::OptimisticLockCoupling));
 }
 
-/// Policies with pages that are soon full, with a replica on each node.
+/// Policies with a replica on each node, and with pages that are soon full.
 type Together = Mirrored<Pages<SMALLEST>>;
 type FromLog = LogFed<Pages<SMALLEST>>;
 type BelowCopies = InnerReplicas<Pages<SMALLEST>>;

@@ -87,8 +87,8 @@ fn values_need_not_be_clone<S: Kind>() {
     assert_eq!(map.len(), 4);
 }
 
-/// A reference keeps its value, the value counts among the memory that waits for readers, and it is freed after the reference
-/// is dropped.
+/// A reference keeps its value alive after the value's removal. The value counts as memory that waits for readers, and
+/// is freed after the reference is dropped.
 fn references_outlive_removal<S: Kind>() {
     let counter = DropCounter::new();
     let map: Map<S, u64, Counted> = (0..10).map(|n| (n, counter.value(n))).collect();
@@ -288,7 +288,7 @@ fn ranges_are_extracted<S: Kind>() {
     let session = map.pin();
     {
         let odd = session.extract_if(10..count, |_, value| value.tag() % 2 == 1);
-        // Entries that were not requested stay.
+        // Entries that the iterator has not yielded stay in the map.
         let taken: Vec<_> = odd.take(20).collect();
         assert!(taken.iter().map(|entry| entry.tag()).eq((10..).filter(|n| n % 2 == 1).take(20)));
         assert_eq!(map.len() as u64, count - 20);
@@ -478,7 +478,7 @@ fn tasks_take_sessions_along<S: Kind>() {
     counter.assert_all_dropped();
 }
 
-/// A session has the same methods whatever its type is called.
+/// A session's methods are the same whatever name its type has.
 #[allow(dead_code, reason = "it is compiled")]
 fn one_signature_for_all<S: Kind>(session: &Session<'_, S, u64, String>) -> Option<String> {
     session.insert(1, String::new()).or(session.pop_last().map(|entry| entry.1)).or(session.get(&1))

@@ -1,5 +1,5 @@
-//! The life of a HydraList apart from single operations: many maps, iterators, borrowed keys, maps at rest, the end of maps,
-//! and pages that are moved.
+//! The life of a HydraList apart from single operations: many maps, iterators, borrowed keys, idle maps, the end of
+//! maps, and pages that are moved.
 
 use archipelago_check::drops::{Counted, DropCounter};
 use archipelago_check::watchdog::{USUAL, watchdog};
@@ -88,10 +88,10 @@ fn maps_survive_serde() {
     assert!(back.pin().iter().eq(map.pin().iter()));
 }
 
-/// The number of entries from which a map has a background thread.
+/// A map with at least this many entries has a background thread.
 const LARGE: u64 = 26_000;
 
-/// A value that may own the map in which it is.
+/// A value that may own the map that contains it.
 struct Owner {
     _counted: Counted,
     _map: Option<Arc<HydraList<u64, Owner>>>,
@@ -147,8 +147,8 @@ fn a_map_whose_last_owner_is_its_own_dead_value_goes() {
     }
 }
 
-/// The value that the last operation replaced or removed is dropped soon, although no other operation follows, even if a reader
-/// has delayed it at first.
+/// The value that the last operation replaced or removed is dropped soon, although no other operation follows. The same
+/// holds if a reader has delayed the drop at first.
 #[cfg(not(miri))]
 #[test]
 fn garbage_of_a_resting_map_goes() {
@@ -226,7 +226,7 @@ fn a_panic_may_drop_a_map() {
     });
 }
 
-/// Pages are moved all the time, while threads use the map that each know the content of their own part.
+/// Pages are moved all the time, while threads use the map. Each thread knows the content of its own part of the keys.
 fn pages_move_under_everything<K: Key + Clone + PartialEq + core::fmt::Debug>(make: fn(u64) -> K) {
     const THREADS: u64 = 3;
     let (keys, rounds) = if cfg!(miri) { (60, 2) } else { (3_000, 20) };

@@ -1,5 +1,5 @@
-//! Search layers that fall behind: answers are correct whatever the layers lead to. Also: background work that is not needed
-//! is not done.
+//! Search layers that lag behind the list: answers are correct whichever pages the layers lead to. Also: background
+//! work that is not needed is not done.
 
 use crate::common::keys::TestKey;
 use crate::common::sized;
@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 
 const THREADS: usize = 4;
 
-/// Every thread works on its own part of the keys, where all parts are finely mixed, and knows the content of its part.
+/// Lets a thread work on its own part of the keys, whose content it knows. The parts of the threads are finely mixed.
 fn work<K: TestKey>(map: &HydraList<K, u64>, share: &[K], model: &mut BTreeMap<K, u64>, round: u64, grows: bool) {
     let session = map.pin();
     let mut rng = workload::rng(round, share.len());
@@ -93,7 +93,7 @@ fn stalled_strings_by_tree() {
     stalled::<String>(SearchLayerKind::Art);
 }
 
-/// Waits until every background thread has done the work of which it was told.
+/// Waits until every background thread has done the work for which it was woken.
 fn at_rest<K: TestKey>(map: &HydraList<K, u64>) -> MaintenanceStats {
     watchdog(USUAL, |_| {
         loop {
@@ -126,7 +126,7 @@ fn an_idle_map_does_nothing() {
         assert_eq!(session.iter().count() as u64, KEYS);
         thread::sleep(Duration::from_millis(50));
         let after = map.maintenance_stats();
-        // In theory the system may end a sleep without a reason.
+        // The system may end a sleep without a reason (a spurious wake-up).
         assert!(after.wakes <= before.wakes + nodes as u64, "{before:?}, {after:?}");
         assert_eq!(MaintenanceStats { wakes: before.wakes, ..after }, before);
     }

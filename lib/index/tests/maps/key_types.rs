@@ -78,7 +78,7 @@ key! {
     /// A string.
     pub struct Email(String);
 
-    /// Discriminants out of order, with gaps, at the ends.
+    /// The discriminants are not in order, have gaps, and include the least and the greatest `i32`.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
     pub(crate) enum Kind {
         Late = 1_000,
@@ -266,7 +266,8 @@ mod system {
     }
 }
 
-/// A type that always has at most eight bytes is a word, and uses the maps' layouts for words.
+/// A key whose parts together always have at most eight bytes is encoded as one word, and the maps use their layouts
+/// for words. Byte arrays are the exception.
 #[test]
 fn small_keys_are_words() {
     fn is<K: Key>(form: FormKind) {
@@ -286,7 +287,8 @@ fn small_keys_are_words() {
     is::<(u64, bool)>(FormKind::Bytes);
     is::<[u8; 4]>(FormKind::Bytes);
     is::<Reverse<String>>(FormKind::Bytes);
-    // They are the same words as those of the represented keys.
+    // The word of a `UserId` is that of the `u64` in it. The word of a pair consists of the words of its fields, the
+    // first one in the high bits.
     assert_eq!(UserId(7).encode(|word| word), 7);
     assert_eq!((1_u32, 2_u32).encode(|word| word), 1 << 32 | 2);
 }

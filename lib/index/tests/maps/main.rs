@@ -1,6 +1,6 @@
-//! Tests of every ordered map, with one thread and with many. They are one program, so that a map of one type is compiled once
-//! and not once per file. Tests that need a process of their own (a counting allocator, a fork) are in files next to this
-//! folder.
+//! Tests of every ordered map, with one thread and with many. They are one program, so that each type of map is
+//! compiled only once, and not once per file. Tests that need a process of their own (a counting allocator, a fork) are
+//! in files next to this folder.
 
 #[path = "../common/mod.rs"]
 mod common;

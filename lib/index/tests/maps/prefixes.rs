@@ -1,4 +1,5 @@
-//! Strings that share prefixes of any length. Pages omit such prefixes, box strings and compare them word by word.
+//! Strings that share prefixes of any length. Pages do not store such prefixes; they box long strings and compare
+//! strings word by word.
 
 use crate::common::{contents, sized};
 use archipelago_check::workload;
@@ -6,7 +7,8 @@ use archipelago_index::{Art, HydraList, OrderedIndex, OrderedSession};
 use rand::RngExt;
 use std::collections::BTreeMap;
 
-/// Returns endings that differ early and late, only by length, and by the least and the greatest bytes.
+/// Returns endings. Some differ in the first bytes, some in the last bytes, some only in length, and some only by the
+/// least or the greatest byte.
 fn endings() -> Vec<Vec<u8>> {
     let mut rng = workload::rng(7, 0);
     let mut endings: Vec<Vec<u8>> = vec![vec![], vec![0], vec![0, 0], vec![0xFF], vec![0xFF; 9]];

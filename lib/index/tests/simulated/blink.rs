@@ -40,7 +40,7 @@ fn thin<P: Policy, const FIRST: u64>(nodes: usize) -> Shared<BLinkTree<u64, u64,
     Shared { index, recorder: Recorder::new(), before }
 }
 
-/// A client that at first mostly removes keys, and later mostly inserts keys, in a few pages.
+/// Runs a client that at first mostly removes keys, and later mostly inserts keys, in a few pages.
 fn client<P: Policy, const FIRST: u64>(shared: &Shared<BLinkTree<u64, u64, P>>, client: Client) {
     let map = shared.index.pin();
     let mut log = shared.recorder.log();
@@ -131,7 +131,8 @@ fn coarse_latches_are_linearizable_in_many_schedules() {
     explore_higher::<Granular<Latched<512, Central, false>, 2>>(100, 4);
 }
 
-/// While a reader has the latch of a page, or the latch of the page above, no thread changes the page.
+/// Checks that reads never have to restart: while a reader has the latch of a page, or of the page above, no thread
+/// changes the page.
 fn never_starts_anew<P: Policy>(seeds: u64) {
     let machine = Machine::preset("xeon-e5-4620-4s").unwrap();
     let body = |shared: &Shared<BLinkTree<u64, u64, P>>, client: Client| {
@@ -238,7 +239,7 @@ fn a_walk_to_the_left_whose_page_loses_its_upper_keys() {
     };
     // Between the visits of the two pages, the second page becomes underfull and gets entries of the first page.
     let quick = |tree: &Tree| remove_all(&tree.pin(), FULL + 2..2 * FULL - 4);
-    // The first time, the descent passes this point.
+    // The descent to the first page passes this point the first time, so the thread stops the second time.
     stalled_at((points::ENTERING, 2), || full(2), scan, quick, Tree::check_invariants);
 }
 
@@ -314,8 +315,8 @@ fn a_removal_whose_page_loses_its_lower_keys_before_it_is_latched() {
     );
 }
 
-/// A look-up stops while it uses a full page. This page is merged with its neighbour. Then new pages are filled. At some moment
-/// one of them has been changed as often as the merged page had been, so that it has the same version.
+/// A look-up stops while it uses a full page. The page is merged with its neighbour. Then new pages are filled. At some
+/// moment one of them has been changed as often as the merged page, so it has the same version as the merged page had.
 #[test]
 fn a_page_is_not_used_again_under_a_reader() {
     // The test uses one node, so that one thread may reuse pages that another one has freed, and enough pages that their chunk

@@ -1,6 +1,6 @@
-//! `EunoBTree` on a machine whose transactions abort never, sometimes, always, or for lack of room. Changes are transactions,
-//! or walks are transactions, too; and there are runs with version locks. Meanwhile chunks are split, merged, scattered and
-//! joined. Each history is checked, and each map at its end.
+//! `EunoBTree` on machines whose transactions abort never, sometimes, always, or when they write too much. There are
+//! runs in which changes are transactions, runs in which walks are transactions, too, and runs with version locks.
+//! Meanwhile chunks are split, merged, scattered and joined. Each history is checked, and each map at its end.
 
 use super::Shared;
 use archipelago_check::history::Recorder;
@@ -22,8 +22,9 @@ const FULL_CHUNK: u64 = SLOTS as u64;
 /// The number of entries of a full chunk in the paper's geometry.
 const NARROW: u64 = 16;
 
-/// The parameters of a run: the entries of a full chunk; the number and the distance of the keys that are inserted before, in
-/// order; how many keys of each chunk are kept; the range of keys used; and how many of twelve operations insert and remove.
+/// The parameters of a run: the number of entries of a full chunk; the number of keys that are inserted in ascending
+/// order before the run, and their distance; how many keys of each chunk are kept; the range of keys used; and how many
+/// of twelve operations insert and how many remove.
 #[derive(Clone, Copy)]
 struct Scene {
     chunk: u64,
@@ -35,15 +36,15 @@ struct Scene {
     removes: u64,
 }
 
-/// A full chunk, which is split for a key among its own keys or above them.
+/// A full chunk, which is split when a key is inserted among its own keys or above them.
 const fn full(chunk: u64) -> Scene {
     Scene { chunk, ascending: chunk - 1, distance: 2, kept: chunk, used: (2 * chunk - 20, 40), inserts: 6, removes: 1 }
 }
-/// Two full chunks and a few more entries: they are spread over three chunks.
+/// Two full chunks and a few more entries, which are distributed over three chunks.
 const fn beside(chunk: u64) -> Scene {
     Scene { ascending: 2 * chunk + 1, used: (2 * chunk - 30, 40), ..full(chunk) }
 }
-/// Two chunks that fit into one after they have lost an entry or two, so that they are merged.
+/// Two chunks that fit into one after an entry or two have been removed, so that they are merged.
 const fn sparse(chunk: u64) -> Scene {
     let each = chunk / 4 + 1;
     let used = (each / 2, chunk + each / 2);
@@ -224,7 +225,7 @@ fn histories_are_linearizable_while_chunks_move() {
     }
 }
 
-/// Returns keys of two sparse chunks, so that pops merge the chunks and continue from one in the other.
+/// Returns keys of two sparse chunks, so that pops merge the chunks and continue in the merged chunk.
 fn popped(number: u64) -> u64 {
     number / 56 * FULL_CHUNK + number % 56
 }
@@ -274,7 +275,7 @@ fn pops_are_linearizable() {
     }
 }
 
-/// Twenty threads, half of whose operations insert or remove, use a few keys that all of them request, or keys at the upper end.
+/// Twenty threads use a few popular keys, or keys at the upper end. Half of their operations insert or remove.
 fn contended(make: impl FnOnce() -> EunoBTree<u64, u64>, rising: bool) -> (usize, usize) {
     const KEYS: u64 = 20_000;
     let make = || {
@@ -285,7 +286,7 @@ fn contended(make: impl FnOnce() -> EunoBTree<u64, u64>, rising: bool) -> (usize
     let body = |map: &EunoBTree<u64, u64>, it: Client| {
         let session = map.pin();
         for turn in 0..400 {
-            // One of four keys is popular, one of four of these is more popular, and so on.
+            // One of four requests is for a quarter of the keys, one of sixteen for a sixteenth, and so on.
             let range = KEYS >> (2 * (world::random().trailing_zeros().min(12) / 2));
             let key = world::random() % range * 2 + u64::from(!rising);
             match world::random() % 4 {

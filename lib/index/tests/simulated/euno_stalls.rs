@@ -21,7 +21,8 @@ fn insert_all(tree: &Tree, keys: impl IntoIterator<Item = u64>) {
     keys.into_iter().for_each(|key| assert_eq!(map.insert(key, 10 * key), None));
 }
 
-/// A key was not found. Then its chunk is scattered, and another thread inserts the key into a part.
+/// A thread that inserts a key has not found it. Then the chunk is scattered, and another thread inserts the key into a
+/// part.
 #[test]
 fn an_insertion_into_a_chunk_that_is_scattered_meanwhile() {
     let slow = |tree: &Tree| _ = tree.pin().upsert(&5, 50);
@@ -74,8 +75,9 @@ fn a_split_whose_node_is_split_meanwhile() {
 /// The number of entries of a full chunk.
 const FULL: u64 = archipelago_index::euno::SLOTS as u64;
 
-/// A thread has found the key that it removes next. Another thread adds a key to the same part, and stops in the middle. It
-/// uses locks, since a transaction has no room for its writes. The first thread's transaction has room, and continues.
+/// A thread has found the key that it removes next. Another thread adds a key to the same part, and stops in the
+/// middle. This thread uses locks, since its writes exceed a transaction's capacity. The first thread's transaction has
+/// enough capacity, and continues.
 #[test]
 fn a_removal_beside_an_insertion_into_the_same_part() {
     let faults = [stall(0, (points::REMOVING, 1)), stall(1, (Region::WRITING, 1))];
@@ -103,7 +105,7 @@ fn a_removal_beside_an_insertion_into_the_same_part() {
 /// again into a part.
 #[test]
 fn a_scan_beside_a_key_that_comes_back() {
-    // The keys are in four parts, some of which are read later.
+    // The keys are in four parts. The scan has not read some of these parts yet when it stops.
     for key in 1..13 {
         let make = || {
             let tree = EunoBTree::builder().build();

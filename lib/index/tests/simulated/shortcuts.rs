@@ -1,5 +1,6 @@
-//! Walks that skip pages by fingers and shortcuts, while pages are split and merged away. The map has a dozen pages, of which
-//! no search layer knows any. In every other run a thread resumes maintenance at some time.
+//! Walks that skip pages by fingers (the ends of a thread's earlier walks) and shortcuts, while pages are split and
+//! merged away. The map has a dozen pages, none of which the search layers know. In every other run a thread resumes
+//! maintenance at some time.
 
 use super::*;
 
@@ -32,7 +33,7 @@ fn client(shared: &Shared<HydraList<u64, u64>>, client: Client) {
         if client.index == 0 && i == 8 && maintained {
             shared.index.pause_maintenance(false);
         }
-        // Walks to the pages at the left have nothing to skip, so keys are in the right half.
+        // The keys are in the right half, since walks to the pages at the left skip no page.
         let number = (PAGES / 2 + world::random() % (PAGES / 2)) * FULL;
         let (present, any) = (key(number + world::random() % 12), 3 * number + world::random() % (3 * FULL));
         let value = client.index as u64 * 1000 + i;

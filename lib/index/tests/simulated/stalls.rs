@@ -1,5 +1,5 @@
-//! One thread stops inside a section that a validation protects ([`points`]), and another thread changes the data that the first
-//! one has read. Random schedules hardly ever contain such a schedule. Each test fails if the code lacks the
+//! One thread stops inside a section that a validation protects ([`points`]), and another thread changes the data that
+//! the first one has read. In random schedules this hardly ever happens. Each test fails if the code lacks the
 //! validation.
 
 use archipelago_index::art::WriteSync;
@@ -41,7 +41,7 @@ pub(super) fn stalled_at<I>(
     two_threads(NO_TRANSACTIONS, vec![stall(0, point)], make, slow, quick, check);
 }
 
-/// One thread does `slow`, and another thread does `quick` half a stall later.
+/// One thread runs `slow`, and another thread runs `quick` half a stall later.
 pub(super) fn two_threads<I>(
     machine: &str,
     faults: Vec<Fault>,

@@ -1,5 +1,6 @@
-//! `BLinkTree` in the conformance suite: with the smallest pages, in which a few dozen keys make a tree, with pages of the
-//! usual size, with pages that have room for the suite's longest keys, under every policy, and on topologies of several nodes.
+//! `BLinkTree` in the conformance suite: with the smallest pages, in which a few dozen keys make a tree; with pages of
+//! the usual size; and with pages that have room for the suite's longest keys. The suite runs under every policy, and
+//! on topologies of several nodes.
 
 use crate::common::{conformance, encoding, variant};
 use archipelago_index::blink::{

@@ -10,7 +10,7 @@ use std::fmt::Debug;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-/// Returns numbers of every magnitude, each different from the one before.
+/// Returns numbers of every magnitude, of which no two successive ones are equal.
 fn number(n: u64) -> u64 {
     let x = (n + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     (x ^ x >> 31) >> (n % 63)
@@ -106,7 +106,8 @@ fn keys_of_parts() {
     hold(&[], |n| Account { country: text(n % 9), kind: Some(n as u16 % 3), number: Reverse(number(n)) });
 }
 
-/// The same with replicas that are fed from a log: the same keys are refused, and every replica has the same entries.
+/// Byte strings in replicas that are fed from a log: the same keys are refused as in a single tree, and every replica
+/// has the same entries.
 #[test]
 fn byte_strings_from_a_log() {
     type Tree = BLinkTree<Vec<u8>, usize, LogFed<Dense<Pages<512>>>>;

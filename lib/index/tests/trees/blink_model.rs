@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use std::fmt::Debug;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Runs operations on a tree with a policy.
+/// Runs operations on a tree with this policy.
 fn run<K: Key + Ord + Debug, P: Policy>(ops: &[Op<K>]) -> BLinkTree<K, String, P> {
     let tree = BLinkTree::new();
     sequences::run(&tree, ops);
@@ -64,8 +64,9 @@ proptest! {
     }
 }
 
-/// All keys have the same length, up to the greatest one, and are inserted in an order that splits every page in its middle. So
-/// fences have the greatest possible length on both sides, and pages have one key. When it is emptied, the tree is one page.
+/// All keys have the same length, up to the greatest allowed one, and are inserted in an order that splits every page
+/// in its middle. So fences have the greatest possible length on both sides, and pages have one key. When the tree is
+/// emptied, it is one page again.
 #[test]
 fn pages_full_of_long_keys() {
     type Tree = BLinkTree<Vec<u8>, u64, Pages<512>>;
@@ -96,7 +97,8 @@ fn pages_full_of_long_keys() {
     }
 }
 
-/// The room of a page's fences does not count as used by entries: pages with few remaining long keys are merged into one.
+/// The room that a page's fences take does not count as used by entries. So pages with few remaining long keys are
+/// merged into one.
 #[test]
 fn pages_with_long_fences_become_one() {
     let tree: BLinkTree<Vec<u8>, u64, Pages<512>> = BLinkTree::new();
@@ -126,7 +128,8 @@ fn a_key_that_is_too_long_is_an_error() {
     tree.check_invariants();
 }
 
-/// All other methods that store such a key panic, change nothing, and drop the value once.
+/// All methods that store a key that is too long, except the `try_` ones, panic, change nothing, and drop the value
+/// once.
 #[test]
 fn storing_a_key_that_is_too_long_panics() {
     type Tree = BLinkTree<String, Counted, Pages<512>>;
@@ -155,8 +158,8 @@ fn storing_a_key_that_is_too_long_panics() {
     counter.assert_all_dropped();
 }
 
-/// Keys are in groups that are far apart, so that in each page a key is far from the position that it would have if all keys
-/// were uniformly distributed, on either side.
+/// Keys are in groups that are far apart. So in each page keys are far, on either side, from the positions that they
+/// would have if all keys were uniformly distributed.
 #[test]
 fn keys_in_crowds_are_found() {
     let crowds = [0, 1 << 40, u64::MAX / 3, u64::MAX - 4_000];

@@ -1,5 +1,5 @@
-//! The conformance suite over `BLinkTree` and Eunomia's maps, under every policy. It is a program of its own, so that it is
-//! compiled at the same time as the program `maps`.
+//! The conformance suite for `BLinkTree` and Eunomia's maps, under every policy. It is a program of its own, so that it
+//! is compiled at the same time as the program `maps`.
 
 #[path = "../common/mod.rs"]
 mod common;

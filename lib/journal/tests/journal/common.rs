@@ -1,5 +1,5 @@
-//! Compares a journal with the facts that its user was told: exactly the appended records must be recovered, and no record that
-//! was called durable may be missing.
+//! Compares the recovered records of a journal with the facts that its user was told: exactly the appended records must
+//! be recovered, and no record that was called durable may be missing.
 
 use archipelago_journal::{Disk, Error, Journal, Options, Position, Recovery, Simulated};
 use std::path::Path;
@@ -50,11 +50,11 @@ pub struct Appended {
 /// The facts that the user of a journal knows.
 #[derive(Clone, Default, Debug)]
 pub struct Told {
-    /// All records of each lane since the last recovery, after those that recovery delivered.
+    /// All records of each lane: those that the last recovery delivered, followed by those that were appended since.
     pub appended: Vec<Vec<Appended>>,
     /// The number of these records, by lane, that were called durable.
     pub durable: Vec<usize>,
-    /// The number of these records, by lane, that may be retired.
+    /// The number of these records, by lane, that the checkpoint contains, so that they may be retired.
     pub retired: Vec<usize>,
     /// The last epoch that was called durable.
     pub epoch: u64,
@@ -101,7 +101,8 @@ impl Told {
         journal.retire_before(Position { lane, place, epoch: 0 })
     }
 
-    /// Compares with the records that a journal without epochs delivered, and continues with these.
+    /// Compares the facts with the records that a journal without epochs delivered. The delivered records become the
+    /// known ones.
     pub fn recovered(&mut self, delivered: &Delivered) {
         for (lane, delivered) in delivered.iter().enumerate() {
             let known = &self.appended[lane];
@@ -119,7 +120,8 @@ impl Told {
         }
     }
 
-    /// Does the same for a journal with epochs: it must deliver all records up to an epoch, and no other record.
+    /// The same as `recovered`, for a journal with epochs: it must deliver all records up to an epoch, and no other
+    /// record.
     pub fn recovered_epochs(&mut self, delivered: &Delivered, recovery: &Recovery) {
         assert!(recovery.epoch >= self.epoch, "a durable epoch is missing");
         // The epochs that a new life skips have no records.

@@ -1,4 +1,4 @@
-//! Power losses, ends of the process, and failures at every call that a workload and its recovery make.
+//! Power losses, ends of the process, and failures, at every call of the disk that a workload and its recovery make.
 //!
 //! `ARCHIPELAGO_CRASH_SEEDS=N` tries N states of the disk for each call (15 by default).
 
@@ -19,12 +19,12 @@ fn seeds() -> u64 {
     std::env::var("ARCHIPELAGO_CRASH_SEEDS").map_or(15, |text| text.parse().expect("a number of seeds"))
 }
 
-/// The facts that a workload was told, even if the workload fails.
+/// A workload's options and the facts that it was told before it ended or failed.
 #[derive(Clone, Debug)]
 struct Story {
     told: Told,
     options: Options2,
-    /// The numbers in the checkpoint file: the durable one, and the last one that was tried.
+    /// The numbers in the checkpoint file: the last number that is durable, and the last one whose writing was begun.
     checkpoint: (u64, u64),
 }
 
@@ -68,7 +68,7 @@ impl Story {
         }
     }
 
-    /// Runs two lives of a journal.
+    /// Runs two lives of a journal: opens it, uses it and closes it, twice.
     fn run(&mut self, disk: &Simulated) -> Result<(), Error> {
         for life in 0..2 {
             let (journal, epoch) = Self::retried(|| self.open(disk))?;
@@ -108,7 +108,7 @@ impl Story {
                 }
             }
             Self::retried(|| self.told.close(journal, epoch))?;
-            // These records are of epochs that only this lane has.
+            // No other lane has records in this record's epoch.
             Self::retried(|| self.told.append(journal, number as u32 % lanes, epoch + 2))?;
             let end = journal.end(number as u32 % lanes);
             if number == 2 {
@@ -222,7 +222,8 @@ fn power_losses(options: Options2) {
 }
 
 impl Story {
-    /// With the policy `Never`, records that were called durable survive the end of the process, but not a power loss.
+    /// Forgets which records were called durable if the policy is `Never`: they survive the end of the process, but not
+    /// a power loss.
     fn forget_what_never_promises(&mut self) {
         if self.options.policy == Policy::Never {
             self.told.durable.fill(0);

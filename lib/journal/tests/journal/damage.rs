@@ -1,5 +1,5 @@
-//! Files with other bytes than the written ones. Opening refuses them and names the offset or, at the very end, cuts bytes and
-//! reports it. It never skips bytes.
+//! Files whose bytes differ from the written ones. Opening refuses such files and reports the offset. If the damage is
+//! at the very end of the log, opening cuts the bytes and reports the cut. It never skips bytes.
 
 use crate::common::{HERE, open, record, small};
 use archipelago_journal::{Disk, Error, Options, Policy, Simulated, read_checkpoint, write_checkpoint};
@@ -68,7 +68,7 @@ fn every_changed_byte_is_refused_with_its_place() {
                 Err((file, offset)) => {
                     assert!(file == *path && offset <= at as u64, "{file:?} {offset}, not {path:?} {at}")
                 }
-                // This is the last mark of all. No later mark declares it durable.
+                // The damaged frame is the last mark of the log, so no later mark declares it durable.
                 Ok(records) => assert!(last && at >= length - 32 && records == RECORDS, "{path:?} {at}: {records}"),
             }
         }
@@ -88,7 +88,7 @@ fn every_cut_is_refused_or_told() {
             match open(&damaged, &small()) {
                 Err(Error::Damaged { .. }) => {}
                 Err(other) => panic!("{other}"),
-                // A crash may leave a last segment that is shorter.
+                // A crash may leave a last segment that is shorter than written, so opening accepts it.
                 Ok((.., delivered)) => assert!(last && delivered[0].len() <= RECORDS, "{path:?} cut to {length}"),
             }
         }
@@ -107,7 +107,7 @@ fn missing_and_foreign_files_are_refused() {
     let damaged = disk.restarted();
     all.iter().for_each(|path| damaged.remove(path).unwrap());
     assert!(found(&damaged).is_err());
-    // The journal has no manifest, or another journal's.
+    // The journal has no manifest, and then the manifest of another journal.
     let manifest = Path::new(HERE).join("manifest");
     let damaged = disk.restarted();
     damaged.remove(&manifest).unwrap();
@@ -116,7 +116,7 @@ fn missing_and_foreign_files_are_refused() {
     let damaged = disk.restarted();
     damaged.damage(&manifest, |bytes| *bytes = other);
     assert_eq!(found(&damaged).unwrap_err(), (all[0].clone(), 0));
-    // The content of one segment is in the file of another one.
+    // One segment's file has the content of another one.
     let damaged = disk.restarted();
     let second = disk.content(&all[1]).unwrap();
     damaged.damage(&all[2], |bytes| *bytes = second);
@@ -155,13 +155,14 @@ fn a_torn_tail_is_cut_and_told() {
     let (journal, recovery, delivered) = open(&torn, &small()).unwrap();
     assert_eq!(delivered[0].len(), RECORDS);
     let cut = &recovery.cuts[0];
-    // The mark at the batch's front is whole.
+    // The mark at the batch's front is whole, so the cut begins behind it.
     assert_eq!((&cut.file, cut.offset, cut.bytes), (&path, 72 + 32, 600 - 72 - 32));
     assert_eq!(journal.end(0).place, end + 32);
     assert_eq!(open(&torn.restarted(), &small()).unwrap().1.cuts, []);
 }
 
-/// Without syncs, a crash may leave later bytes but lose earlier ones. No mark has declared these durable.
+/// Without syncs, a crash may leave later bytes but lose earlier ones. No mark declares the lost bytes durable, so the
+/// log is cut before them.
 #[test]
 fn what_was_never_durable_is_cut_even_in_the_middle() {
     let disk = Simulated::new();
@@ -184,7 +185,7 @@ fn what_was_never_durable_is_cut_even_in_the_middle() {
     assert!(matches!(open(&torn, &options), Err(Error::Damaged { .. })));
 }
 
-/// No header behind these segments declares them durable, but a later mark does.
+/// No header behind these segments declares them durable, but a later mark does, so a missing segment is damage.
 #[test]
 fn a_segment_that_a_later_sync_covered_is_missed() {
     let disk = Simulated::new();

@@ -1,4 +1,4 @@
-//! The journal's errors after a write or a sync has failed, and when the disk is full.
+//! The errors that the journal returns after a write or a sync has failed, and when the disk is full.
 
 use crate::common::{open, record, small};
 use archipelago_journal::{Call, Error, Fault, Journal, Options, Policy, Position, Simulated};
@@ -29,7 +29,7 @@ fn nothing_is_acknowledged_after_a_failed_write_or_sync() {
             let lost = append(&journal, 1).unwrap();
             disk.fail_next(call, fault);
             assert_poisoned(journal.sync(), name);
-            // The error is permanent: the disk works again, and a sync would succeed without the lost bytes.
+            // The error is permanent. The disk works again, so a sync would succeed, but without the lost bytes.
             for _ in 0..3 {
                 assert_poisoned(journal.wait(lost), name);
                 assert_poisoned(journal.wait(safe), name);
@@ -71,7 +71,8 @@ fn a_failure_wakes_all_who_wait() {
     });
 }
 
-/// After a failed sync the system returns bytes that the disk does not have. Recovery must not regard these as durable.
+/// After a failed sync the system returns bytes that the disk does not have. Recovery must not treat these bytes as
+/// durable.
 #[test]
 fn what_a_failed_sync_lost_is_written_again_by_recovery() {
     let disk = Simulated::new();
@@ -115,7 +116,7 @@ fn a_full_disk_refuses_and_loses_nothing() {
                 };
                 assert!(matches!(full, Error::NoSpace { .. }) && full.to_string().contains("no space"), "{full}");
                 assert!(acknowledged >= 4 * round, "{acknowledged}");
-                // Appends are refused again and again. The disk's records are whole, and include all acknowledged ones.
+                // Appends are refused repeatedly. The disk's records are whole, and include all acknowledged ones.
                 for _ in 0..3 {
                     assert!(matches!(append(&journal, 0), Err(Error::NoSpace { .. })));
                 }
@@ -140,7 +141,7 @@ fn a_full_disk_refuses_and_loses_nothing() {
     }
 }
 
-/// Once there is room again, appending succeeds without any other call.
+/// Once there is room again, appends succeed; no other call is needed.
 #[test]
 fn appends_find_room_again() {
     for background in [false, true] {
@@ -163,13 +164,13 @@ fn appends_find_room_again() {
     }
 }
 
-/// Records that were written before the disk was full are synced for the threads that wait for them.
+/// When the disk is full, records that were written before are still synced for the threads that wait for them.
 #[test]
 fn a_full_disk_syncs_what_it_has() {
     let disk = Simulated::new();
     let (journal, ..) = open(&disk, &Options { segment: 1 << 20, ..small() }).unwrap();
     let mut positions = Vec::new();
-    // Threads that append write a full queue, but do not sync it.
+    // When the queue is full, threads that append write it, but do not sync it.
     while journal.end(0).place < 6000 {
         positions.push(journal.append(0, 0, &[5; 500]).unwrap());
     }

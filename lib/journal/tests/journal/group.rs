@@ -43,7 +43,7 @@ fn threads_share_syncs_and_nothing_is_durable_before() {
                     assert!(journal.is_durable(position).unwrap());
                 });
             }
-            // All threads have appended, and none returns while the disk has not synced.
+            // All threads have appended. None may return before the disk has synced.
             until(|| appended.load(Ordering::SeqCst) == 32);
             assert_eq!(returned.load(Ordering::SeqCst), 0);
             assert_eq!(open(&disk.power_loss(0), &threaded()).unwrap().2[0].len(), 0);
@@ -177,7 +177,7 @@ fn a_full_queue_blocks_or_refuses_and_goes_on() {
     assert_eq!(open(&disk, &options).unwrap().2[0].len(), appended + 20);
 }
 
-/// A waiter that is never woken delays no other thread.
+/// Threads that wait for an epoch that is never closed delay no other thread.
 #[test]
 fn waiters_of_an_epoch_that_stays_open_delay_nobody() {
     let disk = Simulated::new();
@@ -239,7 +239,7 @@ fn an_epoch_that_one_lane_lacks_is_not_durable() {
     assert_eq!(journal.durable_epoch(), epoch);
 }
 
-/// Discarded epochs stay discarded, since a new life uses other numbers.
+/// Records of discarded epochs are never delivered later, since a new life uses other epochs.
 #[test]
 fn discarded_epochs_stay_discarded() {
     let mut disk = Simulated::new();

@@ -1,4 +1,4 @@
-//! The journal on a simulated disk, in one program.
+//! Tests of the journal on a simulated disk, in one test program.
 
 mod common;
 mod crash;

@@ -1,4 +1,5 @@
-//! Any sequence of operations, with restarts and power losses in between: exactly the appended records are recovered.
+//! Random sequences of operations, with restarts and power losses in between: exactly the appended records are
+//! recovered.
 
 use crate::common::{Told, open, small};
 use archipelago_journal::{Options, Policy, Simulated};

@@ -1,11 +1,11 @@
-//! What a map of ranges is judged by: an array with an element for each point.
+//! The model with which the tests compare a `RangeMap`: an array with one element for each point.
 
 use std::ops::Range;
 
 use archipelago_check::linear::Model;
 use archipelago_ranges::RangeMap;
 
-/// Points of the array.
+/// The number of points.
 pub const POINTS: u16 = if cfg!(any(archipelago_sim, miri)) { 24 } else { 160 };
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -15,7 +15,7 @@ pub enum Op {
     Insert(Range<u16>, u8),
     TryInsert(Range<u16>, u8),
     Remove(Range<u16>),
-    /// Adds one to each value.
+    /// Adds one to each value, modulo 3.
     Change(Range<u16>),
     Overlapping(Range<u16>),
     Len,
@@ -28,12 +28,12 @@ pub enum Ret {
     Value(Option<u8>),
     Ranges(Vec<(Range<u16>, u8)>),
     Count(usize),
-    /// Of a change that was refused, the range in the way.
+    /// The range that made `TryInsert` fail, or `None` if the operation succeeded.
     Done(Option<Range<u16>>),
     Gap(Option<Range<u16>>),
 }
 
-/// An operation, by numbers below a bound.
+/// Returns a random operation. `random(bound)` returns a random number below `bound`.
 pub fn draw(mut random: impl FnMut(u64) -> u64) -> Op {
     let mut window = |longest: u64| {
         let start = random(u64::from(POINTS)) as u16;
@@ -76,10 +76,10 @@ pub fn perform(map: &RangeMap<u16, u8>, op: &Op) -> Ret {
     }
 }
 
-/// One element a point: one more than its value, or 0.
+/// One element per point: the value of the point plus one, or 0 if no range contains the point.
 pub type Points = Vec<u8>;
 
-/// The points at first.
+/// The model, with the points at the start of the history.
 #[derive(Debug)]
 pub struct Flat(pub Points);
 
@@ -87,7 +87,7 @@ fn part(range: &Range<u16>) -> Range<usize> {
     usize::from(range.start)..usize::from(range.end)
 }
 
-/// The ranges that overlap a window.
+/// Returns the ranges that overlap a window.
 fn ranges(points: &Points, window: &Range<u16>) -> Vec<(Range<u16>, u8)> {
     let runs = points.chunk_by(|a, b| a == b).scan(0, |at, run| {
         let start = *at;
@@ -148,7 +148,8 @@ impl Model for Flat {
             Op::Len => Ret::Count(ranges(state, &(0..POINTS)).len()),
             Op::FindGap(size, alignment, within) => Ret::Gap(gap(state, *size, *alignment, within)),
             Op::InsertInGap(size, alignment, within, value) => {
-                // Any gap will do: that no lower one was large enough held before.
+                // Any free gap is a correct answer. The map promises only that no lower gap was large enough at an
+                // earlier moment of the call, so the model does not check the order of gaps.
                 let Ret::Gap(answer) = ret else { return None };
                 if let Some(taken) = answer {
                     if gap(state, *size, *alignment, taken).as_ref() != Some(taken) || taken.start < within.start {
@@ -165,7 +166,7 @@ impl Model for Flat {
     }
 }
 
-/// Points of many short ranges, and a map of them: several leaves.
+/// Returns the points of many short ranges, and a map of the same ranges, which has several leaves.
 pub fn several_leaves() -> (Points, RangeMap<u16, u8>) {
     let points: Points = (0..POINTS).map(|point| (point % 4) as u8).collect();
     let map = ranges(&points, &(0..POINTS)).into_iter().collect();

@@ -1,14 +1,21 @@
 //! Checkpoints: all rows of a snapshot, so that the log before the snapshot can be removed.
 //!
-//! Files, beside those of the journal: `tables`, the names of the tables by number; `checkpoint`, the epoch of the
-//! valid checkpoint and the number of its parts for each table; `rows-TABLE-EPOCH-PART`, the rows. All are checkpoint
-//! files of the journal, which are either complete or absent.
+//! A checkpoint consists of files in the journal's directory. `tables` has the names of the tables, by number.
+//! `checkpoint` has the epoch of the valid checkpoint, and for each table the number of its parts.
+//! `rows-TABLE-EPOCH-PART` has rows. All are checkpoint files of the journal, which are either complete or absent.
 //!
-//! The steps, in order: note the ends of the logs; open a snapshot of an epoch `s`, so that no record before these ends
-//! has an epoch above `s`; write the parts; make `s` durable in the log; write `checkpoint`; retire the log up to the
-//! ends; remove older parts. A crash between two steps leaves either the older checkpoint and its log, or the newer one
-//! and perhaps more log than it needs: recovery skips records with epochs up to `s`. Since `s` is durable in the log
-//! before `checkpoint` is written, epochs after the next opening are above `s`.
+//! The steps, in this order:
+//! - note the ends of the logs;
+//! - open a snapshot of an epoch `s`, so that no record before these ends has an epoch above `s`;
+//! - write the parts;
+//! - make `s` durable in the log;
+//! - write `checkpoint`;
+//! - retire the log up to the ends;
+//! - remove older parts.
+//!
+//! A crash between two steps leaves one of two states: the older checkpoint and its log, or the newer checkpoint and
+//! perhaps more log than it needs. In the second state recovery skips records with epochs up to `s`. Since `s` is
+//! durable in the log before `checkpoint` is written, epochs after the next opening are above `s`.
 
 use std::path::{Path, PathBuf};
 
@@ -43,7 +50,7 @@ pub(crate) struct Checkpoints<S: Scheme> {
     pub(crate) directory: PathBuf,
     pub(crate) latest: Latest,
     pub(crate) catalogue: Catalogue<S>,
-    /// Bytes after which another part begins.
+    /// The bytes of rows after which another part begins.
     pub(crate) part: usize,
 }
 
@@ -180,7 +187,7 @@ impl<S: Scheme> Checkpoints<S> {
 
 /// The parts of a table, as they are written.
 struct Parts<'c> {
-    /// The disk, the directory, and the bytes of a part.
+    /// The disk, the directory, and the length of a part in bytes.
     at: (&'c Arc<dyn Disk>, &'c Path, usize),
     table: usize,
     epoch: u64,

@@ -4,24 +4,24 @@ use core::fmt;
 
 use archipelago_journal as journal;
 
-/// Why a database could not be opened, or is not durable. The text of each failure says what to do.
+/// Why a database could not be opened, or is not durable. The text of each failure tells the user what to do.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Failure {
-    /// The log, a checkpoint, or their files.
+    /// A failure of the log, a checkpoint, or their files.
     Log(journal::Error),
     /// The directory has rows of a table that the program does not declare.
     Undeclared {
         /// The table's name.
         table: String,
     },
-    /// A row's or key's bytes cannot be read as its type: another type has written them.
+    /// The bytes of a row or key cannot be read as the declared type: another type has written them.
     Unreadable {
         /// The table's name.
         table: String,
     },
-    /// Two rows have the same key of a unique index: when the rows were written, the index did not exist or had other
-    /// keys.
+    /// Two rows have the same key of a unique index. When the rows were written, the index did not exist, or computed
+    /// other keys.
     Taken {
         /// The table's name.
         table: String,

@@ -1,6 +1,6 @@
 //! The log of a database: value logging in epochs, after Silo (Tu and others, SOSP 2013, section 4.10).
 //!
-//! # Why a recovered database is one that was
+//! # Why a recovered database is one that existed
 //! 1. *A transaction is whole.* Its entries are one record of the journal, which has a checksum.
 //! 2. *An epoch is whole.* A commit loads its epoch from the clock while all its records are latched, and appends its
 //!    log record with this epoch. Epoch `e` is closed in the journal after [`Shared::seal`] has moved the clock beyond
@@ -17,8 +17,8 @@
 //!
 //! # Groups
 //! Threads that wait for an epoch take turns. The thread that has the turn seals the epoch, closes it and waits for the
-//! disk. Threads that commit meanwhile wait for the turn's end, and one of them takes the next turn for all. No further
-//! thread takes part.
+//! disk. Threads that commit meanwhile wait for the turn's end, and one of them takes the next turn for all. The turns
+//! need no thread of their own.
 
 use archipelago_journal::{self as journal, Journal};
 use archipelago_platform::atomic::{AtomicU64, Ordering};
@@ -50,7 +50,7 @@ pub(crate) struct Log<S: Scheme> {
     next_lane: Option<AtomicU64>,
 }
 
-/// Locks a mutex. No users' code runs under the locks of this file, so a poisoned one is sound.
+/// Locks a mutex. No users' code runs while a lock of this file is held, so the data of a poisoned mutex is valid.
 pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
@@ -79,8 +79,8 @@ impl<S: Scheme> Log<S> {
         }
     }
 
-    /// Appends the record of a commit in `epoch`. The epoch cannot be closed during the call. Blocks while the queue is
-    /// full.
+    /// Appends the record of a commit in `epoch`. The epoch cannot be closed during the call. Blocks while the lane's
+    /// queue is full.
     pub(crate) fn append(&self, epoch: u64, record: &[u8]) -> Result<(), Error> {
         let thread = thread::slot().index as u64;
         let lane = self.next_lane.as_ref().map_or(thread, |next| next.fetch_add(1, Ordering::Relaxed));
@@ -108,7 +108,7 @@ impl<S: Scheme> Log<S> {
 
     /// Waits until all commits of an epoch, and of those before, are durable.
     pub(crate) fn reach(&self, shared: &Shared<S>, epoch: u64) -> Result<(), journal::Error> {
-        // Epochs in which nothing was logged are as durable as those before.
+        // Epochs without log records are durable if the earlier epochs are.
         let epoch = epoch.min(self.appended.load(Ordering::Acquire));
         let is_durable = || self.durable.load(Ordering::Acquire) >= epoch;
         if is_durable() {
@@ -133,7 +133,7 @@ impl<S: Scheme> Log<S> {
         self.close(shared)
     }
 
-    /// Makes all durable that was committed before the call.
+    /// Makes all commits before the call durable.
     pub(crate) fn flush(&self, shared: &Shared<S>) -> Result<(), journal::Error> {
         self.reach(shared, u64::MAX)
     }
@@ -145,7 +145,8 @@ impl<S: Scheme> Log<S> {
         let _ = self.flush(shared);
     }
 
-    /// Starts the thread that makes commits durable for which transactions do not wait.
+    /// Starts the thread that makes commits durable at intervals, for databases whose transactions do not wait for
+    /// durability.
     pub(crate) fn flush_every(&self, shared: &Arc<Shared<S>>, every: Duration) -> std::io::Result<()> {
         *locked(&self.flusher) = Some(Flusher::start(Arc::downgrade(shared), every)?);
         Ok(())

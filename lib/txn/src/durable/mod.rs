@@ -1,4 +1,4 @@
-//! Databases on a disk: opening one, and the methods that only they need.
+//! Databases on a disk: how one is opened, and the methods that only such databases have.
 
 mod checkpoint;
 mod failure;
@@ -18,8 +18,8 @@ use crate::database::Database;
 use crate::scheme::Scheme;
 
 impl<S: Scheme> Database<S> {
-    /// Begins to open a database that survives the process. It is in a directory, which is made if it does not exist;
-    /// the parent must exist. Only one process at a time can open it.
+    /// Begins to open a database that survives the process. The database is stored in this directory, which is created
+    /// if it does not exist; the parent directory must exist. Only one process at a time can open the database.
     ///
     /// ```
     /// use archipelago_txn::{Database, Error, Row, Silo, on};
@@ -63,7 +63,7 @@ impl<S: Scheme> Database<S> {
     /// Waits until all commits before the call are durable. In a database in memory the call does nothing.
     ///
     /// # Errors
-    /// [`Failure::Log`]. After a failed write or sync all later calls fail too; after a full disk the call may be
+    /// [`Failure::Log`]. After a failed write or sync all later calls fail too. If the disk was full, the call may be
     /// repeated.
     pub fn flush(&self) -> Result<(), Failure> {
         Ok(self.shared.log().map_or(Ok(()), |log| log.flush(&self.shared))?)

@@ -39,7 +39,7 @@ pub enum Acknowledge {
 pub struct Recovered {
     /// Rows in all tables after the recovery.
     pub rows: u64,
-    /// Transactions of the log that were read, checkpointed ones among them.
+    /// Transactions that were read from the log. They include transactions that the checkpoint contains, too.
     pub transactions: u64,
     /// Transactions of the log that were not durable in all lanes. None of them was acknowledged as durable.
     pub discarded: u64,
@@ -81,8 +81,8 @@ impl<S: Scheme> Opening<S> {
     }
 
     /// Declares a table that is on the disk. [`start`](Self::start) recovers its rows. The name identifies the table on
-    /// the disk and must never change. The types of row and key may change only so that they still read what they wrote
-    /// ([`Persist`]). Indexes are rebuilt, so they may change.
+    /// the disk and must never change. The types of row and key may change only if the new types can still read what
+    /// the old ones have written ([`Persist`]). Indexes are rebuilt, so they may change.
     ///
     /// # Panics
     /// If a table with this name has been declared.
@@ -102,8 +102,9 @@ impl<S: Scheme> Opening<S> {
         Self { acknowledge, ..self }
     }
 
-    /// Sets how many log files are written in parallel. The default is 1. The number cannot be changed later. Threads
-    /// that commit share a log file's lock for the time of a copy; a group's syncs run at the same time.
+    /// Sets how many log files are written in parallel. The default is 1. The number cannot be changed later. A thread
+    /// that commits holds a log file's lock while it copies its record. The files of one group of commits are synced at
+    /// the same time.
     pub fn lanes(mut self, lanes: usize) -> Self {
         self.options.lanes = lanes;
         self
@@ -115,8 +116,8 @@ impl<S: Scheme> Opening<S> {
         self
     }
 
-    /// Sets how many bytes of each log file may wait in memory to be written, which also bounds a transaction's size.
-    /// The default is 64 MiB; 4 KiB to 1 GiB are allowed. Memory is allocated as needed.
+    /// Sets how many bytes of each log file may wait in memory to be written. It is also the bound on a transaction's
+    /// size. The default is 64 MiB; 4 KiB to 1 GiB are allowed. Memory is allocated as needed.
     pub fn queue(mut self, bytes: usize) -> Self {
         self.options.queue = bytes;
         self
@@ -134,8 +135,8 @@ impl<S: Scheme> Opening<S> {
         Self { disk, ..self }
     }
 
-    /// Uses no threads, so that tests determine the order of the disk's calls, and sets the length of checkpoints'
-    /// parts.
+    /// For tests: uses no threads of its own, so that tests determine the order of the disk's calls. `part` is the
+    /// length in bytes of a checkpoint's parts.
     #[doc(hidden)]
     pub fn in_order(self, part: usize) -> Self {
         Self { background: Some(false), part, ..self }
@@ -147,7 +148,7 @@ impl<S: Scheme> Opening<S> {
     /// [`Failure`]. A failed attempt loses no acknowledged commit.
     ///
     /// # Panics
-    /// With what the rows' own methods panic with.
+    /// If a row's own methods panic, with the same panic.
     pub fn start(self) -> Result<Database<S>, Failure> {
         let io = |call, cause| journal::Error::Io { call, file: self.directory.clone(), cause: Arc::new(cause) };
         self.disk.create_directory(&self.directory).map_err(|cause| io("create", cause))?;
@@ -172,7 +173,7 @@ impl<S: Scheme> Opening<S> {
         self.begin(journal, recovery.next_epoch, recovered, (latest, catalogue))
     }
 
-    /// Locks the directory until the journal locks it.
+    /// Locks the directory. The lock is held until the journal has its own lock.
     fn lock(&self) -> Result<Box<dyn DiskLock>, Failure> {
         let path = self.directory.join("opening");
         self.disk.lock(&path).map_err(|cause| {
@@ -185,7 +186,8 @@ impl<S: Scheme> Opening<S> {
 
     /// Applies the log.
     fn replay(&self, catalogue: &Catalogue<S>, latest: &Latest) -> Result<(Journal, journal::Recovery), Failure> {
-        // Several log files have a thread each; otherwise the threads that wait for durability write.
+        // With several log files, each has a thread that writes it. With one, the threads that wait for durability
+        // write it.
         let background = self.background.unwrap_or(self.options.lanes > 1);
         let options = Options { background, ..self.options.clone() };
         let home = self.shared.home();

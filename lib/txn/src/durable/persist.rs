@@ -22,11 +22,11 @@ use serde::{Serialize, de::DeserializeOwned};
 /// }
 /// ```
 pub trait Persist: Sized {
-    /// Appends bytes from which [`load`](Self::load) makes an equal value. If the code changes bytes before these, the
-    /// commit panics and the transaction is rolled back.
+    /// Appends bytes from which [`load`](Self::load) makes an equal value. If the method changes bytes that were in
+    /// `to` before, the commit panics and the transaction is rolled back.
     fn save(&self, to: &mut Vec<u8>);
 
-    /// Returns the value, or `None` if the bytes encode none, since another type has written them.
+    /// Returns the value, or `None` if the bytes encode no value of this type (because another type has written them).
     fn load(from: &[u8]) -> Option<Self>;
 }
 

@@ -20,8 +20,8 @@ pub(crate) trait Stored<S: Scheme>: Send + Sync {
     /// Sets the number under which the table is logged.
     fn number(&self, table: u32);
 
-    /// Restores a row, or its removal, of a commit with this epoch and serial. Several threads may call it, in any
-    /// order. Returns whether the bytes could be read.
+    /// Restores a row that was written, or its removal, by a commit with this epoch and serial. Several threads may
+    /// call it, in any order. Returns whether the bytes could be read.
     fn apply(&self, home: &Home<S>, stamp: (u64, u64), removed: bool, body: &[u8]) -> bool;
 
     /// Unlinks removed rows, and fills the secondary indexes. Returns the number of rows, or the name of a unique index
@@ -36,7 +36,7 @@ pub(crate) trait Stored<S: Scheme>: Send + Sync {
     ) -> Result<u64, journal::Error>;
 }
 
-/// Rows between two checks of the memory that waits to be freed.
+/// The number of rows that are processed between two checks of the memory that waits to be freed.
 const BATCH: usize = 256;
 
 impl<R: Row + Persist, S: Scheme> Stored<S> for Core<R, S>

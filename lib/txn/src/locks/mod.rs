@@ -1,9 +1,9 @@
 //! The words of rows' locks. They do not depend on rows and transactions, so loom can check them.
 //!
-//! *Orderings.* A lock is released by a read-modify-write with Release, and taken by one with Acquire: the new holder
-//! sees all that previous holders did before they released it, their loads of the clock included (claim 3 of
-//! `epochs.rs`). Releases by several readers form one release sequence, so that the next writer synchronizes with all
-//! of them.
+//! *Orderings.* A lock is released by a read-modify-write with Release, and taken by one with Acquire. So the new
+//! holder sees all that previous holders did before they released it, including their loads of the clock (claim 3 of
+//! `epochs.rs`). Releases by several readers form one release sequence, so the next writer synchronizes with all of
+//! them.
 
 #[cfg(all(test, loom))]
 mod model;

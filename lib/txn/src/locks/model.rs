@@ -9,7 +9,7 @@ use archipelago_platform::thread;
 
 use super::Mode;
 
-/// A lock, as transactions use it.
+/// The interface of a lock that the models use.
 pub(crate) trait Locks: Default + Send + Sync + 'static {
     /// Requests the lock. Returns whether it was granted; otherwise the transaction has to give up.
     fn take(&self, mode: Mode, held: Option<Mode>, arrival: u64) -> bool;
@@ -28,16 +28,17 @@ unsafe impl<L: Sync> Sync for Row<L> {}
 
 impl<L: Locks> Row<L> {
     fn read(&self) -> u64 {
-        // SAFETY: loom ends the run when another writes meanwhile.
+        // SAFETY: loom ends the run if another thread writes concurrently.
         self.value.with(|value| unsafe { *value })
     }
 
     fn add(&self) {
-        // SAFETY: loom ends the run when another reads or writes meanwhile.
+        // SAFETY: loom ends the run if another thread reads or writes concurrently.
         self.value.with_mut(|value| unsafe { *value += 1 })
     }
 
-    /// A transaction that adds one, perhaps after it has locked the row as a reader. Returns whether it has added one.
+    /// Runs a transaction that adds one. If `reads_first`, it first locks the row as a reader. Returns whether it has
+    /// added one.
     fn transact(&self, reads_first: bool, arrival: u64) -> bool {
         let mut held = None;
         let mut before = None;
@@ -59,7 +60,7 @@ impl<L: Locks> Row<L> {
         writes
     }
 
-    /// A transaction that reads twice. Returns whether it got the lock.
+    /// Runs a transaction that reads twice. Returns whether it got the lock.
     fn look(&self, arrival: u64) -> bool {
         let takes = self.lock.take(Mode::Share, None, arrival);
         if takes {
@@ -70,8 +71,8 @@ impl<L: Locks> Row<L> {
     }
 }
 
-/// Runs transactions concurrently, each once. In the end the row has the number of transactions that wrote, and the
-/// lock is free.
+/// Runs transactions concurrently, each once. In the end the row's value is the number of transactions that wrote, and
+/// the lock is free.
 pub(crate) fn beside<L: Locks>(others: &'static [fn(&Beside<L>, u64) -> bool]) {
     model(3, move || {
         let row = Arc::new(Row { lock: L::default(), value: RaceCell::new(0) });
@@ -106,7 +107,7 @@ impl<L: Locks> Beside<L> {
     }
 }
 
-/// The models of a lock.
+/// Defines the models of a lock.
 macro_rules! all_or_nothing {
     ($lock:ty) => {
         use crate::locks::model::{Beside, beside};

@@ -4,11 +4,11 @@ use archipelago_platform::atomic::{AtomicU32, Ordering};
 
 use super::{Conflict, Mode};
 
-/// The lock has a writer. Otherwise the word counts readers.
+/// The flag of a writer. Without this flag the word is the number of readers.
 const WRITER: u32 = 1 << 31;
 
-/// Returns the word after a grant to a transaction that has the lock in the mode `held`, or `None` if the lock is not
-/// free for it.
+/// Returns the word after a grant to a transaction that has the lock in the mode `held`, or `None` if the request has
+/// to be refused.
 fn granted(word: u32, mode: Mode, held: Option<Mode>) -> Option<u32> {
     match mode {
         // The count cannot overflow: each thread is at most one reader, and a process has less than 2³¹ threads.

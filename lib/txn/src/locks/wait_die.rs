@@ -1,18 +1,20 @@
 //! A lock for which older transactions wait, and at which younger transactions give up (they die).
 //!
-//! One word: a bit for a writer, a bit that *closes* the readers, their number, and the arrival number of the writer,
-//! or of the oldest reader since the lock had none. A second word has the arrival number of the oldest waiting
-//! transaction.
+//! The lock is one word. It has a bit for a writer, a bit that *closes* the readers (no further reader may join), the
+//! number of readers, and an arrival number. Transactions are numbered as they begin, so a lower number is an older
+//! transaction. The arrival number is that of the writer, or the lowest number of all readers that joined since the
+//! lock was last without readers. A second word has the arrival number of the oldest waiting transaction.
 //!
-//! *No deadlock*: a transaction waits only if it is older than all that hold the lock. The word's arrival number is the
-//! least among the holders and perhaps some that have released the lock. A transaction with a lower number is older
-//! than all holders.
+//! *No deadlock*: a transaction waits only if it is older than all that hold the lock. The word's arrival number is at
+//! most that of each holder. (It may be lower, if its transaction has already released the lock.) So a transaction with
+//! a lower number is older than all holders.
 //!
-//! *No starvation*: a transaction that conflicts with readers closes them, whether it then waits or dies. No reader joins
-//! closed readers, so they end. Once a transaction is the oldest of all, no reader that arrives later has a lower number. So
-//! the oldest transaction dies at a record only until the readers that it found there have ended. A transaction that
-//! requests a free lock, or wants to join readers, dies if an older transaction waits. So no transaction overtakes the
-//! oldest waiting one.
+//! *No starvation*: a transaction that conflicts with readers closes them, whether it then waits or dies. No further
+//! reader can then join, so after finite time all readers have released the lock. Once a transaction is the oldest of
+//! all, no reader that arrives later has a lower number. The oldest transaction dies at a record only while the word
+//! still has the lower number of a reader that has since ended. Once the closed readers have released the lock, the
+//! word is cleared, and the transaction waits for the lock or gets it. A transaction that requests a free lock, or
+//! wants to join readers, dies if an older transaction waits. So no transaction overtakes the oldest waiting one.
 
 use archipelago_platform::atomic::{AtomicU64, Ordering};
 use archipelago_sync::backoff::Backoff;
@@ -22,8 +24,8 @@ use super::{Conflict, Mode};
 /// A record's lock.
 pub struct Lock {
     word: AtomicU64,
-    /// The arrival number of the oldest waiting transaction; [`NONE`] if none waits. It is a hint at the next holder;
-    /// exclusion depends on the word alone.
+    /// The arrival number of the oldest waiting transaction; [`NONE`] if none waits. It only influences which
+    /// transaction gets the lock next. Mutual exclusion depends on `word` alone.
     waiting: AtomicU64,
 }
 
@@ -51,7 +53,8 @@ enum Answer {
     Die(u64),
 }
 
-/// Answers the transaction with the arrival number `me`, which `has` the lock as a reader or not at all.
+/// Decides the request of the transaction whose arrival number is `me`. `has` is whether it already has the lock as a
+/// reader.
 fn ask(word: u64, mode: Mode, has: bool, me: u64) -> Answer {
     let oldest = word & ARRIVAL;
     let in_the_way = |word| if me <= oldest { Answer::Wait(word) } else { Answer::Die(word) };
@@ -67,7 +70,8 @@ fn ask(word: u64, mode: Mode, has: bool, me: u64) -> Answer {
     }
 }
 
-/// Returns the word after a reader has released the lock. The last reader also removes the closing.
+/// Returns the word after a reader has released the lock. After the last reader the word is 0: `CLOSED` and the arrival
+/// number are cleared, too.
 fn left(word: u64) -> u64 {
     if word & READERS == READER { 0 } else { word - READER }
 }
@@ -119,7 +123,7 @@ impl Lock {
         let _ = self.waiting.compare_exchange(me, NONE, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// Gives back what is held.
+    /// Releases the lock, which the transaction has in the mode `held`.
     pub(crate) fn release(&self, held: Mode) {
         match held {
             Mode::Share => _ = self.word.fetch_update(Ordering::Release, Ordering::Relaxed, |word| Some(left(word))),

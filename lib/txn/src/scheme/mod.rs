@@ -1,4 +1,5 @@
-//! Concurrency control: the decisions that a scheme makes. `work.rs` has the code that commits of all schemes share.
+//! Concurrency control: the decisions in which the schemes differ. `work.rs` has the code that commits of all schemes
+//! share.
 
 mod hekaton;
 mod locking;
@@ -52,8 +53,8 @@ pub trait Scheme: sealed::Sealed + Sized + Send + Sync + 'static {
     #[doc(hidden)]
     const VERSIONS: bool = false;
 
-    /// Whether a commit may precede, in the order, a commit that it has not seen; then the scheme compares with the
-    /// clock at the transaction's begin.
+    /// Whether a commit may precede, in the order of serialization, a commit that it has not seen. Then the scheme
+    /// needs the clock's value at the transaction's begin.
     #[doc(hidden)]
     const BACKDATES: bool = false;
 
@@ -84,9 +85,9 @@ pub trait Scheme: sealed::Sealed + Sized + Send + Sync + 'static {
         epochs.shows(version.begin.load(Ordering::Relaxed), moment)
     }
 
-    /// Returns the version that a transaction that commits at `moment` may have read of a record with this head: the
-    /// version below the head, if the head is not stamped yet and its stamp will be after `moment`. Called after the
-    /// transaction has drawn its stamp and passed a SeqCst fence.
+    /// Returns the version below `head`, if `head` is not stamped yet and its stamp will be after `moment`. A
+    /// transaction that commits at `moment` may have read this version. Called after the transaction has drawn its
+    /// stamp and passed a SeqCst fence.
     #[doc(hidden)]
     fn under<'v>(head: &'v Version<Self>, moment: Moment, epochs: &Epochs<Self>) -> Option<&'v Version<Self>> {
         let _ = (head, moment, epochs);
@@ -99,7 +100,8 @@ pub trait Scheme: sealed::Sealed + Sized + Send + Sync + 'static {
         work.install_latched(encoded, done)
     }
 
-    /// Locks a record for the transaction with this arrival number, which already has the lock in the mode `held`.
+    /// Locks a record for the transaction with this arrival number. `held` is the mode in which the transaction already
+    /// has the lock.
     #[doc(hidden)]
     fn take(record: &Record<Self>, mode: Mode, held: Option<Mode>, arrival: u64) -> Result<(), Conflict> {
         let _ = (record, mode, held, arrival);
@@ -127,13 +129,13 @@ pub trait Scheme: sealed::Sealed + Sized + Send + Sync + 'static {
         linger(|| !record.is_owned());
     }
 
-    /// Prepares the replacement of a latched head's version.
+    /// Prepares a latched head's version for its replacement.
     #[doc(hidden)]
     fn freeze(version: &Version<Self>) {
         let _ = version;
     }
 
-    /// Takes the preparation back: the version is not replaced.
+    /// Reverts `freeze`: the version is not replaced.
     #[doc(hidden)]
     fn thaw(version: &Version<Self>) {
         let _ = version;
@@ -149,8 +151,8 @@ pub trait Scheme: sealed::Sealed + Sized + Send + Sync + 'static {
         let _ = (version, stamp);
     }
 
-    /// Returns whether a transaction may have the stamp `stamp`, although a latched record with an origin has appeared
-    /// for a key that the transaction has found absent.
+    /// Returns whether a transaction may have the stamp `stamp`. It has found a key absent for which a latched record
+    /// with an origin has appeared since.
     #[doc(hidden)]
     fn admits(origin: &Version<Self>, stamp: u64) -> bool {
         let _ = (origin, stamp);
@@ -171,10 +173,10 @@ fn all_current<S: Scheme>(work: &Work<'_, S>, moment: Moment) -> Result<u64, Con
     if holds { Ok(0) } else { Err(Conflict) }
 }
 
-/// The longest that a transaction lingers, in turns of a wait loop, most of which yield the processor.
+/// How long a transaction lingers at most, in turns of a wait loop. Most turns yield the processor.
 const TURNS: u32 = 64;
 
-/// Waits until `free` returns true, or for a bounded time. Returns whether it did.
+/// Waits until `free` returns true, or for a bounded time. Returns whether `free` returned true.
 pub(crate) fn linger(free: impl Fn() -> bool) -> bool {
     let backoff = Backoff::new();
     (0..TURNS).any(|_| {

@@ -1,9 +1,10 @@
-//! Many versions, linked before they are stamped, after MV-RLU (Kim, Mathew, Kashyap, Ramanathan, Min: MV-RLU: Scaling
-//! Read-Log-Update with Multi-Versioning, ASPLOS 2019; thesis, sections 3.3 to 3.6).
+//! Multi-version concurrency control whose versions are linked before they are stamped, after MV-RLU (Kim, Mathew,
+//! Kashyap, Ramanathan, Min: MV-RLU: Scaling Read-Log-Update with Multi-Versioning, ASPLOS 2019; thesis, sections 3.3
+//! to 3.6).
 //!
 //! As in `hekaton.rs`, a transaction reads as of the moment at which it began, and owns each record from its first
-//! write of it on. But readers do not wait for latches. A commit links its versions, which all point to one word: the
-//! stamp of the *set*. Storing the stamp makes all versions of the set visible at once.
+//! write of it on. But readers do not wait for latches. A commit links its versions (its *set*), which all point to one
+//! word: the set's stamp. Storing the stamp makes all versions of the set visible at once.
 //!
 //! # The word of a set
 //! - `LINKING`: the set's versions are being linked, or a reader has set the word back. The stamp will be drawn after the
@@ -18,33 +19,33 @@
 //! - `NEVER`: the transaction has failed.
 //! - Otherwise: the stamp.
 //!
-//! *A word's answer is final.* A reader with a moment gets one of two answers from the word: the set is before the
-//! moment (its stamp is known and not above the moment), or the set will never be before it (its stamp is above the
-//! moment, the set has failed, or its stamp will be drawn after the question).
+//! *A word's answer is final.* A reader with a moment gets one of two answers from the word. The first is that the set
+//! is before the moment: its stamp is known and not above the moment. The second is that the set will never be before
+//! the moment: its stamp is above the moment, the set has failed, or its stamp will be drawn after the question.
 //!
 //! # Why the order of stamps is an order of serialization
-//! 1. *A reader of moment `m` sees all of a set with a stamp up to `m`, and nothing of a set with a stamp above.* The
-//!    draw follows all links, so a reader whose `m` is at or above the stamp sees the links
+//! 1. *A reader of moment `m` sees all of a set with a stamp up to `m`, and nothing of a set with a greater stamp.* The
+//!    draw of the stamp follows all links, so a reader whose `m` is at or above the stamp sees the links
 //!    (`archipelago_sync::clock`). If the reader finds `LINKING`, it has missed the writer's store that precedes its
 //!    next draw, so this draw is above `m`. In the other states the atomic exchanges of the word decide.
-//! 2. *What a commit has read is the newest at its stamp `t`.* T links, draws `t`, passes a SeqCst fence, and looks again at each
-//!    record that it has read:
-//!    - *The head is what it saw.* T has missed any set W that is linked there later: W links, passes its fence and
-//!      draws, so T's fence precedes W's and `t` is below W's stamp. (Between its draw and the fence T waits until all
-//!      clocks are past `t`.) So records that are owned but not linked need no check.
-//!    - *What it saw is under a linked head.* T asks the head's word with the moment `t`. If the set is before `t`, T
-//!      gives up. If not, the answer is final, and the version that T saw is the newest at `t`, whether the set commits
-//!      or fails.
-//!    - *Anything else*: T gives up, even if the stamps of all versions in between are above `t`. No cell has the
-//!      moment `t`, so pruning may have unlinked a version in between; it never unlinks the version directly below a
-//!      linked head (`Epochs::prune`).
+//! 2. *The versions that a commit T has read are the newest at its stamp `t`.* T links, draws `t`, passes a SeqCst fence,
+//!    and looks again at each record that it has read. There are three cases:
+//!    - *The head is the version that T has read.* Then T has missed any set W that is linked at the record later: W
+//!      links, passes its fence and draws, so T's fence precedes W's and `t` is below W's stamp. (Between its draw and
+//!      the fence T waits until all clocks are past `t`.) So records that are owned but not linked need no check.
+//!    - *The version that T has read is directly below a linked head.* T asks the head's word with the moment `t`. If the
+//!      set is before `t`, T gives up. If not, the answer is final, and the version that T has read is the newest at
+//!      `t`, whether the set commits or fails.
+//!    - *All other cases*: T gives up, even if the stamps of all versions between the two are above `t`. No thread has
+//!      announced the moment `t`, so pruning may have unlinked a version between the two. (Pruning never unlinks the
+//!      version directly below a linked head, see `Epochs::prune`.)
 //!
-//!    T validates absent keys likewise, with origins as the versions that it saw. A record is latched before it is
-//!    unlinked from its index. T waits for latches there (it holds none itself), so T finds the record dead, or
+//!    T validates absent keys in the same way, with origins as the versions that it has read. A record is latched before
+//!    it is unlinked from its index. T waits for such latches (it holds none itself), so T finds the record dead, or
 //!    precedes all commits to the key's next record.
-//! 3. *Some commit gets through.* A commit waits for sets that are `FIRM` with a stamp below its own, or about to get a
-//!    stamp, so commits do not wait in a circle. A commit fails only because another transaction has committed, or owns
-//!    a record. Of two transactions that have each read what the other writes, at least the one with the lower stamp
+//! 3. *Some commit succeeds.* A commit waits for sets that are `FIRM` with a stamp below its own, or about to get a stamp,
+//!    so commits do not wait in a circle. A commit fails only because another transaction has committed, or owns a
+//!    record. Of two transactions that have each read what the other writes, at least the one with the lower stamp
 //!    commits: it finds the other's set above its own stamp. (The processors' clocks may give both the same stamp. Then
 //!    the addresses of their words decide which is lower.)
 //!
@@ -160,19 +161,19 @@ fn is_newest(record: &Record<MvRlu>, seen: &Version<MvRlu>, moment: Moment, work
 /// # Safety
 /// `begin` has the flag [`LINKED`], and was read from a version that was in a chain since the caller's guard began.
 unsafe fn set_of<'g>(begin: u64) -> &'g AtomicU64 {
-    // SAFETY: `link` exposed the address of the set's first version, which is freed a grace period after all versions
-    // of the set have their stamps or are unlinked.
+    // SAFETY: `link` exposed the address of the set's first version. This version is freed only a grace period after
+    // all versions of the set have their stamps or are unlinked.
     unsafe { &*core::ptr::with_exposed_provenance((begin & !LINKED) as usize) }
 }
 
-/// Returns a set's rank, which orders sets with the same stamp: of two that ask each other's words, one precedes the
-/// other.
+/// Returns a set's rank, which orders sets with the same stamp. If two such sets' commits ask each other's words, one
+/// precedes the other.
 fn rank(set: &AtomicU64) -> usize {
     core::ptr::from_ref(set).addr()
 }
 
-/// Returns whether a set has a stamp up to a moment. If not, it makes sure that the set never gets one. The caller is a
-/// reader, whose rank is above all others, or a commit.
+/// Returns whether a set has a stamp up to a moment. If it returns false, the set never gets such a stamp: the call
+/// makes sure of it. The caller is a reader, whose rank is above all others, or a commit.
 fn is_before(set: &AtomicU64, (moment, last): (u64, usize), epochs: &Epochs<MvRlu>) -> bool {
     let backoff = Backoff::new();
     loop {
@@ -252,7 +253,7 @@ fn publish(work: &Work<'_, MvRlu>, stamp: u64) {
     }
 }
 
-/// Unlinks the set's versions. Readers may be at them.
+/// Unlinks the set's versions. Readers may be reading them.
 fn unlink(work: &Work<'_, MvRlu>, set: &AtomicU64, done: &mut Done<MvRlu>) {
     set.store(NEVER, Ordering::Release);
     for write in work.writes.iter() {

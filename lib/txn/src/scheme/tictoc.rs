@@ -1,16 +1,16 @@
-//! Optimistic with time stamps of rows, after TicToc (Yu, Pavlo, Sanchez, Devadas: TicToc: Time Traveling Optimistic
-//! Concurrency Control, SIGMOD 2016).
+//! Optimistic concurrency control with time stamps of rows, after TicToc (Yu, Pavlo, Sanchez, Devadas: TicToc: Time
+//! Traveling Optimistic Concurrency Control, SIGMOD 2016).
 //!
 //! Each version is valid from its `wts` to its `rts`, and readers raise `rts`. A commit computes the least stamp that
 //! fits all its reads and writes: at least the `wts` of each version that it has read, and more than the `rts` of each
-//! version that it replaces. So a transaction may commit although a version that it has read was replaced since, if
-//! its stamp lies in the version's time.
+//! version that it replaces. So a transaction may commit even if a version that it has read was replaced since. The
+//! condition is that its stamp lies between the version's `wts` and `rts`.
 //!
 //! # Why the order of stamps is an order of serialization
-//! `rts` and the bit that says it is final are one word: a commit that latches a record *freezes* the version that it
-//! replaces, and its stamp is more than the frozen `rts`. A reader raises `rts` if it is not frozen, and gives up if
-//! `rts` is too low and frozen. So if one transaction reads a version and another replaces it, the reader's stamp is
-//! less. Writers of one record have rising stamps.
+//! `rts`, and a bit that states that `rts` is final, are one word. A commit that latches a record *freezes* the version
+//! that it replaces (sets the bit), and its stamp is more than the frozen `rts`. A reader raises `rts` if it is not
+//! frozen, and gives up if `rts` is too low and frozen. So if one transaction reads a version and another replaces it,
+//! the reader's stamp is less than the writer's. Successive writers of one record have rising stamps.
 //!
 //! *Gaps*: a reader that found a key absent raises the index's stamp to its own, passes a SeqCst fence and looks the
 //! key up again. A writer that commits to an absent record takes a stamp above the index's, which it loads after its
@@ -19,11 +19,11 @@
 //! record's final `rts`.
 //!
 //! # Snapshots
-//! A snapshot must not see a transaction that replaced a version without the transaction that had read this version
-//! (claim 3 of `epochs.rs`). So a reader may have read replaced versions only if the clock has not moved since the
-//! reader began. Then the replacing transaction has no earlier epoch than the reader, since it latched the record after
-//! the reader had loaded the clock, passed a SeqCst fence and found the record not latched. Otherwise all versions that
-//! were read must be current, as in Silo.
+//! If a snapshot sees a transaction that replaced a version, it must also see each transaction that had read this
+//! version (claim 3 of `epochs.rs`). So a reader may have read replaced versions only if the clock has not moved since
+//! the reader began. Then the replacing transaction has no earlier epoch than the reader, since it latched the record
+//! after the reader had loaded the clock, passed a SeqCst fence and found the record not latched. If the clock has
+//! moved, all versions that were read must be current, as in Silo.
 
 use archipelago_platform::atomic::{AtomicU64, Ordering, fence};
 
@@ -33,8 +33,8 @@ use crate::work::Work;
 
 /// Optimistic concurrency control by time stamps of rows: fewer conflicts between readers and writers of the same rows.
 ///
-/// Serializable, but not strictly: a transaction may precede another one that had ended before it began, if the two are
-/// unrelated.
+/// Serializable, but not strictly: of two transactions without common rows, the one that began after the other's end
+/// may precede it in the serialization order.
 #[derive(Clone, Copy, Debug)]
 pub enum TicToc {}
 
@@ -45,12 +45,13 @@ const FROZEN: u64 = 1 << 63;
 #[derive(Default)]
 pub struct Stamps {
     wts: AtomicU64,
-    /// The end of the time, with the flag [`FROZEN`].
+    /// The end of the validity, with the flag [`FROZEN`].
     rts: AtomicU64,
 }
 
 impl Stamps {
-    /// Makes the version valid at `stamp`, unless it is frozen before. Returns whether it is valid.
+    /// Makes the version valid at `stamp`. Fails if the version is frozen and its validity ends before `stamp`. Returns
+    /// whether the version is valid at `stamp`.
     fn extend(&self, stamp: u64) -> bool {
         // AcqRel, as in `freeze`: only this word orders reader and writer.
         let next = |rts| if rts & !FROZEN >= stamp { Some(rts) } else { (rts & FROZEN == 0).then_some(stamp) };

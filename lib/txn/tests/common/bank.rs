@@ -1,5 +1,5 @@
-//! A bank whose books show lost transactions. Every transaction inserts a move (a transfer), and each account counts the
-//! moves in which it took part. After a recovery the accounts are compared with the moves present.
+//! A bank whose books reveal lost transactions. Every transaction inserts a move (a transfer), and each account counts
+//! the moves in which it took part. After a recovery the accounts are compared with the recovered moves.
 
 use std::collections::BTreeMap;
 
@@ -45,7 +45,7 @@ pub struct Move {
     pub from: u64,
     pub to: u64,
     pub cents: i64,
-    /// The numbers of moves in which the two accounts had taken part before.
+    /// For each of the two accounts, the number of earlier moves in which it had taken part.
     pub seen: (u64, u64),
 }
 

@@ -35,7 +35,7 @@ impl<M: on::Kind> Row for Item<M> {
     }
 }
 
-/// An index by whether the key is even or odd.
+/// An index whose key states whether the row's key is even or odd.
 pub struct ByHalf<M>(std::marker::PhantomData<M>);
 
 impl<M: on::Kind> Index for ByHalf<M> {
@@ -167,7 +167,7 @@ impl<S: Scheme, M: on::Kind> Book<S, M> {
                 }
             }
             5 => {
-                // Rolled back, so that it has no effect.
+                // This savepoint is rolled back, so it has no effect.
                 let taken_back = tx.savepoint(|tx| {
                     let version = self.versions.fetch_add(1, Ordering::Relaxed);
                     tx.upsert(&self.items, Item { key, version, map: Default::default() })?;
@@ -190,8 +190,8 @@ impl<S: Scheme, M: on::Kind> Book<S, M> {
         Ok(())
     }
 
-    /// Adds a version to the list of a key. If the transaction writes the key again, the last version replaces its earlier
-    /// ones.
+    /// Adds a version to the list of a key. If the transaction has written the key before, the new version replaces the
+    /// transaction's earlier version in the list.
     fn list(&self, tx: &mut Tx<'_, S>, key: u64, version: u64) -> Result<(), Error> {
         let mut versions = tx.get(&self.logs, &key)?.map_or(Vec::new(), |log| log.versions.clone());
         versions.push(version);

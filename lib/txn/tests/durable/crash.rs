@@ -1,6 +1,7 @@
-//! Power losses, ends of the process and failures at every call of the disk, during a workload and its recovery.
+//! Power losses, ends of the process, and failures at every call of the disk, during a workload and during its
+//! recovery.
 //!
-//! `ARCHIPELAGO_CRASH_POINTS=10000` tests this number of states of the disk (some hundreds by default).
+//! `ARCHIPELAGO_CRASH_POINTS=N` tests about N states of the disk (some hundreds by default).
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,8 +24,8 @@ struct Kind {
     acknowledge: Acknowledge,
 }
 
-/// Transactions that wait for the disk, and transactions with explicit flushes at intervals. The interval of the flushing
-/// thread is so long that it never flushes.
+/// The kinds of workloads: transactions that wait for the disk, and transactions with explicit flushes at intervals.
+/// (The background thread's interval is so long that it never flushes.)
 fn kinds() -> [Kind; 3] {
     let later = Acknowledge::Committed { every: Duration::from_secs(100_000) };
     let durable = Acknowledge::Durable;
@@ -85,7 +86,8 @@ impl Told {
         }
     }
 
-    /// Checks that the disk has a prefix of the moves, with all durable ones. Continues from the moves present.
+    /// Checks that the disk has a prefix of the moves, which includes all durable ones. Continues from the recovered
+    /// moves.
     fn look(&mut self, disk: &Simulated, kind: Kind, what: &str) {
         let (db, bank) = open(disk, kind).unwrap_or_else(|failure| panic!("{what}: {failure}"));
         let there = bank.audit(&db).remove(&0).unwrap_or_default();
@@ -124,7 +126,7 @@ fn exists(disk: &Simulated) -> bool {
 fn power_losses_lose_nothing_that_was_acknowledged() {
     let kinds = kinds().map(|kind| (kind, calls(kind)));
     let all: usize = kinds.iter().map(|(_, calls)| calls).sum();
-    // The distance between two calls with a fault, and the number of states for each.
+    // The distance between two calls with a fault, and the number of disk states that are tested for each.
     let step = (2 * all / points()).max(1);
     let seeds = points().div_ceil(all / step).max(2) as u64 + 1;
     let mut looked = 0;

@@ -1,4 +1,4 @@
-//! Failed syncs, full disks, damage.
+//! Failed syncs, full disks, and damaged files.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -32,12 +32,12 @@ fn after_a_failed_sync_nothing_is_acknowledged() {
     disk.fail_next(Call::Sync, Fault::Io);
     let told = db.transact(|tx| bank.transfer(tx, 0, 5, false));
     assert_eq!(told, Err(Error::NotDurable));
-    // The disk reports success again.
+    // From here on the disk reports success again, but the log still refuses records.
     for number in 6..9 {
         let told = db.transact(|tx| bank.transfer(tx, 0, number, false));
         assert_eq!(told, Err(Error::Refused));
     }
-    // The row that was read may be lost in a crash.
+    // The row that was read may be lost in a crash, so even a transaction that only read it is not durable.
     let read = db.transact(|tx| Ok::<_, Error>(tx.get(&bank.moves, &(0, 5))?.is_some()));
     assert_eq!(read, Err(Error::NotDurable));
     let read = db.transact(|tx| Ok::<_, Error>(tx.get(&bank.moves, &(0, 1))?.is_some()));
@@ -151,7 +151,8 @@ fn open_one(disk: &Simulated) -> (Database<Silo>, Bank<Silo>) {
     (opening.start().unwrap_or_else(|failure| panic!("{failure}")), bank)
 }
 
-/// A row is removed and inserted again in one epoch, with another record and in another lane. The last write wins.
+/// A row is removed and inserted again in one epoch. The new row has another record, and its log entry is in another
+/// lane. The last write wins.
 #[test]
 fn rows_that_come_back_within_an_epoch_are_the_last_ones() {
     let later = Acknowledge::Committed { every: std::time::Duration::from_secs(100_000) };

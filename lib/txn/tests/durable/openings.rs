@@ -25,7 +25,7 @@ impl Row for Item {
     }
 }
 
-/// A row type with the same bytes, and an index.
+/// A row type with the same encoding as `Item`, and an index.
 #[derive(Clone, Serialize, Deserialize)]
 struct Indexed {
     key: String,
@@ -53,7 +53,7 @@ impl Index for ByValue {
     }
 }
 
-/// A row type with other bytes.
+/// A row type with another encoding.
 #[derive(Clone, Serialize, Deserialize)]
 struct Other(String);
 
@@ -206,7 +206,7 @@ fn users_code_that_fails_while_it_is_written_rolls_back() {
     }
 }
 
-/// A recovery restores all rows whatever the limit is. Afterwards the limit applies.
+/// A recovery restores all rows even if they exceed the limit. Afterwards the limit applies.
 #[test]
 fn a_limit_refuses_no_recovery() {
     let disk = Simulated::new();

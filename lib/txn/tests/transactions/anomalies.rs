@@ -232,7 +232,7 @@ fn read_skew<S: Scheme>() {
     });
 }
 
-/// Two transactions that each read what the other writes: both commit with snapshot isolation only.
+/// Checks two transactions that each read what the other writes: both commit with snapshot isolation only.
 fn judge_skew<S: Scheme>(world: &World<S>, inner: Option<()>, outer: Option<()>) {
     assert!(inner.is_some() || outer.is_some());
     assert_eq!(inner.and(outer).is_some(), world.isolation == Isolation::Snapshot);

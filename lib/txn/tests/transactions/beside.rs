@@ -72,7 +72,7 @@ fn absent_then_insert<S: Scheme>() {
     });
 }
 
-/// Each thread inserts a key of its own if a range is empty, by one of the indexes.
+/// Each thread inserts a key of its own if it finds a range empty. The range is read by one of the indexes.
 fn empty_range_then_insert<S: Scheme>() {
     watchdog(USUAL, |_| {
         let db = Database::<S>::new();
@@ -106,7 +106,8 @@ fn empty_range_then_insert<S: Scheme>() {
     });
 }
 
-/// One of two accounts may be overdrawn as long as the sum of both is not. Each thread draws from its own account.
+/// One of two accounts may be overdrawn if the sum of both stays positive or zero. Each thread draws from its own
+/// account.
 fn write_skew<S: Scheme>() {
     watchdog(USUAL, |_| {
         let db = Database::<S>::new();
@@ -233,7 +234,7 @@ fn counters<S: Scheme>() {
     });
 }
 
-/// Transactions that write all rows run concurrently with transactions that write one row. Each ends.
+/// Transactions that write all rows run concurrently with transactions that write one row. Each transaction ends.
 fn large_beside_small<S: Scheme>() {
     watchdog(USUAL, |_| {
         let db = Database::<S>::new();

@@ -106,7 +106,7 @@ super::by_every_scheme! {
 
 const ROWS: u64 = 8;
 
-/// All kinds of writes, look-ups and walks. Increments the group of each row.
+/// Makes all kinds of writes, look-ups and walks. Increments the group of each row.
 fn all_kinds<S: Scheme>(tx: &mut Tx<'_, S>, items: &Table<Item, S>) -> Result<(), Error> {
     assert!(tx.get(items, &Mined(ROWS + 5))?.is_none());
     assert!(tx.get_by::<ByGroup>(items, &Mined(1_000_000))?.is_none());
@@ -150,7 +150,8 @@ fn panics_everywhere<S: Scheme>() {
                 Err(_) => assert!(after == before || after == moved, "call {calls}: {before:?}, and then {after:?}"),
             }
             before = after;
-            // Nothing is latched, locked, owned or linked, so another thread succeeds at its first attempt.
+            // No record has been left latched, locked or owned by the failed transaction, so another thread succeeds at
+            // its first attempt.
             let other = || db.try_transact(|tx| all_kinds(tx, &items));
             assert_eq!(thread::scope(|scope| scope.spawn(other).join().expect("no panic")), Ok(()), "call {calls}");
             before.iter_mut().for_each(|group| *group += 1);
@@ -162,7 +163,8 @@ fn panics_everywhere<S: Scheme>() {
     });
 }
 
-/// The closure catches the panic of a savepoint and continues. Nothing of the savepoint remains, wherever it panicked.
+/// The closure catches the panic of a savepoint and continues. No write of the savepoint remains, whichever call
+/// panicked.
 fn caught_inside<S: Scheme>() {
     let db = Database::<S>::new();
     let items = db.table::<Item>();
@@ -256,8 +258,8 @@ thread_local! {
 }
 
 fn late_transactions<S: Scheme>() {
-    // The value is dropped before the database's thread-local state, or after it. The order follows from the order of first
-    // use.
+    // `LATE`, whose destructor runs a transaction, is dropped before the database's thread-local state in one round and
+    // after it in the other. The order follows from the order of first use.
     for is_first in [true, false] {
         let db = Arc::new(Database::<S>::new());
         let items = db.table::<Item>();

@@ -1,4 +1,4 @@
-//! Databases with a limit of memory: which operations are refused, which continue, and that memory becomes free again.
+//! Databases with a limit of memory: which operations are refused, which succeed, and that memory becomes free again.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -56,7 +56,8 @@ fn filled_to<S: Scheme>(limit: usize) -> (Database<S>, Table<Note, S>) {
     (db, notes)
 }
 
-/// A database with memory for the rows and for nine tenths as much again. Also returns the memory of the rows, in bytes.
+/// Returns a database that contains the rows and whose limit is 1.9 times the memory they use, too little for a second
+/// version of every row. Also returns the memory of the rows, in bytes.
 fn filled<S: Scheme>() -> (Database<S>, Table<Note, S>, usize) {
     let (db, _notes) = filled_to::<S>(usize::MAX / 2);
     let live = counted(&db);
@@ -132,7 +133,8 @@ fn too_large<S: Scheme>() {
     assert!(after <= before + live / 50, "{before} bytes counted before, {after} after");
 }
 
-/// Removals in a transaction after a step that found no memory.
+/// After one update of a transaction has failed (`Full` or `Conflict`), the same transaction can still remove rows and
+/// commit.
 fn removals<S: Scheme>() {
     let (db, notes, _) = filled::<S>();
     let view = db.snapshot();

@@ -1,4 +1,4 @@
-//! Memory: when rows are dropped, snapshots that stay open, threads that come and go.
+//! Memory: when rows are dropped, snapshots that stay open, threads that begin and end.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
@@ -101,7 +101,7 @@ fn held_snapshots<S: Scheme>() {
             })
             .unwrap();
         }
-        // Short snapshots while others stay open.
+        // Opens short snapshots while others stay open.
         assert_eq!(db.snapshot().range(&table, ..).count(), ROWS as usize * usize::from(round != 20));
     }
     db.collect();

@@ -1,4 +1,5 @@
-//! Orders of locking that are prone to deadlock, many young transactions, and locks that must be released.
+//! Orders of locking in which transactions could deadlock, old transactions among many young ones, and locks that must
+//! be released.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -107,7 +108,7 @@ impl From<Error> for Stop {
     }
 }
 
-/// Reads and writes rows, existing and absent ones, and ends as `ending` says after `steps` steps.
+/// Reads and writes rows, existing and absent ones, and after `steps` steps ends in the way that `ending` names.
 fn ends_after<S: Scheme>(
     tx: &mut Tx<'_, S>,
     table: &Table<Counter, S>,
@@ -193,7 +194,8 @@ fn the_younger_gives_up_at_once() {
     assert_eq!(younger, Ok(Ok(Err(Error::Conflict))));
 }
 
-/// A transaction that arrived before all others never dies, however many there are and whatever they hold.
+/// A transaction that arrived before all others never dies, however many other transactions run and whatever locks they
+/// hold.
 #[test]
 fn the_oldest_dies_of_no_lock() {
     watchdog(USUAL, |_| {

@@ -1,4 +1,4 @@
-//! The guarantees of transactions, with one thread and with several, by every scheme.
+//! The guarantees of transactions, with one thread and with several, for every scheme.
 #![cfg(not(archipelago_sim))]
 
 mod alone;
@@ -14,7 +14,7 @@ mod locks;
 mod model;
 mod versions;
 
-/// Runs a function that is generic over the scheme, with each scheme.
+/// Runs a function that is generic over the scheme, for each scheme.
 macro_rules! by_every_scheme {
     ($($name:ident: $run:ident;)*) => { $(
         mod $name {

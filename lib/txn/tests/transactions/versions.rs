@@ -102,7 +102,7 @@ fn the_first_writer_wins<S: Scheme>(clock: ClockKind) {
         Ok::<_, Error>(())
     });
     assert_eq!(won, Ok(()));
-    // A transaction that began before the last commit does not overwrite it, even if nothing else is validated.
+    // A transaction that began before another one's commit does not overwrite it, even if nothing else is validated.
     let begun = Cell::new(0);
     let late = db.transact_at(Isolation::Snapshot, |tx| {
         begun.set(begun.get() + 1);
@@ -115,7 +115,7 @@ fn the_first_writer_wins<S: Scheme>(clock: ClockKind) {
     assert_eq!(db.snapshot().get(&table, &0).map(|row| row.value), Some(80));
 }
 
-/// The rows that a transaction has not read yet get long chains of versions before it reads them.
+/// The rows get long chains of versions before the transaction, which began earlier, reads them.
 fn long_chains<S: Scheme>(clock: ClockKind) {
     let (db, table) = filled::<S>(clock);
     update_all(&db, &table);
@@ -173,8 +173,8 @@ fn weigh_on_all<S: Scheme>(db: &Database<S>, table: &Table<Heavy, S>) -> u64 {
     begun.into_inner()
 }
 
-/// Replaced versions are freed continuously. The garbage is at most as large as the rows, plus 64 KiB for each thread. (A
-/// thread that is descheduled in a transaction may delay more. So the threads here take turns.)
+/// Replaced versions are freed continuously. The garbage is at most as large as the rows, plus 64 KiB for each thread.
+/// (A thread that is descheduled in a transaction may delay more garbage, so the threads of this test take turns.)
 fn updates_need_little<S: Scheme>(clock: ClockKind) {
     let drops = DropCounter::new();
     let (db, table) = filled_heavily::<S>(&drops, clock);
@@ -219,7 +219,7 @@ fn chains_are_cut<S: Scheme>(clock: ClockKind) {
     assert_eq!(drops.alive(), ROWS as i64);
 }
 
-/// Runs a function that is generic over the scheme, with both schemes and both clocks.
+/// Runs a function that is generic over the scheme, for both multi-version schemes and with both clocks.
 macro_rules! on_both_clocks {
     ($($name:ident: $run:ident;)*) => { $(
         #[test]

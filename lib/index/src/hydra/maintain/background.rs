@@ -1,32 +1,33 @@
 //! The background threads of a map: what wakes them, what they do when the map becomes idle, and how they end.
 //!
-//! **Work** has two kinds. If a *round* is due, the thread of node 0 combines, and then all threads update their
-//! layers. If *garbage* was added, since memory was retired or a page was merged: the memory that was retired last
-//! waits for the next retirement, forever in an idle map, and so do a value's destructor and all that the value owns
-//! (perhaps the map itself). So thread 0 looks again after a while: a *follow-up*.
+//! **Work** has two kinds. The first is a *round* (an update of the search layers) that is due: the thread of node 0
+//! combines, and then all threads update their layers. The second is *garbage*: memory was retired or a page was
+//! merged. Memory that was retired is freed only when more memory is retired. In an idle map the last retired memory
+//! would never be freed, and neither would all that a removed value owns (perhaps the map itself). So thread 0 *looks*
+//! again after a while: it checks for garbage and frees it, which is a *follow-up*.
 //!
-//! **Follow-ups are few.** [`Background::garbage`](super::super::crew::Background::garbage) is [`NEW`] while the map
-//! has no thread, and nearly always while it is in use: a thread that retires only loads the word. Each look sets the
-//! word to [`WATCHED`]. If it is `NEW` again at the next look, the map is in use: the thread frees what it can, and the
-//! next look follows after twice the time, up to [`BUSY_MS`]. If it is not, the map is idle: the thread drains op logs,
-//! compacts sparse pages, and frees garbage. If readers keep garbage, thread 0 looks again, at most [`LOOKS`] times.
-//! Then it sets the word to [`UNWATCHED`] and sleeps until a thread that retires something wakes it. So no thread
-//! polls, and an idle map uses no processor time.
+//! **Follow-ups are few.** The word [`Background::garbage`](super::super::crew::Background::garbage) is [`NEW`] while
+//! the map has no thread, and nearly always while the map is in use: a thread that retires then only loads the word.
+//! Each look sets the word to [`WATCHED`]. If it is `NEW` again at the next look, the map is in use: the thread frees
+//! what it can, and the next look follows after twice the time, up to [`BUSY_MS`]. If it is still `WATCHED`, the map is
+//! idle: the thread drains op logs, compacts sparse pages, and frees garbage. If readers keep garbage from being freed,
+//! thread 0 looks again, at most [`LOOKS`] times. Then it sets the word to [`UNWATCHED`] and sleeps until a thread that
+//! retires something wakes it. So no thread polls, and an idle map uses no processor time.
 //!
-//! For maps without threads, one thread of the process does this (`sync::rcu::rest`).
+//! For maps without threads, one thread of the process does the follow-ups (`sync::rcu::rest`).
 //!
-//! No garbage is overlooked. Retiring locks a bag, then reads the word; a look makes the word `WATCHED`, then locks every
-//! bag. One of the two critical sections of a bag's lock comes first. Either the look sees the retired object, or the
-//! look's store of the word happens before the retiring thread's load. Then the load finds `WATCHED` or a later value:
-//! `NEW`, from another thread, which the next look sees, or `UNWATCHED`. Merges are noted in the same way, with op logs
-//! as their bags.
+//! No garbage is overlooked. A retiring thread locks a bag, then reads the word. A look makes the word `WATCHED`, then
+//! locks every bag. One of the two critical sections of a bag's lock comes first. If the retiring thread is first, the
+//! look sees the retired object. If the look is first, its store of the word happens before the retiring thread's load.
+//! Then the load finds `WATCHED` or a later value: `NEW`, from another thread, which the next look sees, or
+//! `UNWATCHED`. Merges are noted in the same way, with op logs as their bags.
 //!
 //! **The end.** Threads have a reference to the map's core only while they work. Dropping the map stops the threads and
 //! waits for them. If a background thread drops the map (since it reclaimed a value that owned the map), it does not
 //! wait for itself: it continues, finds that it has to stop, and drops the core at its end.
 //!
-//! **After `fork`** the child has the map but not its threads, and never waits for them. A fork waits until none of
-//! them is working ([`outside_forks`]), so that they hold no lock, and in the child clients do the work. If a thread
+//! **After `fork`** the child has the map but not its threads, and never waits for them. A fork waits until none of the
+//! threads is working ([`outside_forks`]), so that they hold no lock. In the child, clients do the work. If a thread
 //! works longer than the fork waits, it may have held any lock of the maintenance. Then the child does no maintenance:
 //! the layers stay as they are (answers are still correct), and the core is leaked, since the lost thread has a
 //! reference to it.
@@ -51,7 +52,7 @@ const BUSY_MS: u64 = 128;
 /// The most milliseconds between looks at an idle map.
 const REST_MS: u64 = 1024;
 
-/// The most looks at an idle map that leave garbage. They take some seconds in all.
+/// The greatest number of looks at an idle map that leave garbage. They take some seconds in all.
 const LOOKS: u32 = 14;
 
 /// The schedule of looks.
@@ -89,7 +90,7 @@ impl<F: HydraForm> Core<F> {
     pub(super) fn wake_background(&self) -> bool {
         let Some(wake) = self.maintenance.background.wake.get_or_init(|| self.start_background()) else { return false };
         if wake.is_lost() {
-            // Clients may take over only if the threads held no lock.
+            // Clients may take over only if the threads held no lock at the fork.
             return !wake.all_rest();
         }
         wake.rouse(0, ROUND);
@@ -137,7 +138,7 @@ impl<F: HydraForm> Core<F> {
         if node == 0 {
             self.compact_if_sparse(node, false);
         }
-        // The layer's previous snapshot was retired.
+        // The layer's previous snapshot was just retired, which is garbage.
         self.note_garbage();
     }
 
@@ -175,7 +176,7 @@ impl<F: HydraForm> Core<F> {
     /// panicked.
     pub(crate) fn stop_background(&self) -> Option<Payload> {
         let background = &self.maintenance.background;
-        // If the system refused a thread, the others have already been stopped; this call waits for them, too.
+        // If the system refused to start a thread, the others have already been stopped; this call waits for them, too.
         if let Some(wake) = background.wake().filter(|wake| !wake.is_lost()) {
             wake.stop();
         }

@@ -3,17 +3,17 @@
 //! Pages are allocated in chunks of up to 2 MiB, and a chunk is returned to the operating system only when it has no
 //! page. So after most entries of a map have been removed, and most pages merged, the remaining pages occupy nearly as
 //! many chunks as before. When the arenas have more than twice the memory of live pages, their sparse chunks are closed
-//! ([`BlockArena::close_sparse`](archipelago_platform::memory::BlockArena::close_sparse)), and one walk along the list
-//! replaces each page in a closed chunk by a *twin* elsewhere, or merges it into the page before. The next walk runs
-//! when half of the rest has been freed again, so all walks together have a constant cost for each page that was ever
-//! merged.
+//! ([`BlockArena::close_sparse`](archipelago_platform::memory::BlockArena::close_sparse)). One walk along the list then
+//! replaces each page in a closed chunk by a *twin* in another chunk, or merges it into the previous page. The next
+//! walk runs when half of the remaining memory has been freed again. So all walks together have a constant cost for
+//! each page that was ever merged.
 //!
 //! **A move is a merge into a fresh page.** The previous page and the page itself are locked, so neither the page nor
-//! the link to it can change. The twin gets the same bounds and entries, the link is changed to the twin, and the page
+//! the link to it can change. The twin gets the same bounds and entries, and the link is changed to the twin. The page
 //! becomes obsolete and forwards to its twin, whose `low` is the same. So the rules for walks (`list.rs`) and for
 //! reclamation (`maintain.rs`) hold unchanged: the page's `Remove` is logged under the lock that any later change of
-//! the link needs. In the layers the anchor gets the twin one round before the page's `Remove`, which then finds that
-//! it leads elsewhere.
+//! the link needs. In the layers the anchor is changed to the twin one round before the page's `Remove`, which then
+//! finds that the anchor leads to another page.
 
 use super::super::oplog::OpKind;
 use super::super::page::{Fill, Page};
@@ -39,9 +39,10 @@ const TRIES: usize = 16;
 impl<F: HydraForm> Core<F> {
     /// Compacts pages if chunks are sparse, unless another thread does so. Returns whether this thread has compacted.
     ///
-    /// If `again` is true, it waits for the other thread, also moves pages that an earlier walk left in closed chunks, and
-    /// also walks if pages are nearly empty on average, although none of them is underfull ([`Thin`](crate::thin::Thin)). The
-    /// caller passes `again` only after the memory of earlier moves and merges has been freed as far as possible.
+    /// If `again` is true, the call does more. It waits for the other thread. It also moves pages that an earlier walk
+    /// left in closed chunks. And it also walks if pages are nearly empty on average, although none of them is
+    /// underfull ([`Thin`](crate::thin::Thin)). The caller passes `again` only after the memory of earlier moves and
+    /// merges has been freed as far as possible.
     pub(super) fn compact_if_sparse(&self, node: usize, again: bool) -> bool {
         let Some(mut in_closed) = self.begin_compacting(again) else { return false };
         let sparse = if again { Sparse::Third } else { Sparse::Half };

@@ -1,6 +1,6 @@
-//! Tests of the time at which pages are reclaimed: never while a search layer leads to them, or to a page that forwards to
-//! them, and at some time always. The tests keep single log entries from the drain to imitate a race, in which the drain comes
-//! too early for them.
+//! Tests of the time at which pages are reclaimed: never while a search layer leads to them, or to a page that forwards
+//! to them, but always eventually. To imitate a race in which the drain comes too early for some log entries, the tests
+//! withhold these entries from the drain.
 
 use super::*;
 use crate::HydraList;
@@ -45,7 +45,7 @@ fn jump(session: &Session<'_, u64, u64>, node: usize, key: u64) -> Address {
     session.core.layers[node].jump(&guard, key).0
 }
 
-/// Runs one round, which `nodes` apply, and frees what has been retired.
+/// Runs one round, which the layers of `nodes` apply, and frees what has been retired.
 fn round(session: &Session<'_, u64, u64>, nodes: core::ops::Range<usize>) {
     let core = session.core;
     {
@@ -58,7 +58,7 @@ fn round(session: &Session<'_, u64, u64>, nodes: core::ops::Range<usize>) {
     core.reclaim_retired();
 }
 
-/// Returns whether the page, whose end has been drained from the log, is kept from reclamation.
+/// Returns whether the page, whose `Remove` has been drained from the log, is kept from reclamation.
 fn is_kept(core: &Core<Word>, page: Address) -> bool {
     let combiner = core.lock_combiner();
     let removed = combiner.removed.iter().flat_map(|(_, pages)| pages);
@@ -75,7 +75,7 @@ fn merge_twice(session: &Session<'_, u64, u64>) -> (Address, Address) {
     remove(l + ENOUGH - 1..l + FULL);
     remove(l..l + ENOUGH - 2);
     remove(d..d + 1);
-    // The same for K and L.
+    // In the same way K takes L's entries over.
     remove(k + ENOUGH - 1..k + FULL);
     // SAFETY: nothing has been reclaimed yet.
     let (dead_page, left_page) = unsafe { (dead.as_ref(), left.as_ref()) };
@@ -90,8 +90,8 @@ fn assert_found(session: &Session<'_, u64, u64>) {
     assert_eq!(session.get(&d), None);
 }
 
-/// The drain has passed the log that contains D's end, but not the log that contains L's end. So L is drained a round
-/// before D, and must outlive D.
+/// The drain has passed the log that contains D's `Remove`, but not the log that contains L's. So L's `Remove` is
+/// drained a round before D's, and L must outlive D.
 fn a_page_outlives_those_that_forward_to_it(layer: SearchLayerKind) {
     let map = map(layer, 2);
     let session = map.pin();
@@ -106,7 +106,7 @@ fn a_page_outlives_those_that_forward_to_it(layer: SearchLayerKind) {
     round(&session, all.clone());
     core.cell().append(first);
     round(&session, all.clone());
-    // L's end has been applied by all layers, D's end by none.
+    // L's `Remove` has been applied by all layers, D's `Remove` by none.
     assert!(all.clone().all(|node| jump(&session, node, 2 * FULL) != left));
     assert!(all.clone().all(|node| jump(&session, node, 3 * FULL) == dead));
     assert!(is_kept(core, left), "D still forwards to it");
@@ -172,8 +172,8 @@ fn nothing_is_reclaimed_while_a_layer_is_changed() {
         // SAFETY: the map outlives its domain's objects, which are drained below.
         let core = unsafe { &*core.cast::<Core<Word>>() };
         RUN.fetch_add(1, Relaxed);
-        // The thread that maintains maps at rest may run the function while this test's thread holds the lock, and may wait for
-        // it.
+        // The thread that maintains idle maps may run the function while this test's thread holds the lock, and may
+        // wait for it. So only the calls of the test's own thread count.
         let mine = UPDATER.get() == Some(&thread::current().id());
         UNDER_LOCK.fetch_add(usize::from(mine && core.maintenance.updaters[0].busy.try_lock().is_err()), Relaxed);
     }
@@ -184,8 +184,8 @@ fn nothing_is_reclaimed_while_a_layer_is_changed() {
         // SAFETY: no thread reaches the object through the domain's structure, which does not contain it.
         unsafe { guard.retire((&raw const *core).cast_mut().cast(), core::ptr::null_mut(), look) }
     };
-    // Each round retires one snapshot. Whatever number of objects fills a bag, the snapshot of some round is the last object of
-    // a bag.
+    // Each round retires one snapshot. Whatever number of objects fills a bag, in some round the snapshot is the last
+    // object of a bag.
     for number in 0..600 {
         let guard = session.core.domain.pin();
         let local = core.local_at(&guard, 0);
@@ -264,7 +264,8 @@ fn shortcuts_stay_until_the_slowest_layer_needs_them_no_more() {
     map.check_invariants();
 }
 
-/// `sync` ends with no generation of shortcuts, whatever the last rounds were. A map that comes to rest ends so, too.
+/// After `sync` no generation of shortcuts is left, whatever the last rounds were. The same holds when a map becomes
+/// idle.
 #[test]
 fn no_shortcut_remains_at_rest() {
     let map = map(SearchLayerKind::Snapshot, 2);

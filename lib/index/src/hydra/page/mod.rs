@@ -26,8 +26,8 @@ use archipelago_sync::version_lock::{Version, VersionLock};
 
 /// The page has changed since its version was read, or another thread is changing it. The caller must read again.
 ///
-/// This result must not become an answer that is validated later: an unlock without a change restores the version, so a read
-/// that failed while the lock was held would validate afterwards.
+/// This result must not be turned into an answer that is validated later. An unlock without a change restores the
+/// version. So a read that failed while the lock was held would pass the later validation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Changed;
 
@@ -147,9 +147,9 @@ pub trait Page<F: PageForm>: Sized + Send + Sync + 'static {
     /// Prefetches the entry in `slot`.
     fn prefetch_slot(&self, slot: usize);
 
-    /// Prefetches the cache lines that [`push`](Self::push) will write, for a caller that is about to lock the page:
-    /// the lock's atomic operation waits for all earlier writes. Returns information for `push`, which holds while the
-    /// version does not change.
+    /// Prefetches the cache lines that [`push`](Self::push) will write, for a caller that is about to lock the page.
+    /// (The lock's atomic operation waits for all earlier writes, so the lines are fetched before it.) Returns
+    /// information for `push`, which is valid while the version does not change.
     #[inline]
     fn prepare_push(&self) -> usize {
         0
@@ -227,8 +227,8 @@ pub trait Page<F: PageForm>: Sized + Send + Sync + 'static {
     /// Returns whether the page is so empty that it should look for a neighbour to merge with.
     fn is_underfull(&self) -> bool;
 
-    /// Takes over all entries and the range of `right`, the next page, locked too, if they fit well. The caller then
-    /// makes `right` obsolete.
+    /// Takes over all entries and the range of `right`, if they fit well. `right` is the next page, and is locked, too.
+    /// The caller then makes `right` obsolete.
     fn absorb(&self, right: &Self, fill: Fill) -> bool;
 
     /// Writes a twin of this page to `at`, unlocked, with the same entries, range and neighbour.

@@ -7,9 +7,9 @@
 //! ```
 //!
 //! A look-up reads line 0 and the line of one entry (of 1.08 entries on average, since tags are one byte). Keys and
-//! values are interleaved because a point look-up then needs one line for both; the design study behind this measured
-//! separate arrays 5-10 % slower on look-ups, and found that 47 slots are the smallest page at which tags are faster
-//! than comparing all keys.
+//! values are interleaved because a point look-up then needs one line for both. A design study with this layout
+//! measured that separate arrays make look-ups 5-10 % slower, and that 47 slots are the smallest page at which tags are
+//! faster than comparing all keys.
 
 use super::{Changed, Fill, LOCKED, Page, PageCopy, PageForm, Removed, Seen, Unsorted};
 use crate::points;
@@ -67,8 +67,8 @@ impl WordPage {
         self.tags[SLOTS].store(sorted as u8, Relaxed);
     }
 
-    /// Returns the number of entries, if all are in order: occupied slots are dense, so this is the case if the slot
-    /// behind the run is empty.
+    /// Returns the number of entries, if all are in order. Occupied slots are dense, so all are in order if the slot
+    /// behind the sorted run is empty.
     #[inline]
     fn len_if_sorted(&self) -> Option<usize> {
         let sorted = self.sorted();
@@ -112,7 +112,7 @@ impl WordPage {
         self.tags[slot].store(tag, Relaxed);
     }
 
-    /// Makes `pairs`, ascending, the page's entries.
+    /// Replaces the page's entries by `pairs`, which are ascending.
     fn fill(&self, pairs: &[(u64, u64)]) {
         let old = self.len();
         for (slot, &pair) in pairs.iter().enumerate() {
@@ -206,7 +206,8 @@ impl Page<Word> for WordPage {
     #[inline]
     fn prepare_push(&self) -> usize {
         let len = self.len();
-        // A full page will be split, which reads all entries. So any address of the page may be prefetched.
+        // A full page will be split, and the split reads all entries. So the address may be that of any entry of the
+        // page.
         hint::prefetch_read(self.entries.as_ptr().wrapping_add(len));
         len
     }

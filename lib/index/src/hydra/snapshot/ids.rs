@@ -55,7 +55,7 @@ impl PageIds {
         Some(number)
     }
 
-    /// Counts one use less of a page's base.
+    /// Decrements the number of uses of a page's base.
     pub fn release(&mut self, id: u32) {
         let number = id >> SPAN_BITS;
         let uses = &mut self.uses[number as usize];

@@ -1,16 +1,17 @@
 //! An interpolation trie: the position of a word among sorted anchors is computed rather than searched, and a
 //! look-up reads one cache line.
 //!
-//! A [`Node`] divides the span of its anchors into equal buckets, a [`Line`] each. A multiplication gives a key's bucket, and
-//! its *place* within the bucket with 30 bits. A line has up to seven anchors' places, and the eight pages between and around
-//! them. A bucket with more than seven anchors, or with two anchors at the same place, leads to a node of its own, which covers
-//! only the span of those anchors. So clustered keys cost one line more.
+//! A [`Node`] divides the span of its anchors into equal buckets, each with a [`Line`] (one cache line). A
+//! multiplication gives a key's bucket, and its *place* (its position) within the bucket with 30 bits. A line has up to
+//! seven anchors' places, and the eight pages between and around them. If a bucket has more than seven anchors, or two
+//! anchors with the same place, it leads to a node of its own, which covers only the span of those anchors. So
+//! clustered keys cost one line more.
 //!
 //! The result is the page of the greatest anchor at or below the key, or the previous page: a key just above an
 //! anchor with the same place counts as below it. (In buckets narrower than 2^30 this does not happen.)
 //!
-//! Invariants: places within a line are strictly ascending, up to padding. An anchor's place is the least place that no key
-//! below the anchor has. So a key at or above that place is at or above the anchor.
+//! Invariants: places within a line are strictly ascending, except for padding. An anchor's place is the least place
+//! that no key below the anchor has. So a key at or above that place is at or above the anchor.
 
 use archipelago_platform::memory::Array;
 use archipelago_platform::touch;
@@ -25,7 +26,7 @@ const FILL: usize = 3;
 /// consecutive keys.
 const EVEN_FILL: usize = 5;
 
-/// If most anchors would be in crowded buckets, the anchors form clusters, and most buckets would be between the
+/// If most anchors would be in crowded buckets, the anchors form clusters, and most buckets would be empty, between the
 /// clusters. Then buckets for this many anchors each are made instead.
 const CLUSTER: usize = 64;
 
@@ -38,7 +39,7 @@ const PLACE_BITS: u32 = 30;
 /// The mark in the first word of `ids` of a line that leads to a node.
 const MARK: u32 = 1 << 31;
 
-/// The bound of page numbers, which are less than it.
+/// Page numbers are less than this bound.
 pub const MAX_ID: u32 = MARK;
 
 /// A line of the trie, as the module's documentation describes it.
@@ -47,7 +48,8 @@ pub const MAX_ID: u32 = MARK;
 pub struct Line {
     /// Seven places (none, if the line leads to a node), then the rank of the line's first page.
     places: [i32; 8],
-    /// The page before the first anchor, then one per anchor. Or, marked, the fields of a node.
+    /// In a line of pages: the page before the first anchor, then one page per anchor. In a line that leads to a node:
+    /// the marked fields of the node.
     ids: [u32; 8],
 }
 
@@ -79,7 +81,7 @@ impl Node {
     fn over(anchors: &[u64], share: usize, start: usize) -> (Self, usize) {
         let (first, last) = (anchors[0], anchors[anchors.len() - 1]);
         let span = last - first;
-        // There is a little room behind the last anchor, so that larger keys have another place.
+        // The node ends a little behind the last anchor, so that greater keys have other places than the last anchor.
         let limit = span.saturating_add(span / 256 + 1).min(u64::MAX - first).max(1);
         // There are at least two lines. So in a node for anchors that had the same place, the first and the last anchor get
         // different lines.
@@ -164,7 +166,7 @@ fn first_above(places: &[i32; 8], place: i32) -> usize {
 #[cfg(not(target_arch = "x86_64"))]
 use first_above_anywhere as first_above;
 
-/// Does the same without instructions of one processor. It has no branches, so that the compiler can optimize it.
+/// The portable version of `first_above`. It has no branches, so that the compiler can vectorize it.
 #[cfg(any(test, not(target_arch = "x86_64")))]
 #[inline(always)]
 fn first_above_anywhere(places: &[i32; 8], place: i32) -> usize {
@@ -254,7 +256,7 @@ pub fn build(anchors: &[u64], ids: &[u32], lines: &mut Array<Line>) -> Node {
         lines.push(Line::leaf([PAD; ANCHORS], 0, [ids[0]; 8]));
         return Node::default();
     }
-    // An eighth more than the root takes, for crowded buckets.
+    // One eighth more lines than the root needs are reserved, for crowded buckets.
     *lines = Array::with_capacity(anchors.len() * 9 / (8 * FILL) + 2, lines.node());
     Builder { anchors, ids, lines }.node(0, anchors.len())
 }

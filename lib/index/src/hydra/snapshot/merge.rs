@@ -1,8 +1,8 @@
 //! One pass over the old anchors and the changes, in order.
 //!
-//! Within one batch, inserts are applied before removes. A remove takes effect only if the anchor leads to exactly the page
-//! that the remove names. There are two reasons: several threads may have logged the batch in an unknown order, and a page that
-//! was split off and merged away again must not remove the anchor of a younger page.
+//! Within one batch, inserts are applied before removes. A remove takes effect only if the anchor leads to exactly the
+//! page that the remove names. There are two reasons. Several threads may have logged the changes of the batch in an
+//! unknown order. And a page that was split off and merged away again must not remove the anchor of a younger page.
 
 use core::cmp::Ordering;
 

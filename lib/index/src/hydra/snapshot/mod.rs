@@ -1,10 +1,10 @@
 //! The search layer as an immutable snapshot: "the page whose anchor is the greatest one at most this key".
 //!
 //! HydraList (thesis section 4.3.4) keeps its search layer in an adaptive radix tree that an updater changes in place
-//! under ROWEX while readers descend it. Because the layer may lag behind the data list anyway, this implementation
-//! never updates in place: a snapshot is built, published, read without any synchronisation, and replaced by the next
-//! one, which a sequential merge makes out of it and the changes logged meanwhile. So it can use layouts that an
-//! updatable tree cannot have: no pointers, no versions, nodes that are exactly cache lines.
+//! under ROWEX while readers descend it. The layer may lag behind the data list anyway, so this implementation never
+//! updates in place: a snapshot is built, published, read without any synchronisation, and replaced by the next one.
+//! The next one is made by a sequential merge of the snapshot and the changes logged meanwhile. So a snapshot can use
+//! layouts that an updatable tree cannot have: no pointers, no versions, nodes that are exactly cache lines.
 //!
 //! * Words: an interpolation trie, nearly always one cache line per look-up ([`word`], [`lines`]).
 //! * Byte strings: a trie of sorted runs of 7-byte slices ([`trie`], [`runs`]).
@@ -115,9 +115,10 @@ impl<F: SearchForm, P: Target> Snapshot<F, P> {
         Self { index }
     }
 
-    /// Returns a copy of this snapshot with changes: first `inserts` (an existing anchor gets the new page), then `removes` (a
-    /// remove is ignored unless the anchor then leads to the page that it names). Both lists must be ascending. If one anchor
-    /// has several inserts, the last one counts. The time is linear in the number of anchors.
+    /// Returns a copy of this snapshot with changes. `inserts` are applied first: an existing anchor gets the new page.
+    /// Then `removes` are applied: a remove is ignored unless the anchor then leads to the page that the remove names.
+    /// Both lists must be ascending. If one anchor has several inserts, the last one counts. The time is linear in the
+    /// number of anchors.
     ///
     /// # Panics
     /// If there are about 2^31 anchors or more.

@@ -188,8 +188,8 @@ impl Runs {
         }
         let buckets = bucket_of(last, shift) as usize + 1;
         let aux = self.table.len();
-        // First the end of each bucket that has words is stored in the next bucket's cell; then the cells of empty buckets are
-        // filled.
+        // The end of each bucket that has words is stored in the next bucket's cell. Then the cells of empty buckets
+        // are filled.
         self.table.extend_with(0, buckets + 1);
         let table = &mut self.table[aux..];
         for (position, &word) in words.iter().enumerate() {
@@ -303,7 +303,7 @@ impl Runs {
         unsafe { C::short(self.levels.at(run.aux as usize * LINE), words, key) - 1 }
     }
 
-    /// Does the same one level further down, in the level that starts at line `level`.
+    /// Does the work of [`Self::tree_top`] one level further down, in the level that starts at line `level`.
     ///
     /// # Safety
     /// The contract of [`Self::tree_top`] must hold; `child` must be the result for the level above.

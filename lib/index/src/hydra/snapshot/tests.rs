@@ -63,7 +63,7 @@ fn check_words(snapshot: &Snapshot<Word, u64>, model: &BTreeMap<u64, u64>, probe
     assert!(snapshot.entries().eq(model.values().copied()));
 }
 
-/// Anchors that seven bytes distinguish follow one another without a gap.
+/// If seven bytes distinguish the anchors, `followers` returns the following pages without a gap.
 #[test]
 fn followers_of_strings() {
     let model = number((0..500).map(|n| format!("path/{n:05}").into_bytes()));

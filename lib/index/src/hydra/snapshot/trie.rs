@@ -8,9 +8,9 @@
 //! equal strings. All anchors with the same continuing word are in one child. The child is a node, or a *tail* if it has only
 //! one anchor.
 //!
-//! Each word has a *slot*, which contains the anchor's page or the child's number. A search for the predecessor needs one
-//! descent and no backtracking. On the way down it remembers in `floor` the slot just before the path. The greatest anchor of a
-//! subtree is found by following last slots.
+//! Each word has a *slot*, which contains the anchor's page or the child's number. A search for the predecessor needs
+//! one descent and no backtracking. During the descent it remembers in `floor` the slot just before the path. The
+//! greatest anchor of a subtree is found by following the last slot of each node.
 //!
 //! Masstree has such a trie with a B+-tree per node. Here a node is a [`Run`] in arrays that all nodes share, since
 //! a snapshot never changes.
@@ -86,8 +86,8 @@ pub struct Node {
     pub run: Run,
 }
 
-/// The end of an anchor that shares no more of its path with another anchor. It is at most [`SLICE`] bytes, packed. (If more
-/// bytes are left, the anchor has a node of its own.)
+/// The rest of an anchor that shares no further bytes with another anchor. It is at most [`SLICE`] bytes, packed. (If
+/// more bytes are left, the anchor has a node of its own.)
 #[derive(Clone, Copy)]
 pub struct Tail<P> {
     pub rest: u64,
@@ -208,7 +208,7 @@ impl<P: Target> Trie<P> {
         prefetch_read(self.slots.as_ptr().wrapping_add(before));
     }
 
-    /// The second half of a step: finds the slot, and if it has a child, goes to the child.
+    /// The second half of a step: finds the slot. If the slot has a child, the descent continues at the child.
     ///
     /// # Safety
     /// The processor must have the features that `C` needs.
@@ -349,8 +349,8 @@ impl<P: Target> AnchorIndex<Bytes, P> for Trie<P> {
         }
     }
 
-    /// Calls `each` with pages from the following slots of the same node. Slots with nodes of their own are left out. If
-    /// anchors share little, nearly no slot has one.
+    /// Calls `each` with pages from the following slots of the same node. Slots with nodes of their own are skipped. If
+    /// anchors share few bytes, nearly no slot has a node.
     fn followers(&self, probe: &[u8], count: usize, mut each: impl FnMut(P)) {
         let mut descent = self.descent(probe);
         // SAFETY: the scalar counter needs no processor feature.

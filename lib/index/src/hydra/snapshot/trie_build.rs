@@ -1,4 +1,4 @@
-//! Building a trie from sorted strings, breadth first, and merging changes into one.
+//! Building a trie from sorted strings, breadth first, and merging changes into a trie.
 //!
 //! Nodes are numbered in the order in which their parents are built. So a queue of ranges of anchors is the only state, and
 //! no recursion is needed, whatever the strings are. The upper nodes, which every look-up reads, are adjacent in memory.

@@ -1,5 +1,6 @@
-//! The search layer of word keys. Look-ups read an interpolation trie ([`lines`](super::lines)). The sorted anchors are stored
-//! in addition; only the next merge and scans read them.
+//! The search layer of word keys. Look-ups read an interpolation trie ([`lines`](super::lines)). The sorted anchors
+//! (the lowest key of each page) are stored in addition: scans read them, and so does the merge that makes the next
+//! snapshot from this one.
 
 use super::ids::PageIds;
 use super::lines::{self, Found, Line, Node};
@@ -18,7 +19,7 @@ pub struct WordIndex<P> {
     lines: Array<Line>,
     pages: PageIds,
     anchors: Array<u64>,
-    /// The number of the head page, then the number of one page per anchor.
+    /// The identifier of the head page, then for each anchor the identifier of its page.
     ids: Array<u32>,
     of: PhantomData<P>,
 }

@@ -180,8 +180,9 @@ impl Count for Avx2 {
 
     #[inline(always)]
     unsafe fn short(words: *const i64, len: usize, key: i64) -> usize {
-        // Words behind `len` may be out of order. So the position of the first greater word gives the count, and not their
-        // number. SAFETY: by the caller's contract `SHORT` words are readable and the processor has AVX2.
+        // Words behind `len` may have any order. So the count is the position of the first greater word, and not the
+        // number of greater words. SAFETY: by the caller's contract `SHORT` words are readable and the processor has
+        // AVX2.
         let mut greater = unsafe { Self::bits(words, key) | Self::bits(words.add(4), key) << 4 } | 1 << SHORT;
         if len > LINE {
             // SAFETY: as above.

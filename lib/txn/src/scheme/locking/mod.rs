@@ -1,14 +1,14 @@
-//! Two-phase locking: each row that is read or written is locked from its first access to the transaction's end, and so
-//! is each entry of a secondary index, and each absent key that has a record.
+//! Two-phase locking: each row that is read or written is locked from its first access to the transaction's end. The
+//! same holds for each entry of a secondary index, and for each absent key that has a record.
 //!
 //! Gaps are not locked: the commit validates that a key still has no record, and that a range has no new ones, as in
 //! the optimistic schemes (`tree.rs`).
 //!
 //! *Serializability, in the order of one moment of each commit*: let the moment lie between the last latch and the
 //! validation of gaps (for a transaction that only reads: after the last lock). At this moment all rows are locked. If
-//! another transaction has an earlier moment and fills a gap of this transaction, this one finds the other's latch or
-//! its version. If the other replaces a row that this one reads, one of the two has waited for the other's lock, or was
-//! retried.
+//! another transaction has an earlier moment and fills a gap of this transaction, this transaction finds the other's
+//! latch or its version. If the other transaction replaces a row that this one reads, one of the two has waited for the
+//! other's lock, or was retried.
 //!
 //! *Orderings* of locks: see `locks/mod.rs`. Rows are published by their heads. A SeqCst fence between the lock and the
 //! load of the head (`Work::lock`) pairs with unlinking.

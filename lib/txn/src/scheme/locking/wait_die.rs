@@ -1,10 +1,11 @@
-//! Two-phase locking in which older transactions wait for younger ones, and younger ones die (Rosenkrantz, Stearns,
-//! Lewis: System Level Concurrency Control for Distributed Database Systems, TODS 1978).
+//! Two-phase locking in which an older transaction waits for a younger one, and a younger one that meets an older one's
+//! lock dies (is retried). After Rosenkrantz, Stearns, Lewis: System Level Concurrency Control for Distributed Database
+//! Systems, TODS 1978.
 //!
 //! A transaction keeps its arrival number over all retries, so it becomes the oldest in the end. `locks/wait_die.rs`
 //! describes what a lock does with the number.
 //!
-//! Gaps have no locks and no order: a transaction may be retried as long as others fill its gaps.
+//! Gaps have no locks, and ages do not matter for them: a transaction may be retried as long as others fill its gaps.
 
 use super::{judge, linger};
 use crate::locks::wait_die::Lock;
@@ -12,8 +13,8 @@ use crate::record::Record;
 use crate::scheme::{Conflict, Mode, Moment, Scheme};
 use crate::work::Work;
 
-/// Two-phase locking in which the older transaction waits, and the younger is retried and keeps its age. It suits rows
-/// that many transactions write: each transaction gets its rows' locks in the end.
+/// Two-phase locking in which the older transaction waits, and the younger one is retried and keeps its age. It suits
+/// rows that many transactions write: each transaction gets its rows' locks in the end.
 #[derive(Clone, Copy, Debug)]
 pub enum WaitDie {}
 

@@ -105,7 +105,7 @@ impl BytesCopy {
         self.compare(self.entry(a, &mut scratch).0, b)
     }
 
-    /// Writes the bytes of `high`, of which the prefix is a part.
+    /// Writes the bytes of `high`, which begin with the prefix.
     pub(super) fn write_prefix(&self, prefix: &mut Vec<u8>) {
         let top = WORDS - self.meta.high_words();
         if self.meta.high > LONG_HIGH {

@@ -117,13 +117,13 @@ impl Info {
     }
 }
 
-/// Returns success always. It is the `trust` of [`compare`] for a page that cannot change meanwhile.
+/// Always returns success. It is the `trust` of [`compare`] for a page that no other thread can change.
 pub(super) fn unchanging() -> Result<(), Infallible> {
     Ok(())
 }
 
-/// Compares `key` with the entry in `slot` of a page, whose words `word` reads. Both share a prefix of `prefix`
-/// bytes. `trust` must fail if a word that `word` has returned must not be followed as a pointer.
+/// Compares `key` with the entry in `slot` of a page. `word` reads a word of the page. The key and the entry share a
+/// prefix of `prefix` bytes. `trust` must fail if a word that `word` has returned must not be followed as a pointer.
 #[inline]
 pub(super) fn compare<E>(
     key: &[u8],

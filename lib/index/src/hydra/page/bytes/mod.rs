@@ -8,11 +8,11 @@
 //! 1264  low (boxed)     1272  next
 //! ```
 //!
-//! All keys of `[low, high)` share the common prefix of the two bounds, so it is not stored with the keys. Of the rest
-//! of a key, the *suffix*, the first twelve bytes are in the slot, and the others (the *tail*) in the heap. Words hold
-//! bytes big-endian and padded with zeros: comparing words as integers, and lengths last, is comparing strings. Keys
-//! longer than [`LONG_KEY`] are boxed whole, immutable, and reclaimed through RCU; the slot still has their first
-//! twelve bytes.
+//! All keys of `[low, high)` share the common prefix of the two bounds, so it is not stored with the keys. The rest of
+//! a key is its *suffix*. The first twelve bytes of the suffix are in the slot, and the others (the *tail*) in the
+//! heap. Words contain bytes big-endian and padded with zeros, so strings are compared by comparing words as integers,
+//! and lengths last. Keys longer than [`LONG_KEY`] are boxed whole, immutable, and reclaimed through RCU; the slot
+//! still has their first twelve bytes.
 //!
 //! A look-up reads line 0, the slot's line, and the last lines (the bound, `next`). For long suffixes it also reads the tail's
 //! line. Bounds are as short as possible: the shortest string that separates the two halves of a split.
