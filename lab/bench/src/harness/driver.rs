@@ -36,8 +36,8 @@ pub trait Drive: Sync {
     /// One thread's part: preparation, then one call of [`Turns::go`].
     fn body(&self, turns: &mut Native<'_>);
 
-    /// Returns the work of an additional thread in a run of a given time. The thread works from before the others begin
-    /// until [`stop`](Self::stop).
+    /// Returns the work of an additional thread in a run of a given time. The additional thread starts before the
+    /// others begin, and works until [`stop`](Self::stop) is called.
     fn beside(&self) -> Option<Box<dyn FnOnce() + Send + '_>> {
         None
     }

@@ -1,14 +1,15 @@
 //! The phases of a run: warming up, measured, over.
 //!
 //! *Warming up by itself.* After 1, 2, 4, 8 and so on times the measured span, the run *looks* at the throughput of the
-//! third and of the last quarter of the time so far. The throughput is steady if three conditions hold: the two quarters
-//! differ by at most [`TOLERANCE`]; each saw at least [`ENOUGH`] operations; and their sum differs by at most [`DRIFT`]
-//! from the sum at the previous look. Quarters of the whole time so far, unlike a fixed window, show slow drifts too.
-//! While a cache still fills, the last quarter is faster than the third. Where few operations make the quarters equal by
-//! chance, this look is faster than the previous one.
+//! third and of the last quarter of the time so far. The throughput is steady if three conditions hold: the two
+//! quarters differ by at most [`TOLERANCE`]; each saw at least [`ENOUGH`] operations; and their sum differs by at most
+//! [`DRIFT`] from the sum at the previous look. Quarters of the whole time so far, unlike a fixed window, show slow
+//! drifts too. While a cache still fills, the last quarter is faster than the third. If few operations have made the
+//! quarters equal by chance, this look sees a higher throughput than the previous one.
 //!
-//! *Beginning.* Time counts from the moment at which the last thread has begun. A session may take long to make if hundreds of
-//! threads make one, and operations of the first threads in that time are not the throughput of all threads.
+//! *Beginning.* Time counts from the moment at which the last thread has begun. Each thread first makes its session,
+//! which may take long if hundreds of threads do so at once. The operations that the first threads run during that time
+//! would not show the throughput of all threads.
 //!
 //! *Measuring.* The span is doubled until enough operations have ended within it. Warming up and measuring both end at
 //! the latest when the patience is used up, and the run reports this.
@@ -46,7 +47,7 @@ pub struct Course {
     wish: Wish,
     /// Threads that have not begun.
     missing: Cell<usize>,
-    /// When the last thread began, or when the patience with it ended.
+    /// When the last thread began, or when the patience for its start was used up.
     began: Cell<Option<u64>>,
     /// When the measurement began.
     from: Cell<Option<u64>>,
@@ -62,7 +63,7 @@ pub struct Course {
     before: Cell<Option<u64>>,
 }
 
-/// The answer of [`Course::pass`].
+/// The result of [`Course::pass`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// The operation that ended does not count.

@@ -57,22 +57,22 @@ impl Load {
     }
 }
 
-/// Makes a method over structures that the function makes.
+/// Makes a method over structures; the function argument makes each structure.
 pub type Make<T, M> = fn(&Load, &(dyn Fn() -> T + Sync)) -> M;
 
-/// Threads that operate, by a method, on structures of type `T`.
+/// Threads that run operations on a structure of type `T`, which the method `M` makes concurrent.
 pub struct Clients<T, M> {
     load: Load,
     make: Make<T, M>,
-    /// On the virtual machine (a simulator), the original of which each run's structures are copies. It is outside the
-    /// runs, so its memory is not simulated.
+    /// On the virtual machine (a simulator): a structure that is made once, and from which the structures of each run
+    /// are copied. It is made outside of the runs, so its memory is not simulated.
     first: OnceLock<T>,
 }
 
 /// A method, and the operations of every thread.
 pub struct Shared<M> {
     pub method: M,
-    /// On cache lines of their own, since operations write the method's lines.
+    /// The operations have cache lines of their own, since running them writes the method's cache lines.
     pub streams: CachePadded<Vec<Vec<Op>>>,
 }
 

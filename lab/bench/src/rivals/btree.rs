@@ -17,10 +17,10 @@
 //! child when the child's version was current, and had the bounds for which the walk chose it. A leaf's answer counts
 //! if the leaf's version still holds afterwards. If any validation fails, the walk starts again from the root.
 //!
-//! A writer locks the leaf at the version at which it decided, so the leaf is unchanged since. A split or merge locks
-//! the parent, then the node, then the neighbour, each at the version that the thread read. None of these locks waits,
-//! so there is no deadlock. A node that leaves the tree is marked obsolete; nodes and keys that leave the tree are
-//! retired to RCU.
+//! A writer reads the leaf at some version, and then locks the leaf only if it still has this version. So the leaf has
+//! not changed since the writer read it. A split or merge locks the parent, then the node, then the neighbour, each
+//! likewise only at the version that the thread read. None of these locks waits, so there is no deadlock. A node that
+//! leaves the tree is marked obsolete; nodes and keys that leave the tree are retired to RCU.
 //!
 //! Complexity: O(log n) nodes of eight cache lines. A scan reads each leaf once, and copies it before it shows any
 //! entry.
@@ -171,8 +171,8 @@ impl<K: TreeKey> BTreeOlc<K> {
             return if node.lock.validate(version) { Ok(None) } else { Err(Retry) };
         }
         let old = node.value(at);
-        // Validated, so that `old` belongs to the version, before the lock is tried at that version. The caller's code
-        // must not run under a lock.
+        // The version is validated before the caller's code runs, so that `old` is the value at that version. The
+        // caller's code must not run under a lock, so the lock is tried afterwards, at the same version.
         if !node.lock.validate(version) {
             return Err(Retry);
         }
@@ -244,7 +244,7 @@ impl<K: TreeKey> BTreeOlc<K> {
         if changed { lock.unlock() } else { lock.unlock_unchanged() }
     }
 
-    /// Walks to `key` and merges sparse nodes on the way. `Ok` if none is left.
+    /// Walks to `key` and merges sparse nodes on the way. Returns `Ok` if no sparse node is left on the way.
     fn try_tidy(&self, key: &K, guard: &Guard<'_>) -> Result<(), Retry> {
         let (mut met, anchor) = self.root(guard)?;
         if !met.node.is_leaf() && met.node.count() == 0 {

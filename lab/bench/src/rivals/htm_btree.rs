@@ -334,7 +334,7 @@ mod tests {
     use super::*;
     use crate::rivals::tests::{check_rival, words};
 
-    /// A root needs two spare nodes to split. If only one is ready, it is not lost.
+    /// A root needs two spare nodes to split. If only one is ready, the session keeps it.
     #[test]
     fn a_spare_node_that_is_not_used_stays_one() {
         let tree = HtmBTree16::default();

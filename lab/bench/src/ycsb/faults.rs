@@ -1,4 +1,4 @@
-//! `sim ycsb --stall`: stops threads in unfavourable places.
+//! `sim ycsb --stall`: stops threads at points where this is most harmful.
 
 use archipelago_sim::{Fault, Point};
 use archipelago_sync::version_lock::VersionLock;
