@@ -133,8 +133,8 @@ impl Store for Global {
     }
 }
 
-/// Returns the row, whose reading is announced to the virtual machine (a simulator). The tree's nodes are not
-/// announced, so walking the tree costs no virtual time.
+/// Returns the row, after telling the simulator (the virtual machine) that all bytes of the row are read. The tree's
+/// nodes are not announced, so walking the tree costs no virtual time.
 fn seen<R>(row: &R) -> &R {
     touch(&raw const *row, size_of::<R>());
     row

@@ -207,7 +207,7 @@ impl<D: Store> Terminal<'_, D> {
         Turn { kind: kind as usize, begun, writes: kind.writes(), rolled_back }
     }
 
-    /// Runs a transaction, as one that writes if `kind` does.
+    /// Runs a transaction of this kind: as a writing one if the kind writes, otherwise as a read-only one.
     fn transact(
         &self,
         kind: TransactionType,
