@@ -76,7 +76,7 @@ pub fn check_map<K: Part + Ord, V: Part>(
         }
         gather_points(&mut cells, entry);
     }
-    // After all keys are known, so that a scan is entered for each key that it covers.
+    // Scans are entered when all keys are known, so that each scan is entered for every key that it covers.
     for entry in history.entries() {
         gather_scan(&mut cells, entry);
     }

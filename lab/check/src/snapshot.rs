@@ -310,7 +310,7 @@ fn show<K: Debug, V: Debug>(index: usize, txn: &Txn<K, V>) -> String {
     )
 }
 
-/// Returns the anomaly that a cycle is.
+/// Returns a violation that names the anomaly of this cycle.
 fn explain<K: Debug, V: Debug>(level: Level, history: &[Txn<K, V>], cycle: &[(Edge, String)]) -> Verdict {
     let count = |why| cycle.iter().filter(|(edge, _)| edge.why == why).count();
     let (rw, time) = (count(Why::Rw), count(Why::Time));
