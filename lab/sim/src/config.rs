@@ -22,7 +22,7 @@ pub enum Schedule {
         depth: u32,
     },
     /// The running thread continues until it waits or ends, except at the choices in [`Config::choices`], which
-    /// [`search`](crate::search) enumerates. The schedule is not random.
+    /// [`search`](crate::search) enumerates. This schedule is not random.
     Chosen,
 }
 

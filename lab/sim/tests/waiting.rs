@@ -277,7 +277,7 @@ fn a_destructor_that_waits_for_ever_is_abandoned() {
         let _waits = (client.index == 1).then(|| Waits(word));
         world::park();
     });
-    // The main thread waits for this thread, but has nothing to run itself.
+    // The main thread waits for this thread, but has no destructor to run itself.
     assert_eq!(report.abandoned, 1);
 }
 

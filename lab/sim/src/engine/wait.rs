@@ -142,7 +142,8 @@ impl Engine {
         if self.nobody_moves(id) { Err(self.deadlock_of(id)) } else { Ok(()) }
     }
 
-    /// Returns whether every thread waits and has looked twice since the last change.
+    /// Returns whether no thread can move any more: each thread has ended, waits without a time-out, or has made at
+    /// least two turns of its spin loop since the last change.
     fn nobody_moves(&self, rechecking: usize) -> bool {
         let epoch = self.changes;
         self.threads.iter().enumerate().all(|(id, thread)| match thread.status {

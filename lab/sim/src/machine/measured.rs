@@ -64,8 +64,8 @@ fn chain(bytes: usize) -> f64 {
 #[repr(align(128))]
 struct Apart(AtomicU64);
 
-/// Runs `body(thread, attempt)` in two threads at once. Returns the time of both, in nanoseconds, the least of several
-/// tries.
+/// Runs `body(thread, attempt)` in two threads at once. Returns the time until both have ended, in nanoseconds: the
+/// least of several tries.
 fn two(body: impl Fn(u64, usize) + Sync) -> f64 {
     let once = |attempt| {
         let barrier = Barrier::new(2);
@@ -86,7 +86,7 @@ fn two(body: impl Fn(u64, usize) + Sync) -> f64 {
 /// Measures one way of a compare-and-exchange ping-pong. A thread that waits yields its processor.
 fn ping_pong() -> f64 {
     const TURNS: u64 = 20_000;
-    // Every try has a word of its own.
+    // Each try uses a word of its own.
     let words = [const { Apart(AtomicU64::new(0)) }; TRIES];
     two(|thread, attempt| {
         let word = &words[attempt];
@@ -211,9 +211,9 @@ impl Machine {
     }
 }
 
-/// Returns for how long a core keeps a line that another core wants. A transfer takes `transfer`; an increment takes
-/// `own` on one core, and `both` when two cores make increments. In a round of two transfers and two holds, each core
-/// makes one increment, and as many more as fit in the hold.
+/// Returns for how long a core keeps a line that another core wants, in nanoseconds. A transfer takes `transfer`; an
+/// increment takes `own` on one core, and `both` when two cores increment the same word. In a round of two transfers
+/// and two holds, each core makes one increment, and as many more as fit in the hold.
 fn hold(transfer: f64, own: f64, both: f64) -> f64 {
     let room = both / own - 2.0;
     let most = 8.0 * transfer;
