@@ -123,7 +123,8 @@ fn watch(bytes: impl Fn() -> usize, done: impl Fn() -> u64, over: &AtomicBool) -
     peaks
 }
 
-/// Judges whether memory is flat: the last intervals needed little more than the first ones, without the very first.
+/// Judges whether memory is flat: the last intervals needed little more than the first ones. The very first interval
+/// is not counted.
 fn verdict(peaks: &[Peak]) -> ExitCode {
     if peaks.len() < 5 {
         println!("too short to say whether memory is flat");
