@@ -137,7 +137,7 @@ impl Store {
                 }
                 let mut db = Db::default();
                 let status = snapshot::read(&*disk, directory, &mut db)?;
-                // Clients set this parameter anew after each start.
+                // The parameter begins with its default, since clients set it anew after each start.
                 db.sparse = hyperloglog::SPARSE;
                 let snapshots = Some(Snapshots::new(disk, directory, status));
                 return Ok((Self { db: replicated(replicas, &db), chosen: replicas > 0, log: None, snapshots }, None));
@@ -149,7 +149,7 @@ impl Store {
         let mut db = Db::default();
         let status = snapshot::read(&*disk, directory, &mut db)?;
         let place = status.place;
-        // Checked here, because opening the journal creates a new log.
+        // The existence of the log is checked here, because opening the journal creates a new log.
         if place > 0 && !has_log(&*disk, directory) {
             return Err(without_its_log(directory, place));
         }
@@ -200,19 +200,19 @@ impl Store {
         Ok((store, Some(recovery)))
     }
 
-    /// A handle for changes. It uses the replica of the calling thread's node, or the first replica if the number of
-    /// replicas was set.
+    /// Returns a handle for changes. It uses the replica of the calling thread's node, or the first replica if the
+    /// number of replicas was set.
     pub fn handle(&self) -> Handle<Db> {
         self.handle_of(0)
     }
 
-    /// The handle of the event loop `number`. If the number of replicas was set and is greater than 1, the last replica
-    /// serves long reads only.
+    /// Returns the handle of the event loop `number`. If the number of replicas was set and is greater than 1, the last
+    /// replica serves long reads only.
     pub fn handle_of(&self, number: usize) -> Handle<Db> {
         if self.chosen { self.db.handle_on(number % (self.db.replicas() - 1).max(1)) } else { self.db.handle() }
     }
 
-    /// The replicas.
+    /// Returns the replicas.
     pub fn db(&self) -> &Replicated<Db> {
         &self.db
     }
@@ -222,8 +222,8 @@ impl Store {
         self.log.as_ref().is_some_and(|log| log.always)
     }
 
-    /// The duration of the last batch without the wait for the disk, if the log is synced before each answer. Meaningful
-    /// only for the thread that hands on batches.
+    /// Returns the duration of the last batch without the wait for the disk, if the log is synced before each answer.
+    /// Meaningful only for the thread that hands on batches.
     pub fn applied(&self) -> Duration {
         Duration::from_nanos(self.log.as_ref().map_or(0, |log| log.applied.load(Relaxed)))
     }
@@ -261,7 +261,7 @@ impl Store {
         outcomes
     }
 
-    /// The snapshots, if any are written.
+    /// Returns the snapshots, if any are written.
     pub fn snapshots(&self) -> Option<&Snapshots> {
         self.snapshots.as_ref()
     }
@@ -291,7 +291,7 @@ impl Store {
         log.map_or(Ok(()), |log| retired(log).map_err(|error| error.to_string()))
     }
 
-    /// The number of bytes of changes that were ever appended to the log.
+    /// Returns the number of bytes of changes that were ever appended to the log.
     pub fn appended(&self) -> u64 {
         self.log.as_ref().map_or(0, |log| log.journal.end(0).place)
     }
@@ -305,7 +305,7 @@ impl Store {
         self.log.as_ref().map_or(Ok(()), |log| synced(log).map_err(|error| error.to_string()))
     }
 
-    /// The error of the log, if there is one.
+    /// Returns the error of the log, if there is one.
     pub fn trouble(&self) -> Option<Refusal> {
         let log = self.log.as_ref()?;
         log.stops.sound().and(log.journal.is_durable(log.journal.end(0))).err().map(|error| error.to_string())
@@ -352,7 +352,7 @@ impl Log {
     }
 }
 
-/// The calls of an operation, with their positions in the log.
+/// Returns the calls of an operation, with their positions in the log.
 fn placed(write: &mut Write, record: u64) -> impl Iterator<Item = (&mut Call, CallId)> {
     write.calls_mut().iter_mut().zip(0..).map(move |(call, number)| (call, CallId { record, number }))
 }

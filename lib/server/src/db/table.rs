@@ -36,7 +36,7 @@ const LEAF: u32 = 1024;
 /// The most bits that select an element of the directory. Tables that need more have longer leaves instead.
 const MOST_BITS: u8 = 24;
 
-/// The hash of a key. It is the same in every process and must never change.
+/// Returns the hash of a key. It is the same in every process and must never change.
 pub fn hash(key: &[u8]) -> u32 {
     const K: [u64; 3] = [0x9e37_79b9_7f4a_7c15, 0xd6e8_feb8_6659_fd93, 0xa076_1d64_78bd_642f];
     let mix = |a: u64, b: u64| {

@@ -145,7 +145,7 @@ impl Loop {
         }
     }
 
-    /// The maximum time for which the loop may sleep. `None` means until an event.
+    /// Returns the maximum time for which the loop may sleep. `None` means until an event.
     fn patience(&self) -> Option<Duration> {
         if !self.active.is_empty() || self.accepts {
             // An active client that waits for space in another loop's mailbox, or for the end of a pause, has nothing to do
@@ -303,7 +303,7 @@ impl Loop {
         }
     }
 
-    /// The client, if it still exists.
+    /// Returns the client, if it still exists.
     pub fn client(&mut self, owner: Owner) -> Option<&mut Client> {
         self.clients.get_mut(owner.slot)?.as_mut().filter(|client| client.card.owner.id == owner.id)
     }
@@ -566,8 +566,8 @@ impl Loop {
         self.reply(client, reply)
     }
 
-    /// Appends an answer in the order of requests: if changes of the client are unanswered, the answer waits for theirs.
-    /// Returns whether the next request may be processed.
+    /// Appends an answer in the order of requests: if changes of the client are unanswered, the answer waits until they
+    /// are answered. Returns whether the next request may be processed.
     fn reply(&self, client: &mut Client, reply: Reply) -> bool {
         if client.waits > 0 {
             client.late = Some(reply);

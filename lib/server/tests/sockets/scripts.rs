@@ -74,7 +74,7 @@ fn scripts_end_by_time_and_the_server_goes_on() {
     later.stop().unwrap();
 }
 
-/// A transaction of two scripts with this time limit.
+/// Returns a transaction of two scripts with this time limit.
 fn long(limit: Duration) -> Write {
     let script = |key: &str| {
         let body = format!("for i = 1, 2000 do redis.call('incr', '{key}') end");
@@ -226,7 +226,7 @@ fn scripts_publish_once_however_many_replicas_run_them() {
     let text = "redis.call('set', KEYS[1], 'v') redis.call('publish', 'news', ARGV[1]) return redis.call('spublish', 'news', 'of a shard')";
     // A script gets 0 as the number of receivers, because no replica knows this number.
     assert_eq!(client.call(&["EVAL", text, "1", "k", "one"]).unwrap(), ":0");
-    // From a script in a transaction; but not from a script that may only read.
+    // A script in a transaction may publish, but a script that may only read may not.
     client.ask("MULTI");
     client.call(&["EVAL", "return redis.call('publish', 'news', 'two')", "0"]).unwrap();
     assert_eq!(client.ask("EXEC"), ":0");

@@ -110,12 +110,12 @@ impl Authority {
     }
 }
 
-/// A server with a plain port and a port for TLS.
+/// Returns a server with a plain port and a port for TLS.
 pub fn secure_server(authority: &Authority, clients: AuthClients) -> Server {
     server_of(authority.settings(clients)).unwrap()
 }
 
-/// A server with a plain port and a port with these settings for TLS.
+/// Returns a server with a plain port and a port with these settings for TLS.
 pub fn server_of(tls: Tls) -> Result<Server, String> {
     Server::start(&Settings { address: ([127, 0, 0, 1], 0).into(), loops: 2, tls: Some(tls), ..Settings::default() })
 }
