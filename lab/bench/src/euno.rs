@@ -3,7 +3,7 @@
 //!
 //! | workload | an update | a read |
 //! |---|---|---|
-//! | `ycsb` | stores the value of a loaded key, drawn by Zipf's law | looks up a key drawn alike |
+//! | `ycsb` | stores the value of a loaded key, drawn by Zipf's law | looks up a key drawn in the same way |
 //! | `rising` | inserts the next number of a counter that all threads share | looks up one of the last numbers |
 //! | `orders` | inserts (warehouse, district, next order number) in some district | looks up one of a district's last orders |
 //! | `stamps` | inserts the present time | scans the last ten microseconds, ten entries at most |
@@ -238,7 +238,7 @@ macro_rules! subjects {
 type Tree = EunoBTree<u64, u64>;
 type Skip = EunoSkipList<u64, u64>;
 
-/// With 16 entries in a chunk and 16 separators in a node, as in the paper.
+/// The tree with 16 entries in a chunk and 16 separators in a node, as in the paper.
 type Tree16 = Map<NarrowTree, u64, u64>;
 type Skip16 = Map<NarrowSkip, u64, u64>;
 

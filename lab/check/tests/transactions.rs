@@ -58,7 +58,7 @@ fn write_skew_is_snapshot_isolated_but_not_serializable() {
 fn a_lost_update_is_caught() {
     let history = [setup(), txn(3, 6, &[r('x', 1), w('x', 3)]), txn(4, 5, &[r('x', 1), w('x', 4)])];
     assert_violation(Level::Snapshot, &history, "lost update: both overwrote the same version of 'x'");
-    // Without reads: both transactions were concurrent and wrote the same key.
+    // Both transactions wrote the same key concurrently, without reading it.
     let mut blind = [setup(), txn(3, 6, &[w('x', 3)]), txn(4, 5, &[w('x', 4)])];
     assert_violation(Level::Snapshot, &blind, "wrote 'x'");
     check(Level::Serializable, &blind).assert_ok();

@@ -30,7 +30,7 @@ trait Held: Any + Send {
 /// A table's rows.
 struct Rows<R: Record> {
     rows: BTreeMap<R::Key, R>,
-    /// Empty if the table has no secondary index.
+    /// The primary keys of the rows, by their keys of the secondary index. Empty if the table has no secondary index.
     second: BTreeMap<R::Second, Vec<R::Key>>,
     /// The rows that the present transaction has replaced, the latest last.
     before: Vec<(R::Key, Option<R>)>,

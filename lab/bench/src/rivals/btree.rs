@@ -147,7 +147,7 @@ impl<K: TreeKey> BTreeOlc<K> {
         let Met { node, version } = met;
         // SAFETY: inside the guard.
         let (at, found) = unsafe { node.find(key, Some(version)) }?;
-        // Made before the lock is taken, and freed if the lock cannot be taken.
+        // The word is made before the lock is taken, and is freed if the lock cannot be taken.
         let word = (!found).then(|| key.word());
         if !node.lock.try_lock_at(version) {
             // SAFETY: the word is in no node.

@@ -21,7 +21,7 @@ use super::elided::Elided;
 use super::indexes::{Points, stores};
 use crate::contender::BenchIndex;
 
-/// The most levels of a tree; no tree that fits in memory has as many.
+/// More levels than any tree that fits in memory has.
 const LEVELS: usize = 20;
 /// Entries that a scan copies in one transaction.
 const BATCH: usize = 128;

@@ -146,7 +146,7 @@ pub(crate) struct Tx {
     pub(crate) unwinds: bool,
     reads: Vec<u32>,
     writes: Vec<u32>,
-    /// Without time: the number of lines written in each set of the first-level cache.
+    /// In schedules without time: the number of lines written in each set of the first-level cache.
     sets: Vec<u8>,
     undo: Vec<Old>,
     /// The old bytes of memory that the doomed body overwrites with announced plain writes. They are restored before

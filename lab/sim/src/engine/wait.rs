@@ -84,8 +84,8 @@ impl Engine {
         }
     }
 
-    /// Wakes the threads that spin on a changed line. Each continues when the invalidation has reached it and its turn
-    /// has ended.
+    /// Wakes the threads that spin on a changed line. Each continues when the invalidation has reached it and the
+    /// present turn of its spin loop has ended.
     pub(super) fn wake_watchers(&mut self, line: u32) {
         let me = &self.threads[self.current];
         let (at, drained, from) = (me.clock, me.stores_until, me.socket);

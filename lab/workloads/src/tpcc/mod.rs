@@ -31,8 +31,8 @@ use rows::*;
 pub struct Scale {
     /// The number of items, and of rows in each warehouse's stock.
     pub items: u32,
-    /// The customers of a district. A district has as many orders when the run begins, of which the last three tenths
-    /// are new.
+    /// The number of customers of a district. A district has the same number of orders when the run begins. The last
+    /// three tenths of them are new.
     pub customers: u16,
 }
 

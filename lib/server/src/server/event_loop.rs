@@ -158,7 +158,7 @@ impl Loop {
         let first = self.deadlines.first().map(|(at, _)| *at);
         let shaking = self.shaking.front().map(|(until, _)| *until);
         let until = [first, self.accept_again, tick, shaking].into_iter().flatten().min()?;
-        // Rounded up, because the operating system counts in milliseconds.
+        // The time is rounded up, because the operating system counts in milliseconds.
         Some(until.saturating_duration_since(now) + Duration::from_millis(1))
     }
 

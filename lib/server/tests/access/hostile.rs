@@ -200,7 +200,8 @@ fn refusals_are_logged_and_counted() {
     assert!(!root.ask("ACL LOG").contains("object b"));
 }
 
-/// Long reads, which other threads carry out, and the messages to a client's cache.
+/// Permissions are checked before a long read, which another thread carries out, and before a key is recorded for a
+/// client's cache.
 #[test]
 fn long_reads_and_caches_are_checked_first() {
     let server = server(2);

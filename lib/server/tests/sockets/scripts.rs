@@ -192,7 +192,8 @@ fn a_script_that_ran_when_the_process_ended_is_not_carried_out() {
     let segments = stopped.list(directory).unwrap().into_iter().filter(|name| name.ends_with(".segment"));
     let last = directory.join(segments.max().unwrap());
     let torn = stopped.restarted();
-    // More bytes than the mark that is written after the last entry when a process ends.
+    // The mark that is written after the last entry when a process ends is cut off, and some bytes
+    // before it.
     torn.damage(&last, |bytes| bytes.truncate(bytes.len() - 40));
     for _ in 0..2 {
         let (a, b) = durable::values(&open(&stopped, Appendonly::Always).unwrap());
