@@ -3,8 +3,9 @@
 //! # Order
 //! A recovery applies the log's records in their order. This order must be the order in which the replicas applied the
 //! changes: otherwise two changes of one key could be answered in one order and recovered in the other.
-//! [`Store::write_many`] holds [`Order`] while it appends a batch to the log and hands it to the combiner. So of two
-//! batches, the one that is earlier in the log is applied earlier by the replicas.
+//! [`Store::write_many`] holds [`Order`] while it appends a batch to the log and hands it to the combiner (the thread
+//! that applies changes to a replica, in node replication). So of two batches, the one that is earlier in the log is
+//! applied earlier by the replicas.
 //!
 //! # `always`
 //! A batch is appended, then *synced*, and only then handed to the combiner. No replica has the change before the sync, so a

@@ -2,8 +2,8 @@
 //! conflict, and they are strongly atomic.
 //!
 //! Writes are made to memory at once, and the old bytes are stored in an undo log. An access to a line of the write
-//! set, or a write to a line of the read set, first dooms the transaction: the log is played back at once, so no thread
-//! ever sees an uncommitted value. The doomed thread notices at its next access.
+//! set, or a write to a line of the read set, first *dooms* the transaction, which can then only abort: the log is
+//! played back at once, so no thread ever sees an uncommitted value. The doomed thread notices at its next access.
 //!
 //! # Invariants
 //! - A line is marked while an open transaction that is not doomed has it in a set. Before a thread loads or writes a

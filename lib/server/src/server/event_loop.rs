@@ -1,9 +1,10 @@
 //! An event loop.
 //!
-//! A loop works in rounds. In a round, up to [`REQUESTS`] requests of each active client are processed. Their changes form
-//! one batch for the combiner. Reads are carried out on the replica of the loop's node. Answers are sent in the order of
-//! requests. So after a change, a client's further changes join the same batch, but any other request waits for the next
-//! round. Between two rounds the loop polls for events. So no client waits longer than one round of all other clients.
+//! A loop works in rounds. In a round, up to [`REQUESTS`] requests of each active client are processed. Their changes
+//! form one batch for the combiner (the thread that applies changes to a replica, in node replication). Reads are
+//! carried out on the replica of the loop's node. Answers are sent in the order of requests. So after a change, a
+//! client's further changes join the same batch, but any other request waits for the next round. Between two rounds the
+//! loop polls for events. So no client waits longer than one round of all other clients.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io;

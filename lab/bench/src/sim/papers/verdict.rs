@@ -1,8 +1,8 @@
 //! Judges whether an ordering that a paper states holds on the virtual machine (a simulator).
 //!
 //! The model's numbers are estimates, so one run decides nothing. An ordering *holds* if it is true in all or nearly
-//! all cells (the runs of the sensitivity sweep). It is *contradicted* if the opposite is true in nearly all cells.
-//! Otherwise it is *unresolved*, whatever the median is.
+//! all cells (the runs of the sensitivity sweep, which repeats a measurement under variations of the model). It is
+//! *contradicted* if the opposite is true in nearly all cells. Otherwise it is *unresolved*, whatever the median is.
 
 use core::fmt;
 
