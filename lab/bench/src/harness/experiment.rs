@@ -163,7 +163,8 @@ impl<'a> Experiment<'a> {
                 for &threads in &self.threads {
                     for entry in group {
                         let (series, failure, notes) = (&mut results.series, &mut results.failure, &mut results.notes);
-                        // Depends on the run alone, so that the same run of different contenders does the same work.
+                        // The seed depends on the run alone, so that the same run of different contenders does the same
+                        // work.
                         let seed = self.seed.wrapping_add(run as u64);
                         (entry.take)(&mut Turn {
                             experiment: self,

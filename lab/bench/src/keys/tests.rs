@@ -1,4 +1,4 @@
-//! Key sets: distinct, reproducible, and files byte for byte.
+//! Tests of key sets: keys are distinct and reproducible, and the keys of a file are its lines, byte for byte.
 
 use std::collections::HashSet;
 use std::fs;

@@ -1,5 +1,5 @@
-//! A row of any experiment: one contender in one cell with a number of threads. A report shows it as a line of JSON or
-//! CSV, a line of a table, or a bar or point of a chart.
+//! A row of any experiment: one contender in one cell (a workload with its parameters) with a number of threads. A
+//! report shows it as a line of JSON or CSV, a line of a table, or a bar or point of a chart.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};

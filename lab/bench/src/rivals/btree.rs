@@ -362,7 +362,7 @@ struct Page {
 /// The read was inside a guard of the domain that lasts for `'g`, and `validate` returns the truth.
 #[inline]
 unsafe fn met<'g, K: TreeKey>(word: u64, validate: impl Fn() -> bool) -> Result<Met<'g, K>, Retry> {
-    // Validated before the address is followed: it might have been half of a change.
+    // The version is validated before the address is followed, since the address might be from an incomplete change.
     if !validate() {
         return Err(Retry);
     }
@@ -370,7 +370,8 @@ unsafe fn met<'g, K: TreeKey>(word: u64, validate: impl Fn() -> bool) -> Result<
     // end.
     let node = unsafe { &*pointer::<Node<K>>(word) };
     let version = node.lock.read_unlocked().ok_or(Retry)?;
-    // Validated again after the version was read: only then is it the version of a node that is still the child.
+    // The parent is validated again after the child's version was read: only then is it the version of a node that is
+    // still the child.
     if validate() { Ok(Met { node, version }) } else { Err(Retry) }
 }
 

@@ -120,11 +120,13 @@ impl<'t> Met<'t> {
     #[inline]
     fn child(self, at: usize) -> Result<Met<'t>, Retry> {
         let word = self.node.value(at);
-        // Validated before the address is followed: it might have been half of a change.
+        // The version is validated before the address is followed, since the address might be from an incomplete
+        // change.
         self.validate()?;
         // SAFETY: the word was a child's address, and nodes live as long as the tree.
         let child = Met::new(unsafe { &*pointer(word) });
-        // Validated again after the version was read: only then is it the version of a node that is still the child.
+        // The parent is validated again after the child's version was read: only then is it the version of a node that
+        // is still the child.
         self.validate()?;
         Ok(child)
     }
