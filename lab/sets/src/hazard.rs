@@ -326,7 +326,7 @@ impl SetSession for HazardSession<'_> {
         found
     }
 
-    /// A search that stays protects two nodes, and makes no other thread wait.
+    /// Sets no hazard pointer: a search that stays would protect only two nodes, and no other thread would wait for it.
     fn linger(&mut self, visit: &Visit) {
         visit.stay();
     }

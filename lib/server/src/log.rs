@@ -103,7 +103,7 @@ impl Store {
         Self::open_on(disk, directory, appendonly, 0)
     }
 
-    /// Like [`open`](Self::open), with a number of replicas; 0 means one for each NUMA node.
+    /// Opens a store as [`open`](Self::open) does, with a number of replicas; 0 means one for each NUMA node.
     ///
     /// # Errors
     /// As for [`open`](Self::open).
@@ -116,8 +116,8 @@ impl Store {
         Self::open_with(disk, directory, appendonly, Options::default().segment, replicas)
     }
 
-    /// Like [`open_on`](Self::open_on), with log segments of about `segment` bytes. A snapshot makes earlier records
-    /// superfluous; they are removed in whole segments.
+    /// Opens a store as [`open_on`](Self::open_on) does, with log segments of about `segment` bytes. A snapshot makes
+    /// earlier records superfluous; they are removed in whole segments.
     ///
     /// # Errors
     /// As for [`open`](Self::open).

@@ -88,7 +88,7 @@ impl Server {
         Self::start_on(settings, Arc::new(Real))
     }
 
-    /// Like [`start`](Self::start), on another disk: for tests.
+    /// Starts a server as [`start`](Self::start) does, on another disk. For tests.
     ///
     /// # Errors
     /// As for [`start`](Self::start).

@@ -55,7 +55,7 @@ pub struct Experiment<'a> {
     pub title: &'static str,
     /// The fields of its rows.
     pub format: &'static Format,
-    /// The cells: what distinguishes the rows, in the order of the report. Each has further fields for its rows.
+    /// The cells, in the order of the report. Beside each cell are further fields of its rows.
     pub cells: Vec<(Cell, Facts)>,
     /// Fields that are the same in all rows.
     pub facts: Facts,

@@ -40,7 +40,8 @@ impl Load {
         // Keys are not scattered: popular keys are neighbours, as in the paper.
         let sampler = key_space.map(|keys| Sampler::new(self.distribution, keys));
         let key = |rng: &mut SmallRng| match sampler {
-            // Drawn as `u64`, the type of the keys: another type would give other numbers for the same seed.
+            // The key is drawn as a `u64`, the type of the keys, since another type would give other numbers for the
+            // same seed.
             Some(Sampler::Uniform(keys)) => rng.random_range(0..keys as u64),
             Some(sampler) => sampler.draw(rng) as u64,
             None => rng.random(),
@@ -89,7 +90,8 @@ impl<T: Measured, M: Method> Clients<T, M> {
                 return T::filled(items);
             }
             let first = self.first.get_or_init(|| world::outside(|| T::filled(items)));
-            // Each replica is made in a thread of its own, so each copy by itself takes no virtual time.
+            // Each replica is made in a thread of its own, in which virtual time passes. So each copy is made without
+            // virtual time.
             world::untimed(|| first.copy(items))
         })
     }

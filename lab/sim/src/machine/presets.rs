@@ -112,8 +112,8 @@ const HASWELL_EX: Sources = &[
     ),
 ];
 
-/// 4 sockets, fully connected by QPI. With 14 cores it is the machine of the NR paper, and with 18 cores that of the
-/// RCX authors.
+/// Returns a machine of 4 sockets, fully connected by QPI. With 14 cores it is the machine of the NR paper, and with
+/// 18 cores that of the RCX authors.
 fn haswell_ex(name: &str, cores: usize, ghz: f64) -> Machine {
     Machine {
         name: name.to_string(),
@@ -188,7 +188,7 @@ const HASWELL_EP: Sources = &[
 const MOLKA: &str =
     "Molka et al., ICPP 2015, E5-2680 v3 (12 cores), source snoop; recalled and rounded, not read again";
 
-/// 2 sockets of 10 cores with two QPI links between them: the machine of the Eunomia paper.
+/// Returns a machine of 2 sockets of 10 cores with two QPI links between them: the machine of the Eunomia paper.
 fn haswell_ep(name: &str) -> Machine {
     let machine = haswell_ex(name, 10, 2.3);
     Machine {
@@ -223,7 +223,8 @@ const SKYLAKE_SP: Sources = &[
     ("transactions.read_lines", "Nakaike et al., ISCA 2015: Haswell holds 4 MB of transactional loads"),
 ];
 
-/// 4 sockets, fully connected by UPI, or 8 sockets in a cube: the machine of the HydraList and MV-RLU papers.
+/// Returns a machine of 4 sockets, fully connected by UPI, or 8 sockets in a cube: the machine of the HydraList and
+/// MV-RLU papers.
 fn skylake_sp(name: &str, sockets: usize, hops: Vec<Vec<u8>>) -> Machine {
     let ghz = 2.5;
     Machine {
@@ -262,8 +263,8 @@ fn skylake_sp(name: &str, sockets: usize, hops: Vec<Vec<u8>>) -> Machine {
     }
 }
 
-/// Transactions as on Haswell, except that a line is no longer tracked once it leaves the second level, since the
-/// third level is not inclusive.
+/// Returns transactions as on Haswell, except that a line is no longer tracked once it leaves the second level, since
+/// the third level is not inclusive.
 fn skylake_tx() -> Option<Transactions> {
     haswell_ex("", 28, 2.5).transactions.map(|tx| Transactions { read_lines: 16384, ..tx })
 }
@@ -281,7 +282,7 @@ const SANDY_BRIDGE_EP: Sources = &[
     ("latency.l2", "Intel Optimization Reference Manual, Sandy Bridge: 12 cycles; at 2.2 GHz"),
 ];
 
-/// 4 sockets on a ring, without transactions.
+/// Returns a machine of 4 sockets on a ring, without transactions.
 fn sandy_bridge_ep(name: &str) -> Machine {
     let machine = haswell_ex(name, 8, 2.2);
     Machine {
@@ -313,8 +314,8 @@ const ROME: Sources = &[
     ("latency.memory.1", "AnandTech 14694, EPYC 7742: 122 ns, one node per socket"),
 ];
 
-/// 2 packages, each with 8 core groups of 4 cores. A core group is a socket of the model. Another group of the same
-/// package is one hop away, and a group of the other package two hops.
+/// Returns a machine of 2 packages, each with 8 core groups of 4 cores. A core group is a socket of the model.
+/// Another group of the same package is one hop away, and a group of the other package two hops.
 fn rome(name: &str) -> Machine {
     let groups = 16_usize;
     let hops = |a: usize, b: usize| if a == b { 0 } else { 1 + u8::from(a / 8 != b / 8) };
@@ -365,7 +366,7 @@ const THIS_HOST: Sources = &[
     ("occupancy.hold", "measured: fetch_add contended by two, 5-7 ns each, while a transfer takes 120 ns"),
 ];
 
-/// The two virtual processors of an EPYC (Zen 3), on which the model is compared with native runs.
+/// Returns the two virtual processors of an EPYC (Zen 3), on which the model is compared with native runs.
 fn this_host(name: &str) -> Machine {
     let machine = rome(name);
     Machine {

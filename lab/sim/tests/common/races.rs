@@ -51,12 +51,13 @@ impl Value for Word {
     }
 }
 
-/// A sequence lock over two words that are always equal.
+/// Threads read and write two words, which are always equal, by a sequence lock. If `validates` is false,
+/// readers do not check for changes.
 pub fn sequence_lock(config: &Config, validates: bool) -> Report {
     sequence_lock_over(config, validates, || Word::new(0))
 }
 
-/// A sequence lock over two plain words that are always equal.
+/// Does the same as [`sequence_lock`] with plain words.
 pub fn hidden_sequence_lock(config: &Config, validates: bool) -> Report {
     sequence_lock_over(config, validates, hidden)
 }

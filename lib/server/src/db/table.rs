@@ -21,11 +21,11 @@ use super::seen::{look, read, wrote};
 
 /// An entry that a [`Table`] can store.
 pub trait Keyed {
-    /// The key by which a table finds the entry.
+    /// Returns the key by which a table finds the entry.
     fn key(&self) -> &[u8];
-    /// The [`hash`] of the key. Most entries store their hash.
+    /// Returns the [`hash`] of the key. Most entries store their hash.
     fn hash(&self) -> u32;
-    /// Bytes of heap memory that the entry owns. This number does not change while the entry is in a table.
+    /// Returns the bytes of heap memory that the entry owns. This number does not change while the entry is in a table.
     fn heap(&self) -> usize {
         0
     }

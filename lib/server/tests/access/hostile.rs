@@ -29,7 +29,7 @@ fn no_command_gets_at_a_key_of_others() {
     assert!(user.ask("PUBLISH news 1").starts_with("-NOPERM"));
 }
 
-/// Requests of all commands with keys. The last key of each request belongs to another user.
+/// Returns requests of all commands with keys. The last key of each request belongs to another user.
 fn user_visible() -> Vec<(&'static str, Vec<String>)> {
     use archipelago_server::args::Args;
     use archipelago_server::command::{self, Keys, flag};

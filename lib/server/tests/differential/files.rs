@@ -81,7 +81,7 @@ const LIBRARIES: [&str; 2] = [
      redis.register_function('other_saved', function() return 2 end)",
 ];
 
-/// Commands that show the whole contents of a database.
+/// Returns commands that show the whole contents of a database.
 fn show(keys: &[Vec<u8>]) -> Vec<Vec<Vec<u8>>> {
     let lines = [
         "type",

@@ -62,7 +62,7 @@ fn value(random: &mut Random, depth: usize) -> String {
     }
 }
 
-/// Random bytes. Many of them begin a packed value.
+/// Returns random bytes. Many of them begin a packed value.
 fn bytes(random: &mut Random, most: usize) -> String {
     const BEGIN: [u8; 12] = [0x90, 0x91, 0x81, 0xa1, 0xc0, 0xc1, 0xc4, 0xcb, 0xcf, 0xd0, 0xd9, 0xdf];
     (0..random.below(most))

@@ -90,7 +90,7 @@ fn power_may_fail_at_every_call() {
     }
 }
 
-/// Settings of two loops with a log in a simulated directory, synced before each answer.
+/// Returns settings of two loops with a log in a simulated directory, synced before each answer.
 pub fn settings() -> Settings {
     Settings {
         address: ([127, 0, 0, 1], 0).into(),

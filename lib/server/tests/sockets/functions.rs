@@ -95,7 +95,7 @@ fn libraries_survive_kills() {
     std::fs::remove_dir_all(directory).unwrap();
 }
 
-/// Settings of a server without a time limit for scripts: the duration of scripts depends on the machine.
+/// Returns settings of a server without a time limit for scripts: the duration of scripts depends on the machine.
 fn without_time(loops: usize) -> Settings {
     let parameters = vec![("lua-time-limit", "0".into())];
     Settings { loops, replicas: 2, parameters, ..Settings::default() }

@@ -71,7 +71,8 @@ impl Authority {
         self.sign("client", expired)
     }
 
-    /// Settings with a server certificate of this authority. Clients' certificates are checked against this authority, too.
+    /// Returns settings with a server certificate of this authority. Clients' certificates are checked against this
+    /// authority, too.
     pub fn settings(&self, clients: AuthClients) -> Tls {
         Tls {
             address: ([127, 0, 0, 1], 0).into(),
