@@ -144,7 +144,7 @@ fn an_aborted_transaction_has_started_no_thread() {
     };
     let (report, started) = run_with(&machine(), &Config::seeded(1), 1, || Word::new(0), body, |word| word.peek());
     report.assert_done();
-    // The client and the main thread.
+    // The two threads are the client and the main thread.
     assert_eq!(started, Some(2));
 }
 
