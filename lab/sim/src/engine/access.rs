@@ -64,7 +64,7 @@ impl Engine {
             return Step::Doomed;
         }
         if self.threads[me].tx_depth > 0 && self.memory.unmapped(addr) {
-            // The fault is not taken, so the page stays without memory.
+            // The page fault is not handled, so the page stays without memory.
             self.tx_doom(me, Cause::Fault);
             return Step::Doomed;
         }

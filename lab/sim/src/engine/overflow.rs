@@ -46,7 +46,8 @@ unsafe extern "C" fn on_fault(signal: i32, info: *mut libc::siginfo_t, _: *mut l
     }
     if let Some(before) = BEFORE.get() {
         // The previous handler is reinstalled. The instruction is then executed again, and its fault reaches that
-        // handler. SAFETY: the action was the process's own before.
+        // handler.
+        // SAFETY: the action was the process's own before.
         unsafe { libc::sigaction(signal, before, core::ptr::null_mut()) };
     }
 }
