@@ -16,7 +16,7 @@ fn main() {
 
 type Object = Link<[u64; 3]>;
 
-/// Returns a handle, and a function that returns objects in turn.
+/// Returns a handle, and a function that returns the objects one after another, in rotation.
 fn some_objects(clock: ClockKind) -> (Handle, impl FnMut() -> Object) {
     let domain = Domain::builder().clock(clock).build();
     let links: Vec<Object> = (0..OBJECTS).map(|number| domain.alloc([number; 3])).collect();

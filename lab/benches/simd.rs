@@ -35,13 +35,13 @@ fn search<const N: usize>(bencher: Bencher, search: impl Fn(&[AtomicU8; N], u8) 
     });
 }
 
-/// Inlined, with the level that is known at compile time.
+/// Searches by a function that is inlined, with the level that is known at compile time.
 #[divan::bench(consts = [16, 48, 64])]
 fn inlined<const N: usize>(bencher: Bencher) {
     search::<N>(bencher, match_bytes);
 }
 
-/// Called as a function, at each supported level.
+/// Searches by a call of a function, at each level that this machine supports.
 #[divan::bench(args = levels(), consts = [16, 48, 64])]
 fn called<const N: usize>(bencher: Bencher, level: Level) {
     search::<N>(bencher, |row, byte| match_bytes_with(level, row, byte));

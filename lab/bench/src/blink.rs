@@ -38,7 +38,7 @@ impl<P> From<Mix> for Clients<P> {
     }
 }
 
-/// Returns the key with this number. Successive numbers give keys in no order.
+/// Returns the key with this number. Successive numbers give scattered keys.
 fn key(number: u64) -> u64 {
     number.wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
@@ -79,7 +79,7 @@ impl<P: Policy> Program for Clients<P> {
     }
 }
 
-/// Bytes of a page in the contenders that differ by technique only.
+/// The page size, in bytes, of the contenders whose names state no page size.
 const PAGE: usize = 4032;
 /// 64 and 128 KiB, of which the allocator has a line. The thesis's pages have 128 KiB.
 const PAGE_64K: usize = (64 << 10) - 64;
@@ -114,7 +114,8 @@ const KNOWN: [Known<Mix>; 24] = [
     Known::of::<Clients<Latched<PAGE_128K, CohortWp, false>>>("free-reads+cohort-128k"),
 ];
 
-/// Returns the techniques of a list, in one cell (a workload with its parameters) for each percentage of updates.
+/// Returns the contenders that the arguments list, in one cell (a workload with its parameters) for each percentage of
+/// updates.
 fn cells<C: clap::Args>(args: &Blink<C>, count: usize) -> Result<Cells<Mix>, Failure> {
     let names: Vec<&str> = KNOWN.iter().map(|known| known.name).collect();
     let named = crate::choose::names("technique", &args.technique, &names)?;

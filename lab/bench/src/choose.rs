@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 
-/// A name for several things, and the test for which things it stands.
+/// A name for several things, and a function that returns whether the name stands for a thing.
 pub type Group<'a, T> = (&'a str, &'a dyn Fn(T) -> bool);
 
 /// Returns the things that a comma-separated list names, in the list's order, each once. `all` and the names of

@@ -3,7 +3,7 @@
 //!
 //! | workload | an update | a read |
 //! |---|---|---|
-//! | `ycsb` | stores the value of a loaded key, drawn by Zipf's law | looks up a key drawn alike |
+//! | `ycsb` | stores the value of a loaded key, drawn by Zipf's law | looks up a key drawn in the same way |
 //! | `rising` | inserts the next number of a counter that all threads share | looks up one of the last numbers |
 //! | `orders` | inserts (warehouse, district, next order number) in some district | looks up one of a district's last orders |
 //! | `stamps` | inserts the present time | scans the last ten microseconds, ten entries at most |
@@ -238,12 +238,12 @@ macro_rules! subjects {
 type Tree = EunoBTree<u64, u64>;
 type Skip = EunoSkipList<u64, u64>;
 
-/// With 16 entries in a chunk and 16 separators in a node, as in the paper.
+/// The tree with 16 entries in a chunk and 16 separators in a node, as in the paper.
 type Tree16 = Map<NarrowTree, u64, u64>;
 type Skip16 = Map<NarrowSkip, u64, u64>;
 
-/// Makes an index of the paper's ablation study. As in the paper, an operation is two transactions, and either all
-/// chunks are scattered or none.
+/// Makes an index of the paper's ablation study. As in the paper, an operation is two transactions. `contention`
+/// decides which chunks are partitioned; in the paper, all or none of them are.
 fn part<S: Eunomia>(contention: Contention, doors: bool) -> Map<S, u64, u64> {
     Map::builder().walks(Walks::InTransactions).contention(contention).doors(doors).build()
 }
@@ -279,8 +279,8 @@ subjects! {
     SkipWhole16 "euno-skiplist-16" Skip16, Skip16::new();
 }
 
-/// Returns the indexes of a list, in one cell (a workload with its parameters) for each workload, exponent and
-/// percentage of updates.
+/// Returns the indexes that the arguments list, in one cell (a workload with its parameters) for each workload,
+/// exponent and percentage of updates.
 fn cells<C: clap::Args>(args: &Euno<C>, count: usize) -> Result<Cells<Work>, Failure> {
     let names: Vec<&'static str> = KNOWN.iter().map(|known| known.name).collect();
     let named = choose::names("index", &args.index, &names)?;

@@ -8,7 +8,7 @@ use core::fmt;
 pub struct Failure(String);
 
 impl Failure {
-    /// A failure with this sentence.
+    /// Makes a failure with this sentence.
     pub fn new(sentence: impl Into<String>) -> Failure {
         Failure(sentence.into())
     }

@@ -28,13 +28,13 @@ pub trait BenchKey: Key + Ord + Debug {
         format!("{self:?}")
     }
 
-    /// Returns the key as scans show it.
+    /// Returns the key in the form in which scans pass it to their caller.
     fn shown(&self) -> Self::Ref<'_>;
 
-    /// Returns the key that a scan showed.
+    /// Returns an owned key, from the form in which scans pass it to their caller.
     fn from_shown(shown: Self::Ref<'_>) -> Self;
 
-    /// Reads a key that a scan showed, so that every index pays for fetching the key.
+    /// Reads a key that a scan has passed to its caller, so that every index pays for fetching the key.
     fn touch(shown: Self::Ref<'_>) -> u64;
 
     /// Returns the key's byte string ([`BenchKey::Raw`]).
@@ -43,7 +43,7 @@ pub trait BenchKey: Key + Ord + Debug {
     /// Calls `f` with the bytes of [`raw`](BenchKey::raw), without an allocation.
     fn with_raw<R>(&self, f: impl FnOnce(&[u8]) -> R) -> R;
 
-    /// Returns the key with these raw bytes as scans show it.
+    /// Returns the key with these raw bytes, in the form in which scans pass it to their caller.
     fn shown_of_raw(raw: &[u8]) -> Self::Ref<'_>;
 
     /// Returns about how many bytes a copy of the key occupies.

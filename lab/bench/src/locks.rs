@@ -44,8 +44,8 @@ struct Locked<L> {
     data: [CachePadded<AtomicU64>; 2],
 }
 
-/// In nanoseconds (virtual, or approximate on this machine): the work inside a critical section beside its two
-/// accesses, and the least and the most work between two sections.
+/// The work inside a critical section beside its two accesses, in nanoseconds (virtual, or approximate on this
+/// machine). The next constant is the least and the most work between two sections, in the same unit.
 const INSIDE: u64 = 30;
 const BETWEEN: (u64, u64) = (100, 200);
 
@@ -113,8 +113,8 @@ const SHARED: [Known<Option<u32>>; 7] = [
     Known::of::<Sections<sync::RwLock<()>>>("std"),
 ];
 
-/// Returns the locks of a list in their cells (workloads with their parameters): exclusive locks, and reader-writer
-/// locks at each percentage of writes. Locks of other authors are not simulated.
+/// Returns the locks that a list names, in their cells (workloads with their parameters): exclusive locks, and
+/// reader-writer locks at each percentage of writes. Locks of other authors are not simulated.
 fn cells(list: &str, percents: &[u32], simulated: bool) -> Result<Cells<Option<u32>>, Failure> {
     let is_known = |lock: &&'static Known<_>| !(simulated && ["parking-lot", "std"].contains(&lock.name));
     let names: Vec<&str> = EXCLUSIVE.iter().chain(&SHARED).filter(is_known).map(|lock| lock.name).collect();

@@ -7,7 +7,7 @@ use archipelago_platform::topology::Topology;
 use crate::failure::Failure;
 
 /// Checks that the environment variables describe a possible machine. Must be called before the topology is asked for,
-/// since the topology could then only panic.
+/// since asking for an invalid topology panics.
 ///
 /// # Errors
 /// If `ARCHIPELAGO_TOPOLOGY` is no valid topology, or `ARCHIPELAGO_HTM` is no valid value.

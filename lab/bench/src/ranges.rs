@@ -77,7 +77,7 @@ impl Program for Clients {
 
     fn setup(&self, threads: usize, _: u64) -> Shared {
         let space = (self.make)();
-        // The middle chunks are mapped first, for the sake of trees that do not balance themselves.
+        // The middle chunks are mapped first, so that trees that do not balance themselves are about balanced.
         let mut order: Vec<u64> = (0..threads as u64).collect();
         order.sort_by_key(|thread| thread.reverse_bits());
         for thread in order {
@@ -92,8 +92,9 @@ impl Program for Clients {
         let (space, thread) = (&*shared.space, turns.thread());
         let stays = thread as u64 * APART;
         let chunk = stays + APART / 2..stays + APART / 2 + pages * PAGE;
-        // The step that the thread is at: 0 maps the chunk; then each page of the chunk, then the pages of the chunk
-        // that stays, then the unmapping. Beside it, the number of interrupts whose time was charged.
+        // The first number is the step that the thread has reached: 0 maps the chunk; the following steps touch each
+        // page of the chunk, then the pages of the chunk that stays mapped; the last step unmaps the chunk. The second
+        // is the number of interrupts whose time has been charged.
         let (at, noticed) = (Cell::new(0), Cell::new(0));
         let op = |_| {
             if interrupts {

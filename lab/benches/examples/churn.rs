@@ -1,8 +1,8 @@
 //! Inserts and deletes for as long as the user wants. Memory must stay flat, and every result must be right.
 //!
 //! Each thread has a window of keys of its own, interleaved with those of the other threads. It inserts at one end of
-//! the window and deletes at the other, in one of three orders in turn: ascending keys, scattered keys, and filling up
-//! and emptying again.
+//! the window and deletes at the other. Three kinds of passes take turns: with ascending keys; with scattered keys;
+//! and with scattered keys where the window fills up and is emptied, without moving.
 //!
 //! ```text
 //! cargo run --release -p archipelago-benches --example churn -- [OPERATIONS [THREADS [WINDOW [word|bytes]]]]
@@ -17,7 +17,7 @@ use archipelago_platform::thread;
 use archipelago_platform::time::{Duration, Instant};
 use std::process::ExitCode;
 
-/// The number of orders of keys. Each order is used for one pass over the window.
+/// The number of kinds of passes over the window.
 const ORDERS: u64 = 3;
 
 struct Plan {
@@ -26,7 +26,8 @@ struct Plan {
     window: u64,
 }
 
-/// Returns the `n`-th key of a thread in an order. Within a window, the keys of all threads and all `n` are different.
+/// Returns the `n`-th key of a thread in a pass of the kind `order`. Within a window, the keys of all threads and all
+/// `n` are different.
 fn key(order: u64, n: u64) -> u64 {
     if order == 0 { n } else { n.wrapping_mul(0x9E37_79B9_7F4A_7C15) }
 }
@@ -123,7 +124,8 @@ fn watch(bytes: impl Fn() -> usize, done: impl Fn() -> u64, over: &AtomicBool) -
     peaks
 }
 
-/// Judges whether memory is flat: the last intervals needed little more than the first ones, without the very first.
+/// Judges whether memory is flat: the last intervals needed little more than the first ones. The very first interval
+/// is not counted.
 fn verdict(peaks: &[Peak]) -> ExitCode {
     if peaks.len() < 5 {
         println!("too short to say whether memory is flat");

@@ -28,7 +28,8 @@ fn run<K: Key>(count: u64, random_load: bool, sorted: bool, keep: u64, make: fn(
     if sorted {
         (0..count).filter(|&n| gone(n)).for_each(|n| _ = session.remove(&make(n)));
     } else {
-        // The keys in a permuted order: 1_000_003 times n modulo the count, which must not be a multiple of 1_000_003.
+        // The keys are removed in a permuted order: 1_000_003 times n modulo the count. The count must not be a
+        // multiple of 1_000_003.
         (0..count).map(|n| n * 1_000_003 % count).filter(|&n| gone(n)).for_each(|n| _ = session.remove(&make(n)));
     }
     report("deleted", &map, base);

@@ -200,8 +200,8 @@ impl<K: Ord + Clone + Debug> Judge<'_, K> {
                 Action::Read(key, found) => self.read(reader, key, *found, own.get(key).copied())?,
                 Action::Range(from, to, found) => {
                     let found: BTreeMap<&K, u64> = found.iter().map(|(key, version)| (key, *version)).collect();
-                    // A key that no transaction or only this one wrote makes no dependency, but the read's answer must
-                    // be right.
+                    // A key that no other transaction wrote makes no dependency, but the result of the read is checked
+                    // all the same.
                     let written = history.order.range(from.clone()..=to.clone()).map(|(key, _)| key);
                     let all = written.chain(found.keys().copied()).chain(own.keys().copied());
                     let mut all: Vec<&K> = all.filter(|&key| from <= key && key <= to).collect();
@@ -297,7 +297,9 @@ impl<K: Ord + Clone + Debug> Judge<'_, K> {
         for at in (0..self.absences.len()).rev() {
             let Absence { reader, key, places } = &self.absences[at];
             let reader = *reader;
-            // A cycle through `before` has one rw. It may contain further rw, which snapshot isolation permits.
+            // `only` tells which edges may be on a path that closes a cycle. At the level of snapshot isolation it
+            // excludes rw: a cycle that contains the read's own rw edge to `before` and a further rw edge is permitted
+            // there.
             let only = |edge: &Edge| level != Level::Snapshot || edge.why != Why::Rw;
             let possible = |&(after, before): &(Option<usize>, Option<usize>)| {
                 !after.is_some_and(|after| after != reader && self.path(reader, after, &only).is_some())

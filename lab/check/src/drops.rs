@@ -120,7 +120,7 @@ impl Clone for Counted {
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        // A swap, so that the compiler must store the mark; a later use of the value reads the mark.
+        // The mark is swapped, so that the compiler must store it; a later use of the value reads the mark.
         if self.mark.swap(DROPPED, Ordering::Relaxed) != ALIVE {
             self.counts.error("dropped twice", self.tag);
         }

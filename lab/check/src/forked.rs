@@ -5,8 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// The time limit of a child in seconds. A child that has not ended by then is considered hanging.
 const SECONDS: u32 = 30;
 
-/// Runs `child` in a child process. Returns how the process ended: 0 if `child` returned, 1 if it panicked, and a
-/// negative number, the signal's, if the process was killed. A child is killed after half a minute.
+/// Runs `child` in a child process. Returns how the process ended: 0 if `child` returned, 1 if it panicked, and the
+/// negative number of the signal if a signal killed the process. A child is killed after half a minute.
 ///
 /// # Panics
 /// If no child process can be made.

@@ -32,8 +32,8 @@ pub fn costs<S>(least: u64, setup: impl Fn(u64) -> S, work: impl Fn(&S, u64) -> 
 /// Asserts that an operation costs about the same in a structure that is sixteen times as large. A tree may have one or
 /// two more levels, but no part of the cost may be proportional to the size or to a fraction of it.
 ///
-/// The cost in the smaller structures is the reference, but at least `floor` accesses: a cost of nearly nothing may
-/// double.
+/// The reference is the cost in the smaller structures, or `floor` accesses if that is more, since a very small cost
+/// may well double.
 #[track_caller]
 pub fn assert_flat(what: &str, costs: [f64; 3], floor: f64) {
     println!("{what:60} {:7.1} {:7.1} {:7.1}", costs[0], costs[1], costs[2]);

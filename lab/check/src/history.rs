@@ -5,9 +5,9 @@
 //! It may draw no other conclusion from stamps.
 //!
 //! # Why a counter and not a clock
-//! A checker must never conclude "A was over before B began" when it is not true. With clock readings that can happen.
-//! A processor may read its clock while the operation's last store still waits in the store buffer. Then another core
-//! can read a later time and the older value, although both cores worked correctly.
+//! A checker must never conclude "A was over before B began" when it is not true. With clock readings, a checker could
+//! conclude this wrongly: a processor may read its clock while the operation's last store still waits in the store
+//! buffer. Then another core can read a later time and the older value, although both cores worked correctly.
 //!
 //! The counter is advanced by read-modify-writes with acquire and release ordering. If A's stamp precedes B's stamp,
 //! then B's increment reads from the release sequence that contains A's increment. So everything that A's operation

@@ -97,8 +97,8 @@ impl Verdict {
 pub struct CounterExample {
     /// The error in one line.
     pub title: String,
-    /// The smallest failing window: the end of the longest order that works, the state after it, and the operations of
-    /// which none can follow.
+    /// The smallest failing window: the end of the longest order that works, the state after it, and the operations
+    /// that may come next, none of which the model accepts.
     pub text: String,
 }
 
@@ -418,7 +418,8 @@ mod tests {
         }
     }
 
-    /// At the beginning, the first write would change nothing. It is needed after the second write.
+    /// At the beginning, the first write leaves the state unchanged, since the register already has that value. But it
+    /// must be placed after the second write to explain the last read.
     #[test]
     fn a_write_that_does_not_say_what_it_replaced_is_placed_anywhere() {
         let writes = [entry(0, 1, 10, Op::Write(7), 0), entry(1, 2, 3, Op::Write(8), 0)];

@@ -15,9 +15,10 @@
 //! each scan is entered as such a look-up into the history of every key that it covers.
 //!
 //! *Sound*: a map that keeps the guarantees is never accused, because its own order of events places all these
-//! look-ups. *Complete* for these guarantees, as far as stamps can tell: a history is accepted only if, for each key,
-//! some order of its operations explains all results and scans together. One scan may show different keys as of
-//! different moments. If a map guarantees one moment for the whole scan, check its history with [`AtomicMap`].
+//! look-ups. *Complete* for these guarantees, as far as stamps (numbers that order events; see [`crate::history`]) can
+//! tell: a history is accepted only if, for each key, some order of its operations explains all results and scans
+//! together. One scan may show different keys as of different moments. If a map guarantees one moment for the whole
+//! scan, check its history with [`AtomicMap`].
 
 use crate::history::{Entry, History};
 use crate::linear::{self, CounterExample, Model, Shown, Verdict};
@@ -76,7 +77,7 @@ pub fn check_map<K: Part + Ord, V: Part>(
         }
         gather_points(&mut cells, entry);
     }
-    // After all keys are known, so that a scan is entered for each key that it covers.
+    // Scans are entered when all keys are known, so that each scan is entered for every key that it covers.
     for entry in history.entries() {
         gather_scan(&mut cells, entry);
     }

@@ -6,8 +6,8 @@ use archipelago_sim::{Client, Config, Fault, Machine, Placement, Point, hunt, ru
 /// The number of threads of a program.
 pub const THREADS: usize = 4;
 
-/// Runs a program under many schedules of the two kinds that search for bugs. In every other pair of schedules, threads
-/// are preempted at random.
+/// Runs a program under `seeds` schedules, alternately of the two kinds that look for bugs (see [`hunt`]). In two of
+/// every four schedules, threads are also stalled at random for 20 µs.
 #[track_caller]
 pub fn explore<S>(seeds: u64, setup: impl Fn() -> S, client: impl Fn(&S, Client), end: impl Fn(S)) {
     let stall = Fault::Stall { thread: None, at: Point::OneIn(300), for_ns: 20_000 };

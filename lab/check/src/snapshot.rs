@@ -11,9 +11,9 @@
 //! `s(T1) → c(T2)`. The history is snapshot-isolated exactly if these edges have no cycle.
 //!
 //! Two successive rw edges never join: an rw edge leads to a commit, and the next one leaves from a snapshot. This is
-//! why write skew passes the check and all other anomalies do not. Stamps add edges: if the interval of a moment is
-//! over before the interval of another moment begins, the first moment is earlier. So a snapshot that is older than the
-//! transaction's begin is a violation, too.
+//! why write skew passes the check and all other anomalies do not. Stamps (numbers that order events; see
+//! [`crate::history`]) add edges: if the interval of a moment is over before the interval of another moment begins, the
+//! first moment is earlier. So a snapshot that is older than the transaction's begin is a violation, too.
 //!
 //! Of an aborted transaction, each read is checked only by itself. If a store guarantees a snapshot to aborted
 //! transactions as well, record them as committed, without their writes.
@@ -310,7 +310,7 @@ fn show<K: Debug, V: Debug>(index: usize, txn: &Txn<K, V>) -> String {
     )
 }
 
-/// Returns the anomaly that a cycle is.
+/// Returns a violation that names the anomaly of this cycle.
 fn explain<K: Debug, V: Debug>(level: Level, history: &[Txn<K, V>], cycle: &[(Edge, String)]) -> Verdict {
     let count = |why| cycle.iter().filter(|(edge, _)| edge.why == why).count();
     let (rw, time) = (count(Why::Rw), count(Why::Time));

@@ -64,7 +64,7 @@ fn watch<R>(limit: Duration, late: impl FnOnce(String) + Send, test: impl FnOnce
     outcome.expect("the test is run once")
 }
 
-/// Not generic, so that it is compiled once for all tests.
+/// This function is not generic, so that it is compiled once for all tests.
 fn watch_over(limit: Duration, late: Box<dyn FnOnce(String) + Send + '_>, test: &mut dyn FnMut(&Notes)) {
     let notes = Notes::default();
     let over = (Mutex::new(false), Condvar::new());

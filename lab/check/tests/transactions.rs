@@ -14,7 +14,7 @@ use std::collections::btree_map::Entry;
 
 type T = Txn<char, u32>;
 
-/// Makes a committed transaction that lived from `from` to `to`. Each of its moments takes one unit of stamps.
+/// Makes a committed transaction that lived from `from` to `to`. Its begin and its commit take one unit of stamps each.
 fn txn(from: u64, to: u64, actions: &[Action<char, u32>]) -> T {
     Txn {
         thread: 0,
@@ -58,7 +58,7 @@ fn write_skew_is_snapshot_isolated_but_not_serializable() {
 fn a_lost_update_is_caught() {
     let history = [setup(), txn(3, 6, &[r('x', 1), w('x', 3)]), txn(4, 5, &[r('x', 1), w('x', 4)])];
     assert_violation(Level::Snapshot, &history, "lost update: both overwrote the same version of 'x'");
-    // Without reads: both transactions were concurrent and wrote the same key.
+    // Both transactions wrote the same key concurrently, without reading it.
     let mut blind = [setup(), txn(3, 6, &[w('x', 3)]), txn(4, 5, &[w('x', 4)])];
     assert_violation(Level::Snapshot, &blind, "wrote 'x'");
     check(Level::Serializable, &blind).assert_ok();
@@ -305,7 +305,7 @@ fn transact(store: &Mutex<Store>, stamps: &Recorder<(), ()>, rng: &mut Rng, thre
     Txn { thread, begin, end: (ended, stamps.stamp()), outcome, actions }
 }
 
-/// Numbers and publishes the commit while it holds the lock once, unless the bug prevents this.
+/// Numbers and publishes the commit in one critical section, unless the bug prevents this.
 fn commit(store: &Mutex<Store>, mine: BTreeMap<char, u32>, snapshot: u64, bug: Bug) -> Option<u64> {
     let mut guard = store.lock().unwrap();
     let clash = |key: &char| guard.versions.get(key).is_some_and(|v| v[v.len() - 1].0 > snapshot);

@@ -442,7 +442,7 @@ fn streams_that_are_full_or_closed_make_no_panic() {
     }
 }
 
-/// Without a terminal, a long measurement writes a line from time to time.
+/// Without a terminal, a long measurement writes a line of progress from time to time.
 #[cfg(unix)]
 #[test]
 fn long_measurements_say_what_they_are_at() {
@@ -521,7 +521,7 @@ fn hears_no_hangup() -> bool {
     u64::from_str_radix(ignored.trim(), 16).unwrap() & 1 != 0
 }
 
-/// Sends a signal during a run of a day; and sends two signals while a tree is filled for minutes.
+/// Sends one signal during a run that would last a day, or two signals while a tree is filled for minutes.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_signal_is_not_waited_out() {
@@ -629,7 +629,7 @@ fn every_measurement_can_be_interrupted() {
         (measurement, command.args(args).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap())
     };
     let children: Vec<_> = MEASUREMENTS.into_iter().map(start).collect();
-    // Long enough for all of them to have begun.
+    // The sleep is long enough for all of the measurements to have begun.
     std::thread::sleep(std::time::Duration::from_secs(3));
     for (measurement, child) in children {
         assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());

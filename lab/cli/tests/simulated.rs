@@ -80,7 +80,7 @@ fn this_machine_is_another_programs() {
 
 #[test]
 fn files_are_tried_before_the_run() {
-    // So long that the test would notice if the measurement ran first.
+    // The measurement is so long that the test would notice if it ran before the error is found.
     let long = "locks --micros 10M --patience 10M --runs 1000";
     for option in ["report", "out"] {
         let said = sentence(&format!("{long} --{option} /dev/null/file"));
@@ -93,7 +93,7 @@ fn files_are_tried_before_the_run() {
     assert_eq!(std::fs::read_to_string(&letter.0).unwrap(), "Dear friend,\n");
 }
 
-/// A thread is preempted while it holds the lock, for longer than a run may make no progress.
+/// A thread is preempted while it holds the lock, for longer than a run may last without progress.
 #[test]
 fn a_stalled_simulation_is_one_sentence_and_exit_code_2() {
     let said = sentence(

@@ -20,7 +20,7 @@ pub trait ArcticKey: BenchKey {
     /// Returns the key for inserts.
     fn inserted(&self) -> <Self::Native as Key>::Insert<'_>;
 
-    /// Returns the key that arctic passes to visitors as a key of this library.
+    /// Converts a key that arctic passes to visitors to a key of this library.
     fn shown_of<'a>(native: <Self::Native as Key>::Insert<'a>) -> Self::Ref<'a>;
 }
 

@@ -1,5 +1,5 @@
 //! Caches. If a look-up clones the record, records are shared by `Arc`, as the caches' documentation advises for large
-//! records. A look-up reads the record without copying it.
+//! records. So a look-up reads the record without copying it.
 
 use std::sync::Arc;
 

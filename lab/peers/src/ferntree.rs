@@ -33,14 +33,15 @@ impl<K: BenchKey + OptimisticRead> OrderedSession<K, u64> for &FernTree<K> {
         self.0.lookup_optimistic(key, |value| *value)
     }
 
-    /// For boxed keys with optimistic readers, the tree requires inserts that defer reclamation.
+    /// If keys are boxed and readers are optimistic, the tree requires inserts that defer reclamation.
     #[inline]
     fn insert(&self, key: &K, value: u64) -> Option<u64> {
         self.0.insert_defer(key.clone(), value);
         None
     }
 
-    /// Not atomic: the tree's in-place update needs an exclusive cursor, which costs as much as an insert.
+    /// This update is not atomic. The tree's in-place update needs an exclusive cursor, which costs as
+    /// much as an insert.
     fn update(&self, key: &K, mut f: impl FnMut(&u64) -> u64) -> Option<u64> {
         let old = self.get(key)?;
         self.insert(key, f(&old));

@@ -1,7 +1,7 @@
 //! Ordered maps, caches, maps of ranges and stores with transactions by other authors, each behind an adapter.
 //!
-//! Every adapter uses the peer's best idiom with one guard per operation, like a user who keeps no session. Nothing is
-//! cached between operations.
+//! Every adapter uses the peer's best idiom with one guard per operation, as a caller that keeps no session would.
+//! Nothing is cached between operations.
 //!
 //! Stores are used with serializable transactions and in memory: `surrealmx` (many writers, multi-version), `redb` (one
 //! writer beside readers of snapshots), `sqlite` (one connection behind a lock). They store bytes, so rows are encoded
@@ -100,7 +100,7 @@ mod tests {
 
     use super::*;
 
-    /// Runs each store with three threads and each workload: no update, no money and no order is lost.
+    /// Runs each store with three threads and each workload: no update, no money, and no order is lost.
     #[test]
     fn stores_keep_what_they_promise() {
         let ycsb = Load { rows: 500, theta: 0.9, updates: 50, reports: Reports::Transactions };

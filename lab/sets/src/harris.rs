@@ -2,8 +2,9 @@
 //! instead of hazard pointers; and a table of such lists. The list is a rival; none of its operations is atomic over
 //! several keys.
 //!
-//! A link's low bit marks the link's *owner* as removed. A removal first marks the node, then unlinks it. A thread that
-//! finds a marked node unlinks it, and the thread that unlinked the node retires it.
+//! A link's low bit marks the link's *owner* (the node that contains the link) as removed. A removal first marks the
+//! node, then unlinks it. A thread that finds a marked node unlinks it, and the thread that unlinked the node retires
+//! it.
 
 use core::marker::PhantomData;
 use core::ptr;

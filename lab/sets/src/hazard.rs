@@ -1,8 +1,9 @@
 //! The lock-free list of Harris and Michael with hazard pointers (Michael, IEEE TPDS 2004), and a table of such lists.
 //! The MV-RLU paper calls it HP-Harris. Its cost is a fence for every node that a search passes.
 //!
-//! A link's low bit marks the link's *owner* as removed. A removal first marks the node, then unlinks it. A thread that
-//! finds a marked node unlinks it, and the thread that unlinked the node retires it.
+//! A link's low bit marks the link's *owner* (the node that contains the link) as removed. A removal first marks the
+//! node, then unlinks it. A thread that finds a marked node unlinks it, and the thread that unlinked the node retires
+//! it.
 //!
 //! # Why nothing is freed too early
 //! A reader stores the node's address into a hazard pointer, executes a `SeqCst` fence, and reads the link again. The
@@ -213,7 +214,7 @@ impl<'s> HazardSession<'s> {
                 if found >= key {
                     return Position { link, at, equal: found == key };
                 }
-                // Before `AHEAD` is overwritten.
+                // `BEHIND` is stored before `AHEAD` is overwritten; see the module's text.
                 behind.store(at, Ordering::Release);
                 link = &node.next;
                 at = next;
@@ -233,7 +234,7 @@ impl<'s> HazardSession<'s> {
             fence(Ordering::SeqCst);
             let mut kept: Vec<*mut Node> = Vec::new();
             for record in self.list.records() {
-                // In this order: see the module's text.
+                // `AHEAD` is read before `BEHIND`; see the module's text.
                 kept.extend([AHEAD, BEHIND].map(|which| record.hazards[which].load(Ordering::Acquire)));
             }
             kept.sort_unstable();
@@ -325,7 +326,7 @@ impl SetSession for HazardSession<'_> {
         found
     }
 
-    /// A search that stays protects two nodes, and makes no other thread wait.
+    /// Sets no hazard pointer: a search that stays would protect only two nodes, and no other thread would wait for it.
     fn linger(&mut self, visit: &Visit) {
         visit.stay();
     }

@@ -9,7 +9,7 @@
 pub struct Node<L, const LINKS: usize> {
     pub(crate) key: u64,
     pub(crate) next: [Option<L>; LINKS],
-    /// The last field, since a search seldom reads it.
+    /// The value is the last field, since a search seldom reads it.
     pub(crate) value: u64,
 }
 

@@ -10,8 +10,8 @@ use archipelago_sync::mvrlu::{Abort, Builder, Domain, Handle, Raw, Snapshot, Tx}
 pub struct OverMvRlu(Domain);
 
 impl OverMvRlu {
-    /// Makes the mechanism with a configured domain. A memory cap is replaced by none, since updates of the structures
-    /// cannot fail.
+    /// Makes the mechanism with a configured domain. A memory cap of the builder is removed, since updates of the
+    /// structures cannot fail.
     pub fn with(domain: Builder) -> Self {
         Self(domain.memory_cap(usize::MAX).build())
     }

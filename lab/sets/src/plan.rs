@@ -9,8 +9,8 @@
 //! `tree.rs`).
 //!
 //! A link may change and later have its old value again. This does no harm: the RCU guard, which lasts from the code to
-//! the check, keeps the seen nodes from being freed and reused as other nodes. A link that is null again belongs to the
-//! same keys, or to more keys (`tree.rs`).
+//! the check, keeps the seen nodes from being freed and reused as other nodes. A link that has become null again is
+//! still the position of the same keys, and possibly of further ones (`tree.rs`).
 
 use archipelago_platform::{touch, touch_mut};
 

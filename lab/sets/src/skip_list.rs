@@ -5,11 +5,11 @@
 //! remover first takes the value and stores [`GONE`] instead; at this moment the key is removed. The marks follow. They
 //! are set by the remover, or by a thread that wants to insert the same key.
 //!
-//! Every level is a list as in [`HarrisList`](crate::HarrisList): a link's low bit marks the link's *owner* as removed
-//! on this level. A node is in the map from the moment when it is linked on level 0 to the moment when it is marked on
-//! level 0. Links above level 0 are shortcuts. The thread that inserted the node sets them after level 0, and the
-//! thread that removes it marks them before level 0. A thread that finds a marked node on the way to a key unlinks it
-//! on that level.
+//! Every level is a list as in [`HarrisList`](crate::HarrisList): a link's low bit marks the link's *owner* (the node
+//! that contains the link) as removed on this level. A node is in the map from the moment when it is linked on level 0
+//! to the moment when it is marked on level 0. Links above level 0 are shortcuts. The thread that inserted the node
+//! sets them after level 0, and the thread that removes it marks them before level 0. A thread that finds a marked node
+//! on the way to a key unlinks it on that level.
 //!
 //! # When a node may be retired
 //! The book leaves reclamation to a garbage collector. A node is unlinked for good when three conditions hold: all its

@@ -24,7 +24,7 @@ const SESSIONS: usize = if cfg!(loom) { 3 } else { 1024 };
 
 /// A counter for each session, which is odd while the session reads.
 struct Sections {
-    /// On a cache line without changing data, since each section reads the address of the counters.
+    /// This field is on a cache line whose data does not change, since each section reads the address of the counters.
     counters: CachePadded<Box<[CachePadded<AtomicU64>]>>,
     /// The number of counters that were ever used.
     used: AtomicUsize,

@@ -14,10 +14,12 @@
 //! If two updates would be wrong together, each of them changes or retires a node that the other would have to change:
 //! a node is retired only if its links and its parent's link are as the update read them.
 //!
-//! # Why a null link that is null again belongs to the same keys, or to more keys
-//! If one link is changed, a removal retires each node below which a range of keys becomes narrower. These nodes are
-//! those on the way to the successor: their leftmost keys must now be above the successor's key instead of the removed
-//! key. At all other links, the keys below the link keep their bounds or have wider bounds after a removal.
+//! # Why a null link that was non-null in between can still be used
+//! If updates change only one link that readers see, a removal retires each node below which a range of keys becomes
+//! narrower. These nodes are those on the way to the successor: their leftmost keys must now be above the successor's
+//! key instead of the removed key. At all other links, the keys below the link keep their bounds or have wider bounds
+//! after a removal. So a null link that an insertion has found is still the position of its key, even if the link was
+//! non-null in between.
 //!
 //! # Why a range is ascending, and has every key that stays
 //! A walk remembers the path by which it came, while updates change the tree behind it. The walk skips each key that is

@@ -26,7 +26,7 @@ static HEAP: Counting = Counting::new();
 
 const KEYS: u64 = 64;
 
-/// What happens to updates beside a reader that stays.
+/// What happens to updates while a reader stays in its section.
 #[derive(Clone, Copy, PartialEq)]
 enum Beside {
     /// Updates continue.
@@ -118,9 +118,9 @@ fn check(set: &impl Set, name: &str) {
 struct Crowd;
 
 const THREADS: usize = 32;
-/// Bytes per thread that may wait for a thread that was preempted in a section. (Before threads yielded between
-/// sections, lists of a few dozen keys over RCU held 16 MB with 32 threads on two cores. Since then, 28 to 90 KiB per
-/// thread were measured over RCU, 32 to 44 over MV-RLU and 12 over RLU.)
+/// The most bytes per thread that may be retired but not freed, because another thread was preempted in a section.
+/// (Before threads yielded between sections, lists of a few dozen keys over RCU held 16 MB with 32 threads on two
+/// cores. Since then, 28 to 90 KiB per thread were measured over RCU, 32 to 44 over MV-RLU and 12 over RLU.)
 const BYTES_PER_THREAD: usize = 128 * 1024;
 const TIMES: u32 = 5;
 
@@ -214,8 +214,8 @@ fn threads_come_and_go_and_forget_their_sessions() {
     watchdog(limit(), |_| each(&Storm));
 }
 
-/// Leaked sessions and a reader that stays do not stop updates that need not wait. Once the reader has left, they stop
-/// no update.
+/// Leaked sessions and a reader that stays do not stop updates that need not wait. Once the reader has left, the leaked
+/// sessions stop no update.
 struct Stuck;
 
 impl Test for Stuck {

@@ -40,7 +40,7 @@ fn neighbours<S: Set + Default + 'static>(preemptions: usize) {
         &[5],
         |session| {
             assert_eq!(session.remove(5), Some(50));
-            // Whatever was inserted before this key meanwhile.
+            // Key 5 stays absent. The other thread may have inserted key 3 before it meanwhile.
             assert_eq!(session.get(5), None);
         },
         |session| {

@@ -45,7 +45,8 @@ fn main() {
     let config = Config { until_ns: Some(length), ..Config::seeded(1) };
     let words = |count: usize| move || (0..count).map(|_| Word::new(0)).collect::<Vec<_>>();
 
-    // A look-up of six lines in a shared structure, an increment of an own word, and every eighth time one of 64 locks.
+    // Each turn looks up six lines in a shared structure and increments a word of the thread's own; every eighth turn
+    // takes one of 64 locks.
     let mixed = |words: &Vec<Word>, client: Client| {
         while client.running() {
             for _ in 0..6 {

@@ -4,7 +4,8 @@
 //! the process did before. In a binary that installs [`SimAlloc`] as its global allocator, simulated threads allocate
 //! from an arena of the run. Each thread cuts blocks from chunks of whole pages, so that the first access to a page
 //! determines its node. Freed blocks are added to the freeing thread's lists. All other allocations use the system's
-//! allocator. If `SimAlloc` is not installed, all allocations do, and runs are not exactly repeatable.
+//! allocator. If `SimAlloc` is not installed, all allocations use the system's allocator, and runs are not exactly
+//! repeatable.
 //!
 //! A program writes to the memory that it allocates, and a freed block holds a link of the free list. The allocator
 //! charges both accesses, so that no structure can forget to announce them.
@@ -159,11 +160,11 @@ thread_local! {
 #[must_use]
 pub(crate) struct Route(*mut Cache);
 
-/// Directs the allocations of this OS thread to an arena, or to the system if there is no arena. They go through a
-/// thread's cache in either case, so that they cost the same.
+/// Directs the allocations of this OS thread to an arena, or to the system if there is no arena. In either case the
+/// allocations use the cache of a simulated thread, so that they cost the same.
 ///
 /// # Safety
-/// Both stay valid, and nothing else uses the cache, until [`Route::back`] is called.
+/// The arena and the cache stay valid, and nothing else uses the cache, until [`Route::back`] is called.
 pub(crate) unsafe fn route(arena: Option<&Arena>, cache: *mut Cache) -> Route {
     // SAFETY: the caller's promise.
     unsafe { (*cache).arena = arena.map_or(null(), |arena| arena) };
@@ -179,7 +180,7 @@ pub(crate) fn aside() -> Route {
 impl Route {
     #[inline]
     pub(crate) fn back(&self) {
-        // Not by `LocalKey::set`, which passes an `Option` through the stack and waits for it.
+        // `LocalKey::set` is not used, since it passes an `Option` through the stack and waits for it.
         CURRENT.with(|current| current.set(self.0));
     }
 }

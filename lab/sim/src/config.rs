@@ -8,11 +8,12 @@ const LEAST_STACK: usize = 32 << 10;
 /// The order in which the simulated threads take their steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Schedule {
-    /// The thread with the smallest virtual clock takes the next step, as on the modelled machine. For performance.
+    /// The thread with the smallest virtual clock takes the next step, as on the modelled machine. This schedule is
+    /// for measuring performance.
     VirtualTime,
-    /// Before every access the next thread is drawn uniformly from those that can run. For finding bugs. (Here and
-    /// below, accesses are all atomic accesses, all announced plain accesses, and the fraction of other plain accesses
-    /// that [`Config::plain_points`] sets.)
+    /// Before every access the next thread is drawn uniformly from those that can run. This schedule is for finding
+    /// bugs. (Here and below, accesses are all atomic accesses, all announced plain accesses, and the fraction of other
+    /// plain accesses that [`Config::plain_points`] sets.)
     Random,
     /// Probabilistic concurrency testing (Burckhardt et al., ASPLOS 2010). Threads have random priorities, and the
     /// thread with the highest priority runs. At `depth - 1` random steps, the running thread's priority drops below
@@ -22,7 +23,7 @@ pub enum Schedule {
         depth: u32,
     },
     /// The running thread continues until it waits or ends, except at the choices in [`Config::choices`], which
-    /// [`search`](crate::search) enumerates. The schedule is not random.
+    /// [`search`](crate::search) enumerates. This schedule is not random.
     Chosen,
 }
 

@@ -39,7 +39,7 @@ use wait::Watch;
 
 /// What a running thread has to do for an access.
 pub(crate) enum Step {
-    /// Make the access, which is to this line (`NONE` if the access is not accounted).
+    /// Make the access. The number is that of its line, or `NONE` if the access costs nothing.
     Go(u32),
     /// Yield, then ask again.
     Suspend,
@@ -303,7 +303,7 @@ impl Engine {
         unwinding && thread.accesses.is_multiple_of(CALLS)
     }
 
-    /// Waits for the running thread's store buffer.
+    /// Advances the running thread's clock to the time at which its store buffer is empty.
     pub(crate) fn drain_stores(&mut self) {
         let thread = &mut self.threads[self.current];
         if !thread.untimed {

@@ -1,9 +1,9 @@
 //! The modelled memory system: the caches that have each line, the line's state in them, and the cost of an access.
 //!
 //! Every line has one record. It contains the core that has the line exclusively (modified or exclusive), the cores
-//! with a valid copy, the sockets whose third-level cache can serve the line, and its home. Tags ([`tags`]) only model
-//! the capacity of caches; whether a copy is valid is in the record. The states are those of MESI, with a clean
-//! forwarder per socket.
+//! with a valid copy, the sockets whose third-level cache can serve the line, and its home (the node whose memory
+//! contains the line). Tags ([`tags`]) only model the capacity of caches; whether a copy is valid is in the record. The
+//! states are those of MESI, with a clean forwarder per socket.
 //!
 //! An access happens in one step when its core is granted the line; its cost depends on the source of the data and
 //! the copies that must be invalidated, plus the waits at links and memory controllers ([`traffic`]).
@@ -86,7 +86,7 @@ impl Memory {
             (socket * per_socket..(socket + 1) * per_socket).for_each(|core| cores[core / 64] |= 1 << (core % 64));
             cores
         };
-        // Without time, no cache is looked up.
+        // In schedules without time no cache is looked up, so the caches are as small as possible.
         let size = |cache: Cache| if timed { cache } else { Cache { sets: 1, ways: 1 } };
         Memory {
             lines: Vec::new(),
@@ -158,7 +158,7 @@ impl Memory {
         self.l1.prepare(core, found.colour);
         self.l2.prepare(core, found.colour);
         self.l3.prepare(socket, found.colour);
-        // The program's own word.
+        // The word of the program itself is prefetched, too.
         host_prefetch(addr as *const u8);
     }
 
@@ -191,7 +191,8 @@ impl Memory {
         if self.marked == 0 { self.l1.touch(core, line, colour) } else { self.touch_marked(core, line, colour) }
     }
 
-    /// While transactions are open, the order of evictions matters: copies that are no longer valid are evicted first.
+    /// Records the same while transactions are open. Then the order of evictions matters, so copies that are no longer
+    /// valid are evicted first.
     #[cold]
     fn touch_marked(&mut self, core: usize, line: u32, colour: u32) -> Used {
         let (lines, used) = (&self.lines, &mut self.l1);
@@ -518,7 +519,7 @@ impl Memory {
         }
     }
 
-    /// Does the same for all lines so far.
+    /// Does the same as [`warm`](Self::warm) for all lines that exist so far.
     pub(crate) fn warm_all(&mut self, socket: usize) {
         for line in 0..self.lines.len() as u32 {
             let record = &mut self.lines[line as usize];

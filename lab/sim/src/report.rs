@@ -89,7 +89,7 @@ pub struct Stats {
     /// Changes of the running thread.
     pub switches: u64,
     /// Accesses that left the socket, by the part of the program that made them ([`world::part`](crate::world::part)).
-    /// The first number is of accesses in no part.
+    /// The first number counts the accesses outside of all parts.
     pub remote_in: [u64; PARTS],
     /// Transactions begun.
     pub tx_begun: u64,
@@ -116,7 +116,7 @@ pub struct Stats {
 /// The outcomes of the transactions that begin at one place. Each transaction that has ended is counted once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TxCounts {
-    /// As [`Stats::tx_begun`]; the other fields correspond to `Stats` alike.
+    /// As [`Stats::tx_begun`]. The other fields likewise correspond to those of `Stats`.
     pub begun: u64,
     #[allow(missing_docs)]
     pub committed: u64,

@@ -77,7 +77,7 @@ pub fn run_with<S, T>(
     let engine: *mut Engine = &mut *engine;
     let result = Cell::new(None);
     let main = || {
-        // Boxed, so that the value is in the arena, on the program's cache lines, and can be watched.
+        // The value is boxed so that it is in the arena, on the program's cache lines, and can be watched.
         let shared = Box::new(setup());
         start_clients(config, threads, &|client| body(&shared, client));
         result.set(Some(teardown(*shared)));

@@ -8,11 +8,11 @@
 //!   uses.
 //! - *Waiting.* Every wait loop calls [`spin_hint`] in each turn. Nothing may block the OS thread: mutexes, condition
 //!   variables, joins and once-cells are built from [`wait_while`] and [`wake`], or from [`park`] and [`unpark`].
-//! - *Outside of a run*, that is, when no simulated thread runs on this OS thread, every function does the plain thing
-//!   or nothing. The closure of an access is called, [`spin_hint`] is the processor's, [`now`] is 0, [`current`] is
-//!   `None`, [`wait_while`] spins on its condition, and [`spawn`] returns the body. So structures may be made and
-//!   dropped anywhere. But a structure belongs to one run at a time. A structure with background threads must be made
-//!   and dropped inside the run: in the set-up and the tear-down of [`run_with`](crate::run_with).
+//! - *Outside of a run*, that is, when no simulated thread runs on this OS thread, every function works without the
+//!   model or does nothing. The closure of an access is called, [`spin_hint`] is the processor's, [`now`] is 0,
+//!   [`current`] is `None`, [`wait_while`] spins on its condition, and [`spawn`] returns the body. So structures may be
+//!   made and dropped anywhere. But a structure belongs to one run at a time. A structure with background threads must
+//!   be made and dropped inside the run: in the set-up and the tear-down of [`run_with`](crate::run_with).
 //! - *Ends.* When a run is over, its unfinished threads unwind: any function of this module may then panic, and no
 //!   panic hook reports this. Destructors that run then still have working atomics, without virtual time; they may wait
 //!   for each other.

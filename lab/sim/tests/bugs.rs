@@ -48,7 +48,8 @@ fn a_found_bug_names_its_seed() {
 
 #[test]
 fn pct_needs_not_be_told_how_long_a_run_is() {
-    // The run has far fewer accesses than any guess would assume, and the configuration gives no number.
+    // The run has far fewer accesses than PCT assumes if it does not know their number, and the configuration does
+    // not give the number.
     let config = Config { schedule: Schedule::Pct { depth: 2 }, ..Config::seeded(1) };
     let found = (1..=300).filter(|&seed| counter(&Config { seed, ..config.clone() }, false).outcome != Outcome::Done);
     let found = found.count();

@@ -114,7 +114,7 @@ fn everybody_waiting_is_a_deadlock() {
         };
         let report = run(&machine(), &config(schedule, vec![]), 4, body);
         assert_eq!(report.outcome, Outcome::Deadlock { waiting: vec![0, 1, 2] });
-        // A background thread that only reads repeatedly does not hide the deadlock.
+        // A background thread reads repeatedly and changes nothing. It does not hide the deadlock.
         let body = |_: Client| {
             world::spawn_background(
                 None,

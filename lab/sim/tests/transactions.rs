@@ -137,7 +137,7 @@ fn threads_that_spin_on_a_line_abort_who_writes_it() {
                 world::sleep(30_000);
                 let result = htm::transaction(|| {
                     flag.set(1);
-                    // Long enough for the spinning thread to look again.
+                    // The loop is so long that the spinning thread looks again.
                     (0..2_000).for_each(|_| _ = other.get());
                 });
                 assert!(result.unwrap_err().is_conflict());
@@ -158,8 +158,8 @@ fn threads_that_spin_on_a_line_abort_who_writes_it() {
 /// already has.
 #[test]
 fn a_commit_waits_for_its_stores() {
-    // Returns the time from begin to end if the written line is another socket's; and how the transaction ended if a
-    // third thread reads the first written line meanwhile.
+    // Runs a transaction that writes a line that its core has, and then a line of another socket. Returns the time from
+    // its begin to its end, and how it ended. If `reads`, a third thread reads the first written line meanwhile.
     let attempt = |reads: bool| {
         let (took, conflicts) = (Cell::new(0), Cell::new(0));
         let body = |[near, far]: &[Word; 2], client: Client| match client.index {
@@ -230,8 +230,8 @@ fn transactions_are_counted_by_place_code_and_line() {
     assert_eq!((line.label, line.aborts), ("the word", report.stats.tx_conflicts));
 }
 
-/// A thread loads a line, runs a transaction, and loads another line. It does not wait for the change that happened
-/// meanwhile.
+/// A thread loads a line, runs a transaction, and loads another line. Then it reaches the end of a spin loop's turn,
+/// where it does not wait, since the first line changed during the transaction.
 #[test]
 fn what_changes_during_a_transaction_ends_a_wait() {
     let report = two(|[flag, other], client| {

@@ -116,7 +116,7 @@ fn locals_belong_to_a_thread_and_are_dropped_in_it() {
         static DROPPED: RefCell<Vec<(usize, usize)>> = const { RefCell::new(Vec::new()) };
     }
     unsafe fn destroy(value: *mut u8) {
-        // SAFETY: `local_set` below got a box.
+        // SAFETY: the value is from a box that was passed to `local_set` below.
         let value = *unsafe { Box::from_raw(value.cast::<usize>()) };
         let own = KEYS.as_ptr() as usize + value / 100;
         assert_eq!(world::local_get(own), Some(LocalValue::Destroyed));
@@ -277,7 +277,7 @@ fn a_destructor_that_waits_for_ever_is_abandoned() {
         let _waits = (client.index == 1).then(|| Waits(word));
         world::park();
     });
-    // The main thread waits for this thread, but has nothing to run itself.
+    // The main thread waits for this thread, but has no destructor to run itself.
     assert_eq!(report.abandoned, 1);
 }
 

@@ -1,5 +1,5 @@
 //! Tests that unannounced plain accesses to shared memory are found, and no others; and that threads can be stopped
-//! before them.
+//! before such accesses.
 #![cfg(all(target_os = "linux", target_arch = "x86_64", not(miri)))]
 
 mod common;

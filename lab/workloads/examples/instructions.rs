@@ -29,8 +29,8 @@ fn main() {
         std::process::exit(2);
     };
     let mut terminal = tpcc.terminal(0, 1);
-    // The mix runs first: its set-up is not counted with the other transactions, and it leaves orders to deliver and to
-    // ask for.
+    // The mix runs first, and its instructions are collected before those of the chosen kind. It leaves orders for
+    // Delivery and for Order-Status.
     run_mix(&mut terminal);
     run(&mut terminal, TransactionType::ALL[kind], count);
     tpcc.check().expect("the twelve conditions hold");

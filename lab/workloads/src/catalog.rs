@@ -60,7 +60,7 @@ impl Known {
         Self { name, map: HYDRA, isolation: Isolation::Serializable, make }
     }
 
-    /// Describes a store with Silo over this map, serializable.
+    /// Describes a store with Silo over this map. Its transactions are serializable.
     pub const fn silo_over(name: &'static str, map: Choice) -> Self {
         Self::ours::<Silo>(name, map, Isolation::Serializable)
     }

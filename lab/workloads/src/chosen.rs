@@ -234,7 +234,7 @@ impl<F: Side> Structure<F> for Erased<F> {
     type Place<'s> = ();
     type Near<'g> = ();
 
-    // The limit of the map with the shortest keys.
+    // The B-link tree has the least limit of all maps.
     const LONGEST_KEY: usize = <F::Core<archipelago_txn::on::BLinkTree> as Structure<F>>::LONGEST_KEY;
 
     fn build(choice: &Choice, limits: Limits) -> Arc<Self> {

@@ -83,7 +83,7 @@ impl<S: Scheme, M: Kind> Store for Engine<S, M> {
     }
 }
 
-/// Returns the row, whose reading is announced to the virtual machine (a simulator).
+/// Returns the row, after telling the simulator that all bytes of the row are read.
 fn seen<M, R>(at: &At<M, R>) -> &R {
     touch(&raw const at.row, size_of::<R>());
     &at.row

@@ -23,11 +23,11 @@ pub trait Bytes: Send + Sync + 'static {
     /// nothing.
     ///
     /// # Errors
-    /// The error of `body`; [`Error::Conflict`] if another transaction was in the way.
+    /// The error of `body`; [`Error::Conflict`] if another transaction conflicted with this one.
     fn attempt<T>(&self, writes: bool, body: impl FnOnce(&mut Self::Steps<'_>) -> Result<T, Stop>) -> Result<T, Stop>;
 }
 
-/// The operations of a transaction. Each fails with [`Error::Conflict`] if another transaction is in the way.
+/// The operations of a transaction. Each fails with [`Error::Conflict`] if another transaction conflicts with this one.
 #[allow(clippy::missing_errors_doc, reason = "said of all of them")]
 pub trait Steps {
     /// Returns the result of `read` for the bytes under a key.
@@ -242,7 +242,7 @@ mod tests {
 
     type Entries = BTreeMap<Vec<u8>, Vec<u8>>;
 
-    /// One lock, and a copy of all entries to which a transaction can be rolled back.
+    /// A store behind one lock. A transaction first copies all entries, and rolls back by restoring the copy.
     #[derive(Default)]
     struct Plain(Mutex<Entries>);
 

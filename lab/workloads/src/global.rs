@@ -30,7 +30,7 @@ trait Held: Any + Send {
 /// A table's rows.
 struct Rows<R: Record> {
     rows: BTreeMap<R::Key, R>,
-    /// Empty if the table has no secondary index.
+    /// The primary keys of the rows, by their keys of the secondary index. Empty if the table has no secondary index.
     second: BTreeMap<R::Second, Vec<R::Key>>,
     /// The rows that the present transaction has replaced, the latest last.
     before: Vec<(R::Key, Option<R>)>,
@@ -133,8 +133,8 @@ impl Store for Global {
     }
 }
 
-/// Returns the row, whose reading is announced to the virtual machine (a simulator). The tree's nodes are not
-/// announced, so walking the tree costs no virtual time.
+/// Returns the row, after telling the simulator (the virtual machine) that all bytes of the row are read. The tree's
+/// nodes are not announced, so walking the tree costs no virtual time.
 fn seen<R>(row: &R) -> &R {
     touch(&raw const *row, size_of::<R>());
     row

@@ -68,8 +68,8 @@ pub struct Zipf {
 }
 
 impl Zipf {
-    /// Makes a distribution over `n` ranks, at least 1. `theta` is from 0 (all alike) to below 1, or above 1 up to 4.
-    /// Takes O(n) time.
+    /// Makes a distribution over `n` ranks, at least 1. `theta` is from 0 (all ranks are equally likely) to below 1,
+    /// or above 1 up to 4. Takes O(n) time.
     pub fn new(n: u64, theta: f64) -> Self {
         let zeta = |n: u64| (1..=n).map(|rank| (rank as f64).powf(-theta)).sum::<f64>();
         let all = zeta(n);

@@ -15,7 +15,7 @@ use archipelago_platform::sync::{Mutex, RwLock};
 use archipelago_ranges::RangeMap;
 use archipelago_sets::{OverRcx, Set, SetSession, Tree};
 
-/// An address space. A newly mapped range overlaps no mapping, and a range is unmapped exactly as it was mapped.
+/// An address space. Callers map only ranges that overlap no mapping, and unmap only whole mappings.
 pub trait Space: Send + Sync {
     /// Maps a range.
     fn map(&self, range: Range<u64>, value: u64);
@@ -164,7 +164,7 @@ mod tests {
         }
     }
 
-    /// Threads map and unmap chunks of their own between mappings that stay. The staying mappings are found all the
+    /// Threads map and unmap chunks of their own between mappings that stay. The mappings that stay are found all the
     /// time, and the others are found only at their own addresses.
     #[test]
     fn mappings_that_stay_are_found_beside_changes() {

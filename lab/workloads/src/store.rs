@@ -89,7 +89,7 @@ pub trait Read<D: Store> {
     /// Returns the result of `read` for the row with this primary key, if the row exists.
     ///
     /// # Errors
-    /// If another transaction is in the way.
+    /// If another transaction conflicts with this one.
     fn get<R: Record, T>(
         &mut self,
         table: &D::Table<R>,
@@ -100,7 +100,7 @@ pub trait Read<D: Store> {
     /// Calls `visit` with the rows of a range of primary keys, until it returns false.
     ///
     /// # Errors
-    /// If another transaction is in the way.
+    /// If another transaction conflicts with this one.
     fn scan<R: Record>(
         &mut self,
         table: &D::Table<R>,
@@ -112,7 +112,7 @@ pub trait Read<D: Store> {
     /// Scans as [`scan`](Self::scan) does, by the secondary index.
     ///
     /// # Errors
-    /// If another transaction is in the way.
+    /// If another transaction conflicts with this one.
     fn scan_second<R: Record>(
         &mut self,
         table: &D::Table<R>,
@@ -127,13 +127,13 @@ pub trait Write<D: Store>: Read<D> {
     /// Inserts a row.
     ///
     /// # Errors
-    /// If a row with this key exists, or another transaction is in the way.
+    /// If a row with this key exists, or another transaction conflicts with this one.
     fn insert<R: Record>(&mut self, table: &D::Table<R>, row: R) -> Result<(), Error>;
 
     /// Changes a row, if it exists. Returns the result of `change`.
     ///
     /// # Errors
-    /// If another transaction is in the way.
+    /// If another transaction conflicts with this one.
     fn update<R: Record, T>(
         &mut self,
         table: &D::Table<R>,
@@ -144,6 +144,6 @@ pub trait Write<D: Store>: Read<D> {
     /// Removes a row. Returns whether it existed.
     ///
     /// # Errors
-    /// If another transaction is in the way.
+    /// If another transaction conflicts with this one.
     fn remove<R: Record>(&mut self, table: &D::Table<R>, key: &R::Key) -> Result<bool, Error>;
 }

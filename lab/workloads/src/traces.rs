@@ -5,7 +5,8 @@ use std::io::{self, BufRead};
 
 use crate::random::{Random, scatter};
 
-/// Draws keys by Zipf's law with any exponent. Each draw searches the cumulative sums of the ranks' weights.
+/// Returns a trace of keys that are drawn by Zipf's law, with any exponent. Each draw searches the cumulative sums of
+/// the ranks' weights.
 pub fn zipf(keys: u64, exponent: f64, length: usize, seed: u64) -> Vec<u64> {
     let mut sum = 0.0;
     let sums: Vec<f64> = (1..=keys)
@@ -22,13 +23,13 @@ pub fn zipf(keys: u64, exponent: f64, length: usize, seed: u64) -> Vec<u64> {
     (0..length).map(draw).collect()
 }
 
-/// Requests all keys in order, repeatedly.
+/// Returns a trace that requests all keys in order, repeatedly.
 pub fn cycle(keys: u64, length: usize) -> Vec<u64> {
     (0..keys).cycle().take(length).collect()
 }
 
-/// Requests half of the keys by Zipf's law. Between runs of these, there are runs of equally many keys that are
-/// requested only once.
+/// Returns a trace that requests half of the keys by Zipf's law. Between runs of these, there are runs of equally many
+/// keys that are requested only once.
 pub fn scans(keys: u64, exponent: f64, length: usize, seed: u64) -> Vec<u64> {
     let popular = zipf(keys, exponent, length.div_ceil(2), seed);
     let mut fresh = keys..;

@@ -163,8 +163,8 @@ impl<D: Store, const C: usize> Session<'_, D, C> {
     }
 }
 
-/// Reads the whole table, one byte of each row. Returns how many bytes have the value that they were loaded with: all,
-/// since no update changes this byte.
+/// Reads the whole table, one byte of each row. Returns how many of these bytes still have the value with which they
+/// were loaded. All of them must, since no update changes this byte.
 fn count<D: Store, const C: usize>(read: &mut impl Read<D>, table: &D::Table<User<C>>) -> Result<u64, Stop> {
     let mut rows = 0;
     read.scan(table, .., Way::Up, |row| {

@@ -34,7 +34,8 @@ fn main() -> Result<(), String> {
     Ok(())
 }
 
-/// Runs the server. The arguments are a port, a number of loops, a directory, and whether changes are synced.
+/// Runs the server. The arguments are the port, the number of event loops, the directory for the data, and `always` if
+/// every change is to be synced to disk.
 fn serve(args: &[String]) -> Result<(), String> {
     let [port, loops, directory, appendonly] = args else { return Err("four arguments".into()) };
     let number = |text: &String| text.parse::<u16>().map_err(|error| error.to_string());
@@ -68,7 +69,7 @@ impl Running {
         Connection::to(self.port).expect("the server listens")
     }
 
-    /// The processor time of the server's threads, in nanoseconds.
+    /// Returns the processor time of the server's threads, in nanoseconds.
     fn cpu(&self) -> u64 {
         let tasks = fs::read_dir(format!("/proc/{}/task", self.child.id())).expect("Linux has tasks");
         let ran = |task: fs::DirEntry| {
@@ -150,7 +151,7 @@ fn request(words: &[&str]) -> Vec<u8> {
     bytes
 }
 
-/// A request of a command, for a number.
+/// Returns a request with this command, for a key or a member that is derived from `number`.
 fn made(command: &str, number: usize) -> Vec<u8> {
     // Pseudo-random numbers, the same for both servers.
     let number = number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
@@ -167,7 +168,7 @@ fn made(command: &str, number: usize) -> Vec<u8> {
     }
 }
 
-/// The number of lines of the command's answer.
+/// Returns the number of lines of the command's answer.
 fn lines(command: &str) -> usize {
     match command {
         "GET" | "ZINCRBY" => 2,
@@ -176,7 +177,8 @@ fn lines(command: &str) -> usize {
     }
 }
 
-/// All connections in turn send a pipeline of requests and read its answers. Returns the duration.
+/// In each round every connection sends a pipeline of requests, and then every connection reads its answers. Returns
+/// the duration of all rounds.
 fn drive(connections: &mut [Connection], command: &str, pipeline: usize, requests: usize) -> Duration {
     let batches: Vec<Vec<u8>> =
         (0..256).map(|batch| (0..pipeline).flat_map(|at| made(command, batch * pipeline + at)).collect()).collect();
@@ -245,8 +247,8 @@ impl Bench {
         servers
     }
 
-    /// The medians of a figure of both servers. The runs of the servers alternate. The first run of each fills the caches
-    /// and is not counted.
+    /// Returns the medians of a figure of both servers. The runs of the servers alternate. The first run of each fills
+    /// the caches and is not counted.
     fn medians(&self, servers: &[Running; 2], mut measure: impl FnMut(&Running) -> f64) -> [f64; 2] {
         let mut values = [Vec::new(), Vec::new()];
         for run in 0..=self.runs {
@@ -284,9 +286,9 @@ impl Bench {
         }
     }
 
-    /// Measures requests per second with 50 connections. Redis runs with one thread, and with two threads for its sockets.
-    /// The output includes the share of time that the client's single thread ran. If this share is close to 1, the client is
-    /// the limit.
+    /// Measures requests per second with 50 connections. The measurement is made twice: with a single-threaded Redis,
+    /// and with a Redis that has two I/O threads. The output includes the share of time that the client's single thread
+    /// ran. If this share is close to 1, the client is the limit.
     fn many(&self) {
         println!("{:28} {:>12} {:>12} {:10} ratio, client's share of a processor", "", "ours", "redis", "");
         for redis in [&[][..], &["--io-threads", "2", "--io-threads-do-reads", "yes"]] {
@@ -352,15 +354,15 @@ impl Bench {
     }
 }
 
-/// The processor time of this process, in seconds.
+/// Returns the processor time of this process, in seconds.
 fn own_cpu() -> f64 {
     let ran = fs::read_to_string("/proc/self/schedstat").expect("Linux tells");
     ran.split(' ').next().and_then(|ran| ran.parse::<f64>().ok()).expect("Linux tells") / 1e9
 }
 
-/// The 99.9th percentile of a client's waiting time in milliseconds, over four seconds, while another client sends long
-/// requests. The client sends a request every half millisecond. The waiting time counts from the moment at which the request
-/// was due. So if a server answers nothing for a second, two thousand requests count, not one.
+/// Returns the 99.9th percentile of a client's waiting time in milliseconds, over four seconds, while another client
+/// sends long requests. The client sends a request every half millisecond. The waiting time counts from the moment at
+/// which the request was due. So if a server answers nothing for a second, two thousand requests count, not one.
 fn waits(server: &Running, long: &[&str]) -> f64 {
     let end = AtomicBool::new(false);
     thread::scope(|scope| {

@@ -22,7 +22,7 @@ fn key(number: u64) -> String {
     format!("key:{number}")
 }
 
-/// Ten small items that differ from key to key.
+/// Returns ten small items that differ from key to key.
 fn items(number: u64) -> impl Iterator<Item = String> {
     (0..10).map(move |item| format!("item:{}", number * 10 + item))
 }
@@ -76,7 +76,7 @@ impl Served {
         Err(format!("{} does not listen", command[0]))
     }
 
-    /// The resident memory of the server in kilobytes, as the system reports it.
+    /// Returns the resident memory of the server in kilobytes, as the system reports it.
     fn resident(&self) -> Result<f64, String> {
         let path = format!("/proc/{}/status", self.0.id());
         let status = std::fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?;

@@ -41,7 +41,7 @@ pub struct Acl {
 }
 
 impl Default for Acl {
-    /// The user `default`, who needs no password and may do everything.
+    /// Returns the user `default`, who needs no password and may do everything.
     fn default() -> Self {
         Self { users: Mutex::new(first()), generation: AtomicU64::new(1), log: log::Log::default() }
     }
@@ -61,7 +61,7 @@ impl Acl {
         self.users.lock().expect("nothing panics while it is locked")
     }
 
-    /// A number that changes whenever a user changes.
+    /// Returns a number that changes whenever a user changes.
     pub fn generation(&self) -> u64 {
         // Pairs with the release in `moved`: a client that sees the number finds the changed user.
         self.generation.load(Acquire)
@@ -76,12 +76,12 @@ impl Acl {
         self.users().get(name).cloned()
     }
 
-    /// The names of all users, in order.
+    /// Returns the names of all users, in order.
     pub fn names(&self) -> Vec<Vec<u8>> {
         self.users().keys().cloned().collect()
     }
 
-    /// One line for each user, in the format of the file of users.
+    /// Returns one line for each user, in the format of the file of users.
     pub fn lines(&self) -> Vec<Vec<u8>> {
         self.users().iter().map(|(name, user)| user.line(name)).collect()
     }

@@ -27,7 +27,7 @@ impl Args {
         self.ends.push(u32::try_from(self.data.len()).expect("a request is shorter than 4 GiB"));
     }
 
-    /// The number of arguments.
+    /// Returns the number of arguments.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
@@ -37,23 +37,24 @@ impl Args {
         self.ends.is_empty()
     }
 
-    /// The length of all arguments together, in bytes.
+    /// Returns the length of all arguments together, in bytes.
     pub fn bytes(&self) -> usize {
         self.data.len()
     }
 
-    /// The argument at `index`.
+    /// Returns the argument at `index`.
     pub fn get(&self, index: usize) -> Option<&[u8]> {
         let end = *self.ends.get(index)? as usize;
         let start = if index == 0 { 0 } else { self.ends[index - 1] as usize };
-        // An argument may be in the replicas' log, so every node reads bytes that one node wrote: counts these accesses.
+        // An argument may be in the replicas' log, so every node reads bytes that one node wrote. The virtual machine
+        // (a simulator) is told of these accesses.
         touch(&raw const self.ends[index], size_of::<u32>());
         let argument = &self.data[start..end];
         touch(argument.as_ptr(), argument.len());
         Some(argument)
     }
 
-    /// The arguments from the index `first` on.
+    /// Returns the arguments from the index `first` on.
     pub fn from(&self, first: usize) -> impl ExactSizeIterator<Item = &[u8]> + DoubleEndedIterator + Clone {
         (first.min(self.len())..self.len()).map(|index| &self[index])
     }

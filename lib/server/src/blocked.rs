@@ -81,7 +81,7 @@ impl Blocked {
         self.clients.get(id).map(|waiter| (*ticket, waiter.owner, &waiter.call))
     }
 
-    /// The number of clients that wait.
+    /// Returns the number of clients that wait.
     pub fn len(&self) -> usize {
         self.clients.len()
     }

@@ -148,7 +148,7 @@ fn moot(value: &str, before: &str) -> Result<String, String> {
 }
 
 impl Config {
-    /// The parameters that follow from the settings.
+    /// Returns the parameters that follow from the settings.
     pub fn new(settings: &Settings) -> Self {
         let appendfsync = if settings.appendonly == Appendonly::Always { "always" } else { "everysec" };
         let debug = match settings.debug {
@@ -190,12 +190,12 @@ impl Config {
         self.values.lock().expect("nothing panics while it is locked")
     }
 
-    /// The value of a parameter; empty if there is no such parameter.
+    /// Returns the value of a parameter; empty if there is no such parameter.
     pub fn get(&self, name: &str) -> String {
         self.values().iter().find(|(known, _)| *known == name).map(|(_, value)| value.clone()).unwrap_or_default()
     }
 
-    /// The parameters whose names match a pattern.
+    /// Returns the parameters whose names match a pattern.
     pub fn matching(&self, pattern: &[u8]) -> Vec<(&'static str, String)> {
         let pattern = pattern.to_ascii_lowercase();
         self.values().iter().filter(|(name, _)| glob::fits(&pattern, name.as_bytes())).cloned().collect()

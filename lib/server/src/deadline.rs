@@ -110,7 +110,7 @@ impl State {
 }
 
 impl Deadline {
-    /// The limit of a new script.
+    /// Returns the limit of a new script.
     pub fn new(limit: Duration) -> Self {
         Self::with(limit, State::default(), None)
     }
@@ -119,7 +119,7 @@ impl Deadline {
         Self { limit, inner: Mutex::new(Inner { state, place }) }
     }
 
-    /// The limit of a script that a recovery runs again. Returns `None` if the script has no limit.
+    /// Returns the limit of a script that a recovery runs again. Returns `None` if the script has no limit.
     pub fn recalled(stops: &Arc<Stops>, place: CallId, limit: Duration) -> Option<Self> {
         let at = Some((stops.clone(), place));
         match stops.recall(place) {
@@ -202,7 +202,7 @@ mod tests {
     }
 
     impl Moment {
-        /// The state after one step of a replica.
+        /// Returns the state after one step of a replica.
         fn after(&self, replica: usize, long: bool, over: bool) -> Self {
             let mut after = self.clone();
             let point = after.next[replica];

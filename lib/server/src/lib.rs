@@ -16,7 +16,7 @@
 //! | `script` (feature `lua`) | scripts and functions in Lua; each run is one operation | `db`, `command` |
 //! | [`deadline`], [`stops`] | the point at which all replicas stop a script that runs too long; the journal that keeps these points for a recovery | nothing |
 //! | [`log`], [`snapshot`] | the path of changes to the disk and to the replicas; the snapshots that allow the log to start anew | `db`, `operation` |
-//! | [`server`] | sockets: event loops that hand batches of changes to the combiner | all other modules |
+//! | [`server`] | sockets: event loops that hand batches of changes to node replication | all other modules |
 //!
 //! [`db::Db`] knows neither threads nor sockets. An operation contains everything that would differ between two replicas:
 //! the time, the random seed, the number of the client's database. Therefore replicas, the log on the disk and a follower of

@@ -3,8 +3,9 @@
 //! # Order
 //! A recovery applies the log's records in their order. This order must be the order in which the replicas applied the
 //! changes: otherwise two changes of one key could be answered in one order and recovered in the other.
-//! [`Store::write_many`] holds [`Order`] while it appends a batch to the log and hands it to the combiner. So of two
-//! batches, the one that is earlier in the log is applied earlier by the replicas.
+//! [`Store::write_many`] holds [`Order`] while it appends a batch to the log and hands it to the combiner (the thread
+//! that applies changes to a replica, in node replication). So of two batches, the one that is earlier in the log is
+//! applied earlier by the replicas.
 //!
 //! # `always`
 //! A batch is appended, then *synced*, and only then handed to the combiner. No replica has the change before the sync, so a
@@ -102,7 +103,7 @@ impl Store {
         Self::open_on(disk, directory, appendonly, 0)
     }
 
-    /// Like [`open`](Self::open), with a number of replicas; 0 means one for each NUMA node.
+    /// Opens a store as [`open`](Self::open) does, with a number of replicas; 0 means one for each NUMA node.
     ///
     /// # Errors
     /// As for [`open`](Self::open).
@@ -115,8 +116,8 @@ impl Store {
         Self::open_with(disk, directory, appendonly, Options::default().segment, replicas)
     }
 
-    /// Like [`open_on`](Self::open_on), with log segments of about `segment` bytes. A snapshot makes earlier records
-    /// superfluous; they are removed in whole segments.
+    /// Opens a store as [`open_on`](Self::open_on) does, with log segments of about `segment` bytes. A snapshot makes
+    /// earlier records superfluous; they are removed in whole segments.
     ///
     /// # Errors
     /// As for [`open`](Self::open).
@@ -137,7 +138,7 @@ impl Store {
                 }
                 let mut db = Db::default();
                 let status = snapshot::read(&*disk, directory, &mut db)?;
-                // Clients set this parameter anew after each start.
+                // The parameter begins with its default, since clients set it anew after each start.
                 db.sparse = hyperloglog::SPARSE;
                 let snapshots = Some(Snapshots::new(disk, directory, status));
                 return Ok((Self { db: replicated(replicas, &db), chosen: replicas > 0, log: None, snapshots }, None));
@@ -149,7 +150,7 @@ impl Store {
         let mut db = Db::default();
         let status = snapshot::read(&*disk, directory, &mut db)?;
         let place = status.place;
-        // Checked here, because opening the journal creates a new log.
+        // The existence of the log is checked here, because opening the journal creates a new log.
         if place > 0 && !has_log(&*disk, directory) {
             return Err(without_its_log(directory, place));
         }
@@ -200,19 +201,19 @@ impl Store {
         Ok((store, Some(recovery)))
     }
 
-    /// A handle for changes. It uses the replica of the calling thread's node, or the first replica if the number of
-    /// replicas was set.
+    /// Returns a handle for changes. It uses the replica of the calling thread's node, or the first replica if the
+    /// number of replicas was set.
     pub fn handle(&self) -> Handle<Db> {
         self.handle_of(0)
     }
 
-    /// The handle of the event loop `number`. If the number of replicas was set and is greater than 1, the last replica
-    /// serves long reads only.
+    /// Returns the handle of the event loop `number`. If the number of replicas was set and is greater than 1, the last
+    /// replica serves long reads only.
     pub fn handle_of(&self, number: usize) -> Handle<Db> {
         if self.chosen { self.db.handle_on(number % (self.db.replicas() - 1).max(1)) } else { self.db.handle() }
     }
 
-    /// The replicas.
+    /// Returns the replicas.
     pub fn db(&self) -> &Replicated<Db> {
         &self.db
     }
@@ -222,8 +223,8 @@ impl Store {
         self.log.as_ref().is_some_and(|log| log.always)
     }
 
-    /// The duration of the last batch without the wait for the disk, if the log is synced before each answer. Meaningful
-    /// only for the thread that hands on batches.
+    /// Returns the duration of the last batch without the wait for the disk, if the log is synced before each answer.
+    /// Meaningful only for the thread that hands on batches.
     pub fn applied(&self) -> Duration {
         Duration::from_nanos(self.log.as_ref().map_or(0, |log| log.applied.load(Relaxed)))
     }
@@ -261,7 +262,7 @@ impl Store {
         outcomes
     }
 
-    /// The snapshots, if any are written.
+    /// Returns the snapshots, if any are written.
     pub fn snapshots(&self) -> Option<&Snapshots> {
         self.snapshots.as_ref()
     }
@@ -291,7 +292,7 @@ impl Store {
         log.map_or(Ok(()), |log| retired(log).map_err(|error| error.to_string()))
     }
 
-    /// The number of bytes of changes that were ever appended to the log.
+    /// Returns the number of bytes of changes that were ever appended to the log.
     pub fn appended(&self) -> u64 {
         self.log.as_ref().map_or(0, |log| log.journal.end(0).place)
     }
@@ -305,7 +306,7 @@ impl Store {
         self.log.as_ref().map_or(Ok(()), |log| synced(log).map_err(|error| error.to_string()))
     }
 
-    /// The error of the log, if there is one.
+    /// Returns the error of the log, if there is one.
     pub fn trouble(&self) -> Option<Refusal> {
         let log = self.log.as_ref()?;
         log.stops.sound().and(log.journal.is_durable(log.journal.end(0))).err().map(|error| error.to_string())
@@ -352,7 +353,7 @@ impl Log {
     }
 }
 
-/// The calls of an operation, with their positions in the log.
+/// Returns the calls of an operation, with their positions in the log.
 fn placed(write: &mut Write, record: u64) -> impl Iterator<Item = (&mut Call, CallId)> {
     write.calls_mut().iter_mut().zip(0..).map(move |(call, number)| (call, CallId { record, number }))
 }

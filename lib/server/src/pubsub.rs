@@ -17,7 +17,7 @@ pub enum SubscriptionKind {
 }
 
 impl SubscriptionKind {
-    /// The first word of a message to such a subscriber.
+    /// Returns the first word of a message to such a subscriber.
     pub fn message(self) -> &'static str {
         match self {
             Self::Channel => "message",
@@ -73,13 +73,13 @@ impl Hub {
         }
     }
 
-    /// The channels of a kind, with the number of subscribers of each.
+    /// Returns the channels of a kind, with the number of subscribers of each.
     pub fn channels(&self, kind: SubscriptionKind) -> impl Iterator<Item = (&[u8], usize)> {
         let all = self.all.iter().filter(move |((other, _), _)| *other == kind);
         all.map(|((_, name), owners)| (&name[..], owners.len()))
     }
 
-    /// The number of patterns that have subscribers.
+    /// Returns the number of patterns that have subscribers.
     pub fn patterns(&self) -> usize {
         self.patterns
     }

@@ -193,7 +193,7 @@ fn libraries(functions: &Functions, output: &mut Output<'_, impl Write>) -> io::
     })
 }
 
-/// A payload: the bytes that `content` writes, the version and a checksum.
+/// Returns a payload: the bytes that `content` writes, the version and a checksum.
 fn payload(version: u16, content: impl FnOnce(&mut Output<'_, Vec<u8>>) -> io::Result<()>) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut output = Output::new(&mut bytes);
@@ -204,7 +204,7 @@ fn payload(version: u16, content: impl FnOnce(&mut Output<'_, Vec<u8>>) -> io::R
     bytes
 }
 
-/// A value in the format of `DUMP`: its type and its bytes.
+/// Returns a value in the format of `DUMP`: its type and its bytes.
 pub fn dump(value: &crate::db::value::Value) -> Vec<u8> {
     let version = if value.earliest().is_some() { DATED } else { VERSION };
     payload(version, |output| {
@@ -213,7 +213,7 @@ pub fn dump(value: &crate::db::value::Value) -> Vec<u8> {
     })
 }
 
-/// Libraries in the format of `FUNCTION DUMP`.
+/// Returns libraries in the format of `FUNCTION DUMP`.
 pub fn dump_functions(functions: &Functions) -> Vec<u8> {
     payload(VERSION, |output| libraries(functions, output))
 }
@@ -227,7 +227,7 @@ pub enum Refused {
     Format,
 }
 
-/// The content of a payload, if its version and checksum are right.
+/// Returns the content of a payload, if its version and checksum are right.
 fn opened(payload: &[u8]) -> Option<&[u8]> {
     let (content, sum) = payload.split_last_chunk::<8>()?;
     let (body, version) = content.split_last_chunk::<2>()?;
@@ -236,8 +236,8 @@ fn opened(payload: &[u8]) -> Option<&[u8]> {
     (u16::from_le_bytes(*version) <= NEWEST && is_whole).then_some(body)
 }
 
-/// The texts of the libraries in an untrusted payload, one after the other, up to the first entry that is not a library.
-/// Returns `None` if the version or the checksum is wrong.
+/// Returns the texts of the libraries in an untrusted payload, one after the other, up to the first entry that is not a
+/// library. Returns `None` if the version or the checksum is wrong.
 pub fn restore_functions(payload: &[u8]) -> Option<impl Iterator<Item = Result<Vec<u8>, Fault>>> {
     let mut rest = opened(payload)?;
     Some(core::iter::from_fn(move || {
@@ -250,7 +250,7 @@ pub fn restore_functions(payload: &[u8]) -> Option<impl Iterator<Item = Result<V
     }))
 }
 
-/// The value in an untrusted payload.
+/// Returns the value in an untrusted payload.
 ///
 /// # Errors
 /// If the payload does not contain one value.

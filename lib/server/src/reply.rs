@@ -75,12 +75,12 @@ pub struct Fault(pub Cow<'static, str>);
 pub type Answer = Result<Reply, Fault>;
 
 impl Fault {
-    /// An error whose text is known at compile time.
+    /// Returns an error whose text is known at compile time.
     pub const fn new(text: &'static str) -> Self {
         Self(Cow::Borrowed(text))
     }
 
-    /// An error whose text is made at run time.
+    /// Returns an error whose text is made at run time.
     pub fn made(text: String) -> Self {
         Self(Cow::Owned(text))
     }
@@ -122,27 +122,27 @@ impl Reply {
     /// The status "OK".
     pub const OK: Self = Self::Status("OK");
 
-    /// A byte string.
+    /// Returns a byte string.
     pub fn bulk(bytes: impl AsRef<[u8]>) -> Self {
         Self::Bulk(bytes.as_ref().to_vec())
     }
 
-    /// A count.
+    /// Returns a count.
     pub fn count(count: usize) -> Self {
         Self::Int(i64::try_from(count).unwrap_or(i64::MAX))
     }
 
-    /// A byte string, or null.
+    /// Returns a byte string, or null.
     pub fn optional(bytes: Option<impl AsRef<[u8]>>) -> Self {
         bytes.map_or(Self::Null, Self::bulk)
     }
 
-    /// An array of byte strings.
+    /// Returns an array of byte strings.
     pub fn bulks<T: AsRef<[u8]>>(all: impl IntoIterator<Item = T>) -> Self {
         Self::Bulks(Many::Array, all.into_iter().collect())
     }
 
-    /// The approximate size of the answer in memory, in bytes.
+    /// Returns the approximate size of the answer in memory, in bytes.
     pub fn weight(&self) -> usize {
         let beside = match self {
             Self::Bulk(bytes) | Self::Line(bytes) => bytes.len(),

@@ -88,7 +88,7 @@ impl Server {
         Self::start_on(settings, Arc::new(Real))
     }
 
-    /// Like [`start`](Self::start), on another disk: for tests.
+    /// Starts a server as [`start`](Self::start) does, on another disk. For tests.
     ///
     /// # Errors
     /// As for [`start`](Self::start).
@@ -178,24 +178,24 @@ impl Server {
         Ok(address)
     }
 
-    /// The address on which the server listens.
+    /// Returns the address on which the server listens.
     pub fn address(&self) -> SocketAddr {
         self.shared.address
     }
 
-    /// The address on which the server listens for TLS, if it does.
+    /// Returns the address on which the server listens for TLS, if it does.
     pub fn tls_address(&self) -> Option<SocketAddr> {
         self.shared.terms.as_ref()?;
         let port = self.shared.config.get("tls-port").parse().ok()?;
         Some(SocketAddr::new(self.shared.address.ip(), port))
     }
 
-    /// What was read from the log at the start, if there is a log.
+    /// Returns what was read from the log at the start, if there is a log.
     pub fn recovery(&self) -> Option<&Recovery> {
         self.recovery.as_ref()
     }
 
-    /// What was read from an RDB file at the start, if one was loaded.
+    /// Returns what was read from an RDB file at the start, if one was loaded.
     pub fn imported(&self) -> Option<Imported> {
         self.imported
     }
@@ -308,7 +308,7 @@ fn lock(disk: &dyn Disk, directory: &Path) -> Result<Box<dyn DiskLock>, Refusal>
     })
 }
 
-/// The time, in milliseconds since 1970.
+/// Returns the time, in milliseconds since 1970.
 fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |passed| passed.as_millis() as u64)
 }

@@ -76,7 +76,7 @@ pub struct Session {
     selects: Option<u32>,
 }
 
-/// The error for a wrong number of arguments.
+/// Returns the error for a wrong number of arguments.
 pub fn wrong_number(name: &str) -> Fault {
     Fault::made(format!("ERR wrong number of arguments for '{name}' command"))
 }
@@ -155,7 +155,7 @@ impl Session {
         Call { command, args, db, now, seed, wishes, rights, deadline }
     }
 
-    /// The time limit of a script that is called now.
+    /// Returns the time limit of a script that is called now.
     fn deadline(&self) -> Option<Arc<Deadline>> {
         #[cfg(feature = "lua")]
         return self.scripts.deadline();
@@ -163,7 +163,7 @@ impl Session {
         None
     }
 
-    /// A bit that tells a script whether commands that need memory are refused.
+    /// Returns a bit that tells a script whether commands that need memory are refused.
     fn full(&self, command: &Command) -> u8 {
         if self.no_room && runs_script(command) { wish::FULL } else { 0 }
     }
@@ -244,7 +244,7 @@ impl Session {
         self.scripts.command(args).into()
     }
 
-    /// The number of queued commands, if a transaction is being queued.
+    /// Returns the number of queued commands, if a transaction is being queued.
     pub fn queued(&self) -> Option<usize> {
         self.queue.as_ref().map(|queue| queue.calls.len())
     }

@@ -42,7 +42,7 @@ const LONGEST: usize = 1 << 31;
 /// The number of bytes that are decoded at a time, by all threads together.
 const DECODED: usize = 8 << 20;
 
-/// The path of a directory's snapshot.
+/// Returns the path of a directory's snapshot.
 pub fn path(directory: &Path) -> PathBuf {
     directory.join("snapshot")
 }
@@ -83,13 +83,13 @@ impl Drop for Turn<'_> {
 }
 
 impl Snapshots {
-    /// The snapshots of a directory; `status` describes the last one.
+    /// Returns the snapshots of a directory; `status` describes the last one.
     pub(crate) fn new(disk: Arc<dyn Disk>, directory: &Path, status: Status) -> Self {
         let (running, cancelled) = (AtomicBool::new(false), AtomicBool::new(false));
         Self { disk, path: path(directory), status: Mutex::new(status), running, cancelled }
     }
 
-    /// The state of the snapshots.
+    /// Returns the state of the snapshots.
     pub fn status(&self) -> Status {
         self.status.lock().expect("nothing panics while it is locked").clone()
     }

@@ -35,7 +35,7 @@ pub struct Common {
 }
 
 impl Common {
-    /// Options with one number of threads and the default of every other option.
+    /// Returns options with one number of threads and the default of every other option.
     pub fn plain(threads: usize) -> Common {
         let show = Show { format: Format::Table, report: None, compare: None, fail_on_slower: false };
         let (threads, pin) = (vec![threads], Pin::None);

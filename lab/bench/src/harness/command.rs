@@ -41,7 +41,8 @@ impl<'a> Command<'a> {
     /// # Errors
     /// If a run fails, after the complete runs have been reported; or if a report cannot be written.
     pub fn run(mut self, experiment: &Experiment<'_>) -> Result<ExitCode, Failure> {
-        // Not earlier: a command that is interrupted before this line has nothing to report.
+        // The signal handlers are installed only now, since a command that is interrupted earlier has nothing to
+        // report.
         interrupt::install();
         self.progress.steps(experiment.steps * experiment.threads.len() * experiment.runs);
         let results = experiment.measure(&self.progress);

@@ -1,4 +1,5 @@
-//! Runs threads on a program and measures the run: each thread to the end of its work, or all threads for a given time.
+//! Runs threads on a program and measures the run. Each thread runs to the end of its work, or all threads run for a
+//! given time.
 //!
 //! All threads start from a [`Gate`]. Wall time begins when the first of these threads passes the gate, by that
 //! thread's own clock. The clock of the thread that started them is not used, since that thread may wake up late. Wall
@@ -36,8 +37,8 @@ pub trait Drive: Sync {
     /// One thread's part: preparation, then one call of [`Turns::go`].
     fn body(&self, turns: &mut Native<'_>);
 
-    /// Returns the work of an additional thread in a run of a given time. The thread works from before the others begin
-    /// until [`stop`](Self::stop).
+    /// Returns the work of an additional thread in a run of a given time. The additional thread starts before the
+    /// others begin, and works until [`stop`](Self::stop) is called.
     fn beside(&self) -> Option<Box<dyn FnOnce() + Send + '_>> {
         None
     }
@@ -94,7 +95,7 @@ pub struct Outcome {
     pub complete: bool,
     /// The number of updates, and how many attempts at updates were repeated, if the threads count them.
     pub attempts: [u64; 2],
-    /// By how many bytes resident memory grew until the time was up.
+    /// The number of bytes by which resident memory grew until the time was up.
     pub grown: Option<f64>,
 }
 
@@ -122,8 +123,8 @@ pub fn run(threads: usize, settings: Settings, drive: &dyn Drive) -> Result<Outc
     let (tallies, time) = thread::scope(|scope| {
         let start = |(thread, cpu): (usize, Option<CpuId>)| {
             let gate = &gate;
-            // One after the other: by the time the next thread is started, this one has allocated what it needs, so the
-            // check for free address space counts it.
+            // The threads are started one after the other. By the time the next thread is started, this one has
+            // allocated what it needs, so the check for free address space includes these allocations.
             gate.gather(thread);
             start_thread(scope, move || {
                 let _closing = gate.closing();
@@ -235,7 +236,7 @@ pub fn merge(all: &mut Option<Histogram<u64>>, more: Option<Histogram<u64>>) {
     }
 }
 
-/// A histogram of latencies in nanoseconds, to three digits.
+/// Returns an empty histogram of latencies in nanoseconds, to three digits.
 fn histogram() -> Histogram<u64> {
     Histogram::new_with_max(LONGEST_NS, 3).expect("three digits are allowed")
 }
@@ -245,7 +246,7 @@ pub struct Native<'a> {
     thread: usize,
     gate: &'a Gate,
     halt: &'a Flag,
-    /// 1 in a run of a given time, else 0.
+    /// The index in `CHUNKS` and `SAMPLES`: 1 in a run of a given time, else 0.
     timed: usize,
     latency: Option<Histogram<u64>>,
     /// What the thread did; `None` before it ran, and if the gate was closed.
@@ -320,7 +321,7 @@ mod tests {
 
     use super::*;
 
-    /// Every third operation misses. The work is a thousand operations, plus one operation for each thread's number.
+    /// Every third operation misses. A thread runs as many operations as the limit and its number together.
     #[derive(Default)]
     struct Counting {
         limit: usize,
@@ -372,7 +373,7 @@ mod tests {
         }
     }
 
-    /// Also counts operations that run while the thread that started the others has not yet woken up.
+    /// The measured time includes operations that run before the thread that started the others has woken up.
     #[test]
     fn a_time_is_that_of_the_threads_that_work() {
         let settings = Settings { pinning: Pinning::None, latency: false, time: Some(Duration::from_millis(2)) };

@@ -55,7 +55,7 @@ pub struct Experiment<'a> {
     pub title: &'static str,
     /// The fields of its rows.
     pub format: &'static Format,
-    /// The cells: what distinguishes the rows, in the order of the report. Each has further fields for its rows.
+    /// The cells, in the order of the report. Beside each cell are further fields of its rows.
     pub cells: Vec<(Cell, Facts)>,
     /// Fields that are the same in all rows.
     pub facts: Facts,
@@ -163,7 +163,8 @@ impl<'a> Experiment<'a> {
                 for &threads in &self.threads {
                     for entry in group {
                         let (series, failure, notes) = (&mut results.series, &mut results.failure, &mut results.notes);
-                        // Depends on the run alone, so that the same run of different contenders does the same work.
+                        // The seed depends on the run alone, so that the same run of different contenders does the same
+                        // work.
                         let seed = self.seed.wrapping_add(run as u64);
                         (entry.take)(&mut Turn {
                             experiment: self,

@@ -66,7 +66,8 @@ impl Gate {
         if open { wait_while(&self.news, state, |state| state.begun.is_none()).begun } else { None }
     }
 
-    /// Sends away the workers that wait, and workers that arrive later. An open gate stays open.
+    /// Closes the gate: the workers that wait at it, and those that arrive later, return without work. An open gate
+    /// stays open.
     pub fn close(&self) {
         self.state().open.get_or_insert(false);
         self.decided.notify_all();

@@ -84,7 +84,7 @@ mod tests {
             for (updates, operation) in [(false, &operations.read), (true, &operations.update)] {
                 let cycles = operation.instructions - operation.accesses;
                 assert!(cycles > 0.0 && operation.accesses >= 1.0, "{name}: an access is an instruction");
-                // At 2.3 GHz, within half a nanosecond.
+                // The charge is the time of these cycles at 2.3 GHz, within half a nanosecond.
                 assert!((charge.ns(updates) as f64 - cycles / 2.3).abs() <= 0.5, "{name}");
             }
             let half = Charge::of(name, &machine, 2.0).unwrap();

@@ -17,7 +17,7 @@ const PLAIN: Format = Format {
            retry_percent paired_ratio",
 };
 
-/// A contender for either machine. Its program is made from an `A`.
+/// A contender for either machine. Its program is made from a value of type `A`.
 pub struct Known<A> {
     /// Its name.
     pub name: &'static str,
@@ -71,7 +71,8 @@ impl Experiment<'static> {
         Self::in_cells(title, args, baseline, time, cells.into_iter().enumerate().map(entries).collect())
     }
 
-    /// Works as [`of`](Self::of) with contenders that are made already, each for the position of its cell in the list.
+    /// Works as [`of`](Self::of), with contenders that exist already. Each of them was made with the index of its cell
+    /// in this list.
     ///
     /// # Errors
     /// As [`of`](Self::of).

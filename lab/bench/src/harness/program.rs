@@ -40,8 +40,9 @@ pub trait Turns {
     /// Returns the thread's number, from 0.
     fn thread(&self) -> usize;
 
-    /// Waits for the other threads; then calls `op` with 0, 1, 2 and so on until the run is over, or with the numbers
-    /// below `limit`. Calls `between` after each operation; its time belongs to no operation.
+    /// Waits for the other threads. Then calls `op` with 0, 1, 2 and so on: below `limit` in a run of given work, and
+    /// until the run is over in a run of a given time. Calls `between` after each operation; its time belongs to no
+    /// operation.
     fn go(&mut self, limit: usize, op: impl FnMut(usize) -> Done, between: impl FnMut());
 
     /// Called after [`go`](Self::go) if one call of `op` did several operations: `correct` computes two results, the
@@ -103,7 +104,7 @@ pub fn from_every_node(parts: usize, mut fill: impl FnMut(usize)) {
     world::bind(0);
 }
 
-/// Takes this many nanoseconds (on this machine, roughly) and touches no memory.
+/// Runs for this many nanoseconds (on this machine, roughly) and touches no memory.
 pub fn work(ns: u64) {
     if SIMULATED { world::work(ns) } else { (0..ns).for_each(|step| _ = black_box(step)) }
 }
@@ -112,8 +113,8 @@ pub fn work(ns: u64) {
 pub struct Dice(Cell<u64>);
 
 impl Dice {
-    /// Returns the generator of the thread with this number. On the virtual machine, the numbers are the calling
-    /// thread's.
+    /// Returns the generator of the thread with this number. On the virtual machine, the numbers come from the
+    /// generator of the calling thread.
     pub fn of(thread: usize) -> Dice {
         Dice(Cell::new(thread as u64))
     }

@@ -401,7 +401,8 @@ pub fn figures(contender: &Contender, setting: &Setting, threads: usize) -> Resu
     let machines = [(setting.machine.clone(), config.overlap)].into_iter();
     for (machine, overlap) in machines.chain(varied.map(|it| (it.of(&setting.machine), it.overlap))) {
         for seed in (0..setting.seeds).map(|run| setting.seed.wrapping_add(run)) {
-            // Checked before a run, since loading takes time, and after it, since a stopped run does not count.
+            // An interrupt is checked for before a run, since loading takes time, and after it, since a stopped run
+            // does not count.
             if interrupt::requested() {
                 return Ok(None);
             }

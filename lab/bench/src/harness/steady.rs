@@ -1,14 +1,15 @@
 //! The phases of a run: warming up, measured, over.
 //!
-//! *Warming up by itself.* After 1, 2, 4, 8 and so on times the measured span, the run *looks* at the throughput of the
-//! third and of the last quarter of the time so far. The throughput is steady if three conditions hold: the two quarters
-//! differ by at most [`TOLERANCE`]; each saw at least [`ENOUGH`] operations; and their sum differs by at most [`DRIFT`]
-//! from the sum at the previous look. Quarters of the whole time so far, unlike a fixed window, show slow drifts too.
-//! While a cache still fills, the last quarter is faster than the third. Where few operations make the quarters equal by
-//! chance, this look is faster than the previous one.
+//! *Warming up by itself.* When the run has lasted 1, 2, 4, 8 and so on times as long as the measured span, it *looks*
+//! at the throughput of the third and of the last quarter of the time so far. The throughput is steady if three
+//! conditions hold: the two quarters differ by at most [`TOLERANCE`]; each saw at least [`ENOUGH`] operations; and
+//! their sum differs by at most [`DRIFT`] from the sum at the previous look. Quarters of the whole time so far, unlike
+//! a fixed window, show slow drifts too. While a cache still fills, the last quarter is faster than the third. If few
+//! operations have made the quarters equal by chance, this look sees a higher throughput than the previous one.
 //!
-//! *Beginning.* Time counts from the moment at which the last thread has begun. A session may take long to make if hundreds of
-//! threads make one, and operations of the first threads in that time are not the throughput of all threads.
+//! *Beginning.* Time counts from the moment at which the last thread has begun. Each thread first makes its session,
+//! which may take long if hundreds of threads do so at once. The operations that the first threads run during that time
+//! would not show the throughput of all threads.
 //!
 //! *Measuring.* The span is doubled until enough operations have ended within it. Warming up and measuring both end at
 //! the latest when the patience is used up, and the run reports this.
@@ -46,7 +47,7 @@ pub struct Course {
     wish: Wish,
     /// Threads that have not begun.
     missing: Cell<usize>,
-    /// When the last thread began, or when the patience with it ended.
+    /// When the last thread began, or when the patience for its start was used up.
     began: Cell<Option<u64>>,
     /// When the measurement began.
     from: Cell<Option<u64>>,
@@ -62,7 +63,7 @@ pub struct Course {
     before: Cell<Option<u64>>,
 }
 
-/// The answer of [`Course::pass`].
+/// The result of [`Course::pass`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// The operation that ended does not count.
@@ -170,7 +171,7 @@ impl Course {
     /// Returns whether the last two quarters of the time until now agree, and this look agrees with the previous one.
     fn is_steady(&self) -> bool {
         let [third, last] = [0, 1].map(|which| self.quarters[which].get());
-        // The previous look saw half as long a time.
+        // At the previous look, the run had lasted half as long.
         let before = self.before.get().map_or(0, |before| 2 * before);
         let agree = |a: u64, b: u64, part: f64| a.abs_diff(b) as f64 <= part * a.max(b) as f64;
         third.min(last) >= ENOUGH && agree(third, last, TOLERANCE) && agree(before, third + last, DRIFT)
@@ -181,12 +182,12 @@ impl Course {
         self.from.get().unwrap_or(u64::MAX)
     }
 
-    /// When the present phase ends.
+    /// Returns when the present phase ends.
     pub fn until(&self) -> u64 {
         self.until.get()
     }
 
-    /// Operations that ended within the measured span.
+    /// Returns the number of operations that ended within the measured span.
     pub fn ops(&self) -> u64 {
         self.ops.get()
     }

@@ -10,7 +10,7 @@ use crate::failure::Failure;
 const PER_CPU: usize = 16;
 const ON_FEW: usize = 1024;
 
-/// Checks that no number of threads is far beyond what the machine has CPUs for.
+/// Checks that none of these numbers of threads is far above the number of the machine's CPUs.
 ///
 /// # Errors
 /// If one of the numbers is above the limit.
@@ -23,8 +23,8 @@ pub fn check(threads: &[usize]) -> Result<(), Failure> {
     threads.iter().find(|threads| **threads > most).map_or(Ok(()), |threads| Err(refused(threads)))
 }
 
-/// Checks that the machine can run this many threads at once, by starting them without work. If the threads are too
-/// many, a call before the keys are made saves the time of making the keys.
+/// Checks that the machine can run this many threads at once, by starting them without work. Called before the keys
+/// are made, so that no time is spent on keys if the threads cannot be started.
 ///
 /// # Errors
 /// If the threads cannot all be started.

@@ -53,7 +53,8 @@ pub fn clustered(count: usize, rng: &mut SmallRng) -> Vec<u64> {
 
 /// Returns `count` distinct addresses, domain first, as in `gmail.com@john.smith84`.
 pub fn emails(count: usize, rng: &mut SmallRng) -> Vec<Vec<u8>> {
-    // The numbers are enough for most draws to be new, and few enough for names to repeat.
+    // There are so many numbers that most draws are new addresses, and so few that names occur
+    // repeatedly.
     let numbers = (count as u64 / 50).max(100);
     distinct(count, || email(numbers, rng))
 }

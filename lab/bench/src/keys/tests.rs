@@ -1,4 +1,4 @@
-//! Key sets: distinct, reproducible, and files byte for byte.
+//! Tests of key sets: keys are distinct and reproducible, and the keys of a file are its lines, byte for byte.
 
 use std::collections::HashSet;
 use std::fs;
@@ -44,7 +44,7 @@ fn synthetic_keys_are_distinct_and_as_many_as_asked_for() {
         assert_eq!((keys.loaded.len(), keys.fresh.len(), keys.duplicates), (3000, 500, 0));
         assert!(distinct(&keys), "{kind:?}");
     }
-    // The keys are enough for names and numbers to repeat.
+    // There are so many keys that names and numbers occur repeatedly.
     let keys = emails(20_000, 100, 7);
     assert_eq!((keys.loaded.len(), keys.fresh.len(), keys.duplicates), (20_000, 100, 0));
     assert!(distinct(&keys));

@@ -40,7 +40,8 @@ impl Load {
         // Keys are not scattered: popular keys are neighbours, as in the paper.
         let sampler = key_space.map(|keys| Sampler::new(self.distribution, keys));
         let key = |rng: &mut SmallRng| match sampler {
-            // Drawn as `u64`, the type of the keys: another type would give other numbers for the same seed.
+            // The key is drawn as a `u64`, the type of the keys, since another type would give other numbers for the
+            // same seed.
             Some(Sampler::Uniform(keys)) => rng.random_range(0..keys as u64),
             Some(sampler) => sampler.draw(rng) as u64,
             None => rng.random(),
@@ -57,22 +58,22 @@ impl Load {
     }
 }
 
-/// Makes a method over structures that the function makes.
+/// Makes a method over structures; the function argument makes each structure.
 pub type Make<T, M> = fn(&Load, &(dyn Fn() -> T + Sync)) -> M;
 
-/// Threads that operate, by a method, on structures of type `T`.
+/// Threads that run operations on a structure of type `T`, which the method `M` makes concurrent.
 pub struct Clients<T, M> {
     load: Load,
     make: Make<T, M>,
-    /// On the virtual machine (a simulator), the original of which each run's structures are copies. It is outside the
-    /// runs, so its memory is not simulated.
+    /// On the virtual machine (a simulator): a structure that is made once, and from which the structures of each run
+    /// are copied. It is made outside of the runs, so its memory is not simulated.
     first: OnceLock<T>,
 }
 
 /// A method, and the operations of every thread.
 pub struct Shared<M> {
     pub method: M,
-    /// On cache lines of their own, since operations write the method's lines.
+    /// The operations have cache lines of their own, since running them writes the method's cache lines.
     pub streams: CachePadded<Vec<Vec<Op>>>,
 }
 
@@ -89,7 +90,8 @@ impl<T: Measured, M: Method> Clients<T, M> {
                 return T::filled(items);
             }
             let first = self.first.get_or_init(|| world::outside(|| T::filled(items)));
-            // Each replica is made in a thread of its own, so each copy by itself takes no virtual time.
+            // Each replica is made in a thread of its own, in which virtual time passes. So each copy is made without
+            // virtual time.
             world::untimed(|| first.copy(items))
         })
     }

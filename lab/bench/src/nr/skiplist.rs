@@ -277,7 +277,8 @@ fn push<T>(vector: &mut Plain<Vec<Plain<T>>>, element: T) {
     let _: Option<&mut T> = vector.reach_mut().last_mut().map(|element| &mut **element);
 }
 
-/// Appends the elements of a vector that does not belong to this run. Reading that vector is not announced.
+/// Appends copies of the elements of a vector that was made outside of the run. Reading that vector is not announced to
+/// the virtual machine.
 fn extend<T: Clone>(vector: &mut Plain<Vec<Plain<T>>>, elements: &Plain<Vec<Plain<T>>>) {
     let elements = elements.clone().into_inner();
     let vector = &mut **vector;
@@ -327,7 +328,8 @@ mod tests {
         assert!(list.nodes.len() < 700, "freed nodes are reused");
     }
 
-    /// A copy equals a list that was filled alike: the same entries, room and future tower heights.
+    /// A copy equals a list that was filled in the same way: it has the same entries, the same room, and the same
+    /// future tower heights.
     #[test]
     fn a_copy_goes_on_like_what_it_was_made_from() {
         let mut list = SkipList::<u32, u32, true>::with_room(500);

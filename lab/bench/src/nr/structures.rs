@@ -141,7 +141,7 @@ impl Sequential for Dictionary {
 }
 
 impl Measured for Dictionary {
-    /// Contains every other key; keys that are neighbours are scattered in memory.
+    /// Makes a dictionary with every other key. Keys that are neighbours are scattered in memory.
     fn filled(items: usize) -> Self {
         let mut list = SkipList::with_room(items);
         for at in scattered(items) {

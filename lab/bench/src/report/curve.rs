@@ -11,7 +11,7 @@ use super::svg::{LINE, Side, Svg, Width, figure, ticks, wide};
 /// Colours of curves, legible on white and on black. After the last colour they are used again, with dashed lines.
 pub const COLOURS: [&str; 10] =
     ["#2f7ed8", "#d56a00", "#2b9a4b", "#dc4450", "#9467cf", "#a5673f", "#d0559f", "#12949c", "#8b8a17", "#7f8790"];
-/// The least distance of two labels in one row, in pixels.
+/// The least distance between two labels in one row, in pixels.
 const APART: f64 = 8.0;
 
 /// One point of a curve.

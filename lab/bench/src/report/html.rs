@@ -47,7 +47,7 @@ fn style() -> String {
     curve::COLOURS.iter().enumerate().map(colour).fold(STYLE.to_owned(), |style, colour| style + &colour)
 }
 
-/// The fewest thread counts of a chart with curves. A chart with fewer thread counts has bars.
+/// A chart has curves if it has at least this many different thread counts. Otherwise it has bars.
 const CURVE: usize = 3;
 
 /// Writes a page to a file, and reports this on standard error.
@@ -79,7 +79,7 @@ pub fn page(rows: &[Row], look: &Look<'_>) -> String {
         body += &format!("<h2>Summary</h2>\n{tables}<p class=\"foot\">{} Bold: the fastest.</p>\n", table::SUMMARIZED);
     }
     let mut shown: Vec<(String, String)> = rows.iter().map(|row| (row.cell.column(), row.cell.title())).collect();
-    // The workload load comes first, then a to f.
+    // The workload `load` comes first, followed by the workloads `a` to `f`.
     shown.sort_by_key(|(column, _)| (column != "load", column.clone()));
     shown.dedup();
     for (column, title) in shown {

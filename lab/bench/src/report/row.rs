@@ -1,5 +1,5 @@
-//! A row of any experiment: one contender in one cell with a number of threads. A report shows it as a line of JSON or
-//! CSV, a line of a table, or a bar or point of a chart.
+//! A row of any experiment: one contender in one cell (a workload with its parameters) with a number of threads. A
+//! report shows it as a line of JSON or CSV, a line of a table, or a bar or point of a chart.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -257,8 +257,8 @@ pub fn ratio(row: &Row, key: &str) -> Option<String> {
     row.real(key).map(|ratio| if ratio >= 0.1 { format!("{ratio:.2}") } else { digits(ratio) })
 }
 
-/// Formats a value with three digits; a benchmark is not more precise. The digits of a small value follow its zeros;
-/// the smallest values have an exponent.
+/// Formats a value with three digits; a benchmark is not more precise. A small value has three digits after its leading
+/// zeros; the smallest values have an exponent.
 pub fn digits(value: f64) -> String {
     match value {
         v if v >= 100.0 => format!("{v:.0}"),

@@ -148,8 +148,8 @@ fn figures_are_medians_of_the_runs() {
 fn ratios_are_to_the_fastest_peer() {
     let rows = some_rows();
     let row = find(&rows, "hydralist", "c", 2);
-    // The ratio is of the medians, 20/5, as a reader computes it. The paired ratio is the median of 40/10, 10/5 and
-    // 20/4.
+    // The ratio is that of the medians, 20 / 5, which a reader of the report can recompute. The paired ratio is the
+    // median of 40 / 10, 10 / 5 and 20 / 4.
     assert_eq!((row.real("ratio"), row.text("baseline")), (Some(4.0), "rwlock-btreemap"));
     assert_eq!(row.real("paired_ratio"), Some(4.0));
     assert_eq!(find(&rows, "rwlock-btreemap", "c", 2).real("ratio"), Some(1.0));

@@ -17,10 +17,10 @@
 //! child when the child's version was current, and had the bounds for which the walk chose it. A leaf's answer counts
 //! if the leaf's version still holds afterwards. If any validation fails, the walk starts again from the root.
 //!
-//! A writer locks the leaf at the version at which it decided, so the leaf is unchanged since. A split or merge locks
-//! the parent, then the node, then the neighbour, each at the version that the thread read. None of these locks waits,
-//! so there is no deadlock. A node that leaves the tree is marked obsolete; nodes and keys that leave the tree are
-//! retired to RCU.
+//! A writer reads the leaf at some version, and then locks the leaf only if it still has this version. So the leaf has
+//! not changed since the writer read it. A split or merge locks the parent, then the node, then the neighbour, each
+//! likewise only at the version that the thread read. None of these locks waits, so there is no deadlock. A node that
+//! leaves the tree is marked obsolete; nodes and keys that leave the tree are retired to RCU.
 //!
 //! Complexity: O(log n) nodes of eight cache lines. A scan reads each leaf once, and copies it before it shows any
 //! entry.
@@ -147,7 +147,7 @@ impl<K: TreeKey> BTreeOlc<K> {
         let Met { node, version } = met;
         // SAFETY: inside the guard.
         let (at, found) = unsafe { node.find(key, Some(version)) }?;
-        // Made before the lock is taken, and freed if the lock cannot be taken.
+        // The word is made before the lock is taken, and is freed if the lock cannot be taken.
         let word = (!found).then(|| key.word());
         if !node.lock.try_lock_at(version) {
             // SAFETY: the word is in no node.
@@ -171,8 +171,8 @@ impl<K: TreeKey> BTreeOlc<K> {
             return if node.lock.validate(version) { Ok(None) } else { Err(Retry) };
         }
         let old = node.value(at);
-        // Validated, so that `old` belongs to the version, before the lock is tried at that version. The caller's code
-        // must not run under a lock.
+        // The version is validated before the caller's code runs, so that `old` is the value at that version. The
+        // caller's code must not run under a lock, so the lock is tried afterwards, at the same version.
         if !node.lock.validate(version) {
             return Err(Retry);
         }
@@ -244,7 +244,7 @@ impl<K: TreeKey> BTreeOlc<K> {
         if changed { lock.unlock() } else { lock.unlock_unchanged() }
     }
 
-    /// Walks to `key` and merges sparse nodes on the way. `Ok` if none is left.
+    /// Walks to `key` and merges sparse nodes on the way. Returns `Ok` if no sparse node is left on the way.
     fn try_tidy(&self, key: &K, guard: &Guard<'_>) -> Result<(), Retry> {
         let (mut met, anchor) = self.root(guard)?;
         if !met.node.is_leaf() && met.node.count() == 0 {
@@ -362,7 +362,7 @@ struct Page {
 /// The read was inside a guard of the domain that lasts for `'g`, and `validate` returns the truth.
 #[inline]
 unsafe fn met<'g, K: TreeKey>(word: u64, validate: impl Fn() -> bool) -> Result<Met<'g, K>, Retry> {
-    // Validated before the address is followed: it might have been half of a change.
+    // The version is validated before the address is followed, since the address might be from an incomplete change.
     if !validate() {
         return Err(Retry);
     }
@@ -370,7 +370,8 @@ unsafe fn met<'g, K: TreeKey>(word: u64, validate: impl Fn() -> bool) -> Result<
     // end.
     let node = unsafe { &*pointer::<Node<K>>(word) };
     let version = node.lock.read_unlocked().ok_or(Retry)?;
-    // Validated again after the version was read: only then is it the version of a node that is still the child.
+    // The parent is validated again after the child's version was read: only then is it the version of a node that is
+    // still the child.
     if validate() { Ok(Met { node, version }) } else { Err(Retry) }
 }
 

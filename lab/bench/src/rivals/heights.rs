@@ -9,7 +9,8 @@ use archipelago_platform::pad::CachePadded;
 /// Levels of a skip list.
 pub const LEVELS: usize = 16;
 
-/// Gives each session of a list its own random numbers. It has a cache line that no other operation reads.
+/// Gives each session of a list its own random numbers. The counter is on a cache line of its own, which other
+/// operations do not read.
 pub struct Heights(CachePadded<AtomicU64>);
 
 impl Default for Heights {

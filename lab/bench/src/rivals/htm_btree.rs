@@ -21,7 +21,7 @@ use super::elided::Elided;
 use super::indexes::{Points, stores};
 use crate::contender::BenchIndex;
 
-/// The most levels of a tree; no tree that fits in memory has as many.
+/// More levels than any tree that fits in memory has.
 const LEVELS: usize = 20;
 /// Entries that a scan copies in one transaction.
 const BATCH: usize = 128;
@@ -334,7 +334,7 @@ mod tests {
     use super::*;
     use crate::rivals::tests::{check_rival, words};
 
-    /// A root needs two spare nodes to split. If only one is ready, it is not lost.
+    /// A root needs two spare nodes to split. If only one is ready, the session keeps it.
     #[test]
     fn a_spare_node_that_is_not_used_stays_one() {
         let tree = HtmBTree16::default();

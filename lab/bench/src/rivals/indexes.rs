@@ -210,7 +210,7 @@ mod tests {
     use archipelago_workloads::chosen::Chosen;
     use std::collections::BTreeMap;
 
-    /// Changes and walks a tree and a model alike.
+    /// Makes the same changes and the same walks in a tree and in a model, and compares the results.
     fn agrees<T: Points>() {
         let (choice, mut model) = (choice::<T>("rival"), BTreeMap::new());
         let map = choice.within(|| Map::<Chosen, u64, usize>::builder().build());

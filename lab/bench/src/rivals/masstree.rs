@@ -35,9 +35,10 @@
 //! does not list was absent when the order was read. The suffix of a long key (the bytes after the slice) is read after
 //! the suffix's address was validated; the RCU guard keeps its block allocated.
 //!
-//! A writer of a border node takes the lock `writer`, which readers ignore. Then the version tells the writer whether
-//! the node is still the one that it chose. To split the node, the writer locks the parent at the version that it read,
-//! which does not wait. Only the holder of `writer` locks a border node's `version`. So there is no deadlock.
+//! A writer of a border node takes the lock `writer`, which readers ignore. Then it compares the version: if it is
+//! unchanged, the node is still the right one for the key. To split the node, the writer tries to lock the parent at
+//! the version that it read, and starts again if that fails, so it does not wait. Only the holder of `writer` locks a
+//! border node's `version`. So there is no deadlock.
 //!
 //! Complexity: O(length / 8 + log n) nodes. A key of more than [`LONGEST`] bytes has so many layers that a thread's
 //! stack may be too small for the recursion.
@@ -119,11 +120,13 @@ impl<'t> Met<'t> {
     #[inline]
     fn child(self, at: usize) -> Result<Met<'t>, Retry> {
         let word = self.node.value(at);
-        // Validated before the address is followed: it might have been half of a change.
+        // The version is validated before the address is followed, since the address might be from an incomplete
+        // change.
         self.validate()?;
         // SAFETY: the word was a child's address, and nodes live as long as the tree.
         let child = Met::new(unsafe { &*pointer(word) });
-        // Validated again after the version was read: only then is it the version of a node that is still the child.
+        // The parent is validated again after the child's version was read: only then is it the version of a node that
+        // is still the child.
         self.validate()?;
         Ok(child)
     }
@@ -198,7 +201,7 @@ fn try_get<'t>(layer: &'t Node, key: &[u8], guard: &Guard<'_>) -> Result<Step<'t
     Ok(Step::Done(Some(value)))
 }
 
-/// Stores the value, if `when` permits for the old value. `Done` has the old value.
+/// Stores the value, if `when` permits for the old value. Returns the old value in `Done`.
 fn try_put<'t>(layer: &'t Node, key: &[u8], (value, when): (u64, When), guard: &Guard<'_>) -> Result<Step<'t>, Retry> {
     let part = Part::of(key);
     let (met, above) = border_with_room(layer, part.slice)?;
@@ -227,7 +230,7 @@ fn try_put<'t>(layer: &'t Node, key: &[u8], (value, when): (u64, When), guard: &
     })
 }
 
-/// Replaces the value, if it is `old`. `Done` has the value that was found.
+/// Replaces the value, if it is `old`. Returns the value that was found in `Done`.
 fn try_swap<'t>(layer: &'t Node, key: &[u8], (old, new): (u64, u64), guard: &Guard<'_>) -> Result<Step<'t>, Retry> {
     let part = Part::of(key);
     locked(border(layer, part.slice)?, |node, order| {
@@ -244,7 +247,7 @@ fn try_swap<'t>(layer: &'t Node, key: &[u8], (old, new): (u64, u64), guard: &Gua
     })
 }
 
-/// Removes the key, if its value is `expected` or if `expected` is `None`. `Done` has the value that was found.
+/// Removes the key, if its value is `expected` or if `expected` is `None`. Returns the value that was found in `Done`.
 fn try_remove<'t>(layer: &'t Node, key: &[u8], expected: Option<u64>, guard: &Guard<'_>) -> Result<Step<'t>, Retry> {
     let part = Part::of(key);
     locked(border(layer, part.slice)?, |node, order| {
@@ -506,7 +509,7 @@ fn try_back(layer: &Node, slice: u64) -> Result<Back, Retry> {
     Ok((entries, begin))
 }
 
-/// Keys of eight bytes have one layer and no suffix blocks, so nothing is asked of the caller's guard.
+/// Keys of eight bytes have one layer and no suffix blocks, so these operations do not need the caller's guard.
 impl Points for Masstree<u64> {
     fn get(&self, key: u64, guard: &Guard<'_>) -> Option<u64> {
         self.walk(&key.to_be_bytes(), |layer, key| try_get(layer, key, guard))

@@ -1,6 +1,6 @@
-//! Rivals with which papers compare. They are written here because they have to run on the virtual machine (a
-//! simulator), too. A published crate uses the processor's atomics and the operating system's threads, which the
-//! virtual machine cannot see.
+//! The structures of other authors (rivals) with which the papers compare theirs. They are written here because they
+//! have to run on the virtual machine (a simulator), too. A published crate uses the processor's atomics and the
+//! operating system's threads, which the virtual machine cannot see.
 //!
 //! Each rival is written as in its paper, but with this library's version lock and memory reclamation. So a comparison
 //! shows the difference of the structures, not of the locks and the reclamation. (The lock-free lists and Citrus are in

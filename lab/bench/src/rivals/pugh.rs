@@ -4,16 +4,16 @@
 //! # Invariants
 //! - Keys ascend on each level. A link changes only while its lock is held.
 //! - A removal unlinks a node level by level. In one critical section it makes the predecessor's link lead past the
-//!   node, and turns the node's own link back to the predecessor. So a thread that has reached the node goes back to
-//!   the predecessor, and continues from the predecessor. A removed node is *garbage*: its link on the lowest level
-//!   leads to a lesser key.
+//!   node, and turns the node's own link back to the predecessor. So a thread that has reached the node follows that
+//!   link back to the predecessor and continues there. A removed node is *garbage*: its link on the lowest level leads
+//!   to a lesser key.
 //! - A node's own lock is held by the thread that links the node, until the node is linked on all its levels; and by
 //!   the thread that removes the node.
 //! - A key is present while a node with the key is linked on the lowest level. The node's value changes only while the
 //!   link to the node is locked.
-//! - A walk that begins after a node was unlinked does not reach the node. Only a garbage node that was unlinked before
-//!   it can lead back to it, and such a walk does not reach that garbage node either. So an unlinked node may be
-//!   retired to RCU.
+//! - A walk that begins after a node was unlinked does not reach the node. The only other links to the node are those
+//!   of garbage nodes that were unlinked earlier, and such a walk does not reach these either. So an unlinked node may
+//!   be retired to RCU.
 //!
 //! The order of locks: a node's own lock comes before locks of links. On one level, the link to a node comes before the
 //! node's own link, that is, from left to right. A thread that holds a link's lock never waits for a lock to its left,
@@ -195,7 +195,7 @@ impl PughSkipList {
             before.set_next(level, node.next[level].to.load(Ordering::Relaxed));
             node.set_next(level, before);
         }
-        // After the link to the node was turned, no thread changes the value.
+        // Once the link to the node has been turned past it, no thread changes the value any more.
         Some((node, node.value.load(Ordering::Acquire)))
     }
 

@@ -47,7 +47,7 @@ pub fn agrees_with_a_model<K: BenchKey, I: BenchIndex<K>>(keys: &[K], check: imp
     let mut rng = workload::rng(1, 0);
     let mut tree = I::empty();
     let mut model = BTreeMap::new();
-    // Grows, shrinks and grows the tree, so that its number of levels changes in both directions.
+    // The tree grows, shrinks and grows again, so that its number of levels changes in both directions.
     for (phase, removes) in [10_u32, 90, 30].into_iter().enumerate() {
         step_by_step(&tree.pin(), keys, &mut model, phase, removes, &mut rng);
         check(&mut tree);

@@ -27,8 +27,8 @@ pub struct Spec {
     pub stuck_reader: bool,
 }
 
-/// Operations of a thread, drawn before a run and repeated. They are enough that a repetition does not find its data in
-/// the cache.
+/// Operations of a thread, drawn before a run and repeated. They are so many that, when the thread repeats them, their
+/// data is no longer in the cache.
 const STREAM: usize = 1 << 16;
 
 #[derive(Clone, Copy)]

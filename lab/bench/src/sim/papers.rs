@@ -58,7 +58,7 @@ pub fn execute(args: &SimPapers) -> Result<ExitCode, Failure> {
             done.push(run(paper, figure, args, &mut out)?);
         }
         failures.extend(done.iter().flat_map(|done| done.failures.clone()));
-        // An incomplete table must not replace a complete one.
+        // After an interrupt the table is incomplete, and an incomplete table must not replace a complete one.
         if !done.is_empty() && (args.write.is_none() || !interrupt::requested()) {
             sections.push(table::paper(paper, &done, args));
         }

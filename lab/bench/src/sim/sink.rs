@@ -73,8 +73,8 @@ impl Sink {
         self.out.as_ref()?.done(&self.stamp, contender, threads)
     }
 
-    /// Takes a row that is complete; `new` tells that the row is not from the file. Returns false if nothing remains to
-    /// be written to.
+    /// Takes a row that is complete; `new` tells that the row is not from the file. Returns false if no output remains,
+    /// because the reader has closed standard output.
     ///
     /// # Errors
     /// If the row cannot be written.
@@ -148,7 +148,7 @@ impl Out {
             })?;
             done.push(stored);
         }
-        // Only then: another run may have appended a row meanwhile.
+        // The file is truncated only if its last line was cut off, since another run may have appended a row meanwhile.
         if whole < text.len() {
             file.set_len(whole as u64).map_err(failed)?;
         }

@@ -10,7 +10,7 @@ use super::tests::{common, parse};
 use super::*;
 use crate::harness::simulated::Run;
 
-/// Runs repeat exactly only with the simulator's own heap.
+/// Equal runs have equal results only with the simulator's own heap.
 #[global_allocator]
 static ALLOC: SimAlloc = SimAlloc;
 
@@ -34,7 +34,7 @@ pub(super) fn contenders(what: &Sim) -> Vec<Contender> {
 }
 
 /// Returns the measured span in microseconds. The caches are cold, so few threads need a longer span to complete
-/// operations; many threads have too many events for it.
+/// operations; with many threads, a longer span would contain too many events.
 fn micros(threads: usize) -> u64 {
     if threads > 8 { 20 } else { 120 }
 }

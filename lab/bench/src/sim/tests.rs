@@ -44,7 +44,7 @@ fn contenders_are_all_combinations() {
     let names: Vec<_> = ycsb::simulated(&args).unwrap().into_iter().map(|it| (it.name, it.cell.workload)).collect();
     assert_eq!(names.len(), 20);
     assert_eq!(names[0], ("hydralist".to_owned(), "a".to_owned()));
-    // Exclusive locks have one cell, whatever the percentages.
+    // Exclusive locks have one cell (a workload with its parameters), whatever the percentages are.
     let count = |line: &[&str]| experiment(&parse(line)).unwrap().1.len();
     assert_eq!(count(&["locks", "--lock", "all"]), 8 + 5 * 3);
     assert_eq!(count(&["locks", "--lock", "bravo,mcs", "--write-percent", "1"]), 2);

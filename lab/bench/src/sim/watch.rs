@@ -9,8 +9,8 @@ use crate::failure::Failure;
 use crate::harness::simulated::{Contender, Setting};
 use crate::output::print;
 
-/// Lines that may be read without announcement if nothing changes them. They are so few that they stay in every core's
-/// first-level cache.
+/// This many lines may be read without announcement if no thread changes them. They are so few that they stay in every
+/// core's first-level cache.
 const FEW: usize = 64;
 /// Accesses of a thread that are ignored: those at its start and end.
 const ONCE: u64 = 4;
@@ -91,7 +91,7 @@ mod tests {
     const THREADS: usize = 4;
 
     /// Experiments in which a cache line holds both data that each operation reads and data that changes rarely. With
-    /// few threads the two kinds of accesses hardly meet.
+    /// few threads, the reads and the changes hardly ever concern the same line at the same time.
     const CROWDED: [&[&str]; 3] = [
         &["ycsb", "--index", "hydralist", "--workload", "load", "--count", "20k"],
         &["ycsb", "--index", "euno-btree", "--workload", "a", "--count", "20k"],

@@ -40,7 +40,7 @@ pub fn neighbours<K: BenchKey>(map: &dyn Subject<K>, keys: &[K], seed: u64, cloc
     let (stable, moving): (Vec<_>, Vec<_>) = keys.iter().cloned().enumerate().partition(|(at, _)| at % 2 == 0);
     let stable: Vec<K> = stable.into_iter().map(|(_, key)| key).collect();
     let churn = |session: &dyn Session<K>, rng: &mut SmallRng| {
-        // A range of neighbours, so that pages fill up, split, become empty and merge.
+        // The keys are neighbours, so that pages fill up, split, become empty and merge.
         let from = rng.random_range(0..moving.len());
         let stretch = &moving[from..moving.len().min(from + 200)];
         if rng.random() {
@@ -91,7 +91,7 @@ fn read<K: BenchKey>(map: &dyn Subject<K>, stable: &[K], seed: u64, deadline: De
     let session = &*map.session();
     let mut rng = SmallRng::seed_from_u64(seed);
     let mut verdict = Ok(());
-    // At least once, even if a busy machine starts this thread after the deadline.
+    // The loop runs at least once, even if a busy machine starts this thread after the deadline.
     loop {
         for _ in 0..32 {
             let at = rng.random_range(0..stable.len());

@@ -49,7 +49,7 @@ impl<K: BenchKey> Pair<'_, K> {
     fn insert(&mut self, key: &K, value: u64) -> Verdict {
         let old = self.session.insert(key, value);
         let expected = self.model.insert(key.clone(), value);
-        // A map whose `insert` does not return the old value returns `None`.
+        // If the map's `insert` does not return the old value, it returns `None`.
         if self.returns_old { same("insert", key, old, expected) } else { Ok(()) }
     }
 

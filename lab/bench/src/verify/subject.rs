@@ -11,7 +11,7 @@ pub trait Subject<K>: Sync {
     /// Returns a session for a thread.
     fn session(&self) -> Box<dyn Session<K> + '_>;
 
-    /// Whether `insert` returns the value that it replaced.
+    /// Returns whether `insert` returns the value that it replaced.
     fn insert_returns_old(&self) -> bool;
 }
 

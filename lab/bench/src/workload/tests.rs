@@ -40,7 +40,7 @@ fn mixes_are_those_of_ycsb() {
             let wanted = mix.iter().find(|part| part.0 == kind).map_or(0.0, |part| part.1);
             let found = percent(&made, kind);
             // One percent is four standard deviations of a proportion of a half, and nine of a twentieth. Proportions
-            // of none and of all must be exact.
+            // of 0 % and 100 % must be exact.
             let slack = if wanted == 0.0 || wanted == 100.0 { 0.0 } else { 1.0 };
             assert!((found - wanted).abs() <= slack, "{workload:?} has {found} % {kind:?}, should have {wanted}");
         }
@@ -120,7 +120,7 @@ fn zipf_makes_few_keys_popular_and_scatters_them() {
         assert!(exponent < 0.9 || places.windows(2).any(|pair| pair[1] - pair[0] > 50), "{places:?} are near");
         counts.sort_unstable();
         let (found, expected) = (counts[counts.len() - 1] as f64 / OPS as f64, share_of_the_first(exponent));
-        // Another popular rank may be scattered to the same key.
+        // The hash may map a second popular rank to the same key.
         assert!(found > 0.85 * expected && found < 2.0 * expected, "{exponent}: {found}, should be {expected}");
     }
 }

@@ -52,7 +52,7 @@ pub struct Clients<'a, K, I> {
 /// An index, and the part of every thread.
 pub struct Shared<'a, K: Clone, I> {
     pub index: I,
-    /// On cache lines of their own, since operations write the index's lines.
+    /// The parts have cache lines of their own, since operations write the index's cache lines.
     pub parts: CachePadded<Vec<Part<'a, K>>>,
 }
 
@@ -114,7 +114,7 @@ impl<'a, K: BenchKey, I: BenchIndex<K>> Program for Clients<'a, K, I> {
                 turns.correct(|batches| (keys.len().min(batches * size), misses));
             }
             Part::Stream(stream) => {
-                // Slices, so that the vectors' own fields are not memory that threads share.
+                // Slices are used so that the fields of the vectors themselves are not memory that threads share.
                 let (ops, keys) = (&stream.ops[..], &stream.keys[..]);
                 // On the real machine, nothing unnecessary is added to an operation.
                 let limit = if SIMULATED { usize::MAX } else { ops.len() };

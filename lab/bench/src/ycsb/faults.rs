@@ -1,4 +1,4 @@
-//! `sim ycsb --stall`: stops threads in unfavourable places.
+//! `sim ycsb --stall`: stops threads at points where this is most harmful.
 
 use archipelago_sim::{Fault, Point};
 use archipelago_sync::version_lock::VersionLock;
@@ -19,7 +19,7 @@ pub fn faults(args: &SimYcsb) -> Result<Vec<Fault>, Failure> {
         Warm::Auto => WARM_BEFORE_FAULTS,
         Warm::Micros(micros) => micros,
     };
-    // Until the end of the run, however long the measurement is.
+    // The stall lasts until the end of the run, however long the measurement is.
     let (warm, all) = (warm * 1000, (warm + args.common.micros.max(args.common.patience)) * 1000);
     match stall.as_str() {
         // Background threads have the numbers after those of the clients and the set-up.

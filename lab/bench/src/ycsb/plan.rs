@@ -27,7 +27,7 @@ pub struct Plan {
 impl Plan {
     /// Returns how many keys to hold back for the workloads that insert, for the chosen number of operations.
     pub fn fresh_wanted(&self) -> usize {
-        // A twentieth of the operations insert. The number is random, so a few more keys are held back.
+        // A twentieth of the operations insert. Their exact number is random, so a few more keys are held back.
         let wanted = |workload: &Workload| workload.share(self.ops) / 18 + 100;
         self.workloads.iter().filter(|workload| workload.inserts()).map(wanted).sum()
     }

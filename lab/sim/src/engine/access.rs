@@ -64,7 +64,7 @@ impl Engine {
             return Step::Doomed;
         }
         if self.threads[me].tx_depth > 0 && self.memory.unmapped(addr) {
-            // The fault is not taken, so the page stays without memory.
+            // The page fault is not handled, so the page stays without memory.
             self.tx_doom(me, Cause::Fault);
             return Step::Doomed;
         }
@@ -135,7 +135,8 @@ impl Engine {
         self.explored_turn()
     }
 
-    /// Does the same as [`my_turn`](Self::my_turn) for steps that are not accesses. The scheduler's choice is used up.
+    /// Does the same as [`my_turn`](Self::my_turn) for steps that are not accesses. The step uses up the scheduler's
+    /// choice of this thread.
     pub(crate) fn step(&mut self) -> bool {
         let me = self.current;
         self.unwinding
@@ -333,8 +334,8 @@ impl Engine {
         record.busy = record.busy.max(until);
     }
 
-    /// Puts a store that misses into the store buffer, which drains in the background: in order, and overlapped with
-    /// other stores if misses overlap.
+    /// Puts a store that misses into the store buffer, which drains in the background: the stores become visible in
+    /// order, and their latencies overlap if the model lets misses overlap.
     fn buffer_store(&mut self, start: u64, done: u64) {
         let (overlaps, slack) = (self.memory.overlaps(), self.memory.store_slack());
         let thread = &mut self.threads[self.current];
@@ -400,8 +401,8 @@ impl Engine {
         inside
     }
 
-    /// Records that the running thread passes a named point. Returns for how many nanoseconds it stalls at the point,
-    /// if it does.
+    /// Records that the running thread passes a named point. Returns for how many nanoseconds the thread stalls at the
+    /// point, or `None` if it does not stall.
     pub(crate) fn passed(&mut self, name: &'static str) -> Option<u64> {
         if self.config.faults.is_empty() {
             return None;

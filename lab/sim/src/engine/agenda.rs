@@ -55,9 +55,9 @@ impl Entry {
 }
 
 pub(crate) struct Agenda {
-    /// Twice as many nodes as leaves, a power of two.
+    /// The tree's nodes. There are twice as many nodes as leaves, and their number is a power of two.
     nodes: Vec<Entry>,
-    /// The thread whose ancestors are out of date.
+    /// The running thread: the ancestors of its leaf are out of date.
     runner: usize,
 }
 

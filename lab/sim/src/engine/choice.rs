@@ -38,7 +38,7 @@ impl Engine {
         }
     }
 
-    /// Chooses the thread that runs next. `Err` ends the run.
+    /// Chooses the thread that runs next. An `Err` is the outcome with which the run ends.
     pub(crate) fn next(&mut self) -> Result<usize, Outcome> {
         if let Some(failure) = self.failure.take() {
             return Err(failure);
@@ -92,7 +92,7 @@ impl Engine {
                     self.agenda.start(id);
                     return Ok(id);
                 }
-                // The thread's clock tells since when it has waited.
+                // A queued thread's clock tells since when the thread has waited.
                 Status::Queued(line) => {
                     self.agenda.remove(id);
                     return Ok(self.grant(line, time));

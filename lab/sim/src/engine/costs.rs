@@ -62,7 +62,7 @@ impl Costs {
         for fault in &config.faults {
             match *fault {
                 Fault::AbortTransactions { probability } => {
-                    // Aborts happen with the fault's probability instead of the machine's.
+                    // With this fault, transactions abort with the fault's probability instead of the machine's.
                     (costs.tx_fault, costs.tx_spurious, costs.tx_timer) = (probability, 0, 0);
                 }
                 Fault::TransactionCapacity { read_lines, write_lines } => {

@@ -83,7 +83,8 @@ impl Engine {
         let thread = &mut self.threads[self.current];
         thread.yields = true;
         thread.priority = self.lowest_priority;
-        // Set-up takes no time. But a loop in it that waits only for the clock would never end if its turns took none.
+        // Set-up takes no time. But if the turns of a wait loop took no time either, a loop in the set-up that waits
+        // only for the clock would never end.
         if thread.untimed {
             thread.clock += UNTIMED_WAIT;
         }

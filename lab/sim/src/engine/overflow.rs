@@ -45,7 +45,8 @@ unsafe extern "C" fn on_fault(signal: i32, info: *mut libc::siginfo_t, _: *mut l
         }
     }
     if let Some(before) = BEFORE.get() {
-        // The instruction is executed again, and faults again.
+        // The previous handler is reinstalled. The instruction is then executed again, and its fault reaches that
+        // handler.
         // SAFETY: the action was the process's own before.
         unsafe { libc::sigaction(signal, before, core::ptr::null_mut()) };
     }

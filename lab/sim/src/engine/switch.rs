@@ -201,8 +201,8 @@ fn resume(engine: *mut Engine, id: usize) {
     }
 }
 
-/// Makes the arena inaccessible to thread `id`, which runs or is about to run, if its plain accesses are to be found;
-/// otherwise makes it accessible.
+/// Makes the arena inaccessible to thread `id`, which runs or is about to run, if the thread's plain accesses are to be
+/// found. Otherwise makes the arena accessible.
 pub(crate) fn watched(engine: &mut Engine, id: usize) {
     if engine.watch.is_none() && engine.config.plain_points == 0 {
         return;
@@ -230,7 +230,7 @@ pub(crate) fn drive(engine: *mut Engine) -> Outcome {
     }
 }
 
-/// How many turns unwinding threads get in a row in which none of them ends.
+/// After this many turns in a row in which no unwinding thread has ended, the remaining threads are abandoned.
 const PATIENCE: usize = 1_000;
 
 /// Unwinds every unfinished thread, the main thread last, since clients borrow from its stack. Returns how many

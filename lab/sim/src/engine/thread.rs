@@ -70,7 +70,7 @@ pub(crate) enum Unwinding {
 /// A thread-local of the program.
 pub(crate) struct LocalSlot {
     pub(crate) key: usize,
-    /// Null after its destructor has begun.
+    /// The value; null once its destructor has begun.
     pub(crate) value: *mut u8,
     pub(crate) drop: unsafe fn(*mut u8),
 }

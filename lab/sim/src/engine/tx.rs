@@ -2,8 +2,8 @@
 //! conflict, and they are strongly atomic.
 //!
 //! Writes are made to memory at once, and the old bytes are stored in an undo log. An access to a line of the write
-//! set, or a write to a line of the read set, first dooms the transaction: the log is played back at once, so no thread
-//! ever sees an uncommitted value. The doomed thread notices at its next access.
+//! set, or a write to a line of the read set, first *dooms* the transaction, which can then only abort: the log is
+//! played back at once, so no thread ever sees an uncommitted value. The doomed thread notices at its next access.
 //!
 //! # Invariants
 //! - A line is marked while an open transaction that is not doomed has it in a set. Before a thread loads or writes a
@@ -146,13 +146,14 @@ pub(crate) struct Tx {
     pub(crate) unwinds: bool,
     reads: Vec<u32>,
     writes: Vec<u32>,
-    /// Without time: the number of lines written in each set of the first-level cache.
+    /// In schedules without time: the number of lines written in each set of the first-level cache.
     sets: Vec<u8>,
     undo: Vec<Old>,
     /// The old bytes of memory that the doomed body overwrites with announced plain writes. They are restored before
     /// another thread runs.
     stray: Vec<Old>,
-    /// The number of accesses until a planned abort, which happens at the transaction's end at the latest.
+    /// The number of accesses until an abort that a fault has planned. If the transaction ends earlier, it aborts at
+    /// its end.
     fuse: Option<u64>,
     /// The time of the transaction's begin; below, those of the next timer interrupt and of the next spurious abort.
     begun: u64,
@@ -238,9 +239,9 @@ impl Engine {
         self.advance(self.costs.tx_begin);
     }
 
-    /// Nests a transaction. If the nesting is too deep, all levels are doomed. Returns whether a doomed program leaves
-    /// to this transaction. It does if this transaction's body unwinds and the body of the enclosing transaction, which
-    /// was begun explicitly, does not.
+    /// Nests a transaction. If the nesting is too deep, all levels are doomed. Returns whether the unwinding of a
+    /// doomed transaction stops at this one. It does so if this transaction's body leaves by unwinding, and the body of
+    /// the enclosing transaction, which was begun explicitly, does not.
     pub(crate) fn tx_nest(&mut self, unwinds: bool) -> bool {
         let thread = &mut self.threads[self.current];
         thread.tx_depth += 1;
@@ -274,8 +275,8 @@ impl Engine {
             self.tx_doom(me, Cause::Spurious);
         }
         self.tx_sweep();
-        // A loop does not wait for the transaction's loads. It may wait for earlier loads, and must not miss a change
-        // since then.
+        // A spin loop does not wait for changes of the lines that the transaction loaded. It may wait for lines that
+        // were loaded before the transaction, and must not miss a change of these lines.
         let before = self.threads[me].tx.seen_before;
         (self.threads[me].tx_depth, self.threads[me].seen_count) = (0, before);
         if let Some(why) = self.threads[me].tx.doomed.take() {

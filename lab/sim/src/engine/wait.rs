@@ -84,8 +84,8 @@ impl Engine {
         }
     }
 
-    /// Wakes the threads that spin on a changed line. Each continues when the invalidation has reached it and its turn
-    /// has ended.
+    /// Wakes the threads that spin on a changed line. Each continues when the invalidation has reached it and the
+    /// present turn of its spin loop has ended.
     pub(super) fn wake_watchers(&mut self, line: u32) {
         let me = &self.threads[self.current];
         let (at, drained, from) = (me.clock, me.stores_until, me.socket);
@@ -142,7 +142,8 @@ impl Engine {
         if self.nobody_moves(id) { Err(self.deadlock_of(id)) } else { Ok(()) }
     }
 
-    /// Returns whether every thread waits and has looked twice since the last change.
+    /// Returns whether no thread can move any more: each thread has ended, waits without a time-out, or has made at
+    /// least two turns of its spin loop since the last change.
     fn nobody_moves(&self, rechecking: usize) -> bool {
         let epoch = self.changes;
         self.threads.iter().enumerate().all(|(id, thread)| match thread.status {

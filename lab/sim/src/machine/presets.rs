@@ -1,7 +1,7 @@
 //! The machines that come with the crate.
 //!
 //! They were fixed before any structure was run on them, and were not changed because of any result. Every number has
-//! its source below; "estimate" means that we know of no measurement. How a source begins says its
+//! its source below; "estimate" means that no measurement is known. The beginning of a source tells the number's
 //! [`Origin`](super::Origin).
 
 use super::{Cache, Caches, Latency, Machine, Occupancy, Os, Transactions};
@@ -18,14 +18,14 @@ pub const PRESETS: [&str; 8] = [
     "this-host",
 ];
 
-/// What was not measured.
+/// The source of numbers that were not measured.
 const ESTIMATE: &str = "estimate";
 
-/// Fields and their source; a field that starts with one of these names has it.
+/// Pairs of the beginning of a field's name and the source. Every field whose name begins so has this source.
 type Sources = &'static [(&'static str, &'static str)];
 
 impl Machine {
-    /// The preset of this name (see [`PRESETS`]).
+    /// Returns the preset with this name (see [`PRESETS`]).
     pub fn preset(name: &str) -> Option<Machine> {
         let (machine, sources) = match name {
             "xeon-e7-4850v3-4s" => (haswell_ex(name, 14, 2.2), HASWELL_EX),
@@ -50,25 +50,26 @@ fn with_sources(mut machine: Machine, sources: Sources) -> Machine {
     machine
 }
 
-/// Every socket one link from every other.
+/// Returns the distances of sockets that are all linked to each other.
 fn mesh(sockets: usize) -> Vec<Vec<u8>> {
     (0..sockets).map(|a| (0..sockets).map(|b| u8::from(a != b)).collect()).collect()
 }
 
-/// Sockets on a ring.
+/// Returns the distances of sockets on a ring.
 fn ring(sockets: usize) -> Vec<Vec<u8>> {
     let distance = |a: usize, b: usize| a.abs_diff(b).min(sockets - a.abs_diff(b)) as u8;
     (0..sockets).map(|a| (0..sockets).map(|b| distance(a, b)).collect()).collect()
 }
 
-/// Eight sockets with three links each, along the edges of a cube; the fourth neighbour is the opposite corner's pair,
-/// so that none is more than two links away.
+/// Returns the distances of eight sockets with three links each, along the edges of a cube. Sockets at opposite
+/// corners of a face or of the cube count as two links apart.
 fn cube() -> Vec<Vec<u8>> {
     let hops = |a: usize, b: usize| (a ^ b).count_ones().min(2) as u8;
     (0..8).map(|a| (0..8).map(|b| hops(a, b)).collect()).collect()
 }
 
-/// Costs of RTM, measured where it could be run. Written down and frozen before any structure used transactions.
+/// The costs of RTM (Intel's hardware transactions), measured on a machine that has it. They were fixed before any
+/// structure used transactions.
 const TX_COST: [(&str, &str); 3] = [
     ("transactions.begin", "measured: Sapphire Rapids, an empty transaction takes 12.4-17.6 ns in all"),
     ("transactions.commit", "measured: Sapphire Rapids, an empty transaction takes 12.4-17.6 ns in all"),
@@ -113,7 +114,8 @@ const HASWELL_EX: Sources = &[
     ),
 ];
 
-/// 4 sockets fully connected by QPI. The NR paper's machine (14 cores) and the RCX authors' (18).
+/// Returns a machine of 4 sockets, fully connected by QPI. With 14 cores it is the machine of the NR paper, and with
+/// 18 cores that of the RCX authors.
 fn haswell_ex(name: &str, cores: usize, ghz: f64) -> Machine {
     Machine {
         name: name.to_string(),
@@ -188,7 +190,7 @@ const HASWELL_EP: Sources = &[
 const MOLKA: &str =
     "Molka et al., ICPP 2015, E5-2680 v3 (12 cores), source snoop; recalled and rounded, not read again";
 
-/// 2 sockets of 10 cores, two QPI links between them: Eunomia's machine.
+/// Returns a machine of 2 sockets of 10 cores with two QPI links between them: the machine of the Eunomia paper.
 fn haswell_ep(name: &str) -> Machine {
     let machine = haswell_ex(name, 10, 2.3);
     Machine {
@@ -226,7 +228,8 @@ const SKYLAKE_SP: Sources = &[
     ("transactions.read_lines", "published: Nakaike et al., ISCA 2015: Haswell holds 4 MB of transactional loads"),
 ];
 
-/// 4 sockets fully connected by UPI, or 8 in a cube. The machine of the HydraList and MV-RLU papers.
+/// Returns a machine of 4 sockets, fully connected by UPI, or 8 sockets in a cube: the machine of the HydraList and
+/// MV-RLU papers.
 fn skylake_sp(name: &str, sockets: usize, hops: Vec<Vec<u8>>) -> Machine {
     let ghz = 2.5;
     Machine {
@@ -265,7 +268,8 @@ fn skylake_sp(name: &str, sockets: usize, hops: Vec<Vec<u8>>) -> Machine {
     }
 }
 
-/// As Haswell's, but lines that leave the second level are no longer tracked, since the third level is not inclusive.
+/// Returns transactions as on Haswell, except that a line is no longer tracked once it leaves the second level, since
+/// the third level is not inclusive.
 fn skylake_tx() -> Option<Transactions> {
     haswell_ex("", 28, 2.5).transactions.map(|tx| Transactions { read_lines: 16384, ..tx })
 }
@@ -283,7 +287,7 @@ const SANDY_BRIDGE_EP: Sources = &[
     ("latency.l2", "published: Intel Optimization Reference Manual, Sandy Bridge: 12 cycles; at 2.2 GHz"),
 ];
 
-/// 4 sockets on a ring, no transactions.
+/// Returns a machine of 4 sockets on a ring, without transactions.
 fn sandy_bridge_ep(name: &str) -> Machine {
     let machine = haswell_ex(name, 8, 2.2);
     Machine {
@@ -315,8 +319,8 @@ const ROME: Sources = &[
     ("latency.memory.1", "published: AnandTech 14694, EPYC 7742: 122 ns, one node per socket"),
 ];
 
-/// 2 packages of 8 core groups of 4 cores. What the model calls a socket is a core group: one hop leads to another
-/// group of the package, two to the other package.
+/// Returns a machine of 2 packages, each with 8 core groups of 4 cores. A core group is a socket of the model.
+/// Another group of the same package is one hop away, and a group of the other package two hops.
 fn rome(name: &str) -> Machine {
     let groups = 16_usize;
     let hops = |a: usize, b: usize| if a == b { 0 } else { 1 + u8::from(a / 8 != b / 8) };
@@ -367,7 +371,7 @@ const THIS_HOST: Sources = &[
     ("occupancy.hold", "measured: fetch_add contended by two, 5-7 ns each, while a transfer takes 120 ns"),
 ];
 
-/// The two virtual processors of an EPYC (Zen 3) on which the model is compared with native runs.
+/// Returns the two virtual processors of an EPYC (Zen 3), on which the model is compared with native runs.
 fn this_host(name: &str) -> Machine {
     let machine = rome(name);
     Machine {

@@ -1,4 +1,5 @@
-//! The model's record of a cache line: the caches that have it, the threads that wait for it, its home.
+//! The model's record of a cache line: the caches that have it, the threads that wait for it, its home
+//! (the node whose memory contains it).
 
 /// The number that stands for no line, no thread or no mark.
 pub(crate) const NONE: u32 = u32::MAX;

@@ -22,7 +22,7 @@ struct Stream {
 /// The streams of one core, and its prefetches in progress.
 #[derive(Clone, Default)]
 pub(crate) struct Misses {
-    /// The most recently used first.
+    /// The streams, the most recently used first.
     streams: [Stream; STREAMS],
     /// The lines of prefetches in progress, with their times of arrival.
     flights: Vec<(u32, u64)>,

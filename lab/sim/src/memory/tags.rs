@@ -4,8 +4,8 @@
 //! is in the line's own record, so an invalidation needs no search here. A line's set follows from its colour.
 //!
 //! The arrays start as zeros that the operating system provides on demand, so an unused cache takes no memory. The next
-//! run reuses the arrays of the previous one. It numbers its lines above all old ones, which then count as zeros.
-//! Clearing megabytes would take longer than many runs.
+//! run reuses the arrays of the previous one. It numbers its lines above all old ones, which then count as zeros. So
+//! the arrays need not be cleared, which would take longer than many runs.
 
 use std::cell::RefCell;
 
@@ -19,7 +19,7 @@ pub(crate) struct Tags {
     /// Line number plus `base` plus one; a value of at most `base` stands for none. Each set is ordered from the most
     /// recently used line.
     tags: Vec<u32>,
-    /// The greatest tag of earlier runs; below, that of this run.
+    /// The greatest tag of earlier runs. The next field is the greatest tag of this run.
     base: u32,
     greatest: u32,
     /// The index in `tags` at which a host cache line begins, so that a set is on as few host lines as possible.
@@ -33,7 +33,7 @@ pub(crate) struct Tags {
 /// The number of kept arrays of earlier runs, which is the number of cache levels of a machine. They are kept with
 /// their greatest tags, the newest last.
 const LEVELS: usize = 3;
-/// Shorter arrays are filled in no time, and are not kept.
+/// Arrays that are shorter than this are filled quickly, and are not kept.
 const SHORT: usize = 1 << 10;
 thread_local! {
     static KEPT: RefCell<Vec<(Vec<u32>, u32)>> = const { RefCell::new(Vec::new()) };
@@ -129,7 +129,7 @@ impl Drop for Tags {
             return;
         }
         let kept = (std::mem::take(&mut self.tags), self.greatest);
-        // A thread that is ending keeps nothing.
+        // A thread that is ending has no thread-local storage any more, so it keeps no array.
         _ = KEPT.try_with(|all| {
             let mut all = all.borrow_mut();
             if all.len() == LEVELS {

@@ -72,8 +72,8 @@ impl Traffic {
         }
     }
 
-    /// Sets the time of the following requests. A thread that unwinds makes its accesses out of turn; its requests from
-    /// before the latest one count as made at the latest one's time.
+    /// Sets the time of the following requests. A thread that unwinds makes its accesses out of turn; a request of it
+    /// that is earlier than the latest request counts as made at the time of the latest one.
     pub(crate) fn at(&mut self, now: u64) {
         debug_assert!(now >= self.latest || std::thread::panicking(), "a request from the past");
         self.latest = now.max(self.latest);

@@ -1,14 +1,16 @@
-//! Closing a run's arena, and making the accesses that fault one at a time: Linux on x86-64.
+//! Observes the plain memory accesses of a simulated program: the run's arena is made inaccessible (*closed*), and each
+//! access that faults is recorded and then executed alone. For Linux on x86-64.
 //!
-//! The arena has no access rights while a measured thread runs. An access faults; the handler notes it, opens its page
-//! and has the processor trap after the next instruction; that trap closes the page again. Both signals are synchronous,
-//! and the threads of a run are coroutines on one OS thread, so the state is that thread's own.
+//! The arena (the heap of a run) has no access rights while a measured thread runs. An access to it faults. The handler
+//! of the fault records the access, makes its page accessible, and has the processor trap after the next instruction.
+//! The handler of the trap makes the page inaccessible again. Both signals are synchronous, and the threads of a run
+//! are coroutines on one OS thread. So the state here is that OS thread's own.
 //!
-//! *Stopping before a plain access.* A schedule that looks for bugs may give another thread a turn there. The handler of the
-//! fault cannot do so: it runs on a stack that all of them share. Instead it redirects the thread to an invalid
-//! instruction. The handler of that trap runs on the thread's own stack, with all of the thread's registers saved there
-//! by the kernel and no signal blocked: it yields like any function, and returns to the access, which faults once more
-//! and is executed.
+//! *Stopping before a plain access.* A schedule that looks for bugs may let another thread run before a plain access.
+//! The handler of the fault cannot switch threads, since it runs on a signal stack that all simulated threads share.
+//! Instead it redirects the thread to an invalid instruction. The handler of that trap runs on the thread's own stack,
+//! on which the kernel has saved all of the thread's registers, and no signal is blocked. So the handler yields as any
+//! function does, and returns to the access. The access faults once more and is executed.
 
 use core::cell::{Cell, RefCell};
 use core::ops::Range;
@@ -22,45 +24,46 @@ use crate::engine::switch::{self, Outside};
 pub(crate) const AVAILABLE: bool = true;
 
 const PAGE: usize = 4096;
-/// The trap flag of the processor's flags: a trap after the next instruction.
+/// The trap flag in the processor's register of flags: the processor traps after the next instruction.
 const SINGLE_STEP: i64 = 1 << 8;
-/// In a page fault's error code: the access was a write.
+/// The bit in a page fault's error code that tells that the access was a write.
 const WRITE: i64 = 1 << 1;
-/// Room for the handlers, which format nothing but may take a stack trace.
+/// Stack space for the signal handlers, in bytes. They format no text, but they may capture a stack trace.
 const HANDLER_STACK: usize = 1 << 20;
 
-/// What is closed now.
+/// The range of addresses that is closed now.
 struct Closed {
-    /// Null, if nothing is to be noted.
+    /// The recorder of the accesses; null if no access is to be recorded.
     watch: *mut Watch,
     span: Range<usize>,
 }
 
 thread_local! {
     static CLOSED: RefCell<Option<Closed>> = const { RefCell::new(None) };
-    /// Pages opened for the instruction that is being made.
+    /// The pages that are open for the instruction that is executed now; 0 for none.
     static OPEN: Cell<[usize; 4]> = const { Cell::new([0; 4]) };
-    /// Where a thread that is being stopped goes on.
+    /// The address of the access at which a stopped thread continues.
     static GO_BACK: Cell<usize> = const { Cell::new(0) };
 }
 
 core::arch::global_asm!(".globl archipelago_sim_no_instruction", "archipelago_sim_no_instruction:", "ud2");
 
 unsafe extern "C" {
-    /// An address to send a thread to; no function.
+    /// The address of an invalid instruction, to which a thread is redirected. It is not called.
     fn archipelago_sim_no_instruction();
 }
 
-/// The handlers that were there before ours, which get what is not ours.
+/// The signal handlers that were installed before ours. They get the signals that the arena did not cause.
 static BEFORE: OnceLock<[libc::sigaction; 3]> = OnceLock::new();
 
 fn protect(at: usize, bytes: usize, rights: i32) {
-    // SAFETY: a mapping of the caller's, whose rights change and nothing else.
+    // SAFETY: the pages are a mapping of the caller, and only their access rights change.
     let done = unsafe { libc::mprotect(at as *mut libc::c_void, bytes, rights) };
     assert_eq!(done, 0, "the arena's access rights can be changed");
 }
 
-/// Closes `span` to this OS thread until [`open`]: its accesses go to `watch`. Nothing if it is closed.
+/// Makes `span` inaccessible to this OS thread until [`open`] is called, and has accesses to it recorded in `watch`.
+/// Does nothing if a span is closed already.
 pub(crate) fn close(watch: *mut Watch, span: Range<usize>) {
     if CLOSED.with_borrow(Option::is_some) {
         return;
@@ -70,7 +73,7 @@ pub(crate) fn close(watch: *mut Watch, span: Range<usize>) {
     CLOSED.set(Some(Closed { watch, span }));
 }
 
-/// Opens what is closed, if anything is.
+/// Makes the closed span accessible again, if there is one.
 pub(crate) fn open() {
     if let Some(closed) = CLOSED.take() {
         protect(closed.span.start, closed.span.len(), libc::PROT_READ | libc::PROT_WRITE);
@@ -85,7 +88,8 @@ fn install() {
             (libc::SIGILL, on_stop as *const () as usize, libc::SA_NODEFER),
         ]
         .map(|(signal, handler, flags)| {
-            // SAFETY: plain structures of the C library, filled as it wants them; the handlers live for ever.
+            // SAFETY: the structures are plain structures of the C library, filled as it requires. The handlers are
+            // functions and so always valid.
             unsafe {
                 let mut action: libc::sigaction = core::mem::zeroed();
                 action.sa_sigaction = handler;
@@ -102,15 +106,16 @@ fn install() {
     if !STACK.replace(true) {
         let bytes = vec![0u8; HANDLER_STACK].leak();
         let stack = libc::stack_t { ss_sp: bytes.as_mut_ptr().cast(), ss_flags: 0, ss_size: HANDLER_STACK };
-        // SAFETY: leaked memory, this OS thread's alone.
+        // SAFETY: the memory is leaked, and only this OS thread uses it.
         unsafe { libc::sigaltstack(&stack, null_mut()) };
     }
 }
 
-/// Gives a signal that is not ours back to the handler before: the instruction is made again, and faults again.
+/// Reinstalls the earlier handler after a signal that the arena did not cause. The instruction is then executed again,
+/// and its fault reaches that handler.
 fn pass_on(signal: i32, which: usize) {
     if let Some(before) = BEFORE.get() {
-        // SAFETY: the action was the process's own.
+        // SAFETY: the action was the process's own before.
         unsafe { libc::sigaction(signal, &before[which], null_mut()) };
     }
 }
@@ -122,7 +127,7 @@ unsafe extern "C" fn on_fault(signal: i32, info: *mut libc::siginfo_t, context: 
         .with_borrow(|closed| closed.as_ref().filter(|closed| closed.span.contains(&addr)).map(|closed| closed.watch));
     let Some(watch) = ours else { return pass_on(signal, 0) };
     let registers = &mut context.uc_mcontext.gregs;
-    // The engine's own accesses and the allocator's are not the program's.
+    // Accesses by the engine and by the allocator are not the program's, so they are neither recorded nor stopped.
     if arena::routed()
         && let Some(engine) = switch::engine()
     {
@@ -138,7 +143,7 @@ unsafe extern "C" fn on_fault(signal: i32, info: *mut libc::siginfo_t, context: 
                 return;
             }
             if measured && !watch.is_null() {
-                // What is noted is not allocated in the arena, which is closed.
+                // What is recorded must not be allocated in the arena, which is closed.
                 let _outside = Outside::step();
                 (*watch).plain(thread, addr, writes, code);
             }
@@ -153,7 +158,7 @@ unsafe extern "C" fn on_fault(signal: i32, info: *mut libc::siginfo_t, context: 
 }
 
 unsafe extern "C" fn on_trap(signal: i32, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: the kernel passes it.
+    // SAFETY: the kernel passes a valid context.
     let context = unsafe { &mut *context.cast::<libc::ucontext_t>() };
     let open = OPEN.replace([0; 4]);
     if open == [0; 4] {
@@ -166,7 +171,7 @@ unsafe extern "C" fn on_trap(signal: i32, _: *mut libc::siginfo_t, context: *mut
 }
 
 unsafe extern "C" fn on_stop(signal: i32, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: the kernel passes it.
+    // SAFETY: the kernel passes a valid context.
     let registers = unsafe { &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
     let at = &mut registers[libc::REG_RIP as usize];
     if *at != archipelago_sim_no_instruction as *const () as i64 {

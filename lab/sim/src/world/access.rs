@@ -97,7 +97,8 @@ pub fn spin_hint() {
     match with(engine, |engine| engine.spin()) {
         Step::Doomed => {
             htm::leave(engine);
-            // A body checks whether it is doomed, but not in this loop, which waits for other threads.
+            // The body of a doomed transaction would notice the doom outside of this loop, but the loop waits for other
+            // threads. So those are allowed to run.
             if !std::thread::panicking() {
                 with(engine, |engine| {
                     engine.advance(engine.costs.pause);
@@ -152,7 +153,7 @@ pub(crate) fn allocated(addr: *const (), len: usize) {
     with(engine, |engine| engine.progress(engine.current));
 }
 
-/// Returns false if nothing is charged, or nothing any more.
+/// Charges one of these writes. Returns false if this write or the following ones are not charged.
 fn charge_allocation(engine: *mut Engine, addr: usize, size: usize) -> bool {
     while with(engine, |engine| engine.charges_allocation()) {
         match with(engine, |engine| engine.access(addr, size, AccessKind::Store)) {

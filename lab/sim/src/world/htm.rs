@@ -136,7 +136,8 @@ fn start(unwinds: bool, place: &'static Location<'static>) -> Result<bool, Abort
             engine.tx_begin(unwinds, place);
             Ok(false)
         }
-        // The body could not leave the transaction.
+        // The enclosing transaction is doomed, and its own body does not leave by unwinding. So the nested body could
+        // not leave it, and is not run.
         (_, Some(why)) if unwinds && engine.me().tx.by_hand && !engine.me().tx.unwinds => Err(why),
         _ => Ok(engine.tx_nest(unwinds)),
     })
@@ -165,7 +166,7 @@ pub fn end() -> Result<(), Abort> {
     with(engine, |engine| engine.tx_drain());
     take_turn(engine);
     with(engine, |engine| {
-        // Unwinding removes transactions.
+        // When a run's threads unwind, their transactions are removed.
         if engine.me().tx_depth == 0 && engine.unwinding {
             return Err(Abort(0));
         }

@@ -91,7 +91,7 @@ impl Drop for Part {
     }
 }
 
-/// A named point at which a [`Fault::Stall`](crate::Fault::Stall) can stop the thread
+/// Marks a named point at which a [`Fault::Stall`](crate::Fault::Stall) can stop the thread
 /// ([`Point::Named`](crate::Point::Named)).
 pub fn point(name: &'static str) {
     let Some(engine) = engine() else { return };

@@ -11,7 +11,7 @@ use super::{htm, wait_for, with};
 pub struct Current {
     /// The thread's number in this run, which is never reused.
     pub id: usize,
-    /// The dense index: client `i` has `i`; any other thread has the smallest index that no live thread had when it
+    /// The dense index: client `i` has `i`; any other thread has the smallest index that was free when the thread
     /// started.
     pub slot: usize,
     /// The CPU on which the thread runs.

@@ -51,7 +51,7 @@ pub fn clock_uncertainty_ps() -> u64 {
 fn read_clock(engine: *mut Engine, cost: u64) -> u64 {
     with(engine, |engine| engine.advance(cost));
     if with(engine, |engine| engine.unwinding) {
-        // Destructors have deadlines, too.
+        // Destructors that run while the threads unwind may wait for a deadline, so other threads get turns here, too.
         if with(engine, |engine| engine.lingers()) {
             suspend(engine);
         }

@@ -6,7 +6,7 @@ use archipelago_sim::{Client, Config, Report, run_with, world};
 
 use super::{Word, machine};
 
-/// Increments by a load and a store, or in one step.
+/// Threads increment a word by a load and a store, or in one step.
 pub fn counter(config: &Config, one_step: bool) -> Report {
     let body = |word: &Word, _| {
         for _ in 0..2 {
@@ -51,12 +51,13 @@ impl Value for Word {
     }
 }
 
-/// A sequence lock over two words that are always equal.
+/// Threads read and write two words, which are always equal, by a sequence lock. If `validates` is false,
+/// readers do not check for changes.
 pub fn sequence_lock(config: &Config, validates: bool) -> Report {
     sequence_lock_over(config, validates, || Word::new(0))
 }
 
-/// The same over two plain words.
+/// Does the same as [`sequence_lock`] with plain words.
 pub fn hidden_sequence_lock(config: &Config, validates: bool) -> Report {
     sequence_lock_over(config, validates, hidden)
 }
@@ -92,7 +93,7 @@ pub fn publication(config: &Config, before: bool) -> Report {
     publication_of(config, before, || Word::new(0))
 }
 
-/// The same of a plain value.
+/// Publishes a plain value before or after it is written.
 pub fn hidden_publication(config: &Config, before: bool) -> Report {
     publication_of(config, before, hidden)
 }
@@ -143,7 +144,7 @@ pub fn hidden_counter(config: &Config, locks: bool) -> Report {
             if locks {
                 lock.lock();
             }
-            // Two instructions, whatever the compiler optimizes.
+            // The increment consists of two instructions, whatever the compiler optimizes.
             let seen = std::hint::black_box(word.get());
             word.set(seen + 1);
             if locks {

@@ -134,7 +134,7 @@ fn an_explicit_abort_takes_its_turn() {
 
 #[test]
 fn interrupts_strike_by_time() {
-    // Each spends the same time in transactions: many short ones or a few long ones.
+    // Both runs spend the same time in transactions: one in many short transactions, the other in a few long ones.
     let aborts = |turns: u64, ns: u64| {
         let body = |word: &Word, _: Client| {
             for _ in 0..turns {
@@ -264,7 +264,8 @@ fn a_stall_aborts() {
     }
 }
 
-/// A closure's transaction is nested in one that was begun explicitly: an abort leaves the closure, and nothing else.
+/// A closure's transaction is nested in one that was begun explicitly: an abort leaves the closure, but not the code
+/// around it.
 #[test]
 fn closures_nest_in_what_was_begun_by_hand() {
     two(|words, client| {
@@ -284,7 +285,8 @@ fn closures_nest_in_what_was_begun_by_hand() {
     });
 }
 
-/// A loop that does not check whether it is doomed ends by what other threads do, or with the run.
+/// A loop that does not check whether it is doomed ends when other threads change what it waits for, or when the run
+/// ends.
 #[test]
 fn a_doomed_body_that_spins_lets_others_run() {
     two(|[x, y], client| {

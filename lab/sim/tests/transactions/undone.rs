@@ -144,7 +144,7 @@ fn an_aborted_transaction_has_started_no_thread() {
     };
     let (report, started) = run_with(&machine(), &Config::seeded(1), 1, || Word::new(0), body, |word| word.peek());
     report.assert_done();
-    // The client and the main thread.
+    // The two threads are the client and the main thread.
     assert_eq!(started, Some(2));
 }
 
@@ -174,7 +174,8 @@ fn an_aborted_transaction_has_woken_no_thread() {
     run_with(&machine(), &Config::seeded(1), 3, || Word::new(0), body, drop).0.assert_done();
 }
 
-/// A stack's cache lines are like the heap's: some of them were shared before, or are shared now.
+/// The cache lines of a stack are like those of the heap: other threads have accessed some of them, or access them
+/// now.
 #[test]
 fn captured_locals_are_undone_beside_shared_words() {
     two(|[place, _], client| {

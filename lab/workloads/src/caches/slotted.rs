@@ -168,8 +168,8 @@ impl<M: Mechanism<2>> Inside<'_, M> {
     /// Retires a record that is in no tree any more.
     fn retire(&self, address: Option<u64>) {
         let guard = self.reader.enter();
-        // SAFETY: the record was boxed in `set`. When the mechanism removed it from the tree, it gave it to this thread
-        // alone.
+        // SAFETY: the record was boxed in `set`. The mechanism has removed it from the tree, and has returned its
+        // address to this thread only.
         address.into_iter().for_each(|address| unsafe { guard.retire_box(address as *mut Record) });
     }
 

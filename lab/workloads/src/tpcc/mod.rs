@@ -31,8 +31,8 @@ use rows::*;
 pub struct Scale {
     /// The number of items, and of rows in each warehouse's stock.
     pub items: u32,
-    /// The customers of a district. A district has as many orders when the run begins, of which the last three tenths
-    /// are new.
+    /// The number of customers of a district. A district has the same number of orders when the run begins. The last
+    /// three tenths of them are new.
     pub customers: u16,
 }
 
@@ -207,7 +207,7 @@ impl<D: Store> Terminal<'_, D> {
         Turn { kind: kind as usize, begun, writes: kind.writes(), rolled_back }
     }
 
-    /// Runs a transaction, as one that writes if `kind` does.
+    /// Runs a transaction of this kind: as a writing one if the kind writes, otherwise as a read-only one.
     fn transact(
         &self,
         kind: TransactionType,

@@ -186,7 +186,7 @@ fn questions_are_answered() {
     assert!(!few.is_empty());
 }
 
-/// Equal terminals leave equal rows in all stores.
+/// The same terminal, drawing the same inputs, leaves equal rows in all stores.
 #[test]
 fn all_stores_agree() {
     fn left<D: Store>(db: D, map: Choice) -> String {

@@ -9,7 +9,7 @@ use archipelago_check::linear;
 use archipelago_workloads::caches::{CACHES, Caching, Client, Known, slot_of};
 use model::{Map, Op, Ret, draw};
 
-/// Runs a test on each cache of this kind.
+/// Runs a test on the cache after Kyoto Cabinet and on each of its variants.
 pub fn each(test: impl Fn(&Known)) {
     CACHES.iter().filter(|known| known.name.starts_with("kyoto")).for_each(test);
 }
@@ -30,7 +30,7 @@ impl Recorded {
     /// Makes a cache with room for `room` records in each slot.
     pub fn of(known: &Known, room: usize) -> Self {
         // A tree is chosen by the high bits of a product. Keys that agree in these eight bits are in one tree, since
-        // there are fewer trees.
+        // a slot has fewer than 256 trees.
         let tree = |key: &u64| key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56;
         let keys: Vec<u64> = (0..).filter(|key| slot_of(*key) == 3 && tree(key) == 3).take(4).collect();
         let (may_vanish, cache) = (room < keys.len(), (known.make)(room * SLOTS));

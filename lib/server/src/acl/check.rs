@@ -25,7 +25,7 @@ pub enum Denied {
 }
 
 impl Denied {
-    /// The answer to a client.
+    /// Returns the answer to a client.
     pub fn fault(&self) -> Fault {
         match self {
             Self::Command(name) => {
@@ -43,7 +43,7 @@ impl Denied {
         }
     }
 
-    /// The error for a command that a script calls.
+    /// Returns the error for a command that a script calls.
     pub fn within(&self) -> Fault {
         match self {
             Self::Command(_) => Fault::new("ERR The user executing the script can't run this command or subcommand"),
@@ -57,7 +57,7 @@ impl Denied {
         }
     }
 
-    /// The answer to `ACL DRYRUN`.
+    /// Returns the answer to `ACL DRYRUN`.
     pub fn told(&self) -> String {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         match self {
@@ -68,7 +68,7 @@ impl Denied {
         }
     }
 
-    /// The kind of refusal and the refused object, for the log.
+    /// Returns the kind of refusal and the refused object, for the log.
     pub fn logged(&self) -> (&'static str, Vec<u8>) {
         match self {
             Self::Command(name) => ("command", name.clone().into_bytes()),
@@ -215,7 +215,7 @@ fn bits_change(args: &Args) -> bool {
     (2..args.len()).any(|at| args.is(at, "SET") || args.is(at, "INCRBY"))
 }
 
-/// The indices of a request's arguments that are keys.
+/// Returns the indices of a request's arguments that are keys.
 fn keys(command: &Command, args: &Args) -> Vec<usize> {
     match (command.name, command.keys) {
         ("watch", _) => (1..args.len()).collect(),
@@ -224,7 +224,7 @@ fn keys(command: &Command, args: &Args) -> Vec<usize> {
     }
 }
 
-/// The indices of a request's arguments that are channels, and whether these channels are patterns.
+/// Returns the indices of a request's arguments that are channels, and whether these channels are patterns.
 fn channels(command: &Command, args: &Args) -> (core::ops::Range<usize>, bool) {
     match command.name {
         "publish" | "spublish" => (1..2, false),
@@ -234,7 +234,7 @@ fn channels(command: &Command, args: &Args) -> (core::ops::Range<usize>, bool) {
     }
 }
 
-/// The first option of `SORT` that forms keys from a pattern.
+/// Returns the first option of `SORT` that forms keys from a pattern.
 fn sorted_by(command: &Command, args: &Args) -> Option<&'static str> {
     if !matches!(command.name, "sort" | "sort_ro") {
         return None;

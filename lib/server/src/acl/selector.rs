@@ -35,7 +35,7 @@ const CHANNELS: &str = "Adding a pattern after the * pattern (or the 'allchannel
 const DEEP: &str = "Allowing first-arg of a subcommand is not supported";
 
 impl Selector {
-    /// A selector that allows everything.
+    /// Returns a selector that allows everything.
     pub fn all() -> Self {
         let mut all = Self { all_keys: true, all_channels: true, ..Self::default() };
         all.every(true);
@@ -211,14 +211,14 @@ impl Selector {
         self.rules.push(format!("{}{what}", if allow { '+' } else { '-' }));
     }
 
-    /// The rules for commands, from an empty selector on.
+    /// Returns the rules for commands, from an empty selector on.
     pub fn commands(&self) -> String {
         let base = if self.rules.first().is_some_and(|rule| rule == "+@all") { None } else { Some("-@all") };
         let rules: Vec<&str> = base.into_iter().chain(self.rules.iter().map(String::as_str)).collect();
         rules.join(" ")
     }
 
-    /// The rules for keys.
+    /// Returns the rules for keys.
     pub fn key_rules(&self) -> Vec<u8> {
         if self.all_keys {
             return b"~*".to_vec();
@@ -234,7 +234,7 @@ impl Selector {
         self.keys.iter().map(rule).collect::<Vec<_>>().join(&b' ')
     }
 
-    /// The rules for channels.
+    /// Returns the rules for channels.
     pub fn channel_rules(&self) -> Vec<u8> {
         if self.all_channels {
             return b"&*".to_vec();
@@ -242,7 +242,7 @@ impl Selector {
         self.channels.iter().map(|pattern| [b"&", &pattern[..]].concat()).collect::<Vec<_>>().join(&b' ')
     }
 
-    /// All rules of the selector, from an empty selector on.
+    /// Returns all rules of the selector, from an empty selector on.
     pub fn line(&self) -> Vec<u8> {
         let mut parts = Vec::new();
         parts.extend(Some(self.key_rules()).filter(|rules| !rules.is_empty()));

@@ -77,34 +77,34 @@ static PLACES: LazyLock<HashMap<&'static str, (usize, usize)>> = LazyLock::new(|
     places
 });
 
-/// All units.
+/// Returns all units.
 pub fn all() -> &'static [Unit] {
     &UNITS
 }
 
-/// The indices of a command's units. The first is the unit of the command itself.
+/// Returns the indices of a command's units. The first is the unit of the command itself.
 pub fn of(command: &str) -> Option<core::ops::Range<usize>> {
     PLACES.get(command).map(|(start, end)| *start..*end)
 }
 
-/// The index of a subcommand's unit.
+/// Returns the index of a subcommand's unit.
 pub fn part(command: &str, part: &[u8]) -> Option<usize> {
     of(command)?.find(|at| UNITS[*at].part.is_some_and(|name| part.eq_ignore_ascii_case(name.as_bytes())))
 }
 
-/// The index of the unit that a request needs. Returns `None` for the server's internal commands.
+/// Returns the index of the unit that a request needs. Returns `None` for the server's internal commands.
 pub fn asked(command: &Command, args: &Args) -> Option<usize> {
     let whole = of(command.name)?;
     args.get(1).and_then(|word| part(command.name, word)).or(Some(whole.start))
 }
 
-/// The category of this name.
+/// Returns the category of this name.
 pub fn category(name: &[u8]) -> Option<u32> {
     category::NAMES.iter().position(|known| name.eq_ignore_ascii_case(known.as_bytes())).map(|bit| 1 << bit)
 }
 
 impl Unit {
-    /// The unit's name in the format of errors.
+    /// Returns the unit's name in the format of errors.
     pub fn name(&self) -> String {
         self.part.map_or_else(|| self.command.to_owned(), |part| format!("{}|{part}", self.command))
     }

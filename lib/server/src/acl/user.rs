@@ -28,13 +28,13 @@ const HASH: &str = "The password hash must be exactly 64 characters and contain 
 const NO_PASSWORD: &str = "The password you are trying to remove from the user does not exist";
 
 impl User {
-    /// A user who may do nothing.
+    /// Returns a user who may do nothing.
     pub fn none() -> Self {
         let (selectors, passwords) = (vec![Selector::default()], Vec::new());
         Self { on: false, nopass: false, sanitize: None, passwords, selectors, is_all: false }
     }
 
-    /// A user who may do everything, without a password.
+    /// Returns a user who may do everything, without a password.
     pub fn all() -> Self {
         Self { on: true, nopass: true, selectors: vec![Selector::all()], is_all: true, ..Self::none() }
     }
@@ -90,7 +90,7 @@ impl User {
         found || self.nopass
     }
 
-    /// The words for the user's state, as `ACL GETUSER` reports them.
+    /// Returns the words for the user's state, as `ACL GETUSER` reports them.
     pub fn flags(&self) -> Vec<&'static str> {
         let mut flags = vec![if self.on { "on" } else { "off" }];
         flags.extend(self.nopass.then_some("nopass"));
@@ -98,18 +98,18 @@ impl User {
         flags
     }
 
-    /// The hashes of the user's passwords, in hexadecimal digits.
+    /// Returns the hashes of the user's passwords, in hexadecimal digits.
     pub fn passwords(&self) -> impl Iterator<Item = String> {
         self.passwords.iter().map(|hash| hash.iter().map(|byte| format!("{byte:02x}")).collect())
     }
 
-    /// A user with these selectors, as whom no client can authenticate.
+    /// Returns a user with these selectors, as whom no client can authenticate.
     pub fn of(selectors: Vec<Selector>) -> Self {
         let is_all = selectors.iter().any(Selector::is_all);
         Self { selectors, is_all, ..Self::none() }
     }
 
-    /// The user's name, then all rules that produce the user from an empty user.
+    /// Returns the user's name, then all rules that produce the user from an empty user.
     pub fn line(&self, name: &[u8]) -> Vec<u8> {
         let mut parts = vec![b"user".to_vec(), name.to_vec()];
         parts.extend(self.flags().into_iter().map(|flag| flag.as_bytes().to_vec()));

@@ -43,7 +43,7 @@ impl Tls {
     pub const PATIENCE: Duration = Duration::from_secs(10);
 }
 
-/// The parameters of `CONFIG`.
+/// Returns the parameters of `CONFIG`.
 pub fn parameters(settings: &Settings) -> [(&'static str, String); 5] {
     let tls = settings.tls.as_ref();
     let path = |path: Option<&Path>| path.map(|path| path.display().to_string()).unwrap_or_default();

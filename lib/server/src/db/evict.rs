@@ -92,7 +92,7 @@ impl Space {
     /// Returns about `count` random entries. If the policy takes all keys, they are consecutive in the order of hashes.
     fn some(&self, policy: Policy, random: &mut Random, count: usize) -> Vec<&Entry> {
         if policy.volatile {
-            // Each is drawn on its own: keys with nearly equal expiry times are likely to be of one kind.
+            // Each key is drawn independently, since keys with nearly equal expiry times are likely to be of one kind.
             let times = self.due().len().max(1);
             return (0..count).flat_map(|_| self.due_from(random.below(times), 1)).collect();
         }

@@ -1,5 +1,5 @@
-//! Hashes. A small hash is a pack of names and values by turns, and a large hash is a table. Hashes with fields that
-//! expire have two forms of their own ([`dated`](super::dated)).
+//! Hashes. A small hash is a pack of alternating names and values, and a large hash is a table. Hashes with fields
+//! that expire have two forms of their own ([`dated`](super::dated)).
 
 use super::dated::{Few, Many};
 use super::pack::{Offset, Pack};
@@ -50,7 +50,7 @@ impl Field {
 /// A hash: fields with names and values.
 #[derive(Clone, Debug)]
 pub enum Hash {
-    /// A small hash: names and values by turns.
+    /// A small hash: alternating names and values.
     Packed(Pack),
     /// A large hash.
     Table(Box<Table<Field>>),

@@ -92,7 +92,7 @@ pub fn spoil(bytes: &mut [u8]) {
     bytes[HEAD - 1] |= STALE;
 }
 
-/// MurmurHash64A with Redis's seed.
+/// Returns the MurmurHash64A of an element, with Redis's seed.
 fn hash(element: &[u8]) -> u64 {
     const FACTOR: u64 = 0xc6a4_a793_5bd1_e995;
     const SEED: u64 = 0xadc8_3b19;

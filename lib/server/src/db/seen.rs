@@ -1,5 +1,5 @@
 //! Reports accesses to plain memory to the virtual machine that simulates node replication of this database. Native
-//! builds do nothing here. Reported are the accesses of sorted sets and of the tables of keys and members.
+//! builds do nothing here. The accesses to sorted sets and to the tables of keys and of members are reported.
 
 use archipelago_platform::{touch, touch_mut};
 

@@ -6,8 +6,8 @@
 //! 1. the number of live entries, and the number of entries that are marked as deleted;
 //! 2. the number of the master's names, these names, and 0;
 //! 3. for each entry: its flags; the differences between its identifier's two numbers and the master's; the number of
-//!    its fields; names and values by turns; and the number of the entry's items. An entry whose names are the master's
-//!    has neither the number of fields nor the names.
+//!    its fields; alternating names and values; and the number of the entry's items. An entry whose names are the
+//!    master's has neither the number of fields nor the names.
 //!
 //! A [`Node`] stores the first two numbers as integers, because they change often. Its body is the rest of the
 //! listpack.
@@ -87,7 +87,7 @@ impl<'n> Entry<'n> {
         self.count == 0
     }
 
-    /// Returns names and values by turns.
+    /// Returns alternating names and values.
     pub fn fields(self) -> impl Iterator<Item = Item<'n>> {
         let same = self.flags & SAME != 0;
         // The master's names follow their number at the start of the body.
@@ -184,7 +184,7 @@ impl Node {
         self.live
     }
 
-    /// Appends an entry. `fields` are names and values by turns.
+    /// Appends an entry. `fields` are alternating names and values.
     pub fn append<'f>(&mut self, master: Id, id: Id, fields: impl ExactSizeIterator<Item = &'f [u8]> + Clone) {
         let same = self.has_names(fields.clone().step_by(2));
         let body = &mut self.body;

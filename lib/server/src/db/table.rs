@@ -21,11 +21,11 @@ use super::seen::{look, read, wrote};
 
 /// An entry that a [`Table`] can store.
 pub trait Keyed {
-    /// The key by which a table finds the entry.
+    /// Returns the key by which a table finds the entry.
     fn key(&self) -> &[u8];
-    /// The [`hash`] of the key. Most entries store their hash.
+    /// Returns the [`hash`] of the key. Most entries store their hash.
     fn hash(&self) -> u32;
-    /// Bytes of heap memory that the entry owns. This number does not change while the entry is in a table.
+    /// Returns the bytes of heap memory that the entry owns. This number does not change while the entry is in a table.
     fn heap(&self) -> usize {
         0
     }
@@ -36,7 +36,7 @@ const LEAF: u32 = 1024;
 /// The most bits that select an element of the directory. Tables that need more have longer leaves instead.
 const MOST_BITS: u8 = 24;
 
-/// The hash of a key. It is the same in every process and must never change.
+/// Returns the hash of a key. It is the same in every process and must never change.
 pub fn hash(key: &[u8]) -> u32 {
     const K: [u64; 3] = [0x9e37_79b9_7f4a_7c15, 0xd6e8_feb8_6659_fd93, 0xa076_1d64_78bd_642f];
     let mix = |a: u64, b: u64| {

@@ -78,7 +78,7 @@ impl Scored {
 /// A sorted set.
 #[derive(Clone, Debug)]
 pub enum Zset {
-    /// A small sorted set: members and packed scores by turns, in the order of the sorted set.
+    /// A small sorted set: alternating members and packed scores, in the order of the sorted set.
     Packed(Pack),
     /// A large sorted set. The table and the tree have the same members.
     Large {

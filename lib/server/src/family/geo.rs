@@ -1,8 +1,8 @@
 //! Geographic positions. They are members of sorted sets. The score of a member encodes its position: 26 bits of
 //! longitude and 26 bits of latitude, interleaved.
 //!
-//! A search examines all members of the sorted set: O(n). Without a requested order, the answer is in the order of
-//! scores.
+//! A search examines all members of the sorted set: O(n). If no order is requested, the answer is in the order of
+//! scores. `COUNT` without `ANY` is the exception: it sorts by distance, the nearest member first.
 
 use crate::args::Args;
 use crate::command::{Command, Keys, ONE_KEY, category, flag};

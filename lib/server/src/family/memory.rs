@@ -58,7 +58,7 @@ fn usage(view: &View<'_>, args: &Args) -> Answer {
     Ok(view.find(&args[2]).map_or(Reply::Null, |entry| Reply::count(entry.weight())))
 }
 
-/// Takes O(keys).
+/// Carries out `MEMORY STATS`. O(keys).
 fn stats(view: &View<'_>) -> Reply {
     let spaces: Vec<(usize, usize, usize)> = (view.db.spaces.iter().enumerate())
         .filter(|(_, space)| !space.keys.is_empty())

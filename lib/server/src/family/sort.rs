@@ -95,7 +95,7 @@ fn sorted(view: &View<'_>, args: &Args, asked: &Asked<'_>) -> Result<Vec<Option<
         Some(_) => return Err(fault::WRONG_TYPE),
     };
     // `SORT` with `STORE` always sorts the members of a set, even if `BY` requests no order. The stored list is then
-    // the same everywhere.
+    // the same on every replica.
     let is_set = matches!(view.value(&args[1]), Some(Value::Set(_)));
     let unsorted = asked.by.is_some_and(|by| !by.contains(&b'*'));
     let forced = unsorted && is_set && asked.store.is_some();

@@ -68,7 +68,7 @@ pub fn import(store: &Store, path: &Path, now: u64) -> Result<Imported, Refusal>
     Ok(Imported { keys: loaded.keys, libraries: loaded.functions.len() })
 }
 
-/// The operations that load these libraries, if the server supports scripts.
+/// Returns the operations that load these libraries, if the server supports scripts.
 fn libraries(texts: &[Vec<u8>]) -> impl Iterator<Item = Call> {
     command::find(b"function|load").into_iter().flat_map(move |command| {
         texts.iter().map(move |text| {
@@ -78,7 +78,7 @@ fn libraries(texts: &[Vec<u8>]) -> impl Iterator<Item = Call> {
     })
 }
 
-/// The operations that create the keys of these databases.
+/// Returns the operations that create the keys of these databases.
 fn calls(db: &Db, now: u64) -> impl Iterator<Item = Call> {
     let command = command::find(b"restore").expect("it is in the registry");
     db.spaces.iter().zip(0..).flat_map(move |(space, index)| {

@@ -35,22 +35,22 @@ impl<'r, R: Read> Input<'r, R> {
         Self { from, offset: 0, digest: CRC.digest() }
     }
 
-    /// The number of bytes read.
+    /// Returns the number of bytes read.
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// The checksum of all bytes read.
+    /// Returns the checksum of all bytes read.
     pub fn sum(&self) -> u64 {
         self.digest.clone().finalize()
     }
 
-    /// An error at this offset.
+    /// Returns an error at this offset.
     pub fn wrong(&self, what: impl Into<String>) -> Error {
         Error { offset: self.offset, what: what.into() }
     }
 
-    /// The error for an invalid value.
+    /// Returns the error for an invalid value.
     pub fn damaged(&self) -> Error {
         self.wrong("a value that makes no sense: the file is damaged; take another copy")
     }

@@ -16,7 +16,7 @@ pub struct Output<'w, W> {
     digest: Digest<'static, u64, Table<16>>,
 }
 
-/// The number of a value's type in the file.
+/// Returns the number of a value's type in the file.
 pub fn kind(value: &Value) -> u8 {
     match value {
         Value::Str(_) | Value::Raw(_) | Value::Int(_) => 0,
@@ -35,7 +35,7 @@ impl<'w, W: Write> Output<'w, W> {
         Self { to, digest: CRC.digest() }
     }
 
-    /// The checksum of all bytes written.
+    /// Returns the checksum of all bytes written.
     pub fn sum(&self) -> u64 {
         self.digest.clone().finalize()
     }

@@ -8,7 +8,7 @@ fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..at.checked_add(N)?)?.try_into().ok()
 }
 
-/// The strings of a ziplist.
+/// Returns the strings of a ziplist.
 pub fn ziplist(bytes: &[u8]) -> Option<Vec<Item<'_>>> {
     let count = u16::from_le_bytes(array(bytes, 8)?);
     if u32::from_le_bytes(array(bytes, 0)?) as usize != bytes.len() {
@@ -50,7 +50,7 @@ fn ziplist_item(bytes: &[u8], at: usize) -> Option<(Item<'_>, usize)> {
     }
 }
 
-/// The numbers of an integer set.
+/// Returns the numbers of an integer set.
 pub fn intset(bytes: &[u8]) -> Option<Vec<i64>> {
     let width = u32::from_le_bytes(array(bytes, 0)?) as usize;
     let count = u32::from_le_bytes(array(bytes, 4)?) as usize;
@@ -67,7 +67,7 @@ pub fn intset(bytes: &[u8]) -> Option<Vec<i64>> {
     all.windows(2).all(|pair| pair[0] < pair[1]).then_some(all)
 }
 
-/// The strings of a zipmap: names and values alternate.
+/// Returns the strings of a zipmap: names and values alternate.
 pub fn zipmap(bytes: &[u8]) -> Option<Vec<Item<'_>>> {
     let (mut all, mut at) = (Vec::new(), 1);
     while *bytes.get(at)? != 0xff {

@@ -303,7 +303,7 @@ mod tests {
         Value::Stream(Box::new(stream))
     }
 
-    /// A payload of this type and content.
+    /// Returns a payload of this type and content.
     fn payload(kind: u8, content: &[u8]) -> Vec<u8> {
         [&[kind], content, &12_u16.to_le_bytes(), &[0; 8]].concat()
     }

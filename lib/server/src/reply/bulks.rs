@@ -20,7 +20,7 @@ impl Bulks {
         self.count += 1;
     }
 
-    /// The number of strings.
+    /// Returns the number of strings.
     pub fn len(&self) -> usize {
         self.count
     }
@@ -30,12 +30,12 @@ impl Bulks {
         self.count == 0
     }
 
-    /// The strings as bytes of both protocols.
+    /// Returns the strings as bytes of both protocols.
     pub fn encoded(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// The strings in order.
+    /// Returns the strings in order.
     pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
         let mut rest = &self.bytes[..];
         core::iter::from_fn(move || {
@@ -48,7 +48,7 @@ impl Bulks {
         })
     }
 
-    /// One answer for each string.
+    /// Returns one answer for each string.
     pub fn apart(&self) -> Vec<Reply> {
         self.iter().map(Reply::bulk).collect()
     }

@@ -447,7 +447,7 @@ fn a_script_leaves_nothing_behind() {
 fn a_text_that_ran_before_runs_anew() {
     let run = |body: &str| shown(&Db::default().write(&write(&["eval", body, "0"])).reply);
     let counts = "local n = 0 local function more() n = n + 1 return n end return more() + more()";
-    // More texts than are kept compiled. One text is larger than all texts that can be kept.
+    // There are more texts than are kept compiled. One text is larger than all texts that can be kept.
     let long = format!("return {}1", "1 + ".repeat(80_000));
     assert_eq!(run(counts), ":3");
     for number in 0..300 {

@@ -35,14 +35,14 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// The identity of a new client.
+    /// Returns the identity of a new client.
     pub fn new(acl: &Acl) -> Self {
         let generation = acl.generation();
         let user = acl.user(DEFAULT).unwrap_or_else(|| Arc::new(User::none()));
         Self { said: user.on && user.nopass, user, generation }
     }
 
-    /// The user's rights. `None` if the user may do everything.
+    /// Returns the user's rights. `None` if the user may do everything.
     fn rights(&self) -> Option<Arc<User>> {
         (!self.user.is_all).then(|| self.user.clone())
     }
@@ -161,7 +161,8 @@ impl Loop {
             let asked = command::find(&call.args[0]).unwrap_or(call.command);
             let Err(denied) = client.identity.user.check(asked, &call.args) else { continue };
             let text = later(&denied);
-            // A statement of its own releases the lock of the name, which `note_refusal` takes again.
+            // The name is cloned in a statement of its own, so that its lock is released before `note_refusal` takes it
+            // again.
             let user = lock(&client.card.user).clone();
             self.shared.note_refusal(&client.card, denied.logged(), true, user);
             call.command = command::find(b"refused").expect("it is in the registry");
@@ -276,7 +277,7 @@ impl Loop {
     }
 }
 
-/// The error of `EXEC` for a command that was allowed when it was queued.
+/// Returns the error of `EXEC` for a command that was allowed when it was queued.
 fn later(denied: &Denied) -> String {
     let reason = match denied {
         Denied::Command(_) => "no permission to execute the command or subcommand",
@@ -289,7 +290,7 @@ fn later(denied: &Denied) -> String {
     )
 }
 
-/// A user in the format of `ACL GETUSER`.
+/// Returns a user in the format of `ACL GETUSER`.
 fn told(user: &User) -> Reply {
     let selector = |at: usize| {
         let selector = &user.selectors[at];
@@ -312,7 +313,7 @@ fn told(user: &User) -> Reply {
     map(pairs)
 }
 
-/// The names of a category's commands and subcommands.
+/// Returns the names of a category's commands and subcommands.
 fn members(name: &[u8]) -> Answer {
     let unknown = || Fault::made(format!("ERR Unknown category '{}'", String::from_utf8_lossy(name)));
     let bit = units::category(name).ok_or_else(unknown)?;
@@ -333,7 +334,7 @@ fn dry_run(acl: &Acl, args: &Args) -> Answer {
     Ok(user.check(command, &call).map_or_else(|denied| Reply::bulk(denied.told()), |()| Reply::OK))
 }
 
-/// A password of random bits from the operating system.
+/// Returns a password of random bits from the operating system.
 fn password(bits: Option<&[u8]>) -> Answer {
     let bits = bits.map_or(Ok(256), parse::integer)?;
     let bits = usize::try_from(bits).ok().filter(|bits| (1..=4096).contains(bits)).ok_or(Fault::new(BITS))?;

@@ -117,7 +117,7 @@ fn keys_and_uses(args: &Args) -> Answer {
 /// The flag of keys whose use depends on other arguments.
 const VARIABLE: &str = "variable_flags";
 
-/// A row, followed by the rows of its subcommands if it is a command.
+/// Returns a row, followed by the rows of its subcommands if it is a command.
 fn with_parts(row: &'static Row) -> &'static [Row] {
     match row.part() {
         None => of(command::find(row.name.as_bytes()).expect("commands of rows are there")),
@@ -143,7 +143,7 @@ fn words(text: &'static str) -> impl Iterator<Item = &'static str> {
     text.split(' ').filter(|word| !word.is_empty())
 }
 
-/// A command in the format of `COMMAND`. The first row is the command's, the others are its subcommands'.
+/// Returns a command in the format of `COMMAND`. The first row is the command's, the others are its subcommands'.
 fn told(rows: &'static [Row]) -> Reply {
     let (row, parts) = (&rows[0], &rows[1..]);
     let categories = words(row.categories).map(|name| Reply::Line(format!("@{name}").into_bytes()));
@@ -166,7 +166,7 @@ fn told(rows: &'static [Row]) -> Reply {
     Reply::Array(fields)
 }
 
-/// The positions of keys, without Redis's notes for people.
+/// Returns the positions of keys, without Redis's notes for people.
 fn told_spec(spec: Spec) -> Reply {
     let typed = |name: &str, spec: Reply| map([("type", Reply::bulk(name)), ("spec", spec)]);
     let number = |number: usize| Reply::Int(number as i64);

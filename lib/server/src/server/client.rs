@@ -237,12 +237,12 @@ impl Client {
         self.dead |= since.elapsed().as_secs() >= limits.seconds;
     }
 
-    /// The number of bytes that wait to be sent.
+    /// Returns the number of bytes that wait to be sent.
     pub fn waiting(&self) -> usize {
         self.output.len() - self.sent
     }
 
-    /// The number of bytes that were received and not parsed.
+    /// Returns the number of bytes that were received and not parsed.
     pub fn unread(&self) -> usize {
         self.input.len() - self.start
     }

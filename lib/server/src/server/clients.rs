@@ -76,7 +76,7 @@ impl Client {
     }
 }
 
-/// A client's line in `CLIENT LIST`.
+/// Returns a client's line in `CLIENT LIST`.
 pub fn line(card: &Card) -> String {
     let shown = &card.shown;
     let name = String::from_utf8_lossy(&lock(&card.name)).into_owned();
@@ -443,7 +443,7 @@ pub fn named(name: &[u8]) -> Result<(), Fault> {
     Err(Fault::new("ERR Client names cannot contain spaces, newlines or special characters."))
 }
 
-/// The operation that begins or ends a client's tracking.
+/// Returns the operation that begins or ends a client's tracking.
 pub fn listen(begins: bool) -> Write {
     Write::Listen { what: wish::CHANGES, begins }
 }

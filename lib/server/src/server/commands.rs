@@ -149,7 +149,7 @@ impl Loop {
         true
     }
 
-    /// The session of a new client.
+    /// Returns the session of a new client.
     pub(super) fn session(&self) -> Session {
         #[cfg(feature = "lua")]
         return Session::with_scripts(self.shared.scripts.clone());
@@ -299,7 +299,7 @@ impl Loop {
     }
 }
 
-/// The count in the answer to a subscription.
+/// Returns the count in the answer to a subscription.
 fn counted(client: &Client, kind: SubscriptionKind) -> Reply {
     let shard = kind == SubscriptionKind::Shard;
     Reply::count(client.subscriptions.iter().filter(|(kind, _)| (*kind == SubscriptionKind::Shard) == shard).count())

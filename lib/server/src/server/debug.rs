@@ -49,7 +49,8 @@ impl Loop {
         }
     }
 
-    /// The line of `DEBUG OBJECT` for a key. The address and the time since the last use are always 0.
+    /// Returns the line of `DEBUG OBJECT` for a key. The address and the time since the last use are
+    /// always 0.
     fn described(&mut self, db: u32, key: &[u8]) -> Result<Reply, Fault> {
         let mut session = Session::default();
         session.db = db;

@@ -1,9 +1,10 @@
 //! An event loop.
 //!
-//! A loop works in rounds. In a round, up to [`REQUESTS`] requests of each active client are processed. Their changes form
-//! one batch for the combiner. Reads are carried out on the replica of the loop's node. Answers are sent in the order of
-//! requests. So after a change, a client's further changes join the same batch, but any other request waits for the next
-//! round. Between two rounds the loop polls for events. So no client waits longer than one round of all other clients.
+//! A loop works in rounds. In a round, up to [`REQUESTS`] requests of each active client are processed. Their changes
+//! form one batch for the combiner (the thread that applies changes to a replica, in node replication). Reads are
+//! carried out on the replica of the loop's node. Answers are sent in the order of requests. So after a change, a
+//! client's further changes join the same batch, but any other request waits for the next round. Between two rounds the
+//! loop polls for events. So no client waits longer than one round of all other clients.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
@@ -145,7 +146,7 @@ impl Loop {
         }
     }
 
-    /// The maximum time for which the loop may sleep. `None` means until an event.
+    /// Returns the maximum time for which the loop may sleep. `None` means until an event.
     fn patience(&self) -> Option<Duration> {
         if !self.active.is_empty() || self.accepts {
             // An active client that waits for space in another loop's mailbox, or for the end of a pause, has nothing to do
@@ -158,7 +159,7 @@ impl Loop {
         let first = self.deadlines.first().map(|(at, _)| *at);
         let shaking = self.shaking.front().map(|(until, _)| *until);
         let until = [first, self.accept_again, tick, shaking].into_iter().flatten().min()?;
-        // Rounded up, because the operating system counts in milliseconds.
+        // The time is rounded up, because the operating system counts in milliseconds.
         Some(until.saturating_duration_since(now) + Duration::from_millis(1))
     }
 
@@ -303,7 +304,7 @@ impl Loop {
         }
     }
 
-    /// The client, if it still exists.
+    /// Returns the client, if it still exists.
     pub fn client(&mut self, owner: Owner) -> Option<&mut Client> {
         self.clients.get_mut(owner.slot)?.as_mut().filter(|client| client.card.owner.id == owner.id)
     }
@@ -566,8 +567,8 @@ impl Loop {
         self.reply(client, reply)
     }
 
-    /// Appends an answer in the order of requests: if changes of the client are unanswered, the answer waits for theirs.
-    /// Returns whether the next request may be processed.
+    /// Appends an answer in the order of requests: if changes of the client are unanswered, the answer waits until they
+    /// are answered. Returns whether the next request may be processed.
     fn reply(&self, client: &mut Client, reply: Reply) -> bool {
         if client.waits > 0 {
             client.late = Some(reply);

@@ -164,7 +164,7 @@ impl Shared {
     }
 }
 
-/// The kind of a message, and its bytes in both protocols.
+/// Returns the kind of a message, and its bytes in both protocols.
 fn message(shard: bool, pattern: Option<&[u8]>, channel: &[u8], body: &[u8]) -> (SubscriptionKind, (Vec<u8>, Vec<u8>)) {
     let kind = match (shard, pattern) {
         (true, _) => SubscriptionKind::Shard,
@@ -175,7 +175,7 @@ fn message(shard: bool, pattern: Option<&[u8]>, channel: &[u8], body: &[u8]) -> 
     (kind, both(&Reply::Push(parts.into_iter().flatten().map(Reply::bulk).collect())))
 }
 
-/// A reply's bytes in both protocols.
+/// Returns a reply's bytes in both protocols.
 pub fn both(reply: &Reply) -> (Vec<u8>, Vec<u8>) {
     let mut bytes = (Vec::new(), Vec::new());
     reply.encode(Protocol::Resp2, &mut bytes.0);

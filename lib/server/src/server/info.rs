@@ -11,7 +11,7 @@ use crate::db::Db;
 /// Sections that are included only if a request names them, or contains `all`.
 const MORE: [&str; 2] = ["Commandstats", "Latencystats"];
 
-/// The sections that a request names.
+/// Returns the sections that a request names.
 pub fn text(shared: &Shared, args: &Args) -> String {
     let named = |name: &str| args.from(1).any(|word| word.eq_ignore_ascii_case(name.as_bytes()));
     let all = named("all") || named("everything");
@@ -25,7 +25,7 @@ pub fn text(shared: &Shared, args: &Args) -> String {
     text
 }
 
-/// One line for each name and value.
+/// Returns one line for each name and value.
 fn lines(all: &[(&str, &dyn core::fmt::Display)]) -> String {
     all.iter().fold(String::new(), |mut text, (name, value)| {
         let _ = write!(text, "{name}:{value}\r\n");
@@ -33,14 +33,14 @@ fn lines(all: &[(&str, &dyn core::fmt::Display)]) -> String {
     })
 }
 
-/// The resident memory of this process in bytes; 0 if the operating system does not report it.
+/// Returns the resident memory of this process in bytes; 0 if the operating system does not report it.
 pub fn resident() -> u64 {
     let pages =
         fs::read_to_string("/proc/self/statm").ok().and_then(|text| text.split(' ').nth(1)?.parse::<u64>().ok());
     pages.unwrap_or(0) * 4096
 }
 
-/// The processor time of this process in seconds: in the operating system, and in the program.
+/// Returns the processor time of this process in seconds: in the operating system, and in the program.
 fn processor() -> (f64, f64) {
     let text = fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let rest = text.rsplit(')').next().unwrap_or("").split(' ').skip(12).take(2);
@@ -48,7 +48,7 @@ fn processor() -> (f64, f64) {
     (ticks.get(1).copied().unwrap_or(0.0), ticks.first().copied().unwrap_or(0.0))
 }
 
-/// A number of bytes in a form for people.
+/// Returns a number of bytes in a form for people.
 pub fn human(bytes: u64) -> String {
     let units = ["B", "K", "M", "G", "T"];
     let mut unit = 0;
@@ -78,7 +78,8 @@ fn sections(shared: &Shared) -> Vec<(&'static str, String)> {
         ("hz", &10),
         ("io_threads", &shared.mail.len()),
     ]);
-    // A statement of its own, so that the lock is released: `waiting` takes a lock that must be acquired before this one.
+    // The length is read in a statement of its own, so that the lock is released: `waiting` acquires a lock that must
+    // be acquired before this one.
     let connected = lock(&shared.clients).len();
     let clients = lines(&[
         ("connected_clients", &connected),

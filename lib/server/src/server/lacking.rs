@@ -25,7 +25,7 @@ const NO_MODULES: Fault = Fault::new(
      connection, otherwise you need to set this option in the configuration file, and then restart the server.",
 );
 
-/// The answer to one of these commands.
+/// Returns the answer to one of these commands.
 pub fn answer(command: &Command, args: &Args) -> Answer {
     match command.name {
         "module" if args.is(1, "LIST") => Ok(Reply::Array(Vec::new())),

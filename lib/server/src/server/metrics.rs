@@ -114,7 +114,7 @@ impl Text {
     }
 }
 
-/// All metrics.
+/// Returns all metrics.
 fn text(shared: &Shared) -> String {
     let mut text = Text(String::new());
     let counts = &shared.counts;

@@ -39,7 +39,7 @@ impl Monitors {
 }
 
 impl Shared {
-    /// The bits of [`wish`] that operations need so that commands of scripts can be shown.
+    /// Returns the bits of [`wish`] that operations need so that commands of scripts can be shown.
     pub fn shown_wishes(&self) -> u8 {
         if self.monitors.count.load(Relaxed) == 0 { 0 } else { wish::CALLS }
     }

@@ -76,13 +76,13 @@ impl Output {
         *lock(&self.classes) = ["normal", "pubsub"].map(|class| limits_of(value, class));
     }
 
-    /// The limits of subscribers, or of all other clients.
+    /// Returns the limits of subscribers, or of all other clients.
     pub fn of(&self, subscribes: bool) -> Limits {
         lock(&self.classes)[usize::from(subscribes)]
     }
 }
 
-/// The limits of a class in a value of `client-output-buffer-limit`.
+/// Returns the limits of a class in a value of `client-output-buffer-limit`.
 pub fn limits_of(value: &str, class: &str) -> Limits {
     let mut words = value.split(' ').skip_while(|word| *word != class).skip(1);
     let mut next = || words.next().and_then(|word| word.parse().ok()).unwrap_or(0);

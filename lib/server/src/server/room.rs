@@ -48,7 +48,7 @@ impl Room {
         self.full.load(Relaxed)
     }
 
-    /// The number of keys that were evicted.
+    /// Returns the number of keys that were evicted.
     pub fn evicted(&self) -> u64 {
         self.evicted.load(Relaxed)
     }
@@ -69,7 +69,8 @@ impl Shared {
     /// next call corrects it.
     fn apply_limit(&self) -> Option<Write> {
         let mut chooser = lock(&self.room.chooser);
-        // Read under the lock, so that of two loops neither applies older settings after the other's newer ones.
+        // The settings are read under the lock. Otherwise one loop could apply older settings after another loop has
+        // applied newer ones.
         let texts = ["maxmemory", "maxmemory-policy", "maxmemory-samples"].map(|name| self.config.get(name));
         if chooser.texts != texts {
             let [limit, policy, samples] = &texts;
@@ -128,7 +129,7 @@ impl Shared {
         told
     }
 
-    /// The approximate memory of keys and values in bytes; 0 while there is no limit.
+    /// Returns the approximate memory of keys and values in bytes; 0 while there is no limit.
     pub fn counted(&self) -> usize {
         self.store.db().inspect(0, Db::used).unwrap_or(0)
     }

@@ -59,7 +59,8 @@ impl Saver {
         }
         let run = move || {
             let made = make(&of);
-            // Cleared before the result is passed on, because the client's next request may be for another snapshot.
+            // The flag is cleared before the result is passed on, because the client's next request may be for another
+            // snapshot.
             lock(place(&of)).runs = false;
             tell(&of, made);
         };
@@ -70,7 +71,7 @@ impl Saver {
     }
 }
 
-/// The time, in seconds since 1970.
+/// Returns the time, in seconds since 1970.
 fn seconds() -> u64 {
     now() / 1000
 }
@@ -118,7 +119,7 @@ impl Shared {
         }
     }
 
-    /// The number of operations since the last snapshot.
+    /// Returns the number of operations since the last snapshot.
     fn changes(&self, status: &Status) -> u64 {
         self.store.db().inspect(0, |db| db.serial()).unwrap_or(0).saturating_sub(status.serial)
     }
@@ -136,12 +137,12 @@ impl Shared {
         }
         snapshots.cancel(false);
         let points = !self.config.get("save").is_empty();
-        // Only once, because the server may be ended twice.
+        // The request is taken, so that it counts only once, because the server may be ended twice.
         let asked = lock(&self.last_save).replace(false);
         if asked.unwrap_or(points) { self.store.snapshot(seconds()) } else { Ok(()) }
     }
 
-    /// The lines of `INFO` about snapshots.
+    /// Returns the lines of `INFO` about snapshots.
     pub fn snapshots_info(&self) -> String {
         let status = self.saved();
         let running = u8::from(self.saves());

@@ -122,7 +122,7 @@ pub struct Card {
 }
 
 impl Card {
-    /// The card of a new client.
+    /// Returns the card of a new client.
     pub fn new(owner: Owner, peer: SocketAddr, local: SocketAddr) -> Self {
         Self {
             owner,
@@ -232,7 +232,7 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Shared {
-    /// The state of a new server.
+    /// Returns the state of a new server.
     pub fn new(store: Store, config: Config, mail: Vec<Mailbox>, address: SocketAddr) -> Self {
         let stats = Stats::new(mail.len() + 1);
         let shared = Self {
@@ -292,7 +292,7 @@ impl Shared {
         self.mail.iter().for_each(|mailbox| _ = mailbox.waker.wake());
     }
 
-    /// The number of clients that wait for keys.
+    /// Returns the number of clients that wait for keys.
     pub fn waiting(&self) -> usize {
         lock(&self.blocked).len()
     }
@@ -466,7 +466,7 @@ impl Shared {
     }
 }
 
-/// The command of a change that a client requested.
+/// Returns the command of a change that a client requested.
 fn commanded(write: &Write) -> Option<&'static Command> {
     match write {
         Write::Call(call) => Some(call.command),
@@ -475,7 +475,7 @@ fn commanded(write: &Write) -> Option<&'static Command> {
     }
 }
 
-/// The call of a change that may have to wait.
+/// Returns the call of a change that may have to wait.
 pub fn blocking(write: &Write) -> Option<&Call> {
     match write {
         Write::Call(call) if call.command.has(flag::BLOCKING) && timeout(call).is_some() => Some(call),
@@ -483,7 +483,8 @@ pub fn blocking(write: &Write) -> Option<&Call> {
     }
 }
 
-/// The timeout of a blocking call in milliseconds; 0 means no timeout. Returns `None` if the call does not wait.
+/// Returns the timeout of a blocking call in milliseconds; 0 means no timeout. Returns `None` if the call does not
+/// wait.
 pub fn timeout(call: &Call) -> Option<u64> {
     let args = &call.args;
     let place = match call.command.name {

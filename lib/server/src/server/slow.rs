@@ -89,7 +89,8 @@ impl Slow {
         (after >= 0 && took.as_micros() as i64 >= after) || (monitor > 0 && took.as_millis() as u64 >= monitor)
     }
 
-    /// Logs and samples a command that took long, as far as its duration is above the limits.
+    /// Logs a command that took long, and samples its duration, if the duration is above the limit for logging or for
+    /// sampling.
     pub fn tell(&self, card: Option<&Arc<Card>>, command: &Command, args: Option<&Args>, took: Duration) {
         let (now, micros) = (super::now() / 1000, took.as_micros() as u64);
         let monitor = self.monitor.load(Relaxed);
@@ -125,7 +126,7 @@ impl Slow {
         }
     }
 
-    /// The changes of a batch that are logged if the batch is slow.
+    /// Returns the changes of a batch that are logged if the batch is slow.
     pub fn suspects(&self, batch: &[Write]) -> Vec<Suspect> {
         let (after, monitor) = (self.after.load(Relaxed), self.monitor.load(Relaxed));
         if after < 0 && monitor == 0 {
@@ -144,7 +145,7 @@ impl Slow {
     }
 }
 
-/// The words of an entry. Too many words and too long words are cut, with a note of how much is missing.
+/// Returns the words of an entry. Too many words and too long words are cut, with a note of how much is missing.
 fn words(args: &Args) -> Vec<Vec<u8>> {
     let kept = if args.len() > WORDS { WORDS - 1 } else { args.len() };
     let mut words: Vec<Vec<u8>> = Vec::new();
@@ -264,7 +265,7 @@ impl Loop {
     }
 }
 
-/// A line with one character for the height of each sample.
+/// Returns a line with one character for the height of each sample.
 fn graph(name: &str, samples: &Samples) -> String {
     let heights = b"_.,-=o#%@";
     let longest = samples.all.iter().map(|(_, millis)| *millis).max().unwrap_or(0).max(1);

@@ -76,7 +76,7 @@ impl Stats {
         add(&self.threads[thread][command.number()].rejected, 1);
     }
 
-    /// A command's counts, summed over all threads.
+    /// Returns a command's counts, summed over all threads.
     pub fn sum(&self, command: &'static Command) -> Sum {
         let mut sum = Sum::default();
         for row in self.threads.iter().map(|rows| &rows[command.number()]) {
@@ -89,7 +89,7 @@ impl Stats {
         sum
     }
 
-    /// All commands that were requested, with their counts.
+    /// Returns all commands that were requested, with their counts.
     pub fn all(&self) -> impl Iterator<Item = (&'static Command, Sum)> {
         let sums = command::all().map(|command| (command, self.sum(command)));
         sums.filter(|(_, sum)| sum.calls + sum.rejected > 0)
@@ -105,7 +105,8 @@ impl Stats {
 }
 
 impl Sum {
-    /// The duration in whole microseconds that this share of the calls does not exceed, as precisely as the buckets allow.
+    /// Returns the duration in whole microseconds that this share of the calls does not exceed, as precisely as the
+    /// buckets allow.
     pub fn percentile(&self, share: f64) -> u64 {
         let wanted = (self.calls as f64 * share).ceil() as u64;
         let mut seen = 0;

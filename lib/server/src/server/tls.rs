@@ -68,7 +68,7 @@ fn certificates(option: &str, path: &Path) -> Result<Vec<CertificateDer<'static>
     Ok(all)
 }
 
-/// The verifier of clients' certificates.
+/// Returns the verifier of clients' certificates.
 fn verifier(tls: &Tls) -> Result<Arc<dyn ClientCertVerifier>, Refusal> {
     if tls.clients == AuthClients::No {
         return Ok(WebPkiClientVerifier::no_client_auth());

@@ -1,12 +1,13 @@
 //! Client-side caching: records which clients must be told when a key changes.
 //!
-//! # No cache stays stale The keys of a read are recorded before the read ([`Tracking::note`]). The recorded clients of a
-//! changed key are looked up after the change is carried out ([`Shared::invalidate`]). Both steps hold one lock, so one of
-//! two cases holds. If the lookup comes before the recording, the change comes before the read, and the read returns the new
-//! value. Otherwise the lookup finds the client and sends its event loop a letter (a message between threads). The client's
-//! loop writes the answer to a read at once, so it processes the letter after the answer. For reads of a transaction, the
-//! letter comes after the letter with the transaction's answer. [`events`](super::events) explains why every change is
-//! looked up.
+//! # No cache stays stale
+//! The keys of a read are recorded before the read ([`Tracking::note`]). The recorded clients of a changed key are
+//! looked up after the change is carried out ([`Shared::invalidate`]). Both steps hold one lock, so one of two cases
+//! holds. If the lookup comes before the recording, the change comes before the read, and the read returns the new
+//! value. Otherwise the lookup finds the client and sends its event loop a letter (a message between threads). The
+//! client's loop writes the answer to a read at once, so it processes the letter after the answer. For reads of a
+//! transaction, the letter comes after the letter with the transaction's answer. [`events`](super::events) explains why
+//! every change is looked up.
 //!
 //! # Limits
 //! At most `tracking-table-max-keys` keys are recorded. If there is one more, a key is forgotten, and the clients that had
@@ -82,7 +83,7 @@ impl Tracking {
         self.clients.load(Relaxed) > 0
     }
 
-    /// The number of clients that track keys.
+    /// Returns the number of clients that track keys.
     pub fn clients(&self) -> usize {
         self.clients.load(Relaxed)
     }

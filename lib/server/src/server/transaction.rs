@@ -10,7 +10,7 @@ use crate::command::Run;
 use crate::operation::{Call, Write};
 use crate::reply::Reply;
 
-/// The calls of a transaction, if any of them is a command of the server.
+/// Returns the calls of a transaction, if any of them is a command of the server.
 pub fn mixed(write: Write) -> Option<Vec<Call>> {
     match write {
         Write::Exec { calls, .. } if calls.iter().any(is_of_the_server) => Some(calls),

@@ -34,7 +34,7 @@ impl Wire {
         Ok(Self { tcp, tls })
     }
 
-    /// The source of events.
+    /// Returns the source of events.
     pub fn source(&mut self) -> &mut TcpStream {
         &mut self.tcp
     }

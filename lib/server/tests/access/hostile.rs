@@ -29,7 +29,7 @@ fn no_command_gets_at_a_key_of_others() {
     assert!(user.ask("PUBLISH news 1").starts_with("-NOPERM"));
 }
 
-/// Requests of all commands with keys. The last key of each request belongs to another user.
+/// Returns requests of all commands with keys. The last key of each request belongs to another user.
 fn user_visible() -> Vec<(&'static str, Vec<String>)> {
     use archipelago_server::args::Args;
     use archipelago_server::command::{self, Keys, flag};
@@ -200,7 +200,8 @@ fn refusals_are_logged_and_counted() {
     assert!(!root.ask("ACL LOG").contains("object b"));
 }
 
-/// Long reads, which other threads carry out, and the messages to a client's cache.
+/// Permissions are checked before a long read, which another thread carries out, and before a key is recorded for a
+/// client's cache.
 #[test]
 fn long_reads_and_caches_are_checked_first() {
     let server = server(2);

@@ -81,7 +81,7 @@ const LIBRARIES: [&str; 2] = [
      redis.register_function('other_saved', function() return 2 end)",
 ];
 
-/// Commands that show the whole contents of a database.
+/// Returns commands that show the whole contents of a database.
 fn show(keys: &[Vec<u8>]) -> Vec<Vec<Vec<u8>>> {
     let lines = [
         "type",
@@ -146,7 +146,7 @@ fn loaded(bytes: &[u8]) -> Db {
     rdb::read(&mut &*bytes).unwrap_or_else(|error| panic!("{error}")).db
 }
 
-/// The database of a file, with its libraries.
+/// Returns the database of a file, with its libraries.
 fn imported(bytes: &[u8]) -> Ours {
     let loaded = rdb::read(&mut &*bytes).unwrap_or_else(|error| panic!("{error}"));
     let mut ours = Ours::of(loaded.db);
@@ -172,7 +172,7 @@ fn what_redis_saves_is_read() {
     let (some, bytes) = compared(&mut theirs);
     assert!(some > 2_000, "{some} answers");
     if env::var_os("ARCHIPELAGO_RECORD").is_some() {
-        // Renamed at once, because other tests read the file meanwhile.
+        // The file is replaced by a rename, because other tests read it meanwhile.
         fs::write(recorded().with_extension("new"), &bytes).unwrap();
         fs::rename(recorded().with_extension("new"), recorded()).unwrap();
     }
@@ -290,7 +290,7 @@ fn payloads_are_checked_first() {
     assert_eq!(restore(b"").unwrap_err(), Refused::Checksum);
 }
 
-/// A payload with the checksum 0, which means that it is not checked.
+/// Returns a payload with the checksum 0, which means that it is not checked.
 fn payload(kind: u8, content: &[u8]) -> Vec<u8> {
     [&[kind], content, &rdb::VERSION.to_le_bytes(), &[0; 8]].concat()
 }

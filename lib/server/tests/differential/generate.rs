@@ -423,7 +423,7 @@ impl Generator {
         }
     }
 
-    /// A stream's ID, mostly a small one.
+    /// Returns a stream's ID, mostly a small one.
     fn id(&mut self) -> String {
         match self.random.below(16) {
             0 => self.pick(&["0-*", "5-*", "abc", "-", "+", "0-0", "1-1-1", "01-1", " 1", "$", ">", ""]).into(),
@@ -469,10 +469,10 @@ impl Generator {
             "I" => self.integer().into_bytes(),
             "F" => self.float().into_bytes(),
             "SMALL" => self.random.below(12).to_string().into_bytes(),
-            // No large numbers, because Redis returns as many elements as requested.
+            // Large numbers are not drawn, because Redis returns as many elements as requested.
             "CH" => (self.random.below(30) as i64 - 15).to_string().into_bytes(),
             "COUNT" => (1 + self.random.below(5)).to_string().into_bytes(),
-            // Relative times that are so long that the difference between the clocks does not matter.
+            // The relative times are so long that the difference between the clocks does not matter.
             "NEAR" => self.pick(&["100000000", "200000000", "-1", "0", "9223372036854775807", "x"]).as_bytes().to_vec(),
             "NEAR000" => self.pick(&["100000000000", "-1", "0", "9223372036854775807"]).as_bytes().to_vec(),
             "TIME" => (Self::now() / 100_000 * 100_000 + self.pick(&[1_000_000, 2_000_000])).to_string().into_bytes(),

@@ -115,13 +115,13 @@ fn register(random: &mut Random, name: &str) -> String {
     }
 }
 
-/// A random name of a function.
+/// Returns a random name of a function.
 pub fn function(random: &mut Random) -> String {
     let letter = if random.below(6) == 0 { 'F' } else { 'f' };
     format!("{letter}{}", random.below(7))
 }
 
-/// A random library's text.
+/// Returns a random library's text.
 pub fn library(random: &mut Random) -> String {
     let name = pick(random, &["a", "a", "b", "b", "c", "Abc"]);
     let first = match random.below(24) {
@@ -146,7 +146,7 @@ pub fn library(random: &mut Random) -> String {
     text
 }
 
-/// A payload of random libraries.
+/// Returns a payload of random libraries.
 pub fn payload(random: &mut Random) -> Vec<u8> {
     let mut all = Functions::default();
     for name in 0..random.below(4) {
@@ -161,7 +161,7 @@ pub fn payload(random: &mut Random) -> Vec<u8> {
     payload
 }
 
-/// A script that declares its flags.
+/// Returns a script that declares its flags.
 pub fn script(random: &mut Random) -> String {
     let first = pick(
         random,

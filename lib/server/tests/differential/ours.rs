@@ -22,7 +22,7 @@ impl Ours {
         Self { replica: db.clone(), db, ..Self::default() }
     }
 
-    /// The databases.
+    /// Returns the databases.
     pub fn db(&self) -> &Db {
         &self.db
     }

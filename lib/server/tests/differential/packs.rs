@@ -45,7 +45,7 @@ const NUMBERS: &[&str] = &[
     "'7'",
 ];
 
-/// A random Lua value.
+/// Returns a random Lua value.
 fn value(random: &mut Random, depth: usize) -> String {
     match random.below(if depth < 4 { 10 } else { 6 }) {
         0 => pick(random, &["nil", "true", "false", "1e300", "0/0", "1/0", "-1/0", "9223372036854775808"]).into(),
@@ -62,7 +62,7 @@ fn value(random: &mut Random, depth: usize) -> String {
     }
 }
 
-/// Random bytes. Many of them begin a packed value.
+/// Returns random bytes. Many of them begin a packed value.
 fn bytes(random: &mut Random, most: usize) -> String {
     const BEGIN: [u8; 12] = [0x90, 0x91, 0x81, 0xa1, 0xc0, 0xc1, 0xc4, 0xcb, 0xcf, 0xd0, 0xd9, 0xdf];
     (0..random.below(most))
@@ -124,7 +124,7 @@ fn argument(random: &mut Random) -> String {
 /// Lua code that shows results of any type. A table is shown by its length only.
 const SHOWN: &str = "local o = {} for i = 1, 20 do o[i] = type(r[i]) .. (type(r[i]) == 'table' and #r[i] or tostring(r[i])) end return o";
 
-/// A random script.
+/// Returns a random script.
 pub fn script(random: &mut Random) -> String {
     let at = |random: &mut Random| pick(random, &["0", "1", "2", "3", "-1", "100", "nil", "'1'", "'x'"]).to_owned();
     match random.below(10) {

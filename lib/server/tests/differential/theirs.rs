@@ -52,7 +52,7 @@ pub struct Theirs {
     stream: BufReader<UnixStream>,
 }
 
-/// A number for each server of this process.
+/// Returns a number for each server of this process.
 fn next() -> usize {
     static STARTED: AtomicUsize = AtomicUsize::new(0);
     STARTED.fetch_add(1, Relaxed)

@@ -15,7 +15,7 @@ fn expire(ours: &mut Ours, now: u64) -> usize {
     }
 }
 
-/// A hash of many fields that expire at one time, and fields that do not expire.
+/// Returns a hash of many fields that expire at one time, and fields that do not expire.
 fn filled(fields: usize, stay: usize) -> Ours {
     let mut ours = Ours::default();
     let set = |ours: &mut Ours, options: &[&str], from: usize, to: usize| {

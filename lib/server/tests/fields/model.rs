@@ -21,7 +21,7 @@ fn number(text: &[u8]) -> i64 {
     std::str::from_utf8(text).unwrap().parse().unwrap()
 }
 
-/// The time that an argument of `HPEXPIRE` or a similar command means, by the command's name.
+/// Returns the time that an argument of `HPEXPIRE` or a similar command means, by the command's name.
 fn time(name: &str, argument: &[u8], now: u64) -> u64 {
     let scale = if name.starts_with("hp") || name == "px" { 1 } else { 1000 };
     number(argument) as u64 * scale + if name.ends_with("at") { 0 } else { now }
@@ -309,7 +309,7 @@ fn ask(ours: &mut Ours, words: &[Vec<u8>], way: usize, now: u64) -> Reply {
     }
 }
 
-/// The same database, restored from a snapshot's image and from a file.
+/// Returns the same database, restored from a snapshot's image and from a file.
 fn again(db: &Db) -> [Db; 2] {
     let (mut one, head) = (Db::default(), db.begin_walk());
     one.resume(&head).unwrap();

@@ -16,7 +16,7 @@ pub struct Ours {
     pub effects: Effects,
 }
 
-/// An answer in one line.
+/// Returns an answer in one line.
 pub fn shown(reply: &Reply) -> String {
     match reply {
         Reply::Null | Reply::NullArray => "nil".into(),

@@ -5,17 +5,17 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// A server on the loopback interface, on any free port.
+/// Returns a server on the loopback interface, on any free port.
 pub fn server(loops: usize) -> Server {
     started(Settings { loops, ..Settings::default() })
 }
 
-/// A server with these settings, on the loopback interface and any free port.
+/// Returns a server with these settings, on the loopback interface and any free port.
 pub fn started(settings: Settings) -> Server {
     Server::start(&Settings { address: ([127, 0, 0, 1], 0).into(), ..settings }).unwrap()
 }
 
-/// A request's bytes.
+/// Returns a request's bytes.
 pub fn request(words: &[&str]) -> Vec<u8> {
     let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
     words.iter().for_each(|word| bytes.extend(format!("${}\r\n{word}\r\n", word.len()).bytes()));
@@ -52,7 +52,7 @@ impl Client {
         sent
     }
 
-    /// The next answer as flat text: lines and bulk strings joined by blanks.
+    /// Returns the next answer as flat text: lines and bulk strings joined by blanks.
     pub fn answer(&mut self) -> std::io::Result<String> {
         let mut line = String::new();
         if self.reader.read_line(&mut line)? == 0 {
@@ -78,7 +78,7 @@ impl Client {
         self.answer()
     }
 
-    /// The answer to a request. Panics if the connection has ended.
+    /// Returns the answer to a request. Panics if the connection has ended.
     pub fn ask(&mut self, line: &str) -> String {
         self.call(&line.split(' ').collect::<Vec<_>>()).unwrap()
     }

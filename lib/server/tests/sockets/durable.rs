@@ -37,7 +37,7 @@ fn open(disk: &Simulated) -> Result<Store, String> {
     Ok(Store::open(Arc::new(disk.clone()), Path::new("/data"), Appendonly::Always)?.0)
 }
 
-/// The values of two keys that change together.
+/// Returns the values of two keys that change together.
 pub fn values(store: &Store) -> (u64, u64) {
     let mut handle: archipelago_replicate::Handle<Db> = store.handle();
     let mut value = |key: &str| match handle.read(&Read::Call(call(&format!("GET {key}")))).unwrap().reply {
@@ -90,7 +90,7 @@ fn power_may_fail_at_every_call() {
     }
 }
 
-/// Settings of two loops with a log in a simulated directory, synced before each answer.
+/// Returns settings of two loops with a log in a simulated directory, synced before each answer.
 pub fn settings() -> Settings {
     Settings {
         address: ([127, 0, 0, 1], 0).into(),

@@ -54,7 +54,7 @@ fn the_log_hears_of_expiry_only_where_something_expired() {
     let mut client = Client::new(server.address());
     assert_eq!(client.ask("SET stays 1 EX 1000"), "+OK");
     let calls = disk.calls().len();
-    // Several ticks, at each of which the server checks the key's expiry time.
+    // The sleep lasts several ticks, at each of which the server checks the key's expiry time.
     sleep(Duration::from_millis(450));
     assert_eq!(disk.calls().len(), calls, "nothing has expired, and the disk was used");
     fill(&mut client, 300, "50");

@@ -11,7 +11,7 @@ fn load(client: &mut Client, name: &str, body: &str) -> String {
     client.call(&["FUNCTION", "LOAD", "REPLACE", &format!("#!lua name={name}\n{body}")]).unwrap()
 }
 
-/// One function increments a key, the other returns the key's value.
+/// A library of two functions: one increments a key, the other returns the key's value.
 const COUNTS: &str = "redis.register_function('count', function(keys) return redis.call('incr', keys[1]) end) \
      redis.register_function{function_name='counted', flags={'no-writes'}, callback=function(keys) \
      return redis.call('get', keys[1]) end}";
@@ -35,7 +35,7 @@ fn replicas_a_log_and_a_snapshot_agree_on_libraries() {
         assert_eq!(other.ask("FCALL_RO COUNTED 1 n"), round.to_string());
     }
     assert!(clients[1].ask("FCALL_RO count 1 n").starts_with("-ERR Can not execute a script with write flag"));
-    // In one run of bytes, and in a transaction.
+    // The requests are sent in one run of bytes, and then in a transaction.
     let lines = ["FCALL count 1 n", "FCALL counted 1 n", "INCR n", "FCALL counted 1 n", "FCALL nothing 0"];
     let lines = lines.map(|line| request(&line.split(' ').collect::<Vec<_>>()));
     clients[0].send(&lines.concat()).unwrap();
@@ -50,7 +50,7 @@ fn replicas_a_log_and_a_snapshot_agree_on_libraries() {
     let there = clients.each_mut().map(|client| client.ask("FUNCTION LIST WITHCODE"));
     assert_eq!(there[0], there[1]);
     assert!(there[0].contains("no-writes") && there[0].contains("redis.register_function('count'"), "{}", there[0]);
-    // Recovery from the log alone, and from a snapshot with later changes in the log.
+    // The libraries are recovered from the log alone, and from a snapshot with later changes in the log.
     let alone = Server::start_on(&settings(), Arc::new(disk.restarted()));
     assert_eq!(Client::new(alone.unwrap().address()).ask("FUNCTION LIST WITHCODE"), there[0]);
     assert_eq!(clients[0].ask("SAVE"), "+OK");
@@ -95,13 +95,13 @@ fn libraries_survive_kills() {
     std::fs::remove_dir_all(directory).unwrap();
 }
 
-/// Settings of a server without a time limit for scripts: the duration of scripts depends on the machine.
+/// Returns settings of a server without a time limit for scripts: the duration of scripts depends on the machine.
 fn without_time(loops: usize) -> Settings {
     let parameters = vec![("lua-time-limit", "0".into())];
     Settings { loops, replicas: 2, parameters, ..Settings::default() }
 }
 
-/// A function that runs for about a second and then carries out `after`.
+/// Returns a function that runs for about a second and then carries out `after`.
 fn slow(flags: &str, after: &str) -> String {
     format!(
         "redis.register_function{{function_name='slow', flags={{{flags}}}, callback=function(keys) \
@@ -150,7 +150,7 @@ fn a_function_that_is_replaced_while_it_waits_for_a_thread_is_a_change() {
     server.stop().unwrap();
 }
 
-/// The resident memory of this process, in bytes. The server runs in this process.
+/// Returns the resident memory of this process, in bytes. The server runs in this process.
 fn resident() -> usize {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
     statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096

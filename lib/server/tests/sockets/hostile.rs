@@ -6,7 +6,7 @@ use std::io::Write;
 use std::net::TcpStream;
 use std::process::Command;
 
-/// The resident memory of this process, in bytes. The server runs in this process.
+/// Returns the resident memory of this process, in bytes. The server runs in this process.
 fn resident() -> usize {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
     statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096

@@ -9,7 +9,7 @@ use archipelago_server::server::{Server, Settings};
 
 use crate::client::{Client, request, started};
 
-/// The words of a line. A word between quotes may contain blanks.
+/// Returns the words of a line. A word between quotes may contain blanks.
 fn words(line: &str) -> Vec<&str> {
     let quoted = line.split('"').enumerate();
     quoted.flat_map(|(at, part)| if at % 2 == 1 { vec![part] } else { part.split_whitespace().collect() }).collect()
@@ -60,7 +60,7 @@ fn answers_come_in_the_order_of_requests_and_are_those_of_redis() {
     compare("2", include_str!("resp2.txt"));
 }
 
-/// All bytes that the server sends to a client that sends `bytes` and then waits.
+/// Returns all bytes that the server sends to a client that sends `bytes` and then waits.
 fn sent_for(server: &Server, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(server.address()).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();

@@ -87,7 +87,7 @@ fn limits_and_snapshots_are_set_at_the_start() {
     let set = |name, value: &str| (name, value.to_owned());
     let parameters = vec![set("maxmemory", "100kb"), set("maxmemory-policy", "allkeys-lru"), set("save", "900 1")];
     let disk = Simulated::new();
-    // A directory that does not exist yet.
+    // The directory does not exist yet.
     let directory = "/data".into();
     let settings = Settings { address: ([127, 0, 0, 1], 0).into(), parameters, directory, ..Settings::default() };
     let server = Server::start_on(&settings, Arc::new(disk.clone())).unwrap();

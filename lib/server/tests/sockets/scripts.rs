@@ -74,7 +74,7 @@ fn scripts_end_by_time_and_the_server_goes_on() {
     later.stop().unwrap();
 }
 
-/// A transaction of two scripts with this time limit.
+/// Returns a transaction of two scripts with this time limit.
 fn long(limit: Duration) -> Write {
     let script = |key: &str| {
         let body = format!("for i = 1, 2000 do redis.call('incr', '{key}') end");
@@ -192,7 +192,8 @@ fn a_script_that_ran_when_the_process_ended_is_not_carried_out() {
     let segments = stopped.list(directory).unwrap().into_iter().filter(|name| name.ends_with(".segment"));
     let last = directory.join(segments.max().unwrap());
     let torn = stopped.restarted();
-    // More bytes than the mark that is written after the last entry when a process ends.
+    // The mark that is written after the last entry when a process ends is cut off, and some bytes
+    // before it.
     torn.damage(&last, |bytes| bytes.truncate(bytes.len() - 40));
     for _ in 0..2 {
         let (a, b) = durable::values(&open(&stopped, Appendonly::Always).unwrap());
@@ -226,7 +227,7 @@ fn scripts_publish_once_however_many_replicas_run_them() {
     let text = "redis.call('set', KEYS[1], 'v') redis.call('publish', 'news', ARGV[1]) return redis.call('spublish', 'news', 'of a shard')";
     // A script gets 0 as the number of receivers, because no replica knows this number.
     assert_eq!(client.call(&["EVAL", text, "1", "k", "one"]).unwrap(), ":0");
-    // From a script in a transaction; but not from a script that may only read.
+    // A script in a transaction may publish, but a script that may only read may not.
     client.ask("MULTI");
     client.call(&["EVAL", "return redis.call('publish', 'news', 'two')", "0"]).unwrap();
     assert_eq!(client.ask("EXEC"), ":0");

@@ -2,8 +2,9 @@
 //! server is killed under load.
 //!
 //! When a server is killed, some requests have no answer. It is unknown whether the server carried them out. The check
-//! succeeds if some choice, carried out or not for each of them, makes the history linearizable, including the first look
-//! after the next start. So nothing that was acknowledged is lost, and no client has seen a change that was lost.
+//! succeeds if the history is linearizable for some choice of the requests that were carried out. The history includes
+//! the first look after the next start. So nothing that was acknowledged is lost, and no client has seen a change that
+//! was lost.
 
 use crate::client::{Client, started};
 use crate::durable::spawn;

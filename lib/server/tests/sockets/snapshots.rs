@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 fn open(disk: &Simulated) -> Result<Store, String> {
-    // Segments so short that each snapshot makes some superfluous.
+    // The segments are so short that each snapshot makes some of them superfluous.
     Ok(Store::open_with(Arc::new(disk.clone()), Path::new("/data"), Appendonly::Always, 600, 0)?.0)
 }
 
@@ -27,7 +27,7 @@ fn write(store: &Store, lines: &[&str]) -> Vec<Reply> {
     store.write_many(&mut store.handle(), batch).into_iter().map(|outcome| outcome.reply).collect()
 }
 
-/// The number of the log's segments.
+/// Returns the number of the log's segments.
 fn segments(disk: &Simulated) -> usize {
     disk.list(Path::new("/data")).unwrap().iter().filter(|name| !name.starts_with("snap")).count()
 }

@@ -71,7 +71,8 @@ impl Authority {
         self.sign("client", expired)
     }
 
-    /// Settings with a server certificate of this authority. Clients' certificates are checked against this authority, too.
+    /// Returns settings with a server certificate of this authority. Clients' certificates are checked against this
+    /// authority, too.
     pub fn settings(&self, clients: AuthClients) -> Tls {
         Tls {
             address: ([127, 0, 0, 1], 0).into(),
@@ -110,12 +111,12 @@ impl Authority {
     }
 }
 
-/// A server with a plain port and a port for TLS.
+/// Returns a server with a plain port and a port for TLS.
 pub fn secure_server(authority: &Authority, clients: AuthClients) -> Server {
     server_of(authority.settings(clients)).unwrap()
 }
 
-/// A server with a plain port and a port with these settings for TLS.
+/// Returns a server with a plain port and a port with these settings for TLS.
 pub fn server_of(tls: Tls) -> Result<Server, String> {
     Server::start(&Settings { address: ([127, 0, 0, 1], 0).into(), loops: 2, tls: Some(tls), ..Settings::default() })
 }

@@ -7,7 +7,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-/// All bytes until the server ends the connection.
+/// Returns all bytes until the server ends the connection.
 fn all(mut stream: TcpStream) -> Vec<u8> {
     stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     let mut bytes = Vec::new();
@@ -42,7 +42,7 @@ fn clients_that_agree_on_no_keys_are_ended() {
     let silent: Vec<TcpStream> = (0..50)
         .map(|number| {
             let mut client = TcpStream::connect(server.tls_address().unwrap()).unwrap();
-            // No bytes, or part of a record.
+            // The client sends no bytes, or part of a record.
             client.write_all(&[22, 3, 1, 2, 0, 1, 0, 1, 252][..number % 9]).unwrap();
             client
         })
@@ -69,7 +69,7 @@ fn noise_ends_its_client_only() {
                 (seed >> 56) as u8
             })
             .collect();
-        // As a handshake, as encrypted bytes, and as an alert.
+        // The bytes are sent as a handshake, as encrypted bytes, and as an alert.
         let head = [[22, 3, 1], [23, 3, 3], [21, 3, 3]][round % 3];
         let length = (noise.len() as u16).to_be_bytes();
         let _ = client.write_all(&[&head[..], &length, &noise].concat());

@@ -25,7 +25,7 @@ fn both_versions_carry_what_plain_sockets_carry() {
         let mut client = authority.connect(&server, Some(authority.client(Expired::No)), &[version]);
         assert_eq!(client.ask(&["PING"]).unwrap(), b"+PONG\r\n");
         assert_eq!(client.0.conn.protocol_version(), Some(expected));
-        // A value that is larger than all buffers between client and server.
+        // The value is larger than all buffers between client and server.
         let value = "v".repeat(3 << 20);
         client.0.write_all(&request(&["SET", "k", &value])).unwrap();
         assert_eq!(client.exactly(5).unwrap(), b"+OK\r\n");
@@ -89,7 +89,7 @@ fn certificates_may_be_left_out_where_it_says_so() {
 fn an_end_leaves_no_answer_out() {
     let authority = Authority::new("people");
     let server = secure_server(&authority, AuthClients::No);
-    // More bytes than the sockets can buffer.
+    // The value has more bytes than the sockets can buffer.
     let value = "v".repeat(1 << 20);
     assert_eq!(Client::new(server.address()).call(&["SET", "big", &value]).unwrap(), "+OK");
     for says_so in [true, false] {

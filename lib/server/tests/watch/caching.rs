@@ -5,7 +5,7 @@ use archipelago_server::config::{Appendonly, Settings};
 use std::collections::BTreeMap;
 use std::thread;
 
-/// A RESP3 client that tracks keys.
+/// Returns a RESP3 client that tracks keys.
 fn tracking(address: std::net::SocketAddr, words: &str) -> Client {
     let mut client = Client::new(address);
     three(&mut client);
@@ -149,7 +149,7 @@ fn the_table_of_keys_is_bounded() {
     assert!(other.ask("INFO stats").contains("tracking_total_keys:10\r\n"));
 }
 
-/// The answer to a request. Keys that are reported as changed before the answer are removed from the cache.
+/// Returns the answer to a request. Keys that are reported as changed before the answer are removed from the cache.
 fn answer(client: &mut Client, line: &str, cache: &mut BTreeMap<String, String>) -> String {
     client.send(&crate::client::request(&line.split(' ').collect::<Vec<_>>())).unwrap();
     loop {

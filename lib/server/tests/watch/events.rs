@@ -36,7 +36,7 @@ SDIFFSTORE x miss miss5|ZUNIONSTORE x 2 miss miss6|LPOP miss|SREM miss a|SETNX m
 SWAPDB 0 1|SELECT 1|GET miss|SET s 1|FLUSHDB|SELECT 0|SET e 1 PX 1|WAITED e|FLUSHALL
 MULTI|SET tx 1|INCR tx|DEL tx|EXEC|MULTI|SET tx 1|DISCARD";
 
-/// The events of each command, one line each, after the command's line.
+/// Returns the events of each command, one line each, after the command's line.
 fn heard(address: std::net::SocketAddr) -> String {
     let (mut client, mut listener, mut end) = (Client::new(address), Client::new(address), Client::new(address));
     assert_eq!(client.ask("CONFIG SET notify-keyspace-events KEAnm"), "+OK");

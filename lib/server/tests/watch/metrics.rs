@@ -12,7 +12,7 @@ fn get(address: SocketAddr, request: &str) -> String {
     answer
 }
 
-/// The value of a metric.
+/// Returns the value of a metric.
 fn value(text: &str, name: &str) -> f64 {
     let line = text.lines().find_map(|line| line.strip_prefix(&format!("archipelago_{name} ")));
     line.unwrap_or_else(|| panic!("{name} is not in {text}")).parse().unwrap()

@@ -240,7 +240,7 @@ impl Node {
         self.kind(slot).min(LONG)
     }
 
-    /// Returns, for a border node, the position of the slot for `part`.
+    /// Returns, for a border node, the position in `order` of the slot for `part`.
     ///
     /// # Errors
     /// If there is no such slot, the error is the position where it would be inserted.

@@ -45,8 +45,8 @@ fn histories_are_linearizable() {
     }
 }
 
-/// The same test under random schedules of the simulator. The keys are few and alike, so most operations are close to a
-/// split or a new layer.
+/// The same test under random schedules of the simulator. The keys are few and have common beginnings, so most
+/// operations are close to a split or a new layer.
 #[cfg(archipelago_sim)]
 #[test]
 fn schedules_find_nothing() {

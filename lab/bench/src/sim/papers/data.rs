@@ -74,11 +74,11 @@ pub struct Claim {
     pub theta: Option<f64>,
     /// The exponent for the contender behind, if different.
     pub behind_theta: Option<f64>,
-    /// By what factor one is ahead, if the paper gives it.
+    /// By what factor the first contender is ahead, if the paper gives it.
     pub ratio: Option<f64>,
     /// If set, the claim is not an ordering: both figures are equal within this factor.
     pub within: Option<f64>,
-    /// The figure by which they are compared.
+    /// The figure by which the two contenders are compared.
     #[serde(default)]
     pub by: Measure,
     /// Whether the claim is this project's own. No paper states such a claim, and it is not counted among the papers'
@@ -121,7 +121,7 @@ impl Figure {
 }
 
 impl Claim {
-    /// Returns the two sides of the claim: the one ahead, the one behind.
+    /// Returns the two sides of the claim: first the side that is ahead, then the side that is behind.
     pub fn sides(&self, figure: &Figure) -> [Side; 2] {
         let side = |name: &String, threads: Option<usize>, theta| {
             let threads = threads.unwrap_or(figure.threads);

@@ -157,7 +157,7 @@ fn find<'a>(done: &'a Done<'_>, side: &Side) -> Option<&'a Row> {
     done.rows.iter().find(|(of, _)| of == side).map(|(_, row)| row)
 }
 
-/// Judges a claim. Returns `None` if one of the rows lacks the figure by which they are compared.
+/// Judges a claim. Returns `None` if one of the rows lacks the figure by which the claim compares them.
 fn compare(claim: &Claim, ahead: &Row, behind: &Row) -> Option<Finding> {
     let swept = !ahead.sweep.is_empty() && !behind.sweep.is_empty();
     let figures = |row: &Row| match claim.by {

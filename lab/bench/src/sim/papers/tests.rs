@@ -135,7 +135,7 @@ fn a_section_is_replaced_and_the_others_stay() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
-/// The repository's file of tables is of this kind, with a section for each paper.
+/// The repository's file of tables is valid, and has a section for each paper.
 #[test]
 fn the_tables_of_the_repository_can_be_replaced() {
     let text = std::fs::read_to_string(folder().join("../docs/papers.md")).unwrap();

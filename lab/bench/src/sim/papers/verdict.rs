@@ -1,8 +1,8 @@
 //! Judges whether an ordering that a paper states holds on the virtual machine (a simulator).
 //!
 //! The model's numbers are estimates, so one run decides nothing. An ordering *holds* if it is true in all or nearly
-//! all cells (the runs of the sensitivity sweep). It is *contradicted* if the opposite is true in nearly all cells.
-//! Otherwise it is *unresolved*, whatever the median is.
+//! all cells (the runs of the sensitivity sweep, which repeats a measurement under variations of the model). It is
+//! *contradicted* if the opposite is true in nearly all cells. Otherwise it is *unresolved*, whatever the median is.
 
 use core::fmt;
 
@@ -41,10 +41,10 @@ pub struct Finding {
     pub ratios: Vec<f64>,
     /// The number of cells in which the claim is true.
     pub so: usize,
-    /// For orderings: the probability that fair coins, one thrown for each cell, favour one of two contenders as
-    /// clearly.
+    /// For orderings: the probability that an equally clear result arises by chance, that is, if a fair coin decides
+    /// in each cell which of the two contenders is ahead.
     pub chance: Option<f64>,
-    /// Whether the cells are a sweep's.
+    /// Whether the cells are those of a sweep.
     pub swept: bool,
 }
 
@@ -123,7 +123,8 @@ mod tests {
         assert_eq!(judge(&claim(Some(2.0)), &[1.0], &[1.0], true).chance, None);
     }
 
-    /// The paper's ratio is shown but does not affect the verdict: the model's factors are not results.
+    /// The paper's ratio is shown but does not affect the verdict: only the model's orderings count as results, not
+    /// its factors.
     #[test]
     fn less_than_the_ratio_is_no_defeat() {
         assert_eq!(verdict(None, &[1.01; 4], &[1.0; 4]), Verdict::Holds);
