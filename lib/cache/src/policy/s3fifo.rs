@@ -27,8 +27,8 @@ const NEAR: usize = 32;
 /// A shard that has admitted this many entries without an eviction is filling up.
 const FILLING: u32 = 64;
 
-const SMALL: u64 = 0;
-const MAIN: u64 = 1;
+const SMALL: u32 = 0;
+const MAIN: u32 = 1;
 
 /// Three queues (Yang et al., *FIFO queues are all you need for cache eviction*, SOSP'23), the default.
 ///
@@ -85,7 +85,7 @@ impl sealed::Queues for S3Fifo {
     }
 
     fn admit(&mut self, entry: Resident<'_>, _: u32) {
-        let ghost = self.ghosts.take(entry.header().hash, self.remembered());
+        let ghost = self.ghosts.take(entry.header().hash(), self.remembered());
         let returns = ghost.is_some_and(|ghost| ghost.queue == SMALL);
         ghost.into_iter().for_each(|ghost| self.move_border(ghost));
         let fills = self.undisturbed >= FILLING && self.small.weight() > self.main.weight() / (NEW - 1);
@@ -119,7 +119,7 @@ impl sealed::Queues for S3Fifo {
             let is_small = self.small.weight() > self.small_room(room) || self.main.len() == 0;
             if is_small && let Some(entry) = self.small.pop() {
                 if entry.header().marks() < PROMOTED {
-                    self.ghosts.note(entry.header().hash, SMALL, self.remembered());
+                    self.ghosts.note(entry.header().hash(), SMALL, self.remembered());
                     return Some(entry);
                 }
                 entry.header().mark(0);
@@ -128,7 +128,7 @@ impl sealed::Queues for S3Fifo {
                 let entry = self.main.pop()?;
                 let marks = entry.header().marks();
                 if marks == 0 {
-                    self.ghosts.note(entry.header().hash, MAIN, self.remembered());
+                    self.ghosts.note(entry.header().hash(), MAIN, self.remembered());
                     return Some(entry);
                 }
                 entry.header().mark(marks - 1);
@@ -139,7 +139,7 @@ impl sealed::Queues for S3Fifo {
 
     fn next(&self) -> Option<Resident<'static>> {
         let next = self.small.oldest()?;
-        self.ghosts.prefetch(next.header().hash);
+        self.ghosts.prefetch(next.header().hash());
         Some(next)
     }
 
