@@ -18,7 +18,7 @@ use crate::inner::Inner;
 use crate::policy::{Policy, S3Fifo};
 
 /// About how many bytes tables and queues take for each entry.
-const BESIDE: usize = 48;
+const BESIDE: usize = 56;
 /// The least capacity of a shard, in entries and in bytes.
 const LEAST_ENTRIES: usize = 64;
 const LEAST_BYTES: usize = 256 << 10;
