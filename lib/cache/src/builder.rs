@@ -7,19 +7,18 @@ use core::marker::PhantomData;
 use archipelago_platform::memory::taken_by;
 use archipelago_platform::thread;
 use archipelago_platform::time::Duration;
-use core::alloc::Layout;
 
 use crate::cache::Cache;
 use crate::cause::Cause;
 use crate::clock::ticks;
 use crate::config::{Config, Listener, Weigher};
-use crate::entry::Entry;
+use crate::entry::Block;
 use crate::heap::Heap;
 use crate::inner::Inner;
 use crate::policy::{Policy, S3Fifo};
 
 /// The approximate number of bytes that tables and queues take for each entry.
-const BESIDE: usize = 48;
+const BESIDE: usize = 56;
 /// The least capacity of a shard, in entries and in bytes.
 const LEAST_ENTRIES: usize = 64;
 const LEAST_BYTES: usize = 256 << 10;
@@ -166,14 +165,14 @@ where
         K: Heap,
         V: Heap,
     {
-        let own = taken_by(Layout::new::<Entry<K, V>>()) + BESIDE;
+        let [own, long] = [false, true].map(|long| taken_by(Block::<K, V>::layout(long).0) + BESIDE);
         let weight = move |key: &K, value: &V| own.saturating_add(key.heap_bytes()).saturating_add(value.heap_bytes());
-        self.build(capacity, LEAST_BYTES, WAITING_BYTES, Box::new(weight))
+        self.build(capacity, LEAST_BYTES, WAITING_BYTES, Box::new(weight), long.saturating_sub(own))
     }
 
     /// Makes a cache of at most `capacity` entries.
     pub fn entries(self, capacity: usize) -> Cache<K, V, P, S> {
-        self.build(capacity, LEAST_ENTRIES, WAITING_ENTRIES, Box::new(|_, _| 1))
+        self.build(capacity, LEAST_ENTRIES, WAITING_ENTRIES, Box::new(|_, _| 1), 0)
     }
 
     /// Makes a cache whose entries weigh at most `capacity`, by `weigher`; a weight of 0 counts as 1. `weigher` is
@@ -183,16 +182,24 @@ where
         capacity: usize,
         weigher: impl Fn(&K, &V) -> usize + Send + Sync + 'static,
     ) -> Cache<K, V, P, S> {
-        self.build(capacity, LEAST_BYTES, WAITING_BYTES, Box::new(move |key, value| weigher(key, value).max(1)))
+        self.build(capacity, LEAST_BYTES, WAITING_BYTES, Box::new(move |key, value| weigher(key, value).max(1)), 0)
     }
 
-    fn build(self, capacity: usize, least: usize, waiting: usize, weigher: Weigher<K, V>) -> Cache<K, V, P, S> {
+    fn build(
+        self,
+        capacity: usize,
+        least: usize,
+        waiting: usize,
+        weigher: Weigher<K, V>,
+        extension: usize,
+    ) -> Cache<K, V, P, S> {
         let processors = thread::available_parallelism().map_or(1, usize::from);
         let wanted = self.shards.unwrap_or(4 * processors).min(capacity / least).clamp(1, MOST_SHARDS);
         let config = Config {
             capacity,
             waiting,
             weigher,
+            extension,
             listener: self.listener,
             live: self.live,
             idle: self.idle.map(ticks),

@@ -3,17 +3,20 @@
 use core::borrow::Borrow;
 use core::fmt;
 use core::hash::{BuildHasher, Hash};
-use core::ptr::NonNull;
+use core::mem::needs_drop;
 
 use archipelago_platform::time::Duration;
 use archipelago_sync::rcu::Guard;
 
 use crate::cause::Cause;
 use crate::entry::{Entry, Shared};
-use crate::inner::Inner;
+use crate::inner::{Inner, timed};
 use crate::iter::Iter;
 use crate::policy::{Policy, S3Fifo};
 use crate::stats::Stats;
+
+/// Entries of so many lines are not prefetched: the processor fetches a line's neighbour by itself.
+const FEW_LINES: usize = 2;
 
 /// A bounded cache, shared by threads. See [the crate](crate).
 pub struct Cache<K, V, P = S3Fifo, S = foldhash::quality::RandomState> {
@@ -79,7 +82,13 @@ where
         Q: Hash + Eq + ?Sized,
         V: Clone,
     {
-        self.pin().get(key).cloned()
+        let (guard, hash) = (self.inner.domain().pin(), self.inner.hash(key));
+        // A clone reads the whole value, unless most of it lies elsewhere.
+        if !needs_drop::<V>() && Entry::<K, V>::LINES > FEW_LINES {
+            self.inner.shard(hash).table().foresee(&guard, hash, Entry::<K, V>::LINES);
+        }
+        let found = self.inner.look_up(&guard, hash, |other| other.borrow() == key);
+        found.map(|entry| entry.value().clone())
     }
 
     /// Returns what `read` returns for a reference to the value of `key`. O(1). Takes no lock.
@@ -108,7 +117,7 @@ where
     {
         let (guard, hash) = (self.inner.domain().pin(), self.inner.hash(key));
         let found = self.inner.shard(hash).table().find(&guard, hash, |other| other.borrow() == key);
-        found.is_some_and(|entry| !entry.header().is_timed() || !entry.header().is_expired(self.inner.clock.now()))
+        found.is_some_and(|entry| !self.inner.is_expired(&guard, entry))
     }
 
     /// Inserts `value` for `key`, and replaces the previous value. Returns whether the value is kept. It is not kept if it
@@ -146,15 +155,8 @@ where
 
     fn put(&self, key: K, value: V, time: Option<Duration>) -> bool {
         let (guard, has_room) = self.inner.begin();
-        let entry = self.entry(key, value, time);
+        let entry = self.inner.entry(&guard, key, value, time);
         self.inner.insert(&guard, has_room, entry)
-    }
-
-    /// Makes an entry. Runs the user's hash and weigher.
-    fn entry(&self, key: K, value: V, time: Option<Duration>) -> Shared<K, V> {
-        let (hash, weight) = (self.inner.hash(&key), (self.inner.config.weigher)(&key, &value));
-        let times = self.inner.times(time);
-        Entry::within(self.inner.blocks.take(), key, value, hash, weight, times)
     }
 
     /// Returns the value of `key`; if the cache has none, inserts the value that `make` returns. If several threads and
@@ -223,7 +225,7 @@ where
         V: Clone,
     {
         let (guard, has_room) = self.inner.begin();
-        let present = self.inner.insert_new(&guard, has_room, self.entry(key, value.clone(), None));
+        let present = self.inner.insert_new(&guard, has_room, self.inner.entry(&guard, key, value.clone(), None));
         present.map_or(value, |present| present.value().clone())
     }
 
@@ -303,8 +305,8 @@ where
         let ((guard, _), hash) = (self.inner.begin(), self.inner.hash(key));
         // If the entry was replaced before it could be removed, the new entry is looked up.
         while let Some(found) = self.inner.shard(hash).table().find(&guard, hash, |other| other.borrow() == key) {
-            if self.inner.remove(&guard, NonNull::from(found), Cause::Removed) {
-                return self.inner.is_live(found);
+            if self.inner.remove(&guard, found, Cause::Removed) {
+                return self.inner.is_live(&guard, found);
             }
         }
         false
@@ -321,7 +323,11 @@ where
     /// assert_eq!(cache.invalidate_if(|key, _| key % 2 == 0), 5);
     /// ```
     pub fn invalidate_if(&self, mut is_invalid: impl FnMut(&K, &V) -> bool) -> usize {
-        self.remove_all(Cause::Removed, |entry| is_invalid(entry.key(), entry.value()))
+        self.remove_all(Cause::Removed, |_, entry| {
+            // SAFETY: found under the guard.
+            let entry = unsafe { entry.as_ref() };
+            is_invalid(entry.key(), entry.value())
+        })
     }
 
     /// Removes expired entries, and frees memory that is no longer needed; of the blocks that threads keep for new entries,
@@ -329,8 +335,8 @@ where
     /// call they occupy memory and are evicted like others. O(capacity).
     pub fn sync(&self) -> usize {
         let now = self.inner.clock.now();
-        let expired =
-            self.remove_all(Cause::Expired, |entry| entry.header().is_timed() && entry.header().is_expired(now));
+        let is_expired = |guard: &Guard<'_>, entry| timed(guard, entry).is_some_and(|timed| timed.is_expired(now));
+        let expired = self.remove_all(Cause::Expired, is_expired);
         let guard = self.inner.domain().pin();
         self.inner.shards().iter().for_each(|shard| shard.lock().shrink(&guard));
         drop(guard);
@@ -339,15 +345,14 @@ where
         expired
     }
 
-    fn remove_all(&self, cause: Cause, mut which: impl FnMut(&Entry<K, V>) -> bool) -> usize {
+    fn remove_all(&self, cause: Cause, mut which: impl FnMut(&Guard<'_>, Shared<K, V>) -> bool) -> usize {
         let mut removed = 0;
         for shard in self.inner.shards() {
             // Each removal has a guard of its own, so that it delays the freeing of removed entries as little as
             // possible.
             let (guard, _) = self.inner.begin();
             for entry in shard.table().entries(&guard) {
-                // SAFETY: found under the guard.
-                if which(unsafe { entry.as_ref() }) {
+                if which(&guard, entry) {
                     removed += usize::from(self.inner.remove(&guard, entry, cause));
                 }
             }

@@ -14,6 +14,8 @@ pub(crate) struct Config<K, V> {
     /// How much garbage may wait for readers in addition to a hundredth of the capacity.
     pub waiting: usize,
     pub weigher: Weigher<K, V>,
+    /// The weight of what a long entry has beside.
+    pub extension: usize,
     pub listener: Option<Listener<K, V>>,
     pub live: Option<Duration>,
     pub idle: Option<Tick>,

@@ -1,8 +1,13 @@
 //! Entries: a key, a value, and the policy's data about them.
+//!
+//! Most entries have a header of 16 bytes. An entry that expires, or whose weight does not fit there, is *long*: before its header lies an
+//! [`Extension`].
 
+use core::alloc::Layout;
 use core::marker::PhantomData;
-use core::mem::MaybeUninit;
-use core::ptr::NonNull;
+use core::ops::Range;
+use core::ptr::{NonNull, drop_in_place};
+use std::alloc::{alloc, dealloc, handle_alloc_error};
 
 use archipelago_platform::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use archipelago_platform::hint::prefetch_read;
@@ -10,23 +15,44 @@ use archipelago_platform::{touch, touch_mut};
 
 use crate::clock::{NEVER, Tick};
 
+/// How many bits of a hash are stored.
+const HASH_BITS: u32 = 48;
+/// The bits of a hash that are stored.
+pub(crate) const HASH: u64 = (1 << HASH_BITS) - 1;
+/// In the place of a weight: the extension has it.
+const LONG: u64 = u64::MAX >> HASH_BITS;
+
 /// The part of an entry that does not depend on the types of key and value. It is the first field, so that a pointer to
 /// it is also a pointer to the entry.
+#[repr(C)]
 pub(crate) struct Header {
-    pub hash: u64,
-    /// The entry's weight towards the bound.
-    pub weight: usize,
-    /// The time at which the entry expires at the latest.
-    last: Tick,
-    /// The time at which the entry expires if it is not used before.
-    deadline: AtomicU64,
+    /// The hash, and above it the entry's weight towards the bound, or [`LONG`].
+    hash_and_weight: u64,
     /// The entry's position in the policy's queues. Written and read with the shard's lock held.
-    place: AtomicU64,
+    place: AtomicU32,
     /// Marks that hits leave for the policy.
     marks: AtomicU32,
 }
 
+/// What a long entry has in addition.
+pub(crate) struct Extension {
+    weight: usize,
+    /// When the entry expires at the latest.
+    last: Tick,
+    /// When the entry expires if it is not used before.
+    deadline: AtomicU64,
+}
+
 impl Header {
+    #[inline]
+    pub fn hash(&self) -> u64 {
+        self.hash_and_weight & HASH
+    }
+
+    fn is_long(&self) -> bool {
+        self.hash_and_weight >> HASH_BITS == LONG
+    }
+
     #[inline]
     pub fn marks(&self) -> u32 {
         self.marks.load(Relaxed)
@@ -40,20 +66,16 @@ impl Header {
     }
 
     /// Relaxed, as in the next method: the shard's lock orders the accesses.
-    pub fn place(&self) -> u64 {
+    pub fn place(&self) -> u32 {
         self.place.load(Relaxed)
     }
 
-    pub fn put(&self, place: u64) {
+    pub fn put(&self, place: u32) {
         self.place.store(place, Relaxed);
     }
+}
 
-    /// Returns whether the entry has a time of expiry.
-    #[inline]
-    pub fn is_timed(&self) -> bool {
-        self.deadline.load(Relaxed) != NEVER
-    }
-
+impl Extension {
     /// Returns whether the entry has expired.
     #[inline]
     pub fn is_expired(&self, now: Tick) -> bool {
@@ -73,11 +95,25 @@ impl Header {
 }
 
 /// The times at which an entry expires: at `last` at the latest, and at `deadline` if it is not used before.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Times {
     pub last: Tick,
     pub deadline: Tick,
 }
+
+impl Times {
+    /// Those of an entry that does not expire.
+    pub const ENDLESS: Self = Self { last: NEVER, deadline: NEVER };
+}
+
+/// Returns whether an entry has to be long.
+pub(crate) fn is_long(weight: usize, times: Times) -> bool {
+    weight as u64 >= LONG || times != Times::ENDLESS
+}
+
+const LINE: usize = 64;
+/// The most lines of an entry that are prefetched.
+const MOST_LINES: usize = 32;
 
 /// A cached key and its value. Neither ever changes: a new value is a new entry.
 #[repr(C)]
@@ -87,47 +123,130 @@ pub(crate) struct Entry<K, V> {
     value: V,
 }
 
-/// The memory of an entry.
-pub(crate) type Block<K, V> = Box<MaybeUninit<Entry<K, V>>>;
-
-/// A pointer to an entry that is, or was, in the table: the table owns it until it is retired.
+/// A pointer to an entry that is, or was, in the table: the table owns it until it is retired. It may be used for all of the entry's block.
 pub(crate) type Shared<K, V> = NonNull<Entry<K, V>>;
+
+/// The memory of an entry.
+pub(crate) struct Block<K, V> {
+    entry: Shared<K, V>,
+    is_long: bool,
+}
+
+impl<K, V> Block<K, V> {
+    /// Returns the layout of a block, and the entry's offset in it.
+    pub const fn layout(is_long: bool) -> (Layout, usize) {
+        let entry = Layout::new::<Entry<K, V>>();
+        let offset = if is_long { size_of::<Extension>().next_multiple_of(entry.align()) } else { 0 };
+        match Layout::from_size_align(offset + entry.size(), entry.align()) {
+            Ok(layout) => (layout, offset),
+            Err(_) => panic!("an entry is larger than memory"),
+        }
+    }
+
+    pub fn new(is_long: bool) -> Self {
+        let (layout, offset) = Self::layout(is_long);
+        // SAFETY: the layout is not empty, since it has a header; the offset is in it.
+        let entry = unsafe { NonNull::new(alloc(layout)).map(|block| block.byte_add(offset).cast()) };
+        Self { entry: entry.unwrap_or_else(|| handle_alloc_error(layout)), is_long }
+    }
+
+    /// Returns the block of this entry, or of an entry that was there.
+    ///
+    /// # Safety
+    /// `entry` is of [`into_entry`](Self::into_entry), and no other thread uses it any more.
+    pub unsafe fn of(entry: Shared<K, V>, is_long: bool) -> Self {
+        Self { entry, is_long }
+    }
+
+    /// Returns where the entry is to be.
+    #[cfg(all(test, not(any(loom, archipelago_sim, miri))))]
+    pub fn entry(&self) -> Shared<K, V> {
+        self.entry
+    }
+
+    /// As [`entry`](Self::entry); the caller owns the memory.
+    pub fn into_entry(self) -> Shared<K, V> {
+        let entry = self.entry;
+        core::mem::forget(self);
+        entry
+    }
+
+    pub fn is_long(&self) -> bool {
+        self.is_long
+    }
+}
+
+impl<K, V> Drop for Block<K, V> {
+    fn drop(&mut self) {
+        let (layout, offset) = Self::layout(self.is_long);
+        // SAFETY: allocated by `new` with this layout, and owned.
+        unsafe { dealloc(self.entry.as_ptr().byte_sub(offset).cast(), layout) }
+    }
+}
 
 impl<K, V> Entry<K, V> {
     #[cfg(test)]
-    pub fn boxed(key: K, value: V, hash: u64, weight: usize, times: Times) -> Shared<K, V> {
-        Self::within(Box::new_uninit(), key, value, hash, weight, times)
+    pub fn boxed(key: K, value: V, hash: u64, weight: usize) -> Shared<K, V> {
+        Self::within(Block::new(is_long(weight, Times::ENDLESS)), key, value, hash, weight, Times::ENDLESS)
     }
 
-    /// Makes an entry in this block. Does not panic.
+    /// Makes an entry in this block, which must be long if the entry needs an extension. Does not panic.
     pub fn within(
-        mut block: Block<K, V>,
+        block: Block<K, V>,
         key: K,
         value: V,
         hash: u64,
         weight: usize,
         Times { last, deadline }: Times,
     ) -> Shared<K, V> {
+        let in_header = if block.is_long { LONG } else { weight as u64 };
         let header = Header {
-            hash,
-            weight,
-            last,
-            deadline: AtomicU64::new(deadline.min(last)),
-            place: AtomicU64::new(0),
+            hash_and_weight: hash & HASH | in_header << HASH_BITS,
+            place: AtomicU32::new(0),
             marks: AtomicU32::new(0),
         };
-        let at = block.as_mut_ptr();
+        let at = block.entry.as_ptr();
         // The fields are written one by one, so that the value is moved directly into the allocation and not
         // through an entry on the stack.
-        // SAFETY: in the bounds of the allocation, all of which is initialized.
-        let entry = unsafe {
+        // SAFETY: in the bounds of the block, all of which is initialized; an extension lies right before a long entry.
+        unsafe {
             (&raw mut (*at).header).write(header);
             (&raw mut (*at).key).write(key);
             (&raw mut (*at).value).write(value);
-            Box::leak(block.assume_init())
-        };
-        touch_mut(entry, size_of::<Self>());
-        NonNull::from(entry)
+            if block.is_long {
+                let deadline = AtomicU64::new(deadline.min(last));
+                let extension = at.cast::<Extension>().sub(1);
+                extension.write(Extension { weight, last, deadline });
+                touch_mut(extension, size_of::<Extension>());
+            }
+        }
+        touch_mut(at, size_of::<Self>());
+        block.into_entry()
+    }
+
+    /// Drops key and value, and returns the block.
+    ///
+    /// # Safety
+    /// No other thread uses the entry any more, and it is emptied once.
+    pub unsafe fn emptied(entry: Shared<K, V>) -> Block<K, V> {
+        // SAFETY: the caller's promise. If a destructor panics, the block is freed.
+        unsafe {
+            let block = Block::of(entry, entry.as_ref().header.is_long());
+            drop_in_place(entry.as_ptr());
+            block
+        }
+    }
+
+    /// How many lines of an entry a prefetch of all of it takes.
+    pub const LINES: usize = {
+        let lines = size_of::<Self>().div_ceil(LINE);
+        if lines < MOST_LINES { lines } else { MOST_LINES }
+    };
+
+    /// Prefetches these lines of an entry.
+    #[inline]
+    pub fn prefetch(entry: *mut Self, lines: Range<usize>) {
+        lines.for_each(|line| prefetch_read(entry.wrapping_byte_add(line * LINE)));
     }
 
     #[inline]
@@ -149,7 +268,7 @@ impl<K, V> Entry<K, V> {
     }
 }
 
-/// An entry without its types, for policies. The entry is in the table of the shard whose lock is held.
+/// An entry without its types, which is not freed during `'s`. Policies see those of the shard whose lock is held.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Resident<'s> {
     header: NonNull<Header>,
@@ -162,15 +281,38 @@ unsafe impl Send for Resident<'_> {}
 impl<'s> Resident<'s> {
     /// # Safety
     /// The entry is not freed while the result is used.
+    #[inline]
     pub unsafe fn new<K, V>(entry: Shared<K, V>) -> Self {
         Self { header: entry.cast(), shard: PhantomData }
     }
 
+    #[inline]
     pub fn header(&self) -> &Header {
         // SAFETY: by the promise of `new`.
         let header = unsafe { self.header.as_ref() };
         touch(header, size_of::<Header>());
         header
+    }
+
+    fn extension(self) -> Option<&'s Extension> {
+        self.header().is_long().then(|| {
+            // SAFETY: `Entry::within` has written it there, in the entry's block.
+            let extension = unsafe { self.header.cast::<Extension>().sub(1).as_ref() };
+            touch(extension, size_of::<Extension>());
+            extension
+        })
+    }
+
+    /// Returns the entry's weight.
+    #[inline]
+    pub fn weight(self) -> usize {
+        self.extension().map_or((self.header().hash_and_weight >> HASH_BITS) as usize, |long| long.weight)
+    }
+
+    /// Returns the part of an entry that expires at some time; of other entries `None`.
+    #[inline]
+    pub fn timed(self) -> Option<&'s Extension> {
+        self.extension().filter(|long| long.deadline.load(Relaxed) != NEVER)
     }
 
     /// Prefetches the header.
@@ -185,5 +327,45 @@ impl<'s> Resident<'s> {
     /// Extends the lifetime for storage in a policy: an entry is removed from its policy before it is retired.
     pub fn kept(self) -> Resident<'static> {
         Resident { header: self.header, shard: PhantomData }
+    }
+}
+
+#[cfg(all(test, not(any(loom, archipelago_sim))))]
+mod tests {
+    use super::*;
+
+    /// Whatever its weight, times and alignment: an entry has them, and its own address is aligned.
+    #[test]
+    fn entries_are_as_long_as_they_have_to_be() {
+        #[repr(align(64))]
+        struct Aligned(u64);
+        let timed = Times { last: 70, deadline: 90 };
+        let most = LONG as usize - 1;
+        for (weight, times, is_long_one) in [
+            (0, Times::ENDLESS, false),
+            (most, Times::ENDLESS, false),
+            (most + 1, Times::ENDLESS, true),
+            (1, timed, true),
+            (usize::MAX, timed, true),
+        ] {
+            assert_eq!(is_long(weight, times), is_long_one, "{weight}");
+            let entry =
+                Entry::within(Block::new(is_long_one), Aligned(7), "value".to_owned(), u64::MAX - 5, weight, times);
+            assert!(entry.is_aligned());
+            // SAFETY: freed below.
+            let (resident, entry_ref) = unsafe { (Resident::new(entry), entry.as_ref()) };
+            assert_eq!((resident.weight(), resident.header().hash()), (weight, (u64::MAX - 5) & HASH));
+            assert_eq!((entry_ref.key().0, entry_ref.value().as_str()), (7, "value"));
+            assert_eq!(resident.timed().map(|timed| timed.is_expired(70)), (times == timed).then_some(true));
+            assert!(resident.timed().is_none_or(|timed| !timed.is_expired(69)));
+            // SAFETY: made above.
+            drop(unsafe { Entry::emptied(entry) });
+        }
+    }
+
+    #[test]
+    fn most_entries_have_sixteen_bytes_beside_key_and_value() {
+        assert_eq!(size_of::<Entry<u64, [u8; 1_000]>>(), 1_024);
+        assert_eq!(Block::<u64, u64>::layout(true).0.size(), 16 + 16 + 24);
     }
 }

@@ -13,7 +13,7 @@ use crate::budget::{Budget, possible};
 use crate::cause::Cause;
 use crate::clock::{Clock, NEVER};
 use crate::config::Config;
-use crate::entry::{Block, Entry, Shared, Times};
+use crate::entry::{Entry, Extension, HASH, Resident, Shared, Times, is_long};
 use crate::hits::Hits;
 use crate::makers::Makers;
 use crate::policy::Policy;
@@ -58,14 +58,20 @@ struct Leaving<'a, K, V, P, S> {
 /// Drops an entry, and keeps its block.
 ///
 /// # Safety
-/// No other thread frees or uses the entry `object`; `context` is the `Blocks` of its cache.
+/// No other thread frees or uses the entry `object`, which was a [`Shared`]; `context` is the `Blocks` of its cache.
 unsafe fn reclaim<K, V>(object: *mut (), context: *mut ()) {
     // SAFETY: the caller's promise. The block is freed if a destructor panics.
     unsafe {
-        let mut block: Block<K, V> = Box::from_raw(object.cast());
-        block.assume_init_drop();
-        (*context.cast::<Blocks<K, V>>()).keep(block);
+        let entry = Shared::new_unchecked(object.cast::<Entry<K, V>>());
+        (*context.cast::<Blocks<K, V>>()).keep(Entry::emptied(entry));
     }
+}
+
+/// Returns the times of an entry that was found under the guard, if it expires.
+#[inline]
+pub(crate) fn timed<'g, K, V>(_: &'g Guard<'_>, entry: Shared<K, V>) -> Option<&'g Extension> {
+    // SAFETY: found under the guard.
+    unsafe { Resident::new(entry) }.timed()
 }
 
 /// Returns how many entries a bag has.
@@ -88,6 +94,17 @@ impl<K, V, P, S> Inner<K, V, P, S> {
 }
 
 impl<K, V, P, S> Leaving<'_, K, V, P, S> {
+    /// # Safety
+    /// This thread has removed the entry, and retires it once.
+    unsafe fn retire(&self, entry: Shared<K, V>) {
+        let blocks = Arc::as_ptr(&self.inner.blocks).cast_mut().cast();
+        // SAFETY: the caller's promise; the blocks live longer than the domain.
+        unsafe {
+            let weight = Resident::new(entry).weight();
+            self.guard.retire_sized(entry.as_ptr().cast(), weight, blocks, reclaim::<K, V>);
+        }
+    }
+
     /// Retires the entries that have left, and calls the listener. `come` entries replace as many of those; for each of the
     /// others the thread keeps a block fewer, so that waiting entries and kept blocks together are no more than a bag.
     fn settle(&mut self, come: usize) {
@@ -96,11 +113,9 @@ impl<K, V, P, S> Leaving<'_, K, V, P, S> {
             // SAFETY: this thread removed the entry under a lock, so it is retired once, and under the guard, which
             // outlives the reference.
             let entry = unsafe {
-                let weight = entry.as_ref().header().weight;
                 // A destructor of an entry that was retired earlier may run here, and panic: by then this entry has
                 // been handed over.
-                let blocks = Arc::as_ptr(&self.inner.blocks).cast_mut().cast();
-                self.guard.retire_sized(entry.as_ptr().cast(), weight, blocks, reclaim::<K, V>);
+                self.retire(entry);
                 entry.as_ref()
             };
             left += 1;
@@ -115,7 +130,7 @@ impl<K, V, P, S> Drop for Leaving<'_, K, V, P, S> {
         // Only after a panic: then no more users' code runs in this thread.
         while let Some((entry, _)) = self.gone.pop() {
             // SAFETY: as in `settle`.
-            self.guard.hold_back(|| unsafe { self.guard.retire_box(entry.as_ptr()) });
+            self.guard.hold_back(|| unsafe { self.retire(entry) });
         }
     }
 }
@@ -134,8 +149,8 @@ enum Placed<K, V> {
 
 impl<K, V> Drop for Unplaced<K, V> {
     fn drop(&mut self) {
-        // SAFETY: boxed by this thread, and no other has seen it.
-        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+        // SAFETY: made by this thread, and no other has seen it.
+        drop(unsafe { Entry::emptied(self.0) });
     }
 }
 
@@ -148,6 +163,8 @@ where
     pub fn new(config: Config<K, V>, shards: usize, hasher: S) -> Self {
         let capacity = possible(config.capacity);
         let bag = bag_weight(capacity / WAITING_PART + config.waiting);
+        // In such a cache all entries are long.
+        let long = config.live.is_some() || config.idle.is_some();
         Self {
             hasher,
             shards: (0..shards).map(|_| CachePadded::new(Shard::new())).collect(),
@@ -157,7 +174,7 @@ where
             makers: Makers::new(shards),
             hits: PerThread::new(),
             domain: Domain::new().with_bag_limit(bag_entries::<K, V>()).with_bag_bytes(bag),
-            blocks: Arc::new(Blocks::beside(BAG)),
+            blocks: Arc::new(Blocks::beside(BAG, long)),
         }
     }
 
@@ -169,11 +186,14 @@ where
         &self.shards
     }
 
+    /// Returns the bits of a key's hash that entries have, to which all bits contribute.
+    #[inline]
     pub fn hash<Q: Hash + ?Sized>(&self, key: &Q) -> u64
     where
         S: BuildHasher,
     {
-        self.hasher.hash_one(key)
+        let hash = self.hasher.hash_one(key);
+        (hash ^ hash >> 16) & HASH
     }
 
     /// Returns the shard of a hash. It depends on bits that choose neither a bucket, in tables of less than 2^40 bytes,
@@ -196,7 +216,9 @@ where
         is_it: impl Fn(&K) -> bool,
     ) -> Option<&'g Entry<K, V>> {
         let shard = self.shard(hash);
-        let found = shard.table().find(guard, hash, is_it).filter(|entry| self.is_live(entry));
+        let found = shard.table().find(guard, hash, is_it).filter(|entry| self.is_live(guard, *entry));
+        // SAFETY: found under the guard.
+        let found = found.map(|entry| unsafe { entry.as_ref() });
         if let Some(entry) = found {
             shard.hit(entry);
         }
@@ -207,23 +229,40 @@ where
         found
     }
 
-    /// Returns whether the entry is live, and if so extends its idle time.
+    /// Returns whether an entry that was found under the guard is live, and if so extends its idle time.
     #[inline]
-    pub fn is_live(&self, entry: &Entry<K, V>) -> bool {
-        let header = entry.header();
-        if !header.is_timed() {
-            return true;
-        }
+    pub fn is_live(&self, guard: &Guard<'_>, entry: Shared<K, V>) -> bool {
+        let Some(timed) = timed(guard, entry) else { return true };
         let now = self.clock.now();
-        let live = !header.is_expired(now);
+        let live = !timed.is_expired(now);
         if live && let Some(idle) = self.config.idle {
-            header.live_on(now, idle);
+            timed.live_on(now, idle);
         }
         live
     }
 
+    /// Returns whether an entry that was found under the guard has expired.
+    pub fn is_expired(&self, guard: &Guard<'_>, entry: Shared<K, V>) -> bool {
+        timed(guard, entry).is_some_and(|timed| timed.is_expired(self.clock.now()))
+    }
+
+    /// Makes an entry. Runs the user's hash and weigher. `own` replaces the cache's time to live.
+    pub fn entry(&self, guard: &Guard<'_>, key: K, value: V, own: Option<core::time::Duration>) -> Shared<K, V>
+    where
+        K: Hash,
+        S: BuildHasher,
+    {
+        let (hash, times) = (self.hash(&key), self.times(own));
+        // The bucket and the entry that is replaced are in no processor's cache, mostly. They come while the new one is written.
+        self.shard(hash).table().foresee(guard, hash, 1);
+        let weight = (self.config.weigher)(&key, &value);
+        let long = is_long(weight, times);
+        let weight = if long { weight.saturating_add(self.config.extension) } else { weight };
+        Entry::within(self.blocks.take(long), key, value, hash, weight, times)
+    }
+
     /// Returns the times of an entry that is inserted now. `own` replaces the cache's time to live.
-    pub fn times(&self, own: Option<core::time::Duration>) -> Times {
+    fn times(&self, own: Option<core::time::Duration>) -> Times {
         let last = self.clock.after(own.or(self.config.live));
         let deadline = self.config.idle.map_or(NEVER, |idle| self.clock.now().saturating_add(idle));
         Times { last, deadline }
@@ -269,8 +308,8 @@ where
         K: Eq,
     {
         // SAFETY: not in the table yet.
-        let header = unsafe { entry.0.as_ref() }.header();
-        let (hash, fits) = (header.hash, has_room && header.weight <= self.budget.capacity());
+        let new = unsafe { Resident::new(entry.0) };
+        let (hash, fits) = (new.header().hash(), has_room && new.weight() <= self.budget.capacity());
         let mut leaving = Leaving { inner: self, guard, gone: Gone::new() };
         let placed = match fits {
             true => self.place(guard, hash, &entry, only_new, &mut leaving.gone),
@@ -307,9 +346,7 @@ where
         let mut rounds = 0;
         loop {
             let seen = entry.seen(shard.table(), guard, hash);
-            // SAFETY: found under the guard.
-            if only_new && let Some(present) = seen.same_key.filter(|present| self.is_live(unsafe { present.as_ref() }))
-            {
+            if only_new && let Some(present) = seen.same_key.filter(|present| self.is_live(guard, *present)) {
                 return Placed::Present(present);
             }
             let outcome = shard.lock().insert(guard, &self.budget, entry.0, &seen, gone);
@@ -372,7 +409,7 @@ where
     /// Removes `entry`, which was found under the guard. Returns whether this call removed it.
     pub fn remove(&self, guard: &Guard<'_>, entry: Shared<K, V>, cause: Cause) -> bool {
         // SAFETY: found under the guard.
-        let hash = unsafe { entry.as_ref() }.header().hash;
+        let hash = unsafe { entry.as_ref() }.header().hash();
         let mut leaving = Leaving { inner: self, guard, gone: Gone::new() };
         let removed = {
             let mut shard = self.shard(hash).lock();

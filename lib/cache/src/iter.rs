@@ -40,9 +40,9 @@ where
     fn next(&mut self) -> Option<Self::Item> {
         loop {
             for entry in &mut self.of_shard {
-                // SAFETY: found under the guard, which lives as long as the iterator.
-                let entry: &'p Entry<K, V> = unsafe { entry.as_ref() };
-                if !entry.header().is_timed() || !entry.header().is_expired(self.inner.clock.now()) {
+                if !self.inner.is_expired(self.guard, entry) {
+                    // SAFETY: found under the guard, which lives as long as the iterator.
+                    let entry: &'p Entry<K, V> = unsafe { entry.as_ref() };
                     return Some((entry.key(), entry.value()));
                 }
             }

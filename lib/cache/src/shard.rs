@@ -18,6 +18,9 @@ use crate::policy::Policy;
 use crate::stats::Counts;
 use crate::table::Table;
 
+/// The most entries of a shard: policies have 31 bits for an entry's place, and their queues may be half blank.
+const MOST_ENTRIES: usize = 1 << 29;
+
 pub(crate) struct Shard<K, V, P> {
     table: Table<K, V>,
     /// Counts admissions, for policies. Written with the lock held.
@@ -96,22 +99,24 @@ impl<K, V, P: Policy> Locked<'_, K, V, P> {
         // SAFETY: the caller's entry, and entries that were found under the caller's guard.
         let (new, mut old) = unsafe { (Resident::new(entry), seen.same_key.map(|old| Resident::new(old))) };
         let table = &self.shard.table;
-        let (hash, weight) = (new.header().hash, new.header().weight);
+        let (hash, weight) = (new.header().hash(), new.weight());
         self.state.policy.foresee(hash);
         if !table.has_only(guard, hash, seen.same_hash.iter()) {
             return Outcome::Changed;
         }
         loop {
-            let replaced = old.map_or(0, |old| old.header().weight);
+            let replaced = old.map_or(0, |old| old.weight());
             let need = (self.state.used + weight).saturating_sub(self.state.lease + replaced);
-            if need == 0 {
+            if need == 0 && self.state.len < MOST_ENTRIES {
                 break;
             }
-            match budget.take(need) {
-                0 => {}
-                granted => {
-                    self.state.lease += granted;
-                    continue;
+            if need > 0 {
+                match budget.take(need) {
+                    0 => {}
+                    granted => {
+                        self.state.lease += granted;
+                        continue;
+                    }
                 }
             }
             let Some(victim) = self.evict(guard, gone) else { return Outcome::Lacking(need) };
@@ -123,7 +128,7 @@ impl<K, V, P: Policy> Locked<'_, K, V, P> {
                 let at = table.place_of(guard, old.entry()).expect("seen, and not taken out since");
                 table.replace(guard, at, entry);
                 self.state.policy.replace(old, new, clock);
-                self.state.used -= old.header().weight;
+                self.state.used -= old.weight();
                 gone.push((old.entry(), Cause::Replaced));
             }
             None => {
@@ -150,7 +155,7 @@ impl<K, V, P: Policy> Locked<'_, K, V, P> {
         self.state.counts.evictions += 1;
         self.take_out(guard, victim, Cause::Evicted, gone);
         if let Some(next) = self.state.policy.next() {
-            self.shard.table.prefetch(guard, next.header().hash);
+            self.shard.table.prefetch(guard, next.header().hash());
         }
         Some(victim)
     }
@@ -159,7 +164,7 @@ impl<K, V, P: Policy> Locked<'_, K, V, P> {
     fn take_out(&mut self, guard: &Guard<'_>, entry: Resident<'_>, cause: Cause, gone: &mut Gone<K, V>) {
         self.shard.table.remove(guard, entry.entry());
         self.state.len -= 1;
-        self.state.used -= entry.header().weight;
+        self.state.used -= entry.weight();
         gone.push((entry.entry(), cause));
     }
 
@@ -218,10 +223,39 @@ impl<K, V, P: Policy> Locked<'_, K, V, P> {
     /// Checks the invariants of the shard. No other thread may use the cache meanwhile. Returns the shard's lease.
     pub fn check(&self, guard: &Guard<'_>) -> usize {
         // SAFETY: under the guard.
-        let weights = self.shard.table.entries(guard).map(|entry| unsafe { entry.as_ref() }.header().weight);
+        let weights = self.shard.table.entries(guard).map(|entry| unsafe { Resident::new(entry) }.weight());
         let (len, used) = weights.fold((0, 0), |(len, used), weight| (len + 1, used + weight));
         assert_eq!((len, used), (self.state.len, self.state.used), "the shard counts its entries");
         assert!(used <= self.state.lease, "a shard holds what it has on lease");
         self.state.lease
+    }
+}
+
+#[cfg(all(test, not(any(loom, archipelago_sim))))]
+mod tests {
+    use super::*;
+    use crate::policy::S3Fifo;
+    use archipelago_sync::rcu::Domain;
+
+    /// A shard that has as many entries as their places can tell apart evicts one for each that comes, whatever room it has.
+    #[test]
+    fn a_shard_has_no_more_entries_than_places() {
+        let (domain, shard) = (Domain::new(), Shard::<u64, (), S3Fifo>::new());
+        let (guard, budget) = (domain.pin(), Budget::new(1_000, 1));
+        let mut gone = Gone::new();
+        let mut insert = |key: u64| {
+            let seen = Seen { same_hash: Few::new(), same_key: None };
+            let entry = Entry::boxed(key, (), key, 1);
+            assert!(matches!(shard.lock().insert(&guard, &budget, entry, &seen, &mut gone), Outcome::Kept));
+        };
+        (0..3).for_each(&mut insert);
+        shard.lock().state.len += MOST_ENTRIES - 3;
+        insert(3);
+        shard.lock().state.len -= MOST_ENTRIES - 3;
+        assert_eq!(shard.lock().check(&guard), 1_000 / 16);
+        let (evicted, _) = gone.pop().expect("one was evicted");
+        assert!(gone.pop().is_none());
+        // SAFETY: evicted, and found by no other thread.
+        drop(unsafe { Entry::emptied(evicted) });
     }
 }

@@ -60,9 +60,9 @@ pub(crate) struct Place {
     place: usize,
 }
 
-/// Returns the tag of a hash. It depends on bits that choose neither the shard nor, mostly, the bucket.
+/// Returns the tag of a hash. It depends on bits that choose neither the shard nor, in tables of less than 2^38 bytes, the bucket.
 fn tag(hash: u64) -> u64 {
-    (hash >> 56).max(1)
+    (hash >> 32 & 0xff).max(1)
 }
 
 /// Returns a mask with a bit in the byte of each place whose tag is `tag`, and perhaps of some other places.
@@ -97,7 +97,7 @@ impl<K, V> Bucket<K, V> {
         // finds it initialized.
         self.entries[place].store(entry.as_ptr(), Release);
         // SAFETY: the caller's entry.
-        let tag = tag(unsafe { entry.as_ref() }.header().hash);
+        let tag = tag(unsafe { entry.as_ref() }.header().hash());
         self.tags.store(self.tags.load(Relaxed) | tag << (u8::BITS * place as u32), Release);
     }
 
@@ -139,7 +139,7 @@ impl<K, V> Buckets<K, V> {
     /// Inserts an entry. The array must have an empty place. Only the writer may call it.
     fn insert(&self, entry: Shared<K, V>) {
         // SAFETY: the caller's entry.
-        let hash = unsafe { entry.as_ref() }.header().hash;
+        let hash = unsafe { entry.as_ref() }.header().hash();
         for bucket in self.way(hash) {
             let bucket = &self.0[bucket];
             match bucket.free_place() {
@@ -184,7 +184,7 @@ impl<K, V> Table<K, V> {
                 // Acquire: see `fill`.
                 let Some(entry) = Shared::new(at.entries[place].load(Acquire)) else { continue };
                 // SAFETY: an entry that is found under a guard is not freed before the guard ends.
-                if unsafe { entry.as_ref() }.header().hash == hash
+                if unsafe { entry.as_ref() }.header().hash() == hash
                     && let Some(found) = visit(Place { bucket, place }, entry)
                 {
                     return Some(found);
@@ -197,13 +197,12 @@ impl<K, V> Table<K, V> {
         None
     }
 
-    /// Returns the entry whose key satisfies `is_it`. Runs the caller's code.
+    /// Returns the entry whose key satisfies `is_it`. Runs the caller's code. The entry is not freed before the guard ends.
     #[inline]
-    pub fn find<'g>(&'g self, guard: &'g Guard<'_>, hash: u64, is_it: impl Fn(&K) -> bool) -> Option<&'g Entry<K, V>> {
+    pub fn find(&self, guard: &Guard<'_>, hash: u64, is_it: impl Fn(&K) -> bool) -> Option<Shared<K, V>> {
         self.search(guard, hash, |_, entry| {
-            // SAFETY: an entry that is found under a guard is not freed before the guard ends.
-            let entry: &'g Entry<K, V> = unsafe { entry.as_ref() };
-            is_it(entry.key()).then_some(entry)
+            // SAFETY: found under the guard.
+            is_it(unsafe { entry.as_ref() }.key()).then_some(entry)
         })
     }
 
@@ -213,10 +212,20 @@ impl<K, V> Table<K, V> {
         prefetch_read(&raw const array.0[hash as usize & array.mask()]);
     }
 
+    /// Prefetches the first lines of the entries in the hash's own bucket that have its tag.
+    #[inline]
+    pub fn foresee(&self, guard: &Guard<'_>, hash: u64, lines: usize) {
+        let array = self.current(guard);
+        let bucket = &array.0[hash as usize & array.mask()];
+        // Relaxed: a wrong address costs time only.
+        let entry = |place: usize| bucket.entries[place].load(Relaxed);
+        matching(bucket.tags.load(Relaxed), tag(hash)).for_each(|place| Entry::prefetch(entry(place), 0..lines));
+    }
+
     /// For the writer: returns the place of an entry, if the table has it.
     pub fn place_of(&self, guard: &Guard<'_>, entry: Shared<K, V>) -> Option<Place> {
         // SAFETY: the caller's entry.
-        let hash = unsafe { entry.as_ref() }.header().hash;
+        let hash = unsafe { entry.as_ref() }.header().hash();
         self.search(guard, hash, |at, found| (found == entry).then_some(at))
     }
 
@@ -258,7 +267,7 @@ impl<K, V> Table<K, V> {
         let at = self.place_of(guard, entry).expect("in the table");
         array.0[at.bucket].clear(at.place);
         // SAFETY: the caller's entry.
-        let hash = unsafe { entry.as_ref() }.header().hash;
+        let hash = unsafe { entry.as_ref() }.header().hash();
         array.way(hash).take_while(|bucket| *bucket != at.bucket).for_each(|bucket| array.0[bucket].pass(false));
     }
 
@@ -300,7 +309,7 @@ impl<K, V> Drop for Table<K, V> {
         // SAFETY: `&mut self`: no other thread uses the table; the array and its entries are its own.
         unsafe {
             let array = Box::from_raw(self.current.load(Relaxed));
-            array.entries().for_each(|entry| drop(Box::from_raw(entry.as_ptr())));
+            array.entries().for_each(|entry| drop(Entry::emptied(entry)));
         }
     }
 }
@@ -311,8 +320,7 @@ mod model;
 #[cfg(all(test, not(any(loom, archipelago_sim))))]
 mod tests {
     use super::*;
-    use crate::clock::NEVER;
-    use crate::entry::Times;
+    use crate::entry::HASH;
     use archipelago_sync::rcu::Domain;
 
     /// After any insertions and removals, ways end at buckets that no entry has passed.
@@ -320,11 +328,10 @@ mod tests {
     fn ways_are_short_when_entries_have_left() {
         let (domain, table) = (Domain::new(), Table::new());
         let guard = domain.pin();
-        let times = Times { last: NEVER, deadline: NEVER };
         let hash = |key: u64| {
-            key.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29) ^ key.wrapping_mul(0xD6E8_FEB8_6659_FD93)
+            (key.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29) ^ key.wrapping_mul(0xD6E8_FEB8_6659_FD93)) & HASH
         };
-        let entry = |key: u64| Entry::boxed(key, (), hash(key), 1, times);
+        let entry = |key: u64| Entry::boxed(key, (), hash(key), 1);
         let mut there: Vec<_> = (0..500).map(entry).collect();
         for (len, entry) in there.iter().enumerate() {
             table.insert(&guard, *entry, len);
@@ -333,20 +340,20 @@ mod tests {
             let gone = there.swap_remove(key as usize * 7 % there.len());
             table.remove(&guard, gone);
             // SAFETY: taken out, and found by no other thread.
-            drop(unsafe { Box::from_raw(gone.as_ptr()) });
+            drop(unsafe { Entry::emptied(gone) });
             there.push(entry(key));
             table.insert(&guard, *there.last().unwrap(), 499);
         }
         there.drain(100..).for_each(|gone| {
             table.remove(&guard, gone);
             // SAFETY: as above.
-            drop(unsafe { Box::from_raw(gone.as_ptr()) });
+            drop(unsafe { Entry::emptied(gone) });
         });
         let array = table.current(&guard);
         let passed: u64 = array.0.iter().map(|bucket| count(bucket.tags.load(Relaxed))).sum();
         let way = |entry: &Shared<u64, ()>| {
             // SAFETY: in the table.
-            let hash = unsafe { entry.as_ref() }.header().hash;
+            let hash = unsafe { entry.as_ref() }.header().hash();
             let at = table.place_of(&guard, *entry).unwrap();
             array.way(hash).take_while(|bucket| *bucket != at.bucket).count() as u64
         };

@@ -47,26 +47,25 @@ fn popular_keys_stay() {
 #[test]
 fn keys_that_are_asked_for_once_flush_nothing() {
     let (alone, beside) = (hit_ratio::<S3Fifo>(false), hit_ratio::<S3Fifo>(true));
-    assert!(beside > alone - 0.05, "{beside} beside a scan as long, {alone} alone");
+    assert!(beside > alone - 0.03, "{beside} beside a scan as long, {alone} alone");
     let lru = hit_ratio::<SampledLru>(true);
     assert!(beside > lru + 0.04, "{beside}, and the least recently used {lru}");
 }
 
-/// The requests repeat a loop that is ten times as long as the cache. At best, a tenth of them are hits. A cache that
-/// evicts the least recently used entry would have no hit.
+/// The requests repeat a loop that is longer than the cache. Nearly as large a part of the loop as fits must stay in the cache. (A cache
+/// that evicts the least recently used entry would have no hit.) Of a loop of twice the cache's length the ghosts remember every key, but
+/// not every key may return to the main queue.
 #[test]
 fn a_part_of_a_loop_stays() {
-    let cache: Cache<u64, ()> = Cache::builder().shards(1).record_hits().entries(1_000);
-    for round in 0..2 {
-        (0..100_000).for_each(|turn| cache.get_or_insert_with(turn % 10_000, |_| ()));
-        let hits = cache.stats().hits;
-        assert!(
-            (round + 1) * 8_000 < hits && hits <= (round + 1) * 10_000,
-            "{hits} of {} requests",
-            (round + 1) * 100_000
-        );
-        // After `clear` the next round must have the same result as the first one.
-        cache.clear();
+    for (keys, least) in [(10_000, 8_000), (2_000, 42_000)] {
+        let cache: Cache<u64, ()> = Cache::builder().shards(1).record_hits().entries(1_000);
+        for round in 1..=2 {
+            (0..100_000).for_each(|turn| cache.get_or_insert_with(turn % keys, |_| ()));
+            let (hits, best) = (cache.stats().hits, 100_000 * 1_000 / keys);
+            assert!(round * least < hits && hits <= round * best, "{hits} of {}", round * 100_000);
+            // After `clear` the next round must have the same result as the first one.
+            cache.clear();
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use archipelago_cache::{Cache, Cause, Heap};
-use archipelago_check::drops::DropCounter;
+use archipelago_check::drops::{Counted, DropCounter};
 use archipelago_check::hostile::{Counting, alone, beside, crowd, duration};
 
 #[global_allocator]
@@ -179,6 +179,49 @@ fn every_value_is_dropped_once() {
     cache.check_invariants();
     drop(cache);
     drops.assert_all_dropped();
+}
+
+/// Light entries and heavy ones, with times and without, of a type with an alignment of its own: each is dropped once, what is here is
+/// within the bound, and all memory is freed.
+#[test]
+fn entries_of_every_kind_share_a_cache() {
+    #[repr(align(128))]
+    struct Wide(Counted, usize);
+    const CAPACITY: usize = 4 << 20;
+    let _alone = alone();
+    let before = HEAP.bytes();
+    for idle in [None, Some(Duration::from_millis(20))] {
+        let drops = DropCounter::new();
+        let builder = Cache::builder();
+        let builder = idle.into_iter().fold(builder, |builder, time| builder.time_to_idle(time));
+        let cache: Cache<u64, Wide> = builder.weigher(CAPACITY, |_, value: &Wide| value.1);
+        crowd(8, duration() / 4, |thread, end| {
+            let mut state = thread as u64;
+            while Instant::now() < end {
+                let key = random(&mut state) % 1_000;
+                // The header has weights below 65,535.
+                let weight = [1, 1_000, 65_533, 65_534, 65_535, 65_536, 100_000][random(&mut state) as usize % 7];
+                let value = Wide(drops.value(key), weight);
+                let time = Duration::from_millis(random(&mut state) % 5);
+                match random(&mut state) % 8 {
+                    0..=2 => _ = cache.insert(key, value),
+                    3 => _ = cache.insert_for(key, value, time),
+                    4 => _ = cache.remove(&key),
+                    5 => _ = cache.sync(),
+                    _ => assert!(cache.with(&key, |value| value.0.tag()).is_none_or(|tag| tag == key)),
+                }
+            }
+            assert!(cache.stats().weight <= CAPACITY);
+        });
+        cache.check_invariants();
+        let lent = cache.pin();
+        assert!(lent.iter().all(|(key, value)| value.0.tag() == *key && std::ptr::from_ref(value).is_aligned()));
+        drop(lent);
+        drop(cache);
+        drops.assert_all_dropped();
+    }
+    let left = HEAP.bytes().saturating_sub(before);
+    assert!(left <= 64 << 10, "{left} bytes are lost");
 }
 
 #[test]

@@ -98,10 +98,12 @@ impl<P: Policy> Ours<P> {
 
 impl<P: Policy> Direct for Ours<P> {
     fn get(&self, key: u64) -> Option<u64> {
+        if self.copies {
+            // Looked at where it is: each move of it would be a copy more.
+            let copy = self.cache.get(&key);
+            return core::hint::black_box(&copy).as_ref().map(Value::number);
+        }
         let read = |value: &Value| {
-            if self.copies {
-                return value.copied();
-            }
             touch(value, size_of::<u64>());
             value.number()
         };

@@ -48,7 +48,7 @@ pub(crate) struct Ghosts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ghost {
     /// The queue from which the key was evicted.
-    pub queue: u64,
+    pub queue: u32,
     /// The number of keys that the queue has evicted since.
     pub age: usize,
 }
@@ -58,9 +58,9 @@ fn print(hash: u64) -> u32 {
 }
 
 impl Ghosts {
-    /// Returns the set of a hash. It depends on bits that choose no bucket in tables with less than 2^24 buckets.
+    /// Returns the set of a hash. It depends on bits that choose no shard, and least on those that choose a bucket.
     fn set(&self, hash: u64) -> usize {
-        let bits = u64::from((hash >> 24) as u32);
+        let bits = u64::from((hash >> 8) as u32);
         ((bits * self.sets.len() as u64) >> 32) as usize
     }
 
@@ -72,11 +72,11 @@ impl Ghosts {
     }
 
     /// Notes a key that a queue has evicted, and remembers about the last `most` from now on.
-    pub fn note(&mut self, hash: u64, queue: u64, most: usize) {
+    pub fn note(&mut self, hash: u64, queue: u32, most: usize) {
         self.fit(most);
         let clock = &mut self.clocks[queue as usize];
         *clock = ((*clock + 1) % TIMES).max(1);
-        let at = *clock << QUEUE_BITS | queue as u32;
+        let at = *clock << QUEUE_BITS | queue;
         let set = self.set(hash);
         self.sets[set].note(print(hash), at);
     }
@@ -91,7 +91,7 @@ impl Ghosts {
         let mut found = set.with(print(hash));
         while found != 0 {
             let place = found.trailing_zeros() as usize;
-            let (queue, at) = (u64::from(set.at[place]) % QUEUES as u64, set.at[place] >> QUEUE_BITS);
+            let (queue, at) = (set.at[place] % QUEUES as u32, set.at[place] >> QUEUE_BITS);
             let age = (self.clocks[queue as usize].wrapping_sub(at) % TIMES) as usize;
             if set.at[place] != 0 && age <= most {
                 (set.prints[place], set.at[place]) = (0, 0);
@@ -147,7 +147,7 @@ mod tests {
     fn ghosts_know_their_queue_and_age() {
         let mut ghosts = Ghosts::default();
         // The second queue evicts one in three.
-        (0..90).for_each(|number| ghosts.note(hash(number), u64::from(number % 3 == 0), 1_000));
+        (0..90).for_each(|number| ghosts.note(hash(number), u32::from(number % 3 == 0), 1_000));
         for (number, queue, age) in [(89, 0, 0), (87, 1, 0), (60, 1, 9), (61, 0, 19)] {
             assert_eq!(ghosts.take(hash(number), 30), Some(Ghost { queue, age }), "{number}");
         }

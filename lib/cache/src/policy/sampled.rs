@@ -46,7 +46,7 @@ impl sealed::Queues for SampledLru {
 
     fn admit(&mut self, entry: Resident<'_>, clock: u32) {
         entry.header().mark(clock);
-        entry.header().put(self.entries.len() as u64);
+        entry.header().put(self.entries.len() as u32);
         self.entries.push(entry.kept());
     }
 

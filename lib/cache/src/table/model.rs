@@ -9,8 +9,7 @@ use archipelago_platform::thread;
 use archipelago_sync::rcu::{Domain, Flavour};
 
 use super::Table;
-use crate::clock::NEVER;
-use crate::entry::{Entry, Shared, Times};
+use crate::entry::{Entry, Shared};
 
 /// A value whose accesses loom checks.
 struct Value(RaceCell<u64>);
@@ -20,7 +19,7 @@ unsafe impl Sync for Value {}
 
 /// Makes an entry whose own bucket is the first.
 fn entry(key: u64) -> Shared<u64, Value> {
-    let entry = Entry::boxed(key, Value(RaceCell::new(0)), hash(key), 1, Times { last: NEVER, deadline: NEVER });
+    let entry = Entry::boxed(key, Value(RaceCell::new(0)), hash(key), 1);
     // SAFETY: made just now.
     unsafe { entry.as_ref().value().0.with_mut(|value| *value = key) };
     entry
@@ -28,7 +27,7 @@ fn entry(key: u64) -> Shared<u64, Value> {
 
 /// The hash's tag is the key.
 fn hash(key: u64) -> u64 {
-    (key + 1) << 56
+    (key + 1) << 32
 }
 
 struct World {
@@ -74,8 +73,8 @@ impl World {
     fn find(&self, key: u64) -> Option<u64> {
         let guard = self.domain.pin();
         let found = self.table.find(&guard, hash(key), |other| *other == key);
-        // SAFETY: loom would report a race.
-        found.map(|entry| entry.value().0.with(|value| unsafe { *value }))
+        // SAFETY: found under the guard, and loom would report a race.
+        found.map(|entry| unsafe { entry.as_ref().value().0.with(|value| *value) })
     }
 }
 
