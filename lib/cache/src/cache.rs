@@ -12,6 +12,7 @@ use crate::cause::Cause;
 use crate::entry::{Entry, Shared};
 use crate::inner::{Inner, timed};
 use crate::iter::Iter;
+use crate::panics::Panics;
 use crate::policy::{Policy, S3Fifo};
 use crate::stats::Stats;
 
@@ -346,17 +347,20 @@ where
     }
 
     fn remove_all(&self, cause: Cause, mut which: impl FnMut(&Guard<'_>, Shared<K, V>) -> bool) -> usize {
-        let mut removed = 0;
+        let (mut removed, mut panics) = (0, Panics::default());
         for shard in self.inner.shards() {
             // Each removal has a guard of its own, so that it delays the freeing of removed entries as little as
             // possible.
             let (guard, _) = self.inner.begin();
             for entry in shard.table().entries(&guard) {
                 if which(&guard, entry) {
-                    removed += usize::from(self.inner.remove(&guard, entry, cause));
+                    // The listener, or a destructor, may panic after the entry was removed.
+                    let result = panics.call(|| self.inner.remove(&guard, entry, cause));
+                    removed += usize::from(result.unwrap_or(true));
                 }
             }
         }
+        panics.resume();
         removed
     }
 

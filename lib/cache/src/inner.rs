@@ -16,6 +16,7 @@ use crate::config::Config;
 use crate::entry::{Entry, Extension, HASH, Resident, Shared, Times, is_long};
 use crate::hits::Hits;
 use crate::makers::Makers;
+use crate::panics::Panics;
 use crate::policy::Policy;
 use crate::shard::{Gone, Outcome, Seen, Shard};
 use crate::table::Table;
@@ -433,6 +434,8 @@ where
         // Each shard gives its proportional part; then, since parts are rounded, any shard that has room gives the
         // rest.
         let mut parts = (excess, before - from_pool);
+        // A listener or a destructor that panics must not keep the bound from being reached.
+        let mut panics = Panics::default();
         while excess > 0 {
             for shard in &self.shards {
                 let mut leaving = Leaving { inner: self, guard, gone: Gone::new() };
@@ -442,11 +445,12 @@ where
                     excess -= shard.yield_room(guard, excess.min(part as usize), &mut leaving.gone);
                     shard.shrink(guard);
                 }
-                leaving.settle(0);
+                panics.call(move || leaving.settle(0));
             }
             excess -= self.budget.take_some(excess);
             parts = (1, 1);
         }
+        panics.resume();
     }
 
     pub fn capacity(&self) -> usize {

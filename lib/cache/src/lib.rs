@@ -66,6 +66,7 @@ mod hits;
 mod inner;
 mod iter;
 mod makers;
+mod panics;
 mod policy;
 mod shard;
 mod stats;

@@ -6,11 +6,12 @@
 
 use core::pin::Pin;
 use core::task::{Context, Poll, Waker};
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use archipelago_platform::pad::CachePadded;
 use archipelago_platform::sync::{Condvar, Mutex, MutexGuard};
 use archipelago_platform::thread;
+
+use crate::panics::Panics;
 
 /// Keys that are being made, by their hashes: of two keys with the same hash, one waits for the other.
 pub(crate) struct Makers {
@@ -103,18 +104,9 @@ impl Drop for Permit<'_> {
 
 /// Wakes tasks. Wakers are users' code: if one panics, the others are woken nevertheless.
 fn wake_all(wakers: impl Iterator<Item = Waker>) {
-    let mut first = None;
-    for waker in wakers {
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
-            first.get_or_insert(panic);
-        }
-    }
-    // A second panic during unwinding would abort the process.
-    if let Some(panic) = first
-        && !thread::panicking()
-    {
-        resume_unwind(panic);
-    }
+    let mut panics = Panics::default();
+    wakers.for_each(|waker| _ = panics.call(|| waker.wake()));
+    panics.resume();
 }
 
 /// A task's request for a permit.

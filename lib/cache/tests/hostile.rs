@@ -352,10 +352,11 @@ fn listeners_may_use_the_cache_and_panic() {
     .sum();
     assert!(panics > 100, "{panics}");
     cache.check_invariants();
-    let _ = catch_unwind(AssertUnwindSafe(|| cache.clear()));
-    while cache.stats().len > 0 {
-        let _ = catch_unwind(AssertUnwindSafe(|| cache.clear()));
-    }
+    assert!(catch_unwind(AssertUnwindSafe(|| cache.resize(24))).is_err());
+    assert!(cache.stats().len <= 24, "the bound holds although the listener panicked");
+    cache.check_invariants();
+    assert!(catch_unwind(AssertUnwindSafe(|| cache.clear())).is_err());
+    assert_eq!(cache.stats().len, 0, "a panic does not end the sweep");
     cache.sync();
     cache.sync();
     assert_eq!(cache.stats().weight, 0);
