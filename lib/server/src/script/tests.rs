@@ -62,7 +62,7 @@ fn settings_of_json_act() {
     let sparse = "return c.encode({1, 2, [5] = 3, [1000] = 4})";
     assert!(with(sparse).contains("excessively sparse array"));
     let mut pairs: Vec<_> = with(&format!("c.encode_sparse_array('on', 3, 4) {sparse}"))
-        .trim_start_matches("$34 {")
+        .trim_start_matches("$28 {")
         .trim_end_matches('}')
         .split(',')
         .map(str::to_owned)

@@ -18,7 +18,7 @@ fn words(line: &str) -> Vec<&str> {
 /// Compares answers with a file. A line of the file has requests, a tab, and the expected answers. Semicolons separate
 /// requests, which are sent at once. A bar in the answers stands for a line end.
 fn compare(protocol: &str, file: &str) {
-    let server = started(Settings { loops: 1, ..Settings::default() });
+    let server = started(Settings { loops: 1, debug: DebugAccess::Local, ..Settings::default() });
     let mut stream = TcpStream::connect(server.address()).unwrap();
     stream.set_nodelay(true).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
