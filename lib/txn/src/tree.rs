@@ -200,6 +200,10 @@ impl<M: Kind, K: KeyPart, P: Payload, S: Scheme> Typed<M, K, P, S> {
         }
         let memory = self.memory();
         let made = Keyed::<K, P, S>::boxed(key.clone(), &self.origin, memory);
+        if S::MARKS_ORIGINS {
+            // SAFETY: the record is not linked yet.
+            S::before_link(unsafe { &*(*made).record().head().version() }, &self.gap);
+        }
         let word = made.expose_provenance();
         let linked = match self.map.pin().insert_if_absent(key, word) {
             // SAFETY: the caller's section.
