@@ -289,8 +289,10 @@ impl<M: Kind, K: KeyPart, P: Payload, S: Scheme> Tree<S> for Typed<M, K, P, S> {
         // SAFETY: records of this index are `Keyed` of these types, which begin with the record.
         let keyed = unsafe { &*ptr::from_ref(record).cast::<Keyed<K, P, S>>() };
         let word = ptr::from_ref(keyed).addr();
-        // Encoding the key runs users' code. If it panics, the record stays linked.
-        if !quietly(|| drop(self.map.pin().remove_if::<K>(keyed.key(), |found| *found == word))) {
+        // Encoding the key runs users' code. If it panics, or if the key's encoding has changed, the record stays linked.
+        let mut removed = false;
+        let remove = || removed = self.map.pin().remove_if::<K>(keyed.key(), |found| *found == word).is_some();
+        if !(quietly(remove) && removed) {
             // SAFETY: as above.
             return S::thaw(unsafe { &*latch.version() });
         }

@@ -102,6 +102,7 @@ super::by_every_scheme! {
     unique_keys_within_a_transaction: unique_keys;
     ends_of_threads: late_transactions;
     panics_that_are_caught_inside: caught_inside;
+    keys_that_change: changing_keys;
 }
 
 const ROWS: u64 = 8;
@@ -186,6 +187,55 @@ fn caught_inside<S: Scheme>() {
             break;
         }
     }
+}
+
+/// A key whose clones are other keys.
+struct Shifting(u64);
+
+impl Clone for Shifting {
+    fn clone(&self) -> Self {
+        Self(self.0 + 1)
+    }
+}
+
+impl KeyAs for Shifting {
+    type Key = u64;
+    fn as_key(&self) -> u64 {
+        self.0
+    }
+    fn from_key(key: u64) -> Self {
+        Self(key)
+    }
+}
+
+#[derive(Clone)]
+struct Shifted(u64);
+
+impl Row for Shifted {
+    type Key = Shifting;
+    type Map = on::HydraList;
+    type Indexes = ();
+    fn key(&self) -> Shifting {
+        Shifting(self.0)
+    }
+}
+
+/// A record that its own key does not find stays where it is.
+fn changing_keys<S: Scheme>() {
+    watchdog(USUAL, |_| {
+        let db = Database::<S>::new();
+        let rows = db.table::<Shifted>();
+        for _ in 0..3 {
+            let undone = db.transact(|tx| tx.insert(&rows, Shifted(1)).and(Err::<(), _>(Error::KeyChanged)));
+            assert_eq!(undone, Err(Error::KeyChanged));
+            db.transact(|tx| tx.insert(&rows, Shifted(1))).unwrap();
+            assert_eq!(db.snapshot().range(&rows, ..).count(), 1);
+            // The map has the row at its key's first clone.
+            assert!(db.transact(|tx| tx.remove(&rows, &Shifting(2)).map(|row| row.is_some())).unwrap());
+            (0..5).for_each(|_| db.collect());
+            assert_eq!(db.snapshot().range(&rows, ..).count(), 0);
+        }
+    });
 }
 
 fn two_databases<S: Scheme>() {
