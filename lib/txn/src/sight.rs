@@ -197,7 +197,8 @@ impl<'g, M: Kind, K: KeyPart, R: Payload, S: Scheme> Walk<'g, R, S> for Cursor<M
 /// The link of an entry of a secondary index: the record of its row.
 ///
 /// An entry that a reader sees leads to a record that is alive: entry and row were committed together, and neither is
-/// freed while the reader may see its version.
+/// freed while the reader may see its version. A row has one entry in each index: each write of the row that adds an entry
+/// also removes the one before (`Tx::write` checks that it does, whatever keys the rows' code returns).
 pub struct Link<K, R, S: Scheme>(pub(crate) *const Keyed<K, R, S>);
 
 impl<K, R, S: Scheme> Clone for Link<K, R, S> {

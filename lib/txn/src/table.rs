@@ -90,7 +90,8 @@ pub trait Index: Sized + 'static {
     /// Whether two rows must not have the same key.
     const UNIQUE: bool = false;
 
-    /// Returns the row's key in this index. The method is pure: it always returns equal keys for equal rows.
+    /// Returns the row's key in this index. The method is pure: it always returns equal keys for equal rows. A write of a row
+    /// whose key has changed since the row was stored panics.
     fn key(row: &Self::Row) -> Self::Key;
 }
 
@@ -247,6 +248,9 @@ pub(crate) fn claim<'t, M: Kind, K: KeyPart, P: Payload, S: Scheme>(
     }
 }
 
+/// An entry of a secondary index that is to be written: its slot, and its link if it exists.
+type Entry<R, S> = (Slot<S>, Option<LinkTo<R, S>>);
+
 /// A secondary index, without the type of its key.
 pub trait Secondary<R: Row, S: Scheme>: Send + Sync {
     #[doc(hidden)]
@@ -258,9 +262,9 @@ pub trait Secondary<R: Row, S: Scheme>: Send + Sync {
     /// Returns whether both rows have the same key.
     #[doc(hidden)]
     fn is_same(&self, one: &R, other: &R) -> bool;
-    /// Looks up the entry of a row, to write it. Returns also whether the entry exists.
+    /// Looks up the entry of a row, to write it. Returns also the entry's link, if the entry exists.
     #[doc(hidden)]
-    fn claim(&self, work: &mut Work<'_, S>, row: &R, link: LinkTo<R, S>) -> Result<(Slot<S>, bool), Conflict>;
+    fn claim(&self, work: &mut Work<'_, S>, row: &R, link: LinkTo<R, S>) -> Result<Entry<R, S>, Conflict>;
     /// Writes an entry or its removal.
     #[doc(hidden)]
     fn stage(&self, work: &mut Work<'_, S>, slot: Slot<S>, link: Option<LinkTo<R, S>>);
@@ -333,11 +337,11 @@ impl<I: Index, E: Kept<I::Key>, S: Scheme> Secondary<I::Row, S> for By<I, E, S> 
         work: &mut Work<'_, S>,
         row: &I::Row,
         link: LinkTo<I::Row, S>,
-    ) -> Result<(Slot<S>, bool), Conflict> {
+    ) -> Result<Entry<I::Row, S>, Conflict> {
         let (_, slot) = claim(work, &self.tree, &E::entry(I::key(row), link.0.addr() as u64))?;
         // SAFETY: a version of this index that the transaction sees.
-        let taken = unsafe { payload::<LinkTo<I::Row, S>, S>(slot.seen) }.is_some();
-        Ok((slot, taken))
+        let link = unsafe { payload::<LinkTo<I::Row, S>, S>(slot.seen) }.copied();
+        Ok((slot, link))
     }
 
     fn stage(&self, work: &mut Work<'_, S>, slot: Slot<S>, link: Option<LinkTo<I::Row, S>>) {

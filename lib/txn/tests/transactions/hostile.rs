@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::ops::Bound;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread;
 
@@ -103,6 +103,7 @@ super::by_every_scheme! {
     ends_of_threads: late_transactions;
     panics_that_are_caught_inside: caught_inside;
     keys_that_change: changing_keys;
+    entries_that_change: changing_entries;
 }
 
 const ROWS: u64 = 8;
@@ -238,6 +239,51 @@ fn changing_keys<S: Scheme>() {
     });
 }
 
+#[derive(Clone)]
+struct Fickle {
+    key: u64,
+    group: Arc<AtomicU64>,
+}
+
+impl Row for Fickle {
+    type Key = u64;
+    type Map = on::Art;
+    type Indexes = (ByMood,);
+    fn key(&self) -> u64 {
+        self.key
+    }
+}
+
+struct ByMood;
+
+impl Index for ByMood {
+    type Row = Fickle;
+    type Key = u64;
+    type Map = on::BLinkTree;
+    fn key(row: &Fickle) -> u64 {
+        row.group.load(Ordering::Relaxed)
+    }
+}
+
+/// A row whose key of an index has changed is not removed without its entry.
+fn changing_entries<S: Scheme>() {
+    let db = Database::<S>::new();
+    let rows = db.table::<Fickle>();
+    let group = Arc::new(AtomicU64::new(1));
+    db.transact(|tx| tx.insert(&rows, Fickle { key: 7, group: group.clone() })).unwrap();
+    group.store(2, Ordering::Relaxed);
+    let other = Fickle { key: 7, group: Arc::new(AtomicU64::new(3)) };
+    let removed = || db.transact(|tx| tx.remove(&rows, &7).map(|row| row.is_some()));
+    catch_unwind(AssertUnwindSafe(removed)).expect_err("the entry is another one");
+    let replaced = || db.transact(|tx| tx.upsert(&rows, other.clone()).map(drop));
+    catch_unwind(AssertUnwindSafe(replaced)).expect_err("the entry is another one");
+    (0..5).for_each(|_| db.collect());
+    let found = || db.transact(|tx| tx.get_by::<ByMood>(&rows, &1).map(|row| row.map(|row| row.key)));
+    assert_eq!((found(), db.snapshot().range_by::<ByMood>(&rows, ..).count()), (Ok(Some(7)), 1));
+    group.store(1, Ordering::Relaxed);
+    assert_eq!((removed(), found()), (Ok(true), Ok(None)));
+}
+
 fn two_databases<S: Scheme>() {
     let (one, two) = (Database::<S>::new(), Database::<S>::new());
     let (ones, twos) = (one.table::<Item>(), two.table::<Item>());
@@ -365,7 +411,7 @@ struct Homesick {
     home: &'static OnceLock<(Database<Silo>, Table<Homesick, Silo>)>,
 }
 
-static DROPPED: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+static DROPPED: AtomicU64 = AtomicU64::new(0);
 
 impl Clone for Homesick {
     fn clone(&self) -> Self {
