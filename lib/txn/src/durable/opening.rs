@@ -157,8 +157,11 @@ impl<S: Scheme> Opening<S> {
         let (catalogue, new) = Catalogue::new(directory.join("tables"), names, &self.tables);
         let latest = Latest::read(disk, directory)?;
         latest.load(disk, directory, &catalogue, home)?;
-        let (journal, recovery) = self.replay(&catalogue, &latest)?;
+        // The other parts go before the journal is opened, which needs room. The sync comes first: otherwise a power loss
+        // could undo the last checkpoint's renaming, and not the removal of the parts of the one before.
+        disk.sync_directory(directory).map_err(|cause| io("sync", cause))?;
         latest.remove_others(disk, directory)?;
+        let (journal, recovery) = self.replay(&catalogue, &latest)?;
         // The names are written before any record refers to them.
         if new > 0 {
             checkpoint::write_names(self.disk.clone(), directory, &catalogue.names)?;

@@ -177,3 +177,43 @@ fn rows_that_come_back_within_an_epoch_are_the_last_ones() {
         assert_eq!(recovered.snapshot().get(&there.accounts, &3).map(|row| row.moves), Some(round), "round {round}");
     }
 }
+
+/// The files with the rows of checkpoints.
+fn parts(disk: &Simulated) -> Vec<String> {
+    let mut names = disk.restarted().list(Path::new(HERE)).unwrap();
+    names.retain(|name| name.starts_with("rows-"));
+    names.sort_unstable();
+    names
+}
+
+#[test]
+fn a_failed_checkpoint_leaves_no_parts() {
+    let disk = Simulated::new();
+    let (db, bank) = open(&disk);
+    moves(&db, &bank, 0..40);
+    db.checkpoint().unwrap();
+    let before = parts(&disk);
+    disk.set_capacity(Some(disk.used() + 1_500));
+    let Err(Failure::Log(archipelago_journal::Error::NoSpace { .. })) = db.checkpoint() else { panic!() };
+    assert_eq!(parts(&disk), before);
+    disk.set_capacity(None);
+    db.checkpoint().unwrap();
+    assert_eq!(parts(&disk).len(), before.len());
+    assert_ne!(parts(&disk), before);
+}
+
+/// A process that ends during a checkpoint leaves parts that fill the disk.
+#[test]
+fn parts_of_no_checkpoint_keep_no_database_closed() {
+    let disk = Simulated::new();
+    let (db, bank) = open(&disk);
+    moves(&db, &bank, 0..40);
+    db.checkpoint().unwrap();
+    drop((db, bank));
+    let (disk, before) = (disk.restarted(), parts(&disk));
+    let path = Path::new(HERE).join("rows-0-00000000ffffffff-0");
+    disk.create(&path).unwrap().write(0, &[7; 10_000]).unwrap();
+    disk.set_capacity(Some(disk.used()));
+    let (db, bank) = open(&disk);
+    assert_eq!((bank.audit(&db)[&0].len(), parts(&disk)), (40, before));
+}
