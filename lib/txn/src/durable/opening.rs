@@ -151,7 +151,7 @@ impl<S: Scheme> Opening<S> {
     pub fn start(self) -> Result<Database<S>, Failure> {
         let io = |call, cause| journal::Error::Io { call, file: self.directory.clone(), cause: Arc::new(cause) };
         self.disk.create_directory(&self.directory).map_err(|cause| io("create", cause))?;
-        let _lock = self.lock()?;
+        let lock = self.lock()?;
         let (disk, directory, home) = (&*self.disk, &*self.directory, self.shared.home());
         let names = checkpoint::read_names(disk, directory)?;
         let (catalogue, new) = Catalogue::new(directory.join("tables"), names, &self.tables);
@@ -172,10 +172,10 @@ impl<S: Scheme> Opening<S> {
             discarded: recovery.discarded,
             cuts: recovery.cuts,
         };
-        self.begin(journal, recovery.next_epoch, recovered, (latest, catalogue))
+        self.begin((journal, lock), recovery.next_epoch, recovered, (latest, catalogue))
     }
 
-    /// Locks the directory until the journal locks it.
+    /// Locks the directory. The journal has a lock of its own, but only once it is opened, and files are read before.
     fn lock(&self) -> Result<Box<dyn DiskLock>, Failure> {
         let path = self.directory.join("opening");
         self.disk.lock(&path).map_err(|cause| {
@@ -209,7 +209,7 @@ impl<S: Scheme> Opening<S> {
 
     fn begin(
         self,
-        journal: Journal,
+        (journal, lock): (Journal, Box<dyn DiskLock>),
         next: u64,
         recovered: Recovered,
         (latest, catalogue): (Latest, Catalogue<S>),
@@ -218,7 +218,7 @@ impl<S: Scheme> Opening<S> {
         let checkpoints = Checkpoints { disk: self.disk, directory, latest, catalogue, part };
         self.shared.epochs().begin_at(next);
         let log = Log::new(
-            (journal, self.options.lanes as u32),
+            (journal, self.options.lanes as u32, lock),
             next,
             self.acknowledge,
             recovered,
