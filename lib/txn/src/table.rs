@@ -101,8 +101,8 @@ pub trait Indexes<R: Row>: sealed::Sealed {
     fn build<S: Scheme>(home: &Builder<'_, S>) -> Vec<Box<dyn Secondary<R, S>>>;
 }
 
-/// The data from which an index is built.
-pub struct Builder<'h, S: Scheme>(pub(crate) &'h Home<S>);
+/// The data from which an index is built: the database's home, and whether the table is logged.
+pub struct Builder<'h, S: Scheme>(pub(crate) &'h Home<S>, bool);
 
 mod sealed {
     pub trait Sealed {}
@@ -123,7 +123,7 @@ macro_rules! tuples {
 tuples! { () (A) (A B) (A B C) (A B C D) (A B C D E) (A B C D E F) }
 
 fn secondary<I: Index, S: Scheme>(home: &Builder<'_, S>) -> Box<dyn Secondary<I::Row, S>> {
-    if I::UNIQUE { Box::new(By::<I, One, S>::new(home.0)) } else { Box::new(By::<I, Each, S>::new(home.0)) }
+    if I::UNIQUE { Box::new(By::<I, One, S>::new(home)) } else { Box::new(By::<I, Each, S>::new(home)) }
 }
 
 /// A table of rows `R` in a [`Database`](crate::Database). Clones are the same table.
@@ -147,7 +147,9 @@ impl<R: Row, S: Scheme> core::fmt::Debug for Table<R, S> {
 impl<R: Row, S: Scheme> Table<R, S> {
     pub(crate) fn new(shared: &Arc<Shared<S>>, codec: Option<Codec<R::Key, R>>) -> Self {
         let home = shared.home();
-        let core = Arc::new(Core { rows: Typed::new(home, codec), indexes: R::Indexes::build(&Builder(home)) });
+        let logged = codec.is_some();
+        let indexes = R::Indexes::build(&Builder(home, logged));
+        let core = Arc::new(Core { rows: Typed::new(home, logged, codec), indexes });
         shared.keep(core.clone());
         Self { shared: shared.clone(), core }
     }
@@ -305,8 +307,8 @@ struct By<I: Index, E: Kept<I::Key>, S: Scheme> {
 }
 
 impl<I: Index, E: Kept<I::Key>, S: Scheme> By<I, E, S> {
-    fn new(home: &Home<S>) -> Self {
-        Self { tree: Typed::new(home, None), kind: PhantomData }
+    fn new(home: &Builder<'_, S>) -> Self {
+        Self { tree: Typed::new(home.0, home.1, None), kind: PhantomData }
     }
 }
 

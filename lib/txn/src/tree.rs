@@ -92,7 +92,9 @@ pub(crate) struct Typed<M: Kind, K: KeyPart, P, S: Scheme> {
     map: Map<M, K, usize>,
     gap: S::Gap,
     gone: Gone,
-    /// The codec, in a logged table.
+    /// Whether it belongs to a logged table.
+    logged: bool,
+    /// The codec, in the primary index of a logged table.
     codec: Option<Codec<K, P>>,
     /// Freed after the records, which `drop` frees first.
     origin: Origin<S>,
@@ -112,12 +114,13 @@ pub(crate) type Bounds<K> = (Bound<K>, Bound<K>);
 pub(crate) type Found<'g, K, P, S> = &'g Keyed<K, P, S>;
 
 impl<M: Kind, K: KeyPart, P: Payload, S: Scheme> Typed<M, K, P, S> {
-    pub(crate) fn new(home: &Home<S>, codec: Option<Codec<K, P>>) -> Self {
+    pub(crate) fn new(home: &Home<S>, logged: bool, codec: Option<Codec<K, P>>) -> Self {
         // The map's defaults are fixed now, rather than at the first entry, which any thread may insert.
         Self {
             map: Map::builder().build(),
             gap: S::Gap::default(),
             gone: Gone::default(),
+            logged,
             codec,
             origin: Origin::new::<P>(),
             home,
@@ -280,7 +283,7 @@ impl<M: Kind, K: KeyPart, P: Payload, S: Scheme> Tree<S> for Typed<M, K, P, S> {
         // SAFETY: the version of a latched head.
         let version = unsafe { &*latch.version() };
         S::before_unlink(version, &self.gap);
-        if self.codec.is_some() {
+        if self.logged {
             // Relaxed: this store precedes the link of the key's next record, and readers of that record load the word
             // after they found the link.
             self.gone.serial.fetch_max(version.serial.load(Ordering::Relaxed), Ordering::Relaxed);

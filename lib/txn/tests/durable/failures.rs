@@ -4,9 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use archipelago_journal::{Call, Disk, Fault, Simulated};
-use archipelago_txn::{Acknowledge, Database, Error, Failure, Silo};
+use archipelago_txn::{Acknowledge, Database, Error, Failure, Hekaton, Isolation, MvRlu, NoWait, Scheme, Silo, TicToc};
 
-use crate::bank::Bank;
+use crate::bank::{Account, Bank, ByCents};
 
 const HERE: &str = "/bank";
 
@@ -216,4 +216,34 @@ fn parts_of_no_checkpoint_keep_no_database_closed() {
     disk.set_capacity(Some(disk.used()));
     let (db, bank) = open(&disk);
     assert_eq!((bank.audit(&db)[&0].len(), parts(&disk)), (40, before));
+}
+
+/// A transaction is not acknowledged that has seen a removal which may be lost, also by an index and after the removed record
+/// is unlinked.
+fn removals_that_are_not_durable<S: Scheme>() {
+    let disk = Simulated::new();
+    let mut opening = Database::<S>::open(HERE).disk(Arc::new(disk.clone())).in_order(300);
+    let bank = Bank::declare(&mut opening);
+    let db = opening.start().unwrap();
+    let account = Account { id: 9, cents: 77, moves: 0, note: String::new() };
+    db.transact(|tx| tx.insert(&bank.accounts, account.clone())).unwrap();
+    disk.fail_next(Call::Sync, Fault::Io);
+    let told = db.transact(|tx| tx.remove(&bank.accounts, &9).map(drop));
+    assert_eq!(told, Err(Error::NotDurable));
+    (0..5).for_each(|_| db.collect());
+    for isolation in [Isolation::Serializable, Isolation::Snapshot] {
+        let told = db.transact_at(isolation, |tx| tx.get(&bank.accounts, &9).map(drop));
+        assert_eq!(told, Err(Error::NotDurable), "{}, {isolation:?}", S::NAME);
+        let told = db.transact_at(isolation, |tx| tx.get_by::<ByCents>(&bank.accounts, &77).map(drop));
+        assert_eq!(told, Err(Error::NotDurable), "{}, {isolation:?}, by an index", S::NAME);
+    }
+}
+
+#[test]
+fn absence_is_acknowledged_when_the_removal_is_durable() {
+    removals_that_are_not_durable::<Silo>();
+    removals_that_are_not_durable::<TicToc>();
+    removals_that_are_not_durable::<NoWait>();
+    removals_that_are_not_durable::<Hekaton>();
+    removals_that_are_not_durable::<MvRlu>();
 }
