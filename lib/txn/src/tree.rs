@@ -312,22 +312,36 @@ impl<M: Kind, K: KeyPart, P: Payload, S: Scheme> Tree<S> for Typed<M, K, P, S> {
     }
 
     unsafe fn unlink_later(&self, record: &Record<S>, guard: &Guard<'_>) {
-        unsafe fn due<M: Kind, K: KeyPart, P: Payload, S: Scheme>(record: *mut (), tree: *mut ()) {
-            // SAFETY: the index outlives the domain. The record is not unlinked while it has the removal's hold.
+        // SAFETY: the caller's promise.
+        unsafe { self.call_later::<false>(record, guard) };
+    }
+}
+
+impl<M: Kind, K: KeyPart, P: Payload, S: Scheme> Typed<M, K, P, S> {
+    /// Schedules [`due`](Self::due).
+    ///
+    /// # Safety
+    /// As for `unlink_later`. If `AGAIN`, the caller has the hold of the repeated callback.
+    unsafe fn call_later<const AGAIN: bool>(&self, record: &Record<S>, guard: &Guard<'_>) {
+        unsafe fn due<M: Kind, K: KeyPart, P: Payload, S: Scheme, const AGAIN: bool>(record: *mut (), tree: *mut ()) {
+            // SAFETY: the index outlives the domain. The record is not unlinked while it has the callback's hold.
             let (record, tree) = unsafe { (&*record.cast::<Record<S>>(), &*tree.cast::<Typed<M, K, P, S>>()) };
-            tree.due(record);
+            tree.due::<AGAIN>(record);
         }
         let (record, tree) = (ptr::from_ref(record).cast_mut(), ptr::from_ref(self).cast_mut());
         // The replaced versions are not freed before this callback, so their bytes count as garbage until then.
         let bytes = if S::VERSIONS { size_of::<Full<P, S>>() } else { 0 };
         // SAFETY: `due` is sound in any thread while the index is there.
-        unsafe { guard.retire_sized(record.cast(), bytes, tree.cast(), due::<M, K, P, S>) };
+        unsafe { guard.retire_sized(record.cast(), bytes, tree.cast(), due::<M, K, P, S, AGAIN>) };
     }
-}
 
-impl<M: Kind, K: KeyPart, P: Payload, S: Scheme> Typed<M, K, P, S> {
-    /// Ends a removal's grace period.
-    fn due(&self, record: &Record<S>) {
+    /// Ends a removal's grace period. In multi-version schemes it also prunes the record's chain.
+    ///
+    /// A thread that begins a transaction may have announced no later moment than that of its previous one, however long ago this
+    /// was ([`Epochs::begin`]). Then versions are kept that no transaction reads, and no later commit need come to prune them.
+    /// So the callback is repeated a grace period later. A record has one repeated callback at a time: otherwise the callbacks
+    /// of a row that is written all the time would all be repeated, since some transaction always needs its last versions.
+    fn due<const AGAIN: bool>(&self, record: &Record<S>) {
         // SAFETY: the index is alive, and so is the home while its domain reclaims. The drop borrows only the domain
         // exclusively.
         if unsafe { &(*self.home).closing }.load(Ordering::Relaxed) {
@@ -337,32 +351,41 @@ impl<M: Kind, K: KeyPart, P: Payload, S: Scheme> Typed<M, K, P, S> {
         let home = unsafe { &*self.home };
         // The guard begins before the hold is released: after the release any thread may unlink the record.
         let guard = home.domain.pin();
-        if S::VERSIONS {
-            self.cut(record, home, &guard);
+        let is_needed = S::VERSIONS && self.cut(record, home, &guard);
+        if is_needed && (AGAIN || record.hold_again()) {
+            // SAFETY: the record has the hold of the repeated callback.
+            unsafe { self.call_later::<true>(record, &guard) };
         }
-        record.let_go();
+        match (AGAIN, is_needed) {
+            (false, _) => record.let_go(),
+            (true, false) => record.let_go_again(),
+            (true, true) => return,
+        }
         // SAFETY: the record was alive when the guard began.
         unsafe { self.unlink(record, &guard) };
     }
 
-    /// Prunes the record's chain, a grace period after a version was replaced.
+    /// Prunes the record's chain, a grace period after a version was replaced. Returns whether a version was kept for
+    /// transactions.
     ///
     /// Pruned versions are freed after another grace period. No transaction reads them any more, but callbacks such as
     /// this one, which read heads and have no moment, may. A reader may also be between reading another version and
     /// loading the word of its set (`mvrlu.rs`).
-    fn cut(&self, record: &Record<S>, home: &Home<S>, guard: &Guard<'_>) {
-        let Some(latch) = record.latch() else { return };
+    fn cut(&self, record: &Record<S>, home: &Home<S>, guard: &Guard<'_>) -> bool {
+        let Some(latch) = record.latch() else { return false };
         let epochs = &home.epochs;
         let (mut dropped, horizon) = (Vec::new(), epochs.horizon());
-        if epochs.prune(&latch, self, &Needs::above(horizon), &mut dropped) {
+        let mut is_needed = epochs.prune(&latch, self, &Needs::above(horizon), &mut dropped);
+        if is_needed {
             let later = epochs.needs().lowest();
             if later > horizon {
-                epochs.prune(&latch, self, &Needs::above(later), &mut dropped);
+                is_needed = epochs.prune(&latch, self, &Needs::above(later), &mut dropped);
             }
         }
         drop(latch);
         // SAFETY: they were unlinked from the chain under the latch.
         dropped.into_iter().for_each(|version| unsafe { record::retire(guard, version, &home.memory) });
+        is_needed
     }
 }
 
