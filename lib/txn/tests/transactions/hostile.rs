@@ -102,6 +102,7 @@ super::by_every_scheme! {
     unique_keys_within_a_transaction: unique_keys;
     ends_of_threads: late_transactions;
     panics_that_are_caught_inside: caught_inside;
+    panics_that_are_caught_within_ranges: caught_within_ranges;
     keys_that_change: changing_keys;
     entries_that_change: changing_entries;
 }
@@ -185,6 +186,45 @@ fn caught_inside<S: Scheme>() {
         assert_eq!(after, before, "at call {calls}");
         if done {
             assert!(calls > 50, "{calls} calls of the user's code");
+            break;
+        }
+    }
+}
+
+/// Calls `next` to its end, also after its panics.
+fn through<T>(mut next: impl FnMut() -> Option<T>) -> Vec<T> {
+    let mut found = Vec::new();
+    loop {
+        match catch_unwind(AssertUnwindSafe(&mut next)) {
+            Ok(Some(row)) => found.push(row),
+            Ok(None) => return found,
+            Err(_) => {}
+        }
+    }
+}
+
+/// A step of an iterator that panics skips nothing, wherever it panicked.
+fn caught_within_ranges<S: Scheme>() {
+    let db = Database::<S>::new();
+    let items = db.table::<Item>();
+    db.transact(|tx| (0..30).try_for_each(|key| tx.insert(&items, Item { key, group: key }))).unwrap();
+    for calls in 1.. {
+        let view = db.snapshot();
+        let mut rows = view.range_rev(&items, ..);
+        FUSE.set(calls);
+        let seen = through(|| rows.next().map(|row| row.key));
+        FUSE.set(0);
+        assert!(seen.into_iter().rev().eq(0..30), "at call {calls}");
+        let seen = db.transact(|tx| {
+            let mut rows = tx.range_by::<ByGroup>(&items, ..);
+            FUSE.set(calls);
+            let seen = through(|| rows.next().map(|row| row.map(|row| row.key)));
+            Ok::<_, Error>((seen.into_iter().collect::<Result<Vec<_>, _>>()?, FUSE.take()))
+        });
+        let (seen, left) = seen.expect("nothing is in the way");
+        assert!(seen.into_iter().eq(0..30), "at call {calls}");
+        if left > 0 {
+            assert!(calls > 10, "{calls} calls of the user's code");
             break;
         }
     }
