@@ -239,7 +239,7 @@ pub(crate) fn claim<'t, M: Kind, K: KeyPart, P: Payload, S: Scheme>(
 ) -> Result<Claimed<'t, K, P, S>, Conflict> {
     loop {
         work.check()?;
-        let (found, linked) = tree.find_or_link(key.clone());
+        let (found, linked) = tree.find_or_link(key);
         let place = place(tree, found);
         if linked {
             work.note_held(place);

@@ -140,7 +140,7 @@ impl<M: Kind, K: KeyPart, P: Payload, S: Scheme> Typed<M, K, P, S> {
     ///
     /// The caller is in a section of the database's domain, and no transaction has begun yet.
     pub(crate) fn restore(&self, key: K, stamp: (u64, u64), payload: Option<P>) -> bool {
-        let (found, linked) = self.find_or_link(key);
+        let (found, linked) = self.find_or_link(&key);
         let record = found.record();
         let mut latch = record.latch().expect("nothing is taken out yet");
         if linked {
@@ -197,26 +197,25 @@ impl<M: Kind, K: KeyPart, P: Payload, S: Scheme> Typed<M, K, P, S> {
 
     /// Returns the record of a key, and whether this call linked it, because the key had none. The caller gets a hold on a
     /// record that the call linked.
-    pub(crate) fn find_or_link<'g>(&self, key: K) -> (Found<'g, K, P, S>, bool) {
-        if let Some(found) = self.find(&key) {
+    pub(crate) fn find_or_link<'g>(&self, key: &K) -> (Found<'g, K, P, S>, bool) {
+        if let Some(found) = self.find(key) {
             return (found, false);
         }
-        let memory = self.memory();
-        let made = Keyed::<K, P, S>::boxed(key.clone(), &self.origin, memory);
+        let unlinked = Unlinked { tree: self, made: Keyed::boxed(key.clone(), &self.origin, self.memory()) };
         if S::MARKS_ORIGINS {
             // SAFETY: the record is not linked yet.
-            S::before_link(unsafe { &*(*made).record().head().version() }, &self.gap);
+            S::before_link(unsafe { &*(*unlinked.made).record().head().version() }, &self.gap);
         }
-        let word = made.expose_provenance();
-        let linked = match self.map.pin().insert_if_absent(key, word) {
-            // SAFETY: the caller's section.
-            Ok(_) => return (unsafe { Self::keyed(word) }, true),
-            Err(occupied) => *occupied.current,
+        let word = unlinked.made.expose_provenance();
+        let (word, linked) = match self.map.pin().insert_if_absent(key.clone(), word) {
+            Ok(_) => (word, true),
+            Err(occupied) => (*occupied.current, false),
         };
-        // SAFETY: it was not linked.
-        unsafe { Keyed::free(made, memory) };
+        if linked {
+            core::mem::forget(unlinked);
+        }
         // SAFETY: the caller's section.
-        (unsafe { Self::keyed(linked) }, false)
+        (unsafe { Self::keyed(word) }, linked)
     }
 
     /// Returns the first (or, backwards, the last) records within the bounds, at most `limit`, and whether these are
@@ -242,6 +241,25 @@ impl<M: Kind, K: KeyPart, P: Payload, S: Scheme> Typed<M, K, P, S> {
         // SAFETY: the caller's section.
         let found = words.into_iter().map(|word| unsafe { Self::keyed(word) }).collect();
         (found, broke.is_none())
+    }
+}
+
+/// A record that is not in its index. Dropping the value frees it.
+struct Unlinked<'t, M: Kind, K: KeyPart, P: Payload, S: Scheme> {
+    tree: &'t Typed<M, K, P, S>,
+    made: *mut Keyed<K, P, S>,
+}
+
+impl<M: Kind, K: KeyPart, P: Payload, S: Scheme> Drop for Unlinked<'_, M, K, P, S> {
+    fn drop(&mut self) {
+        // The insertion may have panicked after it linked the record: in the key's destructor. A key that panics is not asked
+        // where it is.
+        let word = self.made.addr();
+        if std::thread::panicking() && self.tree.map.pin().values().any(|linked| linked == word) {
+            return;
+        }
+        // SAFETY: it was not linked.
+        unsafe { Keyed::free(self.made, self.tree.memory()) };
     }
 }
 

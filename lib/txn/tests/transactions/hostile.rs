@@ -105,6 +105,7 @@ super::by_every_scheme! {
     panics_that_are_caught_within_ranges: caught_within_ranges;
     keys_that_change: changing_keys;
     entries_that_change: changing_entries;
+    insertions_that_panic: failed_insertions;
 }
 
 const ROWS: u64 = 8;
@@ -322,6 +323,33 @@ fn changing_entries<S: Scheme>() {
     assert_eq!((found(), db.snapshot().range_by::<ByMood>(&rows, ..).count()), (Ok(Some(7)), 1));
     group.store(1, Ordering::Relaxed);
     assert_eq!((removed(), found()), (Ok(true), Ok(None)));
+}
+
+#[derive(Clone)]
+struct Named(String);
+
+impl Row for Named {
+    type Key = String;
+    type Map = on::BLinkTree;
+    type Indexes = ();
+    fn key(&self) -> String {
+        self.0.clone()
+    }
+}
+
+/// An insertion that panics leaves no memory behind.
+fn failed_insertions<S: Scheme>() {
+    let db = Database::<S>::limited(64 << 20);
+    let rows = db.table::<Named>();
+    let insert = |length| db.transact(|tx| tx.insert(&rows, Named("x".repeat(length))));
+    insert(10).unwrap();
+    let used = || {
+        (0..3).for_each(|_| db.collect());
+        db.stats().counted_bytes
+    };
+    let before = used();
+    catch_unwind(AssertUnwindSafe(|| insert(1 << 20))).expect_err("too long a key");
+    assert_eq!(used(), before);
 }
 
 fn two_databases<S: Scheme>() {
