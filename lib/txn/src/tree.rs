@@ -33,6 +33,7 @@ use core::ptr;
 use archipelago_index::map::Kind;
 use archipelago_index::{KeyPart, Map};
 use archipelago_platform::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use archipelago_platform::thread;
 use archipelago_sync::rcu::{Domain, Guard};
 
 use crate::codec::Codec;
@@ -255,7 +256,7 @@ impl<M: Kind, K: KeyPart, P: Payload, S: Scheme> Drop for Unlinked<'_, M, K, P, 
         // The insertion may have panicked after it linked the record: in the key's destructor. A key that panics is not asked
         // where it is.
         let word = self.made.addr();
-        if std::thread::panicking() && self.tree.map.pin().values().any(|linked| linked == word) {
+        if thread::panicking() && self.tree.map.pin().values().any(|linked| linked == word) {
             return;
         }
         // SAFETY: it was not linked.
