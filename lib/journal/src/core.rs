@@ -5,9 +5,9 @@ use crate::frame::{FRAME, Header, MARK, put_mark};
 use crate::lane::{Batch, Lane, Output, State};
 use crate::manifest::Manifest;
 use crate::segment::Segment;
-use crate::{Disk, Error, Options, Policy, Position, disk, locked, waited};
+use crate::{Disk, DiskFile, Error, Options, Policy, Position, disk, locked, waited};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 use std::{io, mem};
@@ -254,13 +254,24 @@ impl Core {
             let segments = locked(&lane.segments).clone();
             let older = segments.iter().zip(segments.iter().skip(1)).filter(|(_, (end, _))| *end > output.durable);
             for ((_, path), _) in older {
-                let file = self.disk.open(path).map_err(Error::fatal("open", path))?;
-                disk::sync(&*file).map_err(Error::fatal("sync", path))?;
+                if let Some(file) = self.open_listed(lane, path)? {
+                    disk::sync(&*file).map_err(Error::fatal("sync", path))?;
+                }
             }
         }
         output.segment.sync()?;
         output.durable = output.segment.end;
         Ok(())
+    }
+
+    /// Opens a segment, unless it was retired meanwhile: then its records are durable elsewhere. Under the lock of the list no
+    /// segment is removed.
+    fn open_listed(&self, lane: &Lane, path: &Path) -> Result<Option<Box<dyn DiskFile>>, Error> {
+        let segments = locked(&lane.segments);
+        match segments.iter().any(|(_, listed)| listed == path) {
+            true => self.disk.open(path).map(Some).map_err(Error::fatal("open", path)),
+            false => Ok(None),
+        }
     }
 
     fn panicked(&self) -> Error {

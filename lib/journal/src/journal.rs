@@ -242,8 +242,10 @@ impl Journal {
         manifest.first[position.lane as usize] = segments[keep].0;
         manifest.write(&core.disk, &core.directory)?;
         for (_, path) in segments.iter().take(keep) {
+            // A sync of older segments finds each either listed and there, or not listed.
+            let mut segments = locked(&lane.segments);
             core.disk.remove(path).map_err(Error::io("remove", path))?;
-            locked(&lane.segments).pop_front();
+            segments.pop_front();
         }
         core.disk.sync_directory(&core.directory).map_err(Error::io("sync", &core.directory))
     }

@@ -121,7 +121,7 @@ impl<S: Scheme> Database<S> {
     /// they cannot come from another clock.
     #[must_use]
     pub fn with_clock(mut self, kind: ClockKind) -> Self {
-        let shared = Arc::get_mut(&mut self.shared).filter(|shared| shared.log().is_none());
+        let shared = Arc::get_mut(&mut self.shared).filter(|shared| shared.log().is_none() && !shared.has_tables());
         let epochs = shared.expect("the clock is chosen first, and not of a database that was opened").epochs_mut();
         if S::VERSIONS {
             epochs.set_clock(kind);

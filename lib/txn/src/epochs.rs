@@ -350,3 +350,46 @@ impl<S: Scheme> Epochs<S> {
         version
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use archipelago_platform::sync::Arc;
+
+    use super::*;
+    use crate::{Database, Hekaton, MvRlu, Row, on};
+
+    #[derive(Clone)]
+    struct Item {
+        _alive: Arc<()>,
+    }
+
+    impl Row for Item {
+        type Key = u64;
+        type Map = on::Art;
+        type Indexes = ();
+        fn key(&self) -> u64 {
+            0
+        }
+    }
+
+    /// A thread begins its first transaction, and has not loaded the clock yet, when a removal's grace period ends.
+    fn removals_beside_a_beginning<S: Scheme>() {
+        let (db, alive) = (Database::<S>::new(), Arc::new(()));
+        let table = db.table::<Item>();
+        db.transact(|tx| tx.insert(&table, Item { _alive: alive.clone() })).unwrap();
+        let beginning = thread::scope(|scope| scope.spawn(|| &db.shared.epochs().running().moment).join().unwrap());
+        beginning.store(FROM, Ordering::Release);
+        db.transact(|tx| tx.remove(&table, &0).map(drop)).unwrap();
+        (0..6).for_each(|_| db.collect());
+        beginning.store(0, Ordering::Release);
+        (0..6).for_each(|_| db.collect());
+        assert_eq!((Arc::strong_count(&alive), db.stats().garbage), (1, 0));
+        assert!(table.core(&db.shared).rows.find(&0).is_none(), "the record is unlinked");
+    }
+
+    #[test]
+    fn what_is_kept_for_a_beginning_is_freed_later() {
+        removals_beside_a_beginning::<Hekaton>();
+        removals_beside_a_beginning::<MvRlu>();
+    }
+}

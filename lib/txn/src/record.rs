@@ -27,6 +27,9 @@ use archipelago_sync::rcu::Guard;
 use crate::memory::{Memory, Payload};
 use crate::scheme::{Conflict, Scheme};
 
+/// In a record's holds: that of the repeated callback.
+const AGAIN: u32 = 1 << 31;
+
 const LATCHED: usize = 1;
 const DEAD: usize = 2;
 
@@ -200,8 +203,8 @@ impl<S: Scheme> Head<S> {
 #[repr(C)]
 pub struct Record<S: Scheme> {
     head: AtomicPtr<Version<S>>,
-    /// The number of holds. The record stays in its index while it has a hold. Holds are taken by transactions that are
-    /// to write the record, and by removals until their grace period is over. See `tree.rs`.
+    /// The number of holds that keep the record in its index: of transactions that are to write it, and of removals
+    /// whose grace period is not over; and the bit [`AGAIN`]. See `tree.rs`.
     holds: AtomicU32,
     /// In multi-version schemes, the thread whose transaction is to write the record; 0 for none.
     owner: AtomicU32,
@@ -264,6 +267,17 @@ impl<S: Scheme> Record<S> {
     pub(crate) fn let_go(&self) {
         // Release: the unlinker sees all that the holder did.
         self.holds.fetch_sub(1, Ordering::Release);
+    }
+
+    /// Takes the hold of the record's repeated callback. Returns whether it was free.
+    pub(crate) fn hold_again(&self) -> bool {
+        self.holds.fetch_or(AGAIN, Ordering::Relaxed) & AGAIN == 0
+    }
+
+    /// Ends the hold of the repeated callback.
+    pub(crate) fn let_go_again(&self) {
+        // Release, as in `let_go`.
+        self.holds.fetch_and(!AGAIN, Ordering::Release);
     }
 
     pub(crate) fn is_held(&self) -> bool {

@@ -103,6 +103,11 @@ impl<S: Scheme> Shared<S> {
         &self.home().epochs
     }
 
+    /// Returns whether a table was made. Tables without handles stay.
+    pub(crate) fn has_tables(&self) -> bool {
+        !self.tables.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).is_empty()
+    }
+
     /// Returns the epochs of a database to which no table refers yet.
     pub(crate) fn epochs_mut(&mut self) -> &mut Epochs<S> {
         // SAFETY: the home lives until the drop. Each table has a reference to this value, so the exclusive reference

@@ -9,7 +9,7 @@ use archipelago_platform::hint::prefetch_read;
 use crate::epochs::Epochs;
 use crate::gap::{Gap, Point, Span};
 use crate::memory::Payload;
-use crate::record::{Full, Keyed, Record, Version};
+use crate::record::{Full, Keyed, Record, Version, quietly};
 use crate::scheme::{Conflict, Mode, Scheme};
 use crate::tree::{Bounds, Found, Typed};
 use crate::work::{Look, RecordRef, Work};
@@ -146,7 +146,7 @@ impl<M: Kind, K: KeyPart, P: Payload, S: Scheme> Cursor<M, K, P, S> {
         Self { tree, bounds: owned(bounds), backwards, limit: BATCH.0, done: false }
     }
 
-    /// Returns the next payloads, or `None` at the end.
+    /// Returns the next payloads, or `None` at the end. After a panic of users' code the cursor is where it was.
     fn batch<'g>(&mut self, sight: &mut dyn Sight<S>) -> Result<Option<Vec<&'g P>>, Conflict> {
         if self.done {
             return Ok(None);
@@ -154,15 +154,13 @@ impl<M: Kind, K: KeyPart, P: Payload, S: Scheme> Cursor<M, K, P, S> {
         // SAFETY: indexes live as long as their readers.
         let tree = unsafe { &*self.tree };
         let (found, done) = tree.batch(&self.bounds, self.limit, self.backwards);
-        (self.done, self.limit) = (done, BATCH.1.min(self.limit * 2));
         let last = found.last().filter(|_| !done).map(|last: &Found<'g, K, P, S>| last.key().clone());
-        let mut covered = self.bounds.clone();
+        let (mut covered, mut rest) = (self.bounds.clone(), None);
         if let Some(last) = last {
             let (to, from) = (Bound::Included(last.clone()), Bound::Excluded(last));
-            (covered, self.bounds) = match (self.backwards, self.bounds.clone()) {
-                (false, (low, high)) => ((low, to), (from, high)),
-                (true, (low, high)) => ((to, high), (low, from)),
-            };
+            let (low, high) = self.bounds.clone();
+            let (now, later) = if self.backwards { ((to, high), (low, from)) } else { ((low, to), (from, high)) };
+            (covered, rest) = (now, Some(later));
         }
         let mut seen = Vec::with_capacity(found.len());
         let mut payloads = Vec::with_capacity(found.len());
@@ -179,6 +177,13 @@ impl<M: Kind, K: KeyPart, P: Payload, S: Scheme> Cursor<M, K, P, S> {
         }
         let (tree, bounds) = (self.tree, covered);
         sight.miss(&mut || Box::new(Span { tree, bounds: bounds.clone(), seen: core::mem::take(&mut seen) }));
+        drop(bounds);
+        // No users' code runs after the cursor has moved, except destructors, whose panics are caught.
+        (self.done, self.limit) = (done, BATCH.1.min(self.limit * 2));
+        if let Some(rest) = rest {
+            let before = core::mem::replace(&mut self.bounds, rest);
+            quietly(|| drop(before));
+        }
         Ok(Some(payloads))
     }
 }
@@ -197,8 +202,9 @@ impl<'g, M: Kind, K: KeyPart, R: Payload, S: Scheme> Walk<'g, R, S> for Cursor<M
 
 /// The content of an entry of a secondary index: the address of its row's record.
 ///
-/// If a reader sees an entry, the row's record is alive: entry and row were committed together, and neither is freed
-/// while the reader may see its version.
+/// An entry that a reader sees leads to a record that is alive: entry and row were committed together, and neither is
+/// freed while the reader may see its version. A row has one entry in each index: each write of the row that adds an entry
+/// also removes the one before (`Tx::write` checks that it does, whatever keys the rows' code returns).
 pub struct Link<K, R, S: Scheme>(pub(crate) *const Keyed<K, R, S>);
 
 impl<K, R, S: Scheme> Clone for Link<K, R, S> {

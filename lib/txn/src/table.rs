@@ -90,7 +90,8 @@ pub trait Index: Sized + 'static {
     /// Whether two rows must not have the same key.
     const UNIQUE: bool = false;
 
-    /// Returns the row's key in this index. The method is pure: it always returns equal keys for equal rows.
+    /// Returns the row's key in this index. The method is pure: it always returns equal keys for equal rows. A write of a row
+    /// whose key has changed since the row was stored panics.
     fn key(row: &Self::Row) -> Self::Key;
 }
 
@@ -100,8 +101,8 @@ pub trait Indexes<R: Row>: sealed::Sealed {
     fn build<S: Scheme>(home: &Builder<'_, S>) -> Vec<Box<dyn Secondary<R, S>>>;
 }
 
-/// The data from which an index is built.
-pub struct Builder<'h, S: Scheme>(pub(crate) &'h Home<S>);
+/// The data from which an index is built: the database's home, and whether the table is logged.
+pub struct Builder<'h, S: Scheme>(pub(crate) &'h Home<S>, bool);
 
 mod sealed {
     pub trait Sealed {}
@@ -122,7 +123,7 @@ macro_rules! tuples {
 tuples! { () (A) (A B) (A B C) (A B C D) (A B C D E) (A B C D E F) }
 
 fn secondary<I: Index, S: Scheme>(home: &Builder<'_, S>) -> Box<dyn Secondary<I::Row, S>> {
-    if I::UNIQUE { Box::new(By::<I, One, S>::new(home.0)) } else { Box::new(By::<I, Each, S>::new(home.0)) }
+    if I::UNIQUE { Box::new(By::<I, One, S>::new(home)) } else { Box::new(By::<I, Each, S>::new(home)) }
 }
 
 /// A table of rows `R` in a [`Database`](crate::Database). Clones are the same table.
@@ -146,7 +147,9 @@ impl<R: Row, S: Scheme> core::fmt::Debug for Table<R, S> {
 impl<R: Row, S: Scheme> Table<R, S> {
     pub(crate) fn new(shared: &Arc<Shared<S>>, codec: Option<Codec<R::Key, R>>) -> Self {
         let home = shared.home();
-        let core = Arc::new(Core { rows: Typed::new(home, codec), indexes: R::Indexes::build(&Builder(home)) });
+        let logged = codec.is_some();
+        let indexes = R::Indexes::build(&Builder(home, logged));
+        let core = Arc::new(Core { rows: Typed::new(home, logged, codec), indexes });
         shared.keep(core.clone());
         Self { shared: shared.clone(), core }
     }
@@ -237,7 +240,7 @@ pub(crate) fn claim<'t, M: Kind, K: KeyPart, P: Payload, S: Scheme>(
 ) -> Result<Claimed<'t, K, P, S>, Conflict> {
     loop {
         work.check()?;
-        let (found, linked) = tree.find_or_link(key.clone());
+        let (found, linked) = tree.find_or_link(key);
         let place = place(tree, found);
         if linked {
             work.note_held(place);
@@ -247,6 +250,9 @@ pub(crate) fn claim<'t, M: Kind, K: KeyPart, P: Payload, S: Scheme>(
         }
     }
 }
+
+/// An entry of a secondary index that is to be written: its slot, and its link if it exists.
+type Entry<R, S> = (Slot<S>, Option<LinkTo<R, S>>);
 
 /// A secondary index, without the type of its key.
 pub trait Secondary<R: Row, S: Scheme>: Send + Sync {
@@ -259,9 +265,9 @@ pub trait Secondary<R: Row, S: Scheme>: Send + Sync {
     /// Returns whether both rows have the same key.
     #[doc(hidden)]
     fn is_same(&self, one: &R, other: &R) -> bool;
-    /// Looks up the entry of a row, to write it. Returns also whether the entry exists.
+    /// Looks up the entry of a row, to write it. Returns also the entry's link, if the entry exists.
     #[doc(hidden)]
-    fn claim(&self, work: &mut Work<'_, S>, row: &R, link: LinkTo<R, S>) -> Result<(Slot<S>, bool), Conflict>;
+    fn claim(&self, work: &mut Work<'_, S>, row: &R, link: LinkTo<R, S>) -> Result<Entry<R, S>, Conflict>;
     /// Writes an entry or its removal.
     #[doc(hidden)]
     fn stage(&self, work: &mut Work<'_, S>, slot: Slot<S>, link: Option<LinkTo<R, S>>);
@@ -303,8 +309,8 @@ struct By<I: Index, E: Kept<I::Key>, S: Scheme> {
 }
 
 impl<I: Index, E: Kept<I::Key>, S: Scheme> By<I, E, S> {
-    fn new(home: &Home<S>) -> Self {
-        Self { tree: Typed::new(home, None), kind: PhantomData }
+    fn new(home: &Builder<'_, S>) -> Self {
+        Self { tree: Typed::new(home.0, home.1, None), kind: PhantomData }
     }
 }
 
@@ -335,11 +341,11 @@ impl<I: Index, E: Kept<I::Key>, S: Scheme> Secondary<I::Row, S> for By<I, E, S> 
         work: &mut Work<'_, S>,
         row: &I::Row,
         link: LinkTo<I::Row, S>,
-    ) -> Result<(Slot<S>, bool), Conflict> {
+    ) -> Result<Entry<I::Row, S>, Conflict> {
         let (_, slot) = claim(work, &self.tree, &E::entry(I::key(row), link.0.addr() as u64))?;
         // SAFETY: a version of this index that the transaction sees.
-        let taken = unsafe { payload::<LinkTo<I::Row, S>, S>(slot.seen) }.is_some();
-        Ok((slot, taken))
+        let link = unsafe { payload::<LinkTo<I::Row, S>, S>(slot.seen) }.copied();
+        Ok((slot, link))
     }
 
     fn stage(&self, work: &mut Work<'_, S>, slot: Slot<S>, link: Option<LinkTo<I::Row, S>>) {

@@ -38,6 +38,7 @@ use core::ptr;
 use archipelago_index::map::Kind;
 use archipelago_index::{KeyPart, Map};
 use archipelago_platform::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use archipelago_platform::thread;
 use archipelago_sync::rcu::{Domain, Guard};
 
 use crate::codec::Codec;
@@ -97,7 +98,9 @@ pub(crate) struct Typed<M: Kind, K: KeyPart, P, S: Scheme> {
     map: Map<M, K, usize>,
     gap: S::Gap,
     gone: Gone,
-    /// The codec, in a logged table.
+    /// Whether it belongs to a logged table.
+    logged: bool,
+    /// The codec, in the primary index of a logged table.
     codec: Option<Codec<K, P>>,
     /// Freed after the records, which `drop` frees first.
     origin: Origin<S>,
@@ -117,13 +120,13 @@ pub(crate) type Bounds<K> = (Bound<K>, Bound<K>);
 pub(crate) type Found<'g, K, P, S> = &'g Keyed<K, P, S>;
 
 impl<M: Kind, K: KeyPart, P: Payload, S: Scheme> Typed<M, K, P, S> {
-    pub(crate) fn new(home: &Home<S>, codec: Option<Codec<K, P>>) -> Self {
-        // The map is built now, not at the first entry, so that its defaults do not depend on the thread that inserts
-        // first.
+    pub(crate) fn new(home: &Home<S>, logged: bool, codec: Option<Codec<K, P>>) -> Self {
+        // The map's defaults are fixed now, rather than at the first entry, which any thread may insert.
         Self {
             map: Map::builder().build(),
             gap: S::Gap::default(),
             gone: Gone::default(),
+            logged,
             codec,
             origin: Origin::new::<P>(),
             home,
@@ -143,7 +146,7 @@ impl<M: Kind, K: KeyPart, P: Payload, S: Scheme> Typed<M, K, P, S> {
     ///
     /// The caller is in a section of the database's domain, and no transaction has begun yet.
     pub(crate) fn restore(&self, key: K, stamp: (u64, u64), payload: Option<P>) -> bool {
-        let (found, linked) = self.find_or_link(key);
+        let (found, linked) = self.find_or_link(&key);
         let record = found.record();
         let mut latch = record.latch().expect("nothing is taken out yet");
         if linked {
@@ -198,24 +201,27 @@ impl<M: Kind, K: KeyPart, P: Payload, S: Scheme> Typed<M, K, P, S> {
         words.into_iter().map(|word| word.map(|word| unsafe { Self::keyed(word) })).collect()
     }
 
-    /// Returns the record of a key. If the key has none, the call links a new record, on which the caller gets a hold.
-    /// Also returns whether the record is new.
-    pub(crate) fn find_or_link<'g>(&self, key: K) -> (Found<'g, K, P, S>, bool) {
-        if let Some(found) = self.find(&key) {
+    /// Returns the record of a key, and whether this call linked it, because the key had none. The caller gets a hold on a
+    /// record that the call linked.
+    pub(crate) fn find_or_link<'g>(&self, key: &K) -> (Found<'g, K, P, S>, bool) {
+        if let Some(found) = self.find(key) {
             return (found, false);
         }
-        let memory = self.memory();
-        let made = Keyed::<K, P, S>::boxed(key.clone(), &self.origin, memory);
-        let word = made.expose_provenance();
-        let linked = match self.map.pin().insert_if_absent(key, word) {
-            // SAFETY: the caller's section.
-            Ok(_) => return (unsafe { Self::keyed(word) }, true),
-            Err(occupied) => *occupied.current,
+        let unlinked = Unlinked { tree: self, made: Keyed::boxed(key.clone(), &self.origin, self.memory()) };
+        if S::MARKS_ORIGINS {
+            // SAFETY: the record is not linked yet.
+            S::before_link(unsafe { &*(*unlinked.made).record().head().version() }, &self.gap);
+        }
+        let word = unlinked.made.expose_provenance();
+        let (word, linked) = match self.map.pin().insert_if_absent(key.clone(), word) {
+            Ok(_) => (word, true),
+            Err(occupied) => (*occupied.current, false),
         };
-        // SAFETY: it was not linked.
-        unsafe { Keyed::free(made, memory) };
+        if linked {
+            core::mem::forget(unlinked);
+        }
         // SAFETY: the caller's section.
-        (unsafe { Self::keyed(linked) }, false)
+        (unsafe { Self::keyed(word) }, linked)
     }
 
     /// Returns the first (or, backwards, the last) records within the bounds, at most `limit`, and whether these are
@@ -241,6 +247,25 @@ impl<M: Kind, K: KeyPart, P: Payload, S: Scheme> Typed<M, K, P, S> {
         // SAFETY: the caller's section.
         let found = words.into_iter().map(|word| unsafe { Self::keyed(word) }).collect();
         (found, broke.is_none())
+    }
+}
+
+/// A record that is not in its index. Dropping the value frees it.
+struct Unlinked<'t, M: Kind, K: KeyPart, P: Payload, S: Scheme> {
+    tree: &'t Typed<M, K, P, S>,
+    made: *mut Keyed<K, P, S>,
+}
+
+impl<M: Kind, K: KeyPart, P: Payload, S: Scheme> Drop for Unlinked<'_, M, K, P, S> {
+    fn drop(&mut self) {
+        // The insertion may have panicked after it linked the record: in the key's destructor. A key that panics is not asked
+        // where it is.
+        let word = self.made.addr();
+        if thread::panicking() && self.tree.map.pin().values().any(|linked| linked == word) {
+            return;
+        }
+        // SAFETY: it was not linked.
+        unsafe { Keyed::free(self.made, self.tree.memory()) };
     }
 }
 
@@ -282,7 +307,7 @@ impl<M: Kind, K: KeyPart, P: Payload, S: Scheme> Tree<S> for Typed<M, K, P, S> {
         // SAFETY: the version of a latched head.
         let version = unsafe { &*latch.version() };
         S::before_unlink(version, &self.gap);
-        if self.codec.is_some() {
+        if self.logged {
             // Relaxed: this store precedes the link of the key's next record, and readers of that record load the word
             // after they found the link.
             self.gone.serial.fetch_max(version.serial.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -291,8 +316,10 @@ impl<M: Kind, K: KeyPart, P: Payload, S: Scheme> Tree<S> for Typed<M, K, P, S> {
         // SAFETY: records of this index are `Keyed` of these types, which begin with the record.
         let keyed = unsafe { &*ptr::from_ref(record).cast::<Keyed<K, P, S>>() };
         let word = ptr::from_ref(keyed).addr();
-        // Encoding the key runs users' code. If it panics, the record stays linked.
-        if !quietly(|| drop(self.map.pin().remove_if::<K>(keyed.key(), |found| *found == word))) {
+        // Encoding the key runs users' code. If it panics, or if the key's encoding has changed, the record stays linked.
+        let mut removed = false;
+        let remove = || removed = self.map.pin().remove_if::<K>(keyed.key(), |found| *found == word).is_some();
+        if !(quietly(remove) && removed) {
             // SAFETY: as above.
             return S::thaw(unsafe { &*latch.version() });
         }
@@ -309,22 +336,36 @@ impl<M: Kind, K: KeyPart, P: Payload, S: Scheme> Tree<S> for Typed<M, K, P, S> {
     }
 
     unsafe fn unlink_later(&self, record: &Record<S>, guard: &Guard<'_>) {
-        unsafe fn due<M: Kind, K: KeyPart, P: Payload, S: Scheme>(record: *mut (), tree: *mut ()) {
-            // SAFETY: the index outlives the domain. The record is not unlinked while it has the removal's hold.
+        // SAFETY: the caller's promise.
+        unsafe { self.call_later::<false>(record, guard) };
+    }
+}
+
+impl<M: Kind, K: KeyPart, P: Payload, S: Scheme> Typed<M, K, P, S> {
+    /// Schedules [`due`](Self::due).
+    ///
+    /// # Safety
+    /// As for `unlink_later`. If `AGAIN`, the caller has the hold of the repeated callback.
+    unsafe fn call_later<const AGAIN: bool>(&self, record: &Record<S>, guard: &Guard<'_>) {
+        unsafe fn due<M: Kind, K: KeyPart, P: Payload, S: Scheme, const AGAIN: bool>(record: *mut (), tree: *mut ()) {
+            // SAFETY: the index outlives the domain. The record is not unlinked while it has the callback's hold.
             let (record, tree) = unsafe { (&*record.cast::<Record<S>>(), &*tree.cast::<Typed<M, K, P, S>>()) };
-            tree.due(record);
+            tree.due::<AGAIN>(record);
         }
         let (record, tree) = (ptr::from_ref(record).cast_mut(), ptr::from_ref(self).cast_mut());
         // The replaced versions are not freed before this callback, so their bytes count as garbage until then.
         let bytes = if S::VERSIONS { size_of::<Full<P, S>>() } else { 0 };
         // SAFETY: `due` is sound in any thread while the index is there.
-        unsafe { guard.retire_sized(record.cast(), bytes, tree.cast(), due::<M, K, P, S>) };
+        unsafe { guard.retire_sized(record.cast(), bytes, tree.cast(), due::<M, K, P, S, AGAIN>) };
     }
-}
 
-impl<M: Kind, K: KeyPart, P: Payload, S: Scheme> Typed<M, K, P, S> {
-    /// Ends a removal's grace period.
-    fn due(&self, record: &Record<S>) {
+    /// Ends a removal's grace period. In multi-version schemes it also prunes the record's chain.
+    ///
+    /// A thread that begins a transaction may have announced no later moment than that of its previous one, however long ago this
+    /// was ([`Epochs::begin`]). Then versions are kept that no transaction reads, and no later commit need come to prune them.
+    /// So the callback is repeated a grace period later. A record has one repeated callback at a time: otherwise the callbacks
+    /// of a row that is written all the time would all be repeated, since some transaction always needs its last versions.
+    fn due<const AGAIN: bool>(&self, record: &Record<S>) {
         // SAFETY: the index is alive, and so is the home while its domain reclaims. The drop borrows only the domain
         // exclusively.
         if unsafe { &(*self.home).closing }.load(Ordering::Relaxed) {
@@ -334,32 +375,41 @@ impl<M: Kind, K: KeyPart, P: Payload, S: Scheme> Typed<M, K, P, S> {
         let home = unsafe { &*self.home };
         // The guard begins before the hold is released: after the release any thread may unlink the record.
         let guard = home.domain.pin();
-        if S::VERSIONS {
-            self.cut(record, home, &guard);
+        let is_needed = S::VERSIONS && self.cut(record, home, &guard);
+        if is_needed && (AGAIN || record.hold_again()) {
+            // SAFETY: the record has the hold of the repeated callback.
+            unsafe { self.call_later::<true>(record, &guard) };
         }
-        record.let_go();
+        match (AGAIN, is_needed) {
+            (false, _) => record.let_go(),
+            (true, false) => record.let_go_again(),
+            (true, true) => return,
+        }
         // SAFETY: the record was alive when the guard began.
         unsafe { self.unlink(record, &guard) };
     }
 
-    /// Prunes the record's chain, a grace period after a version was replaced.
+    /// Prunes the record's chain, a grace period after a version was replaced. Returns whether a version was kept for
+    /// transactions.
     ///
-    /// Pruned versions are freed after another grace period. No transaction reads them any more. But a callback such as
-    /// this one may read them: it reads heads and has no moment. A reader may also have read another version and not
-    /// yet loaded the word of its set (`mvrlu.rs`).
-    fn cut(&self, record: &Record<S>, home: &Home<S>, guard: &Guard<'_>) {
-        let Some(latch) = record.latch() else { return };
+    /// Pruned versions are freed after another grace period. No transaction reads them any more, but callbacks such as
+    /// this one, which read heads and have no moment, may. A reader may also be between reading another version and
+    /// loading the word of its set (`mvrlu.rs`).
+    fn cut(&self, record: &Record<S>, home: &Home<S>, guard: &Guard<'_>) -> bool {
+        let Some(latch) = record.latch() else { return false };
         let epochs = &home.epochs;
         let (mut dropped, horizon) = (Vec::new(), epochs.horizon());
-        if epochs.prune(&latch, self, &Needs::above(horizon), &mut dropped) {
+        let mut is_needed = epochs.prune(&latch, self, &Needs::above(horizon), &mut dropped);
+        if is_needed {
             let later = epochs.needs().lowest();
             if later > horizon {
-                epochs.prune(&latch, self, &Needs::above(later), &mut dropped);
+                is_needed = epochs.prune(&latch, self, &Needs::above(later), &mut dropped);
             }
         }
         drop(latch);
         // SAFETY: they were unlinked from the chain under the latch.
         dropped.into_iter().for_each(|version| unsafe { record::retire(guard, version, &home.memory) });
+        is_needed
     }
 }
 

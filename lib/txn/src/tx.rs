@@ -250,6 +250,16 @@ impl<'t, S: Scheme> Tx<'t, S> {
         Ok(None)
     }
 
+    /// Ends the transaction because a row has no entry for its key of an index.
+    ///
+    /// # Panics
+    /// If this is not a conflict with another transaction.
+    #[cold]
+    fn miss_entry(&mut self, index: &str) -> Error {
+        assert!(!self.work.is_sound(), "a row's key of the index {index} has changed: `Index::key` must be pure");
+        self.work.doom::<()>().expect_err("a conflict").into()
+    }
+
     /// Writes a row or its removal, and the entries of all indexes. After an error nothing is written.
     fn write<R: Row>(
         &mut self,
@@ -266,13 +276,17 @@ impl<'t, S: Scheme> Tx<'t, S> {
             }
             if let Some(new) = &new {
                 let (slot, taken) = index.claim(&mut self.work, new, link)?;
-                if taken {
+                if taken.is_some() {
                     return Err(Error::Duplicate { index: index.name() });
                 }
                 entries.push((index, slot, Some(link)));
             }
             if let Some(old) = old {
-                let (slot, _) = index.claim(&mut self.work, old, link)?;
+                let (slot, entry) = index.claim(&mut self.work, old, link)?;
+                // Without this check, safe code could free a record to which an entry links: see `Link`.
+                if entry.is_none_or(|entry| entry.0 != link.0) {
+                    return Err(self.miss_entry(index.name()));
+                }
                 entries.push((index, slot, None));
             }
         }

@@ -404,10 +404,10 @@ impl<'t, S: Scheme> Work<'t, S> {
     fn newest_read(&self) -> u64 {
         let rows = self.reads().map(|(_, seen)| seen.begin.load(Ordering::Relaxed));
         let gaps = self.gaps.iter().map(|gap| gap.tree().gone().epoch.load(Ordering::Relaxed));
-        if S::VERSIONS {
-            return gaps.fold(self.newest, u64::max);
-        }
-        rows.chain(gaps).chain(self.snapshot).max().unwrap_or(0)
+        // Transactions that are not validated have noted no gaps.
+        let moment = self.snapshot.filter(|_| !self.validates);
+        let rows = if S::VERSIONS { self.newest } else { rows.max().unwrap_or(0) };
+        gaps.chain(moment).fold(rows, u64::max)
     }
 
     /// Commits. Returns the epoch that has to be durable before the transaction is acknowledged. After an error nothing

@@ -179,3 +179,26 @@ fn a_full_disk_syncs_what_it_has() {
     journal.wait(positions[0]).unwrap();
     assert!(matches!(journal.wait(*positions.last().unwrap()), Err(Error::NoSpace { .. })));
 }
+
+/// With `Never`, a sync opens all segments since the last one. Meanwhile a checkpoint may retire them.
+#[test]
+fn a_sync_passes_over_segments_that_are_retired_meanwhile() {
+    for _ in 0..20 {
+        let disk = Simulated::new();
+        let (journal, ..) = open(&disk, &Options { policy: Policy::Never, ..small() }).unwrap();
+        for number in 0..200 {
+            journal.wait(append(&journal, number).unwrap()).unwrap();
+        }
+        // The sync has opened a segment, and the retirement writes the manifest.
+        disk.hold(Call::Sync);
+        thread::scope(|scope| {
+            let sync = scope.spawn(|| journal.sync());
+            let retire = scope.spawn(|| journal.retire_before(journal.end(0)));
+            thread::sleep(Duration::from_millis(1));
+            disk.release();
+            retire.join().unwrap().unwrap();
+            sync.join().unwrap().unwrap();
+        });
+        journal.wait(append(&journal, 200).unwrap()).unwrap();
+    }
+}

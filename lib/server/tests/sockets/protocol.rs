@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use archipelago_server::config::Appendonly;
+use archipelago_server::config::{Appendonly, DebugAccess};
 use archipelago_server::server::{Server, Settings};
 
 use crate::client::{Client, request, started};

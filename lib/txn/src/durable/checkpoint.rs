@@ -16,6 +16,9 @@
 //! A crash between two steps leaves one of two states: the older checkpoint and its log, or the newer checkpoint and
 //! perhaps more log than it needs. In the second state recovery skips records with epochs up to `s`. Since `s` is
 //! durable in the log before `checkpoint` is written, epochs after the next opening are above `s`.
+//!
+//! If a step before the one that writes `checkpoint` fails, the new parts are removed. If a later step fails, either
+//! checkpoint may be the valid one at the next opening, so both keep their parts.
 
 use std::path::{Path, PathBuf};
 
@@ -139,16 +142,39 @@ impl Latest {
 
     /// Removes the parts of other checkpoints, and unfinished ones.
     pub(crate) fn remove_others(&self, disk: &dyn Disk, directory: &Path) -> Result<(), journal::Error> {
-        let io = |call, file: &Path, cause| journal::Error::Io { call, file: file.to_owned(), cause: Arc::new(cause) };
-        let names = disk.list(directory).map_err(|cause| io("list", directory, cause))?;
-        let ours = format!("-{:016x}-", self.epoch);
-        for name in names.iter().filter(|name| name.starts_with("rows-")) {
-            if !name.contains(&ours) || name.ends_with(".tmp") {
-                let path = directory.join(name);
-                disk.remove(&path).map_err(|cause| io("remove", &path, cause))?;
-            }
-        }
-        Ok(())
+        let ours = of_epoch(self.epoch);
+        remove_parts(disk, directory, |name| !name.contains(&ours) || name.ends_with(".tmp"))
+    }
+}
+
+/// Returns what the names of an epoch's parts contain.
+fn of_epoch(epoch: u64) -> String {
+    format!("-{epoch:016x}-")
+}
+
+/// Removes the parts whose names `are_meant`.
+fn remove_parts(disk: &dyn Disk, directory: &Path, are_meant: impl Fn(&str) -> bool) -> Result<(), journal::Error> {
+    let io = |call, file: &Path, cause| journal::Error::Io { call, file: file.to_owned(), cause: Arc::new(cause) };
+    let names = disk.list(directory).map_err(|cause| io("list", directory, cause))?;
+    for name in names.iter().filter(|name| name.starts_with("rows-") && are_meant(name)) {
+        let path = directory.join(name);
+        disk.remove(&path).map_err(|cause| io("remove", &path, cause))?;
+    }
+    Ok(())
+}
+
+/// The parts of a checkpoint that is being made. Dropping the value removes them.
+struct Unfinished<'c> {
+    disk: &'c dyn Disk,
+    directory: &'c Path,
+    epoch: u64,
+}
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        let ours = of_epoch(self.epoch);
+        // What cannot be removed now is removed after the next checkpoint, or at the next opening.
+        let _ = remove_parts(self.disk, self.directory, |name| name.contains(&ours));
     }
 }
 
@@ -158,6 +184,7 @@ impl<S: Scheme> Checkpoints<S> {
         let ends: Vec<Position> = (0..log.lanes).map(|lane| log.journal.end(lane)).collect();
         let snapshot = Snapshot::open(shared);
         let epoch = snapshot.moment();
+        let unfinished = Unfinished { disk: &*self.disk, directory: &self.directory, epoch };
         let mut latest = Latest { epoch, parts: Vec::new() };
         let mut rows = 0;
         for (number, table) in self.catalogue.tables.iter().enumerate() {
@@ -177,6 +204,7 @@ impl<S: Scheme> Checkpoints<S> {
         drop(snapshot);
         let closed = log.close_now(shared)?;
         debug_assert!(closed >= epoch);
+        core::mem::forget(unfinished);
         latest.write(self.disk.clone(), &self.directory)?;
         self.latest = latest;
         ends.into_iter().try_for_each(|end| log.journal.retire_before(end))?;

@@ -20,7 +20,7 @@
 //! disk. Threads that commit meanwhile wait for the turn's end, and one of them takes the next turn for all. The turns
 //! need no thread of their own.
 
-use archipelago_journal::{self as journal, Journal};
+use archipelago_journal::{self as journal, DiskLock, Journal};
 use archipelago_platform::atomic::{AtomicU64, Ordering};
 use archipelago_platform::pad::CachePadded;
 use archipelago_platform::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
@@ -48,6 +48,8 @@ pub(crate) struct Log<S: Scheme> {
     flusher: Mutex<Option<Flusher>>,
     /// In deterministic tests, the next lane, chosen independently of the thread.
     next_lane: Option<AtomicU64>,
+    /// The lock of the directory, released after the journal has ended.
+    _lock: Box<dyn DiskLock>,
 }
 
 /// Locks a mutex. No users' code runs while a lock of this file is held, so the data of a poisoned mutex is valid.
@@ -58,7 +60,7 @@ pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl<S: Scheme> Log<S> {
     /// Makes a log in which all epochs before `next` are closed.
     pub(crate) fn new(
-        (journal, lanes): (Journal, u32),
+        (journal, lanes, lock): (Journal, u32, Box<dyn DiskLock>),
         next: u64,
         acknowledge: Acknowledge,
         recovered: Recovered,
@@ -76,6 +78,7 @@ impl<S: Scheme> Log<S> {
             checkpoints: Mutex::new(checkpoints),
             flusher: Mutex::new(None),
             next_lane: in_order.then(AtomicU64::default),
+            _lock: lock,
         }
     }
 

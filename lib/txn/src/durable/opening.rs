@@ -152,14 +152,17 @@ impl<S: Scheme> Opening<S> {
     pub fn start(self) -> Result<Database<S>, Failure> {
         let io = |call, cause| journal::Error::Io { call, file: self.directory.clone(), cause: Arc::new(cause) };
         self.disk.create_directory(&self.directory).map_err(|cause| io("create", cause))?;
-        let _lock = self.lock()?;
+        let lock = self.lock()?;
         let (disk, directory, home) = (&*self.disk, &*self.directory, self.shared.home());
         let names = checkpoint::read_names(disk, directory)?;
         let (catalogue, new) = Catalogue::new(directory.join("tables"), names, &self.tables);
         let latest = Latest::read(disk, directory)?;
         latest.load(disk, directory, &catalogue, home)?;
-        let (journal, recovery) = self.replay(&catalogue, &latest)?;
+        // The other parts go before the journal is opened, which needs room. The sync comes first: otherwise a power loss
+        // could undo the last checkpoint's renaming, and not the removal of the parts of the one before.
+        disk.sync_directory(directory).map_err(|cause| io("sync", cause))?;
         latest.remove_others(disk, directory)?;
+        let (journal, recovery) = self.replay(&catalogue, &latest)?;
         // The names are written before any record refers to them.
         if new > 0 {
             checkpoint::write_names(self.disk.clone(), directory, &catalogue.names)?;
@@ -170,10 +173,10 @@ impl<S: Scheme> Opening<S> {
             discarded: recovery.discarded,
             cuts: recovery.cuts,
         };
-        self.begin(journal, recovery.next_epoch, recovered, (latest, catalogue))
+        self.begin((journal, lock), recovery.next_epoch, recovered, (latest, catalogue))
     }
 
-    /// Locks the directory. The lock is held until the journal has its own lock.
+    /// Locks the directory. The journal has a lock of its own, but only once it is opened, and files are read before.
     fn lock(&self) -> Result<Box<dyn DiskLock>, Failure> {
         let path = self.directory.join("opening");
         self.disk.lock(&path).map_err(|cause| {
@@ -208,7 +211,7 @@ impl<S: Scheme> Opening<S> {
 
     fn begin(
         self,
-        journal: Journal,
+        (journal, lock): (Journal, Box<dyn DiskLock>),
         next: u64,
         recovered: Recovered,
         (latest, catalogue): (Latest, Catalogue<S>),
@@ -217,7 +220,7 @@ impl<S: Scheme> Opening<S> {
         let checkpoints = Checkpoints { disk: self.disk, directory, latest, catalogue, part };
         self.shared.epochs().begin_at(next);
         let log = Log::new(
-            (journal, self.options.lanes as u32),
+            (journal, self.options.lanes as u32, lock),
             next,
             self.acknowledge,
             recovered,

@@ -159,6 +159,12 @@ pub trait Scheme: sealed::Sealed + Sized + Send + Sync + 'static {
         true
     }
 
+    /// Prepares the link of a record with this origin, of whose key its index had no record.
+    #[doc(hidden)]
+    fn before_link(origin: &Version<Self>, gap: &Self::Gap) {
+        let _ = (origin, gap);
+    }
+
     /// Prepares the unlinking of a latched record with this version from its index.
     #[doc(hidden)]
     fn before_unlink(version: &Version<Self>, gap: &Self::Gap) {

@@ -15,8 +15,16 @@
 //! *Gaps*: a reader that found a key absent raises the index's stamp to its own, passes a SeqCst fence and looks the
 //! key up again. A writer that commits to an absent record takes a stamp above the index's, which it loads after its
 //! latch and a SeqCst fence. So either the reader sees the record (and raises the `rts` of its origin, or finds it
-//! latched), or the writer sees the index's stamp. When a record is unlinked, the index's stamp is raised to the
-//! record's final `rts`.
+//! latched), or the writer sees the index's stamp.
+//!
+//! *Unlinked records*: a removal is a version, from whose `wts` on the key is absent. When its record is unlinked, the
+//! index's stamp for writers is raised to the version's final `rts`, and the index's stamp for readers to its `wts`. A
+//! reader that found a key absent takes a stamp not below the latter, as if it had read the version. The grace period
+//! before the unlinking does not replace this stamp: commits whose stamps fall, and of which each overlaps the next, may
+//! together last longer than a grace period, so a transaction that begins after the unlinking may precede one that precedes
+//! the removal. The look-up that found no record (or a dead one) happened after the unlinking, so the reader's commit finds
+//! the stamp. An origin is the version of the index's removals: its `wts` is the stamp that the index has after the linker's
+//! look-up found no record. (A removal that is committed after this look-up stays linked as long as the linker's section.)
 //!
 //! # Snapshots
 //! If a snapshot sees a transaction that replaced a version, it must also see each transaction that had read this
@@ -63,13 +71,22 @@ impl Stamps {
     }
 }
 
+/// The stamps of an index: what commits to absent keys, and readers of them, must not precede.
+#[derive(Default)]
+pub struct GapStamps {
+    /// The last stamp of a transaction that found a key absent, or read a version that was unlinked.
+    read: AtomicU64,
+    /// The last stamp of a removal that was unlinked.
+    removed: AtomicU64,
+}
+
 impl Scheme for TicToc {
     const NAME: &'static str = "tictoc";
     const BACKDATES: bool = true;
     const MARKS_ORIGINS: bool = true;
     type Stamps = Stamps;
     type Lock = ();
-    type Gap = AtomicU64;
+    type Gap = GapStamps;
 
     fn freeze(version: &Version<Self>) {
         version.stamps.rts.fetch_or(FROZEN, Ordering::AcqRel);
@@ -91,7 +108,7 @@ impl Scheme for TicToc {
         if !work.reads().all(holds) {
             return Err(Conflict);
         }
-        work.gaps().for_each(|gap| _ = gap.fetch_max(stamp, Ordering::AcqRel));
+        work.gaps().for_each(|gap| _ = gap.read.fetch_max(stamp, Ordering::AcqRel));
         // Pairs with the fence of commits to absent records.
         fence(Ordering::SeqCst);
         if work.gaps_hold(stamp, moment) { Ok(stamp) } else { Err(Conflict) }
@@ -106,19 +123,25 @@ impl Scheme for TicToc {
         origin.stamps.extend(stamp)
     }
 
-    fn before_unlink(version: &Version<Self>, gap: &AtomicU64) {
+    fn before_link(origin: &Version<Self>, gap: &GapStamps) {
+        Self::stamp(origin, gap.removed.load(Ordering::Acquire));
+    }
+
+    fn before_unlink(version: &Version<Self>, gap: &GapStamps) {
         Self::freeze(version);
-        gap.fetch_max(version.stamps.last(), Ordering::AcqRel);
+        gap.read.fetch_max(version.stamps.last(), Ordering::AcqRel);
+        gap.removed.fetch_max(version.stamps.wts.load(Ordering::Relaxed), Ordering::AcqRel);
     }
 }
 
-/// Returns the least stamp that fits the versions that were read and those that are replaced.
+/// Returns the least stamp that fits the versions and gaps that were read, and the versions that are replaced.
 fn stamp(work: &Work<'_, TicToc>, moment: Moment) -> u64 {
     let read = work.reads().map(|(_, seen)| seen.stamps.wts.load(Ordering::Relaxed)).max().unwrap_or(0);
+    let removed = work.gaps().map(|gap| gap.removed.load(Ordering::Acquire)).max().unwrap_or(0);
     let replaced = work.replaced().map(|(version, gap)| {
         // The gap's stamp is loaded after the latch and the commit's fence.
-        let gap = if moment.latched && version.is_absent() { gap.load(Ordering::Acquire) } else { 0 };
+        let gap = if moment.latched && version.is_absent() { gap.read.load(Ordering::Acquire) } else { 0 };
         version.stamps.last().max(gap) + 1
     });
-    replaced.fold(read, u64::max)
+    replaced.fold(read.max(removed), u64::max)
 }

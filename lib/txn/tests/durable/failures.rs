@@ -4,9 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use archipelago_journal::{Call, Disk, Fault, Simulated};
-use archipelago_txn::{Acknowledge, Database, Error, Failure, Silo};
+use archipelago_txn::{Acknowledge, Database, Error, Failure, Hekaton, Isolation, MvRlu, NoWait, Scheme, Silo, TicToc};
 
-use crate::bank::Bank;
+use crate::bank::{Account, Bank, ByCents};
 
 const HERE: &str = "/bank";
 
@@ -177,4 +177,74 @@ fn rows_that_come_back_within_an_epoch_are_the_last_ones() {
         let recovered = opening.start().unwrap();
         assert_eq!(recovered.snapshot().get(&there.accounts, &3).map(|row| row.moves), Some(round), "round {round}");
     }
+}
+
+/// The files with the rows of checkpoints.
+fn parts(disk: &Simulated) -> Vec<String> {
+    let mut names = disk.restarted().list(Path::new(HERE)).unwrap();
+    names.retain(|name| name.starts_with("rows-"));
+    names.sort_unstable();
+    names
+}
+
+#[test]
+fn a_failed_checkpoint_leaves_no_parts() {
+    let disk = Simulated::new();
+    let (db, bank) = open(&disk);
+    moves(&db, &bank, 0..40);
+    db.checkpoint().unwrap();
+    let before = parts(&disk);
+    disk.set_capacity(Some(disk.used() + 1_500));
+    let Err(Failure::Log(archipelago_journal::Error::NoSpace { .. })) = db.checkpoint() else { panic!() };
+    assert_eq!(parts(&disk), before);
+    disk.set_capacity(None);
+    db.checkpoint().unwrap();
+    assert_eq!(parts(&disk).len(), before.len());
+    assert_ne!(parts(&disk), before);
+}
+
+/// A process that ends during a checkpoint leaves parts that fill the disk.
+#[test]
+fn parts_of_no_checkpoint_keep_no_database_closed() {
+    let disk = Simulated::new();
+    let (db, bank) = open(&disk);
+    moves(&db, &bank, 0..40);
+    db.checkpoint().unwrap();
+    drop((db, bank));
+    let (disk, before) = (disk.restarted(), parts(&disk));
+    let path = Path::new(HERE).join("rows-0-00000000ffffffff-0");
+    disk.create(&path).unwrap().write(0, &[7; 10_000]).unwrap();
+    disk.set_capacity(Some(disk.used()));
+    let (db, bank) = open(&disk);
+    assert_eq!((bank.audit(&db)[&0].len(), parts(&disk)), (40, before));
+}
+
+/// A transaction is not acknowledged that has seen a removal which may be lost, also by an index and after the removed record
+/// is unlinked.
+fn removals_that_are_not_durable<S: Scheme>() {
+    let disk = Simulated::new();
+    let mut opening = Database::<S>::open(HERE).disk(Arc::new(disk.clone())).in_order(300);
+    let bank = Bank::declare(&mut opening);
+    let db = opening.start().unwrap();
+    let account = Account { id: 9, cents: 77, moves: 0, note: String::new() };
+    db.transact(|tx| tx.insert(&bank.accounts, account.clone())).unwrap();
+    disk.fail_next(Call::Sync, Fault::Io);
+    let told = db.transact(|tx| tx.remove(&bank.accounts, &9).map(drop));
+    assert_eq!(told, Err(Error::NotDurable));
+    (0..5).for_each(|_| db.collect());
+    for isolation in [Isolation::Serializable, Isolation::Snapshot] {
+        let told = db.transact_at(isolation, |tx| tx.get(&bank.accounts, &9).map(drop));
+        assert_eq!(told, Err(Error::NotDurable), "{}, {isolation:?}", S::NAME);
+        let told = db.transact_at(isolation, |tx| tx.get_by::<ByCents>(&bank.accounts, &77).map(drop));
+        assert_eq!(told, Err(Error::NotDurable), "{}, {isolation:?}, by an index", S::NAME);
+    }
+}
+
+#[test]
+fn absence_is_acknowledged_when_the_removal_is_durable() {
+    removals_that_are_not_durable::<Silo>();
+    removals_that_are_not_durable::<TicToc>();
+    removals_that_are_not_durable::<NoWait>();
+    removals_that_are_not_durable::<Hekaton>();
+    removals_that_are_not_durable::<MvRlu>();
 }

@@ -1,8 +1,9 @@
 //! Opening: tables that are added, dropped and changed; openings that are refused.
 
+use std::path::Path;
 use std::sync::Arc;
 
-use archipelago_journal::Simulated;
+use archipelago_journal::{Disk, Simulated};
 use archipelago_txn::{Database, Error, Failure, Index, Opening, Row, Silo, Table, on};
 use serde::{Deserialize, Serialize};
 
@@ -139,6 +140,24 @@ fn what_does_not_fit_is_refused() {
     let items = opening.table::<Item>("items");
     let db = opening.start().unwrap();
     assert_eq!(db.snapshot().range(&items, ..).count(), 2);
+}
+
+/// The running database may replace its checkpoint while another opening reads the files.
+#[test]
+fn an_opening_beside_a_running_database_reads_no_files() {
+    let disk = Simulated::new();
+    let mut one = opening(&disk);
+    let items = one.table::<Item>("items");
+    let db = one.start().unwrap();
+    put(&db, &items, "one", 1);
+    db.checkpoint().unwrap();
+    let names = disk.list(Path::new("/db")).unwrap();
+    let part = names.iter().find(|name| name.starts_with("rows-")).unwrap();
+    disk.remove(&Path::new("/db").join(part)).unwrap();
+    let mut other = opening(&disk);
+    let _items = other.table::<Item>("items");
+    let refused = other.start().map(drop).unwrap_err();
+    assert!(matches!(refused, Failure::Log(archipelago_journal::Error::Locked { .. })), "{refused}");
 }
 
 #[test]

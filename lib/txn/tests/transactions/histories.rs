@@ -1,7 +1,13 @@
 //! Histories of concurrent threads, checked for anomalies.
 
+use std::sync::mpsc::channel;
+use std::thread;
+
 use archipelago_check::adya::{self, Level};
-use archipelago_txn::{ClockKind, Hekaton, Isolation, MvRlu, NoWait, Scheme, Silo, TicToc, WaitDie, on};
+use archipelago_check::watchdog::{USUAL, watchdog};
+use archipelago_txn::{
+    ClockKind, Database, Error, Hekaton, Isolation, MvRlu, NoWait, Row, Scheme, Silo, TicToc, Tx, WaitDie, on,
+};
 
 use crate::book::Book;
 
@@ -88,4 +94,66 @@ fn snapshot_isolation_is_what_it_says() {
     histories::<WaitDie, on::Art>(Isolation::Snapshot, Level::Snapshot);
     histories::<Hekaton, on::Art>(Isolation::Snapshot, Level::Snapshot);
     histories::<MvRlu, on::Art>(Isolation::Snapshot, Level::Snapshot);
+}
+
+#[derive(Clone)]
+struct Letter(u8, u64);
+
+impl Row for Letter {
+    type Key = u8;
+    type Map = on::Art;
+    type Indexes = ();
+    fn key(&self) -> u8 {
+        self.0
+    }
+}
+
+/// Commits with falling stamps, each of which overlaps the next, together last longer than a grace period. At their end a
+/// transaction sees a key absent whose removal is unlinked. If it committed before the removal, it would close a circle:
+/// it precedes the last of these commits, and the first one precedes the removal.
+#[test]
+fn tictoc_commits_behind_removals_that_are_unlinked() {
+    watchdog(USUAL, |_| {
+        let db = Database::<TicToc>::new();
+        let table = db.table::<Letter>();
+        let get = |tx: &mut Tx<'_, TicToc>, key| tx.get(&table, &key).map(|row| row.map(|row| row.1));
+        let update = |tx: &mut Tx<'_, TicToc>, key| tx.update(&table, &key, |row| row.1 += 1).map(drop);
+        db.transact(|tx| b"pqrzkm".iter().try_for_each(|&key| tx.insert(&table, Letter(key, 0)))).unwrap();
+        // The old versions of z, r, q and p are valid until 3, 5, 7 and 9.
+        for key in *b"zrqp" {
+            (0..2).for_each(|_| db.transact(|tx| update(tx, b'm')).unwrap());
+            db.transact(|tx| get(tx, b'm').and(get(tx, key))).unwrap();
+        }
+        thread::scope(|scope| {
+            // Begins a transaction that has read one row, and writes another one when it is told to.
+            let begin = |read, write| {
+                let ((tell, told), (go, gone)) = (channel(), channel());
+                let (db, get, update) = (&db, &get, &update);
+                let commit = scope.spawn(move || {
+                    db.try_transact(|tx| {
+                        get(tx, read)?;
+                        tell.send(()).unwrap();
+                        gone.recv().unwrap();
+                        update(tx, write)
+                    })
+                });
+                told.recv().unwrap();
+                move || {
+                    go.send(()).unwrap();
+                    commit.join().unwrap()
+                }
+            };
+            let third = begin(b'p', b'q');
+            db.transact(|tx| tx.remove(&table, &b'k').map(drop).and(update(tx, b'p'))).unwrap();
+            db.collect();
+            let second = begin(b'q', b'r');
+            assert_eq!(third(), Ok(()), "before the removal");
+            db.collect();
+            let first = begin(b'r', b'z');
+            assert_eq!(second(), Ok(()), "before the third");
+            db.collect();
+            assert_eq!(db.try_transact(|tx| Ok::<_, Error>((get(tx, b'k')?, get(tx, b'z')?))), Ok((None, Some(0))));
+            assert_eq!(first(), Err(Error::Conflict), "before the second, and after a transaction after the removal");
+        });
+    });
 }

@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::ops::Bound;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread;
 
@@ -102,6 +102,10 @@ super::by_every_scheme! {
     unique_keys_within_a_transaction: unique_keys;
     ends_of_threads: late_transactions;
     panics_that_are_caught_inside: caught_inside;
+    panics_that_are_caught_within_ranges: caught_within_ranges;
+    keys_that_change: changing_keys;
+    entries_that_change: changing_entries;
+    insertions_that_panic: failed_insertions;
 }
 
 const ROWS: u64 = 8;
@@ -188,6 +192,166 @@ fn caught_inside<S: Scheme>() {
             break;
         }
     }
+}
+
+/// Calls `next` to its end, also after its panics.
+fn through<T>(mut next: impl FnMut() -> Option<T>) -> Vec<T> {
+    let mut found = Vec::new();
+    loop {
+        match catch_unwind(AssertUnwindSafe(&mut next)) {
+            Ok(Some(row)) => found.push(row),
+            Ok(None) => return found,
+            Err(_) => {}
+        }
+    }
+}
+
+/// A step of an iterator that panics skips nothing, wherever it panicked.
+fn caught_within_ranges<S: Scheme>() {
+    let db = Database::<S>::new();
+    let items = db.table::<Item>();
+    db.transact(|tx| (0..30).try_for_each(|key| tx.insert(&items, Item { key, group: key }))).unwrap();
+    for calls in 1.. {
+        let view = db.snapshot();
+        let mut rows = view.range_rev(&items, ..);
+        FUSE.set(calls);
+        let seen = through(|| rows.next().map(|row| row.key));
+        FUSE.set(0);
+        assert!(seen.into_iter().rev().eq(0..30), "at call {calls}");
+        let seen = db.transact(|tx| {
+            let mut rows = tx.range_by::<ByGroup>(&items, ..);
+            FUSE.set(calls);
+            let seen = through(|| rows.next().map(|row| row.map(|row| row.key)));
+            Ok::<_, Error>((seen.into_iter().collect::<Result<Vec<_>, _>>()?, FUSE.take()))
+        });
+        let (seen, left) = seen.expect("nothing is in the way");
+        assert!(seen.into_iter().eq(0..30), "at call {calls}");
+        if left > 0 {
+            assert!(calls > 10, "{calls} calls of the user's code");
+            break;
+        }
+    }
+}
+
+/// A key whose clones are other keys.
+struct Shifting(u64);
+
+impl Clone for Shifting {
+    fn clone(&self) -> Self {
+        Self(self.0 + 1)
+    }
+}
+
+impl KeyAs for Shifting {
+    type Key = u64;
+    fn as_key(&self) -> u64 {
+        self.0
+    }
+    fn from_key(key: u64) -> Self {
+        Self(key)
+    }
+}
+
+#[derive(Clone)]
+struct Shifted(u64);
+
+impl Row for Shifted {
+    type Key = Shifting;
+    type Map = on::HydraList;
+    type Indexes = ();
+    fn key(&self) -> Shifting {
+        Shifting(self.0)
+    }
+}
+
+/// A record that its own key does not find stays where it is.
+fn changing_keys<S: Scheme>() {
+    watchdog(USUAL, |_| {
+        let db = Database::<S>::new();
+        let rows = db.table::<Shifted>();
+        for _ in 0..3 {
+            let undone = db.transact(|tx| tx.insert(&rows, Shifted(1)).and(Err::<(), _>(Error::KeyChanged)));
+            assert_eq!(undone, Err(Error::KeyChanged));
+            db.transact(|tx| tx.insert(&rows, Shifted(1))).unwrap();
+            assert_eq!(db.snapshot().range(&rows, ..).count(), 1);
+            // The map has the row at its key's first clone.
+            assert!(db.transact(|tx| tx.remove(&rows, &Shifting(2)).map(|row| row.is_some())).unwrap());
+            (0..5).for_each(|_| db.collect());
+            assert_eq!(db.snapshot().range(&rows, ..).count(), 0);
+        }
+    });
+}
+
+#[derive(Clone)]
+struct Fickle {
+    key: u64,
+    group: Arc<AtomicU64>,
+}
+
+impl Row for Fickle {
+    type Key = u64;
+    type Map = on::Art;
+    type Indexes = (ByMood,);
+    fn key(&self) -> u64 {
+        self.key
+    }
+}
+
+struct ByMood;
+
+impl Index for ByMood {
+    type Row = Fickle;
+    type Key = u64;
+    type Map = on::BLinkTree;
+    fn key(row: &Fickle) -> u64 {
+        row.group.load(Ordering::Relaxed)
+    }
+}
+
+/// A row whose key of an index has changed is not removed without its entry.
+fn changing_entries<S: Scheme>() {
+    let db = Database::<S>::new();
+    let rows = db.table::<Fickle>();
+    let group = Arc::new(AtomicU64::new(1));
+    db.transact(|tx| tx.insert(&rows, Fickle { key: 7, group: group.clone() })).unwrap();
+    group.store(2, Ordering::Relaxed);
+    let other = Fickle { key: 7, group: Arc::new(AtomicU64::new(3)) };
+    let removed = || db.transact(|tx| tx.remove(&rows, &7).map(|row| row.is_some()));
+    catch_unwind(AssertUnwindSafe(removed)).expect_err("the entry is another one");
+    let replaced = || db.transact(|tx| tx.upsert(&rows, other.clone()).map(drop));
+    catch_unwind(AssertUnwindSafe(replaced)).expect_err("the entry is another one");
+    (0..5).for_each(|_| db.collect());
+    let found = || db.transact(|tx| tx.get_by::<ByMood>(&rows, &1).map(|row| row.map(|row| row.key)));
+    assert_eq!((found(), db.snapshot().range_by::<ByMood>(&rows, ..).count()), (Ok(Some(7)), 1));
+    group.store(1, Ordering::Relaxed);
+    assert_eq!((removed(), found()), (Ok(true), Ok(None)));
+}
+
+#[derive(Clone)]
+struct Named(String);
+
+impl Row for Named {
+    type Key = String;
+    type Map = on::BLinkTree;
+    type Indexes = ();
+    fn key(&self) -> String {
+        self.0.clone()
+    }
+}
+
+/// An insertion that panics leaves no memory behind.
+fn failed_insertions<S: Scheme>() {
+    let db = Database::<S>::limited(64 << 20);
+    let rows = db.table::<Named>();
+    let insert = |length| db.transact(|tx| tx.insert(&rows, Named("x".repeat(length))));
+    insert(10).unwrap();
+    let used = || {
+        (0..3).for_each(|_| db.collect());
+        db.stats().counted_bytes
+    };
+    let before = used();
+    catch_unwind(AssertUnwindSafe(|| insert(1 << 20))).expect_err("too long a key");
+    assert_eq!(used(), before);
 }
 
 fn two_databases<S: Scheme>() {
@@ -317,7 +481,7 @@ struct Homesick {
     home: &'static OnceLock<(Database<Silo>, Table<Homesick, Silo>)>,
 }
 
-static DROPPED: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+static DROPPED: AtomicU64 = AtomicU64::new(0);
 
 impl Clone for Homesick {
     fn clone(&self) -> Self {

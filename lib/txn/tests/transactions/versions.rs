@@ -247,3 +247,11 @@ fn the_clock_is_chosen_before_tables() {
     let (db, _table) = filled::<MvRlu>(ClockKind::Logical);
     let _ = db.with_clock(ClockKind::Hardware);
 }
+
+#[test]
+#[should_panic(expected = "the clock is chosen first")]
+fn the_clock_is_chosen_before_tables_without_handles() {
+    let (db, table) = filled::<MvRlu>(ClockKind::Hardware);
+    drop(table);
+    let _ = db.with_clock(ClockKind::Logical);
+}
