@@ -41,8 +41,14 @@ struct Waiter {
 #[derive(Default)]
 pub struct Blocked {
     clients: BTreeMap<u64, Waiter>,
-    queues: BTreeMap<Key, BTreeMap<u64, u64>>,
+    /// For each key, the clients that wait for a list or sorted set, and those that wait for a stream.
+    queues: BTreeMap<Key, [BTreeMap<u64, u64>; 2]>,
     tickets: u64,
+}
+
+/// Returns whether a call waits for streams.
+pub fn wants_streams(call: &Call) -> bool {
+    call.command.name.starts_with('x')
 }
 
 /// Returns the keys that a call waits for.
@@ -56,7 +62,7 @@ impl Blocked {
         self.tickets += 1;
         let ticket = self.tickets;
         for key in keys(&call) {
-            self.queues.entry(key).or_default().insert(ticket, owner.id);
+            self.queues.entry(key).or_default()[usize::from(wants_streams(&call))].insert(ticket, owner.id);
         }
         self.clients.insert(owner.id, Waiter { ticket, owner, call });
     }
@@ -65,9 +71,9 @@ impl Blocked {
     pub fn remove(&mut self, id: u64) -> bool {
         let Some(waiter) = self.clients.remove(&id) else { return false };
         for key in keys(&waiter.call) {
-            if let Some(queue) = self.queues.get_mut(&key) {
-                queue.remove(&waiter.ticket);
-                if queue.is_empty() {
+            if let Some(queues) = self.queues.get_mut(&key) {
+                queues[usize::from(wants_streams(&waiter.call))].remove(&waiter.ticket);
+                if queues.iter().all(BTreeMap::is_empty) {
                     self.queues.remove(&key);
                 }
             }
@@ -75,10 +81,17 @@ impl Blocked {
         true
     }
 
-    /// Returns the first client behind `ticket` that waits for the key: its ticket, its owner, its call.
-    pub fn next(&self, key: &Key, ticket: u64) -> Option<(u64, Owner, &Call)> {
-        let (ticket, id) = self.queues.get(key)?.range(ticket + 1..).next()?;
+    /// Returns the first client behind `ticket` that waits for the key, for a stream or for another value: its ticket, its
+    /// owner, its call.
+    pub fn next(&self, key: &Key, streams: bool, ticket: u64) -> Option<(u64, Owner, &Call)> {
+        let (ticket, id) = self.queues.get(key)?[usize::from(streams)].range(ticket + 1..).next()?;
         self.clients.get(id).map(|waiter| (*ticket, waiter.owner, &waiter.call))
+    }
+
+    /// Returns the keys of a database that clients wait for. The flag tells whether a client waits for a stream at the key.
+    pub fn keys_of(&self, database: u32) -> impl Iterator<Item = (&Key, bool)> {
+        let keys = self.queues.range((database, Vec::new())..(database + 1, Vec::new()));
+        keys.map(|(key, queues)| (key, !queues[1].is_empty()))
     }
 
     /// Returns the number of clients that wait.

@@ -601,11 +601,15 @@ impl Change<'_> {
         match space.keys.get_mut(key) {
             Some(entry) => {
                 let (hash, before, earliest) = (entry.hash(), entry.expires(), entry.value.earliest());
+                let has_groups = entry.value.has_groups();
                 entry.value = value;
                 entry.note_use(now, lfu, seed);
                 entry.set_expires(None);
                 space.note_expiry(hash, before, None);
                 space.note_fields(hash, earliest, after);
+                if has_groups {
+                    self.ready(key);
+                }
             }
             None => {
                 let entry = Entry::new(key, value);
@@ -618,12 +622,15 @@ impl Change<'_> {
         }
     }
 
-    /// Removes a key. Records no effect.
+    /// Removes a key. Records only that the clients that wait for a stream's consumer group wait in vain.
     pub fn remove(&mut self, key: &[u8]) -> Option<Entry> {
         let space = self.space_for(key);
         let entry = space.keys.remove(key)?;
         space.note_expiry(entry.hash(), entry.expires(), None);
         space.note_fields(entry.hash(), entry.value.earliest(), None);
+        if entry.value.has_groups() {
+            self.ready(key);
+        }
         Some(entry)
     }
 
@@ -667,6 +674,17 @@ impl Change<'_> {
     /// Records that clients blocked on a key may continue.
     pub fn ready(&mut self, key: &[u8]) {
         self.db.effects.ready.push((self.index, read(key).to_vec()));
+    }
+
+    /// Records that clients blocked on any key of this database may continue, because all keys were replaced.
+    pub fn replaced(&mut self) {
+        self.db.effects.replaced |= 1 << self.index;
+    }
+
+    /// Records the error that ends the client's wait, if this operation repeats the command of a blocked client. All other
+    /// errors let the client wait on, because the key may get a value of the type that the client waits for.
+    pub fn unblocks(&mut self, fault: Fault) {
+        self.db.effects.unblocks = Some(fault);
     }
 
     /// Records for the monitors (`MONITOR`) that a script calls a command.

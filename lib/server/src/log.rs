@@ -38,7 +38,7 @@ use archipelago_replicate::{Handle, Replicated};
 
 use crate::acl::check::runs_lua;
 use crate::config::Appendonly;
-use crate::db::{Db, Outcome, hyperloglog};
+use crate::db::{Db, Outcome};
 use crate::deadline::{Deadline, LIMIT};
 use crate::operation::{Call, Write};
 use crate::reply::{Fault, Reply};
@@ -138,8 +138,9 @@ impl Store {
                 }
                 let mut db = Db::default();
                 let status = snapshot::read(&*disk, directory, &mut db)?;
-                // The parameter begins with its default, since clients set it anew after each start.
-                db.sparse = hyperloglog::SPARSE;
+                // As after a recovery of the log: no client watches a key yet, and the parameters have their defaults, since
+                // clients set them anew after each start.
+                db.write(&Write::UnwatchAll);
                 let snapshots = Some(Snapshots::new(disk, directory, status));
                 return Ok((Self { db: replicated(replicas, &db), chosen: replicas > 0, log: None, snapshots }, None));
             }

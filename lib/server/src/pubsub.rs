@@ -27,6 +27,48 @@ impl SubscriptionKind {
     }
 }
 
+/// The subscriptions of one client: the names of each kind, in the order of [`SubscriptionKind`].
+#[derive(Default)]
+pub struct Subscriptions([BTreeSet<Vec<u8>>; 3]);
+
+impl Subscriptions {
+    /// Adds a subscription.
+    pub fn insert(&mut self, kind: SubscriptionKind, name: &[u8]) {
+        self.0[kind as usize].insert(name.to_vec());
+    }
+
+    /// Removes a subscription.
+    pub fn remove(&mut self, kind: SubscriptionKind, name: &[u8]) {
+        self.0[kind as usize].remove(name);
+    }
+
+    /// Returns whether the client has the subscription.
+    pub fn contains(&self, kind: SubscriptionKind, name: &[u8]) -> bool {
+        self.0[kind as usize].contains(name)
+    }
+
+    /// Returns whether the client has no subscription.
+    pub fn is_empty(&self) -> bool {
+        self.0.iter().all(BTreeSet::is_empty)
+    }
+
+    /// The number of subscriptions of each kind. O(1).
+    pub fn counts(&self) -> [usize; 3] {
+        self.0.each_ref().map(BTreeSet::len)
+    }
+
+    /// The names of a kind.
+    pub fn of(&self, kind: SubscriptionKind) -> impl Iterator<Item = &[u8]> {
+        self.0[kind as usize].iter().map(Vec::as_slice)
+    }
+
+    /// All subscriptions.
+    pub fn iter(&self) -> impl Iterator<Item = (SubscriptionKind, &[u8])> {
+        use SubscriptionKind::{Channel, Pattern, Shard};
+        [Channel, Pattern, Shard].into_iter().flat_map(|kind| self.of(kind).map(move |name| (kind, name)))
+    }
+}
+
 /// All subscriptions.
 #[derive(Default)]
 pub struct Hub {
@@ -77,6 +119,11 @@ impl Hub {
     pub fn channels(&self, kind: SubscriptionKind) -> impl Iterator<Item = (&[u8], usize)> {
         let all = self.all.iter().filter(move |((other, _), _)| *other == kind);
         all.map(|((_, name), owners)| (&name[..], owners.len()))
+    }
+
+    /// Returns the number of subscribers of a channel or pattern.
+    pub fn count(&self, kind: SubscriptionKind, name: &[u8]) -> usize {
+        self.all.get(&(kind, name.to_vec())).map_or(0, BTreeSet::len)
     }
 
     /// Returns the number of patterns that have subscribers.

@@ -19,8 +19,8 @@ const CONNECTED: u32 = CONNECTION | SLOW;
 /// Commands with subcommands: name, categories, and the subcommands of these categories.
 #[rustfmt::skip]
 const PARTS: &[(&str, u32, &[&str])] = &[
-    ("acl", SLOW, &["cat", "dryrun", "genpass", "help", "whoami"]),
-    ("acl", FOR_ADMINS, &["deluser", "getuser", "list", "load", "log", "save", "setuser", "users"]),
+    ("acl", SLOW, &["cat", "genpass", "help", "whoami"]),
+    ("acl", FOR_ADMINS, &["deluser", "dryrun", "getuser", "list", "load", "log", "save", "setuser", "users"]),
     ("client", CONNECTED, &["caching", "getname", "getredir", "help", "id", "info", "no-touch", "reply", "setinfo", "setname", "tracking", "trackinginfo"]),
     ("client", CLIENTS, &["kill", "list", "no-evict", "pause", "unblock", "unpause"]),
     ("command", CONNECTED, &["count", "docs", "getkeys", "getkeysandflags", "help", "info", "list"]),

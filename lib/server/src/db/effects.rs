@@ -1,7 +1,7 @@
 //! The outcome of an operation: its reply, and the effects that the server has to process in addition.
 
 use crate::args::Args;
-use crate::reply::Reply;
+use crate::reply::{Fault, Reply};
 
 /// A keyspace event, as clients receive it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,9 +19,13 @@ pub struct Event {
 /// The effects of an operation: what the server has to process in addition to the reply.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Effects {
-    /// Keys on which blocked clients may continue: lists, sorted sets and streams that were created or grew. Each key
-    /// comes with the number of its database.
+    /// Keys on which blocked clients may continue: lists, sorted sets and streams that were created or grew, and streams
+    /// with consumer groups that were removed or replaced. Each key comes with the number of its database.
     pub ready: Vec<(u32, Vec<u8>)>,
+    /// A bit for each database that was emptied or swapped: blocked clients may continue on any key of it.
+    pub replaced: u16,
+    /// The error that ends the wait of a blocked client, if the operation repeats the client's command.
+    pub unblocks: Option<Fault>,
     /// Keyspace events, if they were requested.
     pub events: Vec<Event>,
     /// The keys that were changed, if changes were requested. Each key comes with the number of its database.

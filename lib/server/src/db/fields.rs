@@ -57,6 +57,17 @@ impl<'h> Fields<'h> {
         self.len() == 0
     }
 
+    /// Returns name and value of the field with this index in the order of [`iter`](Self::iter).
+    pub fn nth(&self, index: usize) -> Option<(&'h [u8], &'h [u8])> {
+        match self.hash {
+            Hash::Table(table) => table.nth(index).map(|field| (field.key(), field.value())),
+            Hash::Many(many) if self.hash.due(self.now) == 0 => {
+                many.table.nth(index).map(|field| (field.key(), field.value()))
+            }
+            _ => self.iter().nth(index),
+        }
+    }
+
     /// Returns names and values of the fields that are not due.
     pub fn iter(&self) -> impl Iterator<Item = (&'h [u8], &'h [u8])> + use<'h> {
         let now = self.now;

@@ -188,6 +188,14 @@ impl Set {
         }
     }
 
+    /// Returns the member with this index in the order of [`iter`](Self::iter).
+    pub fn nth(&self, index: usize) -> Option<Cow<'_, [u8]>> {
+        match self {
+            Self::Integers(integers) => (index < integers.len()).then(|| Cow::Owned(text(integers.at(index)))),
+            Self::Table(table) => table.nth(index).map(|member| Cow::Borrowed(member.key())),
+        }
+    }
+
     /// Returns a random member, unless the set is empty.
     pub fn choose(&self, random: &mut super::Random) -> Option<Cow<'_, [u8]>> {
         match self {

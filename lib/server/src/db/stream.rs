@@ -210,7 +210,8 @@ impl Stream {
         };
         node.append(master, id, fields);
         self.len += 1;
-        self.added += 1;
+        // Redis, too, wraps a count that a payload of `RESTORE` has set.
+        self.added = self.added.wrapping_add(1);
         self.last = id;
     }
 

@@ -309,6 +309,17 @@ impl<E: Keyed> Table<E> {
         self.leaves_from(0).flat_map(|leaf| leaf.slots.iter().flatten())
     }
 
+    /// Returns the entry with this index in the order of [`iter`](Self::iter). O(leaves + the entries of one leaf).
+    pub fn nth(&self, mut index: usize) -> Option<&E> {
+        for leaf in self.leaves_from(0) {
+            if index < leaf.len as usize {
+                return leaf.slots.iter().flatten().nth(index);
+            }
+            index -= leaf.len as usize;
+        }
+        None
+    }
+
     /// Returns all entries, leaf by leaf. The caller must not change their keys.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut E> {
         self.leaves.iter_mut().flat_map(|leaf| leaf.slots.iter_mut().flatten())
@@ -414,6 +425,9 @@ mod tests {
     fn check(table: &Table<Pair>) {
         let hashes: Vec<u32> = table.iter().map(Keyed::hash).collect();
         assert!(hashes.is_sorted() && hashes.len() == table.len());
+        for index in [0, table.len() / 2, table.len().saturating_sub(1), table.len()] {
+            assert_eq!(table.nth(index), table.iter().nth(index));
+        }
         for leaf in &table.leaves {
             assert_eq!(leaf.slots.iter().flatten().count(), leaf.len as usize);
             let mut empty = 0;

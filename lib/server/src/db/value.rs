@@ -225,6 +225,11 @@ impl Value {
         if let Self::Hash(hash) = self { hash.due(now) } else { 0 }
     }
 
+    /// Returns whether the value is a stream with consumer groups.
+    pub fn has_groups(&self) -> bool {
+        matches!(self, Self::Stream(stream) if !stream.groups.is_empty())
+    }
+
     /// Returns the bytes, if the value is a string.
     pub fn bytes(&self) -> Option<Cow<'_, [u8]>> {
         match self {

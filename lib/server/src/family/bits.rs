@@ -7,7 +7,7 @@ use crate::command::{Command, Keys, ONE_KEY, category, flag};
 use crate::db::value::Value;
 use crate::db::{Change, View};
 use crate::family::parse;
-use crate::family::strings::{LONGEST, old, raw};
+use crate::family::strings::{LONGEST, raw};
 use crate::reply::{Answer, Fault, Reply, fault};
 use category::BITMAP;
 use flag::{DENYOOM, FAST};
@@ -49,7 +49,6 @@ fn put_bit(bytes: &mut [u8], bit: u64, on: bool) {
 
 /// Returns the bytes of a key's string, which is first extended with zeros until it contains the bit.
 fn with_room<'c>(change: &'c mut Change<'_>, key: &[u8], bit: u64) -> Result<&'c mut Vec<u8>, Fault> {
-    old(change, key)?;
     let bytes = raw(change, key)?;
     let end = (bit >> 3) as usize + 1;
     if bytes.len() < end {
@@ -305,12 +304,11 @@ fn bitfield(change: &mut Change<'_>, args: &Args) -> Answer {
         .filter(|step| !matches!(step.act, Act::Get))
         .map(|step| step.offset + u64::from(step.width) - 1)
         .max();
-    let before = old(change, &args[1])?;
-    let mut nothing = before.unwrap_or_default();
-    let bytes = match end {
-        Some(bit) => with_room(change, &args[1], bit)?,
-        None => &mut nothing,
+    let Some(end) = end else {
+        let bytes = change.value(&args[1]).map(|value| value.bytes().ok_or(fault::WRONG_TYPE)).transpose()?;
+        return Ok(gets(&steps, &bytes.unwrap_or_default()));
     };
+    let bytes = with_room(change, &args[1], end)?;
     let (mut answers, mut changes) = (Vec::new(), false);
     for step in &steps {
         let now = step.read(bytes);
@@ -342,11 +340,15 @@ fn bitfield(change: &mut Change<'_>, args: &Args) -> Answer {
     Ok(Reply::Array(answers))
 }
 
+/// Returns the answer to steps that only read.
+fn gets(steps: &[Step], bytes: &[u8]) -> Reply {
+    Reply::Array(steps.iter().map(|step| Reply::Int(step.read(bytes))).collect())
+}
+
 fn bitfield_ro(view: &View<'_>, args: &Args) -> Answer {
     let steps = steps(args)?;
     if steps.iter().any(|step| !matches!(step.act, Act::Get)) {
         return Err(Fault::new("ERR BITFIELD_RO only supports the GET subcommand"));
     }
-    let bytes = view.string(&args[1])?.unwrap_or_default();
-    Ok(Reply::Array(steps.iter().map(|step| Reply::Int(step.read(&bytes))).collect()))
+    Ok(gets(&steps, &view.string(&args[1])?.unwrap_or_default()))
 }

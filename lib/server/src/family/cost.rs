@@ -3,7 +3,9 @@
 //! The cost is the approximate number of bytes that the command may have to examine. It is computed in O(1) per key,
 //! from the size of the key's value and from the arguments.
 
+use super::hashes::FEW;
 use super::parse;
+use super::streams::Asked;
 use crate::args::Args;
 use crate::command::flag;
 use crate::db::View;
@@ -14,6 +16,9 @@ pub const LONG: usize = 256 << 10;
 
 /// The number of bytes that one element counts as.
 const ELEMENT: usize = 64;
+
+/// The number of bytes of a stream for which one of its nodes is examined.
+const NODE: usize = 64;
 
 /// Returns whether a read may take long.
 pub fn is_long(view: &View<'_>, call: &Call) -> bool {
@@ -30,17 +35,35 @@ fn of(view: &View<'_>, call: &Call) -> usize {
         "eval_ro" | "evalsha_ro" | "fcall" | "fcall_ro" => usize::MAX,
         "memory" if args.is(1, "STATS") => view.db.spaces.iter().map(|space| space.keys.len() * ELEMENT).sum(),
         "keys" => view.space().keys.len() * ELEMENT,
-        "getrange" | "substr" | "lindex" | "object" | "randomkey" | "xinfo" => 0,
-        "scan" | "sscan" | "hscan" | "zscan" => after(args, "COUNT").unwrap_or(10).saturating_mul(ELEMENT),
-        "srandmember" | "hrandfield" | "zrandmember" => {
-            number(args, 2).map_or(0, |count| (count.unsigned_abs() as usize).saturating_mul(ELEMENT))
-        }
+        "getrange" | "substr" | "lindex" | "object" | "randomkey" => 0,
+        "scan" => after(args, 2, "COUNT").unwrap_or(10).saturating_mul(ELEMENT),
+        "sscan" | "hscan" | "zscan" => after(args, 3, "COUNT").unwrap_or(10).saturating_mul(ELEMENT),
+        "srandmember" | "hrandfield" | "zrandmember" => match number(args, 2).map_or(0, i64::unsigned_abs) {
+            0..=FEW => 0,
+            count => (count as usize).saturating_mul(ELEMENT).saturating_add(all()),
+        },
+        // A table with a row for each byte of one string and a column for each byte of the other.
+        "lcs" => length(view, &args[1]).saturating_mul(length(view, &args[2])),
+        // The identifiers of the stream's nodes.
+        "xinfo" if !args.is(3, "FULL") => all() / NODE,
+        "xread" => match Asked::parse(args) {
+            Ok(asked) => asked.count.saturating_mul(asked.keys.1 * ELEMENT).min(all()),
+            Err(_) => 0,
+        },
         "lrange" | "zrevrange" => window(args).unwrap_or(usize::MAX).saturating_mul(ELEMENT).min(all()),
         "zrange" if args.len() == 4 || args.is(4, "WITHSCORES") || args.is(4, "REV") => {
             window(args).unwrap_or(usize::MAX).saturating_mul(ELEMENT).min(all())
         }
-        _ => limit(args).unwrap_or(usize::MAX).saturating_mul(ELEMENT).min(all()),
+        "zrange" | "zrangebyscore" | "zrevrangebyscore" | "zrangebylex" | "zrevrangebylex" | "xrange" | "xrevrange" => {
+            limit(args).unwrap_or(usize::MAX).saturating_mul(ELEMENT).min(all())
+        }
+        _ => all(),
     }
+}
+
+/// Returns the length of a string; 0 for another value.
+fn length(view: &View<'_>, key: &[u8]) -> usize {
+    view.value(key).and_then(|value| value.bytes().map(|bytes| bytes.len())).unwrap_or(0)
 }
 
 fn number(args: &Args, place: usize) -> Option<i64> {
@@ -54,29 +77,29 @@ fn window(args: &Args) -> Option<usize> {
     ((from < 0) == (to < 0)).then(|| usize::try_from(to.saturating_sub(from).saturating_add(1)).unwrap_or(0))
 }
 
-/// Returns the number after a word.
-fn after(args: &Args, word: &str) -> Option<usize> {
-    let place = (2..args.len()).find(|place| args.is(*place, word))?;
+/// Returns the number after a word. Pairs of a word and a value begin at `from`.
+fn after(args: &Args, from: usize, word: &str) -> Option<usize> {
+    let place = (from..args.len()).step_by(2).find(|place| args.is(*place, word))?;
     usize::try_from(number(args, place + 1)?).ok()
 }
 
-/// Returns the most elements that the arguments request, from `LIMIT` or `COUNT`.
+/// Returns the most elements that a range requests, from `LIMIT` or `COUNT`.
 fn limit(args: &Args) -> Option<usize> {
-    let place = (2..args.len()).find(|place| args.is(*place, "LIMIT"));
-    match place {
+    match (4..args.len()).find(|place| args.is(*place, "LIMIT")) {
         Some(place) => usize::try_from(number(args, place + 2)?).ok(),
-        None => after(args, "COUNT"),
+        None => after(args, 4, "COUNT"),
     }
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::command;
     use crate::db::Db;
     use crate::operation::Write;
 
-    fn call(line: &str) -> Call {
+    /// A call of the command in this line.
+    pub fn call(line: &str) -> Call {
         let args: Args = line.split(' ').collect();
         Call {
             command: command::find(&args[0]).unwrap(),
@@ -97,7 +120,12 @@ mod tests {
             db.write(&Write::Call(call(&format!("ZADD z {number} member:{number}"))));
             db.write(&Write::Call(call(&format!("RPUSH l element:{number:0>32}"))));
             db.write(&Write::Call(call(&format!("SADD {} 1", number % 5))));
+            db.write(&Write::Call(call(&format!("SADD s member:{number:0>32}"))));
+            db.write(&Write::Call(call(&format!("ZADD limit {number} member:{number}"))));
+            db.write(&Write::Call(call(&format!("XADD x {}-0 a {number:0>32}", number + 1))));
+            db.write(&Write::Call(call(&format!("XADD count {}-0 a {number:0>32}", number + 1))));
         }
+        db.write(&Write::Call(call(&format!("SET text {}", "t".repeat(1000)))));
         let view = View { db: &db, index: 0, now: 1, seed: 0, rights: None, deadline: None };
         for (line, long) in [
             ("ZRANGE z 0 -1", true),
@@ -117,6 +145,28 @@ mod tests {
             ("SCAN 0 COUNT 100000", true),
             ("SCAN 0", false),
             ("KEYS *", false),
+            ("LPOS l missing COUNT 1", true),
+            ("SORT_RO z LIMIT 0 1", true),
+            ("GEOSEARCH z FROMLONLAT 0 0 BYRADIUS 1 m COUNT 1", true),
+            ("SINTERCARD 2 s s LIMIT 1", true),
+            ("SINTERCARD 2 limit count LIMIT 1", true),
+            ("ZUNION 2 limit 1", true),
+            ("SCAN 0 MATCH count COUNT 100000", true),
+            ("SRANDMEMBER s 1", false),
+            ("SRANDMEMBER s 1000", true),
+            ("HRANDFIELD none -1000", false),
+            ("ZRANDMEMBER z -8", false),
+            ("ZRANDMEMBER z 9", true),
+            ("XRANGE x - +", true),
+            ("XRANGE x - + COUNT 10", false),
+            ("XREAD COUNT 10 STREAMS x 0", false),
+            ("XREAD STREAMS x 0", true),
+            ("XREAD COUNT 1 STREAMS count 0", false),
+            ("XREAD STREAMS count 0", true),
+            ("XINFO STREAM x", false),
+            ("XINFO STREAM x FULL COUNT 0", true),
+            ("LCS text text", true),
+            ("LCS text none", false),
         ] {
             assert_eq!(is_long(&view, &call(line)), long, "{line}");
         }

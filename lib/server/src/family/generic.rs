@@ -262,9 +262,7 @@ fn swapdb(change: &mut Change<'_>, args: &Args) -> Answer {
         change.swap(one, other);
         change.flushed();
         for index in [one, other] {
-            let keys: Vec<Vec<u8>> =
-                change.db.spaces[index as usize].keys.iter().map(|entry| entry.key().to_vec()).collect();
-            on(change, index, |change| keys.iter().for_each(|key| change.ready(key)));
+            on(change, index, |change| change.replaced());
         }
     }
     Ok(Reply::OK)
@@ -285,7 +283,10 @@ fn flush(change: &mut Change<'_>, args: &Args, spaces: core::ops::Range<u32>) ->
     }
     for index in spaces {
         touch_all(change, index, &[index]);
-        on(change, index, |change| change.clear());
+        on(change, index, |change| {
+            change.clear();
+            change.replaced();
+        });
     }
     change.flushed();
     Ok(Reply::OK)

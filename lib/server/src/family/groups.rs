@@ -166,7 +166,13 @@ fn xreadgroup(change: &mut Change<'_>, args: &Args) -> Answer {
     let (name, consumer) = asked.group.expect("it was asked for");
     let mut behind = Vec::new();
     for (key, text) in asked.streams(args) {
-        if change.get::<Stream>(key)?.is_none_or(|stream| !stream.groups.contains_key(name)) {
+        let found = change.get::<Stream>(key).map(|stream| stream.map(|stream| stream.groups.contains_key(name)));
+        if found != Ok(Some(true)) {
+            change.unblocks(Fault::new(match found {
+                Ok(Some(_)) => "NOGROUP the consumer group this client was blocked on no longer exists",
+                _ => "UNBLOCKED the stream key no longer exists",
+            }));
+            found?;
             return Err(no_group(key, name, " in XREADGROUP with GROUP option"));
         }
         behind.push(match text {
@@ -313,7 +319,7 @@ fn xpending(view: &View<'_>, args: &Args) -> Answer {
     };
     let rows = ids.filter_map(|id| {
         let Pending { consumer, delivered, times } = &group.pending[&id];
-        let since = view.now as i64 - *delivered as i64;
+        let since = (view.now as i64).saturating_sub(*delivered as i64);
         let row = || {
             vec![
                 Reply::bulk(id.to_string()),
@@ -425,7 +431,7 @@ fn xclaim(change: &mut Change<'_>, args: &Args) -> Answer {
         };
         let before = group.pending.get(&id).map(|pending| (pending.delivered, pending.times));
         let times = match before {
-            Some((delivered, _)) if idle > 0 && now as i64 - (delivered as i64) < idle => continue,
+            Some((delivered, _)) if idle > 0 && (now as i64).saturating_sub(delivered as i64) < idle => continue,
             Some((_, times)) => times,
             None if claim.force => 1,
             None => continue,
@@ -479,11 +485,41 @@ fn xautoclaim(change: &mut Change<'_>, args: &Args) -> Answer {
             continue;
         };
         let (delivered, times) = (group.pending[&id].delivered, group.pending[&id].times);
-        if idle > 0 && now as i64 - (delivered as i64) < idle {
+        if idle > 0 && (now as i64).saturating_sub(delivered as i64) < idle {
             continue;
         }
         assign(change, args, &mut consumer, id, now, times.wrapping_add(u64::from(!just)))?;
         all.push(if just { Reply::bulk(id.to_string()) } else { entry });
     }
     Ok(Reply::Array(vec![Reply::bulk(next.to_string()), Reply::Array(all), Reply::Array(gone)]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::db::Db;
+    use crate::db::value::Container;
+    use crate::family::cost::tests::call;
+    use crate::operation::Write;
+
+    /// A payload of `RESTORE` can contain any numbers.
+    #[test]
+    fn numbers_of_payloads_do_not_overflow() {
+        let mut db = Db::default();
+        let mut asked = |line: &str| db.write(&Write::Call(call(line))).reply;
+        for line in ["XADD s 1-0 a b", "XGROUP CREATE s g 0", "XREADGROUP GROUP g c STREAMS s >"] {
+            assert!(!asked(line).is_error(), "{line}");
+        }
+        let entry = db.spaces[0].keys.get_mut(b"s").unwrap();
+        let stream = Stream::of_mut(&mut entry.value).unwrap();
+        stream.added = u64::MAX;
+        stream.groups.values_mut().flat_map(|group| group.pending.values_mut()).for_each(|it| it.delivered = 1 << 63);
+        for line in ["XPENDING s g IDLE 1 - + 10", "XCLAIM s g d 1 1-0", "XADD s 2-0 a b"] {
+            assert!(!db.write(&Write::Call(call(line))).reply.is_error(), "{line}");
+        }
+        let entry = db.spaces[0].keys.get_mut(b"s").unwrap();
+        let stream = Stream::of_mut(&mut entry.value).unwrap();
+        stream.groups.values_mut().flat_map(|group| group.pending.values_mut()).for_each(|it| it.delivered = 1 << 63);
+        assert!(!db.write(&Write::Call(call("XAUTOCLAIM s g e 1 0"))).reply.is_error());
+    }
 }

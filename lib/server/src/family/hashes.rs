@@ -1,5 +1,7 @@
 //! Commands for hashes.
 
+use std::collections::BTreeMap;
+
 use crate::args::Args;
 use crate::command::{Command, ONE_KEY, category, flag};
 use crate::db::extended::Extended;
@@ -158,34 +160,91 @@ pub fn chosen(args: &Args, word: &str) -> Result<(i64, bool), Fault> {
 /// memory. Redis does not refuse it.
 pub const MOST_REPEATED: i64 = 1 << 24;
 
+/// The most elements that are chosen at random one by one. For a larger number, all elements are collected first.
+pub const FEW: u64 = 8;
+
 /// Returns the indices of randomly chosen elements out of `len`. If `count` is positive, all indices differ. If `count`
-/// is negative, -`count` indices are chosen independently.
+/// is negative, -`count` indices are chosen independently. O(|`count`| log |`count`|).
 pub fn choose(len: usize, count: i64, random: &mut crate::db::Random) -> Vec<usize> {
     if count < 0 {
         return (0..count.unsigned_abs()).map(|_| random.below(len)).collect();
     }
     let count = usize::try_from(count).unwrap_or(usize::MAX).min(len);
-    let mut all: Vec<usize> = (0..len).collect();
-    for at in 0..count {
-        all.swap(at, at + random.below(len - at));
-    }
-    all.truncate(count);
-    all
+    // The first steps of a shuffle of all indices. `moved` has the indices that are not at their own place.
+    let mut moved = BTreeMap::new();
+    let step = |at| {
+        let from = at + random.below(len - at);
+        let here = moved.remove(&at).unwrap_or(at);
+        if from == at { here } else { moved.insert(from, here).unwrap_or(from) }
+    };
+    (0..count).map(step).collect()
 }
 
 fn hrandfield(view: &View<'_>, args: &Args) -> Answer {
     let mut random = view.random();
     if args.len() == 2 {
         let Some(hash) = view.fields(&args[1])? else { return Ok(Reply::Null) };
-        return Ok(Reply::optional(hash.iter().nth(random.below(hash.len())).map(|(name, _)| name)));
+        return Ok(Reply::optional(hash.nth(random.below(hash.len())).map(|(name, _)| name)));
     }
     let (count, with) = chosen(args, "WITHVALUES")?;
     let Some(hash) = view.fields(&args[1])? else { return Ok(Reply::Array(Vec::new())) };
-    let all: Vec<(&[u8], &[u8])> = hash.iter().collect();
-    let chosen = choose(all.len(), count, &mut random).into_iter().map(|at| all[at]);
+    let chosen = choose(hash.len(), count, &mut random).into_iter();
+    let chosen: Vec<(&[u8], &[u8])> = if count.unsigned_abs() <= FEW {
+        chosen.filter_map(|at| hash.nth(at)).collect()
+    } else {
+        let all: Vec<(&[u8], &[u8])> = hash.iter().collect();
+        chosen.map(|at| all[at]).collect()
+    };
+    let chosen = chosen.into_iter();
     Ok(if with {
         Reply::Twos(chosen.flat_map(|(name, value)| [Reply::bulk(name), Reply::bulk(value)]).collect())
     } else {
         Reply::bulks(chosen.map(|(name, _)| name))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::db::{Db, Random};
+    use crate::family::cost::tests::call;
+    use crate::operation::Write;
+
+    #[test]
+    fn indices_are_those_of_a_shuffle() {
+        for (len, count) in [(1, 1), (2, 2), (10, 3), (100, 100), (5, 9)] {
+            for seed in 0..50 {
+                let mut random = Random(seed);
+                let mut all: Vec<usize> = (0..len).collect();
+                for at in 0..count.min(len) {
+                    all.swap(at, at + random.below(len - at));
+                }
+                all.truncate(count);
+                assert_eq!(choose(len, count as i64, &mut Random(seed)), all);
+            }
+        }
+    }
+
+    #[test]
+    fn few_are_chosen_as_the_first_of_many() {
+        let mut db = Db::default();
+        for line in (0..2_000).flat_map(|number| {
+            [format!("SADD s m{number}"), format!("HSET h f{number} {number}"), format!("ZADD z {number} m{number}")]
+        }) {
+            db.write(&Write::Call(call(&line)));
+        }
+        // The first 8 of 9 indices do not depend on their number.
+        for line in ["SRANDMEMBER s", "HRANDFIELD h", "ZRANDMEMBER z"] {
+            for sign in ["", "-"] {
+                let mut asked = |count| {
+                    let reply = db.write(&Write::Call(call(&format!("{line} {sign}{count}")))).reply;
+                    let mut bytes = Vec::new();
+                    reply.encode(crate::reply::Protocol::Resp2, &mut bytes);
+                    bytes
+                };
+                let (few, many) = (asked(8), asked(9));
+                assert!(few.len() > 8 * 7 && many[2..].starts_with(&few[2..]), "{line} {sign}");
+            }
+        }
+    }
 }

@@ -248,7 +248,9 @@ fn relocate(change: &mut Change<'_>, args: &Args, from: End, to: End) -> Answer 
     if change.get::<List>(&args[1])?.is_none() {
         return Ok(Reply::Null);
     }
-    let found = change.get::<List>(&args[2])?.is_some();
+    let found = change.get::<List>(&args[2]).map(|list| list.is_some());
+    // The client does not wait for the destination.
+    let found = found.inspect_err(|fault| change.unblocks(fault.clone()))?;
     let list = change.get::<List>(&args[1])?.expect("it was looked at");
     let element = list.pop(from).expect("no list is empty");
     if args[1] == args[2] {

@@ -8,7 +8,7 @@ use crate::db::set::Set;
 use crate::db::table::Keyed;
 use crate::db::{Change, View};
 use crate::family::generic::Scan;
-use crate::family::hashes::{MOST_REPEATED, choose};
+use crate::family::hashes::{FEW, MOST_REPEATED, choose};
 use crate::family::parse;
 use crate::reply::{Answer, Fault, Many, Reply, fault};
 use category::SET;
@@ -127,8 +127,12 @@ fn srandmember(view: &View<'_>, args: &Args) -> Answer {
         return Err(fault::OUT_OF_RANGE);
     }
     let Some(set) = view.get::<Set>(&args[1])? else { return Ok(Reply::Array(Vec::new())) };
+    let chosen = choose(set.len(), count, &mut random).into_iter();
+    if count.unsigned_abs() <= FEW {
+        return Ok(Reply::bulks(chosen.filter_map(|at| set.nth(at))));
+    }
     let all: Vec<Cow<'_, [u8]>> = set.iter().collect();
-    Ok(Reply::bulks(choose(all.len(), count, &mut random).into_iter().map(|at| &all[at])))
+    Ok(Reply::bulks(chosen.map(|at| &all[at])))
 }
 
 fn sscan(view: &View<'_>, args: &Args) -> Answer {

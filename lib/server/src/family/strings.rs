@@ -56,6 +56,14 @@ pub fn old(change: &mut Change<'_>, key: &[u8]) -> Result<Option<Vec<u8>>, Fault
     }
 }
 
+/// Returns the length of a key's string before the caller changes the key. O(1).
+///
+/// # Errors
+/// Returns an error if the key's value is not a string.
+pub fn length(change: &mut Change<'_>, key: &[u8]) -> Result<Option<usize>, Fault> {
+    change.value(key).map(|value| value.bytes().map(|bytes| bytes.len()).ok_or(fault::WRONG_TYPE)).transpose()
+}
+
 /// The options of `SET` and `GETEX`.
 #[derive(Default)]
 struct Options<'a> {
@@ -226,7 +234,7 @@ fn setrange(change: &mut Change<'_>, args: &Args) -> Answer {
         return Err(Fault::new("ERR offset is out of range"));
     }
     let (key, piece) = (&args[1], &args[3]);
-    let length = old(change, key)?.map_or(0, |bytes| bytes.len());
+    let length = length(change, key)?.unwrap_or(0);
     if piece.is_empty() {
         return Ok(Reply::count(length));
     }
@@ -345,12 +353,12 @@ fn incrbyfloat(change: &mut Change<'_>, args: &Args) -> Answer {
 
 fn append(change: &mut Change<'_>, args: &Args) -> Answer {
     let (key, piece) = (&args[1], &args[2]);
-    let length = match old(change, key)? {
+    let length = match length(change, key)? {
         None => {
             change.set(key, Value::string(piece));
             piece.len()
         }
-        Some(before) if before.len() + piece.len() > LONGEST => return Err(fault::TOO_LONG),
+        Some(before) if before + piece.len() > LONGEST => return Err(fault::TOO_LONG),
         Some(_) => {
             let bytes = raw(change, key)?;
             bytes.extend_from_slice(piece);

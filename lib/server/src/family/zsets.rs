@@ -6,7 +6,7 @@ use crate::command::{Command, Keys, ONE_KEY, category, flag};
 use crate::db::zset::Zset;
 use crate::db::{Change, View};
 use crate::family::generic::Scan;
-use crate::family::hashes::{choose, chosen};
+use crate::family::hashes::{FEW, choose, chosen};
 use crate::family::lists::{mpop, timeout};
 use crate::family::{parse, zranges};
 use crate::reply::{Answer, Fault, Reply, double, fault};
@@ -244,6 +244,10 @@ fn zrandmember(view: &View<'_>, args: &Args) -> Answer {
     }
     let (count, with) = chosen(args, "WITHSCORES")?;
     let Some(zset) = view.get::<Zset>(&args[1])? else { return Ok(Reply::Array(Vec::new())) };
+    let chosen = choose(zset.len(), count, &mut random).into_iter();
+    if count.unsigned_abs() <= FEW {
+        return Ok(zranges::members(chosen.flat_map(|at| zset.range(at, 1)), with));
+    }
     let all = zset.range(0, usize::MAX);
-    Ok(zranges::members(choose(all.len(), count, &mut random).into_iter().map(|at| all[at]), with))
+    Ok(zranges::members(chosen.map(|at| all[at]), with))
 }

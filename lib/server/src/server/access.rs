@@ -116,7 +116,7 @@ impl Loop {
         }
         client.known = client.identity.is_known(&self.shared.acl);
         let user = &client.identity.user;
-        client.ends |= client.subscriptions.iter().any(|(kind, name)| !user.may_hear(*kind, name));
+        client.ends |= client.subscriptions.iter().any(|(kind, name)| !user.may_hear(kind, name));
     }
 
     /// Looks up the users of all clients again.

@@ -5,7 +5,6 @@
 //! one read. Requests are processed only while the client reads its answers ([`Client::takes`]). The output buffer is
 //! limited by `client-output-buffer-limit`. A client above the limit is ended ([`Client::limit`]).
 
-use std::collections::BTreeSet;
 use std::io;
 
 use archipelago_platform::sync::Arc;
@@ -20,7 +19,7 @@ use super::wire::{Got, Wire};
 use crate::args::Args;
 use crate::command::Command;
 use crate::operation::Write;
-use crate::pubsub::SubscriptionKind;
+use crate::pubsub::Subscriptions;
 use crate::reply::{Protocol, Reply};
 use crate::resp::{Malformed, Parser};
 use crate::session::Session;
@@ -47,7 +46,7 @@ pub struct Client {
     pub wire: Wire,
     pub session: Session,
     pub card: Arc<Card>,
-    pub subscriptions: BTreeSet<(SubscriptionKind, Vec<u8>)>,
+    pub subscriptions: Subscriptions,
     /// A request that waits until earlier changes are answered.
     pub held: Option<Args>,
     /// An answer that waits until earlier changes are answered.
@@ -111,7 +110,7 @@ impl Client {
             wire,
             session: Session::default(),
             card,
-            subscriptions: BTreeSet::new(),
+            subscriptions: Subscriptions::default(),
             held: None,
             late: None,
             special: None,

@@ -11,7 +11,6 @@ use crate::args::Args;
 use crate::command::{self, Command, flag, help};
 use crate::family::parse;
 use crate::operation::{Write, wish};
-use crate::pubsub::SubscriptionKind;
 use crate::reply::{Fault, Protocol, Reply, fault};
 
 /// The state of a client that other threads read. The client's loop stores it after each round. The values may belong to
@@ -65,11 +64,8 @@ impl Client {
         }
         if !self.subscriptions.is_empty() || shown.flags.load(Relaxed) & PUBSUB != 0 {
             flags |= if self.subscriptions.is_empty() { 0 } else { PUBSUB };
-            for (place, kind) in
-                [SubscriptionKind::Channel, SubscriptionKind::Pattern, SubscriptionKind::Shard].into_iter().enumerate()
-            {
-                let count = self.subscriptions.iter().filter(|(other, _)| *other == kind).count();
-                shown.subscriptions[place].store(count, Relaxed);
+            for (shown, count) in shown.subscriptions.iter().zip(self.subscriptions.counts()) {
+                shown.store(count, Relaxed);
             }
         }
         shown.flags.store(flags, Relaxed);

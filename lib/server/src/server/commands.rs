@@ -12,7 +12,7 @@ use crate::family::parse;
 use crate::operation::Write;
 use crate::pubsub::SubscriptionKind;
 use crate::reply::{Fault, Protocol, Reply, fault};
-use crate::session::Session;
+use crate::session::{Session, Step};
 use flag::{ADMIN, FAST, NO_AUTH, NOSCRIPT, PUBSUB};
 
 /// The commands' rows in the registry. Some commands have theirs in [`connection`](crate::family::connection).
@@ -96,6 +96,9 @@ impl Loop {
                 self.unsubscribe_all(client);
                 self.stop_listening(client);
                 lock(&client.card.name).clear();
+                if let Step::Write(write) = client.session.unwatch() {
+                    self.commit((vec![None], vec![write]));
+                }
                 client.session = self.session();
                 self.forget_user(client);
                 Reply::Status("RESET")
@@ -160,9 +163,8 @@ impl Loop {
     fn subscribe(&mut self, client: &mut Client, kind: SubscriptionKind, word: &'static str, args: &Args) -> bool {
         for name in args.from(1) {
             lock(&self.shared.hub).subscribe(kind, name, client.card.owner);
-            client.subscriptions.insert((kind, name.to_vec()));
-            let count = counted(client, kind);
-            client.answer(&Reply::Push(vec![Reply::bulk(word), Reply::bulk(name), count]));
+            client.subscriptions.insert(kind, name);
+            client.answer(&Reply::Push(vec![Reply::bulk(word), Reply::bulk(name), counted(client, kind)]));
         }
         true
     }
@@ -170,8 +172,7 @@ impl Loop {
     fn unsubscribe(&mut self, client: &mut Client, kind: SubscriptionKind, word: &'static str, args: &Args) -> bool {
         let mut names: Vec<Vec<u8>> = args.from(1).map(<[u8]>::to_vec).collect();
         if names.is_empty() {
-            let all = client.subscriptions.iter().filter(|(other, _)| *other == kind);
-            names = all.map(|(_, name)| name.clone()).collect();
+            names = client.subscriptions.of(kind).map(<[u8]>::to_vec).collect();
         }
         if names.is_empty() {
             let count = counted(client, kind);
@@ -179,18 +180,16 @@ impl Loop {
         }
         for name in names {
             lock(&self.shared.hub).unsubscribe(kind, &name, client.card.owner);
-            let told = Reply::bulk(&name);
-            client.subscriptions.remove(&(kind, name));
-            let count = counted(client, kind);
-            client.answer(&Reply::Push(vec![Reply::bulk(word), told, count]));
+            client.subscriptions.remove(kind, &name);
+            client.answer(&Reply::Push(vec![Reply::bulk(word), Reply::Bulk(name), counted(client, kind)]));
         }
         true
     }
 
     fn unsubscribe_all(&mut self, client: &mut Client) {
         let mut hub = lock(&self.shared.hub);
-        for (kind, name) in core::mem::take(&mut client.subscriptions) {
-            hub.unsubscribe(kind, &name, client.card.owner);
+        for (kind, name) in core::mem::take(&mut client.subscriptions).iter() {
+            hub.unsubscribe(kind, name, client.card.owner);
         }
     }
 
@@ -207,9 +206,8 @@ impl Loop {
                 Reply::bulks(hub.channels(kind).map(|(name, _)| name).filter(|name| fits(name)))
             }
             b"NUMSUB" | b"SHARDNUMSUB" => {
-                let count =
-                    |name: &[u8]| hub.channels(kind).find(|(other, _)| *other == name).map_or(0, |(_, count)| count);
-                Reply::Array(args.from(2).flat_map(|name| [Reply::bulk(name), Reply::count(count(name))]).collect())
+                let told = |name| [Reply::bulk(name), Reply::count(hub.count(kind, name))];
+                Reply::Array(args.from(2).flat_map(told).collect())
             }
             b"NUMPAT" => Reply::count(hub.patterns()),
             b"HELP" => help::of("pubsub"),
@@ -301,6 +299,6 @@ impl Loop {
 
 /// Returns the count in the answer to a subscription.
 fn counted(client: &Client, kind: SubscriptionKind) -> Reply {
-    let shard = kind == SubscriptionKind::Shard;
-    Reply::count(client.subscriptions.iter().filter(|(kind, _)| (*kind == SubscriptionKind::Shard) == shard).count())
+    let [channels, patterns, shards] = client.subscriptions.counts();
+    Reply::count(if kind == SubscriptionKind::Shard { shards } else { channels + patterns })
 }

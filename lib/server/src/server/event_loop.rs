@@ -259,7 +259,7 @@ impl Loop {
                     for owner in owners {
                         let limits = self.shared.limits.of(true);
                         let takes = |client: &&mut Client| match &of {
-                            Some(subscription) => client.subscriptions.contains(&**subscription),
+                            Some(of) => client.subscriptions.contains(of.0, &of.1),
                             None => client.monitors,
                         };
                         if let Some(client) = self.client(owner).filter(takes) {
@@ -474,8 +474,9 @@ impl Loop {
                 return false;
             }
         }
-        // Changes send messages to listeners, so they wait while a mailbox is full.
-        if self.shared.listens() && self.shared.is_full() {
+        // Changes send messages to listeners, and all requests send messages to monitors, so requests wait while a mailbox is
+        // full.
+        if (self.shared.listens() || self.shared.is_monitored()) && self.shared.is_full() {
             return true;
         }
         for _ in 0..REQUESTS {
@@ -621,7 +622,7 @@ impl Loop {
             }
         }
         let mut hub = lock(&self.shared.hub);
-        client.subscriptions.iter().for_each(|(kind, name)| hub.unsubscribe(*kind, name, owner));
+        client.subscriptions.iter().for_each(|(kind, name)| hub.unsubscribe(kind, name, owner));
         drop(hub);
         lock(&self.shared.clients).remove(&owner.id);
         let _ = self.poll.registry().deregister(client.wire.source());

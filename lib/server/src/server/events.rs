@@ -71,11 +71,20 @@ impl Events {
     }
 }
 
+/// What may unblock waiting clients.
+#[derive(Default)]
+pub struct Ready {
+    /// Single keys.
+    pub keys: Vec<Key>,
+    /// A bit for each database of which any key may.
+    pub replaced: u16,
+}
+
 /// The consequences of a batch.
 #[derive(Default)]
 pub struct Aftermath {
     /// Keys that may unblock waiting clients.
-    pub ready: Vec<Key>,
+    pub ready: Ready,
     events: Vec<Event>,
     /// Keys that were changed, each with the number of the client that changed it; 0 if it was no client.
     pub changes: Vec<(u64, Vec<u8>)>,
@@ -91,7 +100,8 @@ impl Aftermath {
     /// Adds the consequences of one change.
     pub fn add(&mut self, by: Option<Owner>, effects: Effects) {
         let by = by.map_or(0, |owner| owner.id);
-        self.ready.extend(effects.ready);
+        self.ready.keys.extend(effects.ready);
+        self.ready.replaced |= effects.replaced;
         self.events.extend(effects.events);
         self.changes.extend(effects.changes.into_iter().map(|(_, key)| (by, key)));
         self.flushed |= effects.flushed;

@@ -39,14 +39,19 @@ impl Monitors {
 }
 
 impl Shared {
+    /// Returns whether any client receives all requests.
+    pub fn is_monitored(&self) -> bool {
+        self.monitors.count.load(Relaxed) > 0
+    }
+
     /// Returns the bits of [`wish`] that operations need so that commands of scripts can be shown.
     pub fn shown_wishes(&self) -> u8 {
-        if self.monitors.count.load(Relaxed) == 0 { 0 } else { wish::CALLS }
+        if self.is_monitored() { wish::CALLS } else { 0 }
     }
 
     /// Sends a request to all monitors.
     pub fn show(&self, client: &Client, args: &Args) {
-        if self.monitors.count.load(Relaxed) == 0 {
+        if !self.is_monitored() {
             return;
         }
         let command = command::find(&args[0]);

@@ -13,7 +13,7 @@ use archipelago_platform::sync::Arc;
 
 use super::aside::Aside;
 use super::clients::{Pause, Shown};
-use super::events::{Aftermath, Events};
+use super::events::{Aftermath, Events, Ready};
 use super::monitor::Monitors;
 use super::now;
 use super::params::Output;
@@ -24,13 +24,13 @@ use super::stats::Stats;
 use super::tls::Terms;
 use super::tracking::Tracking;
 use crate::acl::{Acl, DEFAULT};
-use crate::blocked::{Blocked, Key, Owner, keys};
+use crate::blocked::{Blocked, Key, Owner, keys, wants_streams};
 use crate::command::{self, Command, flag};
 use crate::config::Config;
 use crate::config::tls::Tls;
-use crate::db::{Db, Outcome};
+use crate::db::{DATABASES, Db, Outcome};
 use crate::log::Store;
-use crate::operation::{Call, Write};
+use crate::operation::{Call, Read, Write};
 use crate::pubsub::{Hub, SubscriptionKind};
 use crate::reply::Reply;
 
@@ -381,7 +381,7 @@ impl Shared {
             }
             if let (Some(owner), Some(millis)) = (owners[at], timeout(&call)) {
                 verdicts[at] = Some(Verdict::Blocks(millis));
-                aftermath.ready.extend(keys(&call));
+                aftermath.ready.keys.extend(keys(&call));
                 lock(&self.blocked).register(owner, call);
             }
         }
@@ -422,16 +422,21 @@ impl Shared {
     }
 
     /// Carries out the commands of clients that wait for these keys.
-    pub fn serve(&self, handle: &mut Handle<Db>, ready: Vec<Key>) {
-        if ready.is_empty() {
+    pub fn serve(&self, handle: &mut Handle<Db>, ready: Ready) {
+        if ready.keys.is_empty() && ready.replaced == 0 {
             return;
         }
         let _order = self.in_order();
         let mut blocked = lock(&self.blocked);
-        let mut ready: VecDeque<Key> = ready.into();
-        while let Some(key) = ready.pop_front() {
+        let mut queues: VecDeque<(Key, bool)> = VecDeque::new();
+        let add = |queues: &mut VecDeque<_>, keys: Vec<Key>| {
+            keys.into_iter().for_each(|key| queues.extend([(key.clone(), false), (key, true)]));
+        };
+        add(&mut queues, ready.keys);
+        add(&mut queues, replaced(&blocked, handle, ready.replaced));
+        while let Some((key, streams)) = queues.pop_front() {
             let mut ticket = 0;
-            while let Some((next, owner, call)) = blocked.next(&key, ticket) {
+            while let Some((next, owner, call)) = blocked.next(&key, streams, ticket) {
                 ticket = next;
                 if let Some(fault) = self.refusal_of(owner.id, call) {
                     blocked.remove(owner.id);
@@ -442,15 +447,20 @@ impl Shared {
                 let again = Write::Call(Call { now: now(), ..call.clone() });
                 let Some(mut outcome) = self.store.write_many(handle, vec![again]).pop() else { return };
                 // Removing an expired key is an effect, even if the client gets nothing.
-                let mut aftermath = Aftermath::default();
-                if let Some(effects) = outcome.effects.take() {
+                let (mut aftermath, mut error) = (Aftermath::default(), None);
+                if let Some(mut effects) = outcome.effects.take() {
+                    error = effects.unblocks.take();
                     aftermath.add(Some(owner), *effects);
                 }
-                ready.extend(aftermath.ready.drain(..));
+                add(&mut queues, core::mem::take(&mut aftermath.ready.keys));
                 // Other clients of the queue may wait for another position of a stream, or for another type of value.
-                let others_may = match &outcome.reply {
-                    Reply::Error(fault) => fault.0.starts_with("WRONGTYPE").then_some(true),
-                    Reply::Null | Reply::NullArray => Some(call.command.name.starts_with('x')),
+                let others_may = match (error, &mut outcome.reply) {
+                    (Some(error), reply @ Reply::Error(_)) => {
+                        *reply = Reply::Error(error);
+                        None
+                    }
+                    (_, Reply::Error(fault)) => fault.0.starts_with("WRONGTYPE").then_some(true),
+                    (_, Reply::Null | Reply::NullArray) => Some(wants_streams(call)),
                     _ => None,
                 };
                 if others_may.is_none() {
@@ -464,6 +474,19 @@ impl Shared {
             }
         }
     }
+}
+
+/// Returns the keys of replaced databases whose waiting clients may continue: keys that exist, and keys at which a client
+/// waits for a stream, which may be gone. O(keys that clients wait for).
+fn replaced(blocked: &Blocked, handle: &mut Handle<Db>, databases: u16) -> Vec<Key> {
+    let mut exists = |(db, key): &Key| {
+        let command = command::find(b"exists").expect("it is a command");
+        let args = [&b"exists"[..], key].into_iter().collect();
+        let call = Call { command, args, db: *db, now: now(), seed: 0, wishes: 0, rights: None, deadline: None };
+        handle.read(&Read::Call(call)).is_ok_and(|outcome| outcome.reply != Reply::Int(0))
+    };
+    let all = (0..DATABASES).filter(|db| databases >> db & 1 == 1).flat_map(|db| blocked.keys_of(db));
+    all.filter(|(key, streams)| *streams || exists(key)).map(|(key, _)| key.clone()).collect()
 }
 
 /// Returns the command of a change that a client requested.

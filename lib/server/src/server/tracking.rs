@@ -175,16 +175,15 @@ impl Shared {
             owners.into_iter().for_each(|id| self.send(clients, id, None));
         }
         let mut heard: BTreeMap<u64, Vec<&[u8]>> = BTreeMap::new();
+        let mut pairs: BTreeSet<(u64, &[u8])> = BTreeSet::new();
         for (by, key) in changes {
             let noted = noted.remove(key).unwrap_or_default();
             let begin = prefixes.iter().filter(|(prefix, _)| key.starts_with(prefix)).flat_map(|(_, ids)| ids);
             for id in noted.iter().chain(begin) {
                 let Some(tracker) = clients.get(id) else { continue };
-                let keys = heard.entry(*id).or_default();
-                if (tracker.mode.no_loop && by == id) || keys.contains(&key.as_slice()) {
-                    continue;
+                if !(tracker.mode.no_loop && by == id) && pairs.insert((*id, key)) {
+                    heard.entry(*id).or_default().push(key);
                 }
-                keys.push(key);
             }
         }
         for (id, keys) in heard {

@@ -275,3 +275,16 @@ fn a_name_made_anew_is_another_user() {
         assert_eq!(root.ask("ACL DELUSER u"), ":1");
     }
 }
+
+/// `ACL DRYRUN` tells about the rights of all users.
+#[test]
+fn only_administrators_try_the_rights_of_others() {
+    let server = server(1);
+    let mut user = Client::new(server.address());
+    user.ask("ACL SETUSER u on nopass ~* +@all -@dangerous");
+    user.ask("ACL SETUSER v on nopass ~* +@all -@admin");
+    for name in ["u", "v"] {
+        assert_eq!(user.ask(&format!("AUTH {name} x")), "+OK");
+        assert!(user.ask("ACL DRYRUN default GET a").starts_with("-NOPERM"), "{name}");
+    }
+}

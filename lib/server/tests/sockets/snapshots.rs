@@ -281,6 +281,38 @@ fn commands_make_snapshots() {
     }
 }
 
+/// A snapshot contains the watched keys.
+#[test]
+fn keys_of_clients_that_are_gone_are_not_watched() {
+    for leave in ["RESET", "DISCARD", "a new start"] {
+        let disk = Simulated::new();
+        disk.create_directory(Path::new("/data")).unwrap();
+        let watched = || {
+            let mut found = false;
+            let part = |bytes: &[u8]| found |= bytes.windows(7).any(|bytes| bytes == b"watched");
+            archipelago_journal::read_checkpoint(&disk, Path::new("/data/snapshot"), part).unwrap();
+            found
+        };
+        let mut server = Server::start_on(&settings(Appendonly::No), Arc::new(disk.clone())).unwrap();
+        let mut client = Client::new(server.address());
+        for line in ["WATCH watched", "MULTI"] {
+            client.ask(line);
+        }
+        let mut other = Client::new(server.address());
+        assert_eq!(other.ask("SAVE"), "+OK");
+        assert!(watched());
+        if leave == "a new start" {
+            server.stop().unwrap();
+            server = Server::start_on(&settings(Appendonly::No), Arc::new(disk.clone())).unwrap();
+            other = Client::new(server.address());
+        } else {
+            client.ask(leave);
+        }
+        assert_eq!(other.ask("SAVE"), "+OK");
+        assert!(!watched(), "{leave}");
+    }
+}
+
 #[test]
 fn an_end_saves_if_it_is_asked_to() {
     for (points, shutdown, kept) in [

@@ -95,6 +95,62 @@ fn waiting_clients_go_on_with_what_others_make() {
 }
 
 #[test]
+fn clients_are_told_that_they_wait_in_vain() {
+    let server = server(2);
+    let (mut waiting, mut other) = (Client::new(server.address()), Client::new(server.address()));
+    let mut blocked = |line: &str, makes: &[&str]| {
+        for line in ["SELECT 0", "FLUSHALL", "SET dst x", "XGROUP CREATE s g $ MKSTREAM"] {
+            other.ask(line);
+        }
+        waiting.send(&request(&line.split(' ').collect::<Vec<_>>())).unwrap();
+        while !other.ask("INFO clients").contains("blocked_clients:1") {}
+        makes.iter().for_each(|line| _ = other.ask(line));
+        (waiting.answer().unwrap(), other.ask("LRANGE src 0 -1"))
+    };
+    let wrong = "-WRONGTYPE Operation against a key holding the wrong kind of value";
+    for line in ["BLMOVE src dst LEFT LEFT 0", "BRPOPLPUSH src dst 0"] {
+        assert_eq!(blocked(line, &["RPUSH src e"]), (wrong.into(), "e".into()), "{line}");
+    }
+    // A source of another type is waited for.
+    assert_eq!(blocked("BLMOVE src dst LEFT LEFT 0", &["DEL dst", "SADD src e", "DEL src", "RPUSH src f"]).0, "f");
+    let gone = "-UNBLOCKED the stream key no longer exists";
+    let no_group = "-NOGROUP the consumer group this client was blocked on no longer exists";
+    for (makes, told) in [
+        (&["DEL s"][..], gone),
+        (&["UNLINK s"], gone),
+        (&["SET s x"], gone),
+        (&["FLUSHALL"], gone),
+        (&["FLUSHDB"], gone),
+        (&["SWAPDB 0 1"], gone),
+        (&["MOVE s 1"], gone),
+        (&["RENAME s t"], gone),
+        (&["RPUSH l a", "RENAME l s"], gone),
+        (&["PEXPIRE s 1"], gone),
+        (&["XGROUP DESTROY s g"], no_group),
+        (&["MULTI", "DEL s", "XADD s 1-0 a b", "EXEC"], no_group),
+        (&["SELECT 1", "XADD s 1-0 a b", "SWAPDB 0 1"], no_group),
+    ] {
+        assert_eq!(blocked("XREADGROUP GROUP g c BLOCK 0 STREAMS s >", makes).0, told, "{makes:?}");
+    }
+}
+
+/// A client that waits for a list does not keep the consumer of a stream from being told.
+#[test]
+fn clients_that_wait_for_other_types_go_on() {
+    let server = server(2);
+    let [mut list, mut consumer, mut other] = [(); 3].map(|()| Client::new(server.address()));
+    list.send(&request(&["BLPOP", "k", "0"])).unwrap();
+    while !other.ask("INFO clients").contains("blocked_clients:1") {}
+    other.ask("XGROUP CREATE k g $ MKSTREAM");
+    consumer.send(&request(&["XREADGROUP", "GROUP", "g", "c", "BLOCK", "0", "STREAMS", "k", ">"])).unwrap();
+    while !other.ask("INFO clients").contains("blocked_clients:2") {}
+    assert_eq!(other.ask("DEL k"), ":1");
+    assert!(consumer.answer().unwrap().starts_with("-UNBLOCKED"));
+    assert_eq!(other.ask("RPUSH k a"), ":1");
+    assert_eq!(list.answer().unwrap(), "k a");
+}
+
+#[test]
 fn a_pause_holds_writes_or_all() {
     let server = server(2);
     let (mut client, mut other) = (Client::new(server.address()), Client::new(server.address()));
