@@ -85,6 +85,8 @@ pub struct Loop {
     shaking: VecDeque<(Instant, Owner)>,
     /// The time of the next check for work that no request triggers.
     tick: Instant,
+    /// While a batch is carried out, the changes that must follow it.
+    later: Option<Batch>,
 }
 
 impl Loop {
@@ -106,6 +108,7 @@ impl Loop {
             next_loop: 0,
             shaking: VecDeque::new(),
             tick: Instant::now(),
+            later: None,
         }
     }
 
@@ -590,7 +593,8 @@ impl Loop {
         !last
     }
 
-    /// Carries out changes, or hands them to the thread that waits for the disk.
+    /// Carries out changes, or hands them to the thread that waits for the disk. A command of the server in a transaction
+    /// makes its changes while its loop carries out a batch and may hold the order of events. Such changes follow the batch.
     pub fn commit(&mut self, (owners, batch): Batch) {
         if batch.is_empty() {
             return;
@@ -604,6 +608,11 @@ impl Loop {
         verdicts.into_iter().for_each(|(owner, verdict)| self.hear(owner, verdict));
         shared.tell(&aftermath);
         drop(order);
+        if let Some(later) = &mut self.later {
+            later.0.extend(owners);
+            return later.1.extend(batch);
+        }
+        self.later = Some(Batch::default());
         shared.serve(&mut self.handle, aftermath.ready);
     }
 
@@ -611,6 +620,8 @@ impl Loop {
         let Some(mut client) = self.clients[slot].take() else { return };
         self.stop_listening(&mut client);
         self.free.push(slot);
+        let later = self.later.take();
+        self.commit(later.unwrap_or_default());
         // A later letter for this client finds another client's number in the slot, or no client.
         let owner = client.card.owner;
         if let Some((until, _)) = client.blocked.take() {
