@@ -173,3 +173,27 @@ fn resets_and_small_commands() {
     assert_eq!(client.ask("COMMAND DOCS GET"), "get since 1.0.0 group string");
     assert!(client.ask("COMMAND INFO GET NONE").starts_with("get :2 +readonly +fast :1 :1 :1"));
 }
+
+#[test]
+fn a_group_may_be_named_like_the_option() {
+    let server = server(1);
+    let (mut waiting, mut other) = (Client::new(server.address()), Client::new(server.address()));
+    other.ask("XGROUP CREATE s streams $ MKSTREAM");
+    waiting.send(&request(&["XREADGROUP", "GROUP", "streams", "c", "BLOCK", "0", "STREAMS", "s", ">"])).unwrap();
+    while !other.ask("INFO clients").contains("blocked_clients:1") {}
+    assert_eq!(other.ask("XADD s 1-1 f v"), "1-1");
+    assert_eq!(waiting.answer().unwrap(), "s 1-1 f v");
+}
+
+#[test]
+fn nothing_is_served_to_a_client_that_was_killed() {
+    let server = server(1);
+    let (mut waiting, mut other) = (Client::new(server.address()), Client::new(server.address()));
+    let id = number(&mut waiting);
+    waiting.send(&request(&["BLPOP", "list", "0"])).unwrap();
+    while !other.ask("INFO clients").contains("blocked_clients:1") {}
+    other.send(&[request(&["CLIENT", "KILL", "ID", &id]), request(&["RPUSH", "list", "a"])].concat()).unwrap();
+    assert_eq!((other.answer().unwrap(), other.answer().unwrap()), (":1".into(), ":1".into()));
+    assert_eq!(other.ask("LRANGE list 0 -1"), "a");
+    assert!(waiting.answer().is_err(), "it is ended");
+}
