@@ -298,7 +298,7 @@ impl Loop {
         } else {
             return Err(fault::SYNTAX);
         }
-        let mut killed = 0;
+        let (mut killed, mut others) = (0, Vec::new());
         // The clients are removed from the list before the answer, although their loops have not ended them yet.
         lock(&self.shared.clients).retain(|_, card| {
             if !filter.means(card) {
@@ -312,13 +312,18 @@ impl Loop {
             if own {
                 client.ends = true;
             } else {
-                self.shared.post(card.owner.at, Letter::Kill(card.owner));
+                others.push(card.owner);
             }
             own
         });
         match (args.len(), killed) {
             (3, 0) => Err(Fault::new("ERR No such client")),
             (3, _) => Ok(Reply::OK),
+        for owner in others {
+            // Changes after the answer serve other clients.
+            self.shared.unblock(owner.id);
+            self.shared.post(owner.at, Letter::Kill(owner));
+        }
             _ => Ok(Reply::Int(killed)),
         }
     }
