@@ -8,7 +8,7 @@ use super::event_loop::Loop;
 use super::shared::{Card, Letter, lock};
 use super::tracking::Mode;
 use crate::args::Args;
-use crate::command::{self, Command, flag, help};
+use crate::command::{self, Command, Run, catalog, help};
 use crate::family::parse;
 use crate::operation::{Write, wish};
 use crate::pubsub::SubscriptionKind;
@@ -172,7 +172,10 @@ impl Pause {
             && self.is_on(super::now())
             && (!self.writes_only.load(Relaxed)
                 || command::find(&args[0]).is_some_and(|command| {
-                    command.has(flag::WRITE) || matches!(command.name, "exec" | "publish" | "spublish")
+                    // Scripts and `PFCOUNT` may write without the flag; of `FUNCTION`, some subcommands write.
+                    matches!(command.run, Run::Write(_))
+                        || matches!(command.name, "exec" | "publish" | "spublish")
+                        || catalog::row(command, args).flatten().is_some_and(|row| row.has("write"))
                 }))
     }
 }
@@ -316,14 +319,14 @@ impl Loop {
             }
             own
         });
-        match (args.len(), killed) {
-            (3, 0) => Err(Fault::new("ERR No such client")),
-            (3, _) => Ok(Reply::OK),
         for owner in others {
             // Changes after the answer serve other clients.
             self.shared.unblock(owner.id);
             self.shared.post(owner.at, Letter::Kill(owner));
         }
+        match (args.len(), killed) {
+            (3, 0) => Err(Fault::new("ERR No such client")),
+            (3, _) => Ok(Reply::OK),
             _ => Ok(Reply::Int(killed)),
         }
     }

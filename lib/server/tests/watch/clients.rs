@@ -112,6 +112,31 @@ fn a_pause_holds_writes_or_all() {
 }
 
 #[test]
+fn a_pause_of_writes_holds_all_that_may_write() {
+    let server = server(1);
+    let (mut client, mut other) = (Client::new(server.address()), Client::new(server.address()));
+    let library = "#!lua name=l\nredis.register_function('f', function() return 1 end)";
+    for words in [
+        &["PFCOUNT", "h"][..],
+        &["EVAL", "return redis.call('set', 'a', '1')", "0"],
+        &["FUNCTION", "LOAD", library],
+        &["FCALL", "f", "0"],
+    ] {
+        client.ask("CLIENT PAUSE 100000000 WRITE");
+        other.send(&request(words)).unwrap();
+        // The one loop looks at both clients in each round.
+        (0..10).for_each(|_| _ = client.ask("PING"));
+        let counts = client.ask("INFO commandstats");
+        assert!(
+            !counts.contains(&format!("cmdstat_{}", words[0].to_lowercase())),
+            "{words:?} was carried out: {counts}"
+        );
+        client.ask("CLIENT UNPAUSE");
+        assert!(!other.answer().unwrap().starts_with('-'), "{words:?}");
+    }
+}
+
+#[test]
 fn answers_are_left_out_as_asked() {
     let server = server(1);
     let mut client = Client::new(server.address());
