@@ -140,7 +140,7 @@ pub enum Keys {
         /// The index of the count.
         count: usize,
     },
-    /// The first half of the arguments after the word STREAMS.
+    /// The first half of the arguments after the option STREAMS. Arguments of earlier options may be equal to this word.
     Streams,
     /// The first argument, and the arguments after the words STORE and STOREDIST.
     Stores,
@@ -165,8 +165,16 @@ impl Keys {
                 (first > 0).then_some(first).into_iter().chain(count + 1..count + 1 + keys).collect()
             }
             Self::Streams => {
-                let word = (1..end).find(|place| args.is(*place, "STREAMS")).map_or(end, |place| place + 1);
-                (word..word + (end - word) / 2).collect()
+                let mut at = 1;
+                while at < end && !args.is(at, "STREAMS") {
+                    at += match () {
+                        () if args.is(at, "GROUP") => 3,
+                        () if args.is(at, "BLOCK") || args.is(at, "COUNT") => 2,
+                        () => 1,
+                    };
+                }
+                let first = (at + 1).min(end);
+                (first..first + (end - first) / 2).collect()
             }
             Self::Stores => {
                 let stored = (2..end).filter(|place| args.is(place - 1, "STORE") || args.is(place - 1, "STOREDIST"));

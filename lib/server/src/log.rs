@@ -234,8 +234,7 @@ impl Store {
     pub fn write_many(&self, handle: &mut Handle<Db>, batch: Vec<Write>) -> Vec<Outcome> {
         let Some(log) = &self.log else { return apply(handle, batch) };
         let mut order = log.order.lock().expect("nothing panics while it is locked");
-        let count = batch.len();
-        let (batch, mut failed) = log.append(&mut order, batch);
+        let (batch, failed) = log.append(&mut order, batch);
         let (mut outcomes, taken) = (Vec::new(), batch.len());
         if log.always {
             match log.wait(&mut order, handle) {
@@ -247,7 +246,6 @@ impl Store {
                 Err(error) => {
                     order.late.extend(batch);
                     outcomes.extend((0..taken).map(|_| refused(&error, true)));
-                    failed = Some(error);
                 }
             }
         } else {
@@ -257,10 +255,12 @@ impl Store {
         if let Err(error) = log.stops.sound() {
             outcomes.iter_mut().for_each(|outcome| outcome.reply = refused(&error, true).reply);
         }
-        if let Some(error) = failed {
-            outcomes.extend((taken..count).map(|_| refused(&error, false)));
-        }
-        outcomes
+        let mut outcomes = outcomes.into_iter();
+        let outcome = |error: Option<Error>| match error {
+            Some(error) => refused(&error, false),
+            None => outcomes.next().expect("each appended change has an outcome"),
+        };
+        failed.into_iter().map(outcome).collect()
     }
 
     /// Returns the snapshots, if any are written.
@@ -315,30 +315,31 @@ impl Store {
 }
 
 impl Log {
-    /// Appends the changes up to the first refused change. Returns the appended changes, and the reason of the refusal.
-    fn append(&self, order: &mut MutexGuard<'_, Order>, mut batch: Vec<Write>) -> (Vec<Write>, Option<Error>) {
-        for at in 0..batch.len() {
-            if let Err(error) = self.stops.sound() {
-                batch.truncate(at);
-                return (batch, Some(error));
-            }
-            let Order { bytes, end, .. } = &mut **order;
-            bytes.clear();
-            batch[at].encode(bytes);
-            match self.journal.append(0, 0, bytes) {
-                Ok(position) => {
-                    *end = Some(position);
-                    for (call, place) in placed(&mut batch[at], position.place) {
-                        call.deadline.iter().for_each(|deadline| deadline.is_logged(self.stops.clone(), place));
-                    }
-                }
-                Err(error) => {
-                    batch.truncate(at);
-                    return (batch, Some(error));
-                }
-            }
+    /// Appends the changes. Returns the appended changes, and for each change of the batch the reason why it was refused, if
+    /// it was. After an error of the disk all further changes are refused. A change that is too long concerns itself only.
+    fn append(&self, order: &mut MutexGuard<'_, Order>, mut batch: Vec<Write>) -> (Vec<Write>, Vec<Option<Error>>) {
+        let mut failed: Vec<Option<Error>> = Vec::with_capacity(batch.len());
+        let mut broken = None;
+        batch.retain_mut(|write| {
+            let error = broken.clone().or_else(|| self.append_one(order, write).err());
+            broken = error.clone().filter(|error| !matches!(error, Error::TooLong { .. }));
+            failed.push(error);
+            failed.last().is_some_and(Option::is_none)
+        });
+        (batch, failed)
+    }
+
+    fn append_one(&self, order: &mut MutexGuard<'_, Order>, write: &mut Write) -> Result<(), Error> {
+        self.stops.sound()?;
+        let Order { bytes, end, .. } = &mut **order;
+        bytes.clear();
+        write.encode(bytes);
+        let position = self.journal.append(0, 0, bytes)?;
+        *end = Some(position);
+        for (call, place) in placed(write, position.place) {
+            call.deadline.iter().for_each(|deadline| deadline.is_logged(self.stops.clone(), place));
         }
-        (batch, None)
+        Ok(())
     }
 
     /// Waits until all appended changes are durable, and applies the late ones.

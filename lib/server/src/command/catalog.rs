@@ -104,6 +104,11 @@ impl Row {
         super::takes(self.arity, arguments)
     }
 
+    /// Returns whether the row has the flag with this name.
+    pub fn has(&self, flag: &str) -> bool {
+        self.flags.split(' ').any(|known| known == flag)
+    }
+
     /// Returns the bits of the categories.
     pub fn bits(&self) -> u32 {
         let bit =

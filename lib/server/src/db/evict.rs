@@ -6,8 +6,8 @@
 //! a use decreases it by one.
 //!
 //! Readers of one replica record uses concurrently with relaxed atomics, so two concurrent uses may count as one. The
-//! records therefore differ between replicas, and no answer of a logged operation depends on them. One replica chooses
-//! the keys to evict ([`Db::victims`]), and the keys' names enter the log.
+//! records therefore differ between replicas, and no logged change depends on them: scripts that may change the database
+//! cannot read them. One replica chooses the keys to evict ([`Db::victims`]), and the keys' names enter the log.
 
 use super::table::Keyed;
 use super::value::Entry;

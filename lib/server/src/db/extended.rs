@@ -76,8 +76,14 @@ impl Big {
 impl Extended {
     const ZERO: Self = Self { negative: false, mantissa: 0, exponent: 0 };
 
-    /// Returns the number nearest to a decimal text. Returns `None` if the text is no decimal number.
+    /// The number of bytes from which on a text is refused, as in Redis: parsing takes quadratic time.
+    const TOO_LONG: usize = 5 << 10;
+
+    /// Returns the number nearest to a decimal text. Returns `None` if the text is no decimal number, or too long.
     pub fn parse(text: &[u8]) -> Option<Self> {
+        if text.len() >= Self::TOO_LONG {
+            return None;
+        }
         let text = core::str::from_utf8(text).ok()?;
         let (negative, digits) = match text.strip_prefix('-') {
             Some(rest) => (true, rest),
@@ -230,5 +236,8 @@ mod tests {
             assert_eq!((sum_of(one, other), sum_of(other, one)), (sum.into(), sum.into()));
         }
         assert_eq!(Extended::parse(b"1e"), None);
+        let digits = |count: usize| Extended::parse("1".repeat(count).as_bytes());
+        assert!(digits(5_119).is_some_and(Extended::is_huge));
+        assert_eq!(digits(5_120), None);
     }
 }

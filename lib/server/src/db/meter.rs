@@ -131,7 +131,8 @@ mod tests {
     use super::super::functions::Functions;
     use super::super::walk::tests::change;
     use super::*;
-    use crate::operation::Write;
+    use crate::db::image;
+    use crate::operation::{Input, Write};
 
     #[test]
     fn what_is_counted_is_what_the_entries_take() {
@@ -148,6 +149,12 @@ mod tests {
             }
         }
         assert!(db.used() > 0);
+        for entry in db.spaces.iter().flat_map(|space| space.keys.iter()) {
+            let mut bytes = Vec::new();
+            image::put_entry(0, entry, &mut bytes);
+            let (_, read) = image::entry(&mut Input(&bytes)).unwrap();
+            assert_eq!(read.weight(), entry.weight(), "{entry:?}");
+        }
         assert_eq!(db.spaces.iter().map(Space::weight).sum::<usize>() + db.functions.bytes(), db.used());
         assert!(db.functions.bytes() > 0);
         db.functions = Functions::default();

@@ -29,15 +29,16 @@ impl Keyed for Member {
     }
 }
 
-/// Integers in order, 2, 4 or 8 bytes each. The last byte of the array is the number of bytes of an integer. The array is
-/// empty if no integer was ever inserted. It has no spare capacity, because most sets of integers stop growing early.
+/// Integers in order, 2, 4 or 8 bytes each: the least number of bytes that fits all of them. So the size follows from the
+/// members alone, as counts of memory require. The last byte of the array is this number; the array is empty if there are
+/// no integers. It has no spare capacity, because most sets of integers stop growing early.
 #[derive(Clone, Debug, Default)]
 pub struct Integers(Box<[u8]>);
 
 const _: () = assert!(size_of::<Set>() == 16);
 
 impl Integers {
-    /// Returns the number of bytes of an integer, or 0 if no integer was ever inserted.
+    /// Returns the number of bytes of an integer, or 0 if there are no integers.
     fn width(&self) -> usize {
         self.0.last().map_or(0, |width| (*width).into())
     }
@@ -72,16 +73,8 @@ impl Integers {
     }
 
     fn insert(&mut self, index: usize, number: i64) {
-        let width = if i16::try_from(number).is_ok() {
-            2
-        } else if i32::try_from(number).is_ok() {
-            4
-        } else {
-            8
-        };
-        if width > self.width() {
-            let wide = (0..self.len()).flat_map(|at| self.at(at).to_le_bytes().into_iter().take(width));
-            self.0 = wide.chain([width as u8]).collect();
+        if width_of(number) > self.width() {
+            self.rewrite(width_of(number));
         }
         let width = self.width();
         let mut bytes = core::mem::take(&mut self.0).into_vec();
@@ -95,6 +88,31 @@ impl Integers {
         let mut bytes = core::mem::take(&mut self.0).into_vec();
         bytes.drain(index * width..(index + 1) * width);
         self.0 = bytes.into();
+        // The integers are in order, so the first or the last one is the widest.
+        match self.len() {
+            0 => self.0 = Box::default(),
+            len => {
+                let least = width_of(self.at(0)).max(width_of(self.at(len - 1)));
+                if least < width {
+                    self.rewrite(least);
+                }
+            }
+        }
+    }
+
+    /// Stores each integer in `width` bytes.
+    fn rewrite(&mut self, width: usize) {
+        let all = (0..self.len()).flat_map(|at| self.at(at).to_le_bytes().into_iter().take(width));
+        self.0 = all.chain([width as u8]).collect();
+    }
+}
+
+/// Returns the number of bytes that fits a number.
+fn width_of(number: i64) -> usize {
+    match number {
+        _ if i16::try_from(number).is_ok() => 2,
+        _ if i32::try_from(number).is_ok() => 4,
+        _ => 8,
     }
 }
 
@@ -219,5 +237,30 @@ impl Set {
             Self::Integers(integers) => integers.size(),
             Self::Table(table) => table.bytes() + table.iter().map(|member| member.0.heap()).sum::<usize>(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_size_of_integers_follows_from_the_members_alone() {
+        let mut set = Set::default();
+        let numbers = ["9999999999", "1", "-70000", "2", "-9999999999", "32768"];
+        let sizes = |set: &Set| {
+            let mut fresh = Set::default();
+            set.iter().for_each(|member| _ = fresh.insert(&member));
+            (set.bytes(), fresh.bytes())
+        };
+        for round in 0..numbers.len() {
+            numbers.iter().for_each(|number| assert!(set.insert(number.as_bytes())));
+            for at in 0..numbers.len() {
+                assert!(set.remove(numbers[(round + at) % numbers.len()].as_bytes()));
+                let (size, fresh) = sizes(&set);
+                assert_eq!(size, fresh, "{:?}", set.iter().collect::<Vec<_>>());
+            }
+        }
+        assert!(set.is_empty());
     }
 }

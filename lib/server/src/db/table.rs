@@ -33,7 +33,7 @@ pub trait Keyed {
 
 /// The number of entries at which a leaf is split.
 const LEAF: u32 = 1024;
-/// The most bits that select an element of the directory. Tables that need more have longer leaves instead.
+/// The most bits that select an element of the directory.
 const MOST_BITS: u8 = 24;
 
 /// Returns the hash of a key. It is the same in every process and must never change.
@@ -155,11 +155,11 @@ impl<E: Keyed> Leaf<E> {
         entry
     }
 
-    /// Returns the number of entries for which a full leaf is rebuilt: an eighth more than now, but no more than a leaf
-    /// may have.
+    /// Returns the number of entries for which a full leaf is rebuilt: an eighth more than now, but no more than the number
+    /// at which a leaf is split, unless it has more already.
     fn grown(&self) -> u32 {
         let more = self.len + self.len / 8 + 1;
-        if self.depth < MOST_BITS { more.min(LEAF.max(self.len + 1)) } else { more }
+        if self.len < LEAF { more.min(LEAF) } else { more }
     }
 
     /// Rebuilds the leaf with the same entries and capacity for `len` entries.
@@ -167,6 +167,12 @@ impl<E: Keyed> Leaf<E> {
         let slots = core::mem::take(&mut self.slots);
         *self = Self::build(slots.into_iter().flatten(), homes_for(len), self.depth);
     }
+}
+
+/// Returns whether a leaf of this depth may be split in a table of `len` entries. Entries with equal first bits of their
+/// hashes, which may be chosen with intent, stay in one leaf: otherwise each split would double the directory in vain.
+fn may_split(depth: u8, len: usize) -> bool {
+    depth < MOST_BITS && 1 << depth <= 16 * (len / LEAF as usize + 1)
 }
 
 /// Returns the number of homes for `len` entries. At least a ninth of the homes stays empty.
@@ -243,7 +249,7 @@ impl<E: Keyed> Table<E> {
                 }
                 Err(at) => at,
             };
-            if leaf.len >= LEAF && leaf.depth < MOST_BITS {
+            if leaf.len >= LEAF && may_split(leaf.depth, self.len) {
                 self.split(index, hash);
             } else if leaf.len + 1 + leaf.len / 8 > leaf.homes {
                 leaf.rebuild(leaf.grown());
@@ -514,6 +520,8 @@ mod tests {
         for number in 0..3_000_u32 {
             table.insert(Pair(number.to_string().into_bytes().into(), 5, number));
         }
+        assert!(table.directory.len() <= 64, "{} elements", table.directory.len());
+        check(&table);
         let mut met = 0;
         assert_eq!(table.scan(0, 10, |_| met += 1), 0, "a cursor cannot stand between equal hashes");
         assert_eq!((met, table.len()), (3_000, 3_000));

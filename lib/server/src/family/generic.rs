@@ -422,6 +422,11 @@ pub fn object_part(args: &Args) -> Result<&'static str, Fault> {
     Ok(name)
 }
 
+/// Returns whether a request of `OBJECT` shows records of uses, which differ between replicas.
+pub fn shows_uses(args: &Args) -> bool {
+    args.is(1, "IDLETIME") || args.is(1, "FREQ")
+}
+
 fn object(view: &View<'_>, args: &Args) -> Answer {
     let name = object_part(args)?;
     if name == "help" {

@@ -13,6 +13,7 @@ use crate::args::Args;
 use crate::command::{self, Run, catalog, flag};
 use crate::db::functions::{self, ALLOW_OOM, Function as Registered, Library, NO_WRITES};
 use crate::db::{Change, DATABASES, Random, View};
+use crate::family::generic::shows_uses;
 use crate::family::parse;
 use crate::operation::wish;
 use crate::reply::{Answer, Fault, Reply, double, fault};
@@ -120,6 +121,10 @@ impl Target<'_, '_> {
         // Commands that follow must draw other random numbers, even if this command draws none.
         self.random();
         leave.check(command)?;
+        // Each replica has its own records of uses, and snapshots do not have the policy.
+        if matches!(self, Self::Change(_)) && command.name == "object" && shows_uses(args) {
+            return Err(forbidden);
+        }
         if let Self::Change(change) = self {
             change.called(args);
         }

@@ -10,7 +10,7 @@ use crate::args::Args;
 use crate::command;
 use crate::db::Db;
 use crate::deadline::Deadline;
-use crate::operation::{Call, Write, wish};
+use crate::operation::{Call, Read, Write, wish};
 use crate::reply::{Protocol, Reply};
 
 /// Returns a call. The subcommands of `FUNCTION` are separate commands, which a session selects.
@@ -501,4 +501,24 @@ fn what_needs_a_state_of_its_own_begins_anew_and_calls_nothing_twice() {
         shown(&db.write(&write(&["eval", &format!("{draws}{more} t[3] = math.random(1000) return t"), "0"])).reply)
     };
     assert_eq!(drawn(""), drawn("local s = ('x'):rep(20 * 2^20)"));
+}
+
+#[test]
+fn records_of_uses_are_no_matter_of_the_log() {
+    let (mut one, mut other) = (Db::default(), Db::default());
+    for db in [&mut one, &mut other] {
+        db.write(&write(&["set", "a", "1"]));
+    }
+    let _ = one.read(&Read::Call(Call { now: 9_000, ..call(&["get", "a"]) }));
+    for part in ["idletime", "freq"] {
+        let body =
+            format!("redis.call('set', 'b', redis.pcall('object', '{part}', 'a').err) return redis.call('get', 'b')");
+        let operation = Write::Call(Call { now: 10_000, ..call(&["eval", &body, "0"]) });
+        let answer = one.write(&operation).reply;
+        assert_eq!(shown(&answer), "$49 ERR This Redis command is not allowed from script");
+        assert_eq!(answer, other.write(&operation).reply);
+    }
+    let read = call(&["eval_ro", "return redis.call('object', 'idletime', 'a')", "0"]);
+    assert_eq!(shown(&one.read(&Read::Call(Call { now: 10_000, ..read })).reply), ":1");
+    assert_eq!(eval("redis.call('set', 'a', '1') return redis.call('object', 'encoding', 'a')"), "$3 int");
 }

@@ -20,7 +20,7 @@ use crate::args::Args;
 use crate::command::Command;
 use crate::operation::Write;
 use crate::pubsub::Subscriptions;
-use crate::reply::{Protocol, Reply};
+use crate::reply::{Fault, Protocol, Reply};
 use crate::resp::{Malformed, Parser};
 use crate::session::Session;
 
@@ -60,6 +60,9 @@ pub struct Client {
     /// If the client is blocked: the time at which its wait ends, and the answer at that time. `None` as the time means no
     /// end.
     pub blocked: Option<(Option<Instant>, Reply)>,
+    /// `CLIENT UNBLOCK` has removed the client from the queues before its loop learns that it is blocked: whether it asked for
+    /// an error.
+    pub unblocked: Option<bool>,
     /// Whether the client waits only for a time, in no queue of a key.
     pub sleeps: bool,
     /// The mode in which the client tracks keys for its cache, if it does.
@@ -117,6 +120,7 @@ impl Client {
             waits: 0,
             aside: false,
             blocked: None,
+            unblocked: None,
             sleeps: false,
             tracking: None,
             caching: None,
@@ -209,6 +213,12 @@ impl Client {
             Mute::Next(count) => self.mute = if count > 1 { Mute::Next(count - 1) } else { Mute::Off },
             Mute::All => {}
         }
+    }
+
+    /// Answers a client that `CLIENT UNBLOCK` has removed from the queues: with an error, or with `nothing`.
+    pub fn answer_unblocked(&mut self, error: bool, nothing: Reply) {
+        let told = Fault::new("UNBLOCKED client unblocked via CLIENT UNBLOCK");
+        self.answer(&if error { Reply::Error(told) } else { nothing });
     }
 
     /// Appends the header of an array. Its elements must follow.

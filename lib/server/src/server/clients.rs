@@ -8,7 +8,7 @@ use super::event_loop::Loop;
 use super::shared::{Card, Letter, lock};
 use super::tracking::Mode;
 use crate::args::Args;
-use crate::command::{self, Command, flag, help};
+use crate::command::{self, Command, Run, catalog, help};
 use crate::family::parse;
 use crate::operation::{Write, wish};
 use crate::reply::{Fault, Protocol, Reply, fault};
@@ -168,7 +168,10 @@ impl Pause {
             && self.is_on(super::now())
             && (!self.writes_only.load(Relaxed)
                 || command::find(&args[0]).is_some_and(|command| {
-                    command.has(flag::WRITE) || matches!(command.name, "exec" | "publish" | "spublish")
+                    // Scripts and `PFCOUNT` may write without the flag; of `FUNCTION`, some subcommands write.
+                    matches!(command.run, Run::Write(_))
+                        || matches!(command.name, "exec" | "publish" | "spublish")
+                        || catalog::row(command, args).flatten().is_some_and(|row| row.has("write"))
                 }))
     }
 }
@@ -294,7 +297,7 @@ impl Loop {
         } else {
             return Err(fault::SYNTAX);
         }
-        let mut killed = 0;
+        let (mut killed, mut others) = (0, Vec::new());
         // The clients are removed from the list before the answer, although their loops have not ended them yet.
         lock(&self.shared.clients).retain(|_, card| {
             if !filter.means(card) {
@@ -308,10 +311,15 @@ impl Loop {
             if own {
                 client.ends = true;
             } else {
-                self.shared.post(card.owner.at, Letter::Kill(card.owner));
+                others.push(card.owner);
             }
             own
         });
+        for owner in others {
+            // Changes after the answer serve other clients.
+            self.shared.unblock(owner.id);
+            self.shared.post(owner.at, Letter::Kill(owner));
+        }
         match (args.len(), killed) {
             (3, 0) => Err(Fault::new("ERR No such client")),
             (3, _) => Ok(Reply::OK),

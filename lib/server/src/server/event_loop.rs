@@ -86,6 +86,8 @@ pub struct Loop {
     shaking: VecDeque<(Instant, Owner)>,
     /// The time of the next check for work that no request triggers.
     tick: Instant,
+    /// While a batch is carried out, the changes that must follow it.
+    later: Option<Batch>,
 }
 
 impl Loop {
@@ -107,6 +109,7 @@ impl Loop {
             next_loop: 0,
             shaking: VecDeque::new(),
             tick: Instant::now(),
+            later: None,
         }
     }
 
@@ -282,16 +285,17 @@ impl Loop {
                     }
                 }
                 Letter::Unblocked(owner, error) => {
-                    if let Some(client) = self.client(owner)
-                        && let Some((until, nothing)) = client.blocked.take()
-                    {
-                        let told = Fault::new("UNBLOCKED client unblocked via CLIENT UNBLOCK");
-                        client.answer(&if error { Reply::Error(told) } else { nothing });
-                        if let Some(until) = until {
-                            self.deadlines.remove(&(until, owner.slot));
-                        }
-                        self.wake(owner.slot);
+                    let Some(client) = self.client(owner) else { continue };
+                    // The thread that waits for the disk registers a client before it posts that the client is blocked.
+                    let Some((until, nothing)) = client.blocked.take() else {
+                        client.unblocked = Some(error);
+                        continue;
+                    };
+                    client.answer_unblocked(error, nothing);
+                    if let Some(until) = until {
+                        self.deadlines.remove(&(until, owner.slot));
                     }
+                    self.wake(owner.slot);
                 }
                 Letter::Access => self.look_again(),
                 Letter::Kill(owner) => {
@@ -323,11 +327,16 @@ impl Loop {
                 client.waits -= 1;
                 client.dead |= client.closed;
                 stopped = true;
-                let until = (millis > 0).then(|| Instant::now() + Duration::from_millis(millis.min(1 << 40)));
                 // All blocking commands have this answer after their timeout. In Redis, too, this includes commands that
                 // otherwise answer with a single null.
-                client.blocked = Some((until, Reply::NullArray));
-                self.deadlines.extend(until.map(|until| (until, owner.slot)));
+                let nothing = Reply::NullArray;
+                if let Some(error) = client.unblocked.take() {
+                    client.answer_unblocked(error, nothing);
+                } else {
+                    let until = (millis > 0).then(|| Instant::now() + Duration::from_millis(millis.min(1 << 40)));
+                    client.blocked = Some((until, nothing));
+                    self.deadlines.extend(until.map(|until| (until, owner.slot)));
+                }
             }
             // The call was a read when it was sent. Its function has been replaced by one that changes the database, so the
             // call becomes a change and the client waits on.
@@ -592,7 +601,8 @@ impl Loop {
         !last
     }
 
-    /// Carries out changes, or hands them to the thread that waits for the disk.
+    /// Carries out changes, or hands them to the thread that waits for the disk. A command of the server in a transaction
+    /// makes its changes while its loop carries out a batch and may hold the order of events. Such changes follow the batch.
     pub fn commit(&mut self, (owners, batch): Batch) {
         if batch.is_empty() {
             return;
@@ -600,6 +610,11 @@ impl Loop {
         if self.shared.store.waits() {
             return self.shared.submit(owners, batch);
         }
+        if let Some(later) = &mut self.later {
+            later.0.extend(owners);
+            return later.1.extend(batch);
+        }
+        self.later = Some(Batch::default());
         let shared = self.shared.clone();
         let order = shared.in_order();
         let (verdicts, aftermath) = shared.carry_out(&mut self.handle, &owners, batch);
@@ -607,6 +622,8 @@ impl Loop {
         shared.tell(&aftermath);
         drop(order);
         shared.serve(&mut self.handle, aftermath.ready);
+        let later = self.later.take();
+        self.commit(later.unwrap_or_default());
     }
 
     fn remove(&mut self, slot: usize) {
@@ -648,5 +665,59 @@ impl Loop {
             let _ = client.wire.close();
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Config, Settings};
+    use crate::log::Store;
+    use crate::operation::Call;
+    use crate::server::shared::Mailbox;
+    use std::net;
+
+    /// A loop with one client, and the other side of the client's connection.
+    fn with_a_client() -> (Loop, Owner, net::TcpStream) {
+        let poll = Poll::new().unwrap();
+        let mailbox = Mailbox::new(mio::Waker::new(poll.registry(), LETTERS).unwrap());
+        let settings = Settings::default();
+        let shared = Shared::new(Store::volatile(), Config::new(&settings), vec![mailbox], settings.address);
+        let mut own = Loop::new(poll, Vec::new(), Arc::new(shared), 0);
+        let listener = net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let other = net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (stream, _) = listener.accept().unwrap();
+        stream.set_nonblocking(true).unwrap();
+        own.admit(TcpStream::from_std(stream), false);
+        let owner = own.clients[0].as_ref().unwrap().card.owner;
+        (own, owner, other)
+    }
+
+    #[test]
+    fn a_client_may_be_unblocked_before_its_loop_learns_that_it_waits() {
+        let (mut own, owner, _other) = with_a_client();
+        own.client(owner).unwrap().waits = 1;
+        own.shared.post(0, Letter::Unblocked(owner, true));
+        own.shared.post(0, Letter::Answers(vec![(owner, Verdict::Blocks(1_000))]));
+        own.letters();
+        let client = own.client(owner).unwrap();
+        assert_eq!(client.output, b"-UNBLOCKED client unblocked via CLIENT UNBLOCK\r\n");
+        assert!(client.waits == 0 && client.blocked.is_none() && own.deadlines.is_empty());
+    }
+
+    #[test]
+    fn a_client_that_was_killed_meanwhile_waits_for_no_key() {
+        let (mut own, owner, _other) = with_a_client();
+        let shared = own.shared.clone();
+        for waits in [1, 0] {
+            let args: Args = ["BLPOP", "list", "0"].iter().collect();
+            let command = command::find(b"blpop").unwrap();
+            let call = Call { command, args, db: 0, now: 1, seed: 1, wishes: 0, rights: None, deadline: None };
+            let (verdicts, _) = shared.carry_out(&mut own.handle, &[Some(owner)], vec![Write::Call(call)]);
+            assert!(matches!(verdicts[..], [(_, Verdict::Blocks(0))]));
+            assert_eq!(shared.waiting(), waits);
+            lock(&shared.clients).remove(&owner.id);
+            shared.unblock(owner.id);
+        }
     }
 }

@@ -15,7 +15,7 @@ use super::client::Client;
 use super::shared::{Letter, Shared, lock};
 use crate::args::Args;
 use crate::blocked::Owner;
-use crate::command::{self, flag};
+use crate::command::{self, Command, catalog, flag};
 use crate::operation::wish;
 
 /// The clients that receive all requests.
@@ -54,8 +54,14 @@ impl Shared {
         if !self.is_monitored() {
             return;
         }
-        let command = command::find(&args[0]);
-        if command.is_none_or(|command| command.has(flag::ADMIN) || matches!(command.name, "auth" | "hello")) {
+        let hides = |command: &'static Command| {
+            // Some commands are for administrators in some of their subcommands only.
+            let row = catalog::row(command, args).flatten();
+            command.has(flag::ADMIN)
+                || matches!(command.name, "auth" | "hello")
+                || row.is_none_or(|row| row.has("admin"))
+        };
+        if command::find(&args[0]).is_none_or(hides) {
             return;
         }
         self.show_line(line(client.session.db, client.card.peer, args));

@@ -381,8 +381,12 @@ impl Shared {
             }
             if let (Some(owner), Some(millis)) = (owners[at], timeout(&call)) {
                 verdicts[at] = Some(Verdict::Blocks(millis));
-                aftermath.ready.keys.extend(keys(&call));
-                lock(&self.blocked).register(owner, call);
+                let mut blocked = lock(&self.blocked);
+                // `CLIENT KILL` removes a client from the list, and then from the queues.
+                if lock(&self.clients).contains_key(&owner.id) {
+                    aftermath.ready.keys.extend(keys(&call));
+                    blocked.register(owner, call);
+                }
             }
         }
         let told = owners.iter().zip(verdicts).filter_map(|(owner, verdict)| Some(((*owner)?, verdict?)));

@@ -102,7 +102,8 @@ impl Slow {
         if after < 0 || (micros as i64) < after || most == 0 {
             return;
         }
-        let words = args.map_or_else(|| vec![command.name.as_bytes().to_vec(), b"...".to_vec()], words);
+        let kept = |args| words(command, args);
+        let words = args.map_or_else(|| vec![command.name.as_bytes().to_vec(), b"...".to_vec()], kept);
         let name = card.map(|card| lock(&card.name).clone()).unwrap_or_default();
         let peer = card.map(|card| card.peer.to_string()).unwrap_or_default();
         let mut entries = lock(&self.entries);
@@ -146,10 +147,14 @@ impl Slow {
 }
 
 /// Returns the words of an entry. Too many words and too long words are cut, with a note of how much is missing.
-fn words(args: &Args) -> Vec<Vec<u8>> {
+fn words(command: &Command, args: &Args) -> Vec<Vec<u8>> {
     let kept = if args.len() > WORDS { WORDS - 1 } else { args.len() };
     let mut words: Vec<Vec<u8>> = Vec::new();
-    for word in args.from(0).take(kept) {
+    for (place, word) in args.from(0).enumerate().take(kept) {
+        if is_secret(command, args, place) {
+            words.push(b"(redacted)".to_vec());
+            continue;
+        }
         let mut shown = word[..word.len().min(BYTES)].to_vec();
         if word.len() > BYTES {
             shown.extend_from_slice(format!("... ({} more bytes)", word.len() - BYTES).as_bytes());
@@ -160,6 +165,17 @@ fn words(args: &Args) -> Vec<Vec<u8>> {
         words.push(format!("... ({} more arguments)", args.len() - kept).into_bytes());
     }
     words
+}
+
+/// Returns whether an argument may be a password, or part of a rule with passwords.
+fn is_secret(command: &Command, args: &Args, place: usize) -> bool {
+    match command.name {
+        "auth" => place >= 1,
+        "hello" => place >= 3 && (args.is(place - 1, "AUTH") || args.is(place - 2, "AUTH")),
+        "acl" => place >= 2 && args.is(1, "SETUSER"),
+        "config" => place >= 3 && args.is(1, "SET") && args.is(place - 1, "requirepass"),
+        _ => false,
+    }
 }
 
 impl Loop {

@@ -288,3 +288,24 @@ fn only_administrators_try_the_rights_of_others() {
         assert!(user.ask("ACL DRYRUN default GET a").starts_with("-NOPERM"), "{name}");
     }
 }
+
+#[test]
+fn the_word_streams_in_another_place_opens_nothing() {
+    let server = server(1);
+    let (mut root, mut user) = (Client::new(server.address()), Client::new(server.address()));
+    root.ask("ACL SETUSER u on nopass ~streams ~st* +xreadgroup +xread");
+    for group in ["g", "STREAMS"] {
+        root.ask(&format!("XGROUP CREATE secret {group} $ MKSTREAM"));
+    }
+    root.ask("XADD secret 1-1 f v");
+    user.ask("AUTH u x");
+    for line in [
+        "XREADGROUP GROUP g STREAMS STREAMS secret >",
+        "XREADGROUP GROUP STREAMS STREAMS STREAMS secret >",
+        "XREADGROUP NOACK NOACK NOACK GROUP STREAMS c STREAMS secret >",
+        "XREADGROUP COUNT 1 BLOCK 1 GROUP g STREAMS STREAMS secret >",
+        "XREAD STREAMS secret 0",
+    ] {
+        assert!(user.ask(line).starts_with("-NOPERM"), "{line}");
+    }
+}

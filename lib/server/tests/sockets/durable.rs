@@ -218,3 +218,25 @@ fn killed_servers_lose_nothing() {
     assert!(highest.iter().all(|highest| highest.load(SeqCst) > kills), "they had nothing to lose");
     std::fs::remove_dir_all(directory).unwrap();
 }
+
+#[test]
+fn a_change_that_is_too_long_is_refused_alone() {
+    let set = |value: String| {
+        let args: Args = ["SET", "a", &value].iter().collect();
+        Write::Call(operation::Call { args, ..call("SET a 1") })
+    };
+    let disk = Simulated::new();
+    for appendonly in [Appendonly::EverySecond, Appendonly::Always] {
+        let store = Store::open(Arc::new(disk.clone()), Path::new("/data"), appendonly).unwrap().0;
+        let batch = vec![set("1".into()), set("x".repeat(65 << 20)), set("3".into())];
+        let outcomes = store.write_many(&mut store.handle(), batch);
+        assert_eq!((&outcomes[0].reply, &outcomes[2].reply), (&Reply::OK, &Reply::OK));
+        assert!(
+            matches!(&outcomes[1].reply, Reply::Error(fault) if fault.0.starts_with("ERR the log does not take it")),
+            "{:?}",
+            outcomes[1].reply
+        );
+        assert_eq!(values(&store).0, 3);
+    }
+    assert_eq!(values(&open(&disk).unwrap()).0, 3);
+}

@@ -168,6 +168,31 @@ fn a_pause_holds_writes_or_all() {
 }
 
 #[test]
+fn a_pause_of_writes_holds_all_that_may_write() {
+    let server = server(1);
+    let (mut client, mut other) = (Client::new(server.address()), Client::new(server.address()));
+    let library = "#!lua name=l\nredis.register_function('f', function() return 1 end)";
+    for words in [
+        &["PFCOUNT", "h"][..],
+        &["EVAL", "return redis.call('set', 'a', '1')", "0"],
+        &["FUNCTION", "LOAD", library],
+        &["FCALL", "f", "0"],
+    ] {
+        client.ask("CLIENT PAUSE 100000000 WRITE");
+        other.send(&request(words)).unwrap();
+        // The one loop looks at both clients in each round.
+        (0..10).for_each(|_| _ = client.ask("PING"));
+        let counts = client.ask("INFO commandstats");
+        assert!(
+            !counts.contains(&format!("cmdstat_{}", words[0].to_lowercase())),
+            "{words:?} was carried out: {counts}"
+        );
+        client.ask("CLIENT UNPAUSE");
+        assert!(!other.answer().unwrap().starts_with('-'), "{words:?}");
+    }
+}
+
+#[test]
 fn answers_are_left_out_as_asked() {
     let server = server(1);
     let mut client = Client::new(server.address());
@@ -228,4 +253,28 @@ fn resets_and_small_commands() {
     assert!(client.ask("COMMAND LIST FILTERBY ACLCAT list").contains("lmpop"));
     assert_eq!(client.ask("COMMAND DOCS GET"), "get since 1.0.0 group string");
     assert!(client.ask("COMMAND INFO GET NONE").starts_with("get :2 +readonly +fast :1 :1 :1"));
+}
+
+#[test]
+fn a_group_may_be_named_like_the_option() {
+    let server = server(1);
+    let (mut waiting, mut other) = (Client::new(server.address()), Client::new(server.address()));
+    other.ask("XGROUP CREATE s streams $ MKSTREAM");
+    waiting.send(&request(&["XREADGROUP", "GROUP", "streams", "c", "BLOCK", "0", "STREAMS", "s", ">"])).unwrap();
+    while !other.ask("INFO clients").contains("blocked_clients:1") {}
+    assert_eq!(other.ask("XADD s 1-1 f v"), "1-1");
+    assert_eq!(waiting.answer().unwrap(), "s 1-1 f v");
+}
+
+#[test]
+fn nothing_is_served_to_a_client_that_was_killed() {
+    let server = server(1);
+    let (mut waiting, mut other) = (Client::new(server.address()), Client::new(server.address()));
+    let id = number(&mut waiting);
+    waiting.send(&request(&["BLPOP", "list", "0"])).unwrap();
+    while !other.ask("INFO clients").contains("blocked_clients:1") {}
+    other.send(&[request(&["CLIENT", "KILL", "ID", &id]), request(&["RPUSH", "list", "a"])].concat()).unwrap();
+    assert_eq!((other.answer().unwrap(), other.answer().unwrap()), (":1".into(), ":1".into()));
+    assert_eq!(other.ask("LRANGE list 0 -1"), "a");
+    assert!(waiting.answer().is_err(), "it is ended");
 }

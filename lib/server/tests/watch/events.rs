@@ -192,3 +192,33 @@ fn no_message_comes_behind_the_end_of_a_subscription() {
     clients[0].ask("SET end 1");
     publisher.join().unwrap();
 }
+
+#[test]
+fn a_transaction_begins_and_ends_to_listen() {
+    let server = server(2);
+    let mut clients: Vec<Client> = (0..2).map(|_| Client::new(server.address())).collect();
+    let [client, other] = &mut clients[..] else { unreachable!() };
+    other.ask("CONFIG SET notify-keyspace-events KEA");
+    for line in [
+        "CLIENT TRACKING ON",
+        "CLIENT TRACKING OFF",
+        "CONFIG SET hll-sparse-max-bytes 2000",
+        "CONFIG SET maxmemory 1gb",
+    ] {
+        client.ask("MULTI");
+        client.ask("INCR a");
+        assert_eq!(client.ask(line), "+QUEUED");
+        assert!(client.ask("EXEC").ends_with(" +OK"), "{line}");
+        assert_eq!(other.ask("SET b 1"), "+OK");
+    }
+    // The change of the setting is in force once the transaction is answered.
+    other.ask("CONFIG SET maxmemory 0");
+    other.ask("CONFIG SET notify-keyspace-events \"\"");
+    let (mut listener, mut maker) = (Client::new(server.address()), Client::new(server.address()));
+    listener.ask("SUBSCRIBE __keyevent@0__:set");
+    maker.ask("MULTI");
+    maker.ask("CONFIG SET notify-keyspace-events KEA");
+    assert_eq!(maker.ask("EXEC"), "+OK");
+    maker.ask("SET c 1");
+    assert_eq!(listener.answer().unwrap(), "message __keyevent@0__:set c");
+}

@@ -85,13 +85,15 @@ fn a_monitor_sees_all_requests_but_passwords() {
     assert_eq!(monitor.ask("MONITOR"), "+OK");
     client.ask("AUTH secret");
     client.ask("CONFIG GET port");
+    client.ask("ACL SETUSER u >secret");
     client.call(&["SET", "a b", "\"\n\u{1}"]).unwrap();
     let seen = monitor.answer().unwrap();
     let (time, rest) = seen.split_once(' ').unwrap();
     assert!(time.starts_with('+') && time.split_once('.').unwrap().1.len() == 6, "{seen}");
     assert!(rest.starts_with("[0 127.0.0.1:") && rest.ends_with("] \"SET\" \"a b\" \"\\\"\\n\\x01\""), "{seen}");
     assert!(client.ask("CLIENT LIST").contains("flags=O"));
-    assert_eq!(monitor.answer().unwrap().rsplit_once("] ").unwrap().1, "\"CLIENT\" \"LIST\"");
+    client.ask("CLIENT ID");
+    assert_eq!(monitor.answer().unwrap().rsplit_once("] ").unwrap().1, "\"CLIENT\" \"ID\"");
     // After the answer to `RESET` no more lines arrive, not even for earlier requests.
     (0..100).for_each(|_| client.send(&crate::client::request(&["GET", "a"])).unwrap());
     let mut line = monitor.ask("RESET");
@@ -99,4 +101,22 @@ fn a_monitor_sees_all_requests_but_passwords() {
         line = monitor.answer().unwrap();
     }
     assert_eq!(monitor.ask("PING"), "+PONG");
+}
+
+#[test]
+fn the_slow_log_has_no_passwords() {
+    let server = server(1);
+    let mut client = Client::new(server.address());
+    client.ask("CONFIG SET slowlog-log-slower-than 0");
+    for (line, shown) in [
+        ("AUTH default secret", "AUTH (redacted) (redacted)"),
+        ("HELLO 2 AUTH default secret SETNAME me", "HELLO 2 AUTH (redacted) (redacted) SETNAME me"),
+        ("ACL SETUSER u >secret", "ACL SETUSER (redacted) (redacted)"),
+        ("CONFIG SET maxmemory 0 requirepass secret", "CONFIG SET maxmemory 0 requirepass (redacted)"),
+        ("ACL GETUSER u", "ACL GETUSER u"),
+    ] {
+        client.ask(line);
+        let log = client.ask("SLOWLOG GET 1");
+        assert!(log.contains(&format!(" {shown} 127.0.0.1:")), "{line}: {log}");
+    }
 }
