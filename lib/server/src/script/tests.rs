@@ -77,8 +77,8 @@ fn settings_of_json_act() {
     assert!(with("c.encode_max_depth(2) return c.encode({{{}}})").contains("Cannot serialise, excessive nesting (3)"));
     assert_eq!(with("c.encode_max_depth(2) return c.encode({{}})"), "$4 [{}]");
     assert_eq!(with("c.decode_max_depth(2) return #c.decode('[[]]')"), ":1");
-    let deep = with(r#"c.decode_max_depth(2) return c.decode([==[["[[[\\"", {"a":[1]}]]==])"#);
-    assert!(deep.contains("Found too many nested data structures (3) at character 17"), "{deep}");
+    let deep = with(r#"c.decode_max_depth(2) return c.decode([==[["[[[\"", {"a":[1]}]]==])"#);
+    assert!(deep.contains("Found too many nested data structures (3) at character 16"), "{deep}");
     assert!(with("return c.encode(0/0)").contains("must not be NaN or Inf"));
     assert_eq!(with("c.encode_invalid_numbers(true) return c.encode({0/0, 1/0, -1/0})"), "$14 [nan,inf,-inf]");
     assert_eq!(with("c.encode_invalid_numbers('null') return c.encode({0/0, {1/0}})"), "$13 [null,[null]]");
