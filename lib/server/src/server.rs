@@ -1,4 +1,4 @@
-//! Sockets: one event loop for each core, bound to its NUMA node.
+//! Sockets: event loops, each bound to a NUMA node.
 //!
 //! | module | contents |
 //! |---|---|
@@ -200,7 +200,8 @@ impl Server {
         self.imported
     }
 
-    /// Stops the server like [`stop`](Self::stop), and writes the database into an RDB file that Redis 7.0 reads.
+    /// Stops the server like [`stop`](Self::stop), and writes the database into an RDB file. Redis 7.0 reads the file,
+    /// or 7.4 if fields of hashes expire.
     ///
     /// # Errors
     /// A sentence that says what failed.

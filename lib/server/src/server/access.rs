@@ -147,7 +147,8 @@ impl Loop {
         Some(denied.fault())
     }
 
-    /// Replaces the commands of a transaction that are no longer allowed by commands that answer with an error.
+    /// Gives the scripts of a transaction the client's current rights. Replaces the transaction's commands that are no
+    /// longer allowed by commands that answer with an error.
     pub(super) fn refuse_calls(&self, client: &Client, write: &mut Write) {
         let Write::Exec { calls, .. } = write else { return };
         for call in calls.iter_mut().filter(|call| runs_script(call.command)) {
@@ -346,7 +347,7 @@ fn password(bits: Option<&[u8]>) -> Answer {
     Ok(Reply::bulk(&digits[..bits.div_ceil(4)]))
 }
 
-/// Replaces the file at once: writes and syncs a new file, then renames it to `path`.
+/// Replaces the file atomically: writes and syncs a new file, then renames it to `path`.
 fn save(path: &Path, lines: &[Vec<u8>]) -> io::Result<()> {
     let beside = path.with_extension("acl-new");
     let mut file = fs::File::create(&beside)?;

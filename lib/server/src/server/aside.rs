@@ -1,11 +1,13 @@
-//! Long reads. They run in threads of their own, so that no event loop and no other client waits for them.
+//! Long reads. They run in threads of their own, so that an event loop can process its other clients meanwhile.
 //!
-//! A loop first sends each read to its replica with the flag [`wish::SHORT`](crate::operation::wish::SHORT). If the read
-//! would take long ([`cost`](crate::family::cost)), the replica does not carry it out, and the loop passes the call to these
-//! threads. The client's next request is processed after the answer. So there are never more calls here than clients.
+//! A loop first sends a read to its replica with the flag [`wish::SHORT`](crate::operation::wish::SHORT). If the read
+//! would take long ([`cost`](crate::family::cost)), the replica does not carry it out, and the loop passes the call to
+//! these threads. (Reads of clients that track keys are the exception: the loop carries them out, however long they
+//! take.) The client's next request is processed after the answer. So there are never more calls here than clients.
 //!
-//! A replica applies no changes while it is read. The threads read the last replica. With more than one replica
-//! (`--replicas`), the other replicas apply changes and serve short reads during a long read.
+//! A replica applies no changes while it is read. The threads read the last replica. So with one replica, changes wait
+//! for a long read. With more than one replica (`--replicas`), the other replicas apply changes and serve short reads
+//! during a long read.
 
 use std::collections::VecDeque;
 

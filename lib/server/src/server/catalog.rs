@@ -86,7 +86,7 @@ fn keys(args: &Args) -> Result<(&'static Row, Args, Vec<usize>), Fault> {
     }
 }
 
-/// Returns whether the request has as many keys as the argument at `place` states.
+/// Returns whether the argument at `place` is a positive number, and at least this number of arguments follow it.
 fn counts(call: &Args, place: usize) -> bool {
     let count = parse::integer(&call[place]).ok().and_then(|count| usize::try_from(count).ok());
     count.is_some_and(|count| (1..call.len() - place).contains(&count))
@@ -166,7 +166,7 @@ fn told(rows: &'static [Row]) -> Reply {
     Reply::Array(fields)
 }
 
-/// Returns the positions of keys, without Redis's notes for people.
+/// Returns a specification of key positions in the format of `COMMAND`, without Redis's notes for people.
 fn told_spec(spec: Spec) -> Reply {
     let typed = |name: &str, spec: Reply| map([("type", Reply::bulk(name)), ("spec", spec)]);
     let number = |number: usize| Reply::Int(number as i64);

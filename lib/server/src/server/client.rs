@@ -26,7 +26,7 @@ use crate::session::Session;
 
 /// The number of unsent bytes from which on no more requests are processed.
 const ANSWERS: usize = 256 << 10;
-/// The capacity that an idle client keeps for its next request, in bytes.
+/// The capacity that an empty input buffer keeps, in bytes. An empty output buffer keeps 16 times as much.
 const KEPT: usize = 4 << 10;
 
 /// The answers that are suppressed: `CLIENT REPLY`.
@@ -60,8 +60,8 @@ pub struct Client {
     /// If the client is blocked: the time at which its wait ends, and the answer at that time. `None` as the time means no
     /// end.
     pub blocked: Option<(Option<Instant>, Reply)>,
-    /// `CLIENT UNBLOCK` has removed the client from the queues before its loop learns that it is blocked: whether it asked for
-    /// an error.
+    /// Set if `CLIENT UNBLOCK` has removed the client from the queues before the client's loop learns that the client
+    /// is blocked. The value is whether the command asked for an error.
     pub unblocked: Option<bool>,
     /// Whether the client waits only for a time, in no queue of a key.
     pub sleeps: bool,
@@ -171,8 +171,8 @@ impl Client {
         Ok(args)
     }
 
-    /// Reads from the socket once. Returns whether there are new bytes. If not, and `readable` is still set, bytes may be
-    /// available later.
+    /// Reads from the socket once. Returns whether there are new bytes. If not, and `readable` is still set, the socket
+    /// is to be read again after other clients were processed.
     pub fn receive(&mut self, room: &mut [u8]) -> bool {
         if !self.readable || self.dead {
             return false;
@@ -187,8 +187,8 @@ impl Client {
                 }
                 Ok(Got::Bytes(count, more)) => {
                     self.readable = more || self.closed;
-                    // Parsed bytes are removed first. They are at least half of the buffer, so each byte is moved at most
-                    // once.
+                    // Parsed bytes are removed if they are at least half of the buffer. So at most as many bytes are
+                    // moved as are removed.
                     if self.start * 2 >= self.input.len() {
                         self.input.drain(..self.start);
                         self.start = 0;

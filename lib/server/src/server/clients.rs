@@ -316,7 +316,7 @@ impl Loop {
             own
         });
         for owner in others {
-            // Changes after the answer serve other clients.
+            // The client leaves the queues of keys now, so changes after the answer serve other clients.
             self.shared.unblock(owner.id);
             self.shared.post(owner.at, Letter::Kill(owner));
         }
@@ -327,8 +327,8 @@ impl Loop {
         }
     }
 
-    /// Carries out `CLIENT UNBLOCK`. A waiting client can be answered by this command, by its timeout, or by a change that
-    /// fills a key. The thread that removes the client from the queues is the one that answers it.
+    /// Carries out `CLIENT UNBLOCK`. A client's wait can be ended by this command, by its timeout, or by a change that
+    /// fills a key. Only one of them can remove the client from the queues, and this one determines the answer.
     fn unblock(&mut self, args: &Args) -> Result<Reply, Fault> {
         let error = match args.get(3).map(<[u8]>::to_ascii_uppercase).as_deref() {
             None | Some(b"TIMEOUT") => false,
@@ -422,8 +422,9 @@ impl Loop {
         info(flags, mode.redirect as i64, &mode.prefixes)
     }
 
-    /// Makes the database record effects of changes, or stop recording them, and answers after this. Returns whether the
-    /// client's next request may be processed.
+    /// Makes the database record effects of changes, or stop recording them. The answer is sent after this, except for
+    /// a command in a transaction with `appendonly always`, which is answered before. Returns whether the client's next
+    /// request may be processed.
     pub(super) fn listen(&mut self, client: &mut Client, writes: Vec<Write>) -> bool {
         let mut owners = vec![None; writes.len()];
         match owners.last_mut() {

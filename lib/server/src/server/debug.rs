@@ -1,4 +1,4 @@
-//! The harmless subcommands of `DEBUG`, `WAIT`, and the end of a client's tracking and monitoring.
+//! The subcommands of `DEBUG` that test suites use, `WAIT`, and the end of a client's tracking and monitoring.
 
 use archipelago_platform::atomic::Ordering::Relaxed;
 use archipelago_platform::thread;
@@ -71,7 +71,8 @@ impl Loop {
         Ok(Reply::Line(line.into_bytes()))
     }
 
-    /// Carries out `WAIT`. There are no followers, so the command waits for its timeout only.
+    /// Carries out `WAIT`. There are no followers, so the answer is always 0. It comes at the timeout, or at once if
+    /// the command waits for no follower or is in a transaction.
     pub(super) fn wait(&mut self, client: &mut Client, args: &Args) -> bool {
         let numbers = parse::integer(&args[1]).and_then(|followers| {
             let bad = Fault::new("ERR timeout is not an integer or out of range");

@@ -45,8 +45,8 @@ const REQUEST_BYTES: usize = 1 << 20;
 const READ: usize = 64 << 10;
 /// The maximum number of connections accepted in a row.
 const ACCEPTS: usize = 64;
-/// The interval at which the loop checks for expired keys. A check is O(log n), and enters the log only if a key has
-/// expired.
+/// The interval at which the first loop checks for expired keys. A check is O(log n), and enters the log only if a key
+/// has expired.
 const TICK: Duration = Duration::from_millis(100);
 /// The interval while more keys have expired than are removed at a time.
 const BUSY_TICK: Duration = Duration::from_millis(1);
@@ -61,7 +61,7 @@ const PROTECTED: Refused = (
 );
 const CROWDED: Refused = ("-ERR max number of clients reached\r\n", &[21, 3, 3, 0, 2, 2, 80]);
 
-/// The changes of a round, each with the client that made it.
+/// The changes of a round, each with the client that made it, or `None` if the server made it.
 type Batch = (Vec<Option<Owner>>, Vec<Write>);
 
 /// An event loop.
@@ -286,7 +286,8 @@ impl Loop {
                 }
                 Letter::Unblocked(owner, error) => {
                     let Some(client) = self.client(owner) else { continue };
-                    // The thread that waits for the disk registers a client before it posts that the client is blocked.
+                    // The thread that waits for the disk registers a client in the queues before it posts that the
+                    // client is blocked. So this letter may come first.
                     let Some((until, nothing)) = client.blocked.take() else {
                         client.unblocked = Some(error);
                         continue;
@@ -529,8 +530,8 @@ impl Loop {
     fn request(&mut self, client: &mut Client, args: Args, batch: &mut Batch) -> bool {
         self.shared.counts.commands.fetch_add(1, Relaxed);
         self.look(client);
-        // The client's user was removed. This request is not carried out, although the letter that ends the client has not
-        // arrived yet.
+        // The client's user was removed, or may no longer read one of the client's channels. This request is not
+        // carried out, although the letter about the change of users may not have arrived yet.
         if client.ends {
             return false;
         }
@@ -601,8 +602,9 @@ impl Loop {
         !last
     }
 
-    /// Carries out changes, or hands them to the thread that waits for the disk. A command of the server in a transaction
-    /// makes its changes while its loop carries out a batch and may hold the order of events. Such changes follow the batch.
+    /// Carries out changes, or hands them to the thread that waits for the disk. A command of the server in a
+    /// transaction makes its changes while its loop carries out a batch, possibly with the lock for the order of
+    /// events. Such changes follow the batch.
     pub fn commit(&mut self, (owners, batch): Batch) {
         if batch.is_empty() {
             return;

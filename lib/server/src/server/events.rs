@@ -1,10 +1,10 @@
 //! Messages that follow from changes: keyspace events, and invalidations of client-side caches.
 //!
 //! # Order
-//! While any client listens, a loop holds one lock ([`Shared::in_order`]) while it carries out a batch and sends the
-//! messages. So all clients receive the messages in the order of the log. The batch's answers are written, or posted to the
-//! same mailbox, before the messages. So a client that has read an old value receives the answer first, and the message
-//! about the change after it.
+//! If any client listens, the thread that carries out a batch holds one lock ([`Shared::in_order`]) until it has sent
+//! the batch's messages. So all clients receive the messages in the order of the log. The batch's answers are written,
+//! or posted to the same mailbox, before the messages. So a client that has read an old value receives the answer
+//! first, and the message about the change after it.
 //!
 //! # Nothing is missed
 //! Whether the database records effects of changes is part of its state. The operation [`Write::Listen`] changes this state:
@@ -76,7 +76,7 @@ impl Events {
 pub struct Ready {
     /// Single keys.
     pub keys: Vec<Key>,
-    /// A bit for each database of which any key may.
+    /// A bit for each database that was replaced as a whole, so that any of its keys may unblock clients.
     pub replaced: u16,
 }
 

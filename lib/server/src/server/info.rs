@@ -11,7 +11,7 @@ use crate::db::Db;
 /// Sections that are included only if a request names them, or contains `all`.
 const MORE: [&str; 2] = ["Commandstats", "Latencystats"];
 
-/// Returns the sections that a request names.
+/// Returns the text of the sections that a request names, or of the default sections.
 pub fn text(shared: &Shared, args: &Args) -> String {
     let named = |name: &str| args.from(1).any(|word| word.eq_ignore_ascii_case(name.as_bytes()));
     let all = named("all") || named("everything");

@@ -4,9 +4,9 @@
 //! counters and share them between threads. Without it, only the text format below remains to be written.
 //!
 //! # Limits
-//! At most [`ASKING`] connections are served at a time: enough for a scraper and a few people, because browsers connect
-//! before they send a request. Each connection has a thread and may send one request of at most [`HEAD`] bytes within
-//! [`PATIENCE`]. The page loads nothing from other servers.
+//! At most [`ASKING`] connections are served at a time: enough for a scraper and the browsers of a few people. (A
+//! browser may open connections before it has a request for them.) Each connection has a thread and may send one
+//! request of at most [`HEAD`] bytes within [`PATIENCE`]. The page loads nothing from other servers.
 
 use archipelago_platform::atomic::{AtomicUsize, Ordering::Relaxed};
 use archipelago_platform::sync::Arc;

@@ -101,8 +101,8 @@ impl Loop {
         client.caching = None;
     }
 
-    /// Records a command of the session itself, with a duration of zero. (`EXEC` is recorded with its commands. Commands of
-    /// the server are recorded when they are carried out.)
+    /// Records a command of the session itself, with a duration of zero. (`EXEC` and commands of the server are
+    /// recorded when they are carried out.)
     pub(super) fn note_own(&self, client: &mut Client, step: &Step) {
         let Some(command) = client.session.own.take() else { return };
         client.command = Some(command);

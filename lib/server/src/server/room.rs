@@ -55,8 +55,9 @@ impl Room {
 }
 
 impl Shared {
-    /// Applies new settings of the limit, and evicts keys when there are no batches. Returns an operation to carry out. This
-    /// function is called by one loop at intervals, and after a change of a setting.
+    /// Applies new settings of the limit; if this needs no operation, chooses keys to evict. Returns the operation to
+    /// carry out. The first loop calls this function at intervals, so that keys are evicted even if there are no
+    /// batches. It is also called after a change of a setting.
     pub fn keep_limit(&self) -> Option<Write> {
         self.apply_limit().or_else(|| self.choose_victims())
     }
@@ -111,7 +112,8 @@ impl Shared {
         (!keys.is_empty()).then_some(Write::Evict { now, keys })
     }
 
-    /// Evicts keys until the used memory is below the limit. Returns the effects of the removals.
+    /// Evicts keys until the used memory is within the limit, in at most [`ROUNDS`] steps. Returns the effects of the
+    /// removals.
     pub fn make_room(&self, handle: &mut Handle<Db>) -> Vec<Effects> {
         let mut told = Vec::new();
         if self.room.limit.load(Relaxed) == 0 {
@@ -129,7 +131,8 @@ impl Shared {
         told
     }
 
-    /// Returns the approximate memory of keys and values in bytes; 0 while there is no limit.
+    /// Returns the approximate memory of keys, values and libraries in bytes; 0 before a limit is set for the first
+    /// time.
     pub fn counted(&self) -> usize {
         self.store.db().inspect(0, Db::used).unwrap_or(0)
     }

@@ -34,7 +34,7 @@ use crate::operation::{Call, Read, Write};
 use crate::pubsub::{Hub, SubscriptionKind};
 use crate::reply::Reply;
 
-/// The number of bytes of messages that may wait at a loop. Above it, publishers wait, too.
+/// The number of bytes of messages that may wait at a loop. Above it, publishers wait.
 const MAIL: usize = 16 << 20;
 
 /// A message in the bytes of RESP2 and of RESP3.
@@ -220,7 +220,7 @@ pub struct Shared {
 /// 1. the order of events ([`Shared::in_order`]),
 /// 2. `blocked`: [`Shared::serve`] holds it while it checks a client's rights, carries out the client's command and sends
 ///    the messages that follow,
-/// 3. the tables of tracking, and the subscriptions: never both,
+/// 3. the tables of tracking, the subscriptions, the set of monitors: never two of them,
 /// 4. `clients`, and the chooser of keys to evict: never both,
 /// 5. a [`Card`]'s `name` or `user`, a loop's letters, the settings, the users, the log of refusals: no lock is acquired
 ///    after one of these.
@@ -382,7 +382,8 @@ impl Shared {
             if let (Some(owner), Some(millis)) = (owners[at], timeout(&call)) {
                 verdicts[at] = Some(Verdict::Blocks(millis));
                 let mut blocked = lock(&self.blocked);
-                // `CLIENT KILL` removes a client from the list, and then from the queues.
+                // `CLIENT KILL` removes a client from the list, and then from the queues. A client that is no longer in
+                // the list is therefore not registered in the queues: nothing would remove it from them.
                 if lock(&self.clients).contains_key(&owner.id) {
                     aftermath.ready.keys.extend(keys(&call));
                     blocked.register(owner, call);

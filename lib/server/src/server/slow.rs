@@ -1,9 +1,9 @@
 //! `SLOWLOG` and `LATENCY`: commands that took long.
 //!
-//! A read is timed individually. Changes are timed as a batch, so it is unknown which change of a slow batch took the time.
-//! Of a slow batch, the changes are logged whose duration grows with their data. If there are none, all changes are logged.
-//! The arguments of the other changes are kept only while the limit is below a millisecond, because keeping them costs a
-//! copy.
+//! A read is timed individually. Changes are timed as a batch, so it is unknown which change of a slow batch took the
+//! time. Of a slow batch, only those changes are logged whose duration grows with their data; if there are none, all
+//! changes are logged without their arguments. While the limit is below a millisecond, all changes of a slow batch are
+//! logged with their arguments. Otherwise arguments of other changes are not kept, because keeping them costs a copy.
 
 use archipelago_platform::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use archipelago_platform::sync::{Arc, Mutex};
@@ -89,8 +89,8 @@ impl Slow {
         (after >= 0 && took.as_micros() as i64 >= after) || (monitor > 0 && took.as_millis() as u64 >= monitor)
     }
 
-    /// Logs a command that took long, and samples its duration, if the duration is above the limit for logging or for
-    /// sampling.
+    /// Logs a command if its duration reaches the limit for logging, and samples the duration if it reaches the limit
+    /// for sampling.
     pub fn tell(&self, card: Option<&Arc<Card>>, command: &Command, args: Option<&Args>, took: Duration) {
         let (now, micros) = (super::now() / 1000, took.as_micros() as u64);
         let monitor = self.monitor.load(Relaxed);
@@ -127,7 +127,8 @@ impl Slow {
         }
     }
 
-    /// Returns the changes of a batch that are logged if the batch is slow.
+    /// Returns the changes of a batch that are to be logged if the batch is slow. If the result is empty, all changes
+    /// are to be logged.
     pub fn suspects(&self, batch: &[Write]) -> Vec<Suspect> {
         let (after, monitor) = (self.after.load(Relaxed), self.monitor.load(Relaxed));
         if after < 0 && monitor == 0 {
@@ -281,7 +282,7 @@ impl Loop {
     }
 }
 
-/// Returns a line with one character for the height of each sample.
+/// Returns a heading with the extremes, and a line with one character for the height of each sample.
 fn graph(name: &str, samples: &Samples) -> String {
     let heights = b"_.,-=o#%@";
     let longest = samples.all.iter().map(|(_, millis)| *millis).max().unwrap_or(0).max(1);

@@ -95,7 +95,7 @@ impl Stats {
         sums.filter(|(_, sum)| sum.calls + sum.rejected > 0)
     }
 
-    /// Resets all counts. Calls that are counted at the same time may remain.
+    /// Resets all counts. A counter to which its thread adds at the same time may keep its old value.
     pub fn reset(&self) {
         for row in self.threads.iter().flatten() {
             let Row { calls, failed, rejected, nanos, buckets } = row;

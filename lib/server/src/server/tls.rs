@@ -9,8 +9,8 @@
 //!
 //! A client that sends empty records is read at most [`RECORDS`] times before other clients are processed.
 //!
-//! Sessions are not resumed. So a certificate is checked at each connection, and no client stays accepted after its
-//! certificate expires. The cost is small, because connections of this protocol are few and long.
+//! Sessions are not resumed. So a certificate is checked at each connection, and no connection is accepted after the
+//! client's certificate has expired. The cost is small, because connections of this protocol are few and long.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::path::Path;

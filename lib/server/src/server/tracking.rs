@@ -130,8 +130,8 @@ impl Tracking {
         Tracked { keys: tables.keys.len(), items, prefixes: tables.prefixes.len() }
     }
 
-    /// Records that a client is about to read keys. Returns the keys that were forgotten for them, with the clients that
-    /// must be told. O(log keys) for each key.
+    /// Records that a client is about to read keys. Returns the keys that were forgotten for them, with the clients
+    /// that must be told. O(log keys + clients recorded for the key) for each key.
     pub fn note<'k>(&self, id: u64, keys: impl Iterator<Item = &'k [u8]>) -> Vec<(Vec<u8>, Vec<u64>)> {
         let most = self.most.load(Relaxed);
         let mut tables = lock(&self.tables);
