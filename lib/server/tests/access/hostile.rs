@@ -276,7 +276,7 @@ fn a_name_made_anew_is_another_user() {
     }
 }
 
-/// `ACL DRYRUN` tells about the rights of all users.
+/// `ACL DRYRUN` tells about the rights of all users, so only administrators may call it.
 #[test]
 fn only_administrators_try_the_rights_of_others() {
     let server = server(1);

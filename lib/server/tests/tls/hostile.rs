@@ -93,11 +93,13 @@ fn a_client_that_reads_nothing_stops_itself_only() {
         refused += u32::from(slow.0.write_all(&request(&["GET", "big"]).repeat(1_000)).is_err());
         assert_eq!(other.ask("PING"), "+PONG");
     }
-    // The waiting bytes are those of answers above 256 KiB, not the requested gigabyte.
+    // The server processes no further requests of a client with more than 256 KiB of unsent answers. So far less waits
+    // than the requested gigabyte.
     let list = other.ask("CLIENT LIST");
     let waits = list.lines().filter_map(|line| line.split("omem=").nth(1)?.split(' ').next()?.parse::<u64>().ok());
     assert!(waits.max().unwrap() < 512 << 10, "{list}");
-    // Each read tries first to send what was refused.
+    // Before each read, the TLS client tries to send the bytes that its socket has refused. With a short time limit,
+    // this does not delay the read.
     slow.0.sock.set_write_timeout(Some(Duration::from_micros(1))).unwrap();
     slow.exactly(100 * 100_000).unwrap();
 }

@@ -40,7 +40,7 @@ fn a_key_is_told_once_each_time_it_was_read() {
     assert_eq!(client.answer().unwrap(), "invalidate none");
     other.ask("FLUSHALL");
     assert_eq!(client.answer().unwrap(), "invalidate _");
-    // Reads in transactions, and expiry times.
+    // Keys that a transaction reads are tracked, too. An expiry counts as a change.
     client.ask("MULTI");
     client.ask("GET x");
     assert_eq!(client.ask("EXEC"), "_");

@@ -111,7 +111,7 @@ fn clients_are_told_that_they_wait_in_vain() {
     for line in ["BLMOVE src dst LEFT LEFT 0", "BRPOPLPUSH src dst 0"] {
         assert_eq!(blocked(line, &["RPUSH src e"]), (wrong.into(), "e".into()), "{line}");
     }
-    // A source of another type is waited for.
+    // While the source has another type, the client waits on.
     assert_eq!(blocked("BLMOVE src dst LEFT LEFT 0", &["DEL dst", "SADD src e", "DEL src", "RPUSH src f"]).0, "f");
     let gone = "-UNBLOCKED the stream key no longer exists";
     let no_group = "-NOGROUP the consumer group this client was blocked on no longer exists";
@@ -134,7 +134,8 @@ fn clients_are_told_that_they_wait_in_vain() {
     }
 }
 
-/// A client that waits for a list does not keep the consumer of a stream from being told.
+/// If one client waits for a list at a key and another for a group's entries of a stream at the same key, the second
+/// client is told that the stream is gone, and the first client waits on.
 #[test]
 fn clients_that_wait_for_other_types_go_on() {
     let server = server(2);

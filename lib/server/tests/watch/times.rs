@@ -1,4 +1,4 @@
-//! Slow commands, counts of commands, and the log of all requests.
+//! Slow commands, counts of commands, and `MONITOR`.
 
 use crate::client::{Client, server, started};
 use archipelago_server::config::{DebugAccess, Settings};
