@@ -10,8 +10,8 @@
 //! the registered client.
 //!
 //! # Order
-//! Clients of a key are served in the order of their tickets. One thread at a time serves: it holds the lock of [`Blocked`]
-//! from the choice of a client until the client's command is answered.
+//! Clients of a key are served in the order of their tickets, which are numbers in the order of arrival. One thread at
+//! a time serves: it holds the lock of [`Blocked`] from the choice of a client until the client's command is answered.
 
 use std::collections::BTreeMap;
 
@@ -41,7 +41,8 @@ struct Waiter {
 #[derive(Default)]
 pub struct Blocked {
     clients: BTreeMap<u64, Waiter>,
-    /// For each key, the clients that wait for a list or sorted set, and those that wait for a stream.
+    /// For each key, the clients that wait for a list or sorted set, and those that wait for a stream: their tickets
+    /// and numbers.
     queues: BTreeMap<Key, [BTreeMap<u64, u64>; 2]>,
     tickets: u64,
 }
@@ -57,7 +58,7 @@ pub fn keys(call: &Call) -> Vec<Key> {
 }
 
 impl Blocked {
-    /// Adds a client behind all clients that wait.
+    /// Adds a client after all clients that wait.
     pub fn register(&mut self, owner: Owner, call: Call) {
         self.tickets += 1;
         let ticket = self.tickets;
@@ -81,8 +82,8 @@ impl Blocked {
         true
     }
 
-    /// Returns the first client behind `ticket` that waits for the key, for a stream or for another value: its ticket, its
-    /// owner, its call.
+    /// Returns the first client after `ticket` that waits for the key: its ticket, its owner, its call. `streams` is
+    /// whether the client waits for a stream or for another value.
     pub fn next(&self, key: &Key, streams: bool, ticket: u64) -> Option<(u64, Owner, &Call)> {
         let (ticket, id) = self.queues.get(key)?[usize::from(streams)].range(ticket + 1..).next()?;
         self.clients.get(id).map(|waiter| (*ticket, waiter.owner, &waiter.call))

@@ -17,7 +17,7 @@ use crate::reply::Answer;
 
 /// Flags that describe a command, as `COMMAND` reports them.
 pub mod flag {
-    /// The command may change keys.
+    /// The command may change keys. Commands that run scripts, and `PFCOUNT`, may change keys without this flag.
     pub const WRITE: u32 = 1;
     /// The command changes no key.
     pub const READONLY: u32 = 1 << 1;

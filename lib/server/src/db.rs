@@ -67,7 +67,7 @@ pub struct Space {
     pub(crate) dated: usize,
     /// For each hash that `dated` counts: the time at which its first field expires.
     fields: expiry::Due,
-    /// Bytes of all values on the heap. 0 while memory is not counted.
+    /// Bytes of all values on the heap. 0 before memory is counted.
     heap: usize,
 }
 
@@ -389,8 +389,9 @@ impl Db {
         self.serial
     }
 
-    /// Returns how many expired keys and due fields are still in memory. If more than a thousand hashes of a database
-    /// have due fields, only the fields of a thousand hashes count. O(log n) if no key has expired and no field is due.
+    /// Returns how many expired keys and due fields are still in memory. If more than about a thousand hashes of a
+    /// database have due fields, only the fields of the first of them count. O(log n) if no key has expired and no
+    /// field is due.
     pub fn expired(&self, now: u64) -> usize {
         self.spaces.iter().map(|space| space.due.count(now) + space.fields_due(now)).sum()
     }
@@ -593,7 +594,8 @@ impl Change<'_> {
         }
     }
 
-    /// Sets a key to a value. The key then has no expiry time. Records no change of the key.
+    /// Sets a key to a value. The key then has no expiry time. Records the event `new` for a new key, and that clients
+    /// of a replaced stream's groups wait in vain, but no change of the key.
     pub fn set(&mut self, key: &[u8], value: Value) {
         let (now, lfu, seed) = (self.now, self.db.lfu, self.random.0);
         let after = value.earliest();

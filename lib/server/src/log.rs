@@ -315,8 +315,9 @@ impl Store {
 }
 
 impl Log {
-    /// Appends the changes. Returns the appended changes, and for each change of the batch the reason why it was refused, if
-    /// it was. After an error of the disk all further changes are refused. A change that is too long concerns itself only.
+    /// Appends the changes. Returns the appended changes, and for each change of the batch the reason why it was
+    /// refused, if it was. After an error of the disk all further changes of the batch are refused. A change that is
+    /// too long is refused alone.
     fn append(&self, order: &mut MutexGuard<'_, Order>, mut batch: Vec<Write>) -> (Vec<Write>, Vec<Option<Error>>) {
         let mut failed: Vec<Option<Error>> = Vec::with_capacity(batch.len());
         let mut broken = None;

@@ -39,7 +39,8 @@ pub struct Call {
     pub deadline: Option<Arc<Deadline>>,
 }
 
-/// Bits for the effects that the caller requests in addition to the reply.
+/// Bits for the effects that the caller requests in addition to the reply, and for conditions under which the operation
+/// is carried out.
 pub mod wish {
     /// Keyspace events.
     pub const EVENTS: u8 = 1;
@@ -123,8 +124,8 @@ pub enum Write {
         /// The keys to stop watching.
         watched: Vec<Watched>,
     },
-    /// Stops watching all keys, and resets everything that clients have set. Used when the server starts from an
-    /// existing log, because the clients in that log are no longer connected.
+    /// Stops watching all keys, and resets the numbers of listeners and the limit of sparse HyperLogLogs. Each start
+    /// with a log or a snapshot carries it out, because the clients of the earlier process are no longer connected.
     UnwatchAll,
     /// Changes the number of listeners to one kind of effects by one. The database counts listeners itself. From this
     /// operation on it records such effects for all operations of all clients.

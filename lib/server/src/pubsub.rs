@@ -52,12 +52,12 @@ impl Subscriptions {
         self.0.iter().all(BTreeSet::is_empty)
     }
 
-    /// The number of subscriptions of each kind. O(1).
+    /// Returns the number of subscriptions of each kind. O(1).
     pub fn counts(&self) -> [usize; 3] {
         self.0.each_ref().map(BTreeSet::len)
     }
 
-    /// The names of a kind.
+    /// Returns the names of a kind.
     pub fn of(&self, kind: SubscriptionKind) -> impl Iterator<Item = &[u8]> {
         self.0[kind as usize].iter().map(Vec::as_slice)
     }

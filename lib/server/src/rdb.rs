@@ -221,7 +221,7 @@ pub fn dump_functions(functions: &Functions) -> Vec<u8> {
 /// Why a payload was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// The payload is of another version or damaged.
+    /// The payload is of a newer version or damaged.
     Checksum,
     /// The payload's content is not a value.
     Format,

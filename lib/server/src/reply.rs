@@ -9,10 +9,10 @@ pub use bulks::Bulks;
 /// The protocol of a connection. `HELLO` changes it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Protocol {
-    /// The protocol of Redis 2 to 7. Each connection begins with it.
+    /// The older protocol. Each connection begins with it.
     #[default]
     Resp2,
-    /// The protocol that adds maps, sets, doubles, nulls and pushes.
+    /// The newer protocol, which adds maps, sets, doubles, nulls and pushes.
     Resp3,
 }
 

@@ -23,7 +23,8 @@ pub enum Step {
     Reply(Reply),
     /// Carry out an operation on the local replica.
     Read(Read),
-    /// Carry out an operation that changes the database: it is appended to the replicas' log.
+    /// Carry out an operation that may change the database, or a read that may have to wait: it is appended to the
+    /// replicas' log.
     Write(Write),
     /// Carry out a command of the server, with its arguments.
     Server(&'static Command, Args),

@@ -146,7 +146,8 @@ const BLIND: &[&str] = &[
     "pfadd",
     "xgroup",
 ];
-/// Commands that return only a value's type or size. Any pattern that matches the key allows them.
+/// Commands that return no content of a value: only its type, size or encoding, or whether it or an element exists. Any
+/// pattern that matches the key allows them.
 const SHAPES: &[&str] = &[
     "exists",
     "hexists",

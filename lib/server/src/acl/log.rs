@@ -16,7 +16,7 @@ pub struct Entry {
     pub reason: &'static str,
     /// `toplevel` or `multi`.
     pub context: &'static str,
-    /// The refused command, key, channel or user name.
+    /// The refused command, key or channel; `auth` after a failed authentication.
     pub object: Vec<u8>,
     /// The user's name.
     pub user: Vec<u8>,

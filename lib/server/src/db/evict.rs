@@ -103,7 +103,8 @@ impl Space {
 
 impl Db {
     /// Returns at most `most` keys that the policy evicts first, with the numbers of their databases. Each is the best
-    /// of `samples` random keys.
+    /// of `samples` random keys, except under `volatile-ttl`: then it is the next of a database's keys in the order of
+    /// expiry times.
     pub fn victims(
         &self,
         policy: Policy,

@@ -2,8 +2,8 @@
 //! `INCRBYFLOAT` and `HINCRBYFLOAT` answer with such sums: 3.0 + 1.1 has to be 4.1 on every processor, and so in all
 //! replicas.
 //!
-//! Unlike the processor's, the exponents here have no limit. Callers refuse sums that are far out of the range of a
-//! double.
+//! Unlike the processor's, the exponents here have no limit. Callers refuse sums that are out of the range of a `long
+//! double`.
 
 /// A finite number: `sign` · `mantissa` · 2^`exponent`. The mantissa's highest bit is set, unless the mantissa is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -176,7 +176,7 @@ impl Extended {
         Self { negative: large.negative && sum.mantissa != 0, ..sum }
     }
 
-    /// Returns whether the number is far out of the range of a double.
+    /// Returns whether the number is out of the range of a `long double`.
     pub fn is_huge(self) -> bool {
         self.mantissa != 0 && self.exponent + 64 > 16_384
     }

@@ -1,8 +1,8 @@
 //! Libraries of functions (`FUNCTION LOAD`): their texts, and the name, description and flags of each function.
 //!
-//! All databases share one set of libraries. This module stores no compiled code: each call of a function compiles the
-//! library's text again (in the module `script`). All that this module stores is therefore also in a snapshot, in an
-//! RDB file and on each other replica.
+//! All databases share one set of libraries. This module stores no compiled code: each call of a function runs the
+//! library's text again (in the module `script`, which may have kept the compiled text). All that this module stores is
+//! therefore also in a snapshot, in an RDB file and on each other replica.
 //!
 //! # Invariants
 //! - The names of two functions differ even if upper and lower case are not distinguished.
@@ -15,7 +15,7 @@ use crate::operation::{Input, put_bytes, put_number};
 use crate::reply::Fault;
 
 /// The most bytes that all libraries together may take. The limit exists because recovery reads all libraries at once,
-/// and each call compiles one library.
+/// and each call runs the text of one library.
 pub const MOST: usize = 64 << 20;
 
 /// The flags of functions and scripts, in the order in which they are reported. The index of a flag in this list is its

@@ -201,8 +201,8 @@ impl Hash {
         }
     }
 
-    /// Sets the expiry time of a field in milliseconds since 1970, if the field exists. The time is O(1), in addition
-    /// to finding the field.
+    /// Sets the expiry time of a field in milliseconds since 1970, if the field exists. O(log n): if the hash gets or
+    /// loses the memory for expiry times, a table is moved, not copied.
     pub fn expire_at(&mut self, name: &[u8], at: Option<u64>) {
         match self {
             Self::Packed(_) | Self::Table(_) if at.is_none() => return,

@@ -6,8 +6,8 @@
 //!
 //! # Encoding
 //! An entry is: the database's number, the key, the expiry time (0: never), the bits that record the entry's uses, a
-//! byte for type and encoding, and the elements. Numbers are LEB128. A byte string follows its length. Malformed bytes
-//! are refused.
+//! byte for type and encoding, and the elements. Counts, times and numbers of databases are LEB128. Integers that are
+//! values, and scores outside packs, have eight bytes. A byte string follows its length. Malformed bytes are refused.
 
 use super::hash::Hash;
 use super::list::{End, List};

@@ -61,8 +61,8 @@ impl Entry {
 }
 
 impl Space {
-    /// Returns the approximate size of all keys and values in bytes. O(keys). If memory is counted, [`Db::used`] has
-    /// this figure without the sum.
+    /// Returns the approximate size of all keys and values in bytes. O(keys). While memory is counted, [`Db::used`]
+    /// includes this figure, without adding up the keys.
     pub fn weight(&self) -> usize {
         self.keys.iter().map(Entry::weight).sum()
     }

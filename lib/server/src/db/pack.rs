@@ -84,7 +84,7 @@ impl<const BACKWARD: bool> Pack<BACKWARD> {
         self.len == 0
     }
 
-    /// Returns the size of all items in bytes, including its lengths of each item.
+    /// Returns the size of all items in bytes, including their lengths.
     pub fn size(&self) -> usize {
         self.bytes.len() - self.start as usize
     }

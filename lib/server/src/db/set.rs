@@ -1,5 +1,5 @@
-//! Sets. A set is a sorted array of integers while it has few members and all of them are integers. Otherwise it is a
-//! hash table.
+//! Sets. A new set is a sorted array of integers. With the first member that is no integer, or that is one member too
+//! many for an array, the set becomes a hash table. It then remains one.
 
 use std::borrow::Cow;
 
@@ -121,7 +121,7 @@ fn width_of(number: i64) -> usize {
 pub enum Set {
     /// At most [`MOST_INTEGERS`] integers.
     Integers(Integers),
-    /// Any other members.
+    /// Any members.
     Table(Box<Table<Member>>),
 }
 

@@ -164,7 +164,7 @@ pub struct Trim {
 pub struct Stream {
     pub(crate) nodes: BTreeMap<Id, Node>,
     len: u64,
-    /// The largest identifier that the stream ever had.
+    /// The largest identifier that the stream ever had, or the identifier that `XSETID` has set since.
     pub last: Id,
     /// The largest identifier that was deleted.
     pub deleted: Id,

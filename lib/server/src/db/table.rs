@@ -31,7 +31,7 @@ pub trait Keyed {
     }
 }
 
-/// The number of entries at which a leaf is split.
+/// The number of entries at which a leaf is split, if [`may_split`] permits it.
 const LEAF: u32 = 1024;
 /// The most bits that select an element of the directory.
 const MOST_BITS: u8 = 24;
@@ -169,8 +169,9 @@ impl<E: Keyed> Leaf<E> {
     }
 }
 
-/// Returns whether a leaf of this depth may be split in a table of `len` entries. Entries with equal first bits of their
-/// hashes, which may be chosen with intent, stay in one leaf: otherwise each split would double the directory in vain.
+/// Returns whether a leaf of this depth may be split in a table of `len` entries. The directory's length is thereby
+/// limited in proportion to the table's. Without this limit, an attacker could choose keys whose hashes begin with the
+/// same bits. Such entries would stay together in one leaf, and each split would double the directory in vain.
 fn may_split(depth: u8, len: usize) -> bool {
     depth < MOST_BITS && 1 << depth <= 16 * (len / LEAF as usize + 1)
 }

@@ -17,10 +17,11 @@ pub const LONG: usize = 256 << 10;
 /// The number of bytes that one element counts as.
 const ELEMENT: usize = 64;
 
-/// The number of bytes of a stream for which one of its nodes is examined.
+/// `XINFO` without `FULL` examines only the identifiers of a stream's nodes: about one byte of this number of the
+/// stream's bytes.
 const NODE: usize = 64;
 
-/// Returns whether a read may take long.
+/// Returns whether a read may take long. A command with the flag `FAST` never does.
 pub fn is_long(view: &View<'_>, call: &Call) -> bool {
     !call.command.has(flag::FAST) && of(view, call) > LONG
 }
@@ -70,8 +71,8 @@ fn number(args: &Args, place: usize) -> Option<i64> {
     parse::integer(args.get(place)?).ok()
 }
 
-/// Returns the number of elements from the second argument to the third. Returns `None` unless both count from the same
-/// end.
+/// Returns the number of elements between the two indices in the arguments 2 and 3 (the command's name is argument 0).
+/// Returns `None` unless both indices count from the same end.
 fn window(args: &Args) -> Option<usize> {
     let (from, to) = (number(args, 2)?, number(args, 3)?);
     ((from < 0) == (to < 0)).then(|| usize::try_from(to.saturating_sub(from).saturating_add(1)).unwrap_or(0))

@@ -1,5 +1,5 @@
-//! Commands for lists. A command that can block answers with a null array if it finds nothing. The server carries the
-//! command out again when one of its keys is ready.
+//! Commands for lists. A command that can block answers with a null array (or null) if it finds nothing. The server
+//! carries the command out again when one of its keys is ready.
 
 use crate::args::Args;
 use crate::command::{Command, Keys, ONE_KEY, category, flag};
@@ -249,7 +249,7 @@ fn relocate(change: &mut Change<'_>, args: &Args, from: End, to: End) -> Answer 
         return Ok(Reply::Null);
     }
     let found = change.get::<List>(&args[2]).map(|list| list.is_some());
-    // The client does not wait for the destination.
+    // A blocked client does not wait for the destination to get another type, so this error ends the client's wait.
     let found = found.inspect_err(|fault| change.unblocks(fault.clone()))?;
     let list = change.get::<List>(&args[1])?.expect("it was looked at");
     let element = list.pop(from).expect("no list is empty");

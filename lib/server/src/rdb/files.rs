@@ -20,15 +20,15 @@ const BATCH_BYTES: usize = 1 << 20;
 /// The counts of an import.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Imported {
-    /// The number of keys.
+    /// The number of keys in the file, including expired ones.
     pub keys: u64,
     /// The number of libraries of functions. A server without scripts skips libraries.
     pub libraries: usize,
 }
 
-/// Reads a file into a database without keys. Each key enters the log as a `RESTORE`, and each library as a `FUNCTION LOAD`,
-/// so that a recovery restores them. Keys that have expired by `now` (milliseconds since 1970) are skipped. O(bytes); needs
-/// the memory of a second database meanwhile.
+/// Reads a file into a database without keys. Each key enters the log as a `RESTORE`, and each library as a `FUNCTION
+/// LOAD`, so that a recovery restores them. Keys that have expired by `now` (milliseconds since 1970) are not created.
+/// O(bytes); needs the memory of a second database meanwhile.
 ///
 /// # Errors
 /// A sentence with the file and the position. If the log refuses a change, some of the keys are already in the log.

@@ -1,5 +1,5 @@
-//! Writes values in the simple encodings that every version of Redis reads. Streams are the exception: they are written as
-//! listpacks.
+//! Writes values in the simple encodings that every version of Redis reads. Streams, which are written as listpacks,
+//! and hashes with fields that expire are the exceptions.
 
 use std::io::{self, Write};
 

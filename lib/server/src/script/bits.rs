@@ -4,8 +4,8 @@ use mlua::{Lua, Result, Table};
 
 use super::given::{Given, add};
 
-/// Returns the low 32 bits of a number, rounded as Lua's library `bit` does: the low bits of the sum's mantissa are
-/// these bits.
+/// Returns the low 32 bits of a number, rounded as Lua's library `bit` does: adding 2^52 + 2^51 moves these bits to the
+/// low end of the sum's mantissa.
 fn bits(number: f64) -> i32 {
     const ENDS_AT_ONES: f64 = 6_755_399_441_055_744.0;
     (number + ENDS_AT_ONES).to_bits() as u32 as i32

@@ -186,7 +186,7 @@ fn value(lua: &Lua, json: &serde_json::Value) -> Result<Value> {
     })
 }
 
-/// The library, with these settings.
+/// Returns the library. Its functions share the settings.
 pub fn library(lua: &Lua, settings: &Shared) -> Result<Table> {
     let table = lua.create_table()?;
     let shared = settings.clone();

@@ -1,10 +1,10 @@
 //! A Lua state with the environment that scripts see: a *stage*. A thread keeps one stage for its next script.
 //!
-//! Creating a state takes as long as a hundred short scripts. But each script must behave as if it ran in a new state,
-//! or replicas could come to different results. A script is therefore first *tried* in the state that the thread has
-//! kept ([`staged`]). There the script finds nothing of earlier scripts, and its resources are small: [`TRIAL`] bytes
-//! of memory, and few commands ([`Calls`](super::state)). If these resources are enough, the script would have behaved
-//! in the same way in a new state:
+//! Creating a state takes many times as long as a short script. But each script must behave as if it ran in a new
+//! state, or replicas could come to different results. A script is therefore first *tried* in the state that the thread
+//! has kept ([`staged`]). There the script finds nothing of earlier scripts, and its resources are small: [`TRIAL`]
+//! bytes of memory, and a limited number of bytes of commands' answers ([`Calls`](super::state)). If these resources
+//! are enough, the script would have behaved in the same way in a new state:
 //! - A script can write only to its own values and to the tables of the libraries. The table of globals that scripts
 //!   get is read-only. A state whose library tables have changed ([`Stage::is_intact`]) is dropped. Most texts cannot
 //!   have changed these tables ([`reach`](super::reach)).

@@ -102,7 +102,7 @@ impl Scripts {
             (b"FLUSH", 2) => Ok(self.flush()),
             (b"FLUSH", 3) if args.is(2, "SYNC") || args.is(2, "ASYNC") => Ok(self.flush()),
             (b"FLUSH", _) => Err(Fault::new("ERR SCRIPT FLUSH only support SYNC|ASYNC option")),
-            // No script runs while an event loop takes requests. A running script is ended by its limits.
+            // A running script is ended by its limits, not by this command.
             (b"KILL", 2) => Err(Fault::new("NOTBUSY No scripts in execution right now.")),
             (b"LOAD" | b"EXISTS" | b"KILL", _) => Err(crate::session::wrong_number(&format!(
                 "script|{}",
