@@ -594,8 +594,9 @@ impl Change<'_> {
         }
     }
 
-    /// Sets a key to a value. The key then has no expiry time. Records the event `new` for a new key, and that clients
-    /// of a replaced stream's groups wait in vain, but no change of the key.
+    /// Sets a key to a value. The key then has no expiry time. Records no change of the key. Records the event `new`
+    /// for a new key. If the key's old value is a stream with consumer groups, also records that blocked clients may
+    /// continue: they get an error.
     pub fn set(&mut self, key: &[u8], value: Value) {
         let (now, lfu, seed) = (self.now, self.db.lfu, self.random.0);
         let after = value.earliest();
@@ -624,7 +625,8 @@ impl Change<'_> {
         }
     }
 
-    /// Removes a key. Records only that the clients that wait for a stream's consumer group wait in vain.
+    /// Removes a key. Records no change of the key. If its value is a stream with consumer groups, records that blocked
+    /// clients may continue: they get an error.
     pub fn remove(&mut self, key: &[u8]) -> Option<Entry> {
         let space = self.space_for(key);
         let entry = space.keys.remove(key)?;

@@ -352,7 +352,7 @@ impl<'b> Input<'b> {
         Some(taken)
     }
 
-    /// Reads a length, and as many bytes.
+    /// Reads a length, then this number of bytes.
     pub fn bytes(&mut self) -> Option<&'b [u8]> {
         let count = self.number()?.try_into().ok()?;
         self.take(count)
@@ -363,7 +363,7 @@ impl<'b> Input<'b> {
         Some(u64::from_le_bytes(self.take(8)?.try_into().ok()?))
     }
 
-    /// Reads a count, and as many items with `one`.
+    /// Reads a count, then this number of items, each with `one`.
     pub fn many<T>(&mut self, one: impl Fn(&mut Self) -> Option<T>) -> Option<Vec<T>> {
         (0..self.number()?).map(|_| one(self)).collect()
     }

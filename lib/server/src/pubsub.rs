@@ -17,7 +17,7 @@ pub enum SubscriptionKind {
 }
 
 impl SubscriptionKind {
-    /// Returns the first word of a message to such a subscriber.
+    /// Returns the first word of a message to a subscriber of this kind.
     pub fn message(self) -> &'static str {
         match self {
             Self::Channel => "message",

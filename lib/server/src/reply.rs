@@ -48,7 +48,7 @@ pub enum Reply {
     /// An [`Array`](Self::Array), [`Map`](Self::Map) or [`Set`](Self::Set) of byte strings, in one allocation. Used where
     /// the strings may be many: for ranges, and for all elements of a key's value.
     Bulks(Many, Bulks),
-    /// A message that no request asked for: a push in RESP3, an array in RESP2.
+    /// A message that is not the answer to a request: a push in RESP3, an array in RESP2.
     Push(Vec<Reply>),
     /// Text for people (`INFO`): a verbatim string in RESP3, a bulk string in RESP2.
     Text(String),

@@ -6,7 +6,7 @@
 //! | [`client`] | a client, its input and output buffers, and their limits |
 //! | [`wire`], [`tls`] | a client's socket, with TLS or without |
 //! | [`aside`] | long reads, in threads of their own |
-//! | [`room`] | what is evicted when memory is short |
+//! | [`room`] | chooses keys to evict when memory is short |
 //! | [`saver`] | snapshots, on request and by time |
 //! | [`access`] | authentication and permissions of clients |
 //! | [`commands`], [`info`], [`clients`], [`catalog`], [`debug`] | commands of the connection and of the server; [`help`](crate::command::help) |

@@ -183,7 +183,7 @@ impl Store {
 /// Reads the snapshot of a directory into `db`, which must be empty. Entries are decoded on all processors.
 ///
 /// # Errors
-/// A sentence that says what is wrong with which file, and what to do.
+/// A sentence that says which file is wrong, why, and what to do.
 pub fn read(disk: &dyn Disk, directory: &Path, db: &mut Db) -> Result<Status, Refusal> {
     let path = path(directory);
     // Removes a file that a crash left unfinished. An error is ignored, because the next snapshot overwrites the file.

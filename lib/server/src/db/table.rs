@@ -155,8 +155,8 @@ impl<E: Keyed> Leaf<E> {
         entry
     }
 
-    /// Returns the number of entries for which a full leaf is rebuilt: an eighth more than now, but no more than the number
-    /// at which a leaf is split, unless it has more already.
+    /// Returns the number of entries for which a full leaf is rebuilt: an eighth more than it has now. A leaf with
+    /// fewer than [`LEAF`] entries is rebuilt for at most [`LEAF`].
     fn grown(&self) -> u32 {
         let more = self.len + self.len / 8 + 1;
         if self.len < LEAF { more.min(LEAF) } else { more }

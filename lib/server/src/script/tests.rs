@@ -320,7 +320,7 @@ fn making_an_answer_counts_as_the_script() {
     assert_eq!(eval("local t = {} return {t, t, {t}}"), "*3 *0 *0 *1 *0");
 }
 
-/// Monitors get a bounded number of bytes for a script, whatever commands it calls and however many.
+/// The number of bytes that monitors get for a script is bounded, for any commands and any number of them.
 #[test]
 fn monitors_are_shown_what_fits() {
     let shown = |body: &str| {

@@ -26,7 +26,7 @@ use crate::family::parse;
 use crate::operation::{Call, Write};
 use crate::reply::{Answer, Fault, Reply};
 
-/// A client's user, as of the client's last look at the users.
+/// A client's user, as it was when the client last looked its user up.
 pub struct Identity {
     user: Arc<User>,
     generation: u64,
@@ -42,7 +42,7 @@ impl Identity {
         Self { said: user.on && user.nopass, user, generation }
     }
 
-    /// Returns the user's rights. `None` if the user may do everything.
+    /// Returns the user's rights, or `None` if the user may do everything.
     fn rights(&self) -> Option<Arc<User>> {
         (!self.user.is_all).then(|| self.user.clone())
     }
@@ -278,7 +278,7 @@ impl Loop {
     }
 }
 
-/// Returns the error of `EXEC` for a command that was allowed when it was queued.
+/// Returns the error of `EXEC` for a command that was allowed when it was queued and is no longer allowed.
 fn later(denied: &Denied) -> String {
     let reason = match denied {
         Denied::Command(_) => "no permission to execute the command or subcommand",

@@ -47,11 +47,11 @@ pub struct Client {
     pub session: Session,
     pub card: Arc<Card>,
     pub subscriptions: Subscriptions,
-    /// A request that waits until earlier changes are answered.
+    /// A request that waits: for the answers to earlier changes, for space in a mailbox, or for the end of a pause.
     pub held: Option<Args>,
     /// An answer that waits until earlier changes are answered.
     pub late: Option<Reply>,
-    /// The last unanswered change, if it is one whose answer the session must produce.
+    /// The last unanswered change, if the session must produce its answer (`WATCH`, `EXEC`, `UNWATCH`).
     pub special: Option<Write>,
     /// The number of operations that are not answered yet.
     pub waits: usize,
@@ -95,7 +95,7 @@ pub struct Client {
     pub readable: bool,
     /// Whether the other side has closed its direction of the connection, so that reading will reach an end.
     pub closed: bool,
-    /// Whether the client is in the loop's list of active clients.
+    /// Whether the client is in the loop's list of active clients, which are processed in the next round.
     pub active: bool,
     parser: Parser,
     input: Vec<u8>,
@@ -151,7 +151,7 @@ impl Client {
         !(self.ends || self.dead || self.blocked.is_some()) && self.output.len() - self.sent < ANSWERS
     }
 
-    /// Returns whether the client has a subscription in RESP2. RESP2 sends messages in the form of answers.
+    /// Returns whether the client has a subscription in RESP2. In RESP2, messages have the form of answers.
     pub fn hears_in_answers(&self) -> bool {
         self.session.protocol == Protocol::Resp2 && !self.subscriptions.is_empty()
     }

@@ -1,10 +1,11 @@
 //! An event loop.
 //!
-//! A loop works in rounds. In a round, up to [`REQUESTS`] requests of each active client are processed. Their changes
-//! form one batch for the combiner (the thread that applies changes to a replica, in node replication). Reads are
-//! carried out on the replica of the loop's node. Answers are sent in the order of requests. So after a change, a
-//! client's further changes join the same batch, but any other request waits for the next round. Between two rounds the
-//! loop polls for events. So no client waits longer than one round of all other clients.
+//! A loop works in rounds. In a round, up to [`REQUESTS`] requests of each *active* client (a client that may have
+//! requests or answers) are processed. Their changes form one batch for the combiner (the thread that applies changes
+//! to a replica, in node replication). Reads are carried out on the replica of the loop's node. Answers are sent in the
+//! order of requests. So after a change, a client's further changes join the same batch, but any other request waits
+//! for the next round. Between two rounds the loop polls for events. So no client waits longer than one round of all
+//! other clients.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
@@ -320,8 +321,8 @@ impl Loop {
         if client.card.owner.id != owner.id {
             return;
         }
-        // `stopped`: the client must be woken. Otherwise this loop carries out changes itself, and the round has noted which
-        // clients have more requests.
+        // If `stopped` is set, the client must be woken. If it is not, this loop carries out changes itself, and its
+        // round has noted which clients have more requests.
         let mut stopped = self.shared.store.waits() || client.special.is_some() || client.blocked.is_some();
         match verdict {
             Verdict::Blocks(millis) => {

@@ -45,7 +45,7 @@ pub fn classes(text: &str) -> Option<u32> {
     })
 }
 
-/// Formats classes like `CONFIG GET`.
+/// Formats classes as `CONFIG GET` shows them.
 pub fn shown(classes: u32) -> String {
     let (begin, rest) = if classes & ALL == ALL { ("A", classes & !ALL) } else { ("", classes) };
     let letters = LETTERS.iter().filter(|letter| rest & bit(**letter) != 0).map(|letter| char::from(*letter));

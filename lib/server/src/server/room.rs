@@ -64,10 +64,10 @@ impl Shared {
 
     /// Applies new settings. Returns an operation that must be carried out before keys are chosen.
     ///
-    /// The database itself tells whether it counts memory, and for which policy. The last operation that this function
-    /// returned does not tell this, for two reasons: the log may apply changes of two loops in another order than they were
-    /// made, and the log contains the policies of earlier starts. If the database has another policy than the settings, the
-    /// next call corrects it.
+    /// Whether memory is counted, and for which policy, is read from the database itself. The last operation that this
+    /// function returned is no substitute, for two reasons: the log may apply changes of two loops in another order
+    /// than they were made, and the log contains the policies of earlier starts. If the database has another policy
+    /// than the settings, the next call corrects it.
     fn apply_limit(&self) -> Option<Write> {
         let mut chooser = lock(&self.room.chooser);
         // The settings are read under the lock. Otherwise one loop could apply older settings after another loop has

@@ -4,7 +4,8 @@ use crate::client::{Client, server, started};
 use archipelago_server::server::Settings;
 use std::{env, fs};
 
-/// Every command that names a key is sent with a key that the user may not access. No command reveals or changes anything.
+/// Every command that names a key, except those for administrators, is sent with a key that the user may not access. No
+/// command reveals or changes anything.
 #[test]
 fn no_command_gets_at_a_key_of_others() {
     let server = server(1);
@@ -29,7 +30,8 @@ fn no_command_gets_at_a_key_of_others() {
     assert!(user.ask("PUBLISH news 1").starts_with("-NOPERM"));
 }
 
-/// Returns requests of all commands with keys. The last key of each request belongs to another user.
+/// Returns one request for each command with keys, except those for administrators. The last key of each request
+/// belongs to another user.
 fn user_visible() -> Vec<(&'static str, Vec<String>)> {
     use archipelago_server::args::Args;
     use archipelago_server::command::{self, Keys, flag};

@@ -43,7 +43,7 @@ fn a_million_fields_that_are_due_at_once_go_step_by_step() {
     assert_eq!(ours.line("HGET h field:3", 2_000), "nil");
     assert_eq!(ours.line("HTTL h FIELDS 1 field:3", 2_000), "[:-2]");
     assert_eq!(ours.db.digest(), digest, "reads remove nothing");
-    // Each write removes a few expired fields, whatever else it does.
+    // Each write also removes at most `MET` expired fields each time that it looks the hash up.
     for line in ["HSET h field:3 new", "HDEL h field:4", "HINCRBY h field:5 1", "HSETNX h field:6 1", "EXPIRE h 1000"] {
         let before = ours.db.expired(2_000);
         ours.line(line, 2_000);
