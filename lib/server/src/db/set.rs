@@ -1,5 +1,5 @@
-//! Sets. A new set is a sorted array of integers. With the first member that is no integer, or that is one member too
-//! many for an array, the set becomes a hash table. It then remains one.
+//! Sets. A new set is a sorted array of integers. When a member is added that is not an integer, or when the set would
+//! have more than [`MOST_INTEGERS`] members, it becomes a hash table. It then remains a hash table.
 
 use std::borrow::Cow;
 
@@ -47,7 +47,7 @@ impl Integers {
         self.0.len().checked_div(self.width()).unwrap_or(0)
     }
 
-    /// Returns the size of all integers in bytes.
+    /// Returns the length of the array in bytes.
     pub fn size(&self) -> usize {
         self.0.len()
     }
@@ -107,7 +107,7 @@ impl Integers {
     }
 }
 
-/// Returns the number of bytes that fits a number.
+/// Returns the least number of bytes that an integer needs: 2, 4 or 8.
 fn width_of(number: i64) -> usize {
     match number {
         _ if i16::try_from(number).is_ok() => 2,

@@ -17,8 +17,8 @@ pub const LONG: usize = 256 << 10;
 /// The number of bytes that one element counts as.
 const ELEMENT: usize = 64;
 
-/// `XINFO` without `FULL` examines only the identifiers of a stream's nodes: about one byte of this number of the
-/// stream's bytes.
+/// `XINFO` without `FULL` examines only the identifiers of a stream's nodes. Its cost is the stream's size divided by
+/// this number.
 const NODE: usize = 64;
 
 /// Returns whether a read may take long. A command with the flag `FAST` never does.
@@ -99,7 +99,7 @@ pub(crate) mod tests {
     use crate::db::Db;
     use crate::operation::Write;
 
-    /// A call of the command in this line.
+    /// Returns a call of the command in this line.
     pub fn call(line: &str) -> Call {
         let args: Args = line.split(' ').collect();
         Call {

@@ -3,7 +3,8 @@
 //! A read is timed individually. Changes are timed as a batch, so it is unknown which change of a slow batch took the
 //! time. Of a slow batch, only those changes are logged whose duration grows with their data; if there are none, all
 //! changes are logged without their arguments. While the limit is below a millisecond, all changes of a slow batch are
-//! logged with their arguments. Otherwise arguments of other changes are not kept, because keeping them costs a copy.
+//! logged with their arguments. At higher limits the arguments of the other changes are not kept, because keeping them
+//! costs a copy.
 
 use archipelago_platform::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use archipelago_platform::sync::{Arc, Mutex};

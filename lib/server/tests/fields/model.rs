@@ -21,7 +21,8 @@ fn number(text: &[u8]) -> i64 {
     std::str::from_utf8(text).unwrap().parse().unwrap()
 }
 
-/// Returns the time that an argument of `HPEXPIRE` or a similar command means, by the command's name.
+/// Returns the expiry time that an argument of `HPEXPIRE` or a similar command stands for, in milliseconds since 1970.
+/// The command's name determines the argument's unit, and whether it is relative to `now`.
 fn time(name: &str, argument: &[u8], now: u64) -> u64 {
     let scale = if name.starts_with("hp") || name == "px" { 1 } else { 1000 };
     number(argument) as u64 * scale + if name.ends_with("at") { 0 } else { now }
@@ -289,7 +290,7 @@ fn ordered(name: &[u8], reply: Reply) -> Reply {
 
 /// Sends a command by itself, in a transaction, or in a script.
 fn ask(ours: &mut Ours, words: &[Vec<u8>], way: usize, now: u64) -> Reply {
-    // Renaming and copying a key to itself is refused or has no effect. Scripts have no maps.
+    // Some commands are not sent in scripts. For example, scripts have no maps.
     match way {
         0 => {
             ours.ask(&["MULTI"], now);
@@ -330,6 +331,7 @@ fn run(seed: u64, steps: usize) -> usize {
     for step in 0..steps {
         now += [0, 0, 0, 1, 3, 30][random.below(6)];
         let words = words(&mut random);
+        // Renaming or copying a key to itself is refused or has no effect, so it is left out.
         let to_itself = matches!(words[0].as_slice(), b"rename" | b"copy") && words[1] == words[2];
         if !to_itself {
             let way = random.below(8);
