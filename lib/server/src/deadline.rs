@@ -17,9 +17,10 @@
 //! - If a replica reaches the script's own end after a stop was fixed, the end comes before the stop. Before the stop all
 //!   replicas carry out the same steps, so each replica reaches the end before the stop.
 //!
-//! With a log, every decision that depends on a clock is durable before any replica shows the script's effects: see
-//! [`stops`](crate::stops). `marked` is set only while the state is open. So if a replica has ended a script that was not
-//! marked, no mark is recorded later that would contradict this replica.
+//! With a log, every decision that depends on a clock is durable before any replica shows the script's effects: it is
+//! written to a second journal, the *journal of stops* ([`stops`](crate::stops)). `marked` is set only while the state
+//! is open. So if a replica has ended a script that was not marked, no mark is recorded later that would contradict
+//! this replica.
 
 use core::fmt;
 use core::time::Duration;
@@ -31,8 +32,8 @@ use crate::stops::{CallId, Entry, Recalled, Stops};
 /// The default time limit of a script, in milliseconds.
 pub const LIMIT: u64 = 5_000;
 
-/// The log records that a script runs after this fraction of the script's limit. For shorter scripts the sync of such a
-/// record would cost too much.
+/// The journal of stops records that a script runs after this fraction of the script's limit. For shorter scripts the
+/// sync of such a record would cost too much.
 const SOON: u32 = 50;
 
 /// A script's time limit, shared by all replicas that run the script. See the module's documentation.
@@ -64,9 +65,9 @@ enum End {
 enum Next {
     /// Continues the script.
     On,
-    /// Records in the log that the script runs, and continues the script.
+    /// Records in the journal of stops that the script runs, and continues the script.
     Mark,
-    /// Stops the script. The point of the stop is given if the replica must first record it in the log.
+    /// Stops the script. The point of the stop is given if the replica must first record it in the journal of stops.
     Stop(Option<u64>),
 }
 
@@ -75,9 +76,9 @@ struct State {
     /// The greatest point beyond which a replica has continued.
     passed: u64,
     end: End,
-    /// Whether the log has recorded that the script runs.
+    /// Whether the journal of stops has recorded that the script runs.
     marked: bool,
-    /// Whether the log has recorded how the script ends.
+    /// Whether the journal of stops has recorded how the script ends.
     told: bool,
 }
 
@@ -98,7 +99,7 @@ impl State {
         if marks { Next::Mark } else { Next::On }
     }
 
-    /// Notes the script's own end. Returns whether the log must record it.
+    /// Notes the script's own end. Returns whether the journal of stops must record it.
     fn finish(&mut self) -> bool {
         if self.end == End::Open {
             self.end = End::Own;
@@ -196,7 +197,7 @@ mod tests {
         next: [u64; REPLICAS],
         /// The points at which replicas have ended; `u64::MAX` stands for the script's own end.
         ended: BTreeSet<u64>,
-        /// Whether the log has recorded that the script runs.
+        /// Whether the journal of stops has recorded that the script runs.
         running: bool,
         outcome: Option<u64>,
     }

@@ -8,11 +8,11 @@ use crate::family::glob;
 /// A kind of subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SubscriptionKind {
-    /// To a channel by its name.
+    /// A subscription to a channel, by the channel's name.
     Channel,
-    /// To all channels whose names match a pattern.
+    /// A subscription to all channels whose names match a pattern.
     Pattern,
-    /// To a channel of a shard. The whole server is one shard.
+    /// A subscription to a channel of a shard. The whole server is one shard.
     Shard,
 }
 

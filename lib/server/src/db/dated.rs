@@ -1,5 +1,5 @@
 //! Hashes with fields that expire. A small hash is a pack with a list of expiry times. A large hash is a table, with
-//! the expiry times in a second table beside it.
+//! the expiry times in a second table and in a tree beside it.
 //!
 //! A hash has one of these forms while at least one of its fields has an expiry time. All other hashes use no memory
 //! for expiry times. The change of form is O(1) for a table, because the table is moved and not copied. The first

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 /// A segment of a list. Lists are walked from both ends.
 type Pack = super::pack::Pack<true>;
 
-/// The most bytes of a pack with more than one element. Allocators have blocks of this size, so that a full pack wastes
-/// nothing.
+/// The most bytes of a pack with more than one element after an element was added. (A longer replacement of an element
+/// may exceed it.) Allocators have blocks of this size, so that a full pack wastes nothing.
 const FULL: usize = 8 << 10;
 
 /// A list.

@@ -183,7 +183,7 @@ impl<const BACKWARD: bool> Pack<BACKWARD> {
         self.len -= count as u32;
         if offset == self.first() && end < self.end() {
             self.start = end as u32;
-            // The free space at the front stays smaller than the items.
+            // The free space at the front is limited to 64 bytes or the size of the items, whichever is larger.
             if self.first() > 64 && self.first() > self.size() {
                 self.bytes.drain(..self.start as usize);
                 self.start = 0;

@@ -168,7 +168,7 @@ impl Pause {
             && self.is_on(super::now())
             && (!self.writes_only.load(Relaxed)
                 || command::find(&args[0]).is_some_and(|command| {
-                    // Scripts and `PFCOUNT` may write without the flag; of `FUNCTION`, some subcommands write.
+                    // Scripts and `PFCOUNT` may write without the flag `WRITE`; of `FUNCTION`, some subcommands write.
                     matches!(command.run, Run::Write(_))
                         || matches!(command.name, "exec" | "publish" | "spublish")
                         || catalog::row(command, args).flatten().is_some_and(|row| row.has("write"))

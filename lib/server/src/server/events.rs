@@ -62,7 +62,7 @@ pub struct Events {
 impl Events {
     /// Sets the classes of events. Returns the operations that set them in the database.
     pub fn listen(&self, classes: u32) -> Vec<Write> {
-        // Without a kind of channel no client can receive events.
+        // Without `K` or `E`, the kinds of channels, no client can receive events.
         let classes = if classes & (KEYSPACE | KEYEVENT) == 0 { 0 } else { classes };
         let before = self.classes.swap(classes, Relaxed);
         let parts = [(wish::EVENTS, ALL | NEW), (wish::MISSES, MISS)];

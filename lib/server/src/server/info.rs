@@ -8,7 +8,7 @@ use super::shared::{Shared, lock};
 use crate::args::Args;
 use crate::db::Db;
 
-/// Sections that are included only if a request names them, or contains `all`.
+/// Sections that are included only if a request names them, or contains `all` or `everything`.
 const MORE: [&str; 2] = ["Commandstats", "Latencystats"];
 
 /// Returns the text of the sections that a request names, or of the default sections.

@@ -55,7 +55,7 @@ impl Shared {
             return;
         }
         let hides = |command: &'static Command| {
-            // Some commands are for administrators in some of their subcommands only.
+            // Of some commands, only some subcommands are for administrators.
             let row = catalog::row(command, args).flatten();
             command.has(flag::ADMIN)
                 || matches!(command.name, "auth" | "hello")

@@ -1,8 +1,8 @@
 //! Random commands from templates.
 //!
-//! In a template, a word in capital letters stands for a random argument. `a|b` stands for one of the words. A word in
-//! brackets may be omitted. A word with `+` is repeated one to four times. With a small probability a word is dropped,
-//! doubled or replaced.
+//! In a template, a word in capital letters stands for a random argument. `a|b` stands for one of the words; a `~` in
+//! an alternative separates its words. A word in brackets may be omitted. A word with `+` is repeated one to four
+//! times. With a small probability a word is dropped, doubled or replaced.
 
 use archipelago_server::db::Random;
 
