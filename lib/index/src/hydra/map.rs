@@ -75,7 +75,7 @@ impl<K: Key, V: Send + Sync + 'static> HydraList<K, V> {
         self.core().hooks().move_pages();
     }
 
-    /// For tests: after a call with `true`, the search layers are not updated until a call with `false`.
+    /// For tests: after a call with `true`, only `sync` updates the search layers, until a call with `false`.
     #[doc(hidden)]
     pub fn pause_maintenance(&self, paused: bool) {
         self.core().hooks().pause_rounds(paused);
