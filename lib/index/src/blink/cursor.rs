@@ -2,8 +2,9 @@
 //!
 //! A walk remembers its leaf, the leaf's version, and the next slot. If the leaf still has this version, the walk
 //! continues in the leaf or in its neighbour; otherwise it finds its position by key. It yields no key twice, and
-//! misses no key that is present throughout the walk: each run is a consistent copy of a part of one leaf, and the next
-//! run begins at the key where the previous one ended.
+//! misses no key that is present throughout the walk: each run has the keys of a part of one leaf as of one moment, and
+//! the next run begins at the key where the previous one ended. (Values may be replaced while the leaf has one version,
+//! so the values of a run may be of different moments.)
 
 use super::locked::Held;
 use super::locked::Hold;

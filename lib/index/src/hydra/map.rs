@@ -49,7 +49,7 @@ impl<K: Key, V: Send + Sync + 'static> Builder<K, V> {
         self
     }
 
-    /// Sets the structure that maps keys to jump nodes.
+    /// Sets the structure that maps keys to jump nodes (pages at or left of the key).
     pub fn search_layer(mut self, kind: SearchLayerKind) -> Self {
         self.config.search_layer = kind;
         self
