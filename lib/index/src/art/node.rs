@@ -104,9 +104,9 @@ impl<const N: usize> Sparse<N>
 where
     [AtomicU8; N]: Matching,
 {
-    /// Returns the slot and the child of a byte. The byte is read again after the child (`Acquire`). If the slot was reused for another
-    /// byte in between, the second read shows the new byte: a writer stores the new byte before the new child
-    /// (`Release`).
+    /// Returns the slot and the child of a byte. The byte is read again after the child (`Acquire`). If the slot was
+    /// reused for another byte in between, the second read shows the new byte: a writer stores the new byte before the
+    /// new child (`Release`).
     #[inline(always)]
     fn find(&self, byte: u8) -> Option<(&Slot, Edge)> {
         let mut candidates = self.bytes.matching(byte);

@@ -157,8 +157,8 @@ impl<F: Form> RawArt<F> {
         with_protocol!(self, remove_once(key, Some(word), guard)).is_some()
     }
 
-    /// Finds the leaf for operations that need a present key. The search skips prefixes, since the whole key is compared
-    /// at the leaf. With `LOCKS`, for operations that will lock the found node, it also prefetches headers.
+    /// Finds the leaf for operations that need a present key. The search skips prefixes, since the whole key is
+    /// compared at the leaf. With `LOCKS`, for operations that will lock the found node, it also prefetches headers.
     #[inline(always)]
     fn locate<'g, P: Protocol, const LOCKS: bool>(
         &self,

@@ -21,8 +21,8 @@ pub(super) enum Why {
     Underfull,
     /// The page is full, and its neighbour may have room.
     Full,
-    /// A sweep has reached the page. With `merge`, it merges the page with its right neighbour if both fit well into one
-    /// page. Otherwise it moves the page if the page's memory region is to be freed (`sweep.rs`).
+    /// A sweep has reached the page. With `merge`, it merges the page with its right neighbour if both fit well into
+    /// one page. Otherwise it moves the page if the page's memory region is to be freed (`sweep.rs`).
     Swept { merge: bool },
 }
 

@@ -26,8 +26,8 @@
 //!
 //! # Waiting
 //! A thread that replays holds the lock on the replica's position in the lane. Meanwhile it waits only for latches of
-//! pages, and runs no users' code, since reclamation is postponed. If a thread finds a lane full, it replays for lagging
-//! replicas itself, since these replicas' own threads may never run again.
+//! pages, and runs no users' code, since reclamation is postponed. If a thread finds a lane full, it replays for
+//! lagging replicas itself, since these replicas' own threads may never run again.
 
 use super::policy::Policy;
 use super::slots::SlotForm;
@@ -210,8 +210,8 @@ impl<F: SlotForm> Lane<F> {
         self.log.recycle();
     }
 
-    /// If more than 1/`RECYCLE_PART` of the lane is in use, recycles entries that all replicas have applied. If more than
-    /// 1/`HELP_PART` is in use, first replays for lagging replicas.
+    /// If more than 1/`RECYCLE_PART` of the lane is in use, recycles entries that all replicas have applied. If more
+    /// than 1/`HELP_PART` is in use, first replays for lagging replicas.
     #[cold]
     fn make_room<P: Policy>(&self, trees: &[Tree<F, P>], guard: &Guard<'_>) {
         if self.log.lag_exceeds(HELP_PART) {
@@ -280,8 +280,8 @@ impl<F: SlotForm> Feed<F> {
         self.lanes.iter().for_each(|lane| lane.freshen(tree, guard));
     }
 
-    /// Logs a change of a key, and applies it to the replica `here`. Other replicas apply it when they are next read. If
-    /// the operation would change nothing, it is not logged.
+    /// Logs a change of a key, and applies it to the replica `here`. Other replicas apply it when they are next read.
+    /// If the operation would change nothing, it is not logged.
     pub(super) fn change<P: Policy>(
         &self,
         (trees, here): (&[Tree<F, P>], usize),

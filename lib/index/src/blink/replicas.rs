@@ -1,10 +1,10 @@
-//! The trees of a map: one tree, or a replica on each NUMA node. An update changes all replicas before it returns, or the
-//! replicas are fed from a log ([`logged`](super::logged)). The following describes replicas that are all changed before
-//! an update returns.
+//! The trees of a map: one tree, or a replica on each NUMA node. An update changes all replicas before it returns, or
+//! the replicas are fed from a log ([`logged`](super::logged)). The following describes replicas that are all changed
+//! before an update returns.
 //!
-//! Replicas are separate trees with the same entries, which may be distributed differently over pages. Reads use the replica of
-//! the reader's node. An update latches the key's leaf in *every* replica, in order, and only then changes the first
-//! one.
+//! Replicas are separate trees with the same entries, which may be distributed differently over pages. Reads use the
+//! replica of the reader's node. An update latches the key's leaf in *every* replica, in order, and only then changes
+//! the first one.
 //!
 //! # Why this is linearizable
 //! An update takes effect when the first of its leaves is changed. A read that sees the change, in any replica, ends

@@ -121,8 +121,8 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
             || page.each_copy().any(|copy: Page<'_, F, P>| closed(copy.home(), copy.address()))
     }
 
-    /// If the child in a slot of a latched parent is in a closed region (one that is to be freed), replaces the child by
-    /// another page with the same fences, entries and neighbours. Returns whether the child was replaced.
+    /// If the child in a slot of a latched parent is in a closed region (one that is to be freed), replaces the child
+    /// by another page with the same fences, entries and neighbours. Returns whether the child was replaced.
     pub(super) fn move_child<'g>(
         &self,
         parent: Page<'g, F, P>,

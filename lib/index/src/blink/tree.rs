@@ -12,17 +12,17 @@
 //! descent read that level before the update.
 //!
 //! # Latches
-//! A thread that changes a page latches it at the version that it has read. Otherwise it waits for the latch, and checks
-//! again that the key is between the page's fences, the bounds `low` and `high` of its keys ([`Locked::covering`]).
-//! Threads take several latches from upper levels to lower ones, and from left to
-//! right on each level, so they do not wait in a circle. A split holds one latch at a time: it unlatches its page
-//! before it updates the level above.
+//! A thread that changes a page latches it at the version that it has read. Otherwise it waits for the latch, and
+//! checks again that the key is between the page's fences, the bounds `low` and `high` of its keys
+//! ([`Locked::covering`]). Threads take several latches from upper levels to lower ones, and from left to right on each
+//! level, so they do not wait in a circle. A split holds one latch at a time: it unlatches its page before it updates
+//! the level above.
 //!
 //! A policy may have latches only at and above a level ([`Policy::FINEST`]). Then the latch of a page's ancestor on
 //! that level covers the page, or the latch of the root if the tree is not that high. A thread takes this latch, checks
-//! that the ancestor has not changed
-//! since the descent ([`Hold`] remembers it), and only then takes the version lock of the page. Version locks still
-//! exclude writers and validate readers, so coarse latches change where threads wait, but not correctness.
+//! that the ancestor has not changed since the descent ([`Hold`] remembers it), and only then takes the version lock of
+//! the page. Version locks still exclude writers and validate readers, so coarse latches change where threads wait, but
+//! not correctness.
 //!
 //! | operation | latches, in this order |
 //! |---|---|
@@ -208,8 +208,8 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         count.store(count.load(Relaxed) + 1, Relaxed);
     }
 
-    /// Stores a value word; see [`Structure::put`](crate::map::Structure::put). If `near` is given, the search tries this
-    /// leaf first. The leaf that has the key afterwards is stored in `near`.
+    /// Stores a value word; see [`Structure::put`](crate::map::Structure::put). If `near` is given, the search tries
+    /// this leaf first. The leaf that has the key afterwards is stored in `near`.
     pub(super) fn put<'g>(
         &self,
         near: &mut Option<Page<'g, F, P>>,

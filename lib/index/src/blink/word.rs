@@ -74,9 +74,9 @@ fn fetch(words: &[AtomicU64], start: usize) {
 /// Returns the index of the first of the ascending `slots` that is not less than `key`.
 ///
 /// Nearly always this slot is in the window of `WINDOW` slots from `start` on, whose middle is the guessed position.
-/// The window is searched without a branch that depends on a
-/// key, so the processor can proceed while the slots are still being loaded. If the slot is not in the window, the
-/// search makes growing steps. So keys that are not uniformly distributed cost one step for each doubling of the error.
+/// The window is searched without a branch that depends on a key, so the processor can proceed while the slots are
+/// still being loaded. If the slot is not in the window, the search makes growing steps. So keys that are not uniformly
+/// distributed cost one step for each doubling of the error.
 #[inline]
 fn search_about(start: usize, slots: &[AtomicU64], key: u64) -> usize {
     let before = |slot: &AtomicU64| slot.load(Relaxed) < key;

@@ -103,8 +103,8 @@ unsafe impl<S: Size> Page for Part<S> {
 pub struct Scatter<S: Size> {
     /// The lock, which is never taken: the scatter itself does not change.
     lock: VersionLock,
-    /// Padding. If walks are transactions, each walk's transaction reads the lock's cache line, so words that change are
-    /// in another line.
+    /// Padding. If walks are transactions, each walk's transaction reads the lock's cache line, so words that change
+    /// are in another line.
     _line: [Word; 7],
     pub(super) door: super::door::Door,
     _door: [Word; 7],
@@ -457,9 +457,9 @@ impl<S: Size> Chunk<S> {
         outermost.expect("the chunk is not empty")
     }
 
-    /// Replaces the chunk's entries by `pairs`, which become its reserve. The pairs must be ascending. The first entries
-    /// are not written as long as they are already right, nor are words of tags that are already right. So other threads
-    /// keep these cache lines.
+    /// Replaces the chunk's entries by `pairs`, which become its reserve. The pairs must be ascending. The first
+    /// entries are not written as long as they are already right, nor are words of tags that are already right. So
+    /// other threads keep these cache lines.
     pub(super) fn fill<F: ChunkForm>(&self, pairs: &[(u64, u64)]) {
         let stays = |&(slot, pair): &(usize, &(u64, u64))| self.pair(&Alone, slot) == *pair;
         let same = pairs.iter().enumerate().take_while(stays).count();

@@ -18,9 +18,9 @@ pub enum Aim<P> {
     Last,
 }
 
-/// An index over a list of chunks. Its entries always lead to chunks of the list. A chunk is added to the index while the
-/// chunk to its left, from which it was split, is locked. A chunk is removed from the index while it and the chunk to
-/// its left are locked, before it becomes obsolete. The list's first chunk is never removed.
+/// An index over a list of chunks. Its entries always lead to chunks of the list. A chunk is added to the index while
+/// the chunk to its left, from which it was split, is locked. A chunk is removed from the index while it and the chunk
+/// to its left are locked, before it becomes obsolete. The list's first chunk is never removed.
 pub trait Index<F: ChunkForm>: Send + Sync + Sized + 'static {
     /// The sizes of chunks.
     type Size: Size;

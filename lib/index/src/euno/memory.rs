@@ -35,8 +35,8 @@ impl Memory {
         self.arenas[home].alloc()
     }
 
-    /// Closes, for allocation, the mostly free memory regions (of up to 2 MiB) of sparse arenas. Returns how many chunks
-    /// are in closed regions. See [`BlockArena::close_sparse`], which calls the regions chunks.
+    /// Closes, for allocation, the mostly free memory regions (of up to 2 MiB) of sparse arenas. Returns how many
+    /// chunks are in closed regions. See [`BlockArena::close_sparse`], which calls the regions chunks.
     pub(super) fn close_sparse(&self, sparse: Sparse) -> usize {
         self.arenas.iter().map(|arena| arena.close_sparse(sparse)).sum()
     }

@@ -182,8 +182,8 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
     /// Removes the entry at the given end of the map, if the map has any. `found` is called with the entry after all
     /// locks are released.
     ///
-    /// This is linearizable: the entry is removed while its chunk is locked, and while all chunks between this chunk and
-    /// the end of the map are locked and empty.
+    /// This is linearizable: the entry is removed while its chunk is locked, and while all chunks between this chunk
+    /// and the end of the map are locked and empty.
     pub(super) fn take_outermost<R>(
         &self,
         guard: &Guard<'_>,

@@ -424,8 +424,8 @@ impl<F: HydraForm> Core<F> {
     /// Removes the least or the greatest entry, if the map has any. `found` is called with its key and the removed
     /// entry after all locks are released.
     ///
-    /// This is linearizable: the entry is removed while its page is locked, and every page between this page and the end
-    /// of the list was empty at the moment of the lock. If no entry is found, all pages were empty at one moment.
+    /// This is linearizable: the entry is removed while its page is locked, and every page between this page and the
+    /// end of the list was empty at the moment of the lock. If no entry is found, all pages were empty at one moment.
     pub(crate) fn take_end_in_list<R>(
         &self,
         local: &Local<'_, F>,

@@ -196,8 +196,8 @@ impl<F: HydraForm> Core<F> {
         }
     }
 
-    /// A test hook: after a call with `true`, changes start no rounds until it is called with `false`. `tidy` still runs
-    /// rounds.
+    /// A test hook: after a call with `true`, changes start no rounds until it is called with `false`. `tidy` still
+    /// runs rounds.
     pub(crate) fn pause_rounds(&self, paused: bool) {
         self.maintenance.paused.store(paused, Relaxed);
     }

@@ -88,8 +88,8 @@ struct Step {
 }
 
 impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'m, S, K, V, H> {
-    /// Tries to apply `change` to a key that has the word `old`. Returns the words before and after. If the key has another
-    /// word, returns this word and the change, which was not applied.
+    /// Tries to apply `change` to a key that has the word `old`. Returns the words before and after. If the key has
+    /// another word, returns this word and the change, which was not applied.
     ///
     /// The caller retires a removed or replaced word.
     fn change(

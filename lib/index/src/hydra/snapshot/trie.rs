@@ -120,8 +120,8 @@ impl<P: Target> Trie<P> {
         &self.text[prefix.start as usize..][..prefix.len as usize]
     }
 
-    /// Returns `Equal` if a string begins with `prefix`. Otherwise returns whether the string is less or greater than all
-    /// strings that begin with `prefix`.
+    /// Returns `Equal` if a string begins with `prefix`. Otherwise returns whether the string is less or greater than
+    /// all strings that begin with `prefix`.
     #[inline(always)]
     fn side(&self, rest: &[u8], prefix: Prefix) -> Ordering {
         if prefix.len == 0 {
