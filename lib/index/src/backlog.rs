@@ -58,7 +58,7 @@ impl Garbage {
     }
 }
 
-/// A map's limit.
+/// A map's limit on memory that waits for readers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limit {
     bytes: usize,

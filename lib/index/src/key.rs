@@ -1,10 +1,10 @@
 //! Keys: any type with an order-preserving encoding.
 //!
 //! An index never compares keys of the user's type. It compares their *encodings*, of which there are two forms:
-//! [`Word`] (a `u64`, for key types that are encoded in at most eight bytes) and [`Bytes`] (a byte string of any
-//! length, for all other key types). The form selects the layout at compile time: words are stored inline, byte strings
-//! with prefix truncation. No key is reserved: 0, `MAX`, the empty string and strings with zero bytes are ordinary
-//! keys.
+//! [`Word`] (a `u64`, for key types with a fixed width of at most eight bytes, except arrays) and [`Bytes`] (a byte
+//! string of any length, for all other key types). The form selects the layout at compile time: words are stored
+//! inline, byte strings with prefix truncation. No key is reserved: 0, `MAX`, the empty string and strings with zero
+//! bytes are ordinary keys.
 //!
 //! # What can be a key
 //! | types | order | form |

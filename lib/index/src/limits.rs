@@ -1,10 +1,10 @@
 //! A map's limits on memory: on memory that waits for readers, and on all memory.
 //!
 //! The cap on all memory is kept by an *allowance*: a number of bytes that may be requested before the memory is
-//! counted again. The allowance is a quarter of what was left at the last count. Counting reads every thread's share,
-//! but is rare in this way, and requests of several threads between two counts stay below the cap.
+//! counted again. The allowance is a quarter of what was left at the last count. Counting reads the counters of all
+//! threads, but is rare with an allowance, and requests of several threads between two counts stay below the cap.
 //!
-//! Pages are allocated in blocks. Free pages of a block do not count: only memory *in use* counts
+//! Pages are allocated in blocks of many pages. Free pages of a block do not count: only memory *in use* counts
 //! ([`Limits::left`](Limits::left)). At the cap, entries that need no new page are still stored.
 
 use crate::backlog::Limit;
@@ -86,11 +86,11 @@ const MOST_ALLOWANCE: usize = 4 << 20;
 /// The greatest block in bytes by which a structure's memory grows.
 const MOST_BLOCK: usize = 2 << 20;
 
-/// A block is at most this part of the memory that the structure has (one half).
+/// A block has at most 1/`BLOCK_PART` (one half) of the size of the structure's memory.
 const BLOCK_PART: usize = 2;
 
 /// At the limit, an entry may be stored if its page has room. If threads compete for the room, such an entry may still
-/// need a new page. This is allowed until the map exceeds the limit by one part in this many.
+/// need a new page. This is allowed until the map exceeds the limit by 1/`RACE_PART` of the limit.
 const RACE_PART: usize = 32;
 
 /// The memory that an operation needs.

@@ -231,7 +231,7 @@ pub trait Structure<F: Form>: Send + Sync + Sized + 'static {
     /// The position of the last of several writes with ascending keys.
     type Near<'g>: Default;
 
-    /// The length of the longest key that can be stored, in bytes of its encoding. `Map` stores no longer key.
+    /// The length of the longest key that can be stored, in bytes of its encoding. `Map` refuses longer keys.
     const LONGEST_KEY: usize = usize::MAX;
 
     /// Makes an empty structure.

@@ -164,7 +164,8 @@ fn an_emptied_tree_is_small() {
         }
         tree.check_invariants();
         assert_eq!((tree.levels(), tree.len()), (1, 0));
-        // If a background thread is in the middle of a round, memory is not reclaimed, so this is tried again.
+        // While the thread that maintains idle maps reclaims memory of this map, `sync` may free nothing, so this is
+        // tried again.
         some_try(500, || {
             tree.sync();
             let bytes = tree.stats().bytes;
@@ -258,7 +259,7 @@ fn on_nodes<K: Key, V: Send + Sync + 'static, P: Policy>(nodes: usize) -> BLinkT
     Builder::default().topology(Topology::synthetic(nodes, 1)).build()
 }
 
-/// Returns the number of pages per replica that a tree takes for these keys.
+/// Returns the number of pages that all replicas together take for these keys, on two nodes.
 fn pages_for<P: Policy>(keys: impl Iterator<Item = u64>) -> usize {
     let tree: BLinkTree<u64, u64, P> = on_nodes(2);
     let map = tree.pin();

@@ -190,8 +190,8 @@ fn windows_that_slide_take_what_they_hold() {
     }
 }
 
-/// Waits until a map is small. If a background thread is preempted in the middle of a round, memory is not reclaimed until the
-/// thread continues.
+/// Waits until a map is small. If the thread that maintains idle maps is preempted while it reclaims memory of this
+/// map, the memory is not reclaimed until the thread continues.
 #[track_caller]
 fn soon<S: Kind>(map: &Map<S, u64, u64>, is_small: impl Fn(&Stats) -> bool) {
     some_try(500, || {
@@ -205,8 +205,8 @@ fn soon<S: Kind>(map: &Map<S, u64, u64>, is_small: impl Fn(&Stats) -> bool) {
     });
 }
 
-/// A map is filled and emptied again and again, in various orders. The empty map is small, and the full map is no larger than
-/// the first time.
+/// A map is filled and emptied again and again, in various orders. The empty map is small, and the full map is at most
+/// half as large again as in the first three rounds.
 fn refilled<S: Kind>(key: fn(u64, u64) -> u64) {
     let map: Map<S, u64, u64> = Map::new();
     let (count, threads) = (sized(20_000, 300), 3);

@@ -321,7 +321,8 @@ fn own_references_are_not_waited_for() {
     });
 }
 
-/// A map that was created and not used has the size of two words, and a small map uses little memory.
+/// A map that was created and not used takes at most 64 bytes and no heap memory. Operations that only look at it
+/// allocate little.
 #[test]
 fn an_empty_map_takes_nothing() {
     let _alone = alone();

@@ -93,7 +93,8 @@ fn a_session_costs_the_same_beside_fifty_thousand() {
     });
 }
 
-/// Tests iterators, and the guards that they hold.
+/// More iterators exist at the same time than 16 bits can count. They are used, and dropped in another order than they
+/// were made.
 #[test]
 fn more_iterators_than_sixteen_bits_count() {
     let _alone = alone();
@@ -243,7 +244,7 @@ fn a_session_kept_to_the_very_end_counts_right() {
     });
 }
 
-/// An iterator holds a guard. The guard ends even if a thread-local drops the iterator last of all.
+/// An iterator in a thread-local, which is dropped when the thread ends, delays no reclamation afterwards.
 #[test]
 fn iterators_in_thread_locals_let_go() {
     thread::thread_local! {
@@ -325,7 +326,8 @@ fn what_a_stuck_reader_holds_up_is_shown() {
     });
 }
 
-/// Runs the same test with a limit: the heap stays within the limit, and writers continue when the reader has ended.
+/// A reader does not end while a writer changes a map with a limit. The heap grows by at most one and a half times the
+/// limit, and the writer continues when the reader has ended.
 fn bounded<S>(
     limit: usize,
     read: impl FnOnce(&dyn Fn()) + Send,

@@ -62,7 +62,7 @@ fn all_kinds_of_composites_are() {
     let map = map.pin();
     assert_eq!(map.get(by_parts(&(Some("a"), &[0, 1][..], &[7; 16], (1, "n")))), Some(1));
     assert_eq!(map.get(by_parts(&(None, &[0, 1][..], &[7; 16], (1, "n")))), None);
-    // The key itself can be looked up by `by_parts`, too.
+    // The map can be searched by the key itself, too.
     assert_eq!(map.get(&key), Some(1));
     let words = Art::from([((1_u32, 2_u32), 1)]);
     assert_eq!(words.pin().get(by_parts(&(1, 2))), Some(1));

@@ -49,8 +49,9 @@ fn long_keys_are_counted() {
     assert!(empty <= full - boxes, "{empty} of {full} bytes are left, {boxes} were in keys");
 }
 
-/// Loads `count` keys with four threads and removes them, where each thread removes its own keys or another thread's. Returns
-/// the memory at the peak and at the end. No thread calls `sync` in between, so the map itself must free the memory.
+/// Loads `count` keys with four threads and removes them. With four nodes, each thread removes the keys that it has
+/// inserted itself, and with one node those of another thread. Returns the memory at the peak and at the end. `sync` is
+/// called only after all keys have been removed.
 fn fill_and_empty<K: Key>(count: u64, make: fn(u64) -> K, nodes: usize) -> (usize, usize) {
     watchdog(USUAL, |_| {
         let map: HydraList<K, u64> = HydraList::builder().topology(Topology::synthetic(nodes, 1)).build();
@@ -124,8 +125,8 @@ fn rest<K: Key>(map: &HydraList<K, u64>) {
     }
 }
 
-/// Deletes all keys except every `keep`-th one, in the order of `nth`. Returns the memory of the map, and of a fresh map with
-/// the remaining keys.
+/// Inserts `count` keys and deletes all except every `keep`-th one, in the order of `nth`. Checks that the map then holds
+/// at most three times the memory of a fresh map with the remaining keys.
 fn thin_out<K: Key>(map: HydraList<K, u64>, count: u64, keep: u64, make: fn(u64) -> K, nth: fn(u64, u64) -> u64) {
     watchdog(USUAL, |_| {
         map.pin().extend((0..count).map(|n| (make(n), n)));

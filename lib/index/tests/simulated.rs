@@ -1,5 +1,5 @@
 //! Indexes on the virtual machine (a simulator of schedules): many schedules that hardly ever occur natively, stalled
-//! threads and stalled background work. The history of each run is checked.
+//! threads and paused maintenance. The history of each run is checked.
 #![cfg(archipelago_sim)]
 
 #[path = "simulated/blink.rs"]

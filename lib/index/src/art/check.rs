@@ -16,7 +16,7 @@ pub(super) fn check<F: Form>(tree: &RawArt<F>, guard: &Guard<'_>) -> Growth {
     assert_eq!((root.kind(), root.level()), (NodeKind::Node256, 0), "the root is a Node256 for the empty string");
     let mut held = Growth::default();
     let mut last: Option<&[u8]> = None;
-    // Nodes to visit, each with its string, and leaves. The last element pushed is the first in key order.
+    // The edges to visit, each with the bytes of the path to it. The last element pushed is the first in key order.
     let mut open = vec![(root.edge(), Vec::new())];
     while let Some((edge, path)) = open.pop() {
         // SAFETY: loaded under `guard`.

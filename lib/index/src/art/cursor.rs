@@ -29,8 +29,8 @@ pub(super) const BATCH: usize = 16;
 /// The number of the path's nodes that are stored in the cursor itself; deeper ones are stored in the heap.
 const INLINE_DEPTH: usize = 12;
 
-/// A walk's state in one node. `position` is the next position to read. In ascending walks it is the first position that
-/// the walk has not passed. In descending walks it is one more than the last position that the walk has not passed.
+/// A walk's state in one node. In ascending walks, `position` is the next position to read. In descending walks it is
+/// one more than the next position to read.
 #[derive(Clone, Copy)]
 struct Frame<'g> {
     node: Node<'g>,
@@ -78,7 +78,8 @@ impl<'g, F: Form> Batch<'g, F> {
     }
 }
 
-/// Edges of one node with their positions, in a walk's order: leaves, and perhaps a node at the end.
+/// Edges of one node with their positions, in a walk's order. All lead to leaves, except that the last one may lead to
+/// a node.
 #[derive(Default)]
 struct Glance {
     edges: [(usize, Edge); BATCH],
@@ -86,8 +87,9 @@ struct Glance {
 }
 
 impl Glance {
-    /// Reads a node's edges from `position` on, up to the first edge that leads to a node, and at most `limit`, and
-    /// prefetches their targets. Returns whether the node has no further edges behind them.
+    /// Reads at most `limit` of a node's edges from `position` on, and prefetches their targets. The first edge that
+    /// leads to a node is the last one that is read. Returns `true` if the node has no further edges; after an edge to
+    /// a node, always returns `false`.
     #[inline]
     fn look<const DOWN: bool>(&mut self, node: Node<'_>, position: usize, limit: usize) -> bool {
         let mut complete = true;
@@ -124,10 +126,10 @@ impl<'g, F: Form, const DOWN: bool> Cursor<'g, F, DOWN> {
         Cursor { root, path: [None; INLINE_DEPTH], deep: Vec::new(), depth: 0, seated: false, last: None }
     }
 
-    /// Fills the batch, which is used up, with at most `limit` next leaves, and returns their number. Zero means that
-    /// the walk is over, if `limit` is not zero.
+    /// Replaces the batch's leaves by the walk's next ones, at most `limit` and at most [`BATCH`], and returns their
+    /// number. If `limit` is not zero, a result of zero means that the walk is over.
     ///
-    /// `start` is the position at which the walk begins; it must be the same in each call.
+    /// `start` is the bound at which the walk begins; it must be the same in each call.
     pub(super) fn fill(&mut self, start: Bound<&[u8]>, batch: &mut Batch<'g, F>, limit: usize) -> usize {
         (batch.taken, batch.filled) = (0, 0);
         let backoff = Backoff::new();
@@ -144,7 +146,7 @@ impl<'g, F: Form, const DOWN: bool> Cursor<'g, F, DOWN> {
         batch.filled
     }
 
-    /// Returns only the next leaf.
+    /// Returns the next leaf, without reading leaves after it.
     pub(super) fn next(&mut self, start: Bound<&[u8]>) -> Option<Leaf<'g, F>> {
         let mut batch = Batch::new();
         self.fill(start, &mut batch, 1);
@@ -167,7 +169,7 @@ impl<'g, F: Form, const DOWN: bool> Cursor<'g, F, DOWN> {
         Ok(())
     }
 
-    /// Returns the position after the whole node.
+    /// Returns the position from which a walk visits the whole node.
     const fn edge_of_node() -> usize {
         if DOWN { POSITIONS } else { 0 }
     }

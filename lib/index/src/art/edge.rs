@@ -5,8 +5,9 @@
 //! bits 1-2   kind of node
 //! bit 3      the node skips: it stores a prefix, so its level must be read from its header
 //! ```
-//! Leaves are 8-aligned and nodes 16-aligned, so the lowest address bits are free for tags. From the edge alone a
-//! reader computes where in the node its slot is, and can load this cache line without waiting for the node's header.
+//! Leaves are 8-aligned and nodes 16-aligned, so the lowest address bits are free for tags. If a node does not skip,
+//! the kind in the edge suffices to compute where the slot for the next byte of a key is. So a reader can load the
+//! slot's cache line without waiting for the node's header.
 //!
 //! [`Edge`] is only bits. `Edge::target` (`target.rs`) turns it into a leaf or node that may be dereferenced as long as
 //! a guard is held. This conversion is the only unsafe step; everything after it is safe.

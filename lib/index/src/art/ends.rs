@@ -46,8 +46,8 @@ fn lock((node, version): (Node<'_>, Version)) -> Result<Locked<'_>, Restart> {
 }
 
 impl<F: Form> RawArt<F> {
-    /// Removes the entry with the least key, or with `DOWN` the entry with the greatest. The module's documentation has the
-    /// argument.
+    /// Removes the entry with the least key, or with `DOWN` the entry with the greatest. The module's documentation
+    /// shows that this is linearizable.
     pub(super) fn take_outermost<'g, const DOWN: bool>(&self, guard: &'g Guard<'_>) -> Option<(Leaf<'g, F>, u64)> {
         let backoff = Backoff::new();
         loop {
@@ -106,8 +106,9 @@ impl<F: Form> RawArt<F> {
         Ok(word)
     }
 
-    /// Calls `show` with about `count` leaves, ascending, or with all if the tree has fewer. They divide the tree into
-    /// parts that are about equal, judged by the upper nodes.
+    /// Calls `show` with at least `count` leaves, ascending, or with all if the tree has fewer. Each is the first leaf
+    /// of a part of the tree. The parts are the subtrees of the first level that has at least `count` of them, so
+    /// there may be many more, and their sizes may differ.
     pub(crate) fn cut<'g>(&self, guard: &'g Guard<'_>, count: usize, mut show: impl FnMut(&'g [u8], u64)) {
         let mut parts = vec![self.root(guard).edge()];
         let mut deeper = true;

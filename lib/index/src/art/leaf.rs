@@ -46,7 +46,7 @@ impl<F> PartialEq for Leaf<'_, F> {
 }
 
 impl<'g, F: Form> Leaf<'g, F> {
-    /// Allocates a leaf. It belongs to the thread that publishes the edge.
+    /// Allocates a leaf. It belongs to the caller until the caller publishes the edge.
     ///
     /// # Panics
     /// If the key has 4 GiB or more.

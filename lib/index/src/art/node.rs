@@ -33,7 +33,8 @@ use core::ops::ControlFlow;
 
 /// Prefixes up to this length are stored behind the header, longer ones behind the node in the same allocation.
 const INLINE_PREFIX: usize = 4;
-/// The number of children that an ordered walk over a Node256 prefetches.
+/// When an ordered walk over a Node256 visits the slot of a byte, it prefetches the child in the slot that is this many
+/// bytes ahead.
 const FETCH_AHEAD: usize = 16;
 /// The number of positions of a node: the terminal and 256 bytes.
 pub(super) const POSITIONS: usize = 257;
@@ -103,9 +104,9 @@ impl<const N: usize> Sparse<N>
 where
     [AtomicU8; N]: Matching,
 {
-    /// Returns the child's slot. The byte is read again after the child (`Acquire`). If the slot was reused for another
-    /// byte in between, the second read shows the new byte: a writer stores the new byte before the new child
-    /// (`Release`).
+    /// Returns the slot and the child of a byte. The byte is read again after the child (`Acquire`). If the slot was
+    /// reused for another byte in between, the second read shows the new byte: a writer stores the new byte before the
+    /// new child (`Release`).
     #[inline(always)]
     fn find(&self, byte: u8) -> Option<(&Slot, Edge)> {
         let mut candidates = self.bytes.matching(byte);
@@ -191,7 +192,7 @@ impl Direct {
     }
 }
 
-/// Implements [`Node::visit`] over the bytes of a node that has a slot for every byte.
+/// Implements [`Node::visit`] for the children of a Node48 or a Node256. `entry` returns the child of a byte.
 #[inline(always)]
 fn visit_bytes<const DOWN: bool>(
     position: usize,
@@ -228,8 +229,8 @@ impl PartialEq for Node<'_> {
 }
 
 impl<'g> Node<'g> {
-    /// Allocates an empty node that stands for a string of length `level` ending in `prefix`. The node belongs to the thread
-    /// that publishes its edge.
+    /// Allocates an empty node that stands for a string of length `level` ending in `prefix`. The node belongs to the
+    /// caller until the caller publishes its edge.
     pub(super) fn create(kind: NodeKind, level: usize, prefix: &[u8]) -> Node<'g> {
         let layout = kind.layout(prefix.len());
         // SAFETY: no node has size 0. Zeroed memory is valid for all fields: null slots, zero counts and bytes.
@@ -479,8 +480,8 @@ impl<'g> Node<'g> {
         entries
     }
 
-    /// Returns a copy of another kind and with another stored prefix (the string is the same), without the edge at `except`.
-    /// The caller must hold the lock. The copy belongs to the thread that publishes its edge.
+    /// Returns a copy of the given kind and with the given stored prefix (the string is the same), without the edge at
+    /// `except`. The caller must hold the lock. The copy belongs to the caller until the caller publishes its edge.
     pub(super) fn copy(self, kind: NodeKind, prefix: &[u8], except: Option<usize>) -> Node<'g> {
         let copy = Node::create(kind, self.level(), prefix);
         self.visit::<false>(0, |position, edge| {

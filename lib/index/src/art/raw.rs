@@ -142,7 +142,7 @@ impl<F: Form> RawArt<F> {
         with_protocol!(self, exchange_once(key, word, guard))
     }
 
-    /// Replaces the word of `key` if it is `old`. Returns whether it was.
+    /// Replaces the word of `key` if the key is present and its word is `old`. Returns whether the word was replaced.
     pub(crate) fn replace(&self, key: &[u8], old: u64, new: u64, guard: &Guard<'_>) -> bool {
         with_protocol!(self, replace_once(key, old, new, guard))
     }
@@ -152,13 +152,13 @@ impl<F: Form> RawArt<F> {
         with_protocol!(self, remove_once(key, None, guard))
     }
 
-    /// Removes `key` if its word is `word`. Returns whether it was.
+    /// Removes `key` if it is present and its word is `word`. Returns whether the key was removed.
     pub(crate) fn remove_if(&self, key: &[u8], word: u64, guard: &Guard<'_>) -> bool {
         with_protocol!(self, remove_once(key, Some(word), guard)).is_some()
     }
 
-    /// Finds the leaf for operations that need a present key. It skips prefixes, since the whole key is compared at the
-    /// leaf. If the operation will lock the found node, it also prefetches headers.
+    /// Finds the leaf for operations that need a present key. The search skips prefixes, since the whole key is
+    /// compared at the leaf. With `LOCKS`, for operations that will lock the found node, it also prefetches headers.
     #[inline(always)]
     fn locate<'g, P: Protocol, const LOCKS: bool>(
         &self,
@@ -314,8 +314,8 @@ impl<F: Form> RawArt<F> {
         node.edge() != *self.root && becomes_too_small(node, position)
     }
 
-    /// Removes a leaf from its locked node, and retires it. If this makes the node too small, its parent is locked,
-    /// too.
+    /// Removes a leaf from its locked node, and retires it. If this makes the node too small, the caller must have
+    /// locked the node's parent, too, and pass it. Otherwise nothing is changed, and the operation has to restart.
     pub(super) fn unlink<P: Protocol>(
         &self,
         parent: Option<(Node<'_>, Locked<'_>)>,
@@ -353,7 +353,7 @@ impl<F: Form> RawArt<F> {
         Ok(())
     }
 
-    /// Shows each word. The caller must have exclusive access to the tree.
+    /// Calls `visit` with each word. The caller must have exclusive access to the tree.
     pub(super) fn show_words(&self, guard: &Guard<'_>, mut visit: impl FnMut(u64)) {
         // An explicit stack, since a tree of long keys may be too deep for recursion on the thread's stack.
         let mut nodes = vec![self.root(guard)];

@@ -9,8 +9,8 @@ use archipelago_sync::version_lock::VersionLock;
 pub enum WriteSync {
     /// Optimistic lock coupling: readers validate each node's version, and restart when it has changed.
     OptimisticLockCoupling,
-    /// Read-optimised write exclusion: look-ups never validate and never restart; writers lock the one or two nodes
-    /// that they change.
+    /// Read-optimised write exclusion: look-ups never validate and never restart; writers lock the nodes that they
+    /// change, at most three.
     #[default]
     Rowex,
 }

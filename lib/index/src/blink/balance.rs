@@ -21,8 +21,8 @@ pub(super) enum Why {
     Underfull,
     /// The page is full, and its neighbour may have room.
     Full,
-    /// A sweep has reached the page. It moves the page if the page's block is to be freed. With `merge`, it merges the
-    /// page with its right neighbour if both fit well into one page.
+    /// A sweep has reached the page. With `merge`, it merges the page with its right neighbour if both fit well into
+    /// one page. Otherwise it moves the page if the page's memory region is to be freed (`sweep.rs`).
     Swept { merge: bool },
 }
 
@@ -151,7 +151,7 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
             || (slot > 0 && self.even_out_two(parent, slot - 1, why, gone))
     }
 
-    /// Balances the child in a slot with the child in the next slot.
+    /// Balances the child in a slot with the child in the next slot. Returns whether anything changed.
     fn even_out_two<'g>(&self, parent: Page<'g, F, P>, slot: usize, why: Why, gone: &mut Vec<Page<'g, F, P>>) -> bool {
         let (left, right) = (self.lock_child(parent, slot), self.lock_child(parent, slot + 1));
         let cared_for = why != Why::Underfull || left.page().is_underfull() || right.page().is_underfull();
@@ -192,8 +192,8 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         if let Some(after) = after {
             after.set_left(Some(left.page()));
         }
-        // The removed page is unlatched first. So a thread that waits for this page soon finds the page that has its
-        // keys now unlatched.
+        // The removed page is unlatched first. A thread that waited for it then searches the page that now has its
+        // keys, which is unlatched shortly afterwards.
         gone.push(right.gone());
         left.changed();
         true
@@ -217,7 +217,8 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
     }
 }
 
-/// Distributes the entries of two neighbours evenly. Returns `false` if this is impossible or they were even before.
+/// Distributes the entries of two neighbours evenly. Changes nothing and returns `false` if this is impossible, or if
+/// the entries are already distributed evenly.
 fn share<F: SlotForm, P: Policy>(
     parent: Page<'_, F, P>,
     slot: usize,

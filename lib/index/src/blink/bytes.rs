@@ -1,7 +1,7 @@
 //! Pages of keys that are byte strings. See [`slots`](super::slots).
 //!
 //! Eight bytes are stored in a word, the first one in the highest bits, padded with zeros. So comparing words is
-//! comparing bytes. If two strings differ only in their padding, their lengths decide.
+//! comparing bytes. If all words of two strings are equal, their lengths decide.
 
 use super::run::Run;
 use super::slots::{Fence, Found, Shape, SlotForm, prefetch, shift_down, shift_up};
@@ -97,7 +97,7 @@ fn read_tail(bytes: &mut Vec<u8>, start: usize, tail: &[AtomicU64], len: usize) 
     bytes.truncate(start + len);
 }
 
-/// Entries of byte strings.
+/// Entries whose keys are byte strings.
 #[derive(Default)]
 pub struct BytesRun {
     bytes: Vec<u8>,

@@ -2,8 +2,9 @@
 //!
 //! A walk remembers its leaf, the leaf's version, and the next slot. If the leaf still has this version, the walk
 //! continues in the leaf or in its neighbour; otherwise it finds its position by key. It yields no key twice, and
-//! misses no key that is present throughout the walk: each run is a consistent copy of a part of one leaf, and the next
-//! run begins at the key where the previous one ended.
+//! misses no key that is present throughout the walk: each run has the keys of a part of one leaf as of one moment, and
+//! the next run begins at the key where the previous one ended. (Values may be replaced while the leaf has one version,
+//! so the values of a run may be of different moments.)
 
 use super::locked::Held;
 use super::locked::Hold;
@@ -117,7 +118,8 @@ impl<'g, F: SlotForm, P: Policy, const DOWN: bool> Cursor<'g, F, P, DOWN> {
     }
 }
 
-/// Returns the position after a run, in the same leaf or the next one, if the leaf has not changed.
+/// Returns the position after a run, in the same leaf or the next one. Returns `None` if the leaf has changed, or if
+/// the position is in the same leaf and this leaf has no latch of its own; then the caller searches from the root.
 #[inline]
 pub(super) fn go_on<'g, F: SlotForm, P: Policy, const DOWN: bool>(
     tree: &Tree<F, P>,
@@ -125,7 +127,8 @@ pub(super) fn go_on<'g, F: SlotForm, P: Policy, const DOWN: bool>(
     guard: &'g Guard<'_>,
 ) -> Option<(Held<'g, F, P>, usize)> {
     if !page.has_latch() {
-        // The walk finds the next leaf by a descent, which also takes the leaf's latch.
+        // The walk finds the next leaf by a descent. If readers take latches, the descent also takes the latch of the
+        // page above that covers the leaf.
         return go_on_below::<F, P, DOWN>(tree, (page, seen), slot, guard);
     }
     // The caller holds no latch, so latching a left neighbour does not violate the order of latches.

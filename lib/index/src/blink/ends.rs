@@ -31,7 +31,7 @@ impl<'g, F: SlotForm, P: Policy> End<'g, F, P> {
         page.is_still(seen) && are_still(&self.passed)
     }
 
-    /// Releases the leaf's latch. Returns the leaf, and the empty leaves that were passed.
+    /// Releases the leaf's latch, if readers take latches. Returns the leaf, and the empty leaves that were passed.
     pub(super) fn release(self) -> (Page<'g, F, P>, Vec<Seen<'g, F, P>>) {
         (self.leaf.0.0, self.passed)
     }
@@ -43,7 +43,8 @@ pub(super) fn are_still<F: SlotForm, P: Policy>(passed: &[Seen<'_, F, P>]) -> bo
 }
 
 impl<F: SlotForm, P: Policy> Tree<F, P> {
-    /// Removes the first entry, or the last, and adds it to an empty run. The caller owns its word.
+    /// Removes the first entry, or with `DOWN` the last, and adds it to an empty run. The caller then owns its word. If
+    /// the tree has no entry, the run stays empty.
     pub(super) fn pop<const DOWN: bool>(&self, run: &mut F::Run, guard: &Guard<'_>) {
         loop {
             let end = self.find_end::<DOWN>(guard);

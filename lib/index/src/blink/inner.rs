@@ -1,9 +1,10 @@
-//! Replicas of the inner pages: each node has copies of the inner pages that its threads use, and leaves have no
+//! Replicas of the inner pages: each NUMA node has copies of the inner pages that its threads use, and leaves have no
 //! copies.
 //!
 //! A copy is a page with the entries that its *source* had at some version. On level 1 the entries are the addresses of
-//! leaves, and above it the addresses of this node's copies. A walk by copies reads no source before it reaches a leaf.
-//! Copies may be outdated. This is correct, for two reasons:
+//! leaves, and above it the addresses of this node's copies. Before it reaches a leaf, a walk by copies reads no source
+//! except the root, from which it takes only the address of the root's copy. Copies may be outdated. This is correct,
+//! for two reasons:
 //!
 //! - *The leaf alone decides whether a walk is right.* A leaf that is in the tree and whose fences enclose the key is
 //!   the right one, however the walk found it. Otherwise the walk is repeated from the sources, and the copy that led
@@ -17,8 +18,9 @@
 //!
 //! A copy's own version lock is held while the copy is made or forgotten. A thread that forgets a copy holds the
 //! source's latch, and waits for a thread that makes the copy. A thread that makes a copy latches the copy *before* it
-//! loads the source's version, and never waits. If the source is latched, the thread gives up. If the source is latched
-//! later, the thread that latches it forgets the copy after it has been made. A copy is freed together with its source.
+//! loads the source's version, and never waits. If the source is latched, the thread gives up. If another thread
+//! latches the source later and removes entries from it, this thread waits until the copy has been made, and then
+//! forgets it. A copy is freed together with its source.
 //!
 //! A forgotten copy is of level 0. (Leaves are not copied.)
 
@@ -111,7 +113,8 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
             return false;
         }
         let mut piece = source.piece();
-        // The check precedes all accesses to children. A root that is a leaf has no copies.
+        // The check precedes all accesses to children. If the source is a leaf (the root of a tree without inner
+        // pages), it is not copied.
         if !source.is_still(seen) || piece.level == 0 {
             return false;
         }

@@ -1,4 +1,4 @@
-//! Latches in addition to a page's version lock, as the thesis compares them.
+//! Latches in addition to a page's version lock, as McKenzie's thesis (see `mod.rs`) compares them.
 //!
 //! Writers always take the page's version lock, which shows readers that a page has changed. A policy may let writers
 //! take a reader-writer lock first, and may let readers take it too. Then a reader never runs at the same time as a
@@ -50,7 +50,7 @@ impl Latch for VersionOnly {
     fn write(&self) {}
 }
 
-/// A standard reader-writer lock, with one count of readers for all nodes.
+/// A standard reader-writer lock, with one count of readers for all NUMA nodes.
 #[derive(Debug)]
 pub struct Central(RwLock<RawDistributedRwLock, ()>);
 
@@ -71,7 +71,8 @@ impl Latch for Central {
     }
 }
 
-/// A cohort reader-writer lock. It has a count of readers for each node, and writers hand it over within their node.
+/// A cohort reader-writer lock. It has a count of readers for each NUMA node, and a writer hands the lock to a waiting
+/// writer of its own node first.
 #[derive(Debug)]
 pub struct Cohort<P: Preference + 'static>(RwLock<CohortRw<P>, ()>);
 

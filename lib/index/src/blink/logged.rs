@@ -25,9 +25,9 @@
 //! bring their replica up to date first, and never find the word in a replica that lags behind.
 //!
 //! # Waiting
-//! A thread that replays holds the lock on the replica's position in the lane. It never waits, and runs no users' code,
-//! since reclamation is postponed meanwhile. If a thread finds a lane full, it replays for lagging replicas itself,
-//! since these replicas' own threads may never run again.
+//! A thread that replays holds the lock on the replica's position in the lane. Meanwhile it waits only for latches of
+//! pages, and runs no users' code, since reclamation is postponed. If a thread finds a lane full, it replays for
+//! lagging replicas itself, since these replicas' own threads may never run again.
 
 use super::policy::Policy;
 use super::slots::SlotForm;
@@ -52,8 +52,8 @@ const LANES: usize = 16;
 /// The length of a lane, in operations. A replica may lag behind by this many.
 const LENGTH: usize = 256;
 
-/// The used fractions of a lane at which threads act. If one part in `RECYCLE_PART` is used they recycle entries, and
-/// if one part in `HELP_PART` is used they also replay for other replicas.
+/// The used fractions of a lane at which threads act. If more than 1/`RECYCLE_PART` of the lane is used, they recycle
+/// entries. If more than 1/`HELP_PART` is used, they also replay for other replicas.
 const RECYCLE_PART: u64 = 4;
 const HELP_PART: u64 = 2;
 
@@ -69,7 +69,7 @@ pub(super) enum What {
     Take(Option<u64>),
 }
 
-/// The place where a thread waits for its operation's result.
+/// The variable in which a thread waits for its operation's result.
 struct Answer {
     /// The kind of result; 0 until the result is stored.
     what: AtomicU8,
@@ -210,8 +210,8 @@ impl<F: SlotForm> Lane<F> {
         self.log.recycle();
     }
 
-    /// If much of the lane is in use, recycles entries that all replicas have applied. If most of it is in use, also replays
-    /// for lagging replicas.
+    /// If more than 1/`RECYCLE_PART` of the lane is in use, recycles entries that all replicas have applied. If more
+    /// than 1/`HELP_PART` is in use, first replays for lagging replicas.
     #[cold]
     fn make_room<P: Policy>(&self, trees: &[Tree<F, P>], guard: &Guard<'_>) {
         if self.log.lag_exceeds(HELP_PART) {
@@ -280,7 +280,8 @@ impl<F: SlotForm> Feed<F> {
         self.lanes.iter().for_each(|lane| lane.freshen(tree, guard));
     }
 
-    /// Changes a key in all replicas.
+    /// Logs a change of a key, and applies it to the replica `here`. Other replicas apply it when they are next read.
+    /// If the operation would change nothing, it is not logged.
     pub(super) fn change<P: Policy>(
         &self,
         (trees, here): (&[Tree<F, P>], usize),
@@ -306,8 +307,9 @@ impl<F: SlotForm> Feed<F> {
         lane.carry_out((trees, here), key, what, guard)
     }
 
-    /// Runs `choose` on a replica that is up to date, and removes the key that it returns. No thread changes any
-    /// replica meanwhile. No lock is held that `choose` could take.
+    /// Runs `choose` on a replica that is up to date, and removes the key that it adds to `run`. No update runs
+    /// meanwhile, so this replica does not change; other replicas may still apply earlier updates. No lock is held that
+    /// `choose` could take.
     pub(super) fn take_chosen<P: Policy>(
         &self,
         (trees, here): (&[Tree<F, P>], usize),

@@ -18,9 +18,10 @@
 //! | `slots.rs`, `word.rs`, `bytes.rs` | the meaning of a page's words, for both forms of keys |
 //! | `run.rs`, `piece.rs` | entries outside pages, and where to cut them |
 //! | `tree.rs`, `split.rs`, `balance.rs`, `ends.rs`, `locked.rs` | the protocol |
-//! | `store.rs` | the memory of pages |
+//! | `store.rs`, `sweep.rs` | the memory of pages, and its compaction after removals |
 //! | `replicas.rs`, `logged.rs`, `inner.rs`, `policy.rs`, `latch.rs` | replicas and the other policies |
 //! | `cursor.rs` | scans |
+//! | `check.rs` | the check of all invariants, for tests |
 //! | `structure.rs` | the tree as the structure of a [`Map`], the public interface |
 
 mod balance;
@@ -91,8 +92,9 @@ pub type Range<'m, K, V, P = Standard> = crate::map::Range<'m, BLink<P>, K, V>;
 pub type Builder<K, V, P = Standard> = crate::map::Builder<BLink<P>, K, V>;
 
 impl<K: Key, V: Send + Sync + 'static, P: Policy> Builder<K, V, P> {
-    /// Sets the machine for which the map is laid out. A page is on the node of the thread that makes it. If the policy
-    /// has replicas, a replica is on its own node. Default: the machine on which the program runs.
+    /// Sets the machine for which the map is laid out. A page is on the NUMA node of the thread that makes it. If the
+    /// policy has replicas, each replica's pages are on the replica's node. Default: the machine on which the program
+    /// runs.
     pub fn topology(mut self, topology: Topology) -> Self {
         self.config.topology = topology;
         self

@@ -53,11 +53,11 @@ pub(super) struct Header {
 
 const _: () = assert!(size_of::<Header>() == 64);
 
-/// The other word of a page's header.
+/// A page's level, and sizes that only some operations need; one word of the header.
 #[derive(Clone, Copy)]
 struct PageKind {
     level: usize,
-    /// The number of unused words in the heap.
+    /// The number of heap words that removed entries have left unused.
     dead: usize,
     /// The lengths of the fences in bytes.
     low: usize,
@@ -127,7 +127,7 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
         (P::PAGE - size_of::<Header>()) / 8
     };
 
-    /// The most entries of a page, since each takes at least two words.
+    /// The greatest number of entries that a page can have, since each takes at least two words.
     pub(super) const MOST: usize = Self::WORDS / 2;
 
     /// The offset of a page's latch. The latch is behind the page's words, so that the room for entries does not depend
@@ -146,7 +146,7 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
     /// The longest key in bytes.
     pub(super) const LONGEST_KEY: usize = P::PAGE / 4;
 
-    /// The offset of the addresses of a page's copies, or in a copy of the source's version.
+    /// The offset at which a page stores the addresses of its copies, and a copy stores the version of its source.
     pub(super) const COPIES: usize = Self::BLOCK.size().next_multiple_of(align_of::<AtomicPtr<Header>>());
 
     /// Returns the layout of a page that may have copies. Copies have the same layout.
@@ -399,14 +399,13 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
         }
     }
 
-    // ---- Under the latch, or before another thread can access the page
-    // ----------------------------------------------------
+    // ---- Under the latch, or before another thread can access the page --------------------------------------------
 
     pub(super) fn set_right(self, right: Option<Self>) {
         self.header().right.store(right.map_or(core::ptr::null_mut(), |page| page.at.as_ptr()), Relaxed);
     }
 
-    /// Called under the latch of the new left page, or of the previous one.
+    /// Sets the left neighbour. The caller holds the latch of the new left neighbour, or of the previous one.
     pub(super) fn set_left(self, left: Option<Self>) {
         self.header().left.store(left.map_or(core::ptr::null_mut(), |page| page.at.as_ptr()), Release);
     }

@@ -16,13 +16,13 @@ pub trait Policy: Send + Sync + 'static {
     const LATCHED_READS: bool;
 
     /// The lowest level whose pages have latches. A page below this level is covered by the latch of its ancestor on
-    /// this level, or by the root's latch if the root is lower.
+    /// this level, or by the root's latch if the tree is not that high.
     const FINEST: usize = 0;
 
-    /// Whether each node has a replica, and how replicas are kept up to date.
+    /// Whether each NUMA node has a replica, and how replicas are kept up to date.
     const REPLICAS: Replicas = Replicas::None;
 
-    /// Whether a full page first moves entries to a neighbour that has room, instead of being split.
+    /// Whether a full leaf first moves entries to a neighbour that has room, instead of being split.
     const DENSE: bool = false;
 }
 
@@ -90,8 +90,8 @@ impl<W: Variation> Policy for W {
     const DENSE: bool = <W as Variation>::DENSE;
 }
 
-/// The same as another policy, with fuller pages: before a full page is split, it gives entries to a neighbour that has room.
-/// This takes less memory, and insertions are slower.
+/// The same as another policy, with fuller leaves: before a full leaf is split, some of its entries are moved to a
+/// neighbour that has room. This takes less memory, and insertions are slower.
 #[derive(Clone, Copy, Debug)]
 pub struct Dense<P>(PhantomData<P>);
 
@@ -135,7 +135,8 @@ impl<P: Policy> Variation for LogFed<P> {
 
 /// The same as another policy, with copies of the inner pages on each node, whose versions readers validate. An
 /// operation reads and latches only the leaf of the tree itself. If a copy is found to lead to the wrong leaf, it is
-/// renewed. Only leaves are latched, so the policy cannot be combined with [`Granular`].
+/// renewed. A descent by copies takes no latch above the leaf, so each leaf needs its own latch, and the policy cannot
+/// be combined with [`Granular`].
 #[derive(Clone, Copy, Debug)]
 pub struct InnerReplicas<P>(PhantomData<P>);
 

@@ -1,10 +1,10 @@
-//! The trees of a map: one tree, or a replica on each node. An update changes all replicas before it returns, or the replicas
-//! are fed from a log ([`logged`](super::logged)). The following describes replicas that are all changed before an update
-//! returns.
+//! The trees of a map: one tree, or a replica on each NUMA node. An update changes all replicas before it returns, or
+//! the replicas are fed from a log ([`logged`](super::logged)). The following describes replicas that are all changed
+//! before an update returns.
 //!
-//! Replicas are separate trees with the same entries; their pages may have different borders. Reads use the replica of
-//! the reader's node. An update latches the key's leaf in *every* replica, in order, and only then changes the first
-//! one.
+//! Replicas are separate trees with the same entries, which may be distributed differently over pages. Reads use the
+//! replica of the reader's node. An update latches the key's leaf in *every* replica, in order, and only then changes
+//! the first one.
 //!
 //! # Why this is linearizable
 //! An update takes effect when the first of its leaves is changed. A read that sees the change, in any replica, ends
@@ -226,7 +226,7 @@ impl<F: SlotForm, P: Policy> Trees<F, P> {
         self.latch(key, guard)
     }
 
-    /// Removes a key that is present.
+    /// Removes a key that is present from its latched leaves, one in each replica.
     fn take(&self, leaves: Vec<Locked<'_, F, P>>, key: F::Probe<'_>, guard: &Guard<'_>) {
         let mut underfull = Vec::new();
         for (tree, leaf) in self.all.iter().zip(leaves) {

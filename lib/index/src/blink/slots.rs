@@ -57,7 +57,7 @@ impl Shape {
 /// The position of a key, or the position at which it would be inserted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// The first slot whose key is not less.
+    /// The first slot whose key is not less than the searched key.
     pub slot: usize,
     /// Whether this slot has the key.
     pub hit: bool,

@@ -1,4 +1,4 @@
-//! A tree's memory: the arenas of its pages, one for each node.
+//! A tree's memory: the arenas of its pages, one for each NUMA node, and a second one for pages without a latch.
 
 use super::page::Page;
 use super::piece::Piece;
@@ -79,7 +79,7 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         unsafe { self.free(copy, false) };
     }
 
-    /// Frees a page, which has a latch or not, to its arena.
+    /// Returns a page's memory to its arena. `latched` says whether the page has a latch besides its version lock.
     ///
     /// # Safety
     /// No thread may use the page any more.
@@ -88,7 +88,7 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         unsafe { self.arenas[page.home()].free(page.destroy(latched)) };
     }
 
-    /// Returns how many homes there are.
+    /// Returns the number of homes: nodes on which the tree's pages are.
     #[inline]
     pub(super) fn homes(&self) -> usize {
         self.homes
@@ -99,7 +99,7 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         if self.has_copies() { self.homes } else { 0 }
     }
 
-    /// Returns the number of this thread's home.
+    /// Returns the index of this thread's home.
     #[inline]
     pub(super) fn node(&self) -> usize {
         let last = self.homes - 1;

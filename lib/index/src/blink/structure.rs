@@ -23,7 +23,7 @@ use core::ops::Bound;
 /// The most walks that one [`Structure::settle`] makes.
 const MOST_WALKS: usize = 6;
 
-/// The number of entries of a leaf that a scan copies at a time.
+/// The greatest number of entries of a leaf that a scan copies at a time.
 const AT_ONCE: usize = 64;
 
 /// The settings of a map.
@@ -139,7 +139,7 @@ impl<F: SlotForm, P: Policy> Core<F, P> {
     fn sweep(&self) {
         self.reclaim();
         // Walks that merge are repeated while they reduce the number of pages considerably. Then one walk moves the
-        // pages that are the last ones in their blocks after the merges.
+        // pages that are the last ones in their memory regions after the merges.
         let mut merge = self.is_due();
         for _ in 0..MOST_WALKS {
             let before = self.pages();

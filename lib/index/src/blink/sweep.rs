@@ -1,14 +1,14 @@
 //! Sweeping: compacting pages after removals all over a tree.
 //!
-//! Pages are allocated in blocks of up to 2 MiB, and a block is freed only when it has no page. (These blocks are the
-//! *chunks* of `BlockArena`.) So after most pages have been merged, the
-//! remaining pages occupy nearly as many blocks as before. A walk over the levels moves each page out of blocks that
-//! are mostly free ([`BlockArena::close_sparse`]). A thorough walk also merges neighbours that fit well into one page,
-//! although neither is underfull.
+//! Pages are allocated in regions of up to 2 MiB (the *chunks* of a `BlockArena`), and a region is freed only when it
+//! has no page. So after most pages have been merged, the remaining pages occupy nearly as many regions as before. A
+//! walk over the levels moves each page out of regions that are mostly free: such regions are *closed* for allocation
+//! ([`BlockArena::close_sparse`]). A thorough walk also merges neighbours that fit well into one page, although neither
+//! is underfull.
 //!
-//! [`sweep`](Tree::sweep) repeats walks until nothing is left to do. Without it, each merge advances the current walk
-//! by [`STEPS`] pages, or begins a walk if half of the memory is free. So walks proceed as long as pages are merged, at
-//! a bounded cost for each merge.
+//! [`sweep`](Tree::sweep) makes one whole walk; `structure.rs` repeats it while this frees memory. In addition, each
+//! merge advances the current walk by [`STEPS`] pages, or begins a walk if half of an arena's memory is free. So walks
+//! proceed as long as pages are merged, at a bounded cost for each merge.
 //!
 //! A page is replaced under the same latches as in a merge: its parent's, its left neighbour's, and its own. With
 //! coarse latches ([`Policy::FINEST`]) the left neighbour of a parent's first child may be covered by a latch that
@@ -32,7 +32,8 @@ const STEPS: usize = 8;
 const BATCH: usize = 64;
 
 impl<F: SlotForm> Spot<F> {
-    /// Leaves first, since merges of leaves make merges of inner pages possible.
+    /// Returns the position at which a walk begins. Leaves are first, since merges of leaves make merges of inner pages
+    /// possible.
     fn first() -> Self {
         Spot { level: 0, key: F::least() }
     }
@@ -85,7 +86,7 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         }
     }
 
-    /// Examines a number of pages. Returns where to continue.
+    /// Examines up to `pages` pages. Returns the position at which to continue, or `None` if the walk has ended.
     fn sweep_some(&self, from: Spot<F>, pages: usize, merge: bool, guard: &Guard<'_>) -> Option<Spot<F>> {
         let Spot { mut level, mut key } = from;
         for _ in 0..pages {
@@ -101,7 +102,8 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         Some(Spot { level, key })
     }
 
-    /// Returns the lower fence of the page behind the page to which a key belongs.
+    /// Returns the upper fence of the page to which a key belongs. Returns `None` if the page is the last of its level,
+    /// or if the level no longer exists.
     fn high_of(&self, level: usize, key: F::Probe<'_>, guard: &Guard<'_>) -> Option<F::Owned> {
         loop {
             let ((page, seen), _hold) = self.find(Goal::At(key), level, guard)?;
@@ -112,15 +114,15 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         }
     }
 
-    /// Returns whether a page, or a copy of it, is in a closed block.
+    /// Returns whether a page, or a copy of it, is in a closed region.
     fn is_closed(&self, page: Page<'_, F, P>) -> bool {
         let closed = |home: usize, page: NonNull<_>| self.arenas[home].is_closed(page.cast());
         closed(page.home(), page.address())
             || page.each_copy().any(|copy: Page<'_, F, P>| closed(copy.home(), copy.address()))
     }
 
-    /// If the child in a slot of a latched parent is in a closed block (one that is to be freed), replaces the child by
-    /// another page with the same fences, entries and neighbours. Returns whether it was replaced.
+    /// If the child in a slot of a latched parent is in a closed region (one that is to be freed), replaces the child
+    /// by another page with the same fences, entries and neighbours. Returns whether the child was replaced.
     pub(super) fn move_child<'g>(
         &self,
         parent: Page<'g, F, P>,

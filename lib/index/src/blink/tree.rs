@@ -5,22 +5,24 @@
 //! then validates the previous page again. So at the moment when the next page's version was read, the previous page
 //! still led to it for this key. By invariants 2 and 3 of [`page`](super::page) the next page was then in the tree and
 //! its `low` was at most the key. In the other order, the next page could lose its lower keys to its left neighbour, or
-//! be merged into it, between the two steps. The thesis's algorithm 5 never compares a child's version with anything,
-//! which is correct only because its pages are never freed.
+//! be merged into it, between the two steps. Algorithm 5 of McKenzie's thesis (see the module `blink`) never compares a
+//! child's version with anything, which is correct only because the thesis's pages are never freed.
 //!
 //! A key that is not below `high` is in a page to the right. Either a split has not updated the level above yet, or the
 //! descent read that level before the update.
 //!
 //! # Latches
-//! A thread that changes a page latches it at the version that it has read, or waits for the latch and checks the
-//! fences again ([`Locked::covering`]). Threads take several latches from upper levels to lower ones, and from left to
-//! right on each level, so they do not wait in a circle. A split holds one latch at a time: it unlatches its page
-//! before it updates the level above.
+//! A thread that changes a page latches it at the version that it has read. Otherwise it waits for the latch, and
+//! checks again that the key is between the page's fences, the bounds `low` and `high` of its keys
+//! ([`Locked::covering`]). Threads take several latches from upper levels to lower ones, and from left to right on each
+//! level, so they do not wait in a circle. A split holds one latch at a time: it unlatches its page before it updates
+//! the level above.
 //!
 //! A policy may have latches only at and above a level ([`Policy::FINEST`]). Then the latch of a page's ancestor on
-//! that level, or of a lower root, covers the page. A thread takes this latch, checks that the ancestor has not changed
-//! since the descent ([`Hold`] remembers it), and only then takes the version lock of the page. Version locks still
-//! exclude writers and validate readers, so coarse latches change where threads wait, but not correctness.
+//! that level covers the page, or the latch of the root if the tree is not that high. A thread takes this latch, checks
+//! that the ancestor has not changed since the descent ([`Hold`] remembers it), and only then takes the version lock of
+//! the page. Version locks still exclude writers and validate readers, so coarse latches change where threads wait, but
+//! not correctness.
 //!
 //! | operation | latches, in this order |
 //! |---|---|
@@ -33,7 +35,7 @@
 //! | removal of a level: the root takes over its only child's entries | the root's, the child's |
 //! | replacing a page by another ([`sweep`](super::sweep)) | the parent's, the left neighbour's, the page's |
 //!
-//! The original tree has further latches, which this one replaces: *access intent* and *node delete* by RCU, *parent
+//! Malbrain's tree has further latches, which this one replaces: *access intent* and *node delete* by RCU, *parent
 //! modification* by the parent's own latch, and the latch for a *link* to the left by the latch of the left neighbour.
 
 use super::locked::{Held, Hold, Locked};
@@ -61,16 +63,17 @@ pub struct Tree<F: SlotForm, P: Policy> {
     /// The root page. It never moves, and is never merged away; its level changes.
     pub(super) root: NonNull<Header>,
     pub(super) topology: Topology,
-    /// One arena per home (a node on which the tree's pages are), in node order. If the tree has pages without latches,
-    /// as many arenas for these follow. The tree does not move, since retired pages have its address.
+    /// One arena per home (a NUMA node that holds pages of the tree), in the order of the NUMA nodes. If the tree has
+    /// pages without latches, as many arenas for these follow. Retired pages are freed to these arenas by the tree's
+    /// address, so the tree must not be moved in memory.
     pub(super) arenas: Box<[BlockArena]>,
     /// The number of homes.
     pub(super) homes: usize,
-    /// The number of the first home.
+    /// The index of the first home among the machine's NUMA nodes.
     pub(super) number: usize,
     /// The counts that [`retries`](Self::retries) adds up. They are not in the cache line of `root`, which all walks read.
     pub(super) retries: CachePadded<PerThread<CachePadded<AtomicU64>>>,
-    /// The number of pages that wait for readers.
+    /// The number of retired pages that are not freed yet, because readers may still use them.
     pub(super) retired: AtomicUsize,
     /// The position at which the current sweep continues, see [`sweep`](super::sweep).
     pub(super) sweeping: Mutex<Option<Spot<F>>>,
@@ -89,7 +92,8 @@ unsafe impl<F: SlotForm, P: Policy> Send for Tree<F, P> {}
 unsafe impl<F: SlotForm, P: Policy> Sync for Tree<F, P> {}
 
 impl<F: SlotForm, P: Policy> Tree<F, P> {
-    /// Returns the tree's number among several trees with one home each.
+    /// Returns the index of the tree's first home. Among replicas, which have one home each, this is the index of the
+    /// replica.
     #[inline]
     pub(super) fn number(&self) -> usize {
         self.number
@@ -102,7 +106,8 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         unsafe { Page::from_address(self.root) }
     }
 
-    /// Finds the page of a level for a goal. Returns `None` if the tree has no such level.
+    /// Finds the page on a level to which `goal` (a key, or an end of the level) leads. Returns `None` if the tree has
+    /// no such level.
     ///
     /// The caller validates all reads of the page, including the check that it is the right page.
     #[inline]
@@ -137,8 +142,8 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         }
     }
 
-    /// Steps from a page to a page to which it leads: as the module's documentation describes. Returns `None` if the validation
-    /// fails.
+    /// Steps from a page to a page to which it leads, as the module's documentation describes. Returns `None` if a
+    /// validation fails.
     #[inline]
     pub(super) fn step<'g>(
         &self,
@@ -166,7 +171,7 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
             if let Some(leaf) = self.leaf_by_copies(key, guard) {
                 return leaf;
             }
-            // A root that is a leaf has no copies.
+            // If the root is a leaf, the tree has no inner pages and thus no copies of them. Then this is no retry.
             if self.root(guard).level() > 0 {
                 self.note_retry();
             }
@@ -203,8 +208,8 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         count.store(count.load(Relaxed) + 1, Relaxed);
     }
 
-    /// Stores a value word; see [`Structure::put`](crate::map::Structure::put). The search begins at the leaf `near`,
-    /// if it is given, and stores its last leaf there.
+    /// Stores a value word; see [`Structure::put`](crate::map::Structure::put). If `near` is given, the search tries
+    /// this leaf first. The leaf that has the key afterwards is stored in `near`.
     pub(super) fn put<'g>(
         &self,
         near: &mut Option<Page<'g, F, P>>,
@@ -323,7 +328,7 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
     }
 
     /// Returns the keys, ascending, of the highest level that has `count` keys, or of the leaves. Keys of inner pages
-    /// are fences.
+    /// bound the pages below, and need not be keys of entries.
     pub(super) fn cuts(&self, count: usize, guard: &Guard<'_>) -> Vec<F::Owned> {
         let mut cuts = Vec::new();
         for level in (0..=self.root(guard).level()).rev() {

@@ -12,11 +12,11 @@ use core::ops::Range;
 /// The number of words of a cache line.
 const LINE: usize = 8;
 
-/// The number of slots that a search reads first. For 200 random keys, one search in a hundred finds its key outside of
-/// these slots.
+/// The number of slots that a search reads first. In a page of 200 random keys, one search in a hundred finds its key
+/// outside of these slots.
 const WINDOW: usize = 4 * LINE;
 
-/// Entries of integers.
+/// Entries whose keys are words.
 #[derive(Default)]
 pub struct WordRun(Vec<(u64, u64)>);
 
@@ -71,11 +71,12 @@ fn fetch(words: &[AtomicU64], start: usize) {
     [value.wrapping_sub(LINE), value, value.wrapping_add(LINE)].into_iter().for_each(fetch);
 }
 
-/// Returns the first of some slots that is not less than `key`.
+/// Returns the index of the first of the ascending `slots` that is not less than `key`.
 ///
-/// Nearly always this slot is in a window around the guess. The window is searched without a branch that depends on a
-/// key, so the processor can proceed while the slots are still being loaded. If the slot is not in the window, the
-/// search makes growing steps. So keys that are not uniformly distributed cost one step for each doubling of the error.
+/// Nearly always this slot is in the window of `WINDOW` slots from `start` on, whose middle is the guessed position.
+/// The window is searched without a branch that depends on a key, so the processor can proceed while the slots are
+/// still being loaded. If the slot is not in the window, the search makes growing steps. So keys that are not uniformly
+/// distributed cost one step for each doubling of the error.
 #[inline]
 fn search_about(start: usize, slots: &[AtomicU64], key: u64) -> usize {
     let before = |slot: &AtomicU64| slot.load(Relaxed) < key;

@@ -1,4 +1,5 @@
-//! The operation phase: changes of a chunk, which succeed only at the version at which the key was found.
+//! The operation phase: changes of a chunk, which succeed only at the version at which the key was found. `chunk.rs`
+//! explains the chunk, its tags, and the parts of a *scattered* chunk; a *quiet* chunk has no parts.
 //!
 //! If the version is unchanged, the chunk has changed only in place since the walk: values were replaced, entries were
 //! marked as removed, or parts were changed. So every fact that the walk has found, and that such changes preserve, is

@@ -48,7 +48,7 @@ use core::ptr::NonNull;
 /// A flag in the last word of tags of a scattered chunk.
 const SCATTERED: u64 = 1 << 56;
 
-/// The chunk's first cache line.
+/// Aligns its content to a cache line.
 #[repr(C, align(64))]
 struct Lines<T>(T);
 
@@ -80,7 +80,7 @@ unsafe impl<S: Size> Page for Chunk<S> {
     }
 }
 
-/// A lock, tags and entries.
+/// A part of a contended chunk: a lock, tags and entries.
 #[repr(C, align(64))]
 pub struct Part<S: Size> {
     lock: VersionLock,
@@ -103,7 +103,8 @@ unsafe impl<S: Size> Page for Part<S> {
 pub struct Scatter<S: Size> {
     /// The lock, which is never taken: the scatter itself does not change.
     lock: VersionLock,
-    /// Padding. Every walk's transaction reads the lock's cache line, so words that change are in another line.
+    /// Padding. If walks are transactions, each walk's transaction reads the lock's cache line, so words that change
+    /// are in another line.
     _line: [Word; 7],
     pub(super) door: super::door::Door,
     _door: [Word; 7],
@@ -239,7 +240,7 @@ pub(super) trait Slots: Page {
     }
 }
 
-/// Returns a bit mask of the first slots.
+/// Returns a bit mask of the first `count` slots.
 #[inline(always)]
 pub(super) fn first(count: usize) -> u128 {
     (1 << count) - 1
@@ -392,8 +393,7 @@ impl<S: Size> Chunk<S> {
         (look.get(&self.sorted) as usize).min(count)
     }
 
-    // ---- For the only thread that may change the page
-    // ----------------------------------------------------------------------
+    // ---- For the only thread that may change the page ---------------------------------------------------------------
 
     /// Sets the scatter, which has no entries, or removes it.
     pub(super) fn set_scatter(&self, scatter: *mut Scatter<S>) {
@@ -457,8 +457,9 @@ impl<S: Size> Chunk<S> {
         outermost.expect("the chunk is not empty")
     }
 
-    /// Replaces the chunk's entries by `pairs`, which become its reserve. The pairs must be ascending. Words that
-    /// already have the right value are not written, so that other threads keep the cache lines.
+    /// Replaces the chunk's entries by `pairs`, which become its reserve. The pairs must be ascending. The first
+    /// entries are not written as long as they are already right, nor are words of tags that are already right. So
+    /// other threads keep these cache lines.
     pub(super) fn fill<F: ChunkForm>(&self, pairs: &[(u64, u64)]) {
         let stays = |&(slot, pair): &(usize, &(u64, u64))| self.pair(&Alone, slot) == *pair;
         let same = pairs.iter().enumerate().take_while(stays).count();
@@ -542,7 +543,7 @@ fn compare<F: ChunkForm>(a: u64, b: u64) -> core::cmp::Ordering {
     unsafe { F::compare(F::kept(a), F::kept(b)) }
 }
 
-/// The number of entries up to which they are inserted into a run one by one.
+/// Up to this many entries are inserted into a sorted run one by one; more are sorted first and then merged.
 const FEW: usize = 16;
 
 /// Sorts entries whose keys the caller may read. The first `run` entries must be in order.

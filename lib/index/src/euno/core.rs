@@ -53,7 +53,7 @@ impl<F: ChunkForm, I: Index<F>> Owner for Core<F, I> {
 }
 
 impl<F: ChunkForm, I: Index<F>> Core<F, I> {
-    /// The number of entries below which a chunk looks for a neighbour to merge with.
+    /// A chunk with fewer entries than this is merged with a neighbour if the two fit.
     const UNDERFULL: usize = I::Size::SLOTS / 4;
 
     pub(super) fn new(config: Config, limits: Limits, this: Weak<Self>) -> Self {

@@ -2,8 +2,8 @@
 //! key in transactions, so that they do not abort each other.
 //!
 //! The bits are hints, and correctness does not depend on them. A thread holds at most one bit, does not wait for
-//! another bit or a lock while it holds one, and takes no bit in a region. So threads do not wait in a circle, and a
-//! split does not wait for a bit.
+//! another bit or a lock while it holds one, and takes no bit in a region (a transaction, or a section under a lock).
+//! So threads do not wait in a circle, and a split does not wait for a bit.
 
 use archipelago_platform::atomic::{AtomicU64, Ordering};
 use archipelago_sync::backoff::Backoff;

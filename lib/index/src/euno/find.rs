@@ -26,6 +26,7 @@ pub(super) struct Spot<'g> {
 pub(super) struct Found<'g, S: Size> {
     pub(super) chunk: &'g Chunk<S>,
     pub(super) version: Version,
+    /// The chunk's scatter, if the chunk has one and the key is not in the chunk's own slots.
     pub(super) scatter: Option<&'g Scatter<S>>,
     pub(super) spot: Option<Spot<'g>>,
 }
@@ -55,7 +56,7 @@ impl<'g, F: ChunkForm, I: Index<F>> Traverse<'g> for Find<'g, '_, F, I> {
     }
 }
 
-/// Finds the key's position in the present page.
+/// Finds the key's position in the page that the walk has entered.
 #[inline(always)]
 fn spot<'g, F: ChunkForm, P: Slots>(
     walk: &impl Walk<'g>,
@@ -72,7 +73,7 @@ fn spot<'g, F: ChunkForm, P: Slots>(
     }))
 }
 
-/// Searches the chunk that the walk has entered.
+/// Searches the chunk that the walk has entered, and then the part for the key's tag if the chunk is scattered.
 #[inline(always)]
 fn look_up<'g, F: ChunkForm, S: Size>(
     walk: &mut impl Walk<'g>,

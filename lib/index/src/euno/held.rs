@@ -40,7 +40,8 @@ impl<'g, P: Page> Held<'g, P> {
         page.lock().try_lock().then(|| Self { page, changed: false })
     }
 
-    /// Waits for the lock. Returns `None` if the page is removed from the structure. The caller holds no lock.
+    /// Waits for the lock. Returns `None` if the page is removed from the structure. The caller holds no lock, except
+    /// that it may hold locks of chunks if the page is a tower.
     pub(super) fn wait(page: &'g P) -> Option<Self> {
         page.lock().lock().then(|| Self { page, changed: false })
     }

@@ -18,9 +18,9 @@ pub enum Aim<P> {
     Last,
 }
 
-/// An index over a list of chunks, which is always exact. A chunk is added while the chunk to its left, from which it
-/// was split, is locked. A chunk is removed while both are locked, before it becomes obsolete. The list's first chunk
-/// is never removed.
+/// An index over a list of chunks. Its entries always lead to chunks of the list. A chunk is added to the index while
+/// the chunk to its left, from which it was split, is locked. A chunk is removed from the index while it and the chunk
+/// to its left are locked, before it becomes obsolete. The list's first chunk is never removed.
 pub trait Index<F: ChunkForm>: Send + Sync + Sized + 'static {
     /// The sizes of chunks.
     type Size: Size;
@@ -68,7 +68,7 @@ pub trait Index<F: ChunkForm>: Send + Sync + Sized + 'static {
     fn check(&self, each: impl FnMut(*const Chunk<Self::Size>));
 }
 
-/// Calls `show` with `count` of the given keys, at equal distances.
+/// Calls `show` with up to `count` of the given keys, at equal distances.
 pub(super) fn show_some<F: ChunkForm>(keys: &[u64], count: usize, show: &mut impl FnMut(F::Probe<'_>)) {
     let count = count.min(keys.len());
     for part in 1..=count {

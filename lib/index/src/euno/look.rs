@@ -118,7 +118,7 @@ pub(super) fn settled<T>(result: Result<T, Again>) -> T {
     result.unwrap_or_else(|Again| unreachable!("what is read alone needs no proof"))
 }
 
-/// Compares the key of a word that was read with `key`.
+/// Compares the key of the word `kept`, which was read in this context, with `key`.
 #[inline(always)]
 pub(super) fn order<F: ChunkForm>(look: &impl Look, kept: u64, key: F::Probe<'_>) -> Result<Ordering, Again> {
     if F::BOXED {

@@ -35,23 +35,23 @@ impl Memory {
         self.arenas[home].alloc()
     }
 
-    /// Closes the sparse blocks of sparse arenas. Returns how many chunks are in closed blocks. See
-    /// [`BlockArena::close_sparse`].
+    /// Closes, for allocation, the mostly free memory regions (of up to 2 MiB) of sparse arenas. Returns how many
+    /// chunks are in closed regions. See [`BlockArena::close_sparse`], which calls the regions chunks.
     pub(super) fn close_sparse(&self, sparse: Sparse) -> usize {
         self.arenas.iter().map(|arena| arena.close_sparse(sparse)).sum()
     }
 
-    /// Returns whether an arena is sparse.
+    /// Returns whether any arena is sparse.
     pub(super) fn is_sparse(&self, sparse: Sparse) -> bool {
         self.arenas.iter().any(|arena| arena.is_sparse(sparse))
     }
 
-    /// Closes all blocks.
+    /// Closes all regions.
     pub(super) fn close_all(&self) {
         self.arenas.iter().for_each(BlockArena::close_all);
     }
 
-    /// Returns whether a chunk of an arena is in a closed block.
+    /// Returns whether a chunk of an arena is in a closed region.
     pub(super) fn is_closed(&self, home: usize, chunk: NonNull<u8>) -> bool {
         self.arenas[home].is_closed(chunk)
     }

@@ -53,7 +53,8 @@ use size::{Narrow, Size as _, Wide};
 #[doc(hidden)]
 pub const SLOTS: usize = Wide::SLOTS;
 
-/// Which chunks are scattered.
+/// Which chunks (leaves of the map) are *scattered*: new entries are stored in parts of the chunk that have locks and
+/// cache lines of their own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Contention {

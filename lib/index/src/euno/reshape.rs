@@ -6,7 +6,7 @@
 //! | quiet | scattered | writes are refused too often ([`heat`](super::heat)) |
 //! | scattered | quiet | its parts were emptied often enough |
 //! | scattered, a part full | scattered, parts empty | all entries are sorted into the reserve, if that leaves room |
-//! | full | less full, and one or two new chunks instead of the next one | otherwise, if the next chunk's lock is free |
+//! | full | less full, and one or two new chunks instead of the next one | otherwise, if keys do not arrive in ascending order, both chunks are quiet, and the next chunk's lock is free |
 //! | full | two chunks | otherwise. The new one is to the right; it gets the upper half, or, if keys arrive in ascending order, only the entries that do not fit |
 //! | few entries | removed | the chunk to its left takes the entries over; readers in the chunk find it obsolete |
 //!
@@ -169,7 +169,7 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         true
     }
 
-    /// Splits a locked chunk that has `all` these entries.
+    /// Splits a locked chunk, whose entries are `all`, to make room for `key`.
     fn split(&self, chunk: &Chunk<I::Size>, all: &Gathered, key: F::Probe<'_>) {
         let pairs = &all.pairs;
         // SAFETY: the words are keys of a chunk that is locked.
@@ -204,7 +204,7 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
     }
 
     /// Gives the right half of a split the same contention state as the left half. If keys are ascending, only the
-    /// right half will be contended.
+    /// right half will be contended, so the scatter moves to it.
     fn share_scatter(&self, chunk: &Chunk<I::Size>, right: &Chunk<I::Size>, rising: bool) {
         if !chunk.is_scattered(&Alone) {
             return;

@@ -19,7 +19,7 @@ use archipelago_sync::rcu::Guard;
 use core::cell::Cell;
 use core::cmp::Ordering;
 
-/// The most chunks that a scan prefetches at a time.
+/// The greatest number of chunks that a scan prefetches at a time.
 const AHEAD: usize = 4;
 /// A chunk is not sorted if it has at most this many entries outside the reserve.
 const LOOSE: usize = 4;
@@ -77,10 +77,10 @@ impl Page {
 }
 
 impl<F: ChunkForm, I: Index<F>> Core<F, I> {
-    /// The approximate number of entries of a chunk, for all chunks of a scan except the first.
+    /// The approximate number of entries of a chunk, by which a scan estimates how many chunks it will read.
     const SCANNED: usize = I::Size::SLOTS * 2 / 3;
 
-    /// Copies a chunk, in order.
+    /// Copies a chunk's entries, in order. If many of them were not in order in a quiet chunk, also sorts the chunk.
     fn copy<'g>(
         &'g self,
         guard: &'g Guard<'_>,
@@ -179,10 +179,11 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         seen
     }
 
-    /// Removes the outermost entry, if the map has any. `found` is called with it after all locks are released.
+    /// Removes the entry at the given end of the map, if the map has any. `found` is called with the entry after all
+    /// locks are released.
     ///
-    /// Linearizable: the entry is removed while its chunk, and all chunks between it and that end of the map, which are
-    /// empty, are locked.
+    /// This is linearizable: the entry is removed while its chunk is locked, and while all chunks between this chunk
+    /// and the end of the map are locked and empty.
     pub(super) fn take_outermost<R>(
         &self,
         guard: &Guard<'_>,
@@ -245,7 +246,7 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
     }
 }
 
-/// The entry that was removed from a locked chunk, if it had one.
+/// The entry that was removed, and its chunk. `None` if the map has no entry.
 type Taken<'g, S> = Option<(&'g Chunk<S>, Removed)>;
 
 /// Another thread holds a lock, so the operation is repeated.

@@ -31,15 +31,15 @@ pub trait Size: Copy + Send + Sync + 'static {
     /// An inner node's children: one more than separators.
     type Children<T: Send + Sync>: Array<T>;
 
-    /// The number of a chunk's own entries.
+    /// The number of a chunk's own slots.
     const SLOTS: usize = <Self::Entries as Array<Entry>>::LEN;
-    /// The number of entries of a part.
+    /// The number of slots of a part.
     const PART_SLOTS: usize = <Self::PartEntries as Array<Entry>>::LEN;
-    /// The number of entries of a scattered chunk, including its parts.
+    /// The greatest number of entries of a scattered chunk, including its parts.
     const MOST: usize = Self::SLOTS + PARTS * Self::PART_SLOTS;
     /// The index of the word of tags whose last byte is not a tag.
     const LAST_TAGS: usize = <Self::Tags as Array<Word>>::LEN - 1;
-    /// The number of separators of an inner node.
+    /// The greatest number of separators of an inner node.
     const KEYS: usize = <Self::Words as Array<Word>>::LEN - 2;
 }
 
@@ -61,12 +61,12 @@ impl<T: Send + Sync, const N: usize> Array<T> for [T; N] {
     }
 }
 
-/// The number of entries of the largest chunk when it is scattered.
+/// The greatest number of entries of a scattered chunk of the largest size.
 pub(super) const MOST: usize = Wide::MOST;
 /// The number of words of tags in the largest chunk.
 pub(super) const MOST_TAGS: usize = Wide::LAST_TAGS + 1;
 
-/// The maps' own sizes: chunks of 31 cache lines, parts of two, inner nodes of 16.
+/// The maps' own sizes: chunks of 31 cache lines, parts of 2 cache lines, inner nodes of 16 cache lines.
 #[derive(Clone, Copy)]
 pub enum Wide {}
 

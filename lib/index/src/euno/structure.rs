@@ -160,8 +160,9 @@ impl<F: ChunkForm, I: Index<F>> Structure<F> for Core<F, I> {
         self.domain.stop_tending();
         let mut skip = false;
         self.for_each_chunk(|chunk| {
-            // The chunk is locked by a thread that does not exist in this process, which is a child. The thread may
-            // have been moving entries from the next chunk to this one, so the entries leak.
+            // If the chunk is locked, this process was made by a `fork`, and the thread that holds the lock does not
+            // exist in it. The thread may have been moving entries from the next chunk to this one, so the entries of
+            // both chunks leak.
             let locked = matches!(chunk.lock().look(), Look::Locked);
             if core::mem::replace(&mut skip, locked) || locked {
                 return;

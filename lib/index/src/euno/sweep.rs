@@ -1,15 +1,15 @@
 //! Sweeping: compacting chunks after removals all over a map.
 //!
-//! A chunk (a leaf of the map) is allocated in a block of up to 2 MiB, and a block is freed only when it has no chunk.
-//! (`BlockArena` calls these blocks its chunks.) So after most chunks have
-//! been merged, the remaining chunks occupy nearly as many blocks as before. A walk along the list moves each chunk out
-//! of blocks that are mostly free
+//! Chunks (leaves of the map) are allocated in memory regions of up to 2 MiB, and a region is freed only when it has no
+//! chunk. (A `BlockArena` calls such a region a chunk, and what it allocates a block.) So after most chunks have been
+//! merged, the remaining chunks occupy nearly as many regions as before. A walk along the list moves each chunk out of
+//! regions that are mostly free: such regions are *closed* for allocation
 //! ([`BlockArena::close_sparse`](archipelago_platform::memory::BlockArena::close_sparse)). A thorough walk also merges
 //! neighbours that fit well into one chunk, although neither is underfull.
 //!
-//! `settle` repeats walks until nothing is left to do. Without it, each merge advances the current walk by [`STEPS`]
-//! chunks, or begins a walk if half of the memory is free. So walks proceed as long as chunks are merged, at a bounded
-//! cost for each merge.
+//! `settle` repeats walks while this frees memory, at most [`MOST_WALKS`] times. In addition, each merge advances the
+//! current walk by [`STEPS`] chunks, or begins a walk if half of an arena's memory is free. So walks proceed as long as
+//! chunks are merged, at a bounded cost for each merge.
 
 use super::chunk::{Chunk, Scatter};
 use super::core::Core;
@@ -32,7 +32,7 @@ const STEPS: usize = 8;
 /// The number of chunks that are examined under one guard.
 const BATCH: usize = 256;
 
-/// The most walks of one `settle`.
+/// The greatest number of walks of one `settle`.
 const MOST_WALKS: usize = 6;
 
 impl<F: ChunkForm, I: Index<F>> Core<F, I> {
@@ -52,7 +52,7 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
     pub(super) fn sweep(&self) {
         self.reclaim();
         // Walks that merge are repeated while they reduce the number of chunks considerably. Then one walk moves the
-        // chunks that are the last ones in their blocks after the merges.
+        // chunks that are the last ones in their regions after the merges.
         let mut merge = self.is_due();
         for _ in 0..MOST_WALKS {
             if self.memory.close_sparse(Sparse::Third) == 0 && !merge {
@@ -101,7 +101,7 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         (0..4).for_each(|_| self.domain.collect());
     }
 
-    /// Examines a number of chunks. Returns where to continue.
+    /// Examines up to `chunks` chunks. Returns the key at which to continue, or `None` if the walk has ended.
     fn sweep_some(&self, guard: &Guard<'_>, from: F::Owned, chunks: usize, merge: bool) -> Option<F::Owned> {
         let mut at = from;
         for _ in 0..chunks {
@@ -111,7 +111,7 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
     }
 
     /// If `merge` is true, merges following chunks into the chunk of `key`. Then moves the next chunk, if it is in a
-    /// closed block. Returns the key at which the next chunk begins.
+    /// closed region. Returns the key at which the next chunk begins, if there is one.
     fn sweep_after(&self, guard: &Guard<'_>, key: F::Probe<'_>, merge: bool) -> Option<F::Owned> {
         let (mut waste, backoff) = (Waste::default(), Backoff::new());
         if merge {
@@ -136,9 +136,9 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         next
     }
 
-    /// If the chunk after the locked chunk `left` is in a closed block (one that is to be freed), and its lock is free,
-    /// replaces it by a copy with the same range and entries in another block. From the change of the link on, a thread
-    /// that reaches the old chunk finds it locked, and then obsolete.
+    /// If the chunk after the locked chunk `left` is in a closed region (one that is to be freed), and the chunk's lock
+    /// is free, replaces the chunk by a copy with the same range and entries in another region. From the change of the
+    /// link on, a thread that reaches the old chunk finds it locked, and then obsolete.
     fn move_next(&self, left: &mut Held<'_, Chunk<I::Size>>, waste: &mut Waste) {
         // SAFETY: a locked chunk's neighbour does not become obsolete, so it is not retired under the caller's guard.
         let Some(right) = (unsafe { left.next.load().as_ref() }) else { return };

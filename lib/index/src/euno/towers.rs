@@ -1,9 +1,9 @@
 //! Towers over chunks: the index phase of [`EunoSkipList`](super::EunoSkipList).
 //!
-//! Every other chunk has a tower, of random height. For each of its levels, a tower has a link to the next tower on
-//! this level, and next to the link the next tower's key. So a walk decides whether to follow the link without reading
-//! the next tower. The last tower of the walk leads to its chunk, and from this chunk the walk proceeds to the right,
-//! chunk by chunk.
+//! About every other chunk, at random, has a tower, of random height. For each of its levels, a tower has a link to the
+//! next tower on this level, and next to the link the next tower's key. So a walk decides whether to follow the link
+//! without reading the next tower. The last tower of the walk leads to its chunk, and from this chunk the walk proceeds
+//! to the right, chunk by chunk.
 //!
 //! # Invariants
 //! 1. Each level's towers are in ascending order of keys, and every tower of a level is also on the level below.
@@ -119,8 +119,8 @@ pub struct Towers<F: ChunkForm, S: Size> {
 type Before<'g, S> = [(&'g Tower<S>, Version); LEVELS];
 
 impl<F: ChunkForm, S: Size> Towers<F, S> {
-    /// Returns a random height. Every other chunk gets height 0. Of the towers that have a level, one in four has the
-    /// next level, too.
+    /// Returns a random height, which is 0 (no tower) with probability one half. Of the towers that have a level, about
+    /// one in four has the next level, too.
     fn height(&self) -> usize {
         let mut bits = self.random.fetch_add(0x9E37_79B9_7F4A_7C15, Relaxed);
         bits = (bits ^ bits >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -274,7 +274,8 @@ impl<F: ChunkForm, S: Size> Index<F> for Towers<F, S> {
     fn compact(&self, _: F::Probe<'_>, _: &mut Waste) {}
 
     fn cut(&self, count: usize, mut show: impl FnMut(F::Probe<'_>)) {
-        // Uses the highest level that has enough towers, as far as the level does not change meanwhile.
+        // Uses the highest level that has enough towers. If a tower of the level is being changed, only the towers
+        // before it are used.
         for level in (0..LEVELS).rev() {
             let (mut keys, mut at) = (Vec::new(), Some(&*self.head));
             while let Some(tower) = at {

@@ -192,7 +192,7 @@ impl<S: Size> Inner<S> {
         self.set_meta(count + 1, height);
     }
 
-    /// Removes a separator and the child to its right.
+    /// Removes a separator and the child to its right. Returns the separator's word.
     fn remove(&self, at: usize) -> u64 {
         let (count, height) = self.meta(&Alone);
         let kept = self.key(at).load();
@@ -204,7 +204,7 @@ impl<S: Size> Inner<S> {
         kept
     }
 
-    /// Makes a node with the entries behind separator `at`.
+    /// Makes a node with the separators after separator `at`, and with the children on both sides of them.
     fn upper(&self, at: usize) -> Box<Self> {
         let (count, height) = self.meta(&Alone);
         let upper = Self::new(height);
@@ -375,7 +375,7 @@ impl<F: ChunkForm, S: Size> Levels<F, S> {
         Ok(false)
     }
 
-    /// Merges a child of a locked node with the next one, if they fit well.
+    /// Merges a child of a locked node with the next one, if the two fit well. Returns whether they were merged.
     fn try_join(&self, above: &mut Held<'_, Inner<S>>, left: usize, waste: &mut Waste) -> Result<bool, Again> {
         // SAFETY: the children of a locked node are not retired under the caller's guard.
         let [left_node, right_node] = [left, left + 1].map(|at| unsafe { &*above.link(at).load() });

@@ -2,7 +2,7 @@
 
 use archipelago_platform::topology::Topology;
 
-/// The structure that maps keys to jump nodes.
+/// The structure that maps keys to *jump nodes*: pages at or left of the key, from which a search walks right.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SearchLayerKind {
@@ -18,8 +18,9 @@ pub enum SearchLayerKind {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Maintainers {
-    /// One background thread per NUMA node (the first one also combines). The threads are started when the map has grown past a
-    /// few hundred pages, and sleep when there is nothing to do. This is the thesis's design, and the default.
+    /// One background thread per NUMA node (the first one also collects the changes that all threads have logged). The
+    /// threads are started when the map has grown past a few hundred pages, and sleep when there is nothing to do. This
+    /// is the thesis's design, and the default.
     #[default]
     Background,
     /// Client threads, during their operations: the map has no thread. (In an idle map the last removed memory is freed
@@ -39,9 +40,9 @@ pub struct Config {
 /// Constants of the maintenance.
 #[derive(Clone, Copy, Debug)]
 pub struct Tuning {
-    /// A round of maintenance is due when this share of anchors (in percent) is missing from the search layer. The
-    /// thesis combines every 200 µs, independently of changes. Up to 5 % missing anchors have no measurable cost for
-    /// look-ups, and a round takes time in proportion to all anchors.
+    /// A round of maintenance is due when this share (in percent) of the anchors (the lowest keys of pages) is missing
+    /// from the search layer. The thesis starts a round every 200 µs, independently of changes. Up to 5 % missing
+    /// anchors have no measurable cost for look-ups, and a round takes time in proportion to all anchors.
     pub stale_percent: usize,
     /// No round is due before this number of structure changes.
     pub stale_min: usize,

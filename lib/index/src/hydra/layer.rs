@@ -1,7 +1,8 @@
 //! The search layer, which maps a key to a jump node (thesis §4.3.2). Each NUMA node has a replica (§4.3.5).
 //!
 //! A *jump node* is a page at or left of the key. Any such page is a correct answer, so a layer may be arbitrarily
-//! stale. But it must never lead to a page right of the key, or to a page whose removal it has applied.
+//! stale. But it must never lead to a page right of the key, or to a page whose removal it has applied. A layer stores
+//! a page under its *anchor*, the page's lowest possible key.
 //!
 //! Readers call [`Layer::jump`] at any time under a guard of the map's domain; [`Layer::apply`] is called by one
 //! updater at a time.
@@ -95,8 +96,8 @@ impl<F: HydraForm> Layer<F> {
         }
     }
 
-    /// Checks, while no other thread uses the map, that every page to which a snapshot leads is accessible. (The tree has its
-    /// own check.)
+    /// Checks, while no other thread uses the map, that every page to which a snapshot leads can be read and is not
+    /// locked. Does nothing for a tree.
     pub(super) fn check(&self, _: &Guard<'_>) {
         let Self::Snapshot(layer) = self else { return };
         layer.current().entries().for_each(|page| {

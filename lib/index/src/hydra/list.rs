@@ -1,4 +1,5 @@
-//! The data list: finding the target node, point operations, splits and merges (thesis §4.3.2, §4.3.3, §4.3.6).
+//! The data list: finding the target node, point operations, and the rules for splits and merges, which are in
+//! `reshape.rs` (thesis §4.3.2, §4.3.3, §4.3.6).
 //!
 //! Every operation starts at a *jump node*, any page whose `low` is at or below the key, and walks right to the *target
 //! node*, the page whose range contains the key. (The search layer finds the jump node.) The result is correct however
@@ -18,8 +19,8 @@
 //! version has been validated (`sync::version_lock`). An obsolete page needs no validation, since it does not change
 //! any more.
 //!
-//! Locks: a thread holds one page at a time, except in a merge, which holds a page and *tries* the next one. So threads
-//! do not deadlock.
+//! Locks: a thread holds one page at a time, except in a merge or a move, which holds a page and *tries* the next one.
+//! So threads do not deadlock.
 
 use super::page::{Changed, LOCKED, Page, PageCopy, PageForm, Removed, Seen, Unsorted};
 use super::shared::{Core, Local};
@@ -423,8 +424,8 @@ impl<F: HydraForm> Core<F> {
     /// Removes the least or the greatest entry, if the map has any. `found` is called with its key and the removed
     /// entry after all locks are released.
     ///
-    /// Linearizable: the entry is removed while its page is locked, and every page between it and that end of the list
-    /// has been empty since before the lock. Without an entry, all pages were empty at one moment.
+    /// This is linearizable: the entry is removed while its page is locked, and every page between this page and the
+    /// end of the list was empty at the moment of the lock. If no entry is found, all pages were empty at one moment.
     pub(crate) fn take_end_in_list<R>(
         &self,
         local: &Local<'_, F>,

@@ -37,7 +37,7 @@ mod background;
 mod compact;
 
 impl<F: HydraForm> Core<F> {
-    /// Notes a split; starts a round if one is due. The caller holds no lock.
+    /// Notes a change of the list's structure; starts a round if one is due. The caller holds no lock.
     pub(super) fn after_structure_change(&self, local: &Local<'_, F>) {
         let state = &self.maintenance;
         let due_at = state.due_at.load(Relaxed);
@@ -50,7 +50,7 @@ impl<F: HydraForm> Core<F> {
         }
     }
 
-    /// Notes a merge, as [`after_structure_change`](Self::after_structure_change). It leaves a page to reclaim.
+    /// Notes a merge, as [`after_structure_change`](Self::after_structure_change) does, and the merged page as garbage.
     pub(super) fn after_merge(&self, local: &Local<'_, F>) {
         self.after_structure_change(local);
         self.note_garbage();
@@ -179,7 +179,7 @@ impl<F: HydraForm> Core<F> {
         self.reclaim_retired();
     }
 
-    /// Returns whether changes wait for a round, or pages that were merged away, or shortcuts.
+    /// Returns whether changes, pages that were merged away, or shortcuts wait for a further round.
     fn has_unretired(&self) -> bool {
         self.waits_for_rounds(&self.lock_combiner()) || self.cells.iter().any(|cell| !cell.is_drained())
     }
@@ -196,7 +196,8 @@ impl<F: HydraForm> Core<F> {
         }
     }
 
-    /// A test hook: after a call with `true`, no rounds are started until it is called with `false`.
+    /// A test hook: after a call with `true`, changes start no rounds until it is called with `false`. `tidy` still
+    /// runs rounds.
     pub(crate) fn pause_rounds(&self, paused: bool) {
         self.maintenance.paused.store(paused, Relaxed);
     }

@@ -49,7 +49,7 @@ impl<K: Key, V: Send + Sync + 'static> Builder<K, V> {
         self
     }
 
-    /// Sets the structure that maps keys to jump nodes.
+    /// Sets the structure that maps keys to jump nodes (pages at or left of the key).
     pub fn search_layer(mut self, kind: SearchLayerKind) -> Self {
         self.config.search_layer = kind;
         self
@@ -75,7 +75,7 @@ impl<K: Key, V: Send + Sync + 'static> HydraList<K, V> {
         self.core().hooks().move_pages();
     }
 
-    /// For tests: after a call with `true`, the search layers are not updated until a call with `false`.
+    /// For tests: after a call with `true`, only `sync` updates the search layers, until a call with `false`.
     #[doc(hidden)]
     pub fn pause_maintenance(&self, paused: bool) {
         self.core().hooks().pause_rounds(paused);

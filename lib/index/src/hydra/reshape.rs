@@ -38,8 +38,9 @@ impl<F: HydraForm> Core<F> {
             return;
         }
         let merged = self.merge_next(local, page, Fill::Half);
-        // If the right neighbour is too full, the page may still fit into the left one. Finding the left one costs a
-        // search. So it is tried only at every fourth removal, and always when the page becomes empty.
+        // If the right neighbour is too full, the page may still fit into the left one. Finding the left neighbour
+        // costs a search. So this merge is tried only if the number of entries that are left is a multiple of four or
+        // zero.
         let try_left = !merged && page.len().is_multiple_of(4);
         page.lock().unlock();
         if merged || (try_left && self.merge_into_previous(local, page)) {

@@ -22,8 +22,9 @@ use core::ops::Range;
 /// The approximate number of entries of a page, from which a scan estimates the number of pages that it will visit.
 const FILL: usize = 32;
 
-/// The most pages that a scan prefetches at a time. In a walk along links, the address of a page is known only when the
-/// previous page has been loaded. The search layer has the addresses of successive pages next to each other.
+/// The greatest number of pages that a scan prefetches at a time. In a walk along links, the address of a page is known
+/// only when the previous page has been loaded. The search layer has the addresses of successive pages next to each
+/// other.
 const AHEAD: usize = 8;
 
 /// Sorts a page that still has this version. Its values may have changed since it was copied, so it is copied again.

@@ -115,12 +115,13 @@ impl<F: HydraForm> Core<F> {
         Local { guard, node, layer: &self.layers[node] }
     }
 
-    /// Closes the sparse chunks of sparse arenas. Returns the number of pages in closed chunks. See [`BlockArena::close_sparse`].
+    /// Closes, for allocation, the mostly free chunks (memory regions of up to 2 MiB) of sparse arenas. Returns the
+    /// number of pages in closed chunks. See [`BlockArena::close_sparse`].
     pub(super) fn close_sparse(&self, sparse: Sparse) -> usize {
         self.arenas.of_nodes.iter().map(|arena| arena.close_sparse(sparse)).sum()
     }
 
-    /// Returns whether an arena is sparse.
+    /// Returns whether any arena is sparse.
     pub(super) fn is_sparse(&self, sparse: Sparse) -> bool {
         self.arenas.of_nodes.iter().any(|arena| arena.is_sparse(sparse))
     }

@@ -80,7 +80,7 @@ impl<F: HydraForm> Shortcuts<F> {
         guard.hold_back(|| F::with_bytes(page.low(), |low| tree.insert(low, Self::word(page), guard)));
     }
 
-    /// Removes the shortcut to `page`, which the caller has locked. Returns whether it had one.
+    /// Removes the shortcut to `page`, which the caller has locked. Returns whether the page had a shortcut.
     pub(super) fn take(&self, guard: &Guard<'_>, page: &F::Page) -> bool {
         // The order matters, see the module's documentation.
         [YOUNG, OLD].into_iter().fold(false, |taken, which| {
@@ -89,7 +89,8 @@ impl<F: HydraForm> Shortcuts<F> {
         })
     }
 
-    /// Drops the old generation and makes the young one old. Only one thread may call it at a time.
+    /// Makes the young generation old. Returns the previous old generation, which the caller retires. Only one thread
+    /// may call it at a time.
     pub(super) fn turn(&self) -> Option<Dropped<F>> {
         let young = self.trees[YOUNG].load(Relaxed);
         // Release, with the Acquire in `tree`: a thread that finds no young tree finds the old one. The order matters, see above.

@@ -288,8 +288,9 @@ impl<F: HydraForm> Structure<F> for Core<F> {
         self.domain.stop_tending();
         let mut skip = false;
         self.for_each_page(|page| {
-            // The page is locked by a thread of the parent process, which does not exist in this child process. The
-            // thread may have been moving entries from the next page to this one, so the entries of both pages leak.
+            // If the page is locked, this process was made by a `fork`, and the thread that holds the lock does not
+            // exist in it. The thread may have been moving entries from the next page to this one, so the entries of
+            // both pages leak.
             let locked = matches!(page.lock().look(), Look::Locked);
             if core::mem::replace(&mut skip, locked) || locked {
                 return;

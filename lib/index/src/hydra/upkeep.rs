@@ -25,7 +25,7 @@ pub(crate) struct Maintenance<F: HydraForm> {
     pub(super) thin: Thin,
     /// The number of pages moved so far.
     pub(super) moved: AtomicU64,
-    /// A test hook: while set, no round is started.
+    /// A test hook: while it is set, changes of the list start no round.
     pub(super) paused: AtomicBool,
 }
 

@@ -46,7 +46,7 @@ pub struct Occupied<'m, V: Send + Sync + 'static> {
 pub struct CompareExchangeError<'m, V: Send + Sync + 'static> {
     /// The key's value.
     pub current: Option<Ref<'m, V>>,
-    /// The value that was not stored.
+    /// The value that was not stored; `None` if the key was to be removed.
     pub proposed: Option<V>,
 }
 
@@ -88,10 +88,10 @@ struct Step {
 }
 
 impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'m, S, K, V, H> {
-    /// Tries to apply `change` to a key that has the word `old`. Returns the words before and after. If the key has another word,
-    /// returns this word and the value that was not stored.
+    /// Tries to apply `change` to a key that has the word `old`. Returns the words before and after. If the key has
+    /// another word, returns this word and the change, which was not applied.
     ///
-    /// The caller retires a removed word.
+    /// The caller retires a removed or replaced word.
     fn change(
         &self,
         guard: &Guard<'m>,

@@ -52,7 +52,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         if has_room { Ok(()) } else { Err(Refused::Backlogged(())) }
     }
 
-    /// Returns whether the map has room for `need`; `key` is given if it may be new.
+    /// Returns an error if the map has no room for `need`. `key` is given if it may be a new key.
     fn memory_room(&self, need: Need, key: Option<&K>) -> Result<(), Refused> {
         if self.may_grow(need) || self.find_room(need, key) { Ok(()) } else { Err(Refused::Full(())) }
     }

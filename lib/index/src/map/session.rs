@@ -260,12 +260,13 @@ impl<'m, S: Kind, K: Key, V: Clone + Send + Sync + 'static, H: Hold<'m, S, K>> S
         });
     }
 
-    /// Returns a clone of the entry with the least key. It is linearizable as a [`scan`](Self::scan) of one entry.
+    /// Returns a clone of the entry with the least key, with the consistency of a [`scan`](Self::scan) of one entry.
     pub fn first_key_value(&self) -> Option<(K, V)> {
         self.range::<K, _>(..).next()
     }
 
-    /// Returns a clone of the entry with the greatest key. It is linearizable as a [`scan_rev`](Self::scan_rev) of one entry.
+    /// Returns a clone of the entry with the greatest key, with the consistency of a [`scan_rev`](Self::scan_rev) of one
+    /// entry.
     pub fn last_key_value(&self) -> Option<(K, V)> {
         self.range::<K, _>(..).next_back()
     }

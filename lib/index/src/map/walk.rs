@@ -38,8 +38,8 @@ pub(super) struct Walk<'m, S: Kind, K: Key, V: Send + Sync + 'static> {
     drained: bool,
 }
 
-/// Returns the bounds of a range as encodings. The range contains the encodings from the first one, if there is any, to below
-/// the second one, or to +∞.
+/// Returns the bounds of a range as encodings: the first is included, and the second is excluded. If the first is
+/// `None`, the range is empty. If the second is `None`, the range has no upper bound.
 pub(super) fn bounds<K: Key, Q>(range: &impl RangeBounds<Q>) -> (Option<OwnedKey<K>>, Option<OwnedKey<K>>)
 where
     Q: Encode<Form = FormOf<K>> + ?Sized,

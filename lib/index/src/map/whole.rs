@@ -168,7 +168,8 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
     }
 }
 
-/// Copies some entries from `from` on, in ascending order. If entries are left, returns the key at which to continue.
+/// Copies up to [`MOVED`] entries from `from` on, in ascending order. If more entries may follow, returns the key at
+/// which to continue.
 fn collect<S: Kind, K: Key>(
     core: &super::CoreOf<S, K>,
     from: crate::Probe<'_, K>,

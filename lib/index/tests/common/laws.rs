@@ -84,9 +84,9 @@ impl Raw for Bytes {
     }
 }
 
-/// Checks that all maps store these keys as `BTreeMap` does. The code of `Map` for a key type is the same for all
-/// structures, so it is tested with one of them. The other structures know only encodings, so they are tested with the
-/// encodings as keys. In this way they are not compiled for each key type.
+/// Checks that maps store these keys as `BTreeMap` does. The code of `Map` for a key type is the same for all
+/// structures, so it is tested with a `HydraList` only. The structures themselves know only encodings, so `Art` and
+/// `EunoBTree` are tested with the encodings as keys. In this way they are not compiled for each key type.
 pub fn hold_in_maps<K: Key + Encode<Form: Raw> + Ord + Debug>(keys: &[K]) {
     hold_in(HydraList::new(), keys);
     let encodings: Vec<_> = keys.iter().map(|key| key.encode(|probe| <K::Form as Raw>::key(probe))).collect();

@@ -100,7 +100,8 @@ fn sequence<K: TestKey>(
                 pair.perform(&MapOp::Scan(key.clone(), limit))?;
                 pair.perform(&MapOp::ScanRev(key, limit))?;
             }
-            // The last two arguments: some keys may be requested twice. At the pool's end only these two are requested.
+            // The pool's first two keys are requested in addition, so that some keys may be requested twice. If the
+            // limit is 0, only these two keys are requested.
             _ => pair.get_many(&[&pool[place..(place + limit.min(20)).min(pool.len())], &pool[..2]].concat())?,
         }
     }

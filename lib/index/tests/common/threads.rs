@@ -174,7 +174,8 @@ fn scan_all<K: TestKey>(session: &impl OrderedSession<K, u64>, pool: &[K]) {
     }
 }
 
-/// In each round the threads together insert all keys and then remove all keys, where each thread removes another thread's keys.
+/// In each round the threads together insert all keys and then remove all keys. In two of three rounds, each thread
+/// removes another thread's keys.
 pub fn churn<K: TestKey>(make: Make<K, u64>) {
     const THREADS: usize = 3;
     watchdog(USUAL, |notes| {

@@ -33,7 +33,7 @@ fn wide_bytes() -> impl Strategy<Value = Vec<u8>> + Clone {
     })
 }
 
-/// Returns keys of 10 kB that differ at every depth.
+/// Returns keys of up to 10 kB that differ at every depth.
 fn long_bytes() -> impl Strategy<Value = Vec<u8>> + Clone {
     let longest = if cfg!(miri) { 300 } else { 10_000 };
     (0..longest, any::<bool>(), any::<bool>()).prop_map(move |(at, other, cut)| {

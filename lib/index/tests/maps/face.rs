@@ -457,7 +457,7 @@ fn tasks_take_sessions_along<S: Kind>() {
     let map: Map<S, u64, Counted> = (0..100).map(|n| (n, counter.value(n))).collect();
     let session = is_send(map.pin_owned());
     thread::scope(|s| {
-        // The same with threads that share the map.
+        // Threads share one session.
         for t in 0..3 {
             let (session, counter) = (&session, &counter);
             s.spawn(move || {

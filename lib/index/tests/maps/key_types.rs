@@ -267,7 +267,7 @@ mod system {
 }
 
 /// A key whose parts together always have at most eight bytes is encoded as one word, and the maps use their layouts
-/// for words. Byte arrays are the exception.
+/// for words. Arrays are the exception.
 #[test]
 fn small_keys_are_words() {
     fn is<K: Key>(form: FormKind) {

@@ -1,5 +1,6 @@
-//! `BLinkTree` on the virtual machine: histories in many schedules of a tree whose pages are split, share entries and are
-//! merged, and threads that stop at the critical points of the protocol ([`points`]).
+//! `BLinkTree` on the virtual machine (a simulator of schedules): histories of a tree whose pages are split, share
+//! entries and are merged, in many schedules, and threads that stop at the critical points of the protocol
+//! ([`points`]).
 
 use super::stalls::stalled_at;
 use super::{OPS, Shared, THREADS, judge};

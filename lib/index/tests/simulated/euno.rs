@@ -225,7 +225,8 @@ fn histories_are_linearizable_while_chunks_move() {
     }
 }
 
-/// Returns keys of two sparse chunks, so that pops merge the chunks and continue in the merged chunk.
+/// Maps a number below 112 to a key in one of two sparse chunks, so that pops merge the chunks and continue in the
+/// merged chunk.
 fn popped(number: u64) -> u64 {
     number / 56 * FULL_CHUNK + number % 56
 }

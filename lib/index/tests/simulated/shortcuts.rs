@@ -12,7 +12,8 @@ fn key(number: u64) -> u64 {
     number * 3
 }
 
-/// Makes pages that are alternately full, so that they are soon split, and so empty that one removal merges two of them.
+/// Makes pages in pairs. The pages of one pair are full, so that they are soon split. The pages of the next pair are so
+/// empty that one removal merges them.
 fn pages(kind: SearchLayerKind, nodes: usize) -> Shared<HydraList<u64, u64>> {
     let map = hydralist(kind, Maintainers::Clients, nodes);
     map.pause_maintenance(true);

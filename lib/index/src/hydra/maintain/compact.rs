@@ -94,7 +94,7 @@ impl<F: HydraForm> Core<F> {
         self.tidy(node);
     }
 
-    /// Walks over all pages and moves those in closed chunks.
+    /// Walks over all pages, merges neighbours that fit together, and moves pages out of closed chunks.
     pub(super) fn compact(&self, node: usize) {
         let mut from = Some(F::least());
         while let Some(low) = from.filter(|_| !self.is_ending()) {
@@ -103,7 +103,8 @@ impl<F: HydraForm> Core<F> {
         }
     }
 
-    /// Compacts a batch of pages from the one of `from` on. Returns where to continue.
+    /// Compacts a batch of pages, from the page of the key `from` on. Returns the key at which to continue, or `None`
+    /// after the last page.
     fn compact_some(&self, local: &Local<'_, F>, from: F::Probe<'_>) -> Option<F::Owned> {
         let mut page = self.target(local.guard, local.jump(from), from).0;
         for _ in 0..BATCH {
@@ -120,8 +121,8 @@ impl<F: HydraForm> Core<F> {
         Some(F::own(page.low()))
     }
 
-    /// Merges the page after `page` into it, or replaces that page by a twin in another chunk. Returns whether more is
-    /// to be done.
+    /// Merges the page after `page` into it, or replaces that page by a twin in another chunk. Returns `true` after a
+    /// merge: then another page follows `page`, and is to be examined, too.
     fn improve_next(&self, local: &Local<'_, F>, page: &F::Page) -> bool {
         let backoff = Backoff::new();
         for _ in 0..TRIES {

@@ -135,10 +135,11 @@ pub trait Page<F: PageForm>: Sized + Send + Sync + 'static {
         }
     }
 
-    /// Returns whether `key >= high`.
+    /// Returns whether `key >= high`. Returns `false` on the last page.
     fn is_beyond(&self, key: F::Probe<'_>, seen: Seen) -> Result<bool, Changed>;
 
-    /// Returns whether `high < bound`: the page and all pages before it have no key at or above `high`.
+    /// Returns whether `high < bound`. If so, the page with the greatest keys below `bound` is to the right of this
+    /// page. Returns `false` on the last page.
     fn ends_before(&self, bound: F::Probe<'_>, seen: Seen) -> Result<bool, Changed>;
 
     /// Returns the slots whose tag matches, as a bit mask.
@@ -227,8 +228,8 @@ pub trait Page<F: PageForm>: Sized + Send + Sync + 'static {
     /// Returns whether the page is so empty that it should look for a neighbour to merge with.
     fn is_underfull(&self) -> bool;
 
-    /// Takes over all entries and the range of `right`, if they fit well. `right` is the next page, and is locked, too.
-    /// The caller then makes `right` obsolete.
+    /// Takes over all entries and the range of `right`, if they fit well, and returns whether it did. `right` is the
+    /// next page, and is locked, too. If the entries were taken over, the caller makes `right` obsolete.
     fn absorb(&self, right: &Self, fill: Fill) -> bool;
 
     /// Writes a twin of this page to `at`, unlocked, with the same entries, range and neighbour.

@@ -3,9 +3,9 @@
 //!
 //! A [`Node`] divides the span of its anchors into equal buckets, each with a [`Line`] (one cache line). A
 //! multiplication gives a key's bucket, and its *place* (its position) within the bucket with 30 bits. A line has up to
-//! seven anchors' places, and the eight pages between and around them. If a bucket has more than seven anchors, or two
-//! anchors with the same place, it leads to a node of its own, which covers only the span of those anchors. So
-//! clustered keys cost one line more.
+//! seven anchors' places, and the eight pages between and around them. If a bucket has more than seven anchors (it is
+//! *crowded*), or two anchors with the same place, its line leads to a node of its own, which covers only the span of
+//! the bucket's anchors. So clustered keys cost one line more.
 //!
 //! The result is the page of the greatest anchor at or below the key, or the previous page: a key just above an
 //! anchor with the same place counts as below it. (In buckets narrower than 2^30 this does not happen.)

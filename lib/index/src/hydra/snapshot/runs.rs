@@ -5,7 +5,7 @@
 //! | kind | condition | search |
 //! |---|---|---|
 //! | short | up to 16 words | compares the key with all words |
-//! | radix | fewer than 1 % of the words are in crowded buckets | `(key - first) >> shift` is the index in a table of positions of the run; the key is compared with the few words of that bucket |
+//! | radix | at most 1 % of the words are in crowded buckets (of more than 16 words) | `(key - first) >> shift` is the index in a table of positions of the run; the key is compared with the few words of that bucket |
 //! | tree | otherwise | static search tree (S+tree): every level contains each eighth word of the level below. So a node is one cache line of eight words, and a child's number is a count |
 //!
 //! The paper's search layer is an adaptive radix tree that is updated in place. This one is never updated: a sequential merge
@@ -64,7 +64,7 @@ impl Run {
         (self.len as usize + (1 << (3 * level)) - 1) >> (3 * level)
     }
 
-    /// Returns the positions of the words to which word `child` of level 1 leads.
+    /// Returns the bounds of the result if the last word of level 1 that is at most the key is word `child`.
     #[inline(always)]
     fn leaf(&self, child: usize) -> Near {
         let low = (child * LINE) as u32;

@@ -120,7 +120,8 @@ impl<P: Target> Trie<P> {
         &self.text[prefix.start as usize..][..prefix.len as usize]
     }
 
-    /// Returns whether a string begins with `prefix` (`Equal`), or compares before or behind all strings that do.
+    /// Returns `Equal` if a string begins with `prefix`. Otherwise returns whether the string is less or greater than
+    /// all strings that begin with `prefix`.
     #[inline(always)]
     fn side(&self, rest: &[u8], prefix: Prefix) -> Ordering {
         if prefix.len == 0 {

@@ -1,6 +1,6 @@
 //! The search layer of word keys. Look-ups read an interpolation trie ([`lines`](super::lines)). The sorted anchors
-//! (the lowest key of each page) are stored in addition: scans read them, and so does the merge that makes the next
-//! snapshot from this one.
+//! (the lowest key of each page) and the identifiers of their pages are stored in addition. The merge that makes the
+//! next snapshot from this one reads both, and scans read the identifiers.
 
 use super::ids::PageIds;
 use super::lines::{self, Found, Line, Node};

@@ -1,8 +1,8 @@
 //! Cache-line arrays of sorted 64-bit words, and the counting of the words that are at most the key.
 //!
-//! Words are stored *sign-flipped* (`w ^ 2^63`, as `i64`), because AVX2 compares only signed lanes. So the flip is done once
-//! per look-up, and not once per word. There are two counters, one of which is chosen once per process ([`Counter`]): AVX2 with
-//! four lanes, and a branch-free scalar loop for all other processors.
+//! Words are stored *sign-flipped* (`w ^ 2^63`, as `i64`), because AVX2 compares only signed lanes. So the flip is done
+//! once per look-up, and not once per word. There are two counters, one of which is chosen when a snapshot is built
+//! ([`Counter`]): AVX2 with four lanes, and a branch-free scalar loop for all other processors.
 
 use archipelago_platform::memory::Array;
 use archipelago_platform::topology::NodeId;

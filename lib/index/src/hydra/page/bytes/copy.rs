@@ -7,7 +7,7 @@ use super::{Bytes, BytesPage, PageCopy};
 use archipelago_platform::atomic::Ordering::Relaxed;
 use core::cmp::Ordering;
 
-/// The order of sorted slots.
+/// The value of [`BytesCopy::order`] if the slots are in key order.
 pub(super) const IN_ORDER: [u8; SLOTS] = {
     let mut order = [0; SLOTS];
     let mut at = 0;
@@ -105,7 +105,7 @@ impl BytesCopy {
         self.compare(self.entry(a, &mut scratch).0, b)
     }
 
-    /// Writes the bytes of `high`, which begin with the prefix.
+    /// Appends to an empty buffer the prefix of all keys: the first bytes of `high`.
     pub(super) fn write_prefix(&self, prefix: &mut Vec<u8>) {
         let top = WORDS - self.meta.high_words();
         if self.meta.high > LONG_HIGH {

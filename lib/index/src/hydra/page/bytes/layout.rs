@@ -28,7 +28,7 @@ pub(super) const LONG_HIGH: usize = 64;
 /// The value of a slot's length field if the key is boxed.
 pub(super) const BOXED: u64 = 0xFFFF;
 
-/// An immutable byte string at a stable, thin address.
+/// An immutable byte string. Pages store the address of a `Boxed` in one word.
 pub(super) type Boxed = Box<[u8]>;
 
 /// What a page stores about its contents, in one word.
