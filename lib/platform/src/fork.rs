@@ -170,7 +170,8 @@ mod tests {
                     if ended.load(Ordering::Relaxed) {
                         break;
                     }
-                    // A fork falls into the registration too, and handlers are registered that are known.
+                    // The first turns repeat the registration, so forks also happen during it, and handlers are
+                    // registered again.
                     if turn < 40 {
                         imp::REGISTERED.store(false, Ordering::Relaxed);
                     }
@@ -184,9 +185,9 @@ mod tests {
                 }
             });
             let whole = || begun.load(Ordering::Relaxed) == over.load(Ordering::Relaxed);
-            // The gate is open in the child, and in the parent.
+            // Work can begin in the child, and afterwards in the parent.
             let all = (0..30).all(|_| forked(|| whole() && outside_forks(whole)));
-            // Whatever was seen, so that the thread ends.
+            // Set in any case, so that the thread ends.
             ended.store(true, Ordering::Relaxed);
             assert!(all, "a fork fell into the work");
         });
@@ -194,7 +195,8 @@ mod tests {
         assert!(forked(|| outside_forks(|| true)), "and has ended then");
     }
 
-    /// They would wait for each other without end.
+    /// The work waits for a lock that the forking thread holds, and the fork waits for the work. Only the limit of the
+    /// fork's wait ends this.
     #[test]
     fn a_fork_does_not_wait_for_ever() {
         let (begun, forks) = (AtomicBool::new(false), std::sync::Mutex::new(()));

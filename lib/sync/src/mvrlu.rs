@@ -59,15 +59,18 @@
 //! | `pool` | memory of copies, the cap |
 //! | `patience` | how to wait for a thread that may not be running |
 //! | `record` | what a handle publishes: the time of its section, and its walks of chains |
+//! | `grown` | a list that only grows, and that threads read without a lock |
 //! | `chain` | what a scan of sections says about versions; pruning a chain |
 //! | `horizon` | the clock, the records, and the horizon that scans of them find |
 //! | `log` | write-back, freeing; what is to be pruned |
 //! | `ring`, `slot` | the latest commits, before the log takes them over; a domain's state for each handle |
+//! | `background` | a domain's collecting thread, if it has one |
 //! | `shared` | the slots, and which thread collects which log |
+//! | `writes`, `abort` | the write set; why a transaction does not commit |
 //! | `handle`, `snapshot` | sections, reading, collecting by a handle |
-//! | `writes`, `tx`, `commit` | the write set; checking and locking objects; commit, abort, validation of reads |
-//! | `update`, `abort` | transactions repeated until they commit; why one does not |
-//! | `domain`, `background` | making a domain; its collecting thread, if it has one |
+//! | `tx`, `commit` | checking and locking objects; commit, abort, validation of reads |
+//! | `update` | transactions repeated until they commit |
+//! | `domain` | making a domain; its statistics |
 //!
 //! Each file uses only those above it.
 //!
@@ -117,7 +120,7 @@ mod update;
 mod version;
 mod writes;
 
-/// Named points at which the virtual machine may stall a thread: the critical windows of the arguments in these files.
+/// Named points at which the simulator may stall a thread: the critical windows of the arguments in these files.
 #[doc(hidden)]
 pub mod points {
     /// A section knows its local time, and has not published it.

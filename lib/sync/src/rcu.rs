@@ -8,9 +8,9 @@
 //!
 //! - Each thread slot has one record, in memory of its thread. Entering and leaving are one store each. A [`Reader`],
 //!   or a structure's session, is a pair of references, which costs nothing to make, to keep or to forget.
-//! - Each thread bags its own garbage and reclaims it itself, so freed memory returns to the thread that allocated it.
-//!   Bags are behind a small lock, which is nearly always uncontended; it lets any thread take the garbage of a
-//!   finished or idle thread.
+//! - Each thread collects the objects that it retires in a *bag*, and reclaims them itself. So memory is mostly freed
+//!   by the thread that allocated it. Bags are behind a small lock, which is nearly always uncontended; it lets any
+//!   thread take the garbage of a finished or idle thread.
 //! - A domain has no thread of its own: retiring advances the epoch, with at most one barrier per bag. For structures
 //!   that become idle and have no thread either, one thread of the process reclaims the rest: see `rest`.
 //! - Barriers have two flavours, see [`Flavour`]. A third flavour of reading works with both, see [`QuiescentReader`].
@@ -31,11 +31,12 @@
 //!
 //! # Why nothing is reclaimed too early
 //!
-//! *Enter* by R: read the global epoch r (Acquire), publish (r, active) in the record (Release store), barrier B_R, then
-//! read the structure. *Leave*: Release store of "inactive". *Retire* by T, inside a guard and after the unlink; when a
-//! bag is full T *seals* it with e, the global epoch read inside that guard. *Advance* by A from g to g+1: read g
-//! (Acquire), barrier B_A, Acquire loads of all records; if each is inactive or active at g, compare-and-exchange g to
-//! g+1 (Release). *Reclaim* a bag that was sealed with e after an Acquire load of the epoch that returned at least e+3.
+//! *Enter* by R: read the global epoch r (Acquire), publish (r, active) in the record (Release store), barrier B_R,
+//! then read the structure. *Leave*: Release store of "inactive". *Retire* by T, inside a guard (which T has entered as
+//! R does, with barrier B_T) and after the unlink; when a bag is full T *seals* it with e, the global epoch read inside
+//! that guard. *Advance* by A from g to g+1: read g (Acquire), barrier B_A, Acquire loads of all records; if each is
+//! inactive or active at g, compare-and-exchange g to g+1 (Release). *Reclaim* a bag that was sealed with e after an
+//! Acquire load of the epoch that returned at least e+3.
 //!
 //! Of a B_R and a B_A, or of two B_A, one comes first. All accesses after the second barrier see all stores before the
 //! first. (Both are `SeqCst` fences, or light and heavy membarriers.) With membarriers two B_R are not ordered, and the

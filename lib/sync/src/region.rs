@@ -38,10 +38,11 @@
 //! Otherwise each walk that could not commit would lock the structure's root, and abort all transactions, whose walks
 //! then could not commit either.
 //!
-//! # Why it is right without
-//! [`version_lock`](crate::version_lock). `follow` validates the page that it leaves twice. The first time is before it
-//! accesses the next page: the page had the pointer, so the caller's guard keeps the next page alive. The second time
-//! is after it has loaded the next page's version: so the next page was linked at that version.
+//! # Why it is right without RTM
+//! [`version_lock`](crate::version_lock) proves that a validated read of one page is consistent. For the step from page
+//! to page, `follow` validates the page that it leaves twice. The first time is before it accesses the next page: the
+//! page had the pointer, so the caller's guard keeps the next page alive. The second time is after it has loaded the
+//! next page's version: so the next page was linked at that version.
 //!
 //! # Why changes in transactions may stand beside walks by versions
 //! A transaction that changes pages adds one to their versions, as a locked change does. The new version and all writes

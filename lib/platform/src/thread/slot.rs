@@ -24,7 +24,7 @@ pub struct ThreadSlot {
     /// Dense index: the smallest one that no live thread had when this thread first requested its slot.
     pub index: usize,
     /// NUMA node index (see [`topology`](crate::topology)), 0 on one-node machines. Updated by the first call of
-    /// [`slot`], by [`pin_current`](super::pin_current), and by calls of
+    /// [`slot`], by [`pin_current`](super::pin_current) and [`bind_current`](super::bind_current), and by calls of
     /// [`Topology::node_of_current`](crate::topology::Topology::node_of_current).
     pub node: usize,
 }

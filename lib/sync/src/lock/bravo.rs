@@ -64,7 +64,7 @@ pub struct RawBravo<R> {
     biased: AtomicBool,
     /// Reads to go through `under` before the bias is switched on.
     inhibited: AtomicU32,
-    /// 0 until the bias was switched on.
+    /// The number by which a thread's row refers to this lock; 0 until the bias was first switched on.
     identity: AtomicU64,
     readers: Readers,
     under: R,
@@ -160,7 +160,7 @@ impl<R: RawRwLock + Default> Default for RawBravo<R> {
     }
 }
 
-/// The number of lines on which readers count themselves: one for every CPU; as few as possible in the model world.
+/// The number of lines on which readers count themselves: one for every CPU, and two under loom.
 fn lines() -> usize {
     if cfg!(loom) { 2 } else { Topology::current().cpus().len() }
 }

@@ -1,10 +1,10 @@
 //! Commit and abort of transactions.
 //!
-//! *Commit*: (1) mark in the leader that all copies are linked; (2) draw the stamp and store it in the leader, which
-//! makes the whole set visible; (3) store the stamp in the other copies and in the versions that they supersede; (4)
-//! unlock. If a reader meets a leader whose set is linked but not stamped, it draws and sets the stamp itself. So it
-//! always knows whether the set was before or after its snapshot. (The paper's readers guess, and may see half of a
-//! set.)
+//! *Commit*: (1) store in the *leader*, the first copy of the write set, that all copies are linked; (2) draw the stamp
+//! and store it in the leader, which makes the whole set visible; (3) store the stamp in the other copies and in the
+//! versions that they supersede; (4) unlock. If a reader meets a leader whose set is linked but not stamped, it draws
+//! and sets the stamp itself. So it always knows whether the set was before or after its snapshot. (The paper's readers
+//! guess, and may see half of a set.)
 //!
 //! *Abort*: unlink the copies. Readers may have met them, so the log frees them as it frees versions. The same
 //! holds for the copies of [`Tx::lock_const`], which have no payload and are never visible.

@@ -9,7 +9,7 @@ use crate::clock::{Clock, ClockKind};
 
 /// Not in a section.
 const IDLE: u64 = u64::MAX;
-/// The flag of a section whose exact local time is not yet published; the word has a lower bound of it.
+/// The flag of a section whose exact local time is not yet published; the word has a lower bound of this time.
 const INEXACT: u64 = 1;
 
 /// Written by the record's handle, and read by collectors.

@@ -18,7 +18,8 @@ pub(super) struct Backlog {
     sealed: AtomicUsize,
     bytes: AtomicUsize,
     limit: usize,
-    /// The count at which to report next: the limit, doubled with each report, and the limit again after a recovery.
+    /// The count above which to report next: the limit at first, twice the count after each report, and the limit again
+    /// once the count has fallen to the limit.
     next: AtomicUsize,
     report: Option<Report>,
 }
@@ -56,7 +57,7 @@ impl Backlog {
         self.sealed.load(Ordering::Relaxed) > self.limit
     }
 
-    /// Calls the report if the count has reached `next`, and yields the processor.
+    /// Calls the report if the count exceeds `next`, and yields the processor.
     #[cold]
     pub(super) fn press(&self, stats: impl FnOnce() -> Stats) {
         let (sealed, next) = (self.sealed.load(Ordering::Relaxed), self.next.load(Ordering::Relaxed));

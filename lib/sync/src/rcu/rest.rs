@@ -51,7 +51,8 @@ const LONGEST: Duration = Duration::from_millis(1024);
 /// some seconds.
 const LOOKS: u32 = 14;
 
-/// Objects were retired after the last look, and another look will follow; or looks have ended forever.
+/// Objects were retired after the last look, and another look will follow; or looks have ended forever; or the thread
+/// could not be started.
 const NEW: u8 = 0;
 /// No object was retired into an empty bag since the last look, and another look will follow.
 const WATCHED: u8 = 1;
@@ -70,7 +71,7 @@ impl Owner for Domain {
     }
 }
 
-/// A domain that is registered with the thread.
+/// A domain that is registered for looks by the process's thread.
 pub(super) struct Rest {
     owner: Weak<dyn Owner>,
     word: AtomicU8,
@@ -152,7 +153,7 @@ impl Rest {
     }
 }
 
-/// Repeats, a bounded number of times, to reclaim also what reclaim functions have retired.
+/// Collects at most four times, so that objects which reclaim functions retire are reclaimed, too.
 fn reclaim(domain: &Domain) {
     for _ in 0..4 {
         // The panic hook has reported the panic. The thread serves all structures, so it continues.

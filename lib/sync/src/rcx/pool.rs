@@ -72,8 +72,8 @@ pub(super) struct Pool {
     chunks: [AtomicPtr<CachePadded<Line>>; CHUNKS],
     /// In a cache line of its own, apart from the fields before and after it, which never change.
     made: CachePadded<AtomicU32>,
-    /// Lists of free locks, one for each processor. The value is 1 plus the number of the list's first lock, or 0 if
-    /// the list is empty.
+    /// Lists of free locks, one for each processor, but at most [`LISTS`]. The value is 1 plus the number of the list's
+    /// first lock, or 0 if the list is empty.
     free: Box<[CachePadded<Mutex<Plain<u32>>>]>,
 }
 
