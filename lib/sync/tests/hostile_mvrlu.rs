@@ -109,8 +109,9 @@ fn memory_is_bounded_on_the_hardware_clock_and_with_a_background_thread() {
     }
 }
 
-/// The longest update of 64 threads takes at most three times as long as 64 threads that only read the clock are
-/// prevented from running. The 64 threads also make at least half as many updates as two threads do.
+/// The control: 64 threads that only read the clock, and the longest time for which one of them is kept from running.
+/// The longest update of 64 threads takes at most three times as long. The 64 threads also make at least half as many
+/// updates per second as two threads do.
 #[test]
 fn the_longest_operation_is_near_what_the_scheduler_does_anyway() {
     let _alone = alone();
