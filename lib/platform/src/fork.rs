@@ -4,7 +4,7 @@
 //! moment, the resource stays held in the child: a lock for ever, or a list of objects that nothing frees. Therefore
 //! such a thread does its work in [`outside_forks`]. A fork waits until all such work has ended. There is one
 //! exception: work that itself waits for the forking thread would never end, so a fork continues after [`PATIENCE`]. On
-//! platforms without `fork`, and in the model and simulated worlds, there is no waiting.
+//! platforms without `fork`, and under loom, Miri and the simulator, there is no waiting.
 //!
 //! # Invariants
 //! - No work begins while [`FORKING`](imp::FORKING) is set. The thread that has set it clears it, in the parent and in

@@ -43,16 +43,16 @@
 //! proof does not need their order.
 //!
 //! 1. *A successful advance from e+1 comes after T's leave.* If B_A came before B_T, then T, which read e after B_T,
-//!    would have read e+1 at least. So B_T came first and A saw T's publication or something newer. T published at most e,
-//!    so, not being refused, A saw T's leave or a newer store of that record: T's leave happens before the epoch
+//!    would have read e+1 at least. So B_T came first and A saw T's publication or something newer. T published at most
+//!    e. A's advance succeeded, so A saw T's leave or a newer store of that record: T's leave happens before the epoch
 //!    becomes e+2. (Every store to a record is a Release, so a newer one carries the leave with it.)
 //! 2. *A reader that published r ≥ e+2 does not see the object*: its Acquire load of r read the epoch from the advance
 //!    of (1) or from a later one. Each later advance read its predecessor with Acquire. The unlink happens before T's
 //!    leave, so it happens before the reader's reads.
 //! 3. *A successful advance from e+2 comes after the leave of every R that saw the object.* By 2, r ≤ e+1. If B_A came
 //!    before B_R, then the unlink (before T's leave, before A's read of e+2, before B_A) would be seen by R. So B_R
-//!    came first, A saw R's publication or something newer, and, not being refused, R's leave or newer: R's leave
-//!    happens before the epoch becomes e+3, hence before the reclaim. ∎
+//!    came first, and A saw R's publication or something newer. A's advance succeeded, so A saw R's leave or something
+//!    newer: R's leave happens before the epoch becomes e+3, hence before the reclaim. ∎
 //!
 //! Sealing needs no barrier for this proof; in return a bag waits one epoch more than in schemes whose retiring threads
 //! fence.

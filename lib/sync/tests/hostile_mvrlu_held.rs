@@ -211,8 +211,8 @@ fn a_child_process_waits_for_no_thread_of_its_parent() {
     let handle = domain.register();
     let both = std::cell::Cell::new(Some((domain, handle)));
     for round in 0..400 {
-        // Sometimes beyond the watermark at which the collecting thread is woken. So at the fork this thread may be
-        // working, or not yet, or no longer.
+        // The number of changes is sometimes above the watermark at which the collecting thread is woken. So at the
+        // fork the collecting thread may be working, may not have begun, or may have finished.
         let (domain, mut handle) = both.take().expect("it was put there");
         flips(&mut handle, 37 * round % 1_000);
         both.set(Some((domain, handle)));

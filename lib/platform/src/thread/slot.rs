@@ -12,7 +12,7 @@
 //! wrongly would be worse than to lose an index. Objects that were made with the former slot call [`has_slot`] before
 //! they use this slot's state.
 //!
-//! In the model world, an index is not reused within one execution. The slot of a simulated thread is assigned by the
+//! Under loom, an index is not reused within one execution. The slot of a simulated thread is assigned by the
 //! simulator.
 
 use core::cell::Cell;
@@ -164,7 +164,7 @@ mod registry {
     const _: () = assert!(!core::mem::needs_drop::<Cell<super::ThreadSlot>>());
 }
 
-/// The assignment of indices in the model world. The counter is not loom's, so a request adds no branch to the model.
+/// The assignment of indices under loom. The counter is not loom's, so a request adds no branch to the model.
 #[cfg(loom)]
 mod registry {
     use std::sync::atomic::{AtomicUsize, Ordering};

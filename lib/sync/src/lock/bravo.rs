@@ -37,7 +37,7 @@ const ROW: usize = 8;
 
 /// How many reads go through the underlying lock before the bias is switched on again, for each line that a revocation
 /// checks. The check costs about a cache miss, and so does such a read; so revoking takes at most a tenth of the time.
-/// The paper's N.
+/// The paper calls this number N.
 const READS_PER_LOOK: u32 = 9;
 
 #[cfg(not(loom))]

@@ -2,7 +2,7 @@
 //!
 //! Writers queue in a [cohort lock](super::cohort), so the lock stays on a node for several of them. Readers increment
 //! and decrement a count in their own node's cache line, so they do not disturb other nodes. The three locks differ in
-//! the side that goes first when readers and writers compete:
+//! the side that is preferred when readers and writers compete:
 //!
 //! | lock | a reader | a writer | may starve |
 //! |---|---|---|---|
@@ -33,7 +33,7 @@ use super::nodes;
 use super::readers::Readers;
 use super::wait::wait_until;
 
-/// The side that goes first. Sealed: implemented only by the three types of this module.
+/// The side that is preferred. Sealed: implemented only by the three types of this module.
 pub trait Preference: sealed::Sealed {
     /// The preferred side.
     const SIDE: Side;

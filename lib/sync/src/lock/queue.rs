@@ -132,8 +132,8 @@ impl Queue {
     /// Hands the lock to `waiter`.
     ///
     /// # Safety
-    /// The caller holds the lock, and `waiter` waits in [`enter`](Self::enter) and is in the queue with all who wait
-    /// following it.
+    /// The caller holds the lock. `waiter` waits in [`enter`](Self::enter), and all other waiters of the queue follow
+    /// it.
     #[inline]
     pub(super) unsafe fn grant(&self, waiter: *mut Waiter) {
         self.first.store(ptr::null_mut(), Ordering::Relaxed);

@@ -1,8 +1,9 @@
 //! A scan of all sections, its conclusions about versions, and the pruning of an object's chain.
 //!
-//! *Terms.* A *cut* is the local time of a section that a scan has found. The section is *exact* if it has published
-//! its time, and not only a lower bound of it. A *walk* is a thread's traversal of a chain, which the thread announces
-//! in its record. The *mark* is the newest copy of a retired object.
+//! *Terms.* A *section* is a snapshot or a transaction in progress; it sees the objects as of its *local time*. A *cut*
+//! is the local time of a section that a scan has found. The section is *exact* if it has published its time, and not
+//! only a lower bound of it. A *walk* is a thread's traversal of a chain, which the thread announces in its record. The
+//! *mark* is the newest copy of a retired object.
 //!
 //! *Mutual exclusion.* One thread at a time prunes a chain: the thread tries one of a few locks, chosen by the object's
 //! address, and skips the chain if another thread has the lock. It unlinks the copies that no section chooses, also

@@ -10,12 +10,12 @@
 //! holds for the copies of [`Tx::lock_const`], which have no payload and are never visible.
 //!
 //! *Serializable* (absent from the paper; after Silo, and TimeStone's selectable isolation): the stamp s is drawn
-//! first, in the state `CHECKING`. Then every object that was read is validated: it must be unlocked, or locked by this
-//! transaction, and its newest version must be the one that was read. A thread that locks one of these objects later
-//! draws a later stamp. (With the hardware clock, this requires that the commit waits for the uncertainty in between.)
-//! So the transactions are serialized in the order of stamps. A reader that meets `CHECKING` and is not before s must
-//! not wait, and cannot know the result. It resets the leader to `LINKING`, and the writer draws another stamp and
-//! validates again.
+//! first, while the leader's state is `CHECKING`. Then every object that was read is validated: it must be unlocked, or
+//! locked by this transaction, and its newest version must be the one that was read. A thread that locks one of these
+//! objects later draws a later stamp. (With the hardware clock, this requires that the commit waits for the uncertainty
+//! in between.) So the transactions are serialized in the order of stamps. A reader that meets `CHECKING` and is not
+//! before s must not wait, and cannot know the result. It resets the leader to `LINKING`, and the writer draws another
+//! stamp and validates again.
 
 use core::ptr::NonNull;
 

@@ -115,7 +115,7 @@ pub struct Stats {
     pub objects: usize,
     /// Handles alive.
     pub handles: usize,
-    /// Handles inside a section.
+    /// Handles inside a section, that is, with a snapshot or a transaction in progress.
     pub active_sections: usize,
     /// How far the oldest section is behind: in commits with the logical clock, in ticks with the hardware clock.
     pub oldest_lag: u64,

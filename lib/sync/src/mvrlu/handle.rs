@@ -1,4 +1,5 @@
-//! A thread's handle on a domain: snapshots, updates, and collecting.
+//! A thread's handle on a domain: snapshots, updates, and collecting. A *section* is a snapshot or a transaction in
+//! progress.
 
 use core::cell::Cell;
 use core::fmt;

@@ -1,5 +1,5 @@
-//! The horizon, and the scan that computes it: no present or future section of a domain has a local time below the
-//! horizon.
+//! The horizon, and the scan that computes it. A *section* is a snapshot or a transaction in progress, and sees the
+//! objects as of its *local time*. No present or future section of a domain has a local time below the horizon.
 //!
 //! This is the lowest layer of a domain: its clock, its handles' records, its memory budget, and its settings.
 

@@ -14,9 +14,9 @@
 //!    began before the tick.
 //! 3. the mark of a retired object, stamped at or before H: it waits for a tick as above, and is then freed together
 //!    with the master.
-//! 4. superseded, and no section's local time lies between its stamp and its successor's: no thread will ever choose
-//!    it. It is *pruned* from the middle of its chain, and freed when every thread that was walking a chain has
-//!    finished. This bounds memory while a stuck reader stops H.
+//! 4. superseded, and no section's local time is between its stamp and its successor's: no thread will ever choose it.
+//!    It is *pruned* from the middle of its chain, and freed when every thread that was walking a chain has finished.
+//!    This bounds memory while a stuck reader stops H.
 //! 5. the mark of an object, if no section's local time is between the object's birth and the mark's stamp, and if no
 //!    version is left below the mark: sections from before the birth have no link to the object, and sections after the
 //!    mark find none. The mark is freed together with the master when all walks have ended. So memory stays bounded if

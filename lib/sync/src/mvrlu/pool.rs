@@ -76,7 +76,7 @@ impl Budget {
         self.held.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Updates the bytes of something that cannot be refused.
+    /// Counts a change in the size of memory that the cap cannot refuse, such as a log's tables.
     pub(super) fn changed(&self, before: usize, now: usize) {
         if now > before {
             self.held.fetch_add(now - before, Ordering::Relaxed);

@@ -1,4 +1,5 @@
-//! A handle's record: the local time of its section, and whether it is walking a chain.
+//! A handle's record: the local time of its section (the snapshot or transaction in progress), and whether it is
+//! walking a chain of versions.
 
 use archipelago_platform::atomic::{AtomicU64, Ordering};
 use archipelago_platform::hint::point;

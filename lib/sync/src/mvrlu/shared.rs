@@ -1,4 +1,5 @@
-//! The state that handles share: their slots, and the assignment of collecting to threads.
+//! The state that handles share: their slots (each with a record, a ring of recent commits, and a log), and the
+//! assignment of collecting to threads.
 
 use archipelago_platform::atomic::{AtomicUsize, Ordering};
 use archipelago_platform::sync::{Arc, Mutex, MutexGuard};

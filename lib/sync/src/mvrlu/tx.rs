@@ -1,8 +1,8 @@
 //! Running transactions: their reads and locks.
 //!
 //! *Lock* (`try_lock` in the paper): (1) check that no thread holds the object and that its newest version is not newer
-//! than the snapshot (write-latest-only); (2) link a copy above this version, which is held and has no stamp; (3) fill
-//! the copy. `commit` describes how the transaction ends.
+//! than the snapshot (write-latest-only); (2) link a copy above this version; the copy locks the object and has no
+//! stamp yet; (3) fill the copy. `commit` describes how the transaction ends.
 
 use core::cell::RefCell;
 use core::ptr::{self, NonNull};

@@ -1,10 +1,10 @@
 //! The memory layout of objects and their versions.
 //!
-//! A *master* is a box: one word, its head, then the value. A *copy* is a block of the [pool](super::pool): a header of 32
-//! bytes, then the payload. The chain goes from the master's `newest` through `older` to ever older copies; after the
-//! last copy follows the master's own value. A chain, or the `newest` of a master without one, ends in a word that is
-//! not a pointer. This word contains the object's [`birth`]: no section with an earlier time sees the object, or looks
-//! for a version before the master's.
+//! A *master* is a box: one word, its head, then the value. A *copy* is a block of the [pool](super::pool): a header of
+//! 32 bytes, then the payload. The chain leads from the master's `newest` through `older` to older and older copies.
+//! After the last copy comes the master's own value. A chain, or the `newest` of a master without one, ends in a word
+//! that is not a pointer. This word contains the object's [`birth`]: no section with an earlier time sees the object,
+//! or looks for a version before the master's.
 //!
 //! There is no lock word: linking a copy that has no stamp yet locks an object, and the copy's `superseded` names the
 //! holder. So a reader loads one word of an object, which is odd unless it has copies, and a writer makes one exchange.

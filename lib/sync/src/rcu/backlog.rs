@@ -1,4 +1,5 @@
-//! The count of sealed objects that wait in a domain, and the report when they exceed a limit.
+//! The count of *sealed* objects (those in full bags, which wait for their grace period) of a domain, and the report
+//! when they exceed a limit.
 
 use archipelago_platform::atomic::{AtomicUsize, Ordering};
 use archipelago_platform::thread;

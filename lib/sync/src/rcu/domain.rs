@@ -1,4 +1,5 @@
-//! The domain: the epoch, its advances, and reclamation.
+//! The domain: the epoch, its advances, and reclamation. Each thread collects the objects that it retires in a *bag*. A
+//! full bag is *sealed* with the present epoch. It is *ripe* when its objects may be reclaimed.
 
 use core::fmt;
 

@@ -65,7 +65,7 @@ pub(super) type Apart<'p> = &'p [CachePadded<Line>];
 
 #[derive(Debug)]
 pub(super) struct Pool {
-    /// Unique among the pools of the process. It tells to which pool an object's number belongs.
+    /// Unique among the pools of the process. It identifies the pool to which an object's number belongs.
     id: u32,
     /// Number of line pairs per lock.
     lines: usize,
