@@ -88,7 +88,7 @@
 //!   between sees one object without the change and the next object with it. Here such a reader sets the stamp itself.
 //! - *Own commits are visible at once*, also with the hardware clock: the committing thread waits for the clocks'
 //!   uncertainty.
-//! - *The commit is inside the section*. A retired master waits for a tick after its *mark* (the object's last
+//! - *The commit is inside the section*. A retired master waits for a tick after its *mark* (the object's newest
 //!   version), so that a collector that has missed the mark may still access the master.
 //! - *Blocks instead of rings*: no overflow, no blocking, versions freed in any order. An object of 24 bytes takes one
 //!   cache line per version (in the authors' C code two or three).

@@ -1,8 +1,8 @@
 //! Reads the topology from Linux's `/sys/devices/system`.
 //!
-//! The root is a parameter, so that tests can use fixtures. A node's missing or unreadable `distance`, `meminfo` or
-//! siblings are skipped. [`read`] fails if the list of nodes or a node's list of CPUs cannot be read, or if no allowed
-//! CPU is found.
+//! The root is a parameter, so that tests can use fixtures. If a node's `distance` or `meminfo`, or a CPU's
+//! `thread_siblings_list`, is missing or unreadable, this file is skipped. [`read`] fails if the list of nodes or a
+//! node's list of CPUs cannot be read, or if no allowed CPU is found.
 
 use std::fs;
 use std::path::Path;

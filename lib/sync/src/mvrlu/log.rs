@@ -6,18 +6,18 @@
 //!
 //! The fate of a version, where H is the domain's horizon (no present or future section has a local time below H):
 //!
-//! 1. superseded at or before H: no thread can choose it, and no reader follows a pointer to it. A *pruner*, a thread
-//!    that prunes the chain (rule 4), may still follow such a pointer. So a *tick* d, a fresh time of the clock, is
-//!    taken, and the version is freed when H reaches d; see `chain`.
-//! 2. the newest of its object, and stamped at or before H: no thread reads the master. The value is *written back*,
-//!    and the chain is cut off the master. The version is freed after a tick, too, since threads that still read it
-//!    began before the tick.
-//! 3. the mark of a retired object, stamped at or before H: it waits for a tick as above, and is then freed together
+//! 1. A version that was superseded at or before H: no thread can choose it, and no reader follows a pointer to it. A
+//!    *pruner*, a thread that prunes the chain (rule 4), may still follow such a pointer. So a *tick* d, a fresh time
+//!    of the clock, is taken, and the version is freed when H reaches d; see `chain`.
+//! 2. The newest version of an object, if stamped at or before H: no thread reads the master. The value is *written
+//!    back*, and the chain is cut off the master. The version is freed after a tick, too, since threads that still read
+//!    it began before the tick.
+//! 3. The mark of a retired object, if stamped at or before H: it waits for a tick as above, and is then freed together
 //!    with the master.
-//! 4. superseded, and no section's local time is between its stamp and its successor's: no thread will ever choose it.
-//!    It is *pruned* from the middle of its chain, and freed when every thread that was walking a chain has finished.
-//!    This bounds memory while a stuck reader stops H.
-//! 5. the mark of an object, if no section's local time is between the object's birth and the mark's stamp, and if no
+//! 4. A superseded version, if no section's local time is between its stamp and its successor's: no thread will ever
+//!    choose it. It is *pruned* from the middle of its chain, and freed when every thread that was walking a chain has
+//!    finished. This bounds memory while a stuck reader stops H.
+//! 5. The mark of an object, if no section's local time is between the object's birth and the mark's stamp, and if no
 //!    version is left below the mark: sections from before the birth have no link to the object, and sections after the
 //!    mark find none. The mark is freed together with the master when all walks have ended. So memory stays bounded if
 //!    objects are made and retired while a reader is stuck.
@@ -86,7 +86,7 @@ pub(super) struct Log {
     bytes: usize,
     gone: usize,
     busy: usize,
-    /// The number of bytes at which the next scan and pruning is due.
+    /// The numbers of bytes at which the next scan and the next pruning are due.
     scan_at: usize,
     prune_at: usize,
     is_wanted: bool,
