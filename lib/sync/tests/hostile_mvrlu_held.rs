@@ -83,8 +83,9 @@ fn a_table_whose_entries_come_and_go_is_bounded_while_snapshots_are_held() {
                 handle.update(|tx| unsafe { tx.retire(*cell) }).unwrap();
             }
         });
-        // The live set: a cell and its content. A version: for each snapshot, a version of the cell and the mark of its
-        // content, each a cache line and a log entry.
+        // `live` is the size of all cells and their contents. `version` is the size of one version of each cell: a
+        // cache line and a log entry. Each snapshot keeps a version of the cell, and the mark of its content (the
+        // content's last version).
         let (live, version) = (CELLS * (24 + 48), CELLS * (64 + 32));
         let bound = 2 * live + 2 * (live + 2 * version) + version + THREADS * SHARE;
         println!("{clock:?}: {most} bytes of {bound}");

@@ -69,7 +69,7 @@ fn write(handle: &mut Handle, links: [Link<u64>; 2], value: u64) -> Result<(), A
     })
 }
 
-/// The same with two versions: a commit waits for readers and writes back.
+/// The models of domains with two versions per object (RLU): a commit waits for readers and writes back.
 mod two_versions {
     use super::*;
     use archipelago_sync::{mvrlu::ClockKind, rlu};

@@ -42,7 +42,7 @@ impl<L: Locks> Objects<L> {
         second.store(before + 1, Ordering::Relaxed);
     }
 
-    /// Locks, or tries to lock, the objects whose bits are set in `set`, and changes them.
+    /// Locks, or tries to lock, the objects whose bits are set in `set`. If they are locked, changes them.
     fn round(&self, set: u64, wait: bool) {
         let chosen = (0..self.objects.len()).filter(|which| set >> which & 1 == 1);
         let mut handles = chosen.clone().map(|which| self.rcx.handle(&self.objects[which])).collect();
