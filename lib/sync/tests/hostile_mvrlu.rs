@@ -27,7 +27,8 @@ struct Outcome {
     longest: Duration,
 }
 
-/// `threads` threads change random objects for a time. The objects' memory is measured.
+/// `threads` threads change random objects for a time. Measures the largest amount of memory that is allocated at one
+/// time.
 fn updates(builder: Builder, objects: usize, threads: usize, time: Duration) -> Outcome {
     let (most, counts) = HEAP.most(|| {
         let domain = builder.build();

@@ -6,9 +6,9 @@
 //! data that it guards, seldom move between nodes, and at most one thread of each node waits for the global lock.
 //!
 //! A thread that finds the whole lock free takes the global lock and does not use its node's lock (after Chabbi and
-//! Mellor-Crummey's adaptive HMCS, 2016). So without contention the lock costs as much as one of its parts. It bypasses
-//! a waiting thread only in one moment: after a holder has released the global lock, and before the next thread of the
-//! holder's node has requested this lock.
+//! Mellor-Crummey's adaptive HMCS, 2016). So without contention the lock costs as much as one of its parts. It can
+//! bypass a waiting thread only while the global lock is free and the waiting thread has not requested this lock yet:
+//! for example, between a holder's release and the request by the next thread of the holder's node.
 //!
 //! Any two kinds of locks can be combined if any thread may unlock them and if the holder can see whether another
 //! thread waits. There are two pairs:
