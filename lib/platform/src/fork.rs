@@ -1,4 +1,4 @@
-//! Work that is never interrupted by a `fork` of the process.
+//! Work for whose end a `fork` of the process waits.
 //!
 //! The child of a `fork` contains only the forking thread. If another thread of this library holds a resource at that
 //! moment, the resource stays held in the child: a lock for ever, or a list of objects that nothing frees. Therefore

@@ -1,4 +1,4 @@
-//! How every wait loop of this library waits: it spins a little, then yields the processor.
+//! How most wait loops of this library wait: they spin a little, then yield the processor.
 //!
 //! A lock holder that runs on another core releases the lock within tens of nanoseconds, so a waiter first spins,
 //! doubling the pause at each step. A preempted holder may need the waiter's core, so after a few steps the waiter

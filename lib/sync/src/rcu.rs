@@ -1,4 +1,5 @@
-//! Read-copy-update: the memory reclamation of all structures of the workspace.
+//! Read-copy-update: the memory reclamation of the workspace's structures, except those that consist of MV-RLU's or
+//! RLU's objects.
 //!
 //! A structure owns a [`Domain`]. A reader enters a critical section and holds a [`Guard`]. A writer that unlinks a
 //! node *retires* it. The domain reclaims the node once every guard that might have seen it has ended. Domains share

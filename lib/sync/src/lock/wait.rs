@@ -1,4 +1,4 @@
-//! The wait loop of all locks whose waiters wait for a condition without parking.
+//! The wait loop of most locks: it waits for a condition without parking.
 
 use archipelago_platform::hint;
 
