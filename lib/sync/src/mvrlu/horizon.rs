@@ -71,7 +71,7 @@ impl Horizon {
             clock: Clock::new(clock),
             known: CachePadded::new(AtomicU64::new(0)),
             settled: CachePadded::new(Settled {
-                // With two versions every commit scans, so the scan's half of the barrier must be cheap.
+                // With two versions commits scan often, so the scan's half of the barrier must be cheap.
                 membarrier: two_versions.is_none() && membarrier::available(),
                 two_versions,
                 tuning,
@@ -189,7 +189,7 @@ impl Horizon {
     }
 }
 
-/// Stores a word that every commit loads, only if its value changes.
+/// Stores a word that commits load, but only if its value changes.
 fn set(word: &AtomicUsize, to: usize) {
     if word.load(Ordering::Relaxed) != to {
         word.store(to, Ordering::Relaxed);
