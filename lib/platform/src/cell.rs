@@ -1,5 +1,5 @@
-//! A cell for shared data that is accessed non-atomically. In the model world its accesses are checked for data races;
-//! in the simulated world they take virtual time. Natively it is `core`'s `UnsafeCell`.
+//! A cell for shared data that is accessed non-atomically. Under loom its accesses are checked for data races; in the
+//! simulator they take virtual time. Natively it is `core`'s `UnsafeCell`.
 
 #[cfg(not(loom))]
 use crate::{touch, touch_mut};

@@ -1,10 +1,10 @@
-//! Work that is never interrupted by a `fork` of the process.
+//! Work for whose end a `fork` of the process waits.
 //!
 //! The child of a `fork` contains only the forking thread. If another thread of this library holds a resource at that
 //! moment, the resource stays held in the child: a lock for ever, or a list of objects that nothing frees. Therefore
 //! such a thread does its work in [`outside_forks`]. A fork waits until all such work has ended. There is one
 //! exception: work that itself waits for the forking thread would never end, so a fork continues after [`PATIENCE`]. On
-//! platforms without `fork`, and in the model and simulated worlds, there is no waiting.
+//! platforms without `fork`, and under loom, Miri and the simulator, there is no waiting.
 //!
 //! # Invariants
 //! - No work begins while [`FORKING`](imp::FORKING) is set. The thread that has set it clears it, in the parent and in
@@ -170,7 +170,8 @@ mod tests {
                     if ended.load(Ordering::Relaxed) {
                         break;
                     }
-                    // A fork falls into the registration too, and handlers are registered that are known.
+                    // The first turns repeat the registration, so forks also happen during it, and handlers are
+                    // registered again.
                     if turn < 40 {
                         imp::REGISTERED.store(false, Ordering::Relaxed);
                     }
@@ -184,9 +185,9 @@ mod tests {
                 }
             });
             let whole = || begun.load(Ordering::Relaxed) == over.load(Ordering::Relaxed);
-            // The gate is open in the child, and in the parent.
+            // Work can begin in the child, and afterwards in the parent.
             let all = (0..30).all(|_| forked(|| whole() && outside_forks(whole)));
-            // Whatever was seen, so that the thread ends.
+            // Set in any case, so that the thread ends.
             ended.store(true, Ordering::Relaxed);
             assert!(all, "a fork fell into the work");
         });
@@ -194,7 +195,8 @@ mod tests {
         assert!(forked(|| outside_forks(|| true)), "and has ended then");
     }
 
-    /// They would wait for each other without end.
+    /// The work waits for a lock that the forking thread holds, and the fork waits for the work. Only the limit of the
+    /// fork's wait ends this.
     #[test]
     fn a_fork_does_not_wait_for_ever() {
         let (begun, forks) = (AtomicBool::new(false), std::sync::Mutex::new(()));

@@ -17,7 +17,7 @@ pub struct Machine {
     pub real_topology: Option<Topology>,
     /// Features of the processor and the kernel.
     pub features: Features,
-    /// The first CPU's caches, nearest first. Empty if the operating system does not tell.
+    /// The first CPU's caches, nearest first. Empty if the operating system does not report them.
     pub caches: Vec<Cache>,
     /// The kind of the ordered clock.
     pub clock_kind: ClockKind,

@@ -7,7 +7,7 @@
 //! `heavy` sees everything before the other's `light`. Two `light`s order nothing. The pair suits protocols with
 //! frequent readers and rare writers.
 //!
-//! In the model world both are `SeqCst` fences, to which the pair is equivalent. The simulated machine is sequentially
+//! Under loom both are `SeqCst` fences, to which the pair is equivalent. The simulated machine is sequentially
 //! consistent: there, `light` is free and `heavy` takes the time of a system call.
 
 /// Returns whether the machine has the pair. The first call registers the process with the kernel; later calls are one

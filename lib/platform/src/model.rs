@@ -1,4 +1,4 @@
-//! Runs a test in the model world.
+//! Runs a test in the *model world*, that is, under loom.
 //!
 //! loom chooses its schedules by the last access to each word, and so misses some of them, in the worst case all but
 //! one (see `atomic/model.rs`). The atomics of this crate correct this, at the cost of many more schedules. Therefore a

@@ -1,5 +1,5 @@
-//! A table with one cell per thread slot, in which per-thread records, counters and lists are stored. Cells are made
-//! when they are first used, and are never moved.
+//! A table with one cell per thread slot (a small number that each live thread has, see `thread::slot`), in which
+//! per-thread records, counters and lists are stored. Cells are made when they are first used, and are never moved.
 //!
 //! The table consists of buckets that double in size (4, 8, 16, … cells). Each bucket is allocated at the first use of
 //! one of its slots. A cell is a pointer to a boxed `T`. The first caller with the slot's index makes the `T`, so the
@@ -16,7 +16,7 @@ use crate::atomic::{AtomicPtr, Ordering};
 
 /// Bucket 0 has 2 to this power cells.
 const FIRST_BITS: u32 = 2;
-/// Enough for 2^25 slots, more threads than Linux can number. The model world uses one bucket only.
+/// Enough for 2^25 slots, more threads than Linux can number. Under loom there is only one bucket.
 #[cfg(not(loom))]
 const BUCKETS: usize = 23;
 #[cfg(loom)]

@@ -1,4 +1,4 @@
-//! The blocking primitives of `std`, behind the door.
+//! The blocking primitives of `std`, or those of loom or the simulator that replace them.
 //!
 //! For rarely executed code only (registration, growth, statistics). Frequently executed code uses atomics and this
 //! library's own locks.

@@ -1,4 +1,4 @@
-//! A detector of unordered non-atomic accesses, for the model world. Natively it does nothing and has size 0.
+//! A detector of unordered non-atomic accesses, for models under loom. Natively it does nothing and has size 0.
 //!
 //! Some values are read and copied as plain bytes. These are the values of MV-RLU's masters and copies, the data that
 //! the waiters of a lock store about themselves, and the keys and values of sets' nodes. loom does not see such

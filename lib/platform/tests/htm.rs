@@ -355,7 +355,7 @@ fn panics_undo_and_close() {
     litmus(2, || [word(), word()], body, |_| ());
 }
 
-/// A body that is not a closure.
+/// Transactions by [`begin`](htm::begin) and [`end`](htm::end), whose body is not a closure.
 #[test]
 fn begun_transactions_end() {
     let body = |[x, y]: &[Word; 2], _, _| {
@@ -380,7 +380,7 @@ fn begun_transactions_end() {
     litmus(2, || [word(), word()], body, |[x, y]| assert_eq!(get(x), get(y)));
 }
 
-/// The program's own abort codes are returned, and such aborts are not retried.
+/// A transaction that the program aborts returns the program's code, and leaves no effect.
 #[test]
 fn codes_come_back() {
     let body = |[x]: &[Word; 1], _, _| {
@@ -396,7 +396,8 @@ fn codes_come_back() {
     litmus(1, || [word()], body, |_| ());
 }
 
-/// Aborts because a lock was held are counted, too. A body that always aborts in this way runs the fallback in the end.
+/// Aborts because a lock was held are counted, too. If a body always aborts in this way, the fallback is run in the
+/// end.
 #[cfg(not(archipelago_sim))]
 #[test]
 fn an_elided_lock_that_is_held_is_counted() {

@@ -1,5 +1,5 @@
-//! The door in the simulated world: blocking primitives, threads, thread-locals, clocks and topology. They are tested
-//! inside runs, under bug-finding schedules and in virtual time, and outside runs.
+//! The platform layer in the simulator: blocking primitives, threads, thread-locals, clocks and topology. They are
+//! tested inside runs, under bug-finding schedules and in virtual time, and outside runs.
 #![cfg(archipelago_sim)]
 
 #[path = "htm.rs"]

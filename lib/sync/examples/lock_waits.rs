@@ -5,9 +5,10 @@
 //! name, seconds per run (0.5), and rounds (3).
 //!
 //! Each lock is measured directly after `parking_lot`'s lock of its kind, with 8 and with 16 threads, under two loads.
-//! *Short*: four words of a cache line are changed, with about 100 ns between two changes. *Long*: about 20 µs under
-//! the lock, with no pause. Reader-writer locks are taken for writing once in ten times. The output is the longest wait
-//! of any thread in any round, in milliseconds, its ratio to `parking_lot`'s, and the ratio of round trips.
+//! *Short*: four turns of a loop under the lock, with about 100 ns between two critical sections of a thread. *Long*:
+//! about 20 µs under the lock, with no pause. Reader-writer locks are taken for writing once in ten times. The output
+//! is the longest wait of any thread in any round, in milliseconds, its ratio to `parking_lot`'s, and the ratio of
+//! round trips.
 
 fn main() {
     #[cfg(not(loom))]

@@ -5,8 +5,9 @@
 //! give the instructions of one turn.
 //!
 //! `... -- waits [SECONDS]` uses sets of one and of two among four objects on two imagined nodes, held for about 100
-//! ns. The output is the number of sets locked, in millions per second, the longest wait, and the difference that
-//! hand-over makes.
+//! ns. The output has one line for each number of threads and each limit of successive hand-overs (0 disables
+//! hand-over): the number of sets locked, in millions per second, and the longest wait, each as the median and the
+//! least of five spans.
 //!
 //! `... -- refusals` measures how long `try_lock` takes to refuse, beside busy threads.
 

@@ -3,8 +3,9 @@
 //!
 //! Writers commit one number to eight objects at a time. The run ends with a panic if a reader sees two different
 //! numbers in one snapshot, or an older number than before, or if a writer misses its own commit. It is repeated for
-//! MV-RLU and RLU, both clocks, and 2, 3 and 4 threads, one or two of which write. If the second argument is `yields`,
-//! threads yield the processor in the middle of one section in 64, for machines with fewer processors than threads.
+//! MV-RLU (also with a collection at every opportunity) and RLU, both clocks, and 2, 3 and 4 threads, one or two of
+//! which write. If the second argument is `yields`, threads yield the processor in the middle of one section in 64, for
+//! machines with fewer processors than threads.
 
 // `Ok(*tx.lock(link)? = value)` expresses in one line what would otherwise take three.
 #![allow(clippy::unit_arg)]
@@ -25,7 +26,7 @@ mod hunt {
     const OBJECTS: usize = 8;
     const BATCH: u64 = 1_000;
 
-    /// Reads until the readers' count has reached the given number.
+    /// One run. It ends when the readers have together made `wanted` object reads.
     struct Hunt<'h> {
         register: &'h (dyn Fn() -> Handle + Sync),
         links: [Link<u64>; OBJECTS],

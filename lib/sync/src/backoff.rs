@@ -1,9 +1,9 @@
-//! How every wait loop of this library waits: it spins a little, then yields the processor.
+//! How most wait loops of this library wait: they spin a little, then yield the processor.
 //!
 //! A lock holder that runs on another core releases the lock within tens of nanoseconds, so a waiter first spins,
 //! doubling the pause at each step. A preempted holder may need the waiter's core, so after a few steps the waiter
-//! yields at every step; this is needed when threads outnumber cores. In the model world each step yields, so that the
-//! model's scheduler can run the thread that is waited for.
+//! yields at every step; this is needed when threads outnumber cores. Under loom each step yields, so that loom's
+//! scheduler can run the thread that is waited for.
 
 use core::cell::Cell;
 

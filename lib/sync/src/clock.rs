@@ -15,8 +15,8 @@
 //!   barrier ([`barrier`](Clock::barrier)) that follows the call.
 //! - [`settle`](Clock::settle): returns when every later `begin`, on any thread, is at or above the stamp.
 //! - [`observe`](Clock::observe): the same, for a thread whose snapshot at its local time sees the commit with the
-//!   stamp. The thread calls it before it tells other threads of the commit. So each thread that begins afterwards sees
-//!   the commit, too.
+//!   stamp. The thread calls it before other threads can learn of the commit from this thread. So each thread that
+//!   begins afterwards sees the commit, too.
 //!
 //! *Logical.* `begin` loads the counter (Acquire); `stamp` adds one to it (AcqRel) and returns the sum. Claim: if a
 //! snapshot at t missed a store that precedes the drawing of s, then s > t. Proof: assume that the counter reached t at
@@ -30,8 +30,9 @@
 //! read its clock before the drain ended, so its local time is below the sum. `settle` waits until the thread's own
 //! clock is B past the stamp: a few hundred nanoseconds on machines with several sockets, no time where B is 0. A
 //! reader whose clock is ahead may see a commit whose committer still waits. Such a reader waits too, for at most 2 B;
-//! otherwise a later reader whose clock is behind would miss the commit that the first reader told of. The paper adds
-//! and subtracts B when stamps are compared; with that rule a thread does not see its own commit until B has passed.
+//! otherwise a later reader whose clock is behind would miss the commit although the first reader has reported it. The
+//! paper adds and subtracts B when stamps are compared; with that rule a thread does not see its own commit until B has
+//! passed.
 
 use archipelago_platform::atomic::{AtomicU64, Ordering, fence};
 use archipelago_platform::clock::{OrderedClock, drain_stores};
@@ -155,7 +156,8 @@ impl Clock {
         }
     }
 
-    /// Waits, if necessary, before the caller tells others of a commit with this stamp that it has seen at `local`.
+    /// Waits, if necessary, until the caller may report a commit with this stamp, which it has seen at `local`, to
+    /// other threads.
     #[inline]
     pub fn observe(&self, stamp: u64, local: u64) {
         if let Source::Hardware(clock) = &self.0

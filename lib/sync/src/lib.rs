@@ -1,4 +1,4 @@
-//! Synchronization: locks, version locks, backoff, RCU (by which all structures of the workspace reclaim memory), RCX
+//! Synchronization: locks, version locks, backoff, RCU (by which most structures of the workspace reclaim memory), RCX
 //! for RCU's writers, regions, logs for replicas, RLU and MV-RLU.
 //!
 //! | module | content | use it when |

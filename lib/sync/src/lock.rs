@@ -24,7 +24,7 @@
 //!
 //! - *Ordering.* Taking a lock is an Acquire of the Release by the thread that unlocked it before (for a writer: by
 //!   all readers before it, too).
-//! - *Waiting* goes through [`Backoff`](crate::backoff::Backoff): spin, then yield, or (`RawShfl`) park. So all
+//! - *Waiting* threads spin, then yield (mostly by [`Backoff`](crate::backoff::Backoff)) or, in `RawShfl`, park. So all
 //!   locks make progress, at different speeds, when threads outnumber cores.
 //! - *Panics.* A guard unlocks when it is dropped by a panic. There is no poisoning: the next holder sees the data as
 //!   the panicking thread left it.
@@ -57,7 +57,7 @@ macro_rules! constructors {
     };
 }
 
-/// The value of `INIT`. The model world does not need it, because its tests build locks with `from_raw`.
+/// The value of `INIT`. Models under loom do not need it, because they build locks with `from_raw`.
 macro_rules! initial {
     () => {
         initial!(Self::new())

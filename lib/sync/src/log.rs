@@ -156,10 +156,10 @@ pub struct Log<Op> {
 
 impl<Op: Send + Sync> Log<Op> {
     /// Makes a log for `readers` replicas with `capacity` entries, which may grow to `largest` entries. Both numbers
-    /// are rounded to powers of two. Also returns the replicas' cursors, in the order of the replicas.
+    /// are rounded up to powers of two. Also returns the replicas' cursors, in the order of the replicas.
     ///
     /// # Panics
-    /// If `readers` is 0: without a reader, no position tells which entries are filled.
+    /// If `readers` is 0: entries are recycled up to the least position of all readers, so at least one must exist.
     pub fn new(readers: usize, capacity: usize, largest: usize) -> (Self, Vec<Cursor<Op>>) {
         assert!(readers > 0, "a log has at least one reader");
         let generations = Generations::new(capacity, largest);

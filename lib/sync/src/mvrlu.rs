@@ -55,19 +55,22 @@
 //! | file | idea |
 //! |---|---|
 //! | `clock` | the shared counter or the hardware clock, and the guarantees of their times |
-//! | `version` | masters, copies, stamps; helping to stamp |
+//! | `version` | masters (the objects' own memory), copies (newer versions, in a chain above the master), stamps; helping to stamp |
 //! | `pool` | memory of copies, the cap |
 //! | `patience` | how to wait for a thread that may not be running |
 //! | `record` | what a handle publishes: the time of its section, and its walks of chains |
+//! | `grown` | a list that only grows, and that threads read without a lock |
 //! | `chain` | what a scan of sections says about versions; pruning a chain |
 //! | `horizon` | the clock, the records, and the horizon that scans of them find |
 //! | `log` | write-back, freeing; what is to be pruned |
 //! | `ring`, `slot` | the latest commits, before the log takes them over; a domain's state for each handle |
+//! | `background` | a domain's collecting thread, if it has one |
 //! | `shared` | the slots, and which thread collects which log |
+//! | `writes`, `abort` | the write set; why a transaction does not commit |
 //! | `handle`, `snapshot` | sections, reading, collecting by a handle |
-//! | `writes`, `tx`, `commit` | the write set; checking and locking objects; commit, abort, validation of reads |
-//! | `update`, `abort` | transactions repeated until they commit; why one does not |
-//! | `domain`, `background` | making a domain; its collecting thread, if it has one |
+//! | `tx`, `commit` | checking and locking objects; commit, abort, validation of reads |
+//! | `update` | transactions repeated until they commit |
+//! | `domain` | making a domain; its statistics |
 //!
 //! Each file uses only those above it.
 //!
@@ -77,18 +80,18 @@
 //! barrier, and reading every record. A section publishes a bound before its own barrier and reads its local time after
 //! the barrier. One of the two barriers comes first: so either the collector sees the section, or the section's local
 //! time is not below the floor. H only grows, and `log` decides everything by H. The paper's two grace periods follow:
-//! a version is written back when H reaches its stamp, and freed when H reaches a tick that is drawn after the
-//! write-back.
+//! a version is written back when H reaches its stamp, and freed when H reaches a *tick*, a time that is drawn from the
+//! clock after the write-back.
 //!
 //! # What differs from the paper, and why
 //! - *Helped stamps.* In the paper a writer draws its time and publishes it in two steps. So a reader that begins in
 //!   between sees one object without the change and the next object with it. Here such a reader sets the stamp itself.
 //! - *Own commits are visible at once*, also with the hardware clock: the committing thread waits for the clocks'
 //!   uncertainty.
-//! - *The commit is inside the section*. A retired master waits for a tick after its mark, so that a collector that has
-//!   missed the mark may still access it.
+//! - *The commit is inside the section*. A retired master waits for a tick after its *mark* (the object's newest
+//!   version), so that a collector that has missed the mark may still access the master.
 //! - *Blocks instead of rings*: no overflow, no blocking, versions freed in any order. An object of 24 bytes takes one
-//!   cache line per version (C: two or three).
+//!   cache line per version (in the authors' C code two or three).
 //! - *Pruning* in the middle of chains; one stuck reader stops the paper's collection.
 //! - *No lock word.* A copy that is linked above an object, and is not visible yet, locks the object; it names the
 //!   holder and its position in the holder's write set. So an object needs one word (C: 24 bytes), linking is locking, and
@@ -117,7 +120,7 @@ mod update;
 mod version;
 mod writes;
 
-/// Named points at which the virtual machine may stall a thread: the critical windows of the arguments in these files.
+/// Named points at which the simulator may stall a thread: the critical windows of the arguments in these files.
 #[doc(hidden)]
 pub mod points {
     /// A section knows its local time, and has not published it.
@@ -126,9 +129,9 @@ pub mod points {
     pub const LINKING: &str = "mvrlu copy to be linked";
     /// A collector has found a copy the newest, and has not written it back.
     pub const WRITING_BACK: &str = "mvrlu copy to be written back";
-    /// A pruner has found copies spare, and has not unlinked them.
+    /// A pruner has found copies that no section needs, and has not unlinked them.
     pub const PRUNING: &str = "mvrlu copies to be unlinked";
-    /// A leader's state says that its set is linked, and the set has no stamp yet.
+    /// The first copy of a write set (its leader) says that the set is linked, and the set has no stamp yet.
     pub const LINKED: &str = "mvrlu set linked";
 }
 

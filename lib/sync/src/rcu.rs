@@ -1,4 +1,5 @@
-//! Read-copy-update: the memory reclamation of all structures of the workspace.
+//! Read-copy-update: the memory reclamation of the workspace's structures, except those that consist of MV-RLU's or
+//! RLU's objects.
 //!
 //! A structure owns a [`Domain`]. A reader enters a critical section and holds a [`Guard`]. A writer that unlinks a
 //! node *retires* it. The domain reclaims the node once every guard that might have seen it has ended. Domains share
@@ -8,9 +9,9 @@
 //!
 //! - Each thread slot has one record, in memory of its thread. Entering and leaving are one store each. A [`Reader`],
 //!   or a structure's session, is a pair of references, which costs nothing to make, to keep or to forget.
-//! - Each thread bags its own garbage and reclaims it itself, so freed memory returns to the thread that allocated it.
-//!   Bags are behind a small lock, which is nearly always uncontended; it lets any thread take the garbage of a
-//!   finished or idle thread.
+//! - Each thread collects the objects that it retires in a *bag*, and reclaims them itself. So memory is mostly freed
+//!   by the thread that allocated it. Bags are behind a small lock, which is nearly always uncontended; it lets any
+//!   thread take the garbage of a finished or idle thread.
 //! - A domain has no thread of its own: retiring advances the epoch, with at most one barrier per bag. For structures
 //!   that become idle and have no thread either, one thread of the process reclaims the rest: see `rest`.
 //! - Barriers have two flavours, see [`Flavour`]. A third flavour of reading works with both, see [`QuiescentReader`].
@@ -31,27 +32,28 @@
 //!
 //! # Why nothing is reclaimed too early
 //!
-//! *Enter* by R: read the global epoch r (Acquire), publish (r, active) in the record (Release store), barrier B_R, then
-//! read the structure. *Leave*: Release store of "inactive". *Retire* by T, inside a guard and after the unlink; when a
-//! bag is full T *seals* it with e, the global epoch read inside that guard. *Advance* by A from g to g+1: read g
-//! (Acquire), barrier B_A, Acquire loads of all records; if each is inactive or active at g, compare-and-exchange g to
-//! g+1 (Release). *Reclaim* a bag that was sealed with e after an Acquire load of the epoch that returned at least e+3.
+//! *Enter* by R: read the global epoch r (Acquire), publish (r, active) in the record (Release store), barrier B_R,
+//! then read the structure. *Leave*: Release store of "inactive". *Retire* by T, inside a guard (which T has entered as
+//! R does, with barrier B_T) and after the unlink; when a bag is full T *seals* it with e, the global epoch read inside
+//! that guard. *Advance* by A from g to g+1: read g (Acquire), barrier B_A, Acquire loads of all records; if each is
+//! inactive or active at g, compare-and-exchange g to g+1 (Release). *Reclaim* a bag that was sealed with e after an
+//! Acquire load of the epoch that returned at least e+3.
 //!
 //! Of a B_R and a B_A, or of two B_A, one comes first. All accesses after the second barrier see all stores before the
 //! first. (Both are `SeqCst` fences, or light and heavy membarriers.) With membarriers two B_R are not ordered, and the
 //! proof does not need their order.
 //!
 //! 1. *A successful advance from e+1 comes after T's leave.* If B_A came before B_T, then T, which read e after B_T,
-//!    would have read e+1 at least. So B_T came first and A saw T's publication or something newer. T published at most e,
-//!    so, not being refused, A saw T's leave or a newer store of that record: T's leave happens before the epoch
+//!    would have read e+1 at least. So B_T came first and A saw T's publication or something newer. T published at most
+//!    e. A's advance succeeded, so A saw T's leave or a newer store of that record: T's leave happens before the epoch
 //!    becomes e+2. (Every store to a record is a Release, so a newer one carries the leave with it.)
 //! 2. *A reader that published r ≥ e+2 does not see the object*: its Acquire load of r read the epoch from the advance
 //!    of (1) or from a later one. Each later advance read its predecessor with Acquire. The unlink happens before T's
 //!    leave, so it happens before the reader's reads.
 //! 3. *A successful advance from e+2 comes after the leave of every R that saw the object.* By 2, r ≤ e+1. If B_A came
 //!    before B_R, then the unlink (before T's leave, before A's read of e+2, before B_A) would be seen by R. So B_R
-//!    came first, A saw R's publication or something newer, and, not being refused, R's leave or newer: R's leave
-//!    happens before the epoch becomes e+3, hence before the reclaim. ∎
+//!    came first, and A saw R's publication or something newer. A's advance succeeded, so A saw R's leave or something
+//!    newer: R's leave happens before the epoch becomes e+3, hence before the reclaim. ∎
 //!
 //! Sealing needs no barrier for this proof; in return a bag waits one epoch more than in schemes whose retiring threads
 //! fence.

@@ -376,8 +376,8 @@ impl<L: Locks> Rcx<L> {
 
     /// Tells the `Rcx` that an object has left its structure, so that no thread will lock it any more to change it. A
     /// thread that found the object earlier may still lock it, and must then detect that the object was removed.
-    /// Depending on the kind of locks, the object's lock may be reused for another object from now on. An object that
-    /// is dropped without being given back uses memory for as long as the `Rcx` lives.
+    /// Depending on the kind of locks, the object's lock may be reused for another object from now on. A padded object
+    /// that is dropped without being given back uses memory for as long as the `Rcx` lives.
     ///
     /// # Panics
     /// As for [`handle`](Self::handle), for padded objects.

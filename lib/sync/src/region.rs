@@ -1,5 +1,5 @@
-//! Transactional regions: short pieces of a structure's code that run in hardware transactions where these work, and
-//! are correct on all machines.
+//! Transactional regions: short pieces of a structure's code that run in hardware transactions (Intel's RTM) where
+//! these work, and are correct on all machines.
 //!
 //! A structure consists of *pages*, each with a [`VersionLock`], and writes its operations as regions of two kinds:
 //!
@@ -23,8 +23,8 @@
 //! # Versions
 //! Without RTM, and where walks go by versions, every [`update`](Region::update) gives its pages new versions.
 //! Otherwise only [`Changing::restructure`] and [`Changing::retire`] do. So a body calls `restructure` for every page
-//! from which or to which it moves entries that walks look for. Then, in every back end, a change that comes later
-//! refuses a walk's outdated result `(page, version)`.
+//! from which or to which it moves entries that walks look for. Then, in every *back end* (RTM, version locks, NOrec),
+//! a later change refuses a walk's outdated result `(page, version)`.
 //!
 //! # Why it is right with RTM
 //! A transaction that commits has atomically read all locks as free and made all of its accesses. A thread that could
@@ -38,12 +38,13 @@
 //! Otherwise each walk that could not commit would lock the structure's root, and abort all transactions, whose walks
 //! then could not commit either.
 //!
-//! # Why it is right without
-//! [`version_lock`](crate::version_lock). `follow` validates the page that it leaves twice. The first time is before it
-//! accesses the next page: the page had the pointer, so the caller's guard keeps the next page alive. The second time
-//! is after it has loaded the next page's version: so the next page was linked at that version.
+//! # Why it is right without RTM
+//! [`version_lock`](crate::version_lock) proves that a validated read of one page is consistent. For the step from page
+//! to page, `follow` validates the page that it leaves twice. The first time is before it accesses the next page: the
+//! page had the pointer, so the caller's guard keeps the next page alive. The second time is after it has loaded the
+//! next page's version: so the next page was linked at that version.
 //!
-//! # Why changes in transactions may stand beside walks by versions
+//! # Why changes in transactions may run beside walks by versions
 //! A transaction that changes pages adds one to their versions, as a locked change does. The new version and all writes
 //! become visible atomically. A walk that has seen one of the writes sees the new version when it validates, since the
 //! validating load comes later (`fence(Acquire)`, and a transaction's writes are visible together). The same holds for

@@ -27,7 +27,8 @@ struct Outcome {
     longest: Duration,
 }
 
-/// `threads` threads change random objects for a time. The objects' memory is measured.
+/// `threads` threads change random objects for a time. Measures the largest amount of memory that is allocated at one
+/// time.
 fn updates(builder: Builder, objects: usize, threads: usize, time: Duration) -> Outcome {
     let (most, counts) = HEAP.most(|| {
         let domain = builder.build();
@@ -109,8 +110,9 @@ fn memory_is_bounded_on_the_hardware_clock_and_with_a_background_thread() {
     }
 }
 
-/// The longest update of 64 threads takes at most three times as long as 64 threads that only read the clock are
-/// prevented from running. The 64 threads also make at least half as many updates as two threads do.
+/// The control: 64 threads that only read the clock, and the longest time for which one of them is kept from running.
+/// The longest update of 64 threads takes at most three times as long. The 64 threads also make at least half as many
+/// updates per second as two threads do.
 #[test]
 fn the_longest_operation_is_near_what_the_scheduler_does_anyway() {
     let _alone = alone();
@@ -145,7 +147,7 @@ fn a_handle_for_each_transaction_leaves_nothing_behind() {
     handle.update(|tx| unsafe { tx.retire(link) }).unwrap();
 }
 
-/// The cap applies to all memory: the amount allocated stays below it, whatever the threads do.
+/// The cap applies to all memory: the amount allocated exceeds it by at most an eighth, whatever the threads do.
 #[test]
 fn the_cap_counts_everything() {
     let _alone = alone();

@@ -83,8 +83,9 @@ fn a_table_whose_entries_come_and_go_is_bounded_while_snapshots_are_held() {
                 handle.update(|tx| unsafe { tx.retire(*cell) }).unwrap();
             }
         });
-        // The live set: a cell and its content. A version: for each snapshot, a version of the cell and the mark of its
-        // content, each a cache line and a log entry.
+        // `live` is the size of all cells and their contents. `version` is the size of one version of each cell: a
+        // cache line and a log entry. Each snapshot keeps a version of the cell, and the mark of its content (the
+        // content's last version).
         let (live, version) = (CELLS * (24 + 48), CELLS * (64 + 32));
         let bound = 2 * live + 2 * (live + 2 * version) + version + THREADS * SHARE;
         println!("{clock:?}: {most} bytes of {bound}");
@@ -211,8 +212,8 @@ fn a_child_process_waits_for_no_thread_of_its_parent() {
     let handle = domain.register();
     let both = std::cell::Cell::new(Some((domain, handle)));
     for round in 0..400 {
-        // Sometimes beyond the watermark at which the collecting thread is woken. So at the fork this thread may be
-        // working, or not yet, or no longer.
+        // The number of changes is sometimes above the watermark at which the collecting thread is woken. So at the
+        // fork the collecting thread may be working, may not have begun, or may have finished.
         let (domain, mut handle) = both.take().expect("it was put there");
         flips(&mut handle, 37 * round % 1_000);
         both.set(Some((domain, handle)));

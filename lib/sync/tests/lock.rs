@@ -160,7 +160,7 @@ fn distributed_downgrades() {
     rwlock::downgrades::<RawDistributedRwLock>();
 }
 
-/// There are more reading threads than slots.
+/// In most of the runs there are more threads than reader slots, so threads share slots.
 #[test]
 fn distributed_shares_slots() {
     for slots in 1..4 {

@@ -661,7 +661,8 @@ fn rcu_a_holder_comes_while_the_last_one_leaves() {
     });
 }
 
-/// Two threads try to hold the section again, which is not permitted. They get the record one after the other.
+/// Two threads try to hold the section again after the epoch has moved, and neither succeeds. They own the record one
+/// after the other.
 #[test]
 fn rcu_two_holders_that_may_not_come() {
     with_held(2, |domain, held, keeper| {

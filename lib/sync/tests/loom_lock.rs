@@ -167,7 +167,8 @@ fn downgrades<R: RawRwLockDowngrade + Default + Send + Sync + 'static>() {
     });
 }
 
-/// Two threads read first and then write the value plus one, beside a reader. Then all of them only try.
+/// Two threads read first and then write the value plus one, beside a reader. In a second model, all three threads only
+/// try.
 fn upgrades<R: RawRwLockUpgrade + Default + Send + Sync + 'static>() {
     model(2, || {
         let count = Arc::new(RwLock::from_raw(R::default(), Cell::new()));

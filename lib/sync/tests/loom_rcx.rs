@@ -1,4 +1,5 @@
-//! RCX's two levels, and the swing of one link without transactions, under the weak memory model.
+//! RCX's two levels, and the replacement of one link's target (a *swing*) without transactions, under the weak memory
+//! model.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p archipelago-sync --profile model --test loom_rcx --target-dir target/loom`
 //!

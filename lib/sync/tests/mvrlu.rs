@@ -223,7 +223,8 @@ fn serializable_transactions_under_contention_never_overdraw() {
                 scope.spawn(move || {
                     let mut handle = domain.register();
                     for round in 0..rounds {
-                        // Sets its own object if all are 0, and otherwise clears its own: never are two set at a time.
+                        // Each thread sets its own object if all objects are 0, and otherwise clears its own. So two
+                        // objects are never set at the same time.
                         handle
                             .update_serializable(|tx| {
                                 let sum: i64 = links.iter().map(|link| *tx.get(*link)).sum();
@@ -274,7 +275,7 @@ fn aborts_undo_everything() {
 
 #[test]
 fn a_stuck_reader_stops_no_writer_and_costs_one_version_per_object() {
-    // All three at once: a writer whose versions wait for a reader mostly sleeps.
+    // All three run at the same time, because a writer whose versions wait for a reader mostly sleeps.
     thread::scope(|scope| {
         for builder in [Domain::builder(), eager(), Domain::builder().collection(Collection::Background)] {
             scope.spawn(move || written_beside_a_stuck_reader(builder.build()));
@@ -296,7 +297,8 @@ fn written_beside_a_stuck_reader(domain: Domain) {
     writer.collect();
     if !cfg!(miri) {
         let versions = domain.stats().versions;
-        // The stuck reader's own version, the newest, and some that wait for the next look.
+        // For each object the version of the stuck reader and the newest version, and some versions that wait for the
+        // next scan.
         assert!(versions <= 2 * objects + objects / 2 + 4_096, "{versions} versions of {objects} objects");
     }
     let again: Vec<u64> = links.iter().map(|link| snapshot.get(*link)[0]).collect();
@@ -359,7 +361,8 @@ fn a_stuck_reader_costs_no_more_than_a_second_live_set_and_a_version_per_object(
     }
 }
 
-/// Requests for statistics, pruning and registration take the same locks. They must not wait for each other in a cycle.
+/// Requests for statistics, pruning and registration run at the same time. They must not wait for each other in a
+/// cycle.
 #[test]
 fn statistics_beside_pruners_and_new_handles() {
     let domain = eager().build();

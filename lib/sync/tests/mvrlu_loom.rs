@@ -69,7 +69,7 @@ fn write(handle: &mut Handle, links: [Link<u64>; 2], value: u64) -> Result<(), A
     })
 }
 
-/// The same with two versions: a commit waits for readers and writes back.
+/// The models of domains with two versions per object (RLU): a commit waits for readers and writes back.
 mod two_versions {
     use super::*;
     use archipelago_sync::{mvrlu::ClockKind, rlu};
@@ -215,7 +215,7 @@ fn helped_commit_is_seen_whole_afterwards() {
     });
 }
 
-/// A thread that locks an object after another thread has unlocked it sees this thread's value.
+/// A thread that locks an object after another thread has unlocked it sees the value that the other thread wrote.
 #[test]
 fn updates_add_up() {
     model(2, || {
@@ -280,7 +280,7 @@ fn write_back_against_an_older_section() {
     });
 }
 
-/// The log of a dropped handle is collected by another handle, whenever this one collects.
+/// The log of a dropped handle is collected by another handle, at whatever moment this other handle collects.
 #[test]
 fn exit_against_collection() {
     model(2, || {
@@ -299,8 +299,8 @@ fn exit_against_collection() {
     });
 }
 
-/// The copies that an aborted transaction has linked are never seen, although a reader may access them while they are
-/// unlinked.
+/// No reader sees the values of the copies that an aborted transaction has linked, although a reader may be walking
+/// over these copies while they are unlinked.
 #[test]
 fn abort_against_read() {
     model(3, || {
@@ -372,9 +372,9 @@ fn write_skew_is_prevented() {
     });
 }
 
-/// Two logs have versions in the middle of one chain. While their owners prune, a section ends that one of the versions
-/// was kept for. A snapshot that is held sees the oldest version. (`pruning_against_read` tests that a single pruner
-/// does not disturb a reader; three threads are too many for loom.)
+/// Two logs have versions in the middle of one chain. While their owners prune, a section ends for which one of the
+/// versions was kept. A snapshot that is held sees the oldest version. (`pruning_against_read` tests that a single
+/// pruner does not disturb a reader; three threads are too many for loom.)
 #[test]
 fn two_pruners_at_one_chain() {
     model(1, || {

@@ -328,7 +328,7 @@ fn couple<B: Backend>(make: impl Fn() -> B) {
     explore_transactions(200, |_| vec![], || Shared::new(make()), client, drop);
 }
 
-/// The data that a walk reads on a page, and on the page that it enters from there, is of one moment.
+/// The data that a walk reads on a page, and on the page to which it follows a link from this page, is of one moment.
 #[test]
 fn pages_of_a_walk_hang_together() {
     couple(Region::new);
@@ -543,7 +543,8 @@ impl<'g> Traverse<'g> for FromHint<'g> {
     }
 }
 
-/// Such a walk returns an error instead of walking for ever. The page stays retired if it is retired again.
+/// A walk that enters a retired page returns an error instead of walking for ever. A change that would retire the page
+/// again is refused.
 #[test]
 fn a_walk_into_a_retired_page_ends() {
     ends(Region::new());

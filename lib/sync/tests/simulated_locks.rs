@@ -147,7 +147,7 @@ suite! { rwlock:
     bravo_distributed RawBravo<RawDistributedRwLock>,
 }
 
-/// If a lock loses a waiter, the suite detects it, in both forms.
+/// The suite detects a thread that waits for ever, whether the thread spins or is parked.
 #[test]
 fn waiting_for_ever_is_noticed() {
     let machine = Machine::preset("xeon-e5-4620-4s").unwrap();
@@ -161,7 +161,7 @@ fn waiting_for_ever_is_noticed() {
     assert_eq!(parked, Outcome::Deadlock { waiting: vec![0, 1] });
 }
 
-/// A page with parts, and a count of its changes.
+/// A page with two parts, each of which has a lock of its own.
 struct Sheet {
     lock: VersionLock,
     parts: [Slice; 2],

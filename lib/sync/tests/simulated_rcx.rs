@@ -42,7 +42,7 @@ impl<L: Locks> Objects<L> {
         second.store(before + 1, Ordering::Relaxed);
     }
 
-    /// Locks, or tries to lock, the objects whose bits are set in `set`, and changes them.
+    /// Locks, or tries to lock, the objects whose bits are set in `set`. If they are locked, changes them.
     fn round(&self, set: u64, wait: bool) {
         let chosen = (0..self.objects.len()).filter(|which| set >> which & 1 == 1);
         let mut handles = chosen.clone().map(|which| self.rcx.handle(&self.objects[which])).collect();
@@ -143,8 +143,8 @@ fn packed_and_striped_locks_are_left_to_no_one() {
     explore(|_| Rcx::builder().build_with(|nodes, _| Striped::with_stripes(nodes, 3)));
 }
 
-/// A simulated thread runs until it waits or yields. While an attempt is refused, no other thread takes a step, and the
-/// attempt takes only microseconds of virtual time.
+/// With this test's schedule, a simulated thread runs until it waits or yields. While an attempt is refused, no other
+/// thread takes a step, and the attempt takes only microseconds of virtual time.
 #[test]
 fn an_attempt_gives_the_processor_to_no_one() {
     let machine = Machine::preset("xeon-e7-8870v3-4s").unwrap();

@@ -28,7 +28,7 @@ use crate::topology::{CpuId, Topology};
 const BUDGET: Duration = Duration::from_millis(15);
 
 /// The largest number of attempts. On two CPUs shared with eight busy threads, one attempt in three failed. So all of
-/// them fail once in ten million times.
+/// them fail less than once in ten million times.
 const ATTEMPTS: u32 = 16;
 
 /// Number of tries per pair. ORDO makes 100 000, which takes hours; the minimum hardly changes after the first hundred.
@@ -212,7 +212,8 @@ impl Line {
                 self.send(mine);
             }
             let Some(difference) = self.receive(theirs, deadline) else { break };
-            // The first messages warm up the caches and the branch predictors.
+            // The differences of the first messages are larger, because caches and branch predictors are cold. They do
+            // not affect the smallest difference.
             smallest = Some(smallest.map_or(difference, |smallest: u64| smallest.min(difference)));
             if side == Side::Remote {
                 self.send(mine);

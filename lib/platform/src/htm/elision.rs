@@ -6,7 +6,7 @@
 //!   the transaction aborts in the instant in which another thread takes the lock.
 //! - A thread that finds the lock held waits until it is free before it begins. Otherwise one fallback would make all
 //!   other threads fall back, one after the other (the "lemming effect"). Aborts because of a held lock do not count
-//!   against any budget.
+//!   against the budgets of [`Retry`], but after `PATIENCE` of them the thread takes the lock.
 
 use super::{Retry, Site, abort, transaction};
 use crate::hint;
@@ -21,9 +21,10 @@ const PATIENCE: u32 = 64;
 /// The site at which the aborts of [`elide`] are counted.
 static ELIDED: Site = Site::new("an elided lock");
 
-/// Runs `body` as if in a critical section of a lock: in a transaction while `is_held` returns false, otherwise by
-/// `fallback`, which takes the lock, has the same effect, and releases the lock. `is_held` reads the lock's word. If a
-/// body aborts by itself ([`abort`]), `fallback` is run instead.
+/// Runs `body` in a transaction, as if in a critical section of a lock, after waiting while `is_held` returns true.
+/// `is_held` reads the lock's word. If there are no hardware transactions, or the tries are used up, runs `fallback`
+/// instead, which takes the lock, has the same effect, and releases the lock. If a body aborts by itself ([`abort`]),
+/// `fallback` is run, too.
 ///
 /// As with any lock, a thread that holds it (in the fallback, for example) must not call this function: it would wait
 /// for itself for ever.

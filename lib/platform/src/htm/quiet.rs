@@ -1,4 +1,5 @@
-//! A check in debug builds: the body of a region does nothing that is not allowed in a transaction.
+//! A check in debug builds: the body of a *region* (code that runs in a transaction, or under locks as the fallback)
+//! does nothing that is not allowed in a transaction.
 //!
 //! A transaction undoes memory accesses but not calls, and a system call aborts it. A panic inside a transaction that
 //! reports such a mistake would be undone, too. Therefore the same rule is checked for bodies that run on the fallback

@@ -1,10 +1,10 @@
 //! The retry policy of transactions.
 //!
-//! The cause of an abort tells whether another try may succeed. *Conflicts* with other threads end, and end sooner if
-//! the thread waits a little, longer each time. Cache lines that did not fit (*capacity*) seldom fit the next time. An
-//! abort without a stated reason (*silent*: an interrupt, a page fault, an instruction that is not allowed in a
-//! transaction) either does not recur or recurs every time. So each cause has a budget of its own, and all budgets are
-//! small. An abort by the program itself is a result, not a failure.
+//! The cause of an abort tells whether another try may succeed. A *conflict* with another thread is temporary. It ends
+//! sooner if the thread waits a little before the next try, and longer before each further one. Cache lines that did
+//! not fit (*capacity*) seldom fit the next time. An abort without a stated reason (*silent*: an interrupt, a page
+//! fault, an instruction that is not allowed in a transaction) either does not recur or recurs every time. So each
+//! cause has a budget of its own, and all budgets are small. An abort by the program itself is a result, not a failure.
 
 use super::{Abort, Cause, Site, transaction};
 

@@ -34,7 +34,7 @@ pub(super) fn support() -> Support {
     Support::NeverCommit(last)
 }
 
-/// Returns whether an empty transaction commits. The processor has RTM.
+/// Runs an empty transaction, and returns the reason if it aborts. The processor has RTM.
 fn probe() -> Result<(), Abort> {
     xbegin()?;
     xend();

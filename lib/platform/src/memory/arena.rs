@@ -83,8 +83,8 @@ pub enum Sparse {
     /// An arena is sparse if more than half of it is free: its size exceeds twice that of its live blocks. A chunk is
     /// sparse if it is less than half full.
     Half,
-    /// An arena is sparse if more than a third of it is free: its size exceeds 1.6 times that of its live blocks. A
-    /// chunk is sparse if it is less than three quarters full.
+    /// An arena is sparse if more than three eighths of it are free: its size exceeds 1.6 times that of its live
+    /// blocks. A chunk is sparse if it is less than three quarters full.
     Third,
 }
 

@@ -9,9 +9,9 @@ use std::alloc::Layout;
 use super::pages::Pages;
 use crate::topology::NodeId;
 
-/// A growable array of plain data in memory of its own. From 64 KiB on, this memory is mapped from the operating
-/// system. So dropping the array returns it at once, and capacity that was never written costs nothing. From 2 MiB on,
-/// the memory consists of huge pages. It prefers a given NUMA node if the machine has several.
+/// A growable array of plain data in memory of its own. On Linux, from 64 KiB on, this memory is mapped from the
+/// operating system. So dropping the array returns it at once, and capacity that was never written costs nothing. From
+/// 2 MiB on, huge pages are requested. The memory prefers a given NUMA node if the machine has several.
 ///
 /// ```
 /// use archipelago::platform::memory::Array;

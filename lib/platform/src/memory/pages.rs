@@ -20,7 +20,7 @@ const PAGE: usize = 4096;
 /// The size from which on memory is mapped.
 const MAPPED: usize = 64 << 10;
 
-/// Whether memory can be mapped in this world.
+/// Whether this build maps memory.
 const CAN_MAP: bool = cfg!(all(target_os = "linux", not(any(miri, loom, archipelago_sim))));
 
 /// An owned piece of memory, freed when dropped.

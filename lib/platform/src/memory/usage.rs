@@ -1,5 +1,5 @@
-//! The amount of memory that the machine has and that the process uses, for reports. `None` if the operating system
-//! does not tell.
+//! The amount of memory that the machine has and that the process uses, for reports. The functions return `None` if the
+//! operating system does not report the amount.
 
 /// Returns the memory of the machine, in bytes.
 pub fn total_bytes() -> Option<u64> {

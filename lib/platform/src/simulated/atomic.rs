@@ -1,8 +1,9 @@
 //! Atomic types whose accesses are scheduled in virtual time.
 //!
 //! Each type wraps `core`'s type of the same layout and does the real access at the moment that the simulator assigns.
-//! The simulated machine is sequentially consistent. Orderings matter in two cases only: outside a run, where they are
-//! passed on; and for a sequentially consistent store, which waits for the store buffer.
+//! The simulated machine is sequentially consistent. Inside a run of the simulator, an ordering matters only for
+//! sequentially consistent stores and fences, which wait until the thread's store buffer is empty. Outside a run,
+//! orderings have their usual meaning.
 
 use core::fmt;
 use core::sync::atomic as real;
@@ -50,10 +51,11 @@ macro_rules! common {
                 (&raw const self.0).cast()
             }
 
-            /// Returns the word at the address at which its accesses are made.
+            /// Returns the word by the address that real accesses use. Under `Config::watch` this is a second mapping
+            /// of the same memory.
             #[inline]
             fn word(&self) -> &$real {
-                // SAFETY: the same word.
+                // SAFETY: `charged` returns an address of the same memory as `self.0`, which lives as long as `self`.
                 unsafe { &*world::charged(&raw const self.0) }
             }
 
@@ -109,7 +111,8 @@ macro_rules! common {
                 self.update(|word| word.compare_exchange(current, new, success, failure))
             }
 
-            /// As [`compare_exchange`](Self::compare_exchange). On some machines it may fail spuriously.
+            /// As [`compare_exchange`](Self::compare_exchange). In the simulation it never fails spuriously, though
+            /// real machines may.
             ///
             /// # Errors
             /// The value that was found.

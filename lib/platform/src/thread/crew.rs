@@ -34,8 +34,8 @@ impl Crew {
     }
 
     /// Waits for all threads that exist in this process, except for the calling one: a structure may own the last
-    /// reference to itself and drop it on a thread of its own. The threads have been told to end. Returns the payload
-    /// of the first panic, if any.
+    /// reference to itself and drop it on a thread of its own. The caller has told the threads to end. Returns the
+    /// payload of the first panic, if any.
     pub fn join(&mut self) -> Option<Box<dyn Any + Send>> {
         let is_here = self.is_here();
         let threads = core::mem::take(&mut self.threads);

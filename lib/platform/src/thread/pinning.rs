@@ -75,7 +75,7 @@ pub fn pin_current(cpu: CpuId) -> io::Result<()> {
 /// the operating system.
 ///
 /// # Errors
-/// As for [`pin_current`].
+/// If the topology has no such node, if the operating system refuses, or if it has no such call (only Linux has one).
 pub fn bind_current(topology: &Topology, node: NodeId) -> io::Result<()> {
     let Some(cpus) = topology.nodes().get(node.0).map(|node| &node.cpus) else {
         let sentence = format!("there is no node {}; choose from: {topology}", node.0);
@@ -97,7 +97,7 @@ pub fn bind_current(topology: &Topology, node: NodeId) -> io::Result<()> {
 }
 
 /// Returns the CPUs on which the calling thread may run, ascending. Returns `None` if the operating system does not
-/// tell.
+/// report them.
 pub fn allowed_cpus() -> Option<Vec<CpuId>> {
     affinity()
 }

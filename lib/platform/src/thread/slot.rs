@@ -12,7 +12,7 @@
 //! wrongly would be worse than to lose an index. Objects that were made with the former slot call [`has_slot`] before
 //! they use this slot's state.
 //!
-//! In the model world, an index is not reused within one execution. The slot of a simulated thread is assigned by the
+//! Under loom, an index is not reused within one execution. The slot of a simulated thread is assigned by the
 //! simulator.
 
 use core::cell::Cell;
@@ -24,7 +24,7 @@ pub struct ThreadSlot {
     /// Dense index: the smallest one that no live thread had when this thread first requested its slot.
     pub index: usize,
     /// NUMA node index (see [`topology`](crate::topology)), 0 on one-node machines. Updated by the first call of
-    /// [`slot`], by [`pin_current`](super::pin_current), and by calls of
+    /// [`slot`], by [`pin_current`](super::pin_current) and [`bind_current`](super::bind_current), and by calls of
     /// [`Topology::node_of_current`](crate::topology::Topology::node_of_current).
     pub node: usize,
 }
@@ -164,7 +164,7 @@ mod registry {
     const _: () = assert!(!core::mem::needs_drop::<Cell<super::ThreadSlot>>());
 }
 
-/// The assignment of indices in the model world. The counter is not loom's, so a request adds no branch to the model.
+/// The assignment of indices under loom. The counter is not loom's, so a request adds no branch to the model.
 #[cfg(loom)]
 mod registry {
     use std::sync::atomic::{AtomicUsize, Ordering};

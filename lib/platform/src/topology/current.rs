@@ -79,8 +79,9 @@ struct LastSeen {
     uses: u32,
 }
 
-/// How many times [`Topology::node_of_current`] uses a CPU number before it determines the number again. This costs
-/// tens of nanoseconds, and the scheduler moves a thread to another node at most once in many milliseconds.
+/// How many further times [`Topology::node_of_current`] uses a CPU number before it determines the number again.
+/// Determining it costs tens of nanoseconds, and the scheduler moves a thread to another node at most once in many
+/// milliseconds.
 #[cfg(not(loom))]
 const USES: u32 = 128;
 
@@ -88,10 +89,10 @@ impl Topology {
     /// Returns the index of the node on which the calling thread runs. The result is a hint, for choosing the nearest
     /// of several objects.
     ///
-    /// On one node the result is always 0. On a real topology, the CPU is determined once in 128 calls, so the result
-    /// may be out of date for a thread that is not pinned. On a synthetic topology, a thread is assumed to run where it
-    /// was pinned, otherwise on the CPU that [`spread_order`](Self::spread_order) assigns to its slot, so that threads
-    /// are distributed over all nodes. A CPU that the topology does not contain counts as a CPU of node 0.
+    /// On one node the result is always 0. On a real topology, the CPU is determined about once in 128 calls, so the
+    /// result may be out of date for a thread that is not pinned. On a synthetic topology, a thread is assumed to run
+    /// where it was pinned, otherwise on the CPU that [`spread_order`](Self::spread_order) assigns to its slot, so that
+    /// threads are distributed over all nodes. A CPU that the topology does not contain counts as a CPU of node 0.
     #[inline]
     pub fn node_of_current(&self) -> usize {
         if self.nodes().len() == 1 { 0 } else { self.node_among_many() }
@@ -138,7 +139,8 @@ fn recent_cpu() -> CpuId {
     })
 }
 
-/// Returns the CPU on which the operating system runs the calling thread at this moment, or `None` if it does not tell.
+/// Returns the CPU on which the operating system runs the calling thread at this moment, or `None` if it does not
+/// report the CPU.
 pub fn current_cpu() -> Option<CpuId> {
     #[cfg(all(target_os = "linux", not(miri)))]
     {

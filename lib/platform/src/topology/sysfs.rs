@@ -1,15 +1,16 @@
 //! Reads the topology from Linux's `/sys/devices/system`.
 //!
-//! The root is a parameter, so that tests can use fixtures. Files that are missing or unreadable are skipped. [`read`]
-//! fails only if no node with a CPU is found.
+//! The root is a parameter, so that tests can use fixtures. If a node's `distance` or `meminfo`, or a CPU's
+//! `thread_siblings_list`, is missing or unreadable, this file is skipped. [`read`] fails if the list of nodes or a
+//! node's list of CPUs cannot be read, or if no allowed CPU is found.
 
 use std::fs;
 use std::path::Path;
 
 use super::{Builder, CpuId, Topology};
 
-/// Reads the topology under `root` (normally `/sys`), restricted to the `allowed` CPUs. Returns `None` if there is
-/// none.
+/// Reads the topology under `root` (normally `/sys`), restricted to the `allowed` CPUs. Returns `None` if no usable
+/// topology can be read.
 pub(super) fn read(root: &Path, allowed: Option<&[CpuId]>) -> Option<Topology> {
     let nodes = root.join("devices/system/node");
     let cpus = root.join("devices/system/cpu");

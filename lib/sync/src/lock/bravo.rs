@@ -37,7 +37,7 @@ const ROW: usize = 8;
 
 /// How many reads go through the underlying lock before the bias is switched on again, for each line that a revocation
 /// checks. The check costs about a cache miss, and so does such a read; so revoking takes at most a tenth of the time.
-/// The paper's N.
+/// The paper calls this number N.
 const READS_PER_LOOK: u32 = 9;
 
 #[cfg(not(loom))]
@@ -64,7 +64,7 @@ pub struct RawBravo<R> {
     biased: AtomicBool,
     /// Reads to go through `under` before the bias is switched on.
     inhibited: AtomicU32,
-    /// 0 until the bias was switched on.
+    /// The number by which a thread's row refers to this lock; 0 until the bias was first switched on.
     identity: AtomicU64,
     readers: Readers,
     under: R,
@@ -160,7 +160,7 @@ impl<R: RawRwLock + Default> Default for RawBravo<R> {
     }
 }
 
-/// The number of lines on which readers count themselves: one for every CPU; as few as possible in the model world.
+/// The number of lines on which readers count themselves: one for every CPU, and two under loom.
 fn lines() -> usize {
     if cfg!(loom) { 2 } else { Topology::current().cpus().len() }
 }

@@ -215,7 +215,7 @@ mod tests {
         assert_eq!(served(&[1, 0]), [1, 0]);
         // Waiters are moved to the second queue twice, first one and then two. They come back in their order.
         assert_eq!(served(&[1, 0, 1, 1, 0]), [1, 4, 0, 2, 3]);
-        // No thread of the node is left while others wait in both queues: the second queue goes first.
+        // No thread of the node is left while others wait in both queues: the second queue is served first.
         assert_eq!(served(&[1, 0, 2]), [1, 0, 2]);
         assert_eq!(served(&[1, 2, 0, 2, 1]), [2, 0, 4, 1, 3]);
     }

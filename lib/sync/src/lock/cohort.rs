@@ -3,11 +3,12 @@
 //! To hold the lock, a thread holds its node's lock, and its node holds the global one. A thread that unlocks while
 //! another thread of its node waits releases only the node's lock, so that the waiter inherits the global lock. After
 //! [`MAX_PASSES`] such hand-overs, or without such a waiter, it releases the global lock first. So the lock, and the
-//! data that it guards, seldom move between nodes, and fewer threads than nodes wait for the global word.
+//! data that it guards, seldom move between nodes, and at most one thread of each node waits for the global lock.
 //!
 //! A thread that finds the whole lock free takes the global lock and does not use its node's lock (after Chabbi and
-//! Mellor-Crummey's adaptive HMCS, 2016). So without contention the lock costs as much as one of its parts. This
-//! bypasses no waiting thread: while a thread waits, the whole lock is not free.
+//! Mellor-Crummey's adaptive HMCS, 2016). So without contention the lock costs as much as one of its parts. It can
+//! bypass a waiting thread only while the global lock is free and the waiting thread has not requested this lock yet:
+//! for example, between a holder's release and the request by the next thread of the holder's node.
 //!
 //! Any two kinds of locks can be combined if any thread may unlock them and if the holder can see whether another
 //! thread waits. There are two pairs:

@@ -88,7 +88,7 @@ impl RawDistributedRwLock {
     #[inline]
     fn slots(&self) -> impl FnOnce() -> usize {
         let slots = self.shared.slots;
-        // The model world has as few slots as possible.
+        // Under loom there are two slots, as few as possible.
         let default = || if cfg!(loom) { 2 } else { Topology::current().cpus().len() };
         move || if slots > 0 { slots } else { default() }
     }

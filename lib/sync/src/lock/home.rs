@@ -6,7 +6,7 @@
 //! has no destructor, hence it is readable as long as the thread runs:
 //!
 //! - the *shard*, chosen once from the thread's slot and never changed;
-//! - the *node*, read anew only while the thread holds no lock by its node.
+//! - the *node*, determined again only while the thread holds no lock by its node.
 //!
 //! A leaked guard fixes the thread's node for ever, which costs only time.
 

@@ -2,13 +2,14 @@
 
 use archipelago_platform::topology::Topology;
 
-/// Number of nodes. In the model world there are two.
+/// Returns the number of nodes. Under loom there are two.
 #[inline]
 pub(crate) fn count() -> usize {
     if cfg!(loom) { 2 } else { Topology::current().nodes().len() }
 }
 
-/// The node that the calling thread runs on, below [`count`]. May be stale; correctness does not depend on it.
+/// Returns the node that the calling thread runs on, below [`count`]. The result may be stale; correctness does not
+/// depend on it.
 #[cfg(not(loom))]
 #[inline]
 pub(crate) fn here() -> usize {

@@ -2,7 +2,7 @@
 //!
 //! Writers queue in a [cohort lock](super::cohort), so the lock stays on a node for several of them. Readers increment
 //! and decrement a count in their own node's cache line, so they do not disturb other nodes. The three locks differ in
-//! the side that goes first when readers and writers compete:
+//! the side that is preferred when readers and writers compete:
 //!
 //! | lock | a reader | a writer | may starve |
 //! |---|---|---|---|
@@ -33,7 +33,7 @@ use super::nodes;
 use super::readers::Readers;
 use super::wait::wait_until;
 
-/// The side that goes first. Sealed: implemented only by the three types of this module.
+/// The side that is preferred. Sealed: implemented only by the three types of this module.
 pub trait Preference: sealed::Sealed {
     /// The preferred side.
     const SIDE: Side;
@@ -128,7 +128,7 @@ pub type RawCrwWp = CohortRw<PreferWriters>;
 pub struct CohortRw<P> {
     writers: RawCohort,
     readers: Readers,
-    /// Whether a writer waits for the readers to leave. Changed only by the holder of `writers`.
+    /// Whether a writer waits for the readers to leave, or is inside. Changed only by the holder of `writers`.
     flag: AtomicBool,
     preference: PhantomData<P>,
 }
@@ -171,8 +171,8 @@ impl<P: Preference> CohortRw<P> {
         self.readers.depart(leave_node(), nodes::count);
     }
 
-    /// Returns whether a writer waits for the readers to leave. `SeqCst`, like every change of the flag, as the proof
-    /// in `readers` requires. As an Acquire, it pairs with the store in `lower_flag`.
+    /// Returns whether a writer waits for the readers to leave, or is inside. `SeqCst`, like every change of the flag,
+    /// as the proof in `readers` requires. As an Acquire, it pairs with the store in `lower_flag`.
     fn flag_is_up(&self) -> bool {
         self.flag.load(Ordering::SeqCst)
     }
@@ -189,7 +189,8 @@ impl<P: Preference> CohortRw<P> {
         self.flag.store(false, Ordering::SeqCst);
     }
 
-    /// Counts the reader in, unless a writer waits for the readers to leave.
+    /// Counts the reader in, unless a writer waits for the readers to leave or is inside. Returns whether the reader
+    /// entered.
     fn try_arrive(&self) -> bool {
         if self.flag_is_up() {
             return false;

@@ -132,12 +132,12 @@ impl Queue {
     /// Hands the lock to `waiter`.
     ///
     /// # Safety
-    /// The caller holds the lock, and `waiter` waits in [`enter`](Self::enter) and is in the queue with all who wait
-    /// following it.
+    /// The caller holds the lock. `waiter` waits in [`enter`](Self::enter), and all other waiters of the queue follow
+    /// it.
     #[inline]
     pub(super) unsafe fn grant(&self, waiter: *mut Waiter) {
         self.first.store(ptr::null_mut(), Ordering::Relaxed);
-        // SAFETY: the waiter waits for just this, so its node is there. Release pairs with the Acquire in `enter`.
+        // SAFETY: the waiter waits for this store, so its node still exists. Release pairs with the Acquire in `enter`.
         unsafe { (*waiter).granted.store(true, Ordering::Release) };
     }
 
@@ -154,7 +154,8 @@ impl Queue {
     }
 }
 
-/// Returns a queue of threads of these nodes, which arrived one after the other while the lock was held.
+/// For tests: `fill` takes the lock, adds waiters of these nodes to the queue one after the other, and returns the
+/// waiters.
 #[cfg(all(test, not(loom)))]
 impl Queue {
     pub(super) fn fill(&self, nodes: &[usize]) -> Vec<Waiter> {

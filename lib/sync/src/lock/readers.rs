@@ -85,8 +85,8 @@ impl Readers {
     }
 }
 
-/// loom treats `SeqCst` accesses as Acquire and Release. In the model world, this fence has the effect that the
-/// accesses have natively.
+/// loom treats `SeqCst` accesses as Acquire and Release. Under loom, this fence has the effect that the accesses have
+/// natively.
 #[inline]
 pub(super) fn model_fence() {
     #[cfg(loom)]

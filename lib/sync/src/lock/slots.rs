@@ -3,8 +3,8 @@
 //! A lock must be constructible in a constant, and a lock that is never contended or never read should stay small. So
 //! the first access allocates the cells (one per reader slot, or one per node), and dropping the lock frees them.
 //!
-//! Invariants: `cells` goes from null to its final value once, by a compare-and-exchange; it then points at a leaked
-//! boxed slice of `len` cells, and `len` no longer changes.
+//! Invariants: `cells` changes once, from null to its final value, by a compare-and-exchange; it then points at a
+//! leaked boxed slice of `len` cells, and `len` no longer changes.
 
 use core::{ptr, slice};
 

@@ -50,8 +50,8 @@ constructors!(RawTtas = Self { held: AtomicBool::new(false) });
 /// How many times a waiter of [`RawTas`] tries before it yields the processor.
 const TRIES: u32 = if cfg!(loom) { 0 } else { 64 };
 
-// SAFETY: `held` goes from false to true only by the read-modify-write of the thread that then holds the lock, and back
-// only by `unlock`, which its holder calls once.
+// SAFETY: `held` changes from false to true only by the read-modify-write of the thread that then holds the lock, and
+// back only by `unlock`, which its holder calls once.
 unsafe impl RawMutex for RawTas {
     const INIT: Self = initial!();
     type GuardMarker = GuardSend;

@@ -166,8 +166,9 @@ impl<Op> Generations<Op> {
 }
 
 impl<Op: Send + Sync> Log<Op> {
-    /// Continues the log in a segment of twice the size, unless the limit is reached. Returns whether this thread or
-    /// another one did so.
+    /// Continues the log in a segment of twice the size, unless the limit is reached. Returns false if the log cannot
+    /// grow now. Otherwise this thread or another one has done so, or another thread has appended, and the caller tries
+    /// again.
     pub fn grow(&self) -> bool {
         let tail = self.tail_now();
         let bits = self.generations.bits(tail.generation) + 1;

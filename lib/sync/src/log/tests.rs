@@ -112,7 +112,7 @@ fn churn(log: &Log<u64>, cursors: &mut [Cursor<u64>], count: u64, lag: u64) {
     }
 }
 
-/// The log halves after each pass in which less than half of the segment was in use, down to its first size.
+/// The log halves after each pass in which at most half of the segment was in use, down to its first size.
 #[test]
 fn a_log_that_is_not_full_any_more_shrinks() {
     let (log, mut cursors) = Log::new(2, 4, 64);

@@ -1,13 +1,14 @@
 //! A scan of all sections, its conclusions about versions, and the pruning of an object's chain.
 //!
-//! *Terms.* A *cut* is the local time of a section that a scan has found. The section is *exact* if it has published
-//! its time, and not only a lower bound of it. A *walk* is a thread's traversal of a chain, which the thread announces
-//! in its record. The *mark* is the last copy of a retired object.
+//! *Terms.* A *section* is a snapshot or a transaction in progress; it sees the objects as of its *local time*. A *cut*
+//! is the local time of a section that a scan has found. The section is *exact* if it has published its time, and not
+//! only a lower bound of it. A *walk* is a thread's traversal of a chain, which the thread announces in its record. The
+//! *mark* is the newest copy of a retired object.
 //!
 //! *Mutual exclusion.* One thread at a time prunes a chain: the thread tries one of a few locks, chosen by the object's
 //! address, and skips the chain if another thread has the lock. It unlinks the copies that no section chooses, also
-//! those in other threads' logs, and marks them as [`PRUNED`]. The owner of a copy's log frees the copy when all walks
-//! have ended that were in progress. So each chain is walked once for all logs.
+//! those in other threads' logs, and stores [`PRUNED`] in them. A later pass over a copy's log frees the copy when all
+//! walks that were in progress have ended. So each chain is walked once for all logs.
 //!
 //! *Why the pruner meets no freed copy.* The pruner is in a section at L and in a walk, and walks down only to the copy
 //! that the oldest exact section c of its own scan chooses. A copy n on the way is superseded after c.
@@ -21,8 +22,9 @@
 //!   during its walk.
 //!
 //! *Why the object is not freed.* The version that caused the pruning is not `PRUNED` while the pruner holds the lock.
-//! So the version is in the chain, and a mark above it is not the last copy; see rule 5 in `log`. If the pruner unlinks
-//! the last copy below the mark, the mark's log waits for the pruner's walk.
+//! So the version is still in the chain, below the mark if there is one. By rule 5 in `log`, the object is not freed
+//! while a version is below its mark. If the pruner unlinks the last copy below the mark, the mark's log waits for the
+//! pruner's walk.
 
 use archipelago_platform::atomic::{AtomicBool, Ordering};
 use archipelago_platform::hint::point;
@@ -41,7 +43,7 @@ pub(super) struct Cuts {
     pub(super) horizon: u64,
     /// The local times of the sections, or lower bounds of them, ascending.
     times: Vec<u64>,
-    /// The oldest section whose time is known exactly; the caller's own, if no other is.
+    /// The time of the oldest section whose time is known exactly. The caller's own section is such a section.
     oldest: u64,
     /// Every section that is not among `times` has a local time at or above this.
     bound: u64,
@@ -70,7 +72,7 @@ impl Cuts {
         Self { horizon, times, oldest, bound, is_exact: bound == floor, walks }
     }
 
-    /// Returns whether every section's time was known exactly.
+    /// Returns whether every section below the clock's floor had published its exact time.
     pub(super) fn is_exact(&self) -> bool {
         self.is_exact
     }
@@ -107,8 +109,8 @@ impl Pruner {
     /// `cuts` chooses the version.
     pub(super) unsafe fn prune(&self, me: &Record, master: NonNull<Head>, version: &Copied, cuts: &Cuts) -> bool {
         let busy = &self.busy[stripe(master)];
-        // Acquire: pairs with the Release below. So the thread sees the chain as the last pruner has left it, and the
-        // marks in the copies that the last pruner unlinked.
+        // Acquire: pairs with the Release below. So the thread sees the chain as the last pruner has left it, and
+        // `PRUNED` in the copies that the last pruner unlinked.
         if busy.load(Ordering::Relaxed) || busy.swap(true, Ordering::Acquire) {
             return is_pruned(version);
         }

@@ -1,21 +1,21 @@
 //! Commit and abort of transactions.
 //!
-//! *Commit*: (1) mark in the leader that all copies are linked; (2) draw the stamp and store it in the leader, which
-//! makes the whole set visible; (3) store the stamp in the other copies and in the versions that they supersede; (4)
-//! unlock. If a reader meets a leader whose set is linked but not stamped, it draws and sets the stamp itself. So it
-//! always knows whether the set was before or after its snapshot. (The paper's readers guess, and may see half of a
-//! set.)
+//! *Commit*: (1) store in the *leader*, the first copy of the write set, that all copies are linked; (2) draw the stamp
+//! and store it in the leader, which makes the whole set visible; (3) store the stamp in the other copies and in the
+//! versions that they supersede; (4) unlock. If a reader meets a leader whose set is linked but not stamped, it draws
+//! and sets the stamp itself. So it always knows whether the set was before or after its snapshot. (The paper's readers
+//! guess, and may see half of a set.)
 //!
 //! *Abort*: unlink the copies. Readers may have met them, so the log frees them as it frees versions. The same
 //! holds for the copies of [`Tx::lock_const`], which have no payload and are never visible.
 //!
 //! *Serializable* (absent from the paper; after Silo, and TimeStone's selectable isolation): the stamp s is drawn
-//! first, in the state `CHECKING`. Then every object that was read is validated: it must be unlocked, or locked by this
-//! transaction, and its newest version must be the one that was read. A thread that locks one of these objects later
-//! draws a later stamp. (With the hardware clock, this requires that the commit waits for the uncertainty in between.)
-//! So the transactions are serialized in the order of stamps. A reader that meets `CHECKING` and is not before s must
-//! not wait, and cannot know the result. It resets the leader to `LINKING`, and the writer draws another stamp and
-//! validates again.
+//! first, while the leader's state is `CHECKING`. Then every object that was read is validated: it must be unlocked, or
+//! locked by this transaction, and its newest version must be the one that was read. A thread that locks one of these
+//! objects later draws a later stamp. (With the hardware clock, this requires that the commit waits for the uncertainty
+//! in between.) So the transactions are serialized in the order of stamps. A reader that meets `CHECKING` and is not
+//! before s must not wait, and cannot know the result. It resets the leader to `LINKING`, and the writer draws another
+//! stamp and validates again.
 
 use core::ptr::NonNull;
 

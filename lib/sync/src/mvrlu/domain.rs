@@ -22,9 +22,9 @@ use crate::clock::ClockKind;
 pub enum Collection {
     /// Threads that write, when their logs have grown, and threads that read, when they meet many copies.
     Cooperative,
-    /// A thread of the domain, which sleeps until a log has grown. It advances the horizon, and writers free what
-    /// the horizon allows. A `fork` of the process waits while the thread works. The child does not have the
-    /// thread, so writers do its work there.
+    /// A thread of the domain, which sleeps until a log has grown. It advances the horizon, and collects the logs that
+    /// no other thread is collecting. Writers, too, free what the horizon allows. A `fork` of the process waits while
+    /// the thread works. The child does not have the thread, so writers do its work there.
     Background,
 }
 
@@ -59,10 +59,10 @@ impl Builder {
         self
     }
 
-    /// Sets the most bytes that the domain may take for objects, versions, logs, and threads' free blocks (three
-    /// low watermarks each, or a 64th of the cap). The default is no bound. A transaction that would exceed the
-    /// cap gets [`Abort::Full`](super::Abort::Full). Allocations that cannot be refused ([`Domain::alloc`],
-    /// [`Domain::register`], a log's table) count, too, and leave less for transactions.
+    /// Sets the most bytes that the domain may take for objects, versions, logs, and threads' free blocks (for each
+    /// thread at most three low watermarks, and at most a 64th of the cap). The default is no bound. A transaction that
+    /// would exceed the cap gets [`Abort::Full`](super::Abort::Full). Allocations that cannot be refused
+    /// ([`Domain::alloc`], [`Domain::register`], a log's table) count, too, and leave less for transactions.
     #[must_use]
     pub fn memory_cap(mut self, bytes: usize) -> Self {
         self.memory_cap = bytes;
@@ -115,7 +115,7 @@ pub struct Stats {
     pub objects: usize,
     /// Handles alive.
     pub handles: usize,
-    /// Handles inside a section.
+    /// Handles inside a section, that is, with a snapshot or a transaction in progress.
     pub active_sections: usize,
     /// How far the oldest section is behind: in commits with the logical clock, in ticks with the hardware clock.
     pub oldest_lag: u64,

@@ -1,4 +1,5 @@
-//! A thread's handle on a domain: snapshots, updates, and collecting.
+//! A thread's handle on a domain: snapshots, updates, and collecting. A *section* is a snapshot or a transaction in
+//! progress.
 
 use core::cell::Cell;
 use core::fmt;
@@ -25,8 +26,9 @@ use super::writes::{Made, Pending};
 /// be preempted.
 const FAR: usize = 32 * 1024;
 
-/// The longest pause of a transaction after its commit. In the pause, other threads make room: they end their sections,
-/// which may be long, and their work in this module, which is short.
+/// The longest pauses of a transaction after its commit. In a pause, other threads make room. `LONGEST_PAUSE` is for
+/// threads that have to end a section, which may be long. `LONGEST_PAUSE_WITHIN` is for threads that have to end a
+/// short step in this module.
 const LONGEST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE_WITHIN: Duration = Duration::from_millis(50);
 
@@ -55,8 +57,8 @@ pub struct Handle {
     /// The latest local time.
     last: u64,
     pub(super) pool: Pool,
-    /// Versions committed since the log last took over the ring's versions. The last of them are in `overflow`, if the
-    /// ring has no room.
+    /// The number of versions committed since this handle last handed its versions to the log. The last of them are in
+    /// `overflow`, if the ring has no room.
     fresh: usize,
     fresh_bytes: usize,
     overflow: Vec<Version>,
@@ -77,7 +79,8 @@ pub struct Handle {
     in_vain: u64,
     /// When this thread last yielded its processor.
     turn: Instant,
-    /// The log that this handle last helped to collect. Each handle begins with its neighbour's.
+    /// The index of the slot whose log this handle last tried to help with. It is the handle's own index at first, so
+    /// each handle begins with its neighbour's log.
     to_help: usize,
 }
 
@@ -134,7 +137,8 @@ impl Handle {
         }
     }
 
-    /// With two versions, outside the section: waits for readers and writes the commit back, or defers the write-back.
+    /// In a domain with two versions per object (RLU), outside the section: waits for readers and writes the commit
+    /// back, or defers the write-back.
     #[cold]
     pub(super) fn write_back_or_defer(&mut self, stamp: u64) {
         (self.fresh, self.fresh_bytes) = (0, 0);
@@ -281,7 +285,8 @@ impl Handle {
         }
     }
 
-    /// Outside the section: collects as often as this handle has to.
+    /// Outside the section: collects this handle's log and helps with another, or collects all logs if
+    /// [`Tuning::concurrent`](super::Tuning::concurrent) is off.
     fn collect_own(&mut self) {
         if self.horizon().tuning().concurrent {
             let pass = self.pass();
@@ -342,8 +347,8 @@ impl Handle {
     /// Returns the version of an object that a snapshot at `local` sees. It is valid as long as the snapshot's section.
     ///
     /// # Safety
-    /// This handle is inside a section at `local`, and `'a` ends before it. The object belongs to this domain, and is
-    /// not freed before the section ends.
+    /// This handle is inside a section at `local`, and `'a` ends before the section does. The object belongs to this
+    /// domain, and is not freed before the section ends.
     #[inline]
     pub(super) unsafe fn see<'a, T: Versioned>(&self, object: Raw<T>, local: u64) -> &'a T {
         // SAFETY: the caller's promise.

@@ -1,5 +1,5 @@
-//! The horizon, and the scan that computes it: no present or future section of a domain has a local time below the
-//! horizon.
+//! The horizon, and the scan that computes it. A *section* is a snapshot or a transaction in progress, and sees the
+//! objects as of its *local time*. No present or future section of a domain has a local time below the horizon.
 //!
 //! This is the lowest layer of a domain: its clock, its handles' records, its memory budget, and its settings.
 
@@ -20,9 +20,9 @@ use crate::crowd::processors;
 #[derive(Clone, Copy, Debug)]
 pub struct Tuning {
     /// Bytes of versions in a log at which its thread looks for a grace period: the paper's capacity watermark. The
-    /// default is 8 KiB (the paper: half of a 512 KiB ring). In a domain with many objects it is more: an eighth of
-    /// their bytes, divided by the number of handles, up to 64 KiB. A larger log needs fewer membarriers; a smaller log
-    /// saves memory and keeps chains short for readers.
+    /// default is 8 KiB (the paper: half of a 512 KiB ring). An eighth of the objects' bytes, divided by the number of
+    /// handles, is added, up to a total of 64 KiB. A larger log needs fewer membarriers; a smaller log saves memory and
+    /// keeps chains short for readers.
     pub low_watermark: usize,
     /// The number of times that a handle reads a copy instead of a master before it collects all threads' logs. This is
     /// the paper's dereference watermark (in the paper a ratio, 50 % by its text and 33 % by its code). 4096 such reads
@@ -50,7 +50,7 @@ pub(super) struct Horizon {
     settled: CachePadded<Settled>,
     /// The low watermark, which grows with the bytes of the objects.
     low: AtomicUsize,
-    /// The number of handles at the last scan.
+    /// The number of records at the last scan, which includes those that dropped handles have left.
     handles: AtomicUsize,
     budget: Budget,
     records: Grown<Arc<Record>>,
@@ -65,13 +65,13 @@ struct Settled {
 }
 
 impl Horizon {
-    /// `two_versions`: how many commits may be deferred, for a domain with two versions only.
+    /// `two_versions`: how many commits may be deferred, if the domain has only two versions per object (RLU).
     pub(super) fn new(clock: ClockKind, memory_cap: usize, tuning: Tuning, two_versions: Option<usize>) -> Self {
         Self {
             clock: Clock::new(clock),
             known: CachePadded::new(AtomicU64::new(0)),
             settled: CachePadded::new(Settled {
-                // With two versions every commit scans.
+                // With two versions commits scan often, so the scan's half of the barrier must be cheap.
                 membarrier: two_versions.is_none() && membarrier::available(),
                 two_versions,
                 tuning,
@@ -114,7 +114,7 @@ impl Horizon {
         &self.budget
     }
 
-    /// Returns whether handles outnumbered processors at the last scan.
+    /// Returns whether there were more records of handles than processors at the last scan.
     pub(super) fn has_more_handles_than_processors(&self) -> bool {
         self.handles.load(Ordering::Relaxed) > processors()
     }
@@ -175,7 +175,7 @@ impl Horizon {
         self.known.fetch_max(found, Ordering::AcqRel).max(found)
     }
 
-    /// Waits until every section is at or above the stamp, and returns the horizon. If the caller is in a section, this
+    /// Waits until every section is at or above the stamp, and returns the horizon. The caller is in no section, or its
     /// section is already at or above the stamp.
     pub(super) fn wait_for(&self, stamp: u64) -> u64 {
         let mut patience = Patience::new();
@@ -189,7 +189,7 @@ impl Horizon {
     }
 }
 
-/// Stores a word that every commit loads, only if its value changes.
+/// Stores a word that commits load, but only if its value changes.
 fn set(word: &AtomicUsize, to: usize) {
     if word.load(Ordering::Relaxed) != to {
         word.store(to, Ordering::Relaxed);

@@ -1,28 +1,30 @@
-//! A handle's log: its committed versions until they are written back or freed. Every thread collects its own log.
+//! A handle's log: its committed versions until they are freed. Normally the owner collects its log; other threads
+//! collect the log of an owner that rests.
 //!
 //! The versions of an object form a chain: copies, the newest first, and at its end the *master*, the object's own
-//! memory. A retired object's last copy is its *mark*.
+//! memory. The newest copy of a retired object is its *mark*. A *section* is a snapshot or a transaction in progress.
 //!
 //! The fate of a version, where H is the domain's horizon (no present or future section has a local time below H):
 //!
-//! 1. superseded at or before H: no thread can choose it, and no reader follows a pointer to it. A pruner may, so a
-//!    tick d is drawn from the clock, and the version is freed when H reaches d; see `chain`.
-//! 2. the newest of its object, and stamped at or before H: no thread reads the master. The value is *written back*,
-//!    and the chain is cut off the master. The version is freed after a tick, too, since threads that still read it
-//!    began before the tick.
-//! 3. the mark of a retired object, stamped at or before H: it waits for a tick as above, and is then freed together
+//! 1. A version that was superseded at or before H: no thread can choose it, and no reader follows a pointer to it. A
+//!    *pruner*, a thread that prunes the chain (rule 4), may still follow such a pointer. So a *tick* d, a fresh time
+//!    of the clock, is taken, and the version is freed when H reaches d; see `chain`.
+//! 2. The newest version of an object, if stamped at or before H: no thread reads the master. The value is *written
+//!    back*, and the chain is cut off the master. The version is freed after a tick, too, since threads that still read
+//!    it began before the tick.
+//! 3. The mark of a retired object, if stamped at or before H: it waits for a tick as above, and is then freed together
 //!    with the master.
-//! 4. superseded, and no section's local time lies between its stamp and its successor's: no thread will ever choose
-//!    it. It is *pruned* from the middle of its chain, and freed when every thread that was walking a chain has
+//! 4. A superseded version, if no section's local time is between its stamp and its successor's: no thread will ever
+//!    choose it. It is *pruned* from the middle of its chain, and freed when every thread that was walking a chain has
 //!    finished. This bounds memory while a stuck reader stops H.
-//! 5. the mark of an object, if no section's local time is between the object's birth and the mark's stamp, and if no
+//! 5. The mark of an object, if no section's local time is between the object's birth and the mark's stamp, and if no
 //!    version is left below the mark: sections from before the birth have no link to the object, and sections after the
 //!    mark find none. The mark is freed together with the master when all walks have ended. So memory stays bounded if
 //!    objects are made and retired while a reader is stuck.
 //!
-//! The collector is inside a section while it works on a log (see [`collect`](Log::collect)): this corresponds to
-//! the paper's reclamation barrier. The code never waits for another thread: locked chains and logs are left for
-//! the next pass.
+//! The collector is inside a section while it works on a log (see [`collect`](Log::collect)): this corresponds to the
+//! paper's reclamation barrier. Except in `write_back_all`, the code never waits for another thread: locked chains and
+//! logs are left for the next pass.
 
 use core::ptr;
 use std::collections::VecDeque;
@@ -39,10 +41,11 @@ use super::pool::{Budget, Pool};
 use super::record::Record;
 use super::version::{GONE, HELD, NEVER, PRUNED, Version, birth, end, is_end};
 
-/// If the owner of a log commits nothing, and the log gets this many more detached versions, the owner scans.
+/// The owner of a log may commit nothing and still add versions that are unlinked but not freed (*detached*). After
+/// this many more of them, the owner scans the sections of all threads.
 const MANY_DETACHED: usize = 128;
 
-/// From this many entries on, the unused table of a log is shrunk.
+/// A table of a log is shrunk if it has room for more than twice its entries plus this many.
 const ROOM: usize = 64;
 
 /// By how many entries a short table grows; a long one grows by a quarter. A doubled table would take as much memory as
@@ -58,7 +61,8 @@ enum Attempt {
     Out,
 }
 
-/// Unlinked versions, and the walks that may still access them, from a scan that began after the unlinking.
+/// Versions that were unlinked by pruning, and the walks that may still access them. A scan that begins after the
+/// unlinking finds these walks; until then `walks` is `None`.
 struct Pruned {
     versions: Vec<Version>,
     walks: Option<Vec<(Arc<Record>, u64)>>,
@@ -74,14 +78,15 @@ pub(super) struct Log {
     detached: VecDeque<Version>,
     ticks: VecDeque<(u64, usize)>,
     pruned: Vec<Pruned>,
-    /// With two versions: the latest stamp in `committed`, and the number of commits there.
+    /// In a domain with two versions per object (RLU): the latest stamp in `committed`, and the number of commits
+    /// there.
     deferred: (u64, usize),
     /// Three numbers of bytes of copies: `bytes` in `committed` and `waiting`; `gone` in the other lists; `busy` of
     /// copies that could not be pruned because another thread was pruning their chain.
     bytes: usize,
     gone: usize,
     busy: usize,
-    /// The number of bytes at which the next scan and pruning is due.
+    /// The numbers of bytes at which the next scan and the next pruning are due.
     scan_at: usize,
     prune_at: usize,
     is_wanted: bool,
@@ -89,7 +94,8 @@ pub(super) struct Log {
     detached_at: usize,
     /// The horizon of the latest collection.
     collected_to: u64,
-    /// The credit of helping threads since their last pass over this log, in versions to examine.
+    /// The number of examinations that helping threads have contributed since one of them last collected this log. When
+    /// it reaches the number of versions, a helper collects the log.
     credit: usize,
     /// Bytes of this log's tables that the domain's budget includes.
     pub(super) accounted: usize,
@@ -139,7 +145,8 @@ impl Log {
         versions * size_of::<Version>() + self.ticks.capacity() * size_of::<(u64, usize)>()
     }
 
-    /// Shrinks the tables to their used entries, and `room` more.
+    /// Shrinks each table that has room for more than twice its entries plus `room`; the table keeps room for
+    /// `room / 2` more entries.
     pub(super) fn trim(&mut self, room: usize) {
         for table in [&mut self.committed, &mut self.waiting, &mut self.detached] {
             if table.capacity() > 2 * table.len() + room {
@@ -152,7 +159,7 @@ impl Log {
         self.is_wanted || self.bytes >= self.scan_at.max(low)
     }
 
-    /// Returns whether this thread must scan itself, rather than wait for another thread's scan.
+    /// Returns whether this thread must do a scan of its own, instead of waiting for another thread's.
     pub(super) fn must_scan(&self, low: usize) -> bool {
         self.is_wanted || self.bytes >= self.scan_at + low
     }
@@ -177,16 +184,16 @@ impl Log {
         self.bytes
     }
 
-    /// Returns the bytes of all copies, and the bytes of those that wait only for threads inside this module: for a
-    /// walk, for a lock of a chain, or since a section's time was not known exactly.
+    /// Returns the bytes of all copies, and the bytes of those that wait only for short steps of other threads: the end
+    /// of a walk, the release of a chain's lock, or the publication of a section's exact time.
     pub(super) fn pressure(&self, cuts: &Cuts) -> (usize, usize) {
         let pruned = self.pruned.iter().flat_map(|pruned| &pruned.versions).map(Version::bytes).sum::<usize>();
         let unknown = if cuts.is_exact() { self.busy } else { self.bytes };
         (self.bytes + self.gone, unknown + pruned)
     }
 
-    /// Adds the credit of a helping thread. Returns whether the thread should collect this log: once its credit covers
-    /// an examination of each version.
+    /// Adds the credit of a helping thread. Returns whether the thread should collect this log: once the helpers'
+    /// credit is at least the number of versions.
     pub(super) fn takes_help(&mut self, looks: usize) -> bool {
         self.credit += looks;
         let is_due = self.credit >= self.len();
@@ -203,14 +210,15 @@ impl Log {
     /// Frees and writes back the versions that the horizon `to` allows.
     ///
     /// # Safety
-    /// The caller is inside a section of the domain whose log and whose `horizon` this is.
+    /// This log and `horizon` belong to the same domain, and the caller is inside one of its sections.
     ///
     /// *Why the section is needed.* Write-back checks that a copy is the newest, and then writes the master. If a newer
     /// version c is committed meanwhile, c's write-back must not begin before this one has ended. This thread has
     /// missed c's link, so c's stamp is above this section's local time, and the horizon does not reach the stamp while
     /// the section lasts. Likewise, if this thread has missed a master's mark (it has loaded "not superseded"), the
-    /// master is not freed. The mark's tick is above this section's time. And the cuts of a pruner of the mark include
-    /// this section, which is between the object's birth and the mark.
+    /// master is not freed. The mark's tick is above this section's time. And a pruner of the mark sees this section
+    /// among the open sections (its `cuts`). The section's time is between the object's birth and the mark, so rule 5
+    /// does not apply.
     pub(super) unsafe fn collect(&mut self, horizon: &Horizon, to: u64, pool: &mut Pool) {
         self.collected_to = to;
         pool.beside(self.bytes + self.gone, horizon.low());
@@ -295,8 +303,9 @@ impl Log {
         self.deferred.0
     }
 
-    /// With two versions, in which objects stay locked until they are written back: waits for readers that began
-    /// before the commits, writes back, and unlocks. The copies are freed when their readers have ended.
+    /// In a domain with two versions an object stays locked until its new version is written back. This function waits
+    /// for the readers that began before the commits, writes all committed versions back, and unlocks the objects. The
+    /// copies are freed when their readers have ended.
     pub(super) fn write_back_all(&mut self, horizon: &Horizon, pool: &mut Pool) {
         if self.committed.is_empty() {
             return;
@@ -359,7 +368,7 @@ impl Log {
         }
     }
 
-    /// Stores the walks that are now in progress in the versions that were pruned before.
+    /// For each batch of pruned versions that has no walks noted yet, notes the walks that the scan found in progress.
     pub(super) fn note_walks(&mut self, cuts: &Cuts) {
         for pruned in &mut self.pruned {
             pruned.walks.get_or_insert_with(|| cuts.walks.clone());
@@ -426,7 +435,8 @@ impl Log {
     }
 }
 
-/// Tries to prune a version by rules 4 and 5. Returns whether it is unlinked and no thread chooses it.
+/// Tries to prune a version by rules 4 and 5. Returns `Out` if the version is unlinked and no thread chooses it, `Busy`
+/// if another thread is pruning the chain, and otherwise `Needed`.
 ///
 /// # Safety
 /// As for [`Log::prune`]. The version is in that log.
@@ -445,7 +455,7 @@ unsafe fn prune(version: &Version, pruner: &Pruner, me: &Record, cuts: &Cuts) ->
     if is_pruned(copy) {
         return Attempt::Out;
     }
-    // Acquire: the pruner stores the mark after the unlinking.
+    // Acquire: a pruner stores `PRUNED` in `superseded` after it has unlinked the version.
     if !cuts.spare(stamp, copy.superseded.load(Ordering::Acquire)) {
         return Attempt::Needed;
     }
@@ -470,7 +480,7 @@ fn push(list: &mut VecDeque<Version>, version: Version) {
     list.back().into_iter().for_each(|place| touch_mut(place, size_of::<Version>()));
 }
 
-/// Announces to the virtual machine that the first `count` versions of a list are about to be used and moved.
+/// In a simulated build, tells the simulator that the first `count` versions of a list are about to be used and moved.
 fn announce(list: &VecDeque<Version>, count: usize) {
     let (front, back) = list.as_slices();
     let front = &front[..count.min(front.len())];

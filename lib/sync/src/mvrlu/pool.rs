@@ -17,13 +17,13 @@ use super::version::Copied;
 const CLASSES: usize = 16;
 const LINE: usize = 64;
 /// Bytes of free blocks that one pool keeps: `KEEP_LOWS` low watermarks less the log's bytes, but at least
-/// `KEEP_BESIDE_LONG_LOG`, and at most one in `KEEP_PART` of the cap.
+/// `KEEP_BESIDE_LONG_LOG`, and at most 1/`KEEP_PART` of the cap.
 const KEEP_LOWS: usize = 3;
 const KEEP_BESIDE_LONG_LOG: usize = 4 * 1024;
 const KEEP_PART: usize = 64;
-/// The most bytes of blocks that a pool allocates at once, but at most one in `BATCH_PART` of the cap. If blocks were
-/// allocated one by one, hundreds of threads without free blocks would contend for the budget's word, and copies would
-/// be placed between masters.
+/// The most bytes of blocks that a pool allocates at once, but at most 1/`BATCH_PART` of the cap, or one block. If
+/// blocks were allocated one by one, hundreds of threads without free blocks would contend for the budget's word, and
+/// copies would be placed between masters.
 const BATCH: usize = 4096;
 const BATCH_PART: usize = 1024;
 
@@ -76,7 +76,7 @@ impl Budget {
         self.held.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Updates the bytes of something that cannot be refused.
+    /// Counts a change in the size of memory that the cap cannot refuse, such as a log's tables.
     pub(super) fn changed(&self, before: usize, now: usize) {
         if now > before {
             self.held.fetch_add(now - before, Ordering::Relaxed);

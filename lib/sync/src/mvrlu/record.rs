@@ -1,4 +1,5 @@
-//! A handle's record: the local time of its section, and whether it is walking a chain.
+//! A handle's record: the local time of its section (the snapshot or transaction in progress), and whether it is
+//! walking a chain of versions.
 
 use archipelago_platform::atomic::{AtomicU64, Ordering};
 use archipelago_platform::hint::point;
@@ -9,7 +10,7 @@ use crate::clock::{Clock, ClockKind};
 
 /// Not in a section.
 const IDLE: u64 = u64::MAX;
-/// The flag of a section whose exact local time is not yet published; the word has a lower bound of it.
+/// The flag of a section whose exact local time is not yet published; the word has a lower bound of this time.
 const INEXACT: u64 = 1;
 
 /// Written by the record's handle, and read by collectors.

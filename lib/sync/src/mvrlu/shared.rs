@@ -1,4 +1,5 @@
-//! The state that handles share: their slots, and the assignment of collecting to threads.
+//! The state that handles share: their slots (each with a record, a ring of recent commits, and a log), and the
+//! assignment of collecting to threads.
 
 use archipelago_platform::atomic::{AtomicUsize, Ordering};
 use archipelago_platform::sync::{Arc, Mutex, MutexGuard};
@@ -26,7 +27,8 @@ impl Background {
 /// Bytes of copies that every thread may have without a pause, even if the watermark is smaller.
 const SMALLEST_SHARE: usize = 16 * 1024;
 
-/// The credit, in versions to examine, that a helping thread adds to another log.
+/// The number of examinations that a helping thread credits to another log. When the credit reaches the number of
+/// versions in the log, the helper collects the log.
 const LOOKS: usize = 128;
 
 pub(super) struct Shared {
@@ -38,7 +40,7 @@ pub(super) struct Shared {
     /// The number of handles of the domain's own thread.
     own_handles: AtomicUsize,
     pruner: Pruner,
-    /// Held by a thread that collects all logs because it has met many copies.
+    /// Held by a thread that collects all logs, or that looks for a newer horizon on behalf of all waiting threads.
     alone: Mutex<()>,
     /// Held by a thread that scans because its log has grown.
     scanning: Mutex<()>,
@@ -54,7 +56,8 @@ unsafe impl Sync for Shared {}
 pub(super) struct Pass {
     pub(super) horizon: u64,
     sections: usize,
-    /// Bytes of copies in the log afterwards, and of those that wait only for threads inside this module.
+    /// Bytes of copies in the log afterwards, and of those that wait only for short steps of other threads; see
+    /// `Log::pressure`.
     bytes: usize,
     held_up: usize,
 }
@@ -84,7 +87,7 @@ impl Shared {
         core::ptr::from_ref(self).cast()
     }
 
-    /// Runs `work` with a handle of the domain's own thread, which statistics do not count.
+    /// Calls `run`, which makes a handle for the domain's own thread; statistics do not count this handle.
     #[cfg(not(loom))]
     pub(super) fn uncounted(&self, run: impl FnOnce()) {
         self.own_handles.fetch_add(1, Ordering::AcqRel);
@@ -123,8 +126,8 @@ impl Shared {
         self.left.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Collects the log of `of` up to the known horizon. If the log has grown to its watermark, scans first, and then
-    /// prunes the rest. Returns the result of the scan, if it scanned.
+    /// Collects the log of `of` up to the known horizon, unless another thread has the log. If the log is still at its
+    /// watermark, scans, collects up to the new horizon, and prunes. Returns the result of the scan, if it scanned.
     ///
     /// # Safety
     /// The caller is inside a section of this domain, and owns `me`.
@@ -172,7 +175,8 @@ impl Shared {
         }
     }
 
-    /// Called by a thread that waits for the horizon to move: scans, unless another waiting thread does.
+    /// Called by a thread that waits for the horizon to move: scans, unless another thread is doing so or is collecting
+    /// all logs. Returns the horizon.
     pub(super) fn look_for_all(&self) -> u64 {
         self.alone.try_lock().map_or_else(|_| self.horizon.known(), |_alone| self.horizon.look())
     }
@@ -200,13 +204,13 @@ impl Shared {
         pool.tell(self.horizon.budget());
     }
 
-    /// Returns whether a thread should pause after this pass. It has already paused without success at the horizon
-    /// `in_vain`.
+    /// Returns whether a thread should pause after this pass. At the horizon `in_vain` the thread has already paused
+    /// without success.
     ///
-    /// Versions that wait for threads inside this module are freed as soon as these threads run. Versions that sections
-    /// need are freed when the sections end. If sections outnumber processors, some of their threads are not running,
-    /// and a pause lets them run and end their sections. Otherwise the sections may be long readers, for which no
-    /// thread pauses.
+    /// Versions that wait for short steps of other threads are freed as soon as these threads run. Versions that
+    /// sections need are freed when the sections end. If sections outnumber processors, some of their threads are not
+    /// running, and a pause lets them run and end their sections. Otherwise the sections may be long readers, for which
+    /// no thread pauses.
     pub(super) fn is_crowded(&self, pass: &Pass, in_vain: u64) -> bool {
         let share = (2 * self.horizon.low()).max(SMALLEST_SHARE);
         !cfg!(loom)
@@ -214,7 +218,8 @@ impl Shared {
             && (pass.held_up >= share / 2 || pass.sections > processors() && pass.horizon != in_vain)
     }
 
-    /// With two versions: adds a commit to the log of `slot`, and writes the log back if it has enough commits.
+    /// In a domain with two versions per object (RLU): adds a commit to the log of `slot`, and writes the log back if
+    /// it has enough commits.
     pub(super) fn write_back_or_defer(&self, slot: &Slot, stamp: u64, fresh: &mut Vec<Version>, pool: &mut Pool) {
         let mut log = slot.log(self.horizon.budget());
         fresh.drain(..).for_each(|version| log.append(version));
@@ -224,7 +229,8 @@ impl Shared {
         }
     }
 
-    /// With two versions: writes back the deferred commits of an object's holder. The caller is in no section.
+    /// With two versions: writes back the deferred commits of an object's holder, unless another thread has the
+    /// holder's log. The caller is in no section.
     pub(super) fn write_back_of_holder(&self, word: u64, pool: &mut Pool) {
         let Some(slot) = owner_of(word).and_then(|owner| self.slots.get(owner)) else { return };
         if let Some(mut log) = slot.try_log(self.horizon.budget()) {
@@ -284,7 +290,7 @@ impl Shared {
         }
     }
 
-    /// Scans once, collects all logs that no thread is collecting, and prunes some.
+    /// Scans once, collects all logs that no thread is collecting, and prunes those for which `prunes` returns true.
     ///
     /// # Safety
     /// As for [`collect`](Self::collect).

@@ -69,7 +69,7 @@ impl Slot {
         Self { record, fresh: Ring::new(), visited, versions, log: Mutex::new(CachePadded::new(Log::new())) }
     }
 
-    /// Owner only: adds a committed version to the ring, unless it is full.
+    /// Owner only: adds a committed version to the ring, unless the ring is full. Returns whether it did.
     #[inline]
     pub(super) fn put(&self, version: Version) -> bool {
         self.fresh.put(version)

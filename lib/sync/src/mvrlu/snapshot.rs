@@ -39,8 +39,8 @@ pub struct Snapshot<'h> {
 }
 
 impl Snapshot<'_> {
-    /// Returns the object as it was when the snapshot was taken. If the object has only its master, this costs one load
-    /// more than following a pointer.
+    /// Returns the object as it was when the snapshot was taken. If the object has no copies beside its master value,
+    /// this costs one load more than following a pointer.
     ///
     /// # Panics
     /// If the link belongs to another domain.

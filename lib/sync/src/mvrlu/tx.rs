@@ -1,8 +1,8 @@
 //! Running transactions: their reads and locks.
 //!
 //! *Lock* (`try_lock` in the paper): (1) check that no thread holds the object and that its newest version is not newer
-//! than the snapshot (write-latest-only); (2) link a copy above this version, which is held and has no stamp; (3) fill
-//! the copy. `commit` describes how the transaction ends.
+//! than the snapshot (write-latest-only); (2) link a copy above this version; the copy locks the object and has no
+//! stamp yet; (3) fill the copy. `commit` describes how the transaction ends.
 
 use core::cell::RefCell;
 use core::ptr::{self, NonNull};
@@ -129,7 +129,7 @@ impl<'h> Tx<'h> {
     /// prevents write skew. Copies nothing, whatever the object's size.
     ///
     /// # Errors
-    /// [`Abort::Conflict`] as for [`lock`](Self::lock).
+    /// As [`lock`](Self::lock): the lock takes memory, too.
     ///
     /// # Panics
     /// If the link belongs to another domain.
@@ -195,8 +195,7 @@ impl<'h> Tx<'h> {
         link
     }
 
-    /// Locks the object, and retires it with the commit: it is freed when every section from before the commit has
-    /// ended.
+    /// Locks the object, and retires it with the commit: it is freed after every section that may see it has ended.
     ///
     /// # Errors
     /// As [`lock`](Self::lock).
@@ -239,7 +238,7 @@ impl<'h> Tx<'h> {
     }
 }
 
-/// The same methods for objects whose domain is known. All of them require that the object belongs to this
+/// The same methods for objects whose domain is known. Those that take an object require that it belongs to this
 /// transaction's domain, and is not freed before the transaction's section ends.
 impl Tx<'_> {
     /// As [`get`](Self::get).
@@ -350,9 +349,10 @@ impl Tx<'_> {
         self.look(head).or_else(|met| self.find_after(head, met))
     }
 
-    /// With two versions, a deferred commit of this handle may hold the object; it is written back here. The write-back
-    /// waits for sections that began before the commit's stamp, so before this section. Hence it does not wait for this
-    /// section, and threads do not wait in a circle.
+    /// Calls [`look`](Self::look) again after a failure. In a domain with two versions per object (RLU), a deferred
+    /// commit of this handle may hold the object; the commit is written back here. The write-back waits for sections
+    /// that began before the commit's stamp, so before this section. Hence it does not wait for this section, and
+    /// threads do not wait in a circle.
     #[cold]
     fn find_after(&mut self, head: NonNull<Head>, met: u64) -> Result<Found, Abort> {
         let mut last = met;
@@ -371,10 +371,11 @@ impl Tx<'_> {
         word & DEFERRED != 0 && owner_of(word) == Some(self.handle.record.owner as usize)
     }
 
-    /// Returns whether this transaction has locked the object, or may lock it. Otherwise returns the word of its newest
-    /// copy, which may be a lock word.
+    /// Returns whether this transaction has locked the object, or may lock it. Otherwise returns the `superseded` word
+    /// of the object's newest copy, which may be a lock word.
     ///
-    /// It may lock the object if the newest version is the one that its snapshot sees, which the section keeps alive.
+    /// The transaction may lock the object if the newest version is the one that its snapshot sees. The section keeps
+    /// this version alive.
     #[inline]
     pub(super) fn look(&self, head: NonNull<Head>) -> Result<Found, u64> {
         // SAFETY: not freed during this section, as all callers promise.
@@ -441,7 +442,7 @@ impl Tx<'_> {
         Ok(copy)
     }
 
-    /// Replaces the copy of entry `index`, which only locks the object, by one with a payload.
+    /// Replaces the copy of entry `index`, which only locks the object, by a copy that the commit makes visible.
     #[cold]
     fn replace(&mut self, index: usize, shape: &'static Shape, fate: Fate) -> Result<NonNull<Copied>, Abort> {
         let Pending { master, copy: placeholder, .. } = self.handle.writes[index];

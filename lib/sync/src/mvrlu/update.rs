@@ -5,13 +5,13 @@ use super::handle::Handle;
 use super::patience::Patience;
 use super::tx::Tx;
 
-/// How many attempts of a transaction may find the domain's memory full, each after a collection, before the
-/// transaction fails.
+/// How many attempts of a transaction that find the domain's memory full are followed by a collection and another
+/// attempt. The next such attempt fails.
 const FULL_ATTEMPTS: usize = 8;
 
 impl Handle {
-    /// Runs `body` as a transaction until it commits, with pauses after attempts that a conflict aborted. Returns the
-    /// body's result. Other writers can cause retries, readers cannot. Snapshot isolation; see
+    /// Runs `body` as a transaction until it commits, with pauses between the attempts. Returns the body's result.
+    /// Other writers can cause retries, readers cannot. Snapshot isolation; see
     /// [`update_serializable`](Self::update_serializable).
     ///
     /// To give up, the body returns `Ok` with a value of its choice before it locks anything.
@@ -78,7 +78,7 @@ impl Handle {
     /// Makes one attempt at [`update`](Self::update).
     ///
     /// # Errors
-    /// The body's error, or [`Abort::Conflict`].
+    /// The body's error, or [`Abort::Full`] if an object that the body made exceeds the memory cap.
     ///
     /// ```
     /// use archipelago::sync::mvrlu::{Abort, Domain};
@@ -133,7 +133,8 @@ impl Handle {
         }
     }
 
-    /// With two versions, the holder of the object may have deferred its write-back.
+    /// In a domain with two versions per object (RLU), writes back the deferred commits of the handle whose lock made
+    /// the last attempt fail.
     #[inline]
     fn help_holder(&mut self) {
         if !self.horizon().is_multi_version() {

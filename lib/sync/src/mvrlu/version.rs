@@ -1,10 +1,10 @@
 //! The memory layout of objects and their versions.
 //!
-//! A *master* is a box: one word, its head, then the value. A *copy* is a block of the [pool](super::pool): a header of 32
-//! bytes, then the payload. The chain goes from the master's `newest` through `older` to ever older copies; after the
-//! last copy follows the master's own value. A chain, or the `newest` of a master without one, ends in a word that is
-//! not a pointer. This word contains the object's [`birth`]: no section with an earlier time sees the object, or looks
-//! for a version before the master's.
+//! A *master* is a box: one word, its head, then the value. A *copy* is a block of the [pool](super::pool): a header of
+//! 32 bytes, then the payload. The chain leads from the master's `newest` through `older` to older and older copies.
+//! After the last copy comes the master's own value. A chain, or the `newest` of a master without one, ends in a word
+//! that is not a pointer. This word contains the object's [`birth`]: no section with an earlier time sees the object,
+//! or looks for a version before the master's.
 //!
 //! There is no lock word: linking a copy that has no stamp yet locks an object, and the copy's `superseded` names the
 //! holder. So a reader loads one word of an object, which is odd unless it has copies, and a writer makes one exchange.
@@ -17,7 +17,7 @@
 //! | `stamp` | copy | [`UNSET`] ([`LINKING`], [`LINKED`], [`CHECKING`], [`ABORTED`] in the first of a write set) to a time | the committer, helpers |
 //! | `superseded` | copy | a [lock word](lock_word) to [`NEVER`], or to [`GONE`] for ever | its holder |
 //! | | | [`NEVER`] to the time of the next version | the next version's committer |
-//! | | | that to [`PRUNED`] | the pruner |
+//! | | | a time to [`PRUNED`] | the pruner |
 //! | `older` | copy | a copy to an older copy or an [`end`] | the holder before linking; the pruner |
 //!
 //! The copies of one write set have one stamp, which is decided in the first of them, the *leader*. The stamp is stored
@@ -63,7 +63,7 @@ pub(super) const ABORTED: u64 = u64::MAX - 3;
 pub(super) const CHECKING: u64 = 1 << 63;
 /// The copy is neither superseded nor held.
 pub(super) const NEVER: u64 = u64::MAX;
-/// The copy is the mark of a retired object, which is held forever.
+/// The copy is the mark (the newest copy) of a retired object, which stays locked forever.
 pub(super) const GONE: u64 = u64::MAX - 1;
 /// The copy is superseded, and unlinked from its chain.
 pub(super) const PRUNED: u64 = u64::MAX - 2;
@@ -116,7 +116,8 @@ pub(super) fn lock_word(owner: u32, index: usize) -> u64 {
     HELD | u64::from(owner) << 32 | index as u64
 }
 
-/// With two versions: the holder's transaction has ended, but its change is not yet written back.
+/// In a domain with two versions per object (RLU): the holder's transaction has ended, but its change is not yet
+/// written back.
 pub(super) const DEFERRED: u64 = 1 << 31;
 
 /// Returns the entry that a lock word names, if a running transaction of `owner` holds the object.
@@ -213,7 +214,7 @@ impl Copied {
 /// An object's type, as far as the collector has to know it.
 #[derive(Clone, Copy)]
 pub(super) struct Shape {
-    /// Of the value.
+    /// The size of the value in bytes.
     pub(super) size: u32,
     /// The offset of the value in the master.
     pub(super) in_master: u32,
@@ -426,13 +427,13 @@ pub(super) fn payload<T>(copy: NonNull<Copied>) -> NonNull<T> {
     unsafe { copy.byte_add(const { Shape::of::<T>().in_copy as usize }).cast() }
 }
 
-/// A committed version, until it is written back or freed.
+/// A copy and its object, as a log stores them until the copy is freed.
 #[derive(Clone, Copy)]
 pub(super) struct Version {
     pub(super) copy: NonNull<Copied>,
     pub(super) master: NonNull<Head>,
     pub(super) shape: &'static Shape,
-    /// The function that frees the object, if this version is the mark of a retired object, which is its last version.
+    /// The function that frees the object, if this version is the mark (the newest version) of a retired object.
     pub(super) retired: Option<Free>,
 }
 

@@ -1,4 +1,5 @@
-//! The count of sealed objects that wait in a domain, and the report when they exceed a limit.
+//! The count of *sealed* objects (those in full bags, which wait for their grace period) of a domain, and the report
+//! when they exceed a limit.
 
 use archipelago_platform::atomic::{AtomicUsize, Ordering};
 use archipelago_platform::thread;
@@ -18,7 +19,8 @@ pub(super) struct Backlog {
     sealed: AtomicUsize,
     bytes: AtomicUsize,
     limit: usize,
-    /// The count at which to report next: the limit, doubled with each report, and the limit again after a recovery.
+    /// The count above which to report next: the limit at first, twice the count after each report, and the limit again
+    /// once the count has fallen to the limit.
     next: AtomicUsize,
     report: Option<Report>,
 }
@@ -56,7 +58,7 @@ impl Backlog {
         self.sealed.load(Ordering::Relaxed) > self.limit
     }
 
-    /// Calls the report if the count has reached `next`, and yields the processor.
+    /// Calls the report if the count exceeds `next`, and yields the processor.
     #[cold]
     pub(super) fn press(&self, stats: impl FnOnce() -> Stats) {
         let (sealed, next) = (self.sealed.load(Ordering::Relaxed), self.next.load(Ordering::Relaxed));

@@ -1,4 +1,5 @@
-//! The domain: the epoch, its advances, and reclamation.
+//! The domain: the epoch, its advances, and reclamation. Each thread collects the objects that it retires in a *bag*. A
+//! full bag is *sealed* with the present epoch. It is *ripe* when its objects may be reclaimed.
 
 use core::fmt;
 
@@ -139,8 +140,8 @@ impl Domain {
         }
     }
 
-    /// Sets the number of objects of a bag. The default is 64, and 256 with membarrier; 0 counts as 1. Each reader, and
-    /// each thread that pins, reclaims in batches of this size, and about four of its batches wait.
+    /// Sets the number of objects of a bag. The default is 64, and 256 with membarrier; 0 counts as 1. Each thread
+    /// reclaims in batches of this size, and about four of its batches wait.
     ///
     /// ```
     /// use archipelago::sync::rcu::Domain;
@@ -205,8 +206,8 @@ impl Domain {
     /// Registers the domain for reclamation by a thread of the process, for a structure that has no thread of its own
     /// to reclaim when it becomes idle. This thread serves all such domains. It reclaims the remaining objects some
     /// milliseconds later, and tries again a bounded number of times if readers prevent this. It runs reclaim functions
-    /// and catches their panics. `owner` contains the domain. It is upgraded only for the time of a try, and
-    /// [`stop_tending`](Self::stop_tending) must be called before the owner is changed or dropped.
+    /// and catches their panics. `owner` contains the domain. The reference to the owner is upgraded only for the time
+    /// of a try. [`stop_tending`](Self::stop_tending) must be called before the owner is changed or dropped.
     #[cfg(not(loom))]
     #[must_use]
     pub fn tended_by(mut self, owner: Weak<dyn Owner>) -> Self {

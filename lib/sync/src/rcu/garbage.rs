@@ -6,10 +6,12 @@ use core::mem;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-/// A bag sealed with epoch e is ripe when the epoch is e + 3; the parent module proves it.
+/// The objects of a bag that was sealed in epoch e may be reclaimed (the bag is *ripe*) from epoch e + 3 on. The parent
+/// module proves that no reader can have them then.
 pub(super) const GRACE: u64 = 3;
 
-/// How many emptied bags a record keeps for reuse: as many as wait at the same time in the steady state.
+/// How many emptied bags are kept for reuse per record (a thread's registration in the domain): as many as wait at the
+/// same time in the steady state.
 const SPARES: usize = 4;
 
 /// One retired object and its reclaim function.
@@ -66,7 +68,7 @@ pub(super) struct Garbage {
     /// By rising epoch.
     sealed: VecDeque<Bag>,
     spare: Vec<Vec<Retired>>,
-    /// The epoch after the owner's last visit.
+    /// The epoch at which the owner last called [`visit`](Self::visit).
     last_seen: u64,
 }
 
@@ -84,8 +86,8 @@ impl Garbage {
         Size { objects: self.open.len(), bytes: self.open_bytes }
     }
 
-    /// Seals the open bag. Returns its amount. `epoch` was read by the caller inside a guard, after everything in the
-    /// bag was retired.
+    /// Seals the open bag. Returns its amount. The caller has read `epoch` inside a guard, after all objects in the bag
+    /// were retired.
     pub(super) fn seal(&mut self, epoch: u64) -> Size {
         let size = self.open();
         if size.objects == 0 {
@@ -148,7 +150,8 @@ impl FirstPanic {
         while !bag.items.is_empty() {
             let result = catch_unwind(AssertUnwindSafe(|| {
                 while let Some(item) = bag.items.pop() {
-                    // SAFETY: the caller's promise is what the retirer's `retire` asked for; popped, so run once.
+                    // SAFETY: by the caller's promise the grace period is over, which `retire` requires before an
+                    // object is reclaimed. The item was popped, so it is reclaimed only once.
                     unsafe { (item.reclaim)(item.object, item.context) }
                 }
             }));

@@ -56,9 +56,9 @@ struct Inner<'d, T> {
     what: T,
 }
 
-/// A holder of a value that was read in a critical section of its own. The section lasts as long as a holder
-/// exists. [`OwnedGuard::keep`] makes the first. It is `Send` if the value is `Send` and `Sync`, and any
-/// thread may drop it.
+/// A holder of a value that was read in a critical section of its own. The section lasts as long as a holder exists.
+/// [`OwnedGuard::keep`] makes the first. A holder is `Send` if the value is `Send` and `Sync`, and any thread may drop
+/// it.
 ///
 /// ```
 /// use archipelago::sync::rcu::{Domain, Held};
@@ -262,7 +262,7 @@ impl<T> Drop for Held<'_, T> {
 
 impl<T> Drop for Keeper<'_, T> {
     fn drop(&mut self) {
-        // SAFETY: called once for this keeper. No holder is left: the section has ended.
+        // SAFETY: called once for this keeper. If `end` returns the box, no holder is left, so the section has ended.
         drop(unsafe { Self::end(self.inner) });
     }
 }

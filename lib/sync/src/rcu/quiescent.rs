@@ -1,12 +1,12 @@
 //! The `qsbr` flavour of reading: always inside a critical section, except at points that the thread announces.
 //!
-//! Quiescent-state-based reclamation as liburcu's `qsbr`, on the same domains and beside ordinary guards: a quiescent
-//! reader is one long guard that the thread renews explicitly. If the epoch has not changed, a renewal is one load,
-//! since no thread waits for it. Otherwise it is one store of the new epoch r (Release: an advance that sees the store
-//! also sees that the earlier reads have ended). The store needs no barrier. Until other threads see it, the reader
-//! appears active at an older epoch. No advance from an older epoch can succeed any more, since the epoch was already r
-//! when the reader loaded it. So where the parent module's proof says that an advance from e+2 has seen the publication
-//! of r <= e+1 or something newer, either this holds here too, or the advance failed.
+//! This is quiescent-state-based reclamation, as liburcu's `qsbr`. It works on the same domains as ordinary guards: a
+//! quiescent reader is one long guard that the thread renews explicitly. If the epoch has not changed, a renewal is one
+//! load, since no thread waits for it. Otherwise it is one store of the new epoch r (Release: an advance that sees the
+//! store also sees that the earlier reads have ended). The store needs no barrier. Until other threads see it, the
+//! reader appears active at an older epoch. No advance from an older epoch can succeed any more, since the epoch was
+//! already r when the reader loaded it. So where the parent module's proof says that an advance from e+2 has seen the
+//! publication of r <= e+1 or something newer, either this holds here too, or the advance failed.
 //!
 //! The borrow checker ensures that no reference survives a quiescent state: references borrow the reader,
 //! and [`quiescent`](QuiescentReader::quiescent) borrows it exclusively.

@@ -75,7 +75,7 @@ impl<'d> Reader<'d> {
         self.record
     }
 
-    /// Under loom all threads run.
+    /// Under loom all threads run, so this does nothing.
     #[cfg(loom)]
     pub fn give_way(&self) {}
 

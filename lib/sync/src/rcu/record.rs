@@ -61,7 +61,8 @@ pub(super) struct Record {
     owner: AtomicUsize,
     /// For records owned by claim: whether an [`OwnedGuard`](super::OwnedGuard) has the claim.
     roams: AtomicBool,
-    /// Whether the owner is running reclaim functions. Others must wait then, since they would nest without bound.
+    /// Whether the owner is running reclaim functions, or holds them back. Meanwhile it starts no others, since they
+    /// would nest without bound.
     reclaiming: AtomicBool,
     /// Whether the owner has filled a bag since it last yielded.
     filled: AtomicBool,
@@ -142,7 +143,8 @@ impl Record {
         self.roams.store(roams, Ordering::Relaxed);
     }
 
-    /// Owner only: returns whether a guard of this record is alive or its reclaim functions are running.
+    /// Owner only: returns whether a guard of this record is alive, or the owner is running or holding back reclaim
+    /// functions.
     pub(super) fn is_busy(&self) -> bool {
         self.state.load(Ordering::Relaxed) & NESTING != 0 || self.reclaiming.load(Ordering::Relaxed)
     }
@@ -169,7 +171,7 @@ impl Record {
         self.waited_at.store(epoch, Ordering::Relaxed);
     }
 
-    /// Owner only: counts one more guard; the outermost publishes `epoch()` and then needs its barrier.
+    /// Owner only: counts one more guard. For the outermost guard, publishes `entry()` and then calls `barrier`.
     ///
     /// Every store is a Release: a thread that sees it also sees that all earlier critical sections of this record have
     /// ended.
@@ -238,8 +240,8 @@ impl Record {
         self.garbage.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Owner only: marks that reclaim functions run until the result is dropped. Returns `None` if they were already
-    /// running.
+    /// Owner only: notes that the owner is running or holding back reclaim functions, until the result is dropped.
+    /// Returns `None` if this was noted already.
     pub(super) fn begin_reclaiming(&self) -> Option<Reclaiming<'_>> {
         // Relaxed: only one thread at a time is the owner, see the type.
         if self.reclaiming.load(Ordering::Relaxed) {
@@ -250,7 +252,7 @@ impl Record {
     }
 }
 
-/// Marks that reclaim functions of a record's owner are running.
+/// Exists while a record's owner is running or holding back reclaim functions.
 pub(super) struct Reclaiming<'r>(&'r Record);
 
 impl Drop for Reclaiming<'_> {

@@ -52,8 +52,8 @@ impl Records {
         }
     }
 
-    /// Returns an earlier result of [`own`](Self::own) in this thread, if it is cached. The record may belong to a
-    /// slot that the thread has returned since, which [`Record::is_mine`] detects.
+    /// Returns the result of an earlier call of [`own`](Self::own) in this thread if it is cached, and otherwise calls
+    /// `own`. The record may belong to a slot that the thread has returned since, which [`Record::is_mine`] detects.
     #[inline(always)]
     pub(super) fn recent(&self) -> &Record {
         #[cfg(not(any(loom, archipelago_sim)))]
@@ -92,7 +92,7 @@ impl Records {
     }
 
     /// Returns the records in which the calling thread may be active: its slot's, and those that can be claimed. The
-    /// iterator does not touch cache lines that other threads write whenever they enter.
+    /// iterator skips the records of other threads' slots, whose cache lines these threads write whenever they enter.
     pub(super) fn of_this_thread(&self) -> impl Iterator<Item = &Record> {
         iter::once(self.own()).chain(self.claimable())
     }

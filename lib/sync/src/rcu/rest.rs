@@ -7,11 +7,12 @@
 //! garbage starts this thread, and it sleeps while all domains that it knows have no garbage.
 //!
 //! **Looks are few.** A *look* is a visit of the process's thread to a domain: it sets [`Rest::word`] to [`WATCHED`],
-//! and frees what can be freed. A thread that retires the first object of a bag sets the word to [`NEW`]. While the
-//! structure is in use, the word is nearly always `NEW`, so such a thread only loads it. If the word is `NEW` again at
-//! the next look, the structure is in use. If the word is still `WATCHED`, and no garbage is left, the word becomes
-//! [`UNWATCHED`], and the thread forgets the domain until a thread that retires an object wakes it. If readers keep
-//! garbage, at most [`LOOKS`] looks follow, each after twice the time, up to [`LONGEST`].
+//! and frees what can be freed. Each thread collects the objects that it retires in a *bag*. A thread that retires the
+//! first object of a bag sets the word to [`NEW`]. While the structure is in use, the word is nearly always `NEW`, so
+//! such a thread only loads it. If the word is `NEW` again at the next look, the structure is in use. If the word is
+//! still `WATCHED`, and no garbage is left, the word becomes [`UNWATCHED`], and the thread forgets the domain until a
+//! thread that retires an object wakes it. If readers keep garbage, at most [`LOOKS`] looks follow, each after twice
+//! the time, up to [`LONGEST`].
 //!
 //! No garbage is overlooked. A look makes the word `WATCHED`, then locks and seals every bag. If an object was added
 //! before the look locked its bag, the look finds it. If not, the bag's first object was also added after the look's
@@ -51,7 +52,8 @@ const LONGEST: Duration = Duration::from_millis(1024);
 /// some seconds.
 const LOOKS: u32 = 14;
 
-/// Objects were retired after the last look, and another look will follow; or looks have ended forever.
+/// Objects were retired after the last look, and another look will follow; or looks have ended forever; or the thread
+/// could not be started.
 const NEW: u8 = 0;
 /// No object was retired into an empty bag since the last look, and another look will follow.
 const WATCHED: u8 = 1;
@@ -70,7 +72,7 @@ impl Owner for Domain {
     }
 }
 
-/// A domain that is registered with the thread.
+/// A domain that is registered for looks by the process's thread.
 pub(super) struct Rest {
     owner: Weak<dyn Owner>,
     word: AtomicU8,
@@ -152,7 +154,7 @@ impl Rest {
     }
 }
 
-/// Repeats, a bounded number of times, to reclaim also what reclaim functions have retired.
+/// Collects at most four times, so that objects which reclaim functions retire are reclaimed, too.
 fn reclaim(domain: &Domain) {
     for _ in 0..4 {
         // The panic hook has reported the panic. The thread serves all structures, so it continues.

@@ -65,15 +65,15 @@ pub(super) type Apart<'p> = &'p [CachePadded<Line>];
 
 #[derive(Debug)]
 pub(super) struct Pool {
-    /// Unique among the pools of the process. It tells to which pool an object's number belongs.
+    /// Unique among the pools of the process. It identifies the pool to which an object's number belongs.
     id: u32,
     /// Number of line pairs per lock.
     lines: usize,
     chunks: [AtomicPtr<CachePadded<Line>>; CHUNKS],
     /// In a cache line of its own, apart from the fields before and after it, which never change.
     made: CachePadded<AtomicU32>,
-    /// Lists of free locks, one for each processor. The value is 1 plus the number of the list's first lock, or 0 if
-    /// the list is empty.
+    /// Lists of free locks, one for each processor, but at most [`LISTS`]. The value is 1 plus the number of the list's
+    /// first lock, or 0 if the list is empty.
     free: Box<[CachePadded<Mutex<Plain<u32>>>]>,
 }
 

@@ -124,7 +124,7 @@ impl<'o, L: Locks> Set<'_, 'o, L> {
         pass
     }
 
-    /// Gives up a word that was left to the node, if no thread is registered.
+    /// Gives up a word that was left to the node, if no thread is registered at the byte and none has taken the byte.
     fn take_back(&self, handle: Handle<'o, L>, queue: &Queue) {
         if self.is_marked(handle) && queue.waiting.load(Ordering::SeqCst) == 0 && self.take_local(handle) {
             self.give_up(&[handle]);

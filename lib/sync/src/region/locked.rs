@@ -17,8 +17,8 @@ use crate::version_lock::{Look, Version, VersionLock};
 /// A change under locks. Dropping it unlocks, also if the body fails or panics.
 ///
 /// Invariant: `undo` has exactly those places in the scope's pages that the body has written. These places outlive the
-/// change, since the scope borrows the pages. Words of the body itself may not, and no other thread knows pages outside
-/// the scope that it writes.
+/// change, since the scope borrows the pages. Words of the body itself may be dropped earlier. Pages outside the scope
+/// that the body writes are known to no other thread.
 struct Locked<S: Scope> {
     scope: S,
     /// Whether each page gets a new version when it is unlocked. Otherwise it gets one only if the body asks for it.

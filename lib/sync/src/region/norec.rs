@@ -245,7 +245,7 @@ impl Changing for Transaction<'_> {
     }
 }
 
-/// Runs a transaction. Returns `None` if its reads are inconsistent.
+/// Runs a transaction. Returns `None` if its reads are inconsistent, or if `transaction` returns `None`.
 fn attempt<R>(transaction: impl FnOnce() -> Option<R>) -> Option<R> {
     match catch_unwind(AssertUnwindSafe(transaction)) {
         Ok(result) => result,

@@ -38,7 +38,7 @@ struct Walking {
 impl<'g> Walk<'g> for Walking {
     #[inline(always)]
     fn enter<P: Page>(&mut self, page: &'g P) -> Result<&'g P, Again> {
-        // The subscription.
+        // The subscription: from here on, a change of a lock that was read aborts this transaction.
         match page.lock().look() {
             Look::Free(version) => self.version = Some(version),
             Look::Locked => self.inside.abort::<HELD>(),
@@ -52,7 +52,7 @@ impl<'g> Walk<'g> for Walking {
         // SAFETY: the link belongs to a page whose lock this transaction has read as free, and the transaction
         // continues only while no thread has changed lock or link; within the guard whose lifetime is `'g`.
         let Some(page) = (unsafe { link.load().as_ref() }) else { return Ok(None) };
-        // The subscription.
+        // The subscription: from here on, a change of a lock that was read aborts this transaction.
         let Look::Free(version) = page.lock().look() else { self.inside.abort::<HELD>() };
         self.version = Some(version);
         Ok(Some(page))
@@ -174,7 +174,7 @@ fn attempt<S: Scope, T: Change>(htm: Htm, scope: S, change: T, tells: bool) -> R
     htm.transaction(
         #[inline(always)]
         |inside| {
-            // The subscription.
+            // The subscription: from here on, a change of a lock that was read aborts this transaction.
             if !scope.is_free() {
                 inside.abort::<HELD>();
             }

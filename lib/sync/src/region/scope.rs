@@ -188,7 +188,8 @@ fn still(lock: &VersionLock, version: Version) -> Result<(), Stale> {
     if lock.read_unlocked() == Some(version) { Ok(()) } else { Err(Stale) }
 }
 
-/// Returns why a lock could not be taken at a version.
+/// Returns the reason why a lock could not be taken at a version: `Busy` if another try may succeed, otherwise
+/// [`Stale`].
 fn busy(lock: &VersionLock, version: Version) -> Result<Tried, Stale> {
     match lock.look() {
         Look::Locked => Ok(Tried::Busy),

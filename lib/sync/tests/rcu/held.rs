@@ -30,7 +30,7 @@ fn what_is_held_is_let_go_of_and_goes_on() {
         unsafe { domain.pin().retire_box(object) };
         if let Some(_held) = keeper.hold() {
             (0..4).for_each(|_| domain.collect());
-            // SAFETY: the section has gone on, and is older than the retirement.
+            // SAFETY: the section has continued, and it began before the retirement.
             unsafe { &*object }.check();
         }
         (0..4).for_each(|_| domain.collect());

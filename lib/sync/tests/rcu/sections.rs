@@ -211,7 +211,7 @@ fn more_guards_than_sixteen_bits_count() {
             if guards.len() % 1_000 == 1 {
                 domain.collect();
                 assert_eq!((drops.load(Ordering::Relaxed), domain.stats().active_readers), (0, 1));
-                // And deeper again, across the limit if there is one.
+                // The number of guards also rises again, in case it is at the limit of the record's counter.
                 guards.push(reader.enter());
                 guards.pop();
             }
@@ -231,7 +231,7 @@ fn a_quiescent_reader_costs_the_same_beside_many() {
     let domain = Domain::with_flavour(Flavour::Epoch);
     let mut readers = Vec::new();
     let mut make_some = || {
-        // Frees one record, which is behind all records in use.
+        // Leaves one free record beside those in use.
         drop(domain.quiescent_reader());
         let start = Instant::now();
         readers.extend((0..scaled(100, 4)).map(|_| domain.quiescent_reader()));
