@@ -1,4 +1,5 @@
-//! Sensitivity sweeps: they show whether a result holds under variations of the model.
+//! Sensitivity sweeps: they show whether a simulated result holds under variations of the model (the numbers of the
+//! simulated machine).
 //!
 //! A figure of one machine with one seed says little, since many of the machine's numbers are estimates and schedules are
 //! random. [`sweep`] repeats a measurement under variations of the model, each with several seeds:

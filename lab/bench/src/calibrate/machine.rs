@@ -1,4 +1,4 @@
-//! Makes a machine of the model from the measurements.
+//! Measures this machine, and makes a machine of the model (the simulator's description of a machine) from the results.
 
 use archipelago_platform::memory::available_bytes;
 use archipelago_platform::topology::CpuId;

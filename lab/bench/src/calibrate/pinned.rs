@@ -1,8 +1,8 @@
 //! Threads that stay on their CPUs and begin together.
 //!
-//! The measurements use the atomics of `std` in every build. The atomics of the platform crate, in a build for the virtual
-//! machine, check at each access whether they run in a simulation. The check takes time, and no measurement runs in a
-//! simulation.
+//! The measurements use the atomics of `std` in every build. In a build for the virtual machine (a simulator), the
+//! platform crate's atomics check at each access whether they run in a simulation. The check takes time, and no
+//! measurement runs in a simulation.
 
 use std::hint::spin_loop;
 use std::sync::OnceLock;

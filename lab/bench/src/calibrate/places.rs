@@ -1,5 +1,5 @@
-//! The machine's cores in groups. The cores of a group share a NUMA node and a third-level cache; each group is a socket
-//! of the model.
+//! The machine's cores in groups. The cores of a group share a NUMA node and a third-level cache. Each group is a socket
+//! of the model (the simulator's description of a machine).
 
 use std::fs;
 use std::path::PathBuf;
