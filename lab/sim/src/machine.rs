@@ -113,7 +113,8 @@ pub struct Transactions {
     pub read_lines: usize,
     /// Nanoseconds between a CPU's timer interrupts, each of which aborts a transaction; 0 for none.
     pub timer: f64,
-    /// Mean nanoseconds until a transaction aborts for no visible reason; 0 for never.
+    /// The nanoseconds of transaction per abort for no visible reason: a transaction of length t aborts so with probability
+    /// t / `spurious`. 0 means never.
     pub spurious: f64,
 }
 

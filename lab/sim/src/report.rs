@@ -56,7 +56,7 @@ pub struct Stats {
     pub l1_hits: u64,
     /// Accesses served by the core's second-level cache.
     pub l2_hits: u64,
-    /// Accesses served by the socket's shared cache.
+    /// Accesses served by the socket's shared cache, or by a shared copy in another core of the socket.
     pub l3_hits: u64,
     /// Transfers from another core of the same socket that had the line exclusively.
     pub owned_local: u64,
