@@ -9,7 +9,7 @@
 //!
 //! A program writes to the memory that it allocates, and a freed block contains the address of the next free one. The
 //! model sees plain accesses only if they are announced. The allocator announces these two itself, so that they cost time
-//! in every structure.
+//! in every structure. (It does not announce that a program fills a block of more than 16 KiB: `FILLED`.)
 //!
 //! Memory that outlives its run (a result, or a static made inside the run) stays valid: an arena is returned to the
 //! operating system when the run has ended and the arena's last block is freed.

@@ -17,9 +17,9 @@
 //!
 //! # What is reported
 //! Plain accesses without an announcement are reported by their place in the program, if a second thread uses the same
-//! line after the clients (the measured threads) have begun. Memory that one thread uses needs no announcement. Not watched are stacks, statics, memory
-//! that was allocated outside of the run, and threads without virtual time (set-up and tear-down). Threads that set-up
-//! starts are watched only after the clients have begun.
+//! line after the clients (the measured threads) have begun. Memory that one thread uses needs no announcement. Not
+//! watched are stacks, statics, memory that was allocated outside of the run, and threads without virtual time (set-up
+//! and tear-down). Threads that set-up starts are watched only after the clients have begun.
 
 use std::backtrace::Backtrace;
 use std::collections::{HashMap, HashSet};

@@ -44,7 +44,7 @@ pub fn execute(contenders: &[Contender], setting: &Setting, threads: &[usize]) -
 }
 
 /// Returns the unannounced accesses of one contender that matter. Those of one place in the program matter if they are
-/// more than [`ONCE`] per thread, and if the memory changes or has more than [`FEW`] lines.
+/// more than `ONCE` per thread, and if the memory changes or has more than `FEW` lines.
 ///
 /// # Errors
 /// If the run does not end well.
