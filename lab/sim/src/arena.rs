@@ -193,8 +193,9 @@ pub(crate) fn routed() -> bool {
     !CURRENT.get().is_null()
 }
 
-/// Returns the address at which the object at `at` can be accessed even while the arena of this OS thread's run is closed
-/// (inaccessible to the program, so that each plain access faults and is recorded; see `watch/fault.rs`).
+/// Returns the address at which the object at `at` can be accessed even while the arena of this OS thread's run is closed.
+/// (A closed arena is inaccessible to the program, so that each plain access faults and is recorded; see
+/// `watch/fault.rs`.)
 #[inline]
 pub(crate) fn open<T>(at: *const T) -> *const T {
     let cache = CURRENT.get();
@@ -338,9 +339,9 @@ fn forget(number: usize) -> bool {
 
 /// Returns the size class of a block and the class's size; `None` for blocks that get pages of their own.
 ///
-/// There are two families of classes, since blocks of a class are reused for each other: multiples of 16 bytes, and
-/// multiples of 128 bytes for blocks that are aligned to more than 16 bytes. Each family has eight steps of its unit,
-/// then four steps per doubling.
+/// There are two families of classes: multiples of 16 bytes, and multiples of 128 bytes for blocks that are aligned to
+/// more than 16 bytes. A block is reused only for a block of the same class, so the alignments must not be mixed. Each
+/// family has eight steps of its unit, then four steps per doubling.
 fn class_of(layout: Layout) -> Option<(usize, usize)> {
     let (unit, first) = if layout.align() <= 16 { (16, 0) } else { (128, ALIGNED) };
     if layout.size() > CHUNK / 4 || layout.align() > 128 {

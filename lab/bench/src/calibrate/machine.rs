@@ -315,7 +315,8 @@ fn rate(what: &str, cores: usize, ns: f64) -> String {
 /// Returns for how long a core keeps a line for which others wait (the *hold*), in nanoseconds. A transfer takes
 /// `transfer`, an increment by a core that has the line takes `own`, and `apart` is the measured time between successive
 /// increments while several cores increment the line. Each time that a core gets the line, it makes one increment, and
-/// as many more as fit into the hold: `apart` is (transfer + hold) / (1 + hold / own), which is solved for the hold.
+/// as many more as fit into the hold. So `apart` is (transfer + hold) / (1 + hold / own). The result is the hold that
+/// solves this equation.
 fn hold(transfer: f64, own: f64, apart: f64) -> f64 {
     let most = (8.0 * transfer).min(1000.0);
     let room = apart / own - 1.0;

@@ -294,8 +294,9 @@ pub fn only_simulated() -> Result<(), Failure> {
     ))
 }
 
-/// Runs a program once: `setup`, which takes no virtual time and leaves its cache lines in the caches of their nodes;
-/// then `body` in every thread; at last `wrong`, which returns an error in the state that they left.
+/// Runs a program once. First runs `setup`, which takes no virtual time and leaves its cache lines in the third-level
+/// caches of their home nodes. Then runs `body` in every thread. At last calls `wrong`, which returns an error if the
+/// threads have left a wrong state.
 ///
 /// # Errors
 /// If the run does not end well or leaves an error, or if this program was built for the real machine.
