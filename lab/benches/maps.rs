@@ -5,7 +5,7 @@ use archipelago_index::map::{Kind, Map};
 use archipelago_index::{Art, BLinkTree, EunoBTree, EunoSkipList, HydraList, OrderedIndex, OrderedSession};
 use divan::{Bencher, black_box};
 
-/// Numbers of entries: a map that fits the first-level caches, and a map far larger than the last-level cache.
+/// Numbers of entries: a map that fits a core's own caches, and a map that does not.
 const SIZES: [u64; 2] = [1_000, 1_000_000];
 
 fn main() {

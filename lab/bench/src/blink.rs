@@ -81,12 +81,12 @@ impl<P: Policy> Program for Clients<P> {
 
 /// The page size, in bytes, of the contenders whose names state no page size.
 const PAGE: usize = 4032;
-/// 64 and 128 KiB, of which the allocator has a line. The thesis's pages have 128 KiB.
+/// 64 and 128 KiB, less one cache line for the allocator. The thesis's pages have 128 KiB.
 const PAGE_64K: usize = (64 << 10) - 64;
 const PAGE_128K: usize = (128 << 10) - 64;
 
 /// The techniques one by one, their combinations, and pages of other sizes: under version locks, and under the thesis's latches.
-/// Each is a tree to compile.
+/// Each contender is a type of its own, which must be compiled.
 const KNOWN: [Known<Mix>; 24] = [
     Known::of::<Clients<Latched<PAGE, Central, true>>>("standard"),
     Known::of::<Clients<Latched<PAGE, CohortWp, true>>>("cohort"),

@@ -29,7 +29,7 @@ use crate::workload::Distribution;
 /// Bytes of a record in the cache that needs the most memory.
 const ITEM: u64 = 1_300;
 
-/// Keys of a thread, which repeats them. They are many, so that the cache has forgotten the keys of the previous pass.
+/// The number of keys that a thread draws before the measurement. The thread requests them repeatedly.
 const STREAM: usize = if SIMULATED { 1 << 12 } else { 1 << 20 };
 /// Keys of a synthetic trace.
 const TRACE: usize = 1_000_000;
@@ -42,7 +42,7 @@ struct Work {
     /// Records in total, and records that the cache has room for.
     records: usize,
     entries: usize,
-    /// The keys to request once, in order, instead of keys by Zipf's law.
+    /// The keys to request, in order and repeatedly, instead of keys by Zipf's law.
     trace: Option<&'static [u64]>,
     /// All caches.
     caches: &'static [caches::Known],

@@ -149,7 +149,7 @@ impl BenchKey for Vec<u8> {
     }
 
     fn unseen(rng: &mut SmallRng) -> Vec<u8> {
-        // No other key has this number.
+        // The address has a number of up to 64 bits, so most likely no other key has the same one.
         synthetic::email(u64::MAX, rng)
     }
 }

@@ -236,7 +236,7 @@ fn turns_so_far() -> Option<(Duration, u32)> {
 }
 
 /// Judges the [`turns`] of threads that should yield the processor long before the scheduler preempts them; for
-/// [`some_try`].
+/// [`some_try`]. Accepts `None`, that is, a system that does not count turns.
 ///
 /// # Errors
 /// If their turns are longer than a fifth of the turns of threads that only spin. (Threads that wait for each other

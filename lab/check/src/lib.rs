@@ -29,9 +29,9 @@
 //! - None of them checks snapshot isolation.
 //!
 //! # How the checkers are tested
-//! Hand-made histories of both kinds; brute force over all permutations of small random histories; random legal
-//! histories, which must be accepted; mutations of legal histories, most of which must be rejected; and maps and stores
-//! with a planted bug, which must be caught within a bounded number of runs.
+//! The tests check hand-made histories, legal and illegal ones. They compare a checker with brute force over all
+//! permutations of small random histories. Random legal histories must be accepted, and most mutations of legal
+//! histories must be rejected. Maps and stores with a planted bug must be caught within a bounded number of runs.
 
 pub mod adya;
 pub mod drops;

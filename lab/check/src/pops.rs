@@ -3,7 +3,7 @@
 
 use crate::linear::Model;
 
-/// An operation of such a history. Keys are numbers below 128 in the map's order, and the value of each key is its
+/// An operation of a history with pops. Keys are numbers below 128 in the map's order, and the value of each key is its
 /// number.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum PopOp {

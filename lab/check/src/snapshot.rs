@@ -65,7 +65,8 @@ pub enum Outcome {
 pub enum Action<K, V> {
     /// Read this value; `None` if the key had no value yet.
     Read(K, Option<V>),
-    /// Wrote this value, which no other action of the history writes. (A removal is a write of a unique tombstone.)
+    /// Wrote this value, which no other action of the history writes to this key. (A removal is a write of a unique
+    /// tombstone.)
     Write(K, V),
 }
 
@@ -81,7 +82,7 @@ pub enum Level {
 /// Checks a history of a store that was empty at the beginning.
 ///
 /// # Panics
-/// If a value is written twice, or stamps are not ascending.
+/// If a value is written to the same key twice, or stamps are not ascending.
 pub fn check<K, V>(level: Level, history: &[Txn<K, V>]) -> Verdict
 where
     K: Clone + Debug + Eq + Hash,

@@ -70,7 +70,7 @@ impl Drop for Temporary {
     }
 }
 
-/// This machine is measured, into a file from which the same command reads every number.
+/// `calibrate` measures this machine and writes a file. The same command reads every number from the file.
 #[test]
 fn the_machine_is_calibrated() {
     let file = Temporary::new("machine.toml", b"");

@@ -1,7 +1,8 @@
 //! An ordered list.
 //!
-//! An insertion changes its predecessor. A removal changes its predecessor and retires its node, which locks the node.
-//! So of two updates that would be wrong together, one fails, although nodes that are only read are not locked.
+//! An insertion changes a link of the new node's predecessor. A removal changes a link of the removed node's predecessor
+//! and retires the node, and both are checked or locked. So if two updates must not both take effect, one of them fails,
+//! although nodes that are only read are not locked.
 
 use crate::mechanism::{Change, Conflict, Mechanism, Node, Session, Update, View};
 use crate::{Set, SetSession, Visit};

@@ -186,7 +186,7 @@ impl<const LINKS: usize> Update<LINKS> for Locked<'_> {
         side: usize,
         change: Change<RcuLink<LINKS>>,
     ) -> Result<(), Conflict> {
-        // SAFETY: the caller's promise, for both nodes.
+        // SAFETY: by the caller's promise `link` and the node to which the new link leads are alive.
         unsafe { link.shared().next[side].publish(pointer(change.to)) };
         Ok(())
     }

@@ -3,14 +3,15 @@
 //! are checked again, and the changes are made.
 //!
 //! The check compares the links of the nodes that the update changes or retires. The structure's code passes each link
-//! with the value on which it decided ([`Change::from`], [`Update::retire`]). The plan must not read these values
-//! itself: if the code has read a link twice and seen two values, the plan would check only one of them. Structures
-//! ensure that of two updates that would be wrong together, both change or retire some common node (`list.rs`,
-//! `tree.rs`).
+//! with the value on which it decided ([`Change::from`], [`Update::retire`]). The plan must not read a link's old value
+//! itself: the link may have changed since the structure's code read it, and then the check would compare with a value
+//! on which nothing was decided. If two updates must not both take effect, the structures ensure that some node is
+//! changed or retired by both (`list.rs`, `tree.rs`).
 //!
-//! A link may change and later have its old value again. This does no harm: the RCU guard, which lasts from the code to
-//! the check, keeps the seen nodes from being freed and reused as other nodes. A link that has become null again is
-//! still the position of the same keys, and possibly of further ones (`tree.rs`).
+//! A link may change and later have its old value again. This does no harm if the value is a node: the RCU guard, which
+//! lasts from the code to the check, keeps the seen nodes from being freed and reused as other nodes. A null link has no
+//! node that the guard could protect. But if a link was null, then not, then null again, the keys that belong below it
+//! are the same as before, or a wider range (`tree.rs`), so an insertion may still use it.
 
 use archipelago_platform::{touch, touch_mut};
 
@@ -73,8 +74,8 @@ impl<const LINKS: usize, X> Plan<LINKS, X> {
         self.writes.iter().map(|write| write.node).chain(self.retired.iter().map(|retired| retired.node))
     }
 
-    /// Calls a function with every link on which the update was decided: the node, the side, and the value that was
-    /// seen.
+    /// Returns whether `holds` returns true for every link on which the update was decided; stops at the first false.
+    /// `holds` gets the node, the side, and the value that was seen.
     #[inline]
     pub(super) fn each_seen(
         &self,
@@ -115,7 +116,8 @@ pub trait Commit: Default + Send + Sync + 'static {
     /// The state of an update from before it is decided until it is done.
     type Turn<'c>;
 
-    /// Returns the mechanism with the state that a structure of this number of scopes needs.
+    /// Returns the mechanism, prepared for a structure with this number of scopes. A scope is a set of nodes that is updated
+    /// independently of others, such as a bucket.
     fn for_scopes(self, _: usize) -> Self {
         self
     }
@@ -125,7 +127,8 @@ pub trait Commit: Default + Send + Sync + 'static {
     /// Called with the data of a node that has left the structure, or was never in it.
     fn gone(&self, beside: &Self::Beside);
 
-    /// Called outside of the guard, before an update of these scopes is decided. The update has failed `failed` times.
+    /// Called outside of the RCU guard, before an update of these scopes is decided. The update has failed `failed` times
+    /// before.
     fn turn<'c>(&'c self, scopes: &'c [usize], failed: u64) -> Self::Turn<'c>;
 
     /// Carries the plan out if everything on which it was decided still holds. Returns whether it did. The caller is in
@@ -184,7 +187,7 @@ impl<const LINKS: usize, C: Commit> Update<LINKS> for Planning<'_, LINKS, C> {
         let (plan, node) = (&mut *self.plan, link.0.as_ptr());
         let (from, to) = (pointer(change.from), pointer(change.to));
         if plan.made.contains(&node) {
-            // SAFETY: the caller's promise, for both nodes. No other thread knows the first node.
+            // SAFETY: by the caller's promise `node` and `to` are alive. `node` is new, so no other thread knows it.
             unsafe { (&*node).next[side].publish(to) };
             return Ok(());
         }

@@ -232,7 +232,7 @@ impl<const LINKS: usize> View<LINKS> for Changing<'_, LINKS> {
 impl<const LINKS: usize> Update<LINKS> for Changing<'_, LINKS> {
     #[inline]
     unsafe fn set_next(&mut self, link: Link<LINKS>, side: usize, change: Change<Link<LINKS>>) -> Result<(), Conflict> {
-        // SAFETY: the caller's promise, for both nodes.
+        // SAFETY: by the caller's promise `link` and the node to which the new link leads are alive.
         unsafe { link.shared().next[side].publish(pointer(change.to)) };
         Ok(())
     }

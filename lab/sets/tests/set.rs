@@ -426,7 +426,8 @@ fn a_visit_that_is_over_does_not_begin() {
     visit.wait_inside();
 }
 
-/// A structure's mechanism has as many locks as the structure has scopes, whatever number it was made for.
+/// A structure gives its mechanism one lock for each of its scopes (sets of nodes that are updated independently). So
+/// updates work with any number of buckets.
 #[test]
 fn a_table_over_a_mechanism_has_a_lock_for_each_bucket() {
     for buckets in [0, 1, 2, 7] {

@@ -3,12 +3,13 @@
 //! Which words share a cache line is part of a simulation's result. An ordinary heap decides this by everything that
 //! the process did before. In a binary that installs [`SimAlloc`] as its global allocator, simulated threads allocate
 //! from an arena of the run. Each thread cuts blocks from chunks of whole pages, so that the first access to a page
-//! determines its node. Freed blocks are added to the freeing thread's lists. All other allocations use the system's
-//! allocator. If `SimAlloc` is not installed, all allocations use the system's allocator, and runs are not exactly
-//! repeatable.
+//! determines its NUMA node. A freed block of at most 16 KiB is added to a list of the freeing thread; larger blocks have
+//! pages of their own. All other allocations use the system's allocator. If `SimAlloc` is not installed, all allocations
+//! use the system's allocator, and runs are not exactly repeatable.
 //!
-//! A program writes to the memory that it allocates, and a freed block holds a link of the free list. The allocator
-//! charges both accesses, so that no structure can forget to announce them.
+//! A program writes to the memory that it allocates, and a freed block contains the address of the next free one. The
+//! model sees plain accesses only if they are announced. The allocator announces these two itself, so that they cost time
+//! in every structure. (It does not announce that a program fills a block of more than 16 KiB: `FILLED`.)
 //!
 //! Memory that outlives its run (a result, or a static made inside the run) stays valid: an arena is returned to the
 //! operating system when the run has ended and the arena's last block is freed.
@@ -35,10 +36,11 @@ const BELOW: usize = ARENAS * SPAN;
 /// The size of a chunk that a thread takes.
 const CHUNK: usize = 64 << 10;
 const PAGE: usize = 4096;
-/// The most bytes of a block that are charged at its allocation, as writes by the program. This covers all of an
-/// ordinary block. Programs write blocks with pages of their own piece by piece, or never completely.
+/// The size of the largest block whose bytes are charged at its allocation, as writes by the program. Every ordinary block
+/// (of a size class) is charged. Larger blocks are not charged, since programs write them piece by piece, or never
+/// completely.
 const FILLED: usize = CHUNK / 4;
-/// The number of size classes of ordinary blocks; and the first class of blocks that are aligned to more than 16 bytes.
+/// The number of size classes, and (`ALIGNED`) the first class for blocks that are aligned to more than 16 bytes.
 const CLASSES: usize = 60;
 const ALIGNED: usize = 36;
 
@@ -110,7 +112,8 @@ mod os {
 
     /// Returns an arena without live blocks, or one of its mappings, to the system.
     pub(super) fn unmap(base: usize) {
-        // SAFETY: an arena that `map` made; the caller's count says that its run is over and its last block freed.
+        // SAFETY: the range is a mapping that this module made. Nothing uses it: it was never used, or its run is over and
+        // its last block is freed.
         unsafe { libc::munmap(base as *mut libc::c_void, SPAN) };
     }
 
@@ -118,7 +121,7 @@ mod os {
     /// mappings.
     pub(super) fn discard(block: usize, bytes: usize, shared: bool) {
         let advice = if shared { libc::MADV_REMOVE } else { libc::MADV_DONTNEED };
-        // SAFETY: the range is whole pages of an arena, which are not used any more.
+        // SAFETY: the block has all of its pages for itself, and it is free.
         unsafe { libc::madvise(block as *mut libc::c_void, bytes, advice) };
     }
 }
@@ -191,6 +194,8 @@ pub(crate) fn routed() -> bool {
 }
 
 /// Returns the address at which the object at `at` can be accessed even while the arena of this OS thread's run is closed.
+/// (A closed arena is inaccessible to the program, so that each plain access faults and is recorded; see
+/// `watch/fault.rs`.)
 #[inline]
 pub(crate) fn open<T>(at: *const T) -> *const T {
     let cache = CURRENT.get();
@@ -334,9 +339,9 @@ fn forget(number: usize) -> bool {
 
 /// Returns the size class of a block and the class's size; `None` for blocks that get pages of their own.
 ///
-/// There are two families of classes, since blocks of a class are reused for each other: multiples of 16 bytes, and
-/// multiples of 128 bytes for blocks that are aligned to more than 16 bytes. Each family has eight steps of its unit,
-/// then four steps per doubling.
+/// There are two families of classes: multiples of 16 bytes, and multiples of 128 bytes for blocks that are aligned to
+/// more than 16 bytes. A block is reused only for a block of the same class, so the alignments must not be mixed. Each
+/// family has eight steps of its unit, then four steps per doubling.
 fn class_of(layout: Layout) -> Option<(usize, usize)> {
     let (unit, first) = if layout.align() <= 16 { (16, 0) } else { (128, ALIGNED) };
     if layout.size() > CHUNK / 4 || layout.align() > 128 {
@@ -382,7 +387,7 @@ unsafe impl GlobalAlloc for SimAlloc {
         }
         // SAFETY: the caller's promise.
         let block = unsafe { self.alloc(layout) };
-        // Pages of a block's own are fresh from the operating system, and so zero.
+        // A block that has its pages for itself needs no writes: its pages are new from the operating system, hence zero.
         if !block.is_null() && (class_of(layout).is_some() || arena_of(block as usize).is_none()) {
             let block = open(block.cast_const()).cast_mut();
             // SAFETY: a fresh block of this size.

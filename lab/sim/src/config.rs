@@ -46,7 +46,7 @@ pub enum Point {
     Time(u64),
     /// Before the thread's access of this number, counted from 1.
     Access(u64),
-    /// Before each access, with probability one in this many.
+    /// Before accesses at random, on average before one in this many.
     OneIn(u64),
     /// When the thread passes [`world::point`](crate::world::point) with this name for the `nth` time, from 1.
     Named {

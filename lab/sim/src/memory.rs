@@ -218,8 +218,8 @@ impl Memory {
         if misses.in_flight() { misses.arrival(line, now) } else { None }
     }
 
-    /// Makes an access that is not private, granted at `now`. `quiet` tells that no thread waits for the line, so that
-    /// the access may overlap with others of a stream. `addr` is the address of the access.
+    /// Makes an access that is not private, granted at `now`. `quiet` tells that the access did not wait in the line's
+    /// queue, so that it may overlap with others of a stream. `addr` is the address of the access.
     pub(crate) fn miss(
         &mut self,
         core: usize,

@@ -56,7 +56,7 @@ pub struct Stats {
     pub l1_hits: u64,
     /// Accesses served by the core's second-level cache.
     pub l2_hits: u64,
-    /// Accesses served by the socket's shared cache.
+    /// Accesses served by the socket's shared cache, or by a shared copy in another core of the socket.
     pub l3_hits: u64,
     /// Transfers from another core of the same socket that had the line exclusively.
     pub owned_local: u64,
@@ -284,9 +284,9 @@ pub struct Report {
     /// With [`Config::watch`](crate::Config::watch): plain accesses to shared memory that were not announced, the most
     /// frequent first.
     pub unannounced: Vec<Unannounced>,
-    /// Whether the run had address space of its own for what its threads allocate ([`SimAlloc`](crate::SimAlloc)). There is
-    /// some for 80 runs, and blocks that outlive a run keep its part. A run without takes memory from the process's heap, where what lies
-    /// beside what hangs on earlier runs: equal seeds then give runs that may differ.
+    /// Whether the run had a heap of its own ([`SimAlloc`](crate::SimAlloc)). The address space has room for 80 such heaps,
+    /// and a heap stays in use while any block in it is live, even after its run. A run without a heap of its own allocates
+    /// from the process's heap, whose layout depends on earlier runs. Then two runs with equal seeds may differ.
     pub own_heap: bool,
 }
 

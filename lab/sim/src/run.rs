@@ -55,8 +55,8 @@ pub fn run(machine: &Machine, config: &Config, threads: usize, body: impl Fn(Cli
 /// Set-up and tear-down run in a simulated thread on client 0's CPU. No virtual time passes for this thread, except
 /// while it sleeps or waits. Memory that it accesses first has its home on that CPU's node, and background threads that
 /// it starts are simulated. The run ends after the tear-down; background threads that are still alive are then unwound.
-/// If the outcome is not [`Outcome::Done`](crate::Outcome::Done), the tear-down is not run, and all unfinished threads
-/// are unwound.
+/// If the outcome is not [`Outcome::Done`](crate::Outcome::Done), the rest of set-up and tear-down is not run, and all
+/// unfinished threads are unwound; with [`Config::unwind`] off they are abandoned instead.
 ///
 /// # Panics
 /// If the machine is not valid ([`Machine::check`]), if `threads` is 0, or if the configuration contains CPUs that the

@@ -1,23 +1,28 @@
-//! Sensitivity sweeps: they show whether a result holds under variations of the model.
+//! Sensitivity sweeps: they show whether a simulated result holds under variations of the model (the numbers of the
+//! simulated machine).
 //!
 //! A figure of one machine with one seed says little, since many of the machine's numbers are estimates and schedules are
-//! random. [`sweep`] repeats a measurement with misses that overlap or do not, remote latencies lower and higher,
-//! occupancies lower and higher, in all combinations; then, one at a time, with transfers within a socket and its
-//! third level faster and slower, and hardware threads that share a core faster and slower; each with several
-//! seeds. How much lower and higher is each number's own: 20 % of what was measured or published, 50 % of what is guessed
-//! ([`Origin::spread`](crate::machine::Origin::spread)). [`Sweep::beats`] says that one thing is better than another only if
-//! it is in all of them.
+//! random. [`sweep`] repeats a measurement under variations of the model, each with several seeds:
+//! - all combinations of three properties: cache misses overlap or not; remote latencies are lower, unchanged or higher;
+//!   occupancies (how long an access keeps others from a resource) are lower, unchanged or higher;
+//! - then one number at a time is lower or higher: the latency of transfers within a socket, the latency of the third
+//!   level, and the slowdown of hardware threads that share a core.
+//!
+//! A measured or published number varies by 20 %, a guessed number by 50 %
+//! ([`Origin::spread`](crate::machine::Origin::spread)). [`Sweep::beats`] returns true only if one program is better than
+//! another in every variation with every seed.
 
 use crate::config::Config;
 use crate::machine::{Machine, Number};
 
-/// One variation of the model. All but [`overlap`](Self::overlap) are multiples of the numbers' own spreads: -1 takes the
-/// spread away, 0 leaves the number, 1 adds the spread.
+/// One variation of the model. All fields but [`overlap`](Self::overlap) are multiples of a number's spread (20 or 50 % of
+/// the number): -1 subtracts the spread, 0 leaves the number unchanged, 1 adds the spread.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Variation {
     /// [`Config::overlap`].
     pub overlap: u32,
-    /// Everything that crosses a link. It never becomes faster than the same within the socket.
+    /// Latencies of accesses that cross a link. None becomes less than that of the same access within the socket, unless
+    /// it is less in the machine itself.
     pub remote: f64,
     /// All occupancies.
     pub occupancy: f64,
@@ -25,11 +30,11 @@ pub struct Variation {
     pub core_to_core: f64,
     /// The third level's latency.
     pub l3: f64,
-    /// By how much the hardware threads of a core slow each other down.
+    /// The slowdown of hardware threads that share a core: the excess of [`Machine::smt_slowdown`] over 1 varies.
     pub smt: f64,
 }
 
-/// The machine as it is described.
+/// The variation that leaves the machine unchanged.
 const AS_IT_IS: Variation = Variation { overlap: 3, remote: 0.0, occupancy: 0.0, core_to_core: 0.0, l3: 0.0, smt: 0.0 };
 
 const OVERLAPS: [u32; 2] = [1, 3];
@@ -79,7 +84,7 @@ impl Variation {
         varied
     }
 
-    /// The numbers of a machine that some variation changes, in the order of [`Machine::numbers`].
+    /// Returns the numbers of a machine that at least one variation changes, in the order of [`Machine::numbers`].
     pub fn changed(machine: &Machine) -> Vec<Number> {
         let varied: Vec<Vec<Number>> = Self::all().map(|variation| variation.of(machine).numbers()).collect();
         let is_changed = |at: usize, number: &Number| varied.iter().any(|numbers| numbers[at].value != number.value);
@@ -211,7 +216,8 @@ mod tests {
         }
     }
 
-    /// Far is never nearer than near, and hardware threads that share a core never gain by it.
+    /// A remote access does not become faster than a local one, and hardware threads that share a core do not become faster
+    /// by sharing it.
     #[test]
     fn a_variation_leaves_the_machine_one_that_could_be() {
         let machine = preset();

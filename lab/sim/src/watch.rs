@@ -1,23 +1,25 @@
 //! Finds shared memory that a program reads or writes plainly without announcing it.
 //!
 //! The model charges atomics, and plain accesses that are announced by [`world::touch`](crate::world::touch) and
-//! [`world::touch_mut`](crate::world::touch_mut). Unannounced accesses cost nothing, and figures of code that makes
-//! them are wrong. With [`Config::watch`](crate::Config::watch) the run's arena ([`SimAlloc`](crate::SimAlloc)) is
-//! closed to measured threads: each of their accesses faults, is noted here, and is then executed as a single
-//! instruction ([`fault`]). Slow (some microseconds for an access), so for checks and not for figures. The arena has a
-//! second mapping, which stays open: there the accesses of atomics are made, which have been charged, and the allocator's.
+//! [`world::touch_mut`](crate::world::touch_mut). Unannounced accesses cost nothing, so the figures of code that makes
+//! such accesses are wrong. With [`Config::watch`](crate::Config::watch) the run's arena ([`SimAlloc`](crate::SimAlloc),
+//! the heap of the run) is closed to measured threads: each of their plain accesses faults, is recorded here, and is then
+//! executed as a single instruction ([`fault`]). A recorded access takes some microseconds, so a watched run is a check
+//! and measures nothing. The arena has a second mapping, which stays open. Atomics, whose accesses have been charged, and
+//! the allocator access memory by this mapping.
 //!
 //! # What counts as announced
-//! A thread announces a line by any access that the model charges, before it uses it plainly or within its next
-//! [few](SOON). The announcement covers the thread's plain reads until
-//! another thread announces a write to that line, or writes it plainly; it covers plain writes if it was a write itself.
-//! A cache does the same: a core that has a line reads it at no cost until another core takes it. (Evictions for lack
-//! of room are not modelled here; code that reads much announces its reads.)
+//! A thread announces a cache line by any access that the model charges. The charged access comes before the plain one,
+//! or is among the thread's next [few](SOON) charged accesses. The announcement covers the thread's plain reads of the
+//! line until another thread announces a write to the line or writes it plainly. It also covers plain writes if it was a
+//! write itself. This resembles a cache: a core that has a line reads it at no cost until another core takes it.
+//! (Evictions for lack of room are not modelled here; code that reads much memory announces its reads.)
 //!
 //! # What is reported
-//! A plain access without an announcement, by code address, if a second measured thread uses the same line in the run.
-//! Private memory needs no announcement. Not watched: stacks, statics, what was allocated outside of the run, threads
-//! without virtual time (set-up and tear-down), and those that set-up starts, until the clients begin.
+//! Plain accesses without an announcement are reported by their place in the program, if a second thread uses the same
+//! line after the clients (the measured threads) have begun. Memory that one thread uses needs no announcement. Not
+//! watched are stacks, statics, memory that was allocated outside of the run, and threads without virtual time (set-up
+//! and tear-down). Threads that set-up starts are watched only after the clients have begun.
 
 use std::backtrace::Backtrace;
 use std::collections::{HashMap, HashSet};
@@ -27,7 +29,7 @@ mod fault;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 pub(crate) use fault::{close, open};
 
-/// Elsewhere nothing can be closed.
+/// On other platforms no memory can be closed.
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
 mod fault {
     pub(crate) const AVAILABLE: bool = false;
@@ -37,43 +39,44 @@ pub(crate) fn close(_watch: *mut Watch, _span: core::ops::Range<usize>) {}
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
 pub(crate) fn open() {}
 
-/// Plain accesses of one place in the program to shared lines that it did not announce.
+/// Plain accesses to shared cache lines that one place in the program made without announcing them.
 #[derive(Clone, Debug)]
 pub struct Unannounced {
     /// The innermost functions, with file and line where they are known.
     pub place: String,
     /// `true` for writes, `false` for reads.
     pub writes: bool,
-    /// Whether a measured thread writes the lines at all; otherwise all of them only read.
+    /// Whether any of the lines was written after the clients had begun.
     pub changing: bool,
-    /// How often.
+    /// The number of accesses.
     pub accesses: u64,
-    /// To how many lines.
+    /// The number of different lines.
     pub lines: usize,
 }
 
-/// What is known of one line.
+/// The uses of one cache line.
 #[derive(Default)]
 struct Line {
-    /// Counts its writes.
+    /// The number of writes to the line, announced or plain.
     writes: u64,
-    /// Those of set-up.
+    /// The number of writes before the clients began.
     settled: u64,
-    /// Measured threads that used it since the clients began: the first, and whether there was a second.
+    /// The first thread that used the line after the clients had begun. `shared` tells whether there was a second one.
     user: Option<usize>,
     shared: bool,
 }
 
-/// What a place did without announcing it.
+/// The unannounced plain accesses of one instruction.
 struct Place {
     trace: Backtrace,
     writes: bool,
-    /// How often to which line.
+    /// For each line, the number of accesses.
     lines: HashMap<usize, u64>,
 }
 
-/// For how many charged accesses after a plain one its line may still be announced: memory next to a word is often read
-/// just before the word, and a place in a growing list is known only after it has been written.
+/// The thread's charged access with this number after a plain access is the last that can announce the plain access. Late
+/// announcements are allowed, since code often reads memory beside an atomic just before the atomic, and since the address
+/// of an item in a growing list is known only after the item has been written.
 const SOON: u8 = 4;
 
 /// A plain access without an announcement so far.
@@ -81,19 +84,20 @@ struct Pending {
     code: usize,
     line: usize,
     writes: bool,
-    /// The line's writes then.
+    /// The number of the line's writes at that time.
     seen: u64,
-    /// Charged accesses until it counts.
+    /// The number of charged accesses after which the plain access counts as unannounced.
     left: u8,
 }
 
-/// One run's plain accesses.
+/// The plain accesses of one run.
 #[derive(Default)]
 pub(crate) struct Watch {
-    /// By thread.
+    /// The plain accesses that may still be announced, by thread.
     pending: HashMap<usize, Vec<Pending>>,
     lines: HashMap<usize, Line>,
-    /// By thread and line: the line's writes at the thread's last announcement, and whether that was a write.
+    /// By thread and line: the number of the line's writes at the thread's last announcement, and whether a write was
+    /// announced.
     announced: HashMap<(usize, usize), (u64, bool)>,
     places: HashMap<usize, Place>,
 }
@@ -101,12 +105,12 @@ pub(crate) struct Watch {
 const LINE: usize = 64;
 
 impl Watch {
-    /// A watch, if this platform can close memory.
+    /// Makes a watch, if this platform can close memory.
     pub(crate) fn new() -> Option<Box<Self>> {
         fault::AVAILABLE.then(Box::default)
     }
 
-    /// Notes that the clients begin: accesses of set-up do not count as uses of shared memory.
+    /// Called when the clients begin. Accesses of set-up do not count as uses of shared memory.
     pub(crate) fn begin(&mut self) {
         let begun = |line: &mut Line| *line = Line { writes: line.writes, settled: line.writes, ..Line::default() };
         self.lines.values_mut().for_each(begun);
@@ -114,13 +118,13 @@ impl Watch {
         self.places.clear();
     }
 
-    /// The model charged `thread`, measured or not, with an access to the line of `addr`.
+    /// Called when the model has charged `thread`, measured or not, with an access to the line of `addr`.
     pub(crate) fn announce(&mut self, thread: usize, addr: usize, writes: bool) {
         let line = addr / LINE;
         self.settle(thread, line, writes);
         let writes_now = self.used(thread, line, writes);
         let (_, written) = self.announced.insert((thread, line), (writes_now, writes)).unwrap_or_default();
-        // A thread that has written a line and now reads it still has it for itself, unless another wrote since.
+        // A thread that has announced a write to a line, and now announces a read, may still write the line plainly.
         if written && !writes {
             let entry = self.announced.get_mut(&(thread, line)).expect("just inserted");
             entry.1 = true;
@@ -159,7 +163,7 @@ impl Watch {
         known.writes
     }
 
-    /// `thread` made a plain access at `addr` by the instruction at `code`.
+    /// Called when `thread` makes a plain access to `addr` by the instruction at `code`.
     pub(crate) fn plain(&mut self, thread: usize, addr: usize, writes: bool, code: usize) {
         let line = addr / LINE;
         let before = self.lines.get(&line).map_or(0, |line| line.writes);
@@ -183,7 +187,7 @@ impl Watch {
         pending.push(Pending { code, line, writes, seen: now, left: SOON });
     }
 
-    /// What is to be reported, the most frequent first.
+    /// Returns the unannounced accesses to shared lines, the places with the most accesses first.
     pub(crate) fn report(&mut self) -> Vec<Unannounced> {
         let pending: Vec<_> = self.pending.drain().flat_map(|(_, accesses)| accesses).collect();
         pending.into_iter().for_each(|access| self.count(access.code, access.line));
@@ -214,10 +218,11 @@ impl Watch {
 /// How many functions of a trace are shown.
 const SHOWN: usize = 3;
 
-/// The innermost functions of a trace, from where the access was made; those of the standard library are left out.
+/// Returns the innermost functions of a trace, beginning with the function that made the access. Functions of the standard
+/// library are left out.
 fn innermost(trace: &Backtrace) -> String {
     let text = trace.to_string();
-    // Functions, each with its file if that is known.
+    // The functions of the trace, each with its file; the file is empty if it is not known.
     let mut frames: Vec<(&str, &str)> = Vec::new();
     for line in text.lines().map(str::trim) {
         match (line.strip_prefix("at "), line.split_once(": "), frames.last_mut()) {
@@ -226,7 +231,7 @@ fn innermost(trace: &Backtrace) -> String {
             _ => {}
         }
     }
-    // The handler's own frames come first, and one that the kernel put there.
+    // The trace begins with the frames of the signal handler, and the frame by which the kernel calls it.
     let handler = frames.iter().position(|(function, _)| function.contains("on_fault")).map_or(0, |at| at + 2);
     let own = frames.iter().skip(handler).filter(|(_, file)| !file.is_empty() && !file.starts_with("/rustc/"));
     let shown = own.take(SHOWN).map(|(function, file)| {

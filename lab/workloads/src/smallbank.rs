@@ -94,10 +94,11 @@ impl<D: Store> SmallBank<D> {
         Self { db, savings, checking, customers, moved: AtomicI64::new(0) }
     }
 
-    /// Runs a transaction. Returns deposits less withdrawals. Calls `pause` between its reads and its writes.
+    /// Runs a transaction. Returns deposits less withdrawals, in cents. TransactSavings and WriteCheck call `pause` between
+    /// their reads and their write.
     ///
     /// # Errors
-    /// [`Stop::Wanted`] if the accounts do not cover it.
+    /// [`Stop::Wanted`] if the accounts do not cover it; and the store's errors.
     pub fn run(&self, tx: &mut D::Tx<'_>, task: Task, pause: impl FnOnce()) -> Result<i64, Stop> {
         match task {
             Task::Balance(customer) => {

@@ -99,7 +99,8 @@ impl Space for Speculative {
 /// of the mappings whose links it changes. The kernel's tree is balanced; this one is not.
 ///
 /// A page fault finds each mapping that stays. If one mapping is removed while another is added at the same addresses,
-/// the fault may find neither. A speculative page fault has the same weakness, and repeats its search under the lock.
+/// the fault may find neither. Linux's speculative page faults have the same weakness, and repeat their search under the
+/// lock; those of `spf` here do not.
 #[derive(Default)]
 struct RcxVm(Tree<OverRcx>);
 

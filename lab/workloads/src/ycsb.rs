@@ -197,7 +197,7 @@ impl<D: Store, const C: usize> Arena for Ycsb<D, C> {
         &["requests", "report"]
     }
 
-    /// Checks that every committed update is counted once in its row.
+    /// Checks that all rows are present, and that their counts of updates add up to the number of committed updates.
     fn check(&self) -> Result<(), String> {
         let (mut rows, mut counted) = (0, 0);
         let shown = self.db.view(|view| {

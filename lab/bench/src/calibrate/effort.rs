@@ -1,35 +1,37 @@
-//! How long the measurements take.
+//! The effort of the measurements: the number of repetitions, the number of turns, and the size of buffers.
 
 use std::time::Instant;
 
-/// How often each is made, and how much of it.
+/// How often measurements are repeated, and how long each is.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
-    /// Each measurement is made so often, and its least time counts, since other load can only add to it.
+    /// How often [`least`](Self::least) and [`time`](Self::time) repeat a measurement. The least time counts, since other
+    /// load can only add to it.
     tries: usize,
-    /// Of the turns of a loop, one in so many.
+    /// The number of a loop's turns is divided by this.
     part: u64,
     /// Bytes of the largest buffer.
     pub largest: usize,
 }
 
 impl Effort {
-    /// Minutes at the most.
+    /// The whole measurement, which takes at most a few minutes.
     pub const WHOLE: Effort = Effort { tries: 5, part: 1, largest: 1 << 30 };
-    /// A few seconds, for a look at whether it works.
+    /// A measurement of a few seconds, which only shows whether the command works.
     pub const QUICK: Effort = Effort { tries: 2, part: 20, largest: 32 << 20 };
 
-    /// So many turns, or fewer.
+    /// Returns the number of turns to make for this effort, out of the given number for the whole measurement.
     pub fn turns(self, turns: u64) -> u64 {
         turns / self.part
     }
 
-    /// The least of several figures; the argument is the number of the try.
+    /// Calls `once` with the number of each try, and returns the least figure.
     pub fn least<E>(self, mut once: impl FnMut(usize) -> Result<f64, E>) -> Result<f64, E> {
         (0..self.tries).try_fold(f64::INFINITY, |least, number| Ok(once(number)?.min(least)))
     }
 
-    /// Nanoseconds for one of so many turns, at the least.
+    /// Measures a loop of `step`, several times, and returns the least time per turn in nanoseconds. The whole
+    /// measurement has `turns` turns.
     pub fn time(self, turns: u64, mut step: impl FnMut(u64)) -> f64 {
         let turns = self.turns(turns);
         let once = |_| {

@@ -1,4 +1,5 @@
-//! What one line costs that several cores want: handed over, read by many, incremented by many.
+//! The costs of one cache line that several cores use: transfers between two cores, reads by many cores, and increments by
+//! many cores.
 
 use std::hint::black_box;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
@@ -16,7 +17,7 @@ use super::pinned::{Apart, spin_until, together};
 use crate::failure::Failure;
 use crate::stats;
 
-/// Nanoseconds for one way of a line that goes back and forth by compare-and-exchange.
+/// Returns the nanoseconds of one transfer of a line that two cores exchange by compare-and-exchange (half a round trip).
 ///
 /// # Errors
 /// As [`together`].
@@ -40,7 +41,8 @@ pub fn ping_pong(cpus: [CpuId; 2], effort: Effort) -> Result<f64, Failure> {
     })
 }
 
-/// Nanoseconds from one increment of a line to the next, whoever makes it, while each of these CPUs makes as many as it can.
+/// Returns the nanoseconds between successive increments of one line, by any of these CPUs, while all of them increment
+/// the line without pause.
 ///
 /// # Errors
 /// As [`together`].
@@ -53,7 +55,7 @@ pub fn increments(cpus: &[CpuId], effort: Effort) -> Result<f64, Failure> {
     })
 }
 
-/// Runs `body` on all of these CPUs, and returns the nanoseconds that it took the slowest.
+/// Runs `body` on all of these CPUs, and returns the time of the slowest in nanoseconds.
 fn longest(cpus: &[CpuId], body: impl Fn(usize) + Sync) -> Result<f64, Failure> {
     let timed = |thread| {
         let start = Instant::now();
@@ -63,7 +65,8 @@ fn longest(cpus: &[CpuId], body: impl Fn(usize) + Sync) -> Result<f64, Failure> 
     Ok(together(cpus, timed)?.into_iter().fold(0.0, f64::max))
 }
 
-/// Nanoseconds from a store of the first CPU until the last of the others, which spin on the line, has seen it: the median.
+/// Returns the median nanoseconds from a store by the first CPU until the last of the other CPUs, which spin on the line,
+/// has seen the store.
 ///
 /// # Errors
 /// As [`together`].
@@ -89,7 +92,7 @@ pub fn broadcast(cpus: &[CpuId], effort: Effort) -> Result<f64, Failure> {
         for round in 1..=rounds {
             spin_until(|| word.0.load(Acquire) == round);
             at.0.store(now(), Relaxed);
-            // Release: the time is there before the round that it is of.
+            // Release: the writer sees this round's time once it sees the round's number.
             of.0.store(round, Release);
         }
         Vec::new()
@@ -98,11 +101,13 @@ pub fn broadcast(cpus: &[CpuId], effort: Effort) -> Result<f64, Failure> {
     Ok(stats::median(&times).expect("there are rounds"))
 }
 
-/// A line that names the next one.
+/// A cache line that contains the index of the next one.
 #[repr(align(64))]
 struct Link(AtomicU64);
 
-/// Nanoseconds in which the first CPU reads a line that the second has written and the third, of the second's caches, has read since.
+/// Returns the nanoseconds in which the first CPU reads a line that the second CPU has written and the third CPU has read
+/// since. The second and the third CPU share a third-level cache. The result is the least mean of a round's 512 dependent
+/// loads.
 ///
 /// # Errors
 /// As [`together`].
@@ -117,7 +122,8 @@ pub fn unchanged(cpus: [CpuId; 3], effort: Effort) -> Result<f64, Failure> {
         at = next;
     }
     let (phase, rounds) = (Apart::default(), effort.turns(200).max(5));
-    // Who has its turn in a round: the second, which writes, the third, the first.
+    // Each thread's position within a round: the second thread writes, then the third reads, then the first reads and
+    // measures.
     let turn_of = [2, 0, 1];
     let body = |thread: usize| {
         let mut least = f64::INFINITY;
@@ -134,7 +140,7 @@ pub fn unchanged(cpus: [CpuId; 3], effort: Effort) -> Result<f64, Failure> {
                     least = least.min(start.elapsed().as_nanos() as f64 / LINES as f64);
                 }
             }
-            // The stores have left the core before its successor begins.
+            // The stores have left the store buffer before the next thread begins.
             fence(SeqCst);
             phase.0.store(mine + 1, Release);
         }

@@ -1,4 +1,4 @@
-//! The measurements put together into a machine of the model.
+//! Measures this machine, and makes a machine of the model (the simulator's description of a machine) from the results.
 
 use archipelago_platform::memory::available_bytes;
 use archipelago_platform::topology::CpuId;
@@ -12,18 +12,18 @@ use super::places::{Core, Places, cache};
 use super::{lines, own};
 use crate::failure::Failure;
 
-/// A machine, and what was measured beside its numbers.
+/// A machine, and measurements for which the model has no number.
 pub struct Calibrated {
     /// The machine.
     pub machine: Machine,
-    /// Sentences.
+    /// One sentence for each such measurement, without a full stop.
     pub beside: Vec<String>,
 }
 
-/// Measures this machine.
+/// Measures this machine. `say` is called with the name of each part when it begins.
 ///
 /// # Errors
-/// If its CPUs cannot be used one by one, or something is measured that no machine of the model can have.
+/// If a thread cannot be started or pinned to its CPU, or if a number is outside the model's range.
 pub fn measure(places: &Places, loads: Loads, effort: Effort, say: impl Fn(&str)) -> Result<Calibrated, Failure> {
     let mut draft = Draft::new(places, loads, effort);
     say("caches and memory …");
@@ -39,7 +39,8 @@ pub fn measure(places: &Places, loads: Loads, effort: Effort, say: impl Fn(&str)
     draft.complete()
 }
 
-/// The preset that is nearest to this machine: of the same maker if there is one, then with as many sockets and cores.
+/// Returns the preset that is most similar to this machine: a processor of the same maker, if there is one, then the
+/// nearest number of sockets, then of cores per socket.
 fn nearest(model: &str, places: &Places) -> Machine {
     let distance = |machine: &Machine| {
         let maker = if machine.name.starts_with("epyc") { "AMD" } else { "Intel" };
@@ -50,7 +51,7 @@ fn nearest(model: &str, places: &Places) -> Machine {
     presets.min_by_key(distance).expect("there are presets")
 }
 
-/// A machine under way.
+/// A machine whose numbers are being measured. At first they are the preset's.
 struct Draft<'a> {
     places: &'a Places,
     loads: Loads,
@@ -58,14 +59,14 @@ struct Draft<'a> {
     preset: Machine,
     machine: Machine,
     beside: Vec<String>,
-    /// A locked increment of a line that the core has.
+    /// The nanoseconds of a locked increment of a line that is in the core's first-level cache.
     increment: f64,
 }
 
-/// The least and the greatest time that a file may have.
+/// The range to which measured times are limited, in nanoseconds: what the model allows for most of its times.
 const TIMES: (f64, f64) = (0.1, 10_000.0);
 
-/// As many digits as say anything.
+/// Rounds to hundredths; further digits are noise.
 fn rounded(value: f64) -> f64 {
     (value * 100.0).round() / 100.0
 }
@@ -97,7 +98,7 @@ impl<'a> Draft<'a> {
         draft
     }
 
-    /// Says how a number, or all of a list or a table, was measured.
+    /// Records how a number, or all numbers of a list or table, were measured.
     fn note(&mut self, field: &str, how: &str) {
         self.machine.sources.insert(field.to_owned(), format!("measured: {how}"));
     }
@@ -116,7 +117,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// The largest buffer, and at most so many bytes.
+    /// Returns `bytes`, limited to the effort's largest buffer and a quarter of the available memory; at least 1 MiB.
     fn room(&self, bytes: usize) -> usize {
         let available = available_bytes().map_or(usize::MAX, |bytes| bytes as usize / 4);
         bytes.min(self.effort.largest).min(available).max(1 << 20)
@@ -245,13 +246,15 @@ impl<'a> Draft<'a> {
         let line = stream(&near)?;
         let others = self.places.cpus(|core| core.node != home.node);
         let from_others = (!others.is_empty()).then(|| stream(&others)).transpose()?;
-        // The links of the nearest node alone, and not of all of them.
+        // For the link, only the cores of the nearest other node read, so that the lines cross the links of one pair of
+        // nodes.
         let beyond = (1..=self.places.farthest()).filter_map(|hops| self.places.pair(hops)).find_map(|(from, to)| {
             let [a, b] = [from, to].map(|group| self.places.groups[group][0].node);
             (a == home.node && b != a).then(|| self.places.cpus(|core| core.node == b))
         });
         let link = beyond.map(|cpus| Ok::<_, Failure>((cpus.len(), stream(&cpus)?))).transpose()?;
-        // A node's controllers serve all of its groups, and the model has some for each.
+        // A node's memory controllers serve all of its groups. In the model each group has a memory of its own, so each gets
+        // its part of the node's bandwidth.
         self.machine.occupancy.memory = rounded((line * groups as f64).clamp(0.01, 1000.0));
         let how = "which is more than the controller takes where they are too few to keep it busy";
         self.note(
@@ -272,7 +275,8 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    /// Takes what was not measured from the preset.
+    /// Completes the machine: numbers that were not measured stay those of the preset, and get a source that says so. Lists by
+    /// number of hops are extended by their last number.
     fn complete(mut self) -> Result<Calibrated, Failure> {
         if !htm::support().works() {
             self.machine.transactions = None;
@@ -297,7 +301,7 @@ impl<'a> Draft<'a> {
     }
 }
 
-/// Puts a time into a list by hops, which is made long enough for it.
+/// Puts a time into a list that is indexed by the number of hops. A list that is too short is filled up with this time.
 fn put(list: &mut Vec<f64>, hops: u8, ns: f64) {
     let at = usize::from(hops);
     list.resize(list.len().max(at + 1), ns);
@@ -308,9 +312,11 @@ fn rate(what: &str, cores: usize, ns: f64) -> String {
     format!("{what} ({cores}): {:.1} million a second", 1000.0 / ns)
 }
 
-/// For how long a core keeps a line that others want, if a transfer takes `transfer`, a core's increments take `own` alone, and `apart` is
-/// the time from one increment to the next while several cores make them. In a round each core gets the line once, and makes one increment and as many more
-/// as the hold has room for.
+/// Returns for how long a core keeps a line for which others wait (the *hold*), in nanoseconds. A transfer takes
+/// `transfer`, an increment by a core that has the line takes `own`, and `apart` is the measured time between successive
+/// increments while several cores increment the line. Each time that a core gets the line, it makes one increment, and
+/// as many more as fit into the hold. So `apart` is (transfer + hold) / (1 + hold / own). The result is the hold that
+/// solves this equation.
 fn hold(transfer: f64, own: f64, apart: f64) -> f64 {
     let most = (8.0 * transfer).min(1000.0);
     let room = apart / own - 1.0;

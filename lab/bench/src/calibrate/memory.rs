@@ -1,4 +1,4 @@
-//! What memory and caches cost: chains of dependent loads, and streams of many cores.
+//! The costs of memory and caches: chains of dependent loads, and sequential reads by many cores.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -14,7 +14,7 @@ use super::pinned::{alone, together};
 use super::places::Core;
 use crate::failure::Failure;
 
-/// A line whose first word names another one.
+/// A cache line whose first word is the index of the next line of a chain.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
 struct Line {
@@ -24,21 +24,23 @@ struct Line {
 /// Bytes of a line.
 const LINE: usize = size_of::<Line>();
 
-/// What loads depend on each other.
+/// Which loads of a chain depend on each other.
 #[derive(Clone, Copy, Debug)]
 pub enum Loads {
-    /// All: the latency of one, as the literature measures it and the presets have it.
+    /// All loads. The result is the latency of one load, as the literature measures it and the presets contain it.
     Endless,
-    /// Those of an operation: a core begins the next operation before the loads of the last one are back. As the model makes one
-    /// access after the other, an access so costs what it adds to the time of many operations.
+    /// Only the loads of one operation: a core begins the next operation before the previous one's loads are complete.
+    /// The result is the time that one load adds to many operations. The model needs this time when it is compared with
+    /// native runs, since it makes one access after the other.
     OfOperations,
 }
 
-/// Loads of an operation: about as many as a look-up makes.
+/// The number of loads of an operation: about as many as an index makes for a look-up.
 const OPERATION: u64 = 8;
 
-/// Nanoseconds of a load that waits for the one before, by `reader`, over `bytes` of memory that lie at `home`, in an order that no prefetcher
-/// follows. Where the memory is larger than what the processor's address translation covers, misses there are part of it.
+/// Returns the nanoseconds of a load by `reader` that waits for the previous load (see [`Loads`]). The loads are from
+/// `bytes` of memory at `home`, in random order, which no prefetcher predicts. If the memory is larger than the
+/// translation look-aside buffers cover, their misses are part of the time.
 ///
 /// # Errors
 /// As [`together`].
@@ -62,7 +64,8 @@ pub fn chain(reader: CpuId, home: Core, bytes: usize, loads: Loads, effort: Effo
     alone(reader, walk)
 }
 
-/// Lines in a ring, in random order, touched first by the calling thread.
+/// Returns lines that are linked into a ring in random order. The calling thread touches them first, which places them
+/// in its node's memory.
 fn ring(lines: usize, home: Core) -> Array<Line> {
     let mut order: Vec<u32> = (1..lines as u32).collect();
     order.shuffle(&mut SmallRng::seed_from_u64(7));
@@ -81,8 +84,8 @@ fn flat(lines: usize, home: Core) -> Array<Line> {
     buffer
 }
 
-/// Nanoseconds from one line to the next, whoever gets it, while each of these CPUs reads `bytes` of memory at `home` from
-/// end to end.
+/// Returns the nanoseconds between successive lines that arrive at any of these CPUs, while each CPU reads its own `bytes`
+/// of memory at `home` sequentially.
 ///
 /// # Errors
 /// As [`together`].

@@ -1,4 +1,5 @@
-//! `calibrate`: measures this machine, and writes it as one that `sim --machine FILE` takes.
+//! `calibrate`: measures this machine, and writes the numbers as a machine file, which `sim --machine FILE` reads. The
+//! virtual machine (the simulator) then models this machine.
 
 mod effort;
 mod lines;
@@ -22,10 +23,10 @@ use machine::Calibrated;
 use memory::Loads;
 use places::Places;
 
-/// Measures, and writes the file.
+/// Measures this machine, and writes the machine file to `--out`, or to the standard output.
 ///
 /// # Errors
-/// If the file cannot be written, or the machine not be measured.
+/// If the file cannot be written, or if the machine cannot be measured.
 pub fn run(args: &Calibrate) -> Result<ExitCode, Failure> {
     args.out.as_deref().map(try_to_write).transpose()?;
     let effort = if args.quick { Effort::QUICK } else { Effort::WHOLE };
@@ -40,7 +41,7 @@ pub fn run(args: &Calibrate) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// This machine as `sim host` compares the model with it.
+/// Measures this machine for `sim host`, which compares the model with native runs.
 ///
 /// # Errors
 /// As [`machine::measure`].
@@ -48,7 +49,8 @@ pub fn host() -> Result<Machine, Failure> {
     Ok(machine::measure(&Places::here()?, Loads::OfOperations, Effort::WHOLE, |_| ())?.machine)
 }
 
-/// The machine as a file, with what is to be known beside it.
+/// Returns the text of the machine file. Comments at its beginning give the command, the date, and the measurements for
+/// which the model has no number.
 fn file(calibrated: &Calibrated, quick: bool) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     let quick = if quick { " --quick, which is not to be relied on" } else { "" };
@@ -69,7 +71,7 @@ mod tests {
 
     use super::*;
 
-    /// What is written is read as the same machine, and a program runs on it.
+    /// The written file is read as the same machine, and a program runs on this machine.
     #[test]
     fn a_measured_machine_is_a_file_and_can_be_run_on() {
         let calibrated = machine::measure(&Places::here().unwrap(), Loads::Endless, Effort::QUICK, |_| ()).unwrap();
@@ -83,13 +85,13 @@ mod tests {
             assert!(source.starts_with("measured: ") || source.starts_with("guessed: as preset "), "{}", number.field);
         }
         assert_eq!(machine.origin("latency.memory.0"), Origin::Measured);
-        // One node shows nothing of another.
+        // With one socket, no remote access can be measured.
         assert!(machine.sockets > 1 || machine.origin("latency.dirty_remote.1") == Origin::Guessed, "{text}");
         let report = run(&machine, &Config::seeded(1), machine.cpus(), |_| world::work(100)).assert_done();
         assert!(report.end_ns >= 100);
     }
 
-    /// One core shows nothing of what passes between cores.
+    /// With one core, no transfer between cores can be measured: such numbers are guessed.
     #[test]
     fn one_core_is_a_machine() {
         let mut places = Places::here().unwrap();

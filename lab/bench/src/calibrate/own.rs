@@ -1,4 +1,4 @@
-//! What a core does by itself, and what the operating system's part of blocking costs.
+//! The costs of instructions on one core, and the operating system's costs of blocking.
 
 use std::hint::{black_box, spin_loop};
 use std::sync::OnceLock;
@@ -14,10 +14,10 @@ use super::pinned::{Apart, alone, spin_until, together};
 use crate::failure::Failure;
 use crate::stats;
 
-/// Nanoseconds of what one thread does without any other.
+/// Times of one thread that shares nothing with others, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Own {
-    /// A locked increment of a line that the core has.
+    /// A locked increment of a line that is in the core's first-level cache.
     pub increment: f64,
     /// A store and a full fence.
     pub fence: f64,
@@ -25,11 +25,11 @@ pub struct Own {
     pub pause: f64,
     /// Reading the clock.
     pub clock: f64,
-    /// Yielding to nobody.
+    /// Yielding while no other thread waits for the processor.
     pub call: f64,
 }
 
-/// Measures them.
+/// Measures these times on one CPU.
 ///
 /// # Errors
 /// As [`together`].
@@ -49,8 +49,8 @@ pub fn own(cpu: CpuId, effort: Effort) -> Result<Own, Failure> {
     })
 }
 
-/// How many times as long a core's work takes one of its hardware threads while the other one works, too. The work: four chains of multiplications
-/// and first-level loads.
+/// Returns the factor by which a hardware thread is slower while the core's other hardware thread works too. The work is
+/// four chains of multiplications and first-level loads.
 ///
 /// # Errors
 /// As [`together`].
@@ -70,12 +70,12 @@ pub fn slowdown(threads: [CpuId; 2], effort: Effort) -> Result<f64, Failure> {
     Ok(together(&threads, work)?.into_iter().fold(0.0, f64::max) / by_itself)
 }
 
-/// Nanoseconds from the call that wakes a parked thread to that thread's first instruction: the median.
+/// Returns the median nanoseconds from just before the call that wakes a parked thread until this thread runs again.
 ///
 /// # Errors
 /// As [`together`].
 pub fn wake(cpus: [CpuId; 2], effort: Effort) -> Result<f64, Failure> {
-    /// Within which a thread that parks is asleep.
+    /// The time after which a thread that is about to park is taken to be asleep.
     const ASLEEP: Duration = Duration::from_micros(50);
     let rounds = effort.turns(400).max(20);
     let (sleeper, [parked, called, at], start) = (OnceLock::new(), <[Apart; 3]>::default(), Instant::now());
@@ -84,14 +84,15 @@ pub fn wake(cpus: [CpuId; 2], effort: Effort) -> Result<f64, Failure> {
         spin_until(|| parked.0.load(Acquire) == round);
         thread::sleep(ASLEEP);
         at.0.store(now(), Relaxed);
-        // Release, as below: the time, or the thread, is there before what tells of it.
+        // Release: the sleeper sees this round's time once it sees the round's number. The release store of `parked` below
+        // does the same for the sleeper's handle.
         called.0.store(round, Release);
         sleeper.get().map(Thread::unpark);
     };
     let sleep = |round| {
         sleeper.get_or_init(thread::current);
         parked.0.store(round, Release);
-        // It may be woken for no reason.
+        // `park` may return spuriously.
         while called.0.load(Acquire) < round {
             thread::park();
         }

@@ -1,7 +1,8 @@
-//! Threads that stay on their CPUs, and begin and wait together.
+//! Threads that stay on their CPUs and begin together.
 //!
-//! The atomics of these measurements are `std`'s in every build: the door's ask where they run, which takes time, and none of
-//! this runs on the virtual machine.
+//! The measurements use the atomics of `std` in every build. In a build for the virtual machine (a simulator), the
+//! platform crate's atomics check at each access whether they run in a simulation. The check takes time, and no
+//! measurement runs in a simulation.
 
 use std::hint::spin_loop;
 use std::sync::OnceLock;
@@ -13,12 +14,13 @@ use archipelago_platform::topology::CpuId;
 
 use crate::failure::Failure;
 
-/// A word that shares its line, and the line beside it, with nothing.
+/// A word that is alone in its cache line and in the adjacent line, which processors may prefetch together.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct Apart(pub AtomicU64);
 
-/// Spins until it is so. Where two threads share a processor, one lets the other run now and then.
+/// Spins until `so` returns true. It yields once per 10 000 turns, in case the thread for which it waits shares its
+/// processor.
 pub fn spin_until(so: impl Fn() -> bool) {
     let mut turns = 0_u32;
     while !so() {
@@ -30,16 +32,17 @@ pub fn spin_until(so: impl Fn() -> bool) {
     }
 }
 
-/// Runs `body` with its number in a thread for each of these CPUs, all at once, and returns what each came to, in their order.
+/// Starts a thread on each of these CPUs. All threads run `body` at the same time, each with its index in `cpus`. Returns
+/// the results in the order of `cpus`.
 ///
 /// # Errors
 /// If a thread cannot be started or pinned to its CPU. Then no `body` runs.
 pub fn together<R: Send>(cpus: &[CpuId], body: impl Fn(usize) -> R + Sync) -> Result<Vec<R>, Failure> {
     let (here, failure) = (AtomicUsize::new(0), OnceLock::new());
-    // All count as here, also those that are not where they should be: nobody waits for them.
+    // A thread that could not be started or pinned counts as arrived, too; otherwise the others would wait for it forever.
     let arrive = |pinned: Result<(), String>| {
         let _ = pinned.map_err(|what| failure.set(what));
-        // Release, and acquire below: what failed is seen with the last of them.
+        // Release, paired with the acquire load below: a thread that sees the full count sees every failure.
         here.fetch_add(1, Ordering::Release);
     };
     let run = |number: usize| -> Result<R, Failure> {
@@ -57,7 +60,7 @@ pub fn together<R: Send>(cpus: &[CpuId], body: impl Fn(usize) -> R + Sync) -> Re
             let started = thread::Builder::new().spawn_scoped(scope, move || run(number));
             started.map_err(|error| arrive(Err(format!("cannot start a thread: {error}"))))
         };
-        // One that was not started has left its failure to the others, or to nobody.
+        // If a thread could not be started, `failure` is set, and no other thread runs `body`.
         let threads: Vec<_> = (0..cpus.len()).filter_map(|number| start(number).ok()).collect();
         let all: Result<Vec<R>, Failure> =
             threads.into_iter().map(|thread| thread.join().expect("a measurement does not panic")).collect();
@@ -68,7 +71,7 @@ pub fn together<R: Send>(cpus: &[CpuId], body: impl Fn(usize) -> R + Sync) -> Re
     })
 }
 
-/// As [`together`], of one thread.
+/// As [`together`], with one thread.
 ///
 /// # Errors
 /// As [`together`].

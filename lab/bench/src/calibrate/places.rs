@@ -1,4 +1,5 @@
-//! Where the machine's cores are: in groups that share a third level, which are the model's sockets.
+//! The machine's cores in groups. The cores of a group share a NUMA node and a third-level cache. Each group is a socket
+//! of the model (the simulator's description of a machine).
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,37 +9,38 @@ use archipelago_sim::machine::Cache;
 
 use crate::failure::Failure;
 
-/// A hardware thread, and the node whose memory is nearest to it.
+/// A physical core, and the NUMA node whose memory is nearest to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Core {
     /// The core's first hardware thread.
     pub cpu: CpuId,
-    /// The node that it is in.
+    /// The NUMA node that it belongs to.
     pub node: NodeId,
 }
 
-/// The groups, and how far they are from each other.
+/// The groups, and their distances from each other.
 #[derive(Clone, Debug)]
 pub struct Places {
     /// The cores of each group.
     pub groups: Vec<Vec<Core>>,
-    /// The model's links between two groups: none within one, one between those of a node, more between nodes.
+    /// The number of the model's links between two groups: 0 from a group to itself, 1 between groups of one node, and more
+    /// between nodes. If no node has several groups, the nearest nodes are 1 link apart.
     pub hops: Vec<Vec<u8>>,
-    /// Hardware threads of a core.
+    /// The number of hardware threads per core.
     pub threads_per_core: usize,
-    /// Two hardware threads of one core.
+    /// Two hardware threads of one core, if any core has two.
     pub siblings: Option<[CpuId; 2]>,
 }
 
-/// What the model has room for.
+/// The greatest numbers of groups and of cores that the model allows.
 const MOST_GROUPS: usize = 16;
 const MOST_CORES: usize = 256;
 
 impl Places {
-    /// Those that this process may use.
+    /// Returns the groups of the cores that this process may use.
     ///
     /// # Errors
-    /// If the topology in force is an imagined one, or has more nodes than the model.
+    /// If the current topology is synthetic (set by `ARCHIPELAGO_TOPOLOGY`), or has more nodes than the model allows.
     pub fn here() -> Result<Places, Failure> {
         let topology = Topology::current();
         if topology.is_synthetic() {
@@ -47,7 +49,8 @@ impl Places {
         Places::of(topology, third_level_of)
     }
 
-    /// Those of a topology, where `third_level` names a CPU's third level by any one number.
+    /// Returns the groups of a topology. `third_level` returns a number that identifies a CPU's third-level cache. If there
+    /// are too many groups for the model, or if their sizes differ, each node is one group.
     fn of(topology: &Topology, third_level: impl Fn(CpuId) -> Option<usize>) -> Result<Places, Failure> {
         let nodes = topology.nodes().len();
         if nodes > MOST_GROUPS {
@@ -70,30 +73,31 @@ impl Places {
         Ok(Places { groups, hops, threads_per_core, siblings })
     }
 
-    /// Cores that each group of the model can have: all groups have as many, and the model has room for a number of them.
+    /// Returns the number of cores that each socket of the model gets. All sockets have the same number, so it is at most
+    /// the size of the smallest group; and the model limits the cores of all sockets together.
     pub fn cores_per_group(&self) -> usize {
         let least = self.groups.iter().map(Vec::len).min().unwrap_or(1);
         least.min(MOST_CORES / self.groups.len())
     }
 
-    /// Two groups that are so many links from each other.
+    /// Returns two groups that are `hops` links from each other, if there are any.
     pub fn pair(&self, hops: u8) -> Option<(usize, usize)> {
         let mut all = (0..self.groups.len()).flat_map(|from| (0..self.groups.len()).map(move |to| (from, to)));
         all.find(|(from, to)| self.hops[*from][*to] == hops && from != to)
     }
 
-    /// The most links between two groups.
+    /// Returns the greatest number of links between two groups.
     pub fn farthest(&self) -> u8 {
         self.hops.iter().flatten().copied().max().unwrap_or(0)
     }
 
-    /// The CPUs of all cores that fulfil a condition.
+    /// Returns the first hardware threads of all cores for which `is` returns true.
     pub fn cpus(&self, is: impl Fn(Core) -> bool) -> Vec<CpuId> {
         self.groups.iter().flatten().filter(|core| is(**core)).map(|core| core.cpu).collect()
     }
 }
 
-/// The cores in groups of the same key, in the order of their first CPUs.
+/// Groups the cores by their keys. The groups are in the order of their first CPUs.
 fn grouped<K: PartialEq>(topology: &Topology, key: impl Fn(Core) -> K) -> Vec<Vec<Core>> {
     let mut groups: Vec<(K, Vec<Core>)> = Vec::new();
     for cpu in topology.cpus().iter().filter(|cpu| cpu.smt_rank == 0) {
@@ -107,7 +111,8 @@ fn grouped<K: PartialEq>(topology: &Topology, key: impl Fn(Core) -> K) -> Vec<Ve
     groups.into_iter().map(|(_, group)| group).collect()
 }
 
-/// Links between groups: nodes are the farther the greater their distance, which is a rank here and no time.
+/// Returns the number of links between each two groups. Between nodes it is the rank of their distance among all
+/// distances: the kernel's distances give an order, not times.
 fn hops(topology: &Topology, groups: &[Vec<Core>]) -> Vec<Vec<u8>> {
     let node = |group: usize| groups[group][0].node;
     let distance = |a: usize, b: usize| topology.distance(node(a), node(b)).max(topology.distance(node(b), node(a)));
@@ -127,7 +132,7 @@ fn hops(topology: &Topology, groups: &[Vec<Core>]) -> Vec<Vec<u8>> {
     (0..groups.len()).map(|a| (0..groups.len()).map(|b| links(a, b)).collect()).collect()
 }
 
-/// A file that describes a CPU's caches, for each of them.
+/// Returns a function for each of a CPU's caches. The function reads a file by which the kernel describes this cache.
 fn described(cpu: CpuId) -> impl Iterator<Item = impl Fn(&str) -> Option<String>> {
     let folder = move |index| PathBuf::from(format!("/sys/devices/system/cpu/cpu{}/cache/index{index}", cpu.0));
     (0..16)
@@ -136,21 +141,21 @@ fn described(cpu: CpuId) -> impl Iterator<Item = impl Fn(&str) -> Option<String>
         .map(|folder| move |file: &str| Some(fs::read_to_string(folder.join(file)).ok()?.trim().to_owned()))
 }
 
-/// The first CPU of those that share a CPU's third level.
+/// Returns the first of the CPUs that share this CPU's third-level cache, if the kernel describes the cache.
 fn third_level_of(cpu: CpuId) -> Option<usize> {
     let level = described(cpu).find(|read| read("level").as_deref() == Some("3"))?;
     let list = level("shared_cpu_list")?;
     list.split(['-', ',']).next()?.parse().ok()
 }
 
-/// A CPU's cache for data of a level, if the kernel describes it.
+/// Returns a CPU's data cache of a level, if the kernel describes it and the model allows its size.
 pub fn cache(cpu: CpuId, level: &str) -> Option<Cache> {
     let is = |read: &dyn Fn(&str) -> Option<String>| {
         read("level").as_deref() == Some(level) && read("type").as_deref() != Some("Instruction")
     };
     let read = described(cpu).find(|read| is(read))?;
     let (sets, ways) = (read("number_of_sets")?.parse().ok()?, read("ways_of_associativity")?.parse().ok()?);
-    // Private caches' sets are picked by bits of the address.
+    // The model selects the set of a private cache by bits of the address, so the number of sets must be a power of two.
     let is_one = sets > 0 && (1..=64).contains(&ways) && (level == "3" || usize::is_power_of_two(sets));
     is_one.then_some(Cache { sets, ways })
 }
@@ -172,9 +177,9 @@ mod tests {
         assert_eq!((chiplets.groups.len(), chiplets.cores_per_group(), chiplets.farthest()), (4, 2, 2));
         assert_eq!(chiplets.hops[0], [0, 1, 2, 2]);
         assert_eq!(chiplets.pair(2), Some((0, 2)));
-        // Caches across nodes, as with clusters within a processor, make no group of two nodes.
+        // A cache may be shared by several nodes (clusters within a processor). Its cores still form one group per node.
         assert_eq!(places("2x2", 4).groups.len(), 2);
-        // Uneven ones, and more than the model has, are one group a node.
+        // If groups are of different sizes, or more than the model allows, each node is one group.
         assert_eq!(places("1x5", 2).groups.len(), 1);
         assert_eq!(places("2x20", 2).groups.len(), 2);
     }

@@ -321,7 +321,7 @@ mod tests {
 
     use super::*;
 
-    /// Every third operation misses. A thread runs as many operations as the limit and its number together.
+    /// Every third operation misses. The thread with number n runs `limit` + n operations.
     #[derive(Default)]
     struct Counting {
         limit: usize,

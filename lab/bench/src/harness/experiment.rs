@@ -23,7 +23,7 @@ use crate::report::row::{Cell, Facts, Row};
 /// - `cpu_ns_per_op`: CPU time of the whole process per operation, including background threads;
 /// - `ratio`: `mops` divided by the baseline's `mops`;
 /// - `paired_ratio`: throughput divided by the baseline's throughput in the same run, the median of the runs;
-/// - `ops`: operations of a run;
+/// - `ops`: operations per run, the mean of the runs;
 /// - `partial`: whether the measurement was interrupted, so that fewer runs than asked for may be complete.
 pub struct Format {
     /// The field that names the contender.

@@ -68,7 +68,7 @@ pub struct Contender {
     pub program: Simulation,
 }
 
-/// Returns a program for either machine as a simulation.
+/// Makes a simulation of a program that can run on the real machine and on the virtual machine.
 pub fn program<P: program::Program + 'static>(program: P) -> Simulation {
     Box::new(move |machine, config, setting, threads| {
         let before = Cell::new(0);
@@ -91,7 +91,7 @@ pub fn program<P: program::Program + 'static>(program: P) -> Simulation {
 /// The results of one run.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// Operations that counted.
+    /// The number of operations that ended within the measured span.
     pub ops: u64,
     /// Million operations per virtual second.
     pub mops: f64,
@@ -100,27 +100,29 @@ pub struct Run {
     /// Virtual nanoseconds measured.
     pub measured_ns: u64,
     /// Virtual nanoseconds that `stats` covers. They begin when the first thread enters the measured span, and end when
-    /// the first thread passes its end. Operations in progress can make the latter later than the end of the span.
+    /// the first thread notices the span's end. A thread notices it between two operations, so this moment may be later
+    /// than the span's end.
     pub counted_ns: u64,
     /// Whether the throughput was steady before the measurement, or the warm-up time was given.
     pub steady: bool,
     /// The machine's counters over `counted_ns`.
     pub stats: Stats,
-    /// Steps of the whole run.
+    /// The number of accesses in the whole run.
     pub events: u64,
-    /// A hash of all steps.
+    /// A hash of all events of the run; equal runs have equal hashes.
     pub hash: u64,
     /// The cache lines for which threads waited most.
     pub hot_lines: Vec<HotLine>,
     /// The outcomes of the whole run's transactions, by the place in the program where they begin.
     pub tx_sites: Vec<TxSite>,
-    /// The names of the parts that `stats.remote_in` counts, from the second part on.
+    /// The names of the program's parts whose accesses `stats.remote_in` counts. Its first number, for accesses outside
+    /// of all parts, has no name.
     pub parts: Vec<&'static str>,
     /// The run's time on the host.
     pub wall: Duration,
-    /// Bytes of the model's memory per cache line.
+    /// The simulator's own memory for its model, in bytes per cache line that the program accessed.
     pub bytes_per_line: f64,
-    /// Reads and updates that counted, if the program distinguishes them.
+    /// The reads and the updates that ended within the measured span, if the program distinguishes them.
     pub kinds: Option<[OpTotals; 2]>,
     /// Restarted reads, in percent of the operations of the whole run, if the program counts them.
     pub retry_percent: Option<f64>,
@@ -129,14 +131,15 @@ pub struct Run {
     /// With [`Config::watch`]: shared memory that the program accessed plainly, without announcing the access to the
     /// machine.
     pub unannounced: Vec<Unannounced>,
-    /// Whether an equal run is equal to the last event: [`Report::own_heap`](archipelago_sim::Report::own_heap).
+    /// Whether a second run with the same seed repeats this one exactly, up to its final event:
+    /// [`Report::own_heap`](archipelago_sim::Report::own_heap).
     pub repeats: bool,
 }
 
 /// The operations of one kind: reads, or updates.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct OpTotals {
-    /// How many operations counted.
+    /// How many operations ended within the measured span.
     pub ops: u64,
     /// Virtual nanoseconds of the measured span that threads spent in these operations, including operations that did
     /// not end within the span.
@@ -291,8 +294,9 @@ pub fn only_simulated() -> Result<(), Failure> {
     ))
 }
 
-/// Runs a program once: `setup`, which takes no virtual time and leaves its cache lines in the caches of their nodes;
-/// then `body` in every thread; at last `wrong`, which returns an error in the state that they left.
+/// Runs a program once. First runs `setup`, which takes no virtual time and leaves its cache lines in the third-level
+/// caches of their home nodes. Then runs `body` in every thread. At last calls `wrong`, which returns an error if the
+/// threads have left a wrong state.
 ///
 /// # Errors
 /// If the run does not end well or leaves an error, or if this program was built for the real machine.

@@ -4,8 +4,9 @@
 //! at the throughput of the third and of the last quarter of the time so far. The throughput is steady if three
 //! conditions hold: the two quarters differ by at most [`TOLERANCE`]; each saw at least [`ENOUGH`] operations; and
 //! their sum differs by at most [`DRIFT`] from the sum at the previous look. Quarters of the whole time so far, unlike
-//! a fixed window, show slow drifts too. While a cache still fills, the last quarter is faster than the third. If few
-//! operations have made the quarters equal by chance, this look sees a higher throughput than the previous one.
+//! a fixed window, show slow drifts too. While a cache still fills, the last quarter is faster than the third. The two
+//! quarters may be equal by chance, mostly if they have few operations. Then the third condition fails, since the
+//! throughput is higher than at the previous look.
 //!
 //! *Beginning.* Time counts from the moment at which the last thread has begun. Each thread first makes its session,
 //! which may take long if hundreds of threads do so at once. The operations that the first threads run during that time

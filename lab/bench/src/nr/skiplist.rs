@@ -1,7 +1,7 @@
 //! A sequential skip list (Pugh), optionally with ranks: the structure that the methods make concurrent.
 //!
 //! Nodes are stored in two arrays, one of keys and values and one of links, and are identified by number. A freed
-//! node's links are reused by the next node of the same height. Tower heights come from the list's own random
+//! node is reused, with its links, for the next new node of the same height. Tower heights come from the list's own random
 //! generator, which has the same seed in every replica. All memory is [`Plain`], so the virtual machine (a simulator)
 //! is told of every access.
 
@@ -38,7 +38,7 @@ pub struct SkipList<K, V, const RANKS: bool> {
     head: [Plain<Link>; LEVELS],
     nodes: Plain<Vec<Plain<Node<K, V>>>>,
     links: Plain<Vec<Plain<Link>>>,
-    /// The positions of freed nodes' numbers, by height.
+    /// The numbers of freed nodes, by height.
     free: [Plain<Vec<Plain<u32>>>; LEVELS + 1],
     size: Plain<Size>,
     random: Plain<u64>,

@@ -31,7 +31,7 @@ pub trait Measured: Sequential<Read: Send + Sync, Write: Send + Sync, Response: 
     /// Returns how many keys operations choose from, for `items` items; `None` for all keys of the type.
     fn key_space(items: usize) -> Option<usize>;
 
-    /// Returns the structure's own operation for a generic one.
+    /// Returns the structure's own operation for a generic one: `Ok` for a read, `Err` for a change.
     fn operation(op: Op) -> Result<Self::Read, Self::Write>;
 
     /// Returns a read that shows whether a change is fake, that is, has nothing to change (paper §3.9). `None` if such

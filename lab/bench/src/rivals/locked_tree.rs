@@ -27,7 +27,7 @@ enum Node {
 /// A B+tree behind an `RwLock`.
 pub struct RwLocked(RwLock<Node>);
 
-/// Makes a list that never grows in place, so that its memory is allocated and charged once.
+/// Makes a list that is never reallocated, so that its memory is allocated and charged once.
 fn list<T>() -> List<T> {
     Plain::new(Vec::with_capacity(FULL + 2))
 }

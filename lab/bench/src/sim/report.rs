@@ -1,4 +1,4 @@
-//! Shows the results of the experiments: a table per workload, and a page with curves.
+//! Shows the results of the experiments: a table per cell (a workload with its parameters), and a page with curves.
 //!
 //! All results are simulated and are marked so: in the table's last lines, in the page's foot, and in the rows' field
 //! `machine`.
@@ -30,7 +30,7 @@ fn transactions(rows: &[&Row]) -> Vec<String> {
     with.map(|row| format!("{}, {} threads: {}", row.name, row.threads, row.text("tx_sites"))).collect()
 }
 
-/// Returns the rows by workload, in the order in which the workloads first occur.
+/// Groups the rows by cell, in the order in which the cells first occur.
 fn by_workload(rows: &[Row]) -> Vec<Vec<&Row>> {
     let mut groups: Vec<Vec<&Row>> = Vec::new();
     for row in rows {

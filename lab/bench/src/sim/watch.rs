@@ -9,14 +9,14 @@ use crate::failure::Failure;
 use crate::harness::simulated::{Contender, Setting};
 use crate::output::print;
 
-/// This many lines may be read without announcement if no thread changes them. They are so few that they stay in every
-/// core's first-level cache.
+/// One place in the program may read this many lines without announcement if no thread changes them. They are so few that
+/// they stay in every core's first-level cache.
 const FEW: usize = 64;
-/// Accesses of a thread that are ignored: those at its start and end.
+/// A place in the program is ignored if it makes at most this many accesses per thread, as at a thread's start and end.
 const ONCE: u64 = 4;
 
-/// Runs each contender once with each number of threads, and prints its unannounced accesses. Fails if any of the
-/// memory is changed, or if much memory is only read.
+/// Runs each contender once with each number of threads, and prints its unannounced accesses that matter (see
+/// [`found`]). Returns an exit code of failure if there are any.
 ///
 /// # Errors
 /// If a run does not end well, or standard output cannot be written to.
@@ -43,7 +43,8 @@ pub fn execute(contenders: &[Contender], setting: &Setting, threads: &[usize]) -
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Returns the unannounced accesses of one contender.
+/// Returns the unannounced accesses of one contender that matter. Those of one place in the program matter if they are
+/// more than `ONCE` per thread, and if the memory changes or has more than `FEW` lines.
 ///
 /// # Errors
 /// If the run does not end well.
@@ -63,7 +64,7 @@ mod tests {
     use crate::sim::smoke::contenders;
     use crate::sim::tests::{common, parse};
 
-    /// Every experiment with every contender, at small sizes.
+    /// Experiments with all of their contenders, at small sizes.
     const EXPERIMENTS: [&[&str]; 7] = [
         &["locks", "--lock", "all", "--write-percent", "10"],
         &["blink", "--count", "2k", "--update-percent", "50", "--removes"],
@@ -99,8 +100,8 @@ mod tests {
     ];
     const CROWD: usize = 112;
 
-    /// Returns all unannounced accesses of an experiment's contenders. `ARCHIPELAGO_WATCH` limits the test to the
-    /// contenders that it names.
+    /// Returns a line for each place with unannounced accesses that matter, in any of an experiment's contenders.
+    /// `ARCHIPELAGO_WATCH` limits the test to contenders whose experiment, workload and name contain its text.
     fn unannounced(experiment: &[&str], threads: usize) -> String {
         let what = parse(&[experiment, &OPTIONS].concat());
         let setting = setting(common(&what), &what).unwrap();

@@ -14,20 +14,22 @@ pub struct Plan {
     pub indexes: Vec<&'static Info>,
     /// The workloads, in running order.
     pub workloads: Vec<Workload>,
-    /// Operations of a workload, all threads together.
+    /// The requested number of operations per workload, all threads together. E runs an eighth of it. Workloads that insert
+    /// run fewer if there are too few new keys.
     pub ops: usize,
     /// Which keys are popular.
     pub distribution: Distribution,
-    /// Keys that C looks up per call; 0 for single look-ups.
+    /// The number of keys that YCSB's workload C looks up per call; 0 for single look-ups.
     pub batch: usize,
     /// Makes the allocator return free memory to the system, so that resident memory is meaningful.
     pub release_memory: fn(),
 }
 
 impl Plan {
-    /// Returns how many keys to hold back for the workloads that insert, for the chosen number of operations.
+    /// Returns how many keys to leave out of the load, so that the inserting workloads have new keys for the chosen number
+    /// of operations.
     pub fn fresh_wanted(&self) -> usize {
-        // A twentieth of the operations insert. Their exact number is random, so a few more keys are held back.
+        // A twentieth of the operations insert. Their exact number is random, so a few more keys are left out.
         let wanted = |workload: &Workload| workload.share(self.ops) / 18 + 100;
         self.workloads.iter().filter(|workload| workload.inserts()).map(wanted).sum()
     }
@@ -41,7 +43,7 @@ pub struct Prepared<K> {
     pub streams: Vec<Stream<K>>,
 }
 
-/// Makes the streams of all workloads. The load comes first; it has no streams and always runs.
+/// Makes the streams of all workloads. The load comes first and always runs; its streams are empty.
 pub fn prepare<K: BenchKey>(
     plan: &Plan,
     keys: &KeySet<K>,
@@ -76,8 +78,8 @@ pub fn prepare<K: BenchKey>(
     prepared
 }
 
-/// Returns the operations of a workload. If too few keys could be held back, workloads that insert have fewer
-/// operations.
+/// Returns the number of a workload's operations, all threads together. If fewer keys than wanted were left out of the
+/// load (`fresh`), a workload that inserts has fewer operations.
 fn plan_ops(plan: &Plan, workload: Workload, fresh: usize) -> usize {
     let ops = workload.share(plan.ops);
     if workload.inserts() { ops.min(fresh * 18).max(1) } else { ops }

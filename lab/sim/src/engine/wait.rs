@@ -21,11 +21,12 @@ impl Default for Watch {
 }
 
 /// The first interval, in picoseconds, after which a spinning thread makes another turn even if no line has changed,
-/// since its loop may count turns or read a clock. The interval doubles each time.
+/// since its loop may count turns or read a clock. The interval doubles each time, at most eight times.
 const RECHECK: u64 = 20_000_000;
 
 impl Engine {
-    /// Makes one turn of a spin loop: the running thread waits until a line that it loaded in this turn changes.
+    /// Makes one turn of a spin loop. If the turn only loaded, from at most [`WATCHED`] lines, the running thread waits until
+    /// one of these lines changes. Otherwise it yields.
     pub(crate) fn spin(&mut self) -> Step {
         if self.unwinding {
             return if self.must_unwind() { Step::Unwind } else { Step::Suspend };

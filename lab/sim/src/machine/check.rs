@@ -8,7 +8,7 @@ use std::fmt;
 use super::Machine;
 use crate::memory::MAX_CORES;
 
-/// The most lines of all caches of a level together: the model has four bytes for each line.
+/// The most lines of all caches of a level together. It limits the simulator's own memory, which is four bytes per line.
 const MAX_LINES: usize = 1 << 28;
 
 /// One number of a machine.
@@ -124,7 +124,7 @@ impl Machine {
     /// Checks that the model can run on this machine.
     ///
     /// # Errors
-    /// The first field whose value is not permitted, with its permitted values.
+    /// Returns the first field whose value is not permitted, with the permitted values.
     pub fn check(&self) -> Result<(), MachineError> {
         for Number { field, value, unit, least, greatest } in self.numbers() {
             if !(least..=greatest).contains(&value) {
@@ -196,10 +196,12 @@ impl Machine {
     /// Makes a machine from the text of a TOML file, whose fields are those of [`Machine`]; times are in nanoseconds.
     ///
     /// # Errors
-    /// The error in the text: a missing or unknown field, a value of the wrong type, or a value out of its range.
+    /// Returns the first error in the text: a missing or unknown field, a value of the wrong type, or a value out of its
+    /// range.
     pub fn from_toml(text: &str) -> Result<Machine, MachineError> {
         let machine: Machine = toml::from_str(text).map_err(|wrong| {
-            // The library's message names missing and unknown fields in backticks; for other errors it gives the value.
+            // The library's message names a missing or unknown field in backticks. A message that begins with "invalid"
+            // names the value instead, so the field is found by the position.
             let value = wrong.message().starts_with("invalid");
             let written = wrong.span().filter(|_| value).map(|span| field_at(text, span.start));
             let named = |field: &String| format!("`{field}`: ");

@@ -1,9 +1,9 @@
-//! A machine as the text of a TOML file.
+//! Writes a machine as the text of a TOML file.
 
 use super::{Cache, Machine};
 
 impl Machine {
-    /// The machine as a file that [`from_toml`](Self::from_toml) reads.
+    /// Returns the text of a TOML file that [`from_toml`](Self::from_toml) reads as this machine.
     pub fn to_toml(&self) -> String {
         let cache = |cache: Cache| format!("{{ sets = {}, ways = {} }}", cache.sets, cache.ways);
         let (caches, latency, occupancy, os) = (&self.caches, &self.latency, &self.occupancy, &self.os);

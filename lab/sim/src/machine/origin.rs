@@ -1,21 +1,21 @@
-//! How well a machine's number is known, and so how far a sweep goes to either side of it.
+//! How well a machine's number is known. A sensitivity sweep varies a number less if it is known better.
 
 use super::Machine;
 
-/// Where a number comes from. In a machine's file its source says so by how it begins: `measured: …` or `calibrated: …`,
-/// `published: …`, anything else for a guess.
+/// Where a number comes from. The beginning of the number's source in a machine's file tells it: `measured: …` or
+/// `calibrated: …` for a measured number, `published: …` for a published one, anything else for a guess.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Origin {
-    /// A program measured it, on this machine or on one of its kind.
+    /// A program measured the number, on this machine or on one of its kind.
     Measured,
-    /// A publication states it, of this machine or of one of its kind.
+    /// A publication states the number, for this machine or one of its kind.
     Published,
-    /// Neither.
+    /// The number was neither measured nor published.
     Guessed,
 }
 
 impl Origin {
-    /// The origin that a source's text claims.
+    /// Returns the origin that a source's text claims.
     pub fn of(source: &str) -> Origin {
         match source.split(':').next() {
             Some("measured" | "calibrated") => Origin::Measured,
@@ -24,7 +24,7 @@ impl Origin {
         }
     }
 
-    /// What part of the number a sweep adds and takes away.
+    /// Returns the part of the number by which a sweep increases and decreases it: 0.2 or 0.5.
     pub fn spread(self) -> f64 {
         match self {
             Origin::Measured | Origin::Published => 0.2,
@@ -34,8 +34,8 @@ impl Origin {
 }
 
 impl Machine {
-    /// The source of a field's number, as [`numbers`](Self::numbers) names it: its own, else that of the list or the table
-    /// which it is in.
+    /// Returns the source of a field's number. `field` is a name as in [`numbers`](Self::numbers). If the number has no
+    /// source of its own, its list's or table's source is returned.
     pub fn source(&self, field: &str) -> Option<&str> {
         let mut name = field;
         loop {
@@ -46,7 +46,7 @@ impl Machine {
         }
     }
 
-    /// The origin of a field's number; what has no source is guessed.
+    /// Returns the origin of a field's number; a number without a source is guessed.
     pub fn origin(&self, field: &str) -> Origin {
         self.source(field).map_or(Origin::Guessed, Origin::of)
     }

@@ -18,10 +18,10 @@ pub const PRESETS: [&str; 8] = [
     "this-host",
 ];
 
-/// The source of numbers that were not measured.
+/// The source of numbers for which no measurement is known.
 const ESTIMATE: &str = "estimate";
 
-/// Pairs of the beginning of a field's name and the source. Every field whose name begins so has this source.
+/// Pairs of the beginning of a field's name and a source. A field has the source of the first pair that fits its name.
 type Sources = &'static [(&'static str, &'static str)];
 
 impl Machine {

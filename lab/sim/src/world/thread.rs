@@ -60,9 +60,9 @@ pub fn bind(node: usize) -> bool {
 }
 
 /// Starts a thread on `node` (the caller's node if `None`), on the node's CPU with the fewest threads. A `daemon` does
-/// not keep the run from ending, and is unwound when the run ends. Returns the thread's [`Current::id`]; outside of a
-/// run, returns the body as an error. In a transaction the call aborts the transaction, starts no thread, and returns
-/// an unused number.
+/// not keep the run from ending, and is unwound when the run ends. Returns the thread's [`Current::id`]. Outside of a
+/// run, and while the threads of a run that is over unwind, returns the body as an error. In a transaction the call
+/// aborts the transaction, starts no thread, and returns an unused number.
 pub fn spawn(node: Option<usize>, daemon: bool, body: Box<dyn FnOnce()>) -> Result<usize, Box<dyn FnOnce()>> {
     let Some(engine) = engine() else { return Err(body) };
     if with(engine, |engine| engine.unwinding) {

@@ -31,9 +31,10 @@ impl Word {
         (&raw const self.0).cast()
     }
 
-    /// The word, where an access to it is made.
+    /// Returns the word by the address that real accesses use; with [`Config::watch`](archipelago_sim::Config::watch) this
+    /// is a second mapping of the same memory.
     fn word(&self) -> &AtomicU64 {
-        // SAFETY: the same word.
+        // SAFETY: `charged` returns an address of the same memory as `self.0`, which lives as long as `self`.
         unsafe { &*world::charged(&raw const self.0) }
     }
 

@@ -99,7 +99,7 @@ impl<P: Policy> Ours<P> {
 impl<P: Policy> Direct for Ours<P> {
     fn get(&self, key: u64) -> Option<u64> {
         if self.copies {
-            // Looked at where it is: each move of it would be a copy more.
+            // The record is read through a reference: each move of its value would copy it once more.
             let copy = self.cache.get(&key);
             return core::hint::black_box(&copy).as_ref().map(Value::number);
         }

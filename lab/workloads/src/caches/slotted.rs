@@ -8,7 +8,8 @@
 //!
 //! A look-up cannot move its record to the end of a list, as Kyoto Cabinet's does, so it marks the record. Each slot
 //! has a queue of its keys in the order of insertion, with a lock that only insertions of new keys take. If the slot is
-//! full, the first record of the queue without a mark is evicted.
+//! full, records are taken from the front of the queue: a marked record loses its mark and moves to the end, and the
+//! first record without a mark is evicted.
 
 use std::collections::VecDeque;
 
@@ -26,7 +27,7 @@ use archipelago_sync::rcx::{InOrder, Locks, Object, Rcx, Striped};
 use super::kyoto::{SLOTS, slot_of};
 use super::{BYTES, Caching, Client, Value};
 
-/// A record, and its mark: whether it was found since it was last at the front of its queue.
+/// A record, and its mark: whether it was found since its insertion, or since it was last at the front of its queue.
 struct Record {
     value: Value,
     found: AtomicBool,
@@ -47,7 +48,7 @@ pub struct Slotted<M: Mechanism<2>> {
     locks: Option<SlotLocks>,
 }
 
-/// One lock of RCX's kind for each slot, as in the slides.
+/// One RCX lock for each slot, as in the slides.
 struct SlotLocks {
     rcx: Rcx,
     objects: [Object; SLOTS],

@@ -152,9 +152,9 @@ pub struct Terminal<'t, D: Store> {
     tpcc: &'t Tpcc<D>,
     home: u16,
     random: Random,
-    /// The next key in HISTORY.
+    /// The last key that the terminal used in HISTORY; its keys ascend by 1.
     history: u64,
-    /// The time: the number of transactions run so far.
+    /// The time: the number of transactions that the terminal has begun.
     clock: u64,
 }
 

@@ -64,7 +64,7 @@ pub struct Output {
 /// Places an order.
 ///
 /// # Errors
-/// [`Stop::Wanted`] if an item does not exist.
+/// [`Stop::Wanted`] if an item does not exist; and errors of the store.
 pub fn run<D: Store>(tables: &Tables<D>, tx: &mut D::Tx<'_>, input: &Input) -> Result<Output, Stop> {
     let Input { w, d, c, entry, .. } = *input;
     let there = "the tables are whole";

@@ -80,7 +80,7 @@ pub fn paper(paper: &Paper, done: &[Done<'_>], args: &SimPapers) -> String {
     text + &doubts(done)
 }
 
-/// Around which of the machines' numbers the sweep goes how far.
+/// Returns a sentence for each swept machine: which of its numbers the sensitivity sweep varies, and by how much.
 fn spreads(paper: &Paper, done: &[Done<'_>]) -> String {
     let swept = done.iter().filter(|done| done.rows.iter().any(|(_, row)| !row.sweep.is_empty()));
     let names: BTreeSet<&str> = swept.map(|done| done.figure.machine(paper)).collect();
@@ -167,7 +167,8 @@ fn compare(claim: &Claim, ahead: &Row, behind: &Row) -> Option<Finding> {
     Some(judge(claim, &figures(ahead)?, &figures(behind)?, swept))
 }
 
-/// Returns the cells of a line: our ratio, the number of cells, the chance, and the verdict.
+/// Returns four columns of a line: our ratio, in how many of the sweep's cells (or of the seeds) the claimed order was
+/// found, the chance, and the verdict.
 fn cells(found: &Finding) -> String {
     let Finding { ratios, so, chance, swept, verdict } = found;
     let median = stats::median(ratios).map_or("-".to_owned(), digits);
@@ -180,14 +181,14 @@ fn cells(found: &Finding) -> String {
     format!("{ours} | {so} of {} {kind} | {chance} | {verdict}", ratios.len())
 }
 
-/// How many orderings have each verdict.
+/// How many claims have each verdict. A claim (an *ordering*) is a paper's statement that one side is ahead of another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
-    /// Orderings with [`Verdict::Holds`].
+    /// Claims with [`Verdict::Holds`].
     pub hold: usize,
-    /// Orderings with [`Verdict::Contradicted`].
+    /// Claims with [`Verdict::Contradicted`].
     pub contradicted: usize,
-    /// Orderings with [`Verdict::Unresolved`].
+    /// Claims with [`Verdict::Unresolved`].
     pub unresolved: usize,
 }
 
@@ -201,7 +202,7 @@ impl Count {
         }
     }
 
-    /// Returns the number of all orderings.
+    /// Returns the number of all claims.
     pub fn all(&self) -> usize {
         self.hold + self.contradicted + self.unresolved
     }
