@@ -45,14 +45,17 @@ use crate::turn::{self, CombinerLock};
 /// The largest number of times that a combiner with too small a batch collects again.
 const BATCH_ROUNDS: usize = 12;
 
-/// The log is recycled when the number of entries in use exceeds its capacity divided by this number.
+/// The log is recycled (entries that all replicas have applied are dropped) when the number of entries in use exceeds
+/// its capacity divided by this number.
 const RECYCLE_PART: u64 = 4;
-/// Replicas are helped when one lags behind by more than the log's capacity divided by this number.
+/// Replicas are helped (other threads replay into them) when, after the recycling, more entries are in use than the
+/// log's capacity divided by this number.
 const HELP_PART: u64 = 8;
 /// The least number of entries that a helper may replay into one replica before it returns to its own work: some tens
 /// of microseconds.
 const HELP: usize = 32;
-/// How many times a thread that finds the log full helps and waits in vain before it lets the log grow.
+/// The number of times that a thread that finds the log full helps and waits without success before it lets the log
+/// grow.
 const PATIENCE: u32 = 64;
 /// How long a thread sleeps between two attempts if the log may not grow any more.
 const NAP: Duration = Duration::from_micros(100);
@@ -75,7 +78,7 @@ pub(super) struct Replica<T: Replicable> {
     pub(super) data: CachePadded<DistributedRwLock<T>>,
     pub(super) board: Board<T::Write, T::Response>,
     pub(super) counts: CachePadded<Counts>,
-    /// The rest state of the replica's dedicated combiner, if it has one.
+    /// The rest state (asleep or not) of the replica's dedicated combiner, if the replica has one.
     pub(super) rest: Rest,
 }
 
@@ -430,7 +433,7 @@ impl<T: Replicable> Shared<T> {
         }
     }
 
-    /// Replays the run of filled entries below `end`. Returns whether it replayed any.
+    /// Replays the consecutive filled entries below `end`. Returns whether it replayed any.
     fn replay_filled(
         &self,
         at: usize,
@@ -470,8 +473,8 @@ impl<T: Replicable> Shared<T> {
             }
         });
         mem::forget(alarm);
-        // Before readers enter: an operation that one of them has seen must not be missed by a later reader on another
-        // replica.
+        // The tail is raised before readers enter: if a reader has seen an operation here, a later reader on another
+        // replica must not miss the operation.
         self.log.complete(cursor.index());
         drop(data);
         replica.counts.applied.add(applied);

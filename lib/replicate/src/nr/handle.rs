@@ -36,8 +36,8 @@ pub struct Handle<T: Replicable> {
     pub(super) shared: Arc<Shared<T>>,
     /// `None` until the first use.
     seat: Option<Seat>,
-    /// Slots of futures in progress. A future that is leaked leaves its slot here; the next future frees it, or the
-    /// handle when it is dropped.
+    /// Slots of futures in progress. If a future is leaked, its slot stays here until the handle's next future frees
+    /// it, or the drop of the handle.
     pub(super) posted: Option<SlotId>,
     pub(super) waiting: Option<SlotId>,
     /// Declared after `shared`: the background threads end when the last owner is dropped.
@@ -173,10 +173,10 @@ impl<T: Replicable> Handle<T> {
         }
     }
 
-    /// For changes that often turn out to change nothing (paper §3.9, "fake updates"). Reads first; `decide` then
-    /// returns the final answer ([`ControlFlow::Break`]) or the change to carry out. The read and the change are two
-    /// operations, and other operations may take effect in between. So the change must be correct without relying on
-    /// the read.
+    /// Carries out a change that often turns out to change nothing (paper §3.9, "fake updates"). First reads. Then
+    /// `decide`, which gets the response, returns the final answer ([`ControlFlow::Break`]) or the change to carry out.
+    /// The read and the change are two operations, and other operations may take effect in between. So the change must
+    /// be correct without relying on the read.
     ///
     /// ```
     /// use archipelago::replicate::{FromFns, Replicated};
