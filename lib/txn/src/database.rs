@@ -63,7 +63,7 @@ enum End<T, E> {
 }
 
 impl<S: Scheme> Database<S> {
-    /// An empty database.
+    /// Makes an empty database.
     pub fn new() -> Self {
         Self { shared: Arc::new(Shared::new()) }
     }

@@ -1,4 +1,4 @@
-//! The log of a database: value logging in epochs, after Silo (Tu and others, SOSP 2013, section 4.10).
+//! The log of a database: it logs the written rows, in epochs, after Silo (Tu and others, SOSP 2013, section 4.10).
 //!
 //! # Why a recovered database is one that existed
 //! 1. *A transaction is whole.* Its entries are one record of the journal, which has a checksum.
@@ -12,12 +12,12 @@
 //!    without the other.
 //! 4. *Within an epoch and key*, entries are ordered by serials (`codec.rs`), whichever lane they are in. Between
 //!    epochs the entry of the later epoch wins, by 3.
-//! 5. *Failure.* The record is appended before anything is installed. If the journal refuses it, the transaction is
-//!    rolled back; no later step can fail.
+//! 5. *Failure.* The record is appended before anything is installed. If the journal refuses the record, the
+//!    transaction is rolled back; no later step can fail.
 //!
 //! # Groups
 //! Threads that wait for an epoch take turns. The thread that has the turn seals the epoch, closes it and waits for the
-//! disk. Threads that commit meanwhile wait for the turn's end, and one of them takes the next turn for all. The turns
+//! disk. Threads that commit during the turn wait for its end, and one of them takes the next turn for all. The turns
 //! need no thread of their own.
 
 use archipelago_journal::{self as journal, DiskLock, Journal};
@@ -46,7 +46,7 @@ pub(crate) struct Log<S: Scheme> {
     turn: Mutex<()>,
     pub(crate) checkpoints: Mutex<Checkpoints<S>>,
     flusher: Mutex<Option<Flusher>>,
-    /// In deterministic tests, the next lane, chosen independently of the thread.
+    /// In deterministic tests, a counter from which lanes are chosen, independently of the thread.
     next_lane: Option<AtomicU64>,
     /// The lock of the directory, released after the journal has ended.
     _lock: Box<dyn DiskLock>,

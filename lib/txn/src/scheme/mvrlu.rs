@@ -16,12 +16,13 @@
 //!   stamp sets the word back to `LINKING`, and the writer draws again.
 //! - `FIRM`, with a stamp once it is drawn: as `CHECK`, but the reader waits. The word is `FIRM` while the log, which must
 //!   have the stamp first, is written, and after a few attempts, so that readers do not delay a writer forever.
-//! - `NEVER`: the transaction has failed.
+//! - `NEVER`: the commit has failed.
 //! - Otherwise: the stamp.
 //!
 //! *A word's answer is final.* A reader with a moment gets one of two answers from the word. The first is that the set
 //! is before the moment: its stamp is known and not above the moment. The second is that the set will never be before
-//! the moment: its stamp is above the moment, the set has failed, or its stamp will be drawn after the question.
+//! the moment: its stamp is above the moment, the set has failed, or its stamp will be drawn after the reader's load of
+//! the word.
 //!
 //! # Why the order of stamps is an order of serialization
 //! 1. *A reader of moment `m` sees all of a set with a stamp up to `m`, and nothing of a set with a greater stamp.* The
