@@ -416,7 +416,7 @@ where
         stats
     }
 
-    /// Checks the invariants of the cache. No other thread may use the cache meanwhile.
+    /// Checks the invariants of the cache. No other thread may use the cache during the call.
     ///
     /// # Panics
     /// If an invariant does not hold.

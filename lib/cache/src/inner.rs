@@ -23,7 +23,7 @@ use crate::table::Table;
 
 /// The size in bytes of a thread's bag, its list of removed entries. When the bag is full, the thread checks which
 /// entries can be freed, and this check interrupts the other threads. A bag must fit into the 64 KiB that each thread
-/// may use beside the bound, and into a core's caches, since the freed memory is used again.
+/// may use in addition to the bound, and into a core's caches, since the freed memory is used again.
 const BAG: usize = 48 << 10;
 /// In small caches a bag has at most 1/BAGS of the weight that may wait for readers.
 const BAGS: usize = 8;
@@ -466,7 +466,7 @@ where
         self.budget.capacity()
     }
 
-    /// Checks the invariants of all shards and of the bound. No other thread may use the cache meanwhile.
+    /// Checks the invariants of all shards and of the bound. No other thread may use the cache during the call.
     pub fn check_invariants(&self) {
         let guard = self.domain.pin();
         let leased: usize = self.shards.iter().map(|shard| shard.lock().check(&guard)).sum();

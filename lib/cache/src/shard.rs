@@ -1,9 +1,9 @@
 //! A shard: a table that is read without a lock, and, protected by a lock, the policy's queues and the shard's part of
 //! the cache's capacity (its *lease*).
 //!
-//! No users' code runs with the lock held. Keys are compared before the lock is taken, under the guard, and again if
-//! the entries of the same hash have changed meanwhile. Values are dropped, and listeners called, after the lock is
-//! released.
+//! No users' code runs with the lock held. Keys are compared before the lock is taken, under the RCU guard, and again
+//! if the entries of the same hash have changed by the time the lock is held. Values are dropped, and listeners called,
+//! after the lock is released.
 
 use archipelago_platform::atomic::{AtomicU32, Ordering::Relaxed};
 use archipelago_platform::plain::Plain;
@@ -220,7 +220,8 @@ impl<K, V, P: Policy> Locked<'_, K, V, P> {
         self.shard.table.bytes(guard) + self.state.policy.bytes()
     }
 
-    /// Checks the invariants of the shard. No other thread may use the cache meanwhile. Returns the shard's lease.
+    /// Checks the invariants of the shard. No other thread may use the cache during the call. Returns the shard's
+    /// lease.
     pub fn check(&self, guard: &Guard<'_>) -> usize {
         // SAFETY: under the guard.
         let weights = self.shard.table.entries(guard).map(|entry| unsafe { Resident::new(entry) }.weight());

@@ -240,8 +240,8 @@ fn threads_come_and_go() {
     cache.check_invariants();
 }
 
-/// Runs `work` in a thread of its own and returns its result. If `work` never ends, the test fails after a minute, and
-/// leaves the thread behind.
+/// Runs `work` in a thread of its own and returns its result. If `work` does not end within a minute, the test fails,
+/// and the thread is not joined.
 fn ended<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> R {
     let (tell, told) = mpsc::channel();
     thread::spawn(move || tell.send(work()));
