@@ -287,7 +287,7 @@ impl<Q, A> Board<Q, A> {
             return;
         }
         drop(sleeper);
-        // After the lock was released, like each of the user's destructors.
+        // Users' destructors run only when the lock is not held.
         drop_quietly(before);
         // Partner: the fence in `wake_sleepers`. A combiner that had taken the request may have left before it could
         // see the mark.
@@ -301,13 +301,15 @@ impl<Q, A> Board<Q, A> {
         if matches!(*sleeper, Some(Sleeper::Gone)) && self.answer_is_there(id) {
             *sleeper = None;
             drop(sleeper);
-            // Most often the calling thread is a combiner, whose own work goes on.
+            // A panic of the answer's destructor is ignored, since the calling thread is mostly a combiner, whose own
+            // work must continue.
             drop_quietly(self.answer(id));
         }
     }
 
-    /// Stores how to wake the poster, replacing an earlier sleeper. Afterwards the poster must check whether it was
-    /// answered and whether a combiner is active. It may sleep if it was not answered and a combiner is active.
+    /// Stores the sleeper by which the poster will be woken, and drops an earlier one. Afterwards the poster must check
+    /// whether it was answered and whether a combiner is active. It may sleep if it was not answered and a combiner is
+    /// active.
     pub(crate) fn sleep(&self, id: SlotId, sleeper: Sleeper) {
         let before = self.sleeper(id).replace(sleeper);
         self.asleep.set(id.0);

@@ -73,8 +73,8 @@ enum Readers {
 pub(super) struct Replica<T: Replicable> {
     /// The combiner's lock.
     combiner: CombinerLock<Combiner<T>>,
-    /// The replica's lock, and the structure. In cache lines of its own: it changes, and each operation reads the
-    /// fields beside it.
+    /// The replica's lock, and the structure. In cache lines of their own: they change often, and each operation reads
+    /// the neighbouring fields.
     pub(super) data: CachePadded<DistributedRwLock<T>>,
     pub(super) board: Board<T::Write, T::Response>,
     pub(super) counts: CachePadded<Counts>,
