@@ -304,9 +304,9 @@ impl<S: Scheme> Epochs<S> {
             {
                 newer = version;
             } else {
-                // Release: readers that follow the new pointer see initialized versions behind it. Readers that are at
-                // the unlinked version follow its own `older`, which does not change, and the version that they look
-                // for is not unlinked.
+                // Release: readers that follow the new pointer see initialized versions. Readers that are at the
+                // unlinked version follow its own `older`, which does not change, and the version that they look for is
+                // not unlinked.
                 newer.older.store(version.older.load(Ordering::Relaxed), Ordering::Release);
                 dropped.push(at);
             }

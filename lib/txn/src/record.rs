@@ -1,9 +1,10 @@
 //! Records and their versions, without the types of rows, for the commit protocols.
 //!
-//! A record belongs to a key of one index. Its *head* points to the newest committed version. A version contains a row
-//! (or an index entry's link), or states that the key is absent. A version's content never changes once the version is
-//! the head. A transaction is in an RCU section from its begin to its end, so no two versions that it can see have the
-//! same address. Reads are therefore validated by comparing heads.
+//! A record belongs to a key of one index. Its *head* points to the newest committed version (in `mvrlu.rs`, perhaps to
+//! a newer one whose commit is not decided yet). A version contains a row (or an index entry's link), or states that
+//! the key is absent. A version's content never changes once the version is the head. A transaction is in an RCU
+//! section from its begin to its end, so no two versions that it can see have the same address. Reads are therefore
+//! validated by comparing heads.
 //!
 //! ```text
 //! index: key → record { head, lock } → version { begin, older, row } → version → …
@@ -221,8 +222,8 @@ impl<S: Scheme> Record<S> {
     }
 
     /// Waits until the head is not latched or is dead, and returns it. The wait is short. A latch is held only during a
-    /// commit. The only users' code that runs meanwhile is the encoding of keys. The holder waits only for latches that
-    /// follow its own in the latch order.
+    /// commit. The only users' code that runs while a latch is held is the encoding of keys. The holder waits only for
+    /// latches that follow its own in the latch order.
     pub(crate) fn settled(&self) -> Head<S> {
         let backoff = Backoff::new();
         loop {
@@ -333,7 +334,7 @@ impl<'r, S: Scheme> Latch<'r, S> {
         self.version = version;
     }
 
-    /// Makes `version` the head, without an older version. Returns the previous head's version.
+    /// Makes `version` the head, and does not change its `older`. Returns the previous head's version.
     pub(crate) fn replace(&mut self, version: *mut Version<S>) -> *mut Version<S> {
         core::mem::replace(&mut self.version, version)
     }

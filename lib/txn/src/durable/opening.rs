@@ -136,8 +136,8 @@ impl<S: Scheme> Opening<S> {
         Self { disk, ..self }
     }
 
-    /// For tests: uses no threads of its own, so that tests determine the order of the disk's calls. `part` is the
-    /// length in bytes of a checkpoint's parts.
+    /// For tests: the log uses no background threads, so that tests determine the order of the disk's calls. `part` is
+    /// the length in bytes of a checkpoint's parts.
     #[doc(hidden)]
     pub fn in_order(self, part: usize) -> Self {
         Self { background: Some(false), part, ..self }
@@ -159,8 +159,8 @@ impl<S: Scheme> Opening<S> {
         let (catalogue, new) = Catalogue::new(directory.join("tables"), names, &self.tables);
         let latest = Latest::read(disk, directory)?;
         latest.load(disk, directory, &catalogue, home)?;
-        // The other parts go before the journal is opened, which needs room. The sync comes first: otherwise a power loss
-        // could undo the last checkpoint's renaming, and not the removal of the parts of the one before.
+        // The parts of other checkpoints are removed before the journal is opened, since the opening needs room. The sync precedes the removal.
+        // Otherwise a power loss could undo the renaming of the last `checkpoint` file, but not the removal of the previous checkpoint's parts.
         disk.sync_directory(directory).map_err(|cause| io("sync", cause))?;
         latest.remove_others(disk, directory)?;
         let (journal, recovery) = self.replay(&catalogue, &latest)?;

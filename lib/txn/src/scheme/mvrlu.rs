@@ -83,7 +83,7 @@ const NEVER: u64 = FIRM - 1;
 /// The bits of the states above. A word without these bits is a stamp.
 const STATE: u64 = OPEN | CHECK | FIRM;
 
-/// Attempts of a commit that readers may set back.
+/// The number of attempts of a commit that readers may set back to `LINKING`. Later attempts are `FIRM`.
 const ATTEMPTS: u32 = 3;
 
 impl Scheme for MvRlu {
@@ -152,7 +152,8 @@ fn is_newest(record: &Record<MvRlu>, seen: &Version<MvRlu>, moment: Moment, work
     // SAFETY: a head's version inside of the guard.
     let version = unsafe { &*head.version() };
     let is = |version: &Version<MvRlu>| core::ptr::eq(version, seen);
-    // A version that this commit has linked points to its own word, which it must not ask.
+    // A version that this commit has linked points to the commit's own word. The commit must not ask this word, since
+    // it would wait for itself.
     let is_under = || MvRlu::under(version, moment, work.shared().epochs()).is_some_and(is);
     !head.is_dead() && (is(version) || work.owns(record) || is_under())
 }
@@ -190,7 +191,7 @@ fn is_before(set: &AtomicU64, (moment, last): (u64, usize), epochs: &Epochs<MvRl
     }
 }
 
-/// Makes all written versions the heads of their records. Readers of these versions ask `set`.
+/// Makes all written versions the heads of their records. Readers that find these versions load the word `set`.
 fn link(work: &Work<'_, MvRlu>, set: &AtomicU64, done: &mut Done<MvRlu>) {
     let begin = LINKED | core::ptr::from_ref(set).expose_provenance() as u64;
     for write in work.writes.iter() {
@@ -222,8 +223,8 @@ fn decide(work: &Work<'_, MvRlu>, set: &AtomicU64, encoded: Option<Encoded>) -> 
     for attempt in 0.. {
         let state = if encoded.is_some() || attempt == ATTEMPTS { FIRM } else { CHECK };
         set.store(state, Ordering::Release);
-        // Pairs with the fences of readers that find the word's previous value, and (see below) of commits that link
-        // versions over those that were read.
+        // Pairs with the fences of readers that find the word's previous value, and (see the next fence) of commits
+        // that replace versions that this one has read.
         fence(Ordering::SeqCst);
         let stamp = epochs.draw();
         point("txn::drawn");
