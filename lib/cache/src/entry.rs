@@ -209,8 +209,9 @@ impl<K, V> Entry<K, V> {
         };
         let at = block.entry.as_ptr();
         // The fields are written one by one, so that the value is moved directly into the allocation and not through an
-        // entry on the stack. SAFETY: the writes are within the block. All fields are initialized here. A long block
-        // has room for an extension right before the entry.
+        // entry on the stack.
+        // SAFETY: the writes are within the block. All fields are initialized here. A long block has room for an
+        // extension right before the entry.
         unsafe {
             (&raw mut (*at).header).write(header);
             (&raw mut (*at).key).write(key);

@@ -5,12 +5,12 @@
 //! the replica and to replay into it. The *replica's lock*, a distributed reader-writer lock, excludes readers while
 //! the structure itself changes. So readers continue while a combiner collects, appends, or waits for an entry.
 //!
-//! Every thread that replays holds the combiner's lock, even a reader that refreshes its replica or a helper from
-//! another replica. (In the paper, readers refresh under the replica's lock alone. A reader could then replay the
-//! entries of a combiner that was about to replay them itself, and the responses would be lost.)
+//! Every thread that replays into a replica holds the replica's combiner's lock, even a reader that refreshes its
+//! replica, or a helper from another replica. (In the paper, readers refresh under the replica's lock alone. A reader
+//! could then replay the entries of a combiner that was about to replay them itself, and the responses would be lost.)
 //!
-//! A thread that has changed the replica raises the completed tail before it admits readers. (It may seem sufficient to
-//! raise the tail before the answer. But then a reader could see an operation here that a later reader on another
+//! A thread that has changed the replica raises the completed tail before it admits readers. (If the tail were raised
+//! later, just before the operations are answered, a reader could see an operation here that a later reader on another
 //! replica misses.)
 //!
 //! A combiner never waits while it holds the replica's lock, and never waits for another replica's locks or readers. It

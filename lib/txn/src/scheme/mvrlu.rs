@@ -34,9 +34,9 @@
 //!    - *The head is the version that T has read.* Then T has missed any set W that is linked at the record later: W
 //!      links, passes its fence and draws, so T's fence precedes W's and `t` is below W's stamp. (Between its draw and
 //!      the fence T waits until all clocks are past `t`.) So records that are owned but not linked need no check.
-//!    - *The version that T has read is directly below a linked head.* T asks the head's word with the moment `t`. If the
-//!      set is before `t`, T gives up. If not, the answer is final, and the version that T has read is the newest at
-//!      `t`, whether the set commits or fails.
+//!    - *The version that T has read is directly below a linked head.* T loads the word of the head's set, like a reader of the moment `t`. If the
+//!      answer is that the set is before `t`, T gives up. If not, the answer is final, and the version that T has read is the newest at `t`, whether
+//!      the set commits or fails.
 //!    - *All other cases*: T gives up, even if the stamps of all versions between the two are above `t`. No thread has
 //!      announced the moment `t`, so pruning may have unlinked a version between the two. (Pruning never unlinks the
 //!      version directly below a linked head, see `Epochs::prune`.)
@@ -50,8 +50,8 @@
 //!    commits: it finds the other's set above its own stamp. (The processors' clocks may give both the same stamp. Then
 //!    the addresses of their words decide which is lower.)
 //!
-//! The paper makes transactions serializable by locking what they read, too (`try_lock_const`), which writes to each
-//! record that is read. The validation here loads one word of each record. Transactions that only read need no
+//! The paper makes transactions serializable by also locking the records that they read (`try_lock_const`), which
+//! writes to each such record. The validation here loads one word of each record. Transactions that only read need no
 //! validation: they are serialized at their moment.
 
 use core::panic::AssertUnwindSafe;
