@@ -25,7 +25,7 @@ pub(crate) struct Core {
     pub(crate) id: u64,
     pub(crate) life: u64,
     pub(crate) lanes: Vec<Lane>,
-    /// For each lane, the last epoch whose closing mark is durable.
+    /// For each lane, the last epoch whose closing mark has the durability that the policy promises.
     pub(crate) epochs: Mutex<Vec<u64>>,
     pub(crate) epoch_progress: Condvar,
     /// The error after which nothing is acknowledged any more. It is set once.
@@ -279,7 +279,8 @@ impl Core {
         Error::fatal("write", &self.directory)(io::Error::other("a panic"))
     }
 
-    /// Records that a lane's epochs up to `closed` are closed and durable, and wakes the threads that wait for epochs.
+    /// Records that a lane's epochs up to `closed` are closed with the durability that the policy promises, and wakes
+    /// the threads that wait for epochs.
     fn closed(&self, lane: &Lane, closed: u64) {
         if self.options.epochs {
             let mut epochs = locked(&self.epochs);
@@ -330,8 +331,8 @@ impl Core {
         }
     }
 
-    /// Writes all appended records, and makes them durable if the policy syncs. Then writes a last mark, which states
-    /// that they are durable.
+    /// Writes all appended records, and makes them durable if the policy syncs. In this case it then writes a last
+    /// mark, which states that they are durable.
     pub(crate) fn flush(&self) -> Result<(), Error> {
         for lane in &self.lanes {
             let end = lane.lock().end;

@@ -57,7 +57,8 @@
 //! A mark states up to which place records were durable when the mark was written. If a record is not whole and no
 //! later mark declares it durable, the record and all bytes after it are a torn tail, which is cut. Otherwise opening
 //! fails with [`Error::Damaged`], with file and offset. No mark follows the last batch before a crash, so damage to
-//! this batch is cut as a torn tail, and reported in [`Recovery::cuts`]. [`close`](Journal::close) writes a last mark.
+//! this batch is cut as a torn tail, and reported in [`Recovery::cuts`]. Except with `Never`, [`close`](Journal::close)
+//! writes a last mark.
 //!
 //! # Costs
 //!

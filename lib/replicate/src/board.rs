@@ -112,8 +112,8 @@ pub(crate) struct Board<Q, A> {
     slots: Box<[CachePadded<Slot<Q, A>>]>,
     /// The slots that combiners read.
     active: Bits,
-    /// The slots with a sleeper that is to be woken. One more bit stands for the line, and is set while the line is not
-    /// empty.
+    /// The slots with a sleeper, and those with a mark of an abandoned request. One more bit stands for the line, and
+    /// is set while the line is not empty.
     asleep: Bits,
     /// The threads that found no free slot.
     line: Mutex<Line>,

@@ -421,8 +421,8 @@ impl<'t, S: Scheme> Work<'t, S> {
             return if self.is_sound() { Ok(self.newest_read()) } else { Err(Error::Conflict) };
         }
         if let Some(record) = self.stale {
-            // The transaction that linked the replacing version may still run. The retry waits for its end. SAFETY:
-            // alive inside of the guard.
+            // The transaction that linked the replacing version may still run. The retry waits for its end.
+            // SAFETY: alive inside of the guard.
             self.note_missed(unsafe { &*record });
             return Err(Error::Conflict);
         }

@@ -18,15 +18,16 @@ use crate::wait::{Served, slot_or, submit};
 /// One thread's access to a [`Replicated`](super::Replicated) structure. The handle keeps the structure alive, and
 /// frees its slot when it is dropped.
 ///
-/// The first operation binds the handle to the replica of the node on which the calling thread runs. So a handle may be
-/// made on any thread and sent to the thread that will use it. A bound handle may be used by another thread, but keeps
-/// its replica, which may be slower. A thread that uses a handle for long should make its own.
+/// The first operation binds the handle to the replica of the node on which the calling thread runs (or, if the builder
+/// has set the number of replicas, to the next replica in turn). So a handle may be made on any thread and sent to the
+/// thread that will use it. A bound handle may be used by another thread, but keeps its replica, which may be slower. A
+/// thread that uses a handle for long should make its own.
 ///
 /// All operations are linearizable: each takes effect at one moment between call and return, for all handles of all
 /// replicas.
 ///
 /// # Errors
-/// Every operation fails with [`Poisoned`] after an operation has panicked in `write`.
+/// Every operation fails with [`Poisoned`] after a panic in `write`, in `prepare` or in the observer.
 ///
 /// # Panics
 /// Builds with debug assertions panic if an operation is called from inside another one on the same structure, for
