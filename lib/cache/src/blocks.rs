@@ -1,9 +1,8 @@
 //! Reuse of the memory of removed entries.
 //!
-//! A full cache evicts an entry for each insertion. So a thread keeps the blocks of the entries that it frees, and writes the
-//! next entry into the block that it kept last. This saves two calls of the allocator, and the thread can prefetch the next
-//! block's lines. Most of these lines are in no processor's cache, and a write of a kilobyte to such lines takes half of the
-//! time of an insertion.
+//! A full cache evicts an entry for each insertion. So a thread keeps the blocks of the entries that it frees, and writes the next entry into the
+//! block that it kept last. This saves two calls of the allocator, and the thread can prefetch the next block's lines. Most of these lines are in no
+//! processor's cache. Without the prefetch, writing a kilobyte to such lines takes half of the time of an insertion.
 
 use core::mem::needs_drop;
 use core::ptr::null_mut;
@@ -15,16 +14,17 @@ use archipelago_platform::thread;
 
 use crate::entry::{Block, Entry, Shared};
 
-/// The number of bytes that a thread keeps if entries own memory in addition to their blocks. It is smaller than a bag, since
-/// the thread's bag may be full of such memory.
+/// The number of bytes that a thread keeps if entries own memory in addition to their blocks. The number is smaller than the thread's bag (its list
+/// of retired entries), since the entries in the bag still own such memory.
 const BESIDE: usize = 16 << 10;
 
-/// Kept blocks, by thread.
+/// The memory blocks of freed entries that threads keep for new entries.
 pub(crate) struct Blocks<K, V> {
     own: PerThread<CachePadded<Own<K, V>>>,
     /// The most blocks that a thread keeps.
     most: usize,
-    /// Whether blocks of long entries are kept; otherwise those of short ones.
+    /// Whether the blocks of long entries (those with an extension, see `entry.rs`) are kept. If not, the blocks of
+    /// short entries are kept.
     long: bool,
 }
 
@@ -39,19 +39,19 @@ struct Own<K, V> {
 impl<K, V> Own<K, V> {
     fn push(&self, block: Block<K, V>) {
         let entry = block.into_entry();
-        // SAFETY: the block is this thread's. An entry begins with a header, which is larger than a pointer, and as much aligned.
+        // SAFETY: the block belongs to this thread. An entry begins with a header, which is at least as large and as aligned as a pointer.
         unsafe { entry.cast::<*mut Entry<K, V>>().write(self.first.load(Relaxed)) };
         self.first.store(entry.as_ptr(), Relaxed);
         self.len.store(self.len.load(Relaxed) + 1, Relaxed);
     }
 
-    /// Returns the block that was pushed last, which is of this kind.
+    /// Removes and returns the block that was pushed last. `long` must be the kind of the pushed blocks.
     fn pop(&self, long: bool) -> Option<Block<K, V>> {
         let entry = Shared::new(self.first.load(Relaxed))?;
         // SAFETY: written by `push`.
         self.first.store(unsafe { entry.cast::<*mut Entry<K, V>>().read() }, Relaxed);
         self.len.store(self.len.load(Relaxed) - 1, Relaxed);
-        // SAFETY: a block before `push`.
+        // SAFETY: the entry was made of a block by `push`.
         Some(unsafe { Block::of(entry, long) })
     }
 }
@@ -89,7 +89,7 @@ impl<K, V> Blocks<K, V> {
         kept.unwrap_or_else(|| Block::new(long))
     }
 
-    /// Keeps a block, or frees it if this thread has enough of them.
+    /// Keeps a block, or frees it if the block is of the other kind or this thread keeps enough blocks.
     pub fn keep(&self, block: Block<K, V>) {
         let own = self.own();
         if block.is_long() == self.long && own.len.load(Relaxed) < self.most {
@@ -110,7 +110,7 @@ impl<K, V> Blocks<K, V> {
         if next.is_null() {
             return;
         }
-        // The first line has the list's link, which was written a moment ago.
+        // The first line holds the list's link, which this thread has written recently, so the line is in its cache.
         Entry::prefetch(next, 1..Entry::<K, V>::LINES);
     }
 }
@@ -138,7 +138,7 @@ mod tests {
             let blocks = Blocks::<u64, u64>::beside(3 * Block::<u64, u64>::layout(long).0.size(), long);
             let five: Vec<_> = (0..5).map(|_| blocks.take(long)).collect();
             let at: Vec<_> = five.iter().map(Block::entry).collect();
-            // One of the other kind is not kept.
+            // A block of the other kind is not kept.
             blocks.keep(blocks.take(!long));
             five.into_iter().for_each(|block| blocks.keep(block));
             assert_eq!(kept(&blocks), 3);

@@ -1,20 +1,23 @@
-//! The distribution of the bound: each shard has a *lease* on a part of the capacity, and the rest is in a *pool*.
+//! The distribution of the cache's capacity: each shard has a *lease* on a part of the capacity, and the rest is in a
+//! *pool*.
 //!
-//! A shard that needs room takes a piece of the pool, and evicts entries of its own if the pool is empty. So in a full
-//! cache no two shards write a common cache line, and the bound holds at every moment.
+//! A shard that needs room takes a piece of the pool, and evicts entries of its own if the pool has too little. So in a
+//! full cache no two shards write a common cache line, and the bound holds at every moment.
 //!
 //! # Invariant
-//! The pool and all leases sum up to the capacity, except while a resize has not yet taken back what it has to.
+//! The sum of the pool and all leases is the capacity, except while a resize to a smaller capacity is still taking back
+//! leases.
 
 use archipelago_platform::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// How many pieces make a shard's fair share. A shard takes at least one piece at a time.
+/// The number of pieces in a shard's equal share of the capacity. A shard takes a piece at a time: more if it needs
+/// more, and less if the pool has less.
 const PIECES: usize = 16;
 
 /// The largest capacity: far above any memory, and low enough that sums of several capacities do not overflow.
 const MOST: usize = usize::MAX / 8;
 
-/// Returns the requested capacity, or the largest one if the request is above it.
+/// Returns the requested capacity, or [`MOST`] if the request is above it.
 pub(crate) fn possible(capacity: usize) -> usize {
     capacity.min(MOST)
 }
@@ -40,8 +43,8 @@ impl Budget {
         self.pool.load(Relaxed)
     }
 
-    /// Takes at least `need` from the pool, and up to a whole piece if the pool has more. Returns how much it took: 0
-    /// if the pool has less than `need`.
+    /// Takes at least `need` from the pool, or a whole piece if a piece is larger and the pool has it. Returns the
+    /// amount taken: 0 if the pool has less than `need`.
     pub fn take(&self, need: usize) -> usize {
         let wanted = need.max(self.capacity() / (self.shards * PIECES));
         let grant = |pool: usize| (pool >= need).then(|| wanted.min(pool));
@@ -49,7 +52,7 @@ impl Budget {
         before.ok().and_then(grant).unwrap_or(0)
     }
 
-    /// Takes at most `most` from the pool. Returns how much.
+    /// Takes at most `most` from the pool. Returns the amount taken.
     pub fn take_some(&self, most: usize) -> usize {
         let before = self.pool.fetch_update(Relaxed, Relaxed, |pool| Some(pool - pool.min(most)));
         before.map_or(0, |pool| pool.min(most))

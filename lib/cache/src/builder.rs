@@ -22,8 +22,8 @@ const BESIDE: usize = 56;
 /// The least capacity of a shard, in entries and in bytes.
 const LEAST_ENTRIES: usize = 64;
 const LEAST_BYTES: usize = 256 << 10;
-/// How much garbage may wait for readers in addition to a hundredth of the capacity: enough for some bags of each of a
-/// few threads.
+/// How much weight of removed entries may wait for readers, in addition to a hundredth of the capacity: enough for some
+/// bags (lists of retired entries) of each of a few threads.
 const WAITING_ENTRIES: usize = 512;
 const WAITING_BYTES: usize = 64 << 10;
 const MOST_SHARDS: usize = 256;
@@ -121,38 +121,38 @@ where
         Builder { listener, live, idle, record_hits, shards, hasher: hasher(old), policy }
     }
 
-    /// Sets how long after its insertion an entry expires, with a resolution of a millisecond; at once if the time is
-    /// zero. [`Cache::insert_for`] sets the time of a single entry.
+    /// Sets the time between an entry's insertion and its expiry, with a resolution of a millisecond. If the time is
+    /// zero, entries expire at once. [`Cache::insert_for`] sets the time of a single entry.
     pub fn time_to_live(mut self, time: Duration) -> Self {
         self.live = Some(time);
         self
     }
 
-    /// Sets how long after its insertion or its last hit an entry expires, with an error of at most a 16th of the time.
+    /// Sets the time between an entry's insertion or last hit and its expiry. The error is at most a 16th of the time.
     pub fn time_to_idle(mut self, time: Duration) -> Self {
         self.idle = Some(time);
         self
     }
 
-    /// Calls `listener` with each entry that leaves the cache, in the thread that causes it. No lock is held, so the
-    /// listener may use the cache. Dropping the cache does not call it for the remaining entries. A listener that
-    /// inserts an entry for each evicted one causes the next eviction, and so recurses without end. If the listener
-    /// panics, the call that caused it panics, after the call has taken effect.
+    /// Calls `listener` with each entry that leaves the cache or is refused, in the thread that causes this. No lock is
+    /// held, so the listener may use the cache. Dropping the cache does not call the listener for the remaining
+    /// entries. A listener that inserts an entry for each evicted one causes the next eviction, and so recurses without
+    /// end. If the listener panics, the cache's method that called it panics, after the method has taken effect.
     pub fn on_leave(mut self, listener: impl Fn(&K, &V, Cause) + Send + Sync + 'static) -> Self {
         self.listener = Some(Box::new(listener));
         self
     }
 
-    /// Counts hits and misses, by thread. This costs some nanoseconds a look-up.
+    /// Counts hits and misses, each thread in its own counters. This costs some nanoseconds a look-up.
     pub fn record_hits(mut self) -> Self {
         self.record_hits = true;
         self
     }
 
     /// Sets the number of shards, each of which has a lock for its writers. The number is rounded up to a power of two,
-    /// and is 256 at most. The default is four for each processor, and fewer in small caches. With more shards more
-    /// threads can insert at once; with fewer, the evicted entry is closer to the policy's best choice in the whole
-    /// cache.
+    /// and is 256 at most. The default is four for each processor, and fewer in small caches. With more shards, more
+    /// threads can insert at once. With fewer shards, the evicted entry is closer to the policy's best choice in the
+    /// whole cache.
     pub fn shards(mut self, shards: usize) -> Self {
         self.shards = Some(shards);
         self

@@ -16,7 +16,7 @@ use crate::panics::Panics;
 use crate::policy::{Policy, S3Fifo};
 use crate::stats::Stats;
 
-/// Entries of so many lines are not prefetched: the processor fetches a line's neighbour by itself.
+/// Entries of at most this many cache lines are not prefetched: the processor fetches a line's neighbour by itself.
 const FEW_LINES: usize = 2;
 
 /// A bounded cache, shared by threads. See [the crate](crate).
@@ -24,8 +24,8 @@ pub struct Cache<K, V, P = S3Fifo, S = foldhash::quality::RandomState> {
     inner: Inner<K, V, P, S>,
 }
 
-// SAFETY: the cache owns its keys and values, hands out shared references to them, and drops them in any thread;
-// policies' data are behind locks.
+// SAFETY: the cache owns its keys and values, hands out shared references to them, and may drop them in any thread. The
+// policies' data is protected by locks.
 unsafe impl<K: Send + Sync, V: Send + Sync, P: Send, S: Send> Send for Cache<K, V, P, S> {}
 // SAFETY: as above.
 unsafe impl<K: Send + Sync, V: Send + Sync, P: Send, S: Sync> Sync for Cache<K, V, P, S> {}
@@ -33,9 +33,9 @@ unsafe impl<K: Send + Sync, V: Send + Sync, P: Send, S: Sync> Sync for Cache<K, 
 /// A thread's session of look-ups. References that it returns are valid as long as the session is borrowed, even if the
 /// entry has left the cache.
 ///
-/// A session holds an RCU guard: entries that leave the cache meanwhile are not freed before the session ends, and when
-/// a hundredth of the capacity waits for that, insertions are refused. Keep a session for a batch of look-ups, not
-/// permanently.
+/// A session holds an RCU guard: entries that leave the cache during the session are not freed before the session ends.
+/// When more than about a hundredth of the capacity waits to be freed, insertions are refused. Keep a session for a
+/// batch of look-ups, not permanently.
 pub struct Pinned<'c, K, V, P = S3Fifo, S = foldhash::quality::RandomState> {
     inner: &'c Inner<K, V, P, S>,
     guard: Guard<'c>,
@@ -84,7 +84,8 @@ where
         V: Clone,
     {
         let (guard, hash) = (self.inner.domain().pin(), self.inner.hash(key));
-        // A clone reads the whole value, unless most of it lies elsewhere.
+        // A clone reads the whole value. (A value with a destructor probably stores most of its data outside the entry,
+        // so its entry is not prefetched.)
         if !needs_drop::<V>() && Entry::<K, V>::LINES > FEW_LINES {
             self.inner.shard(hash).table().foresee(&guard, hash, Entry::<K, V>::LINES);
         }
@@ -92,7 +93,8 @@ where
         found.map(|entry| entry.value().clone())
     }
 
-    /// Returns what `read` returns for a reference to the value of `key`. O(1). Takes no lock.
+    /// Calls `read` with a reference to the value of `key`, and returns the result, or `None` if the cache does not
+    /// have the key. O(1). Takes no lock.
     ///
     /// ```
     /// use archipelago_cache::Cache;
@@ -121,9 +123,9 @@ where
         found.is_some_and(|entry| !self.inner.is_expired(&guard, entry))
     }
 
-    /// Inserts `value` for `key`, and replaces the previous value. Returns whether the value is kept. It is not kept if it
-    /// weighs more than the whole cache may weigh, or if so many removed entries wait for readers that one more would
-    /// exceed their bound. The previous value is removed even then. O(1), and O(1) for each evicted entry.
+    /// Inserts `value` for `key`, and replaces the previous value. Returns whether the value is kept. The value is not kept if it weighs more than
+    /// the whole cache may weigh, if the waiting removed entries exceed their bound, or if concurrent insertions repeatedly take the room that this
+    /// one has made. The previous value is removed even then. O(1), and O(1) for each evicted entry.
     ///
     /// # Panics
     /// If `Eq`, the weigher or the listener panics. The cache stays consistent.
@@ -161,8 +163,9 @@ where
     }
 
     /// Returns the value of `key`; if the cache has none, inserts the value that `make` returns. If several threads and
-    /// tasks request a key, one of them makes the value and the others wait; if its `make` panics, the next one makes
-    /// it. If a value is inserted meanwhile, it counts as newer than the made one, and all get it.
+    /// tasks request a key, one of them makes the value and the others wait. If its `make` panics, the next one calls
+    /// its own `make`. If another thread inserts a value while `make` runs, the inserted value counts as newer than the
+    /// made one, and all requests return it.
     ///
     /// # Panics
     /// If `make` panics, in the cases of [`insert`](Self::insert), and if `make` requests from this cache that the same key, or
@@ -220,7 +223,8 @@ where
         Ok(self.keep_made(key, value))
     }
 
-    /// Inserts a made value, unless one was inserted meanwhile, which counts as newer. Returns the cache's value.
+    /// Inserts a made value, unless another thread has inserted a value since the look-up, which counts as newer.
+    /// Returns the newer value if there is one, and otherwise the made value.
     fn keep_made(&self, key: K, value: V) -> V
     where
         V: Clone,
@@ -313,8 +317,8 @@ where
         false
     }
 
-    /// Removes all entries that are in the cache when the call begins and for which `is_invalid` holds. Returns how
-    /// many. The call may miss entries that are inserted meanwhile. O(capacity).
+    /// Removes the entries for which `is_invalid` returns `true`, of those that are in the cache when the call begins.
+    /// Returns the number of removed entries. The call may miss entries that are inserted while it runs. O(capacity).
     ///
     /// ```
     /// use archipelago_cache::Cache;
@@ -331,9 +335,9 @@ where
         })
     }
 
-    /// Removes expired entries, and frees memory that is no longer needed; of the blocks that threads keep for new entries,
-    /// those of the calling thread. Returns how many entries were removed. Look-ups never find expired entries; without this
-    /// call they occupy memory and are evicted like others. O(capacity).
+    /// Removes expired entries, and frees memory that is no longer needed: removed entries, oversized tables, and the memory blocks that the calling
+    /// thread keeps for new entries. Returns how many entries were removed. Look-ups never find expired entries; without this call they occupy memory
+    /// and are evicted like others. O(capacity).
     pub fn sync(&self) -> usize {
         let now = self.inner.clock.now();
         let is_expired = |guard: &Guard<'_>, entry| timed(guard, entry).is_some_and(|timed| timed.is_expired(now));
@@ -349,12 +353,12 @@ where
     fn remove_all(&self, cause: Cause, mut which: impl FnMut(&Guard<'_>, Shared<K, V>) -> bool) -> usize {
         let (mut removed, mut panics) = (0, Panics::default());
         for shard in self.inner.shards() {
-            // Each removal has a guard of its own, so that it delays the freeing of removed entries as little as
+            // Each shard has a guard of its own, so that a guard delays the freeing of removed entries as little as
             // possible.
             let (guard, _) = self.inner.begin();
             for entry in shard.table().entries(&guard) {
                 if which(&guard, entry) {
-                    // The listener, or a destructor, may panic after the entry was removed.
+                    // If the listener or a destructor panics, the entry has been removed already.
                     let result = panics.call(|| self.inner.remove(&guard, entry, cause));
                     removed += usize::from(result.unwrap_or(true));
                 }
@@ -412,7 +416,7 @@ where
         stats
     }
 
-    /// Checks the invariants of the cache. No other thread may use the cache meanwhile.
+    /// Checks the invariants of the cache. No other thread may use the cache during the call.
     ///
     /// # Panics
     /// If an invariant does not hold.
@@ -441,8 +445,9 @@ where
         self.inner.look_up(&self.guard, hash, |other| other.borrow() == key).map(Entry::value)
     }
 
-    /// Returns an iterator over the entries, in no order. It yields each entry that is present throughout once, and
-    /// some of the entries that are inserted or removed meanwhile. It does not count as a use.
+    /// Returns an iterator over the entries, in no particular order. It yields each entry that is present during the
+    /// whole iteration once, and perhaps some of the entries that are inserted or removed during the iteration.
+    /// Iteration does not count as a use of the entries.
     pub fn iter(&self) -> Iter<'_, K, V, P, S> {
         Iter::new(self.inner, &self.guard)
     }

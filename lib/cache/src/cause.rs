@@ -1,10 +1,11 @@
-//! The reason for which an entry has left.
+//! The reason for which an entry has left the cache.
 
-/// The reason for which an entry has left a cache, for listeners.
+/// The reason for which an entry has left a cache, as reported to listeners.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Cause {
-    /// The entry was evicted for another one, or for a smaller capacity.
+    /// The entry was evicted to make room for another one or because the capacity was reduced, or its insertion was
+    /// refused.
     Evicted,
     /// The entry had expired.
     Expired,

@@ -20,7 +20,8 @@ impl Clock {
         self.0.elapsed().as_millis() as Tick
     }
 
-    /// Returns the first tick at which `time` has passed in full; the present tick if `time` is zero.
+    /// Returns the first tick at which `time` has passed in full, the present tick if `time` is zero, and [`NEVER`] if
+    /// `time` is `None`.
     pub fn after(&self, time: Option<Duration>) -> Tick {
         match time {
             None => NEVER,
@@ -30,7 +31,7 @@ impl Clock {
     }
 }
 
-/// Returns a duration in ticks, at least one.
+/// Returns a duration in ticks (milliseconds), rounded down, but at least one.
 pub(crate) fn ticks(time: Duration) -> Tick {
     Tick::try_from(time.as_millis()).unwrap_or(NEVER - 1).max(1)
 }

@@ -8,13 +8,13 @@ use crate::clock::Tick;
 pub(crate) type Weigher<K, V> = Box<dyn Fn(&K, &V) -> usize + Send + Sync>;
 pub(crate) type Listener<K, V> = Box<dyn Fn(&K, &V, Cause) + Send + Sync>;
 
-/// The settings that do not change in a cache's life.
+/// The settings of a cache. Only the capacity may change later (`Budget` has the present one).
 pub(crate) struct Config<K, V> {
     pub capacity: usize,
-    /// How much garbage may wait for readers in addition to a hundredth of the capacity.
+    /// The weight of removed entries that may wait for readers in addition to a hundredth of the capacity.
     pub waiting: usize,
     pub weigher: Weigher<K, V>,
-    /// The weight of what a long entry has beside.
+    /// The additional weight of a long entry's extension (see `entry.rs`).
     pub extension: usize,
     pub listener: Option<Listener<K, V>>,
     pub live: Option<Duration>,

@@ -1,7 +1,7 @@
 //! Entries: a key, a value, and the policy's data about them.
 //!
-//! Most entries have a header of 16 bytes. An entry that expires, or whose weight does not fit there, is *long*: before its header lies an
-//! [`Extension`].
+//! Most entries have a header of 16 bytes. An entry that expires, or whose weight does not fit there, is *long*: it has an [`Extension`] right before
+//! its header.
 
 use core::alloc::Layout;
 use core::marker::PhantomData;
@@ -19,7 +19,7 @@ use crate::clock::{NEVER, Tick};
 const HASH_BITS: u32 = 48;
 /// The bits of a hash that are stored.
 pub(crate) const HASH: u64 = (1 << HASH_BITS) - 1;
-/// In the place of a weight: the extension has it.
+/// Stored instead of a weight if the extension holds the weight.
 const LONG: u64 = u64::MAX >> HASH_BITS;
 
 /// The part of an entry that does not depend on the types of key and value. It is the first field, so that a pointer to
@@ -34,12 +34,12 @@ pub(crate) struct Header {
     marks: AtomicU32,
 }
 
-/// What a long entry has in addition.
+/// The additional data of a long entry.
 pub(crate) struct Extension {
     weight: usize,
-    /// When the entry expires at the latest.
+    /// The time at which the entry expires at the latest.
     last: Tick,
-    /// When the entry expires if it is not used before.
+    /// The time at which the entry expires unless a hit postpones it.
     deadline: AtomicU64,
 }
 
@@ -82,8 +82,8 @@ impl Extension {
         self.deadline.load(Relaxed) <= now
     }
 
-    /// Sets the deadline to `idle` after `now`, but not after the latest time. The deadline is written only if it grows
-    /// by a 16th of `idle`, so that most hits of a popular entry write nothing.
+    /// Sets the deadline to `idle` after `now`, or to `last` if `last` is earlier. The deadline is written only if it
+    /// grows by more than a 16th of `idle`, so most hits of a popular entry write nothing.
     #[inline]
     pub fn live_on(&self, now: Tick, idle: Tick) {
         let deadline = self.last.min(now.saturating_add(idle));
@@ -94,7 +94,7 @@ impl Extension {
     }
 }
 
-/// The times at which an entry expires: at `last` at the latest, and at `deadline` if it is not used before.
+/// The times at which an entry expires: at `last` at the latest, and at `deadline` unless a hit postpones the deadline.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Times {
     pub last: Tick,
@@ -102,7 +102,7 @@ pub(crate) struct Times {
 }
 
 impl Times {
-    /// Those of an entry that does not expire.
+    /// The times of an entry that does not expire.
     pub const ENDLESS: Self = Self { last: NEVER, deadline: NEVER };
 }
 
@@ -112,10 +112,10 @@ pub(crate) fn is_long(weight: usize, times: Times) -> bool {
 }
 
 const LINE: usize = 64;
-/// The most lines of an entry that are prefetched.
+/// The most cache lines of an entry that are prefetched.
 const MOST_LINES: usize = 32;
 
-/// A cached key and its value. Neither ever changes: a new value is a new entry.
+/// A cached key and its value. Neither ever changes: a new value of a key is stored in a new entry.
 #[repr(C)]
 pub(crate) struct Entry<K, V> {
     header: Header,
@@ -123,7 +123,8 @@ pub(crate) struct Entry<K, V> {
     value: V,
 }
 
-/// A pointer to an entry that is, or was, in the table: the table owns it until it is retired. It may be used for all of the entry's block.
+/// A pointer to an entry that is, or was, in the table: the table owns it until it is retired. The pointer may be used to access the whole block of
+/// the entry, including an extension.
 pub(crate) type Shared<K, V> = NonNull<Entry<K, V>>;
 
 /// The memory of an entry.
@@ -145,20 +146,21 @@ impl<K, V> Block<K, V> {
 
     pub fn new(is_long: bool) -> Self {
         let (layout, offset) = Self::layout(is_long);
-        // SAFETY: the layout is not empty, since it has a header; the offset is in it.
+        // SAFETY: the layout is not empty, since it has a header; the offset is within the layout.
         let entry = unsafe { NonNull::new(alloc(layout)).map(|block| block.byte_add(offset).cast()) };
         Self { entry: entry.unwrap_or_else(|| handle_alloc_error(layout)), is_long }
     }
 
-    /// Returns the block of this entry, or of an entry that was there.
+    /// Returns the block of this entry, whose key and value may have been dropped already.
     ///
     /// # Safety
-    /// `entry` is of [`into_entry`](Self::into_entry), and no other thread uses it any more.
+    /// `entry` was returned by [`into_entry`](Self::into_entry), `is_long` is the block's, and no other thread uses the
+    /// entry any more.
     pub unsafe fn of(entry: Shared<K, V>, is_long: bool) -> Self {
         Self { entry, is_long }
     }
 
-    /// Returns where the entry is to be.
+    /// Returns the address at which the entry will be written.
     #[cfg(all(test, not(any(loom, archipelago_sim, miri))))]
     pub fn entry(&self) -> Shared<K, V> {
         self.entry
@@ -206,9 +208,10 @@ impl<K, V> Entry<K, V> {
             marks: AtomicU32::new(0),
         };
         let at = block.entry.as_ptr();
-        // The fields are written one by one, so that the value is moved directly into the allocation and not
-        // through an entry on the stack.
-        // SAFETY: in the bounds of the block, all of which is initialized; an extension lies right before a long entry.
+        // The fields are written one by one, so that the value is moved directly into the allocation and not through an
+        // entry on the stack.
+        // SAFETY: the writes are within the block. All fields are initialized here. A long block has room for an
+        // extension right before the entry.
         unsafe {
             (&raw mut (*at).header).write(header);
             (&raw mut (*at).key).write(key);
@@ -227,7 +230,7 @@ impl<K, V> Entry<K, V> {
     /// Drops key and value, and returns the block.
     ///
     /// # Safety
-    /// No other thread uses the entry any more, and it is emptied once.
+    /// No other thread uses the entry any more, and the entry is emptied only once.
     pub unsafe fn emptied(entry: Shared<K, V>) -> Block<K, V> {
         // SAFETY: the caller's promise. If a destructor panics, the block is freed.
         unsafe {
@@ -237,13 +240,13 @@ impl<K, V> Entry<K, V> {
         }
     }
 
-    /// How many lines of an entry a prefetch of all of it takes.
+    /// The number of cache lines that a prefetch of a whole entry requests, at most [`MOST_LINES`].
     pub const LINES: usize = {
         let lines = size_of::<Self>().div_ceil(LINE);
         if lines < MOST_LINES { lines } else { MOST_LINES }
     };
 
-    /// Prefetches these lines of an entry.
+    /// Prefetches these cache lines of an entry.
     #[inline]
     pub fn prefetch(entry: *mut Self, lines: Range<usize>) {
         lines.for_each(|line| prefetch_read(entry.wrapping_byte_add(line * LINE)));
@@ -268,14 +271,16 @@ impl<K, V> Entry<K, V> {
     }
 }
 
-/// An entry without its types, which is not freed during `'s`. Policies see those of the shard whose lock is held.
+/// A reference to an entry without the types of its key and value. The entry is not freed during `'s`. A policy sees
+/// the entries of its shard, whose lock is held.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Resident<'s> {
     header: NonNull<Header>,
     shard: PhantomData<&'s Header>,
 }
 
-// SAFETY: headers are atomics and values that never change; policies use them with the shard's lock held.
+// SAFETY: a header consists of atomics and of fields that never change; policies use headers with the shard's lock
+// held.
 unsafe impl Send for Resident<'_> {}
 
 impl<'s> Resident<'s> {
@@ -296,7 +301,8 @@ impl<'s> Resident<'s> {
 
     fn extension(self) -> Option<&'s Extension> {
         self.header().is_long().then(|| {
-            // SAFETY: `Entry::within` has written it there, in the entry's block.
+            // SAFETY: `Entry::within` has written the extension of a long entry right before the header, in the entry's
+            // block.
             let extension = unsafe { self.header.cast::<Extension>().sub(1).as_ref() };
             touch(extension, size_of::<Extension>());
             extension
@@ -309,7 +315,7 @@ impl<'s> Resident<'s> {
         self.extension().map_or((self.header().hash_and_weight >> HASH_BITS) as usize, |long| long.weight)
     }
 
-    /// Returns the part of an entry that expires at some time; of other entries `None`.
+    /// Returns the extension of an entry that expires at some time, and `None` for other entries.
     #[inline]
     pub fn timed(self) -> Option<&'s Extension> {
         self.extension().filter(|long| long.deadline.load(Relaxed) != NEVER)
@@ -324,7 +330,8 @@ impl<'s> Resident<'s> {
         self.header.cast()
     }
 
-    /// Extends the lifetime for storage in a policy: an entry is removed from its policy before it is retired.
+    /// Extends the lifetime, so that a policy can store the reference. This is sound since an entry is removed from its
+    /// policy before it is retired.
     pub fn kept(self) -> Resident<'static> {
         Resident { header: self.header, shard: PhantomData }
     }
@@ -334,7 +341,7 @@ impl<'s> Resident<'s> {
 mod tests {
     use super::*;
 
-    /// Whatever its weight, times and alignment: an entry has them, and its own address is aligned.
+    /// Entries of any weight, times and alignment return their weight and times, and their addresses are aligned.
     #[test]
     fn entries_are_as_long_as_they_have_to_be() {
         #[repr(align(64))]

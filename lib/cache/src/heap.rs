@@ -3,8 +3,8 @@
 use archipelago_platform::memory::taken_by;
 use core::alloc::Layout;
 
-/// A key or value that knows how much heap memory it owns. Entries are weighed by it unless
-/// [`Builder::weigher`](crate::Builder::weigher) is called.
+/// A key or value that knows how much heap memory it owns. Caches that are made by [`Cache::new`](crate::Cache::new) or
+/// [`Builder::bytes`](crate::Builder::bytes) weigh their entries by it.
 pub trait Heap {
     /// Returns the bytes of the heap blocks that the value owns, with the allocator's overhead for each block, and
     /// without the size of the value itself.
@@ -75,7 +75,7 @@ impl<T: Heap> Heap for Box<T> {
 }
 
 impl<T: Heap> Heap for std::sync::Arc<T> {
-    /// Counted as if this were the only reference: a shared value counts in each cache that has it.
+    /// Counts the value as if this were the only reference: a shared value counts once for each reference in a cache.
     fn heap_bytes(&self) -> usize {
         taken_by(Layout::new::<(usize, usize, T)>()).saturating_add(T::heap_bytes(self))
     }

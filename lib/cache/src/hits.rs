@@ -9,7 +9,8 @@ pub(crate) struct Hits {
 }
 
 impl Hits {
-    /// Only the slot's own thread calls it, so a load and a store suffice instead of an atomic read-modify-write.
+    /// Only the thread to which this count belongs calls the method, so a load and a store suffice instead of an atomic
+    /// read-modify-write.
     #[inline]
     pub fn count(&self, hit: bool) {
         let count = if hit { &self.hits } else { &self.misses };

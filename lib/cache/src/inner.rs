@@ -21,14 +21,14 @@ use crate::policy::Policy;
 use crate::shard::{Gone, Outcome, Seen, Shard};
 use crate::table::Table;
 
-/// The size of a thread's bag of removed entries. When a bag is full the thread checks which entries can be freed,
-/// which interrupts the other threads. A bag must fit into the thread's part of the bound, and into a core's caches,
-/// since the freed memory is used again.
+/// The size in bytes of a thread's bag, its list of removed entries. When the bag is full, the thread checks which
+/// entries can be freed, and this check interrupts the other threads. A bag must fit into the 64 KiB that each thread
+/// may use in addition to the bound, and into a core's caches, since the freed memory is used again.
 const BAG: usize = 48 << 10;
-/// In small caches a bag has this fraction of the garbage that may wait: one in `BAGS`.
+/// In small caches a bag has at most 1/BAGS of the weight that may wait for readers.
 const BAGS: usize = 8;
-/// The garbage that may wait for readers in addition to the capacity is one in `WAITING_PART` of the capacity, and
-/// [`Config::waiting`].
+/// The weight of removed entries that may wait for readers in addition to the capacity is 1/WAITING_PART of the
+/// capacity, plus [`Config::waiting`].
 const WAITING_PART: usize = 100;
 /// How often an insertion yields the processor to readers before it is refused.
 const PATIENCE: usize = 16;
@@ -43,13 +43,14 @@ pub(crate) struct Inner<K, V, P, S> {
     pub clock: Clock,
     pub makers: Makers,
     pub hits: PerThread<CachePadded<Hits>>,
-    /// Declared after the shards, so that garbage is reclaimed after they have been dropped.
+    /// Declared after the shards, so that the shards are dropped before the waiting entries are reclaimed.
     domain: Domain,
-    /// Declared after the domain, and behind a pointer: reclaimed entries' blocks are put here, even while the cache is dropped.
+    /// Declared after the domain, and behind a pointer: the blocks of reclaimed entries are kept here, even while the cache is being dropped.
     pub blocks: Arc<Blocks<K, V>>,
 }
 
-/// Entries that have left, to be retired and reported after the lock is released. A panic retires them, too.
+/// Entries that have left the cache. They are retired, and reported to the listener, after the lock is released. If a
+/// panic drops this value, the entries are retired but not reported.
 struct Leaving<'a, K, V, P, S> {
     inner: &'a Inner<K, V, P, S>,
     guard: &'a Guard<'a>,
@@ -59,7 +60,7 @@ struct Leaving<'a, K, V, P, S> {
 /// Drops an entry, and keeps its block.
 ///
 /// # Safety
-/// No other thread frees or uses the entry `object`, which was a [`Shared`]; `context` is the `Blocks` of its cache.
+/// `object` is a [`Shared`] entry that no other thread frees or uses; `context` is the `Blocks` of the entry's cache.
 unsafe fn reclaim<K, V>(object: *mut (), context: *mut ()) {
     // SAFETY: the caller's promise. The block is freed if a destructor panics.
     unsafe {
@@ -68,19 +69,20 @@ unsafe fn reclaim<K, V>(object: *mut (), context: *mut ()) {
     }
 }
 
-/// Returns the times of an entry that was found under the guard, if it expires.
+/// Returns the extension, with the times, of an entry that was found under the guard; `None` if the entry does not
+/// expire.
 #[inline]
 pub(crate) fn timed<'g, K, V>(_: &'g Guard<'_>, entry: Shared<K, V>) -> Option<&'g Extension> {
     // SAFETY: found under the guard.
     unsafe { Resident::new(entry) }.timed()
 }
 
-/// Returns how many entries a bag has.
+/// Returns the most entries of a bag.
 fn bag_entries<K, V>() -> usize {
     (BAG / size_of::<Entry<K, V>>()).clamp(8, 256)
 }
 
-/// Returns the weight of a bag.
+/// Returns the most weight of a bag, where `most_waiting` is the weight that may wait for readers.
 fn bag_weight(most_waiting: usize) -> usize {
     (most_waiting / BAGS).min(BAG)
 }
@@ -96,7 +98,7 @@ impl<K, V, P, S> Inner<K, V, P, S> {
 
 impl<K, V, P, S> Leaving<'_, K, V, P, S> {
     /// # Safety
-    /// This thread has removed the entry, and retires it once.
+    /// This thread has removed the entry, and retires it only once.
     unsafe fn retire(&self, entry: Shared<K, V>) {
         let blocks = Arc::as_ptr(&self.inner.blocks).cast_mut().cast();
         // SAFETY: the caller's promise; the blocks live longer than the domain.
@@ -106,16 +108,17 @@ impl<K, V, P, S> Leaving<'_, K, V, P, S> {
         }
     }
 
-    /// Retires the entries that have left, and calls the listener. `come` entries replace as many of those; for each of the
-    /// others the thread keeps a block fewer, so that waiting entries and kept blocks together are no more than a bag.
+    /// Retires the entries that have left, and calls the listener. `come` is the number of entries that were inserted in exchange. For each further
+    /// entry that has left, the thread frees one of its kept blocks, so that the waiting entries and the kept blocks of the thread together are at
+    /// most a bag.
     fn settle(&mut self, come: usize) {
         let mut left = 0_usize;
         while let Some((entry, cause)) = self.gone.pop() {
             // SAFETY: this thread removed the entry under a lock, so it is retired once, and under the guard, which
             // outlives the reference.
             let entry = unsafe {
-                // A destructor of an entry that was retired earlier may run here, and panic: by then this entry has
-                // been handed over.
+                // The destructor of an entry that was retired earlier may run here, and panic. At this point the
+                // present entry has been handed over to the domain.
                 self.retire(entry);
                 entry.as_ref()
             };
@@ -128,7 +131,8 @@ impl<K, V, P, S> Leaving<'_, K, V, P, S> {
 
 impl<K, V, P, S> Drop for Leaving<'_, K, V, P, S> {
     fn drop(&mut self) {
-        // Only after a panic: then no more users' code runs in this thread.
+        // Entries are left here only after a panic. Then this method must run no users' code, so reclamation is held
+        // back.
         while let Some((entry, _)) = self.gone.pop() {
             // SAFETY: as in `settle`.
             self.guard.hold_back(|| unsafe { self.retire(entry) });
@@ -136,7 +140,7 @@ impl<K, V, P, S> Drop for Leaving<'_, K, V, P, S> {
     }
 }
 
-/// An entry that is not in the table yet. It is freed if a comparison panics.
+/// An entry that is not in the table yet. It is freed if it is dropped, for example because a comparison panics.
 struct Unplaced<K, V>(Shared<K, V>);
 
 /// The result of an insertion.
@@ -144,13 +148,13 @@ enum Placed<K, V> {
     Kept,
     /// The entry was dropped, and the previous entry of its key was removed.
     Refused,
-    /// The entry was dropped, since this entry has its key.
+    /// The entry was dropped, since the cache already has this entry with the same key.
     Present(Shared<K, V>),
 }
 
 impl<K, V> Drop for Unplaced<K, V> {
     fn drop(&mut self) {
-        // SAFETY: made by this thread, and no other has seen it.
+        // SAFETY: this thread has made the entry, and no other thread has seen it.
         drop(unsafe { Entry::emptied(self.0) });
     }
 }
@@ -164,7 +168,7 @@ where
     pub fn new(config: Config<K, V>, shards: usize, hasher: S) -> Self {
         let capacity = possible(config.capacity);
         let bag = bag_weight(capacity / WAITING_PART + config.waiting);
-        // In such a cache all entries are long.
+        // If the cache has a time to live or to idle, all its entries are long (have an extension, see `entry.rs`).
         let long = config.live.is_some() || config.idle.is_some();
         Self {
             hasher,
@@ -187,7 +191,7 @@ where
         &self.shards
     }
 
-    /// Returns the bits of a key's hash that entries have, to which all bits contribute.
+    /// Returns the part of a key's hash that entries store. All bits of the hash contribute to it.
     #[inline]
     pub fn hash<Q: Hash + ?Sized>(&self, key: &Q) -> u64
     where
@@ -197,8 +201,8 @@ where
         (hash ^ hash >> 16) & HASH
     }
 
-    /// Returns the shard of a hash. It depends on bits that choose neither a bucket, in tables of less than 2^40 bytes,
-    /// nor a tag.
+    /// Returns the index of a hash's shard. The index depends on bits that do not choose the tag, and do not choose the
+    /// bucket in tables of less than 2^40 bytes.
     pub fn shard_index(&self, hash: u64) -> usize {
         (hash >> 40) as usize & (self.shards.len() - 1)
     }
@@ -230,7 +234,8 @@ where
         found
     }
 
-    /// Returns whether an entry that was found under the guard is live, and if so extends its idle time.
+    /// Returns whether an entry that was found under the guard has not expired. If so, postpones the entry's expiry by
+    /// the cache's time to idle.
     #[inline]
     pub fn is_live(&self, guard: &Guard<'_>, entry: Shared<K, V>) -> bool {
         let Some(timed) = timed(guard, entry) else { return true };
@@ -247,14 +252,15 @@ where
         timed(guard, entry).is_some_and(|timed| timed.is_expired(self.clock.now()))
     }
 
-    /// Makes an entry. Runs the user's hash and weigher. `own` replaces the cache's time to live.
+    /// Makes an entry. Runs the user's hash function and weigher. If `own` is given, it replaces the cache's time to
+    /// live.
     pub fn entry(&self, guard: &Guard<'_>, key: K, value: V, own: Option<core::time::Duration>) -> Shared<K, V>
     where
         K: Hash,
         S: BuildHasher,
     {
         let (hash, times) = (self.hash(&key), self.times(own));
-        // The bucket and the entry that is replaced are in no processor's cache, mostly. They come while the new one is written.
+        // The bucket, and the entry that will be replaced, are mostly in no processor's cache. They are loaded while the new entry is written.
         self.shard(hash).table().foresee(guard, hash, 1);
         let weight = (self.config.weigher)(&key, &value);
         let long = is_long(weight, times);
@@ -262,15 +268,16 @@ where
         Entry::within(self.blocks.take(long), key, value, hash, weight, times)
     }
 
-    /// Returns the times of an entry that is inserted now. `own` replaces the cache's time to live.
+    /// Returns the times of an entry that is inserted now. If `own` is given, it replaces the cache's time to live.
     fn times(&self, own: Option<core::time::Duration>) -> Times {
         let last = self.clock.after(own.or(self.config.live));
         let deadline = self.config.idle.map_or(NEVER, |idle| self.clock.now().saturating_add(idle));
         Times { last, deadline }
     }
 
-    /// Begins a change. Returns its guard, and whether more garbage may wait for readers. If threads outnumber
-    /// processors and much of this thread's garbage cannot be freed yet, the call waits a little.
+    /// Begins a change. Returns the change's guard, and whether more removed entries may wait for readers. If threads
+    /// outnumber processors and many of the entries that this thread has removed cannot be freed yet, the call first
+    /// waits a little.
     pub fn begin(&self) -> (Guard<'_>, bool) {
         let reader = self.domain.reader();
         reader.give_way();
@@ -278,8 +285,8 @@ where
         (reader.enter(), has_room)
     }
 
-    /// Inserts `entry`, if `has_room` says that evicted entries may still wait for readers. Returns whether it is kept;
-    /// otherwise it is dropped, and the previous entry of its key is removed.
+    /// Inserts `entry`, if `has_room` (removed entries may still wait for readers). Returns whether the entry is kept.
+    /// If not, the entry is dropped, and the previous entry of its key is removed.
     pub fn insert(&self, guard: &Guard<'_>, has_room: bool, entry: Shared<K, V>) -> bool
     where
         K: Eq,
@@ -321,7 +328,7 @@ where
             Placed::Kept => core::mem::forget(entry),
             Placed::Refused => {
                 self.drop_out_of_date(guard, hash, &entry, &mut leaving.gone);
-                // SAFETY: no other thread has seen it, and it is freed at the end of this block.
+                // SAFETY: no other thread has seen the entry, and it is freed at the end of this block.
                 self.tell(unsafe { entry.0.as_ref() }, Cause::Evicted);
                 drop(entry);
             }
@@ -331,7 +338,8 @@ where
         placed
     }
 
-    /// Adds `entry` to the table and the policy, if the bound has room or room can be made.
+    /// Adds `entry` to the table and the policy, if the bound has room for it or room can be made. With `only_new`,
+    /// adds it only if the cache does not have the key.
     fn place(
         &self,
         guard: &Guard<'_>,
@@ -363,7 +371,7 @@ where
         }
     }
 
-    /// Removes the previous entry of the key of `entry`, which is refused.
+    /// Removes the previous entry of the key of `entry`, whose insertion is refused, and counts the refusal.
     fn drop_out_of_date(&self, guard: &Guard<'_>, hash: u64, entry: &Unplaced<K, V>, gone: &mut Gone<K, V>)
     where
         K: Eq,
@@ -375,7 +383,8 @@ where
         shard.lock().counts_mut().refusals += 1;
     }
 
-    /// Makes room in the pool by taking `need` from the other shards, beginning with the next one.
+    /// Makes room in the pool: the other shards give up their leases until the pool has `need`. Begins with the next
+    /// shard.
     fn gather(&self, guard: &Guard<'_>, hash: u64, need: usize, gone: &mut Gone<K, V>) {
         let (own, count) = (self.shard_index(hash), self.shards.len());
         let mut lacking = need.saturating_sub(self.budget.pool());
@@ -389,8 +398,8 @@ where
         }
     }
 
-    /// Returns whether more garbage may wait for readers. With a reader that never ends, memory would grow without
-    /// bound, so insertions are refused. Garbage may also use the room of the pool.
+    /// Returns whether more removed entries may wait for readers. If a reader never ends, memory would otherwise grow
+    /// without bound, so insertions are refused. Waiting entries may also use the room of the pool.
     fn has_room_for_waiting(&self) -> bool {
         let has_room = || {
             let most = self.budget.capacity() / WAITING_PART + self.config.waiting + self.budget.pool();
@@ -431,10 +440,10 @@ where
         }
         let from_pool = self.budget.take_some(before - capacity);
         let mut excess = before - capacity - from_pool;
-        // Each shard gives its proportional part; then, since parts are rounded, any shard that has room gives the
+        // First each shard gives up its proportional part. Since these parts are rounded, any shards then give up the
         // rest.
         let mut parts = (excess, before - from_pool);
-        // A listener or a destructor that panics must not keep the bound from being reached.
+        // If a listener or a destructor panics, the eviction continues, so that the bound is reached.
         let mut panics = Panics::default();
         while excess > 0 {
             for shard in &self.shards {
@@ -457,7 +466,7 @@ where
         self.budget.capacity()
     }
 
-    /// Checks the invariants of all shards and of the bound. No other thread may use the cache meanwhile.
+    /// Checks the invariants of all shards and of the bound. No other thread may use the cache during the call.
     pub fn check_invariants(&self) {
         let guard = self.domain.pin();
         let leased: usize = self.shards.iter().map(|shard| shard.lock().check(&guard)).sum();
@@ -466,10 +475,10 @@ where
 }
 
 impl<K: Eq, V> Unplaced<K, V> {
-    /// Returns the entries of the hash, and the one that has this key. Runs the user's `Eq`.
+    /// Returns the entries that have this hash, and the one of them that has this entry's key. Runs the user's `Eq`.
     fn seen(&self, table: &Table<K, V>, guard: &Guard<'_>, hash: u64) -> Seen<K, V> {
         let same_hash = table.alike(guard, hash);
-        // SAFETY: found under the guard, and not in the table yet.
+        // SAFETY: `old` was found under the guard, and `self` is not in the table yet, so no other thread frees it.
         let same_key = same_hash.iter().find(|old| unsafe { old.as_ref().key() == self.0.as_ref().key() });
         Seen { same_hash, same_key }
     }

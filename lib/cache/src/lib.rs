@@ -26,15 +26,16 @@
 //! | [`iter`](Pinned::iter), [`invalidate_if`](Cache::invalidate_if) | nothing; changed shards, one at a time | entry by entry | O(capacity) |
 //!
 //! - *The bound holds at every moment*, however many threads insert: the entries of the cache weigh at most the
-//!   capacity. Entries that have left and wait for readers are not included: they weigh at most a hundredth of the
-//!   capacity, 64 KiB, 64 KiB for each thread, and the entries that are being inserted. If a reader does not end,
+//!   capacity. Entries that have left and wait for readers (sessions and look-ups in progress) are not included. They
+//!   weigh at most the sum of a hundredth of the capacity, 64 KiB (512 entries if entries are counted), 64 KiB for each
+//!   thread, the entries that are being inserted, and room that the cache does not use yet. If a reader does not end,
 //!   insertions are refused ([`insert`](Cache::insert) returns `false`), since nothing can be freed.
 //! - *Weights are bytes by default*: the entry's allocation, the heap blocks of key and value ([`Heap`]), and the
-//!   entry's part of tables and queues. [`Builder::entries`] counts entries, and [`Builder::weigher`] uses a function
+//!   entry's share of tables and queues. [`Builder::entries`] counts entries, and [`Builder::weigher`] uses a function
 //!   of yours.
 //! - *Scans do not flush the cache*, see [`S3Fifo`]. [`Sieve`] and [`SampledLru`] are for comparison.
-//! - *Your code does not run under a lock*: hashes, comparisons, weighers, makers, listeners and destructors may use the cache.
-//!   A panic of theirs propagates to the caller, and the cache stays consistent.
+//! - *Your code does not run under a lock*: hashes, comparisons, weighers, makers, listeners and destructors may use the cache. If one of them
+//!   panics, the panic propagates to the caller, and the cache stays consistent.
 //! - *Time* is that of a monotonic clock: changes to the wall clock have no effect.
 //!
 //! # When to use something else
@@ -45,12 +46,12 @@
 //! ```text
 //! shard ─┬─ table    buckets of seven entries, one line each: read without a lock, under RCU
 //!        └─ lock ── policy    queues of entries
-//!                   lease     the shard's part of the capacity; the pool has what no shard has leased
+//!                   lease     the shard's part of the capacity; the pool is the part that no shard has leased
 //! ```
 //! `table.rs` proves that look-ups are linearizable concurrently with a writer, `shard.rs` describes how keys are
 //! compared without a lock, `budget.rs` how the bound is kept without a common counter, and `makers.rs` how one maker
 //! for each key is chosen. MV-RLU's and RCX's papers put their mechanisms into Kyoto Cabinet's cache (thesis §3.6,
-//! figure 3.10); this cache uses none of its slots, trees and LRU lists.
+//! figure 3.10); this cache uses none of Kyoto Cabinet's slots, trees and LRU lists.
 
 mod blocks;
 mod budget;

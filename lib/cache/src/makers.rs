@@ -1,8 +1,8 @@
 //! Single flight: one maker for each key, however many threads and tasks request it.
 //!
 //! A thread or task that misses a key requests a [`Permit`] to make it. The first one gets the permit. The others wait
-//! until the permit is dropped, for whatever reason (a value, an error, a panic, a dropped future), and look the key up
-//! again. So a maker that fails wakes the others, and one of them is the next maker.
+//! until the permit is dropped (after a value, an error, a panic, or a dropped future), and look the key up again. So a
+//! maker that fails wakes the others, and one of them is the next maker.
 
 use core::pin::Pin;
 use core::task::{Context, Poll, Waker};
@@ -13,7 +13,8 @@ use archipelago_platform::thread;
 
 use crate::panics::Panics;
 
-/// Keys that are being made, by their hashes: of two keys with the same hash, one waits for the other.
+/// The keys whose values are being made, identified by their hashes: of two keys with the same hash, one waits for the
+/// other.
 pub(crate) struct Makers {
     shards: Box<[CachePadded<Shard>]>,
 }
@@ -21,14 +22,14 @@ pub(crate) struct Makers {
 #[derive(Default)]
 struct Shard {
     state: Mutex<State>,
-    /// Wakes threads when a key has been made.
+    /// Wakes the waiting threads when a permit has been dropped.
     made: Condvar,
 }
 
 #[derive(Default)]
 struct State {
     making: Vec<Making>,
-    /// How many tasks have waited.
+    /// The number of tasks that have ever waited, from which unique numbers are drawn.
     tasks: u64,
 }
 
@@ -38,16 +39,16 @@ impl State {
     }
 }
 
-/// A key that is being made.
+/// A key whose value is being made.
 struct Making {
     hash: u64,
-    /// The thread that makes the key, if the maker is a thread.
+    /// The thread that makes the value; `None` if the maker is a task.
     by: Option<thread::ThreadId>,
     /// Tasks that wait, each with a unique number.
     tasks: Vec<(u64, Waker)>,
 }
 
-/// The right to make a key.
+/// The right to make the value of a key.
 pub(crate) struct Permit<'m> {
     shard: &'m Shard,
     hash: u64,
@@ -65,7 +66,8 @@ impl Makers {
         Self { shards: (0..shards).map(|_| CachePadded::new(Shard::default())).collect() }
     }
 
-    /// Requests the permit for the key of `hash`, for a thread. Returns `None` after a wait for another maker.
+    /// Requests the permit for the key of `hash`, for a thread. Returns `None` after a wait for another maker: then the
+    /// caller has to look the key up again.
     ///
     /// # Panics
     /// If this thread already has the permit, since it would wait for itself.
@@ -113,7 +115,7 @@ fn wake_all(wakers: impl Iterator<Item = Waker>) {
 pub(crate) struct Asking<'m> {
     shard: &'m Shard,
     hash: u64,
-    /// The task's number, once it waits.
+    /// The task's number. It is `None` until the task waits.
     number: Option<u64>,
 }
 

@@ -1,4 +1,4 @@
-//! A series of calls of users' code that goes on after a panic.
+//! A series of calls of users' code that continues after a panic.
 
 use core::any::Any;
 use core::mem;

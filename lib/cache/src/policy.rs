@@ -14,7 +14,8 @@ pub use sieve::Sieve;
 
 /// An eviction policy: [`S3Fifo`], [`Sieve`] or [`SampledLru`].
 ///
-/// A policy's data about the entries of a shard are behind the shard's lock. A hit leaves a mark in the entry itself.
+/// Each shard of a cache has its own policy, whose data is protected by the shard's lock. A hit takes no lock: it
+/// leaves a mark in the entry itself.
 pub trait Policy: Default + Send + sealed::Queues {}
 
 pub(crate) mod sealed {
@@ -47,7 +48,8 @@ pub(crate) mod sealed {
         /// Removes and returns the entry to evict, if any entry is left. `room` is the weight that the shard may hold.
         fn evict(&mut self, room: usize, clock: u32) -> Option<Resident<'static>>;
 
-        /// Returns the entry that is probably evicted next, if the policy knows it and has prefetched its header.
+        /// Returns the entry that will probably be evicted next, if the policy knows this entry and has prefetched its
+        /// header.
         fn next(&self) -> Option<Resident<'static>> {
             None
         }

@@ -1,9 +1,9 @@
-//! A shard: a table that is read without a lock, and, behind a lock, the policy's queues and the shard's part of the
-//! bound.
+//! A shard: a table that is read without a lock, and, protected by a lock, the policy's queues and the shard's part of
+//! the cache's capacity (its *lease*).
 //!
-//! No users' code runs with the lock held. Keys are compared before the lock is taken, under the guard, and again if
-//! the entries of the same hash have changed meanwhile. Values are dropped, and listeners called, after the lock is
-//! released.
+//! No users' code runs with the lock held. Keys are compared before the lock is taken, under the RCU guard, and again
+//! if the entries of the same hash have changed by the time the lock is held. Values are dropped, and listeners called,
+//! after the lock is released.
 
 use archipelago_platform::atomic::{AtomicU32, Ordering::Relaxed};
 use archipelago_platform::plain::Plain;
@@ -18,7 +18,7 @@ use crate::policy::Policy;
 use crate::stats::Counts;
 use crate::table::Table;
 
-/// The most entries of a shard: policies have 31 bits for an entry's place, and their queues may be half blank.
+/// The most entries of a shard: policies have 31 bits for an entry's position, and half of their queues may be blank.
 const MOST_ENTRIES: usize = 1 << 29;
 
 pub(crate) struct Shard<K, V, P> {
@@ -42,7 +42,7 @@ pub(crate) struct State<P> {
 /// Removed entries, to be retired after the lock is released.
 pub(crate) type Gone<K, V> = Few<(Shared<K, V>, Cause)>;
 
-/// What a look-up without the lock has found in the table.
+/// The result of a look-up in the table without the lock.
 pub(crate) struct Seen<K, V> {
     pub same_hash: Few<Shared<K, V>>,
     pub same_key: Option<Shared<K, V>>,
@@ -51,7 +51,7 @@ pub(crate) struct Seen<K, V> {
 /// The result of an insertion.
 pub(crate) enum Outcome {
     Kept,
-    /// The shard has no entry left to evict, and lacks this much room.
+    /// The shard has no entry left to evict, and still lacks this much room.
     Lacking(usize),
     /// Entries of the same hash were inserted or removed since the look-up.
     Changed,
@@ -67,14 +67,14 @@ impl<K, V, P: Policy> Shard<K, V, P> {
         &self.table
     }
 
-    /// Notes a hit for the policy.
+    /// Marks an entry as hit, for the policy.
     #[inline]
     pub fn hit(&self, entry: &Entry<K, V>) {
         P::hit(entry.header(), self.clock.load(Relaxed));
     }
 
     pub fn lock(&self) -> Locked<'_, K, V, P> {
-        // Users' code does not run under the lock, so only a failed allocation can panic there.
+        // Users' code does not run under the lock, so only a failed allocation can panic while it is held.
         Locked { shard: self, state: self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) }
     }
 }
@@ -148,7 +148,7 @@ impl<K, V, P: Policy> Locked<'_, K, V, P> {
         clock
     }
 
-    /// Evicts the policy's choice.
+    /// Evicts the entry that the policy chooses. Returns `None` if no entry is left.
     fn evict(&mut self, guard: &Guard<'_>, gone: &mut Gone<K, V>) -> Option<Resident<'static>> {
         let (room, clock) = (self.state.lease, self.shard.clock.load(Relaxed));
         let victim = self.state.policy.evict(room, clock)?;
@@ -160,7 +160,7 @@ impl<K, V, P: Policy> Locked<'_, K, V, P> {
         Some(victim)
     }
 
-    /// Removes an entry that the policy has already removed.
+    /// Removes from the table an entry that the policy has already removed.
     fn take_out(&mut self, guard: &Guard<'_>, entry: Resident<'_>, cause: Cause, gone: &mut Gone<K, V>) {
         self.shard.table.remove(guard, entry.entry());
         self.state.len -= 1;
@@ -168,7 +168,7 @@ impl<K, V, P: Policy> Locked<'_, K, V, P> {
         gone.push((entry.entry(), cause));
     }
 
-    /// Removes an entry that was found under the guard, if the table still has it. Returns whether it had.
+    /// Removes an entry that was found under the guard, if the table still has it. Returns whether the table had it.
     pub fn remove(&mut self, guard: &Guard<'_>, entry: Shared<K, V>, cause: Cause, gone: &mut Gone<K, V>) -> bool {
         if self.shard.table.place_of(guard, entry).is_none() {
             return false;
@@ -210,7 +210,7 @@ impl<K, V, P: Policy> Locked<'_, K, V, P> {
         self.state.counts
     }
 
-    /// Returns the counts of refused and expired entries, to change them.
+    /// Returns the shard's counts, for changes. The caller counts refused and expired entries.
     pub fn counts_mut(&mut self) -> &mut Counts {
         &mut self.state.counts
     }
@@ -220,7 +220,8 @@ impl<K, V, P: Policy> Locked<'_, K, V, P> {
         self.shard.table.bytes(guard) + self.state.policy.bytes()
     }
 
-    /// Checks the invariants of the shard. No other thread may use the cache meanwhile. Returns the shard's lease.
+    /// Checks the invariants of the shard. No other thread may use the cache during the call. Returns the shard's
+    /// lease.
     pub fn check(&self, guard: &Guard<'_>) -> usize {
         // SAFETY: under the guard.
         let weights = self.shard.table.entries(guard).map(|entry| unsafe { Resident::new(entry) }.weight());
@@ -237,7 +238,7 @@ mod tests {
     use crate::policy::S3Fifo;
     use archipelago_sync::rcu::Domain;
 
-    /// A shard that has as many entries as their places can tell apart evicts one for each that comes, whatever room it has.
+    /// A shard with `MOST_ENTRIES` entries evicts one for each new entry, even if its capacity has room.
     #[test]
     fn a_shard_has_no_more_entries_than_places() {
         let (domain, shard) = (Domain::new(), Shard::<u64, (), S3Fifo>::new());

@@ -1,6 +1,6 @@
 //! Statistics.
 
-/// The counts of a shard, behind its lock.
+/// The counts of a shard, protected by the shard's lock.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Counts {
     pub insertions: u64,
@@ -15,12 +15,12 @@ pub(crate) struct Counts {
 pub struct Stats {
     /// The number of entries.
     pub len: usize,
-    /// The entries' weight.
+    /// The sum of the entries' weights.
     pub weight: usize,
-    /// The bound.
+    /// The bound on the sum of the entries' weights.
     pub capacity: usize,
-    /// The weight of entries that have left the cache and wait for readers, without those that are still in threads'
-    /// bags.
+    /// The weight of the entries that have left the cache and wait for readers before they are freed. Entries in the
+    /// bags (lists of retired objects) that threads are still filling are not included.
     pub waiting: usize,
     /// The bytes of tables and queues.
     pub overhead_bytes: usize,

@@ -1,22 +1,24 @@
 //! A shard's hash table: look-ups without a lock, concurrent with one writer at a time.
 //!
-//! A bucket is a cache line of seven entries: a word with a tag for each, and their pointers. An entry whose bucket is
-//! full is in one of the next buckets. The buckets on its *way*, from its own bucket to the one that has it, count the
-//! entry, so that a look-up knows whether to continue (as in F14; Bronson and Shi, 2019). A full table is replaced by a
-//! larger one.
+//! A bucket is a cache line with *places* for seven entries: a word with a tag (eight bits of the hash) for each place,
+//! and seven pointers. An entry whose bucket is full is in one of the next buckets. The buckets on its *way*, from its
+//! own bucket to the one that has it, count the entry, so that a look-up knows whether to continue (as in F14; Bronson
+//! and Shi, 2019). A full table is replaced by a larger one.
 //!
 //! # Invariants
-//! 1. A key is in at most one place of an array, and stays at this place as long as it is in the table.
-//! 2. The count of each bucket on an entry's way, its own not included, is above zero while the entry is in the table.
-//! 3. The tag of a place is set after its entry, and cleared before.
+//! 1. A key is in at most one place of an array of buckets, and stays in this place as long as it is in the table and
+//!    the array is current.
+//! 2. The count of each bucket on an entry's way, except the bucket that has the entry, is above zero while the entry
+//!    is in the table.
+//! 3. The tag of a place is set after the pointer to its entry is stored, and cleared before the pointer is cleared.
 //!
 //! # Why look-ups are linearizable
 //! A look-up returns the table's content at a moment of the look-up. Its array was current at the look-up's beginning
-//! or later (a replaced array does not change any more). *Found*: the loaded pointer was in its place at the moment of
-//! the load. *Not found*: an entry that is present throughout has one place (1), and its tag and the counts on its way
-//! are set throughout (2, 3), so it would have been found. If the key was removed from one place and inserted into
-//! another meanwhile, then the look-up passed the second place before the insertion, and the key was absent just before
-//! the insertion.
+//! or later, and a replaced array no longer changes. *Found*: the loaded pointer was in its place at the moment of the
+//! load. *Not found*: an entry that is present during the whole look-up has one place (1), and its tag and the counts
+//! on its way are set during the whole look-up (2, 3), so it would have been found. If the key was removed from one
+//! place and inserted into another one during the look-up, the look-up passed the second place before the insertion.
+//! Then the key was absent just before the insertion.
 
 use core::marker::PhantomData;
 use core::ptr::null_mut;
@@ -30,10 +32,11 @@ use crate::few::Few;
 
 /// The number of entries of a bucket.
 const PLACES: usize = 7;
-/// A one in each byte of a word except the highest byte, which counts the entries that have passed the bucket.
+/// The lowest bit of each byte of a word, except of the highest byte, which counts the entries that have passed the
+/// bucket.
 const ONES: u64 = 0x0001_0101_0101_0101;
 const COUNT: u32 = u8::BITS * PLACES as u32;
-/// The greatest count. A count that has reached it does not change any more.
+/// The greatest count. A count that has reached it no longer changes.
 const MANY: u64 = u8::MAX as u64;
 /// The number of buckets of a new table.
 const FEW: usize = 1;
@@ -60,12 +63,12 @@ pub(crate) struct Place {
     place: usize,
 }
 
-/// Returns the tag of a hash. It depends on bits that choose neither the shard nor, in tables of less than 2^38 bytes, the bucket.
+/// Returns the tag of a hash. The tag depends on bits that do not choose the shard, and do not choose the bucket in tables of less than 2^38 bytes.
 fn tag(hash: u64) -> u64 {
     (hash >> 32 & 0xff).max(1)
 }
 
-/// Returns a mask with a bit in the byte of each place whose tag is `tag`, and perhaps of some other places.
+/// Returns the places whose tag is `tag`, in ascending order, and perhaps some other places.
 #[inline]
 fn matching(tags: u64, tag: u64) -> impl Iterator<Item = usize> {
     let differing = (tags & (ONES * 0xff)) ^ (ONES * tag);
@@ -107,7 +110,7 @@ impl<K, V> Bucket<K, V> {
         self.entries[place].store(null_mut(), Release);
     }
 
-    /// For the writer: changes the count of entries that have passed the bucket by one.
+    /// For the writer: increases (`more`) or decreases the count of entries that have passed the bucket by one.
     fn pass(&self, more: bool) {
         let tags = self.tags.load(Relaxed);
         let changed = match (count(tags), more) {
@@ -115,8 +118,8 @@ impl<K, V> Bucket<K, V> {
             (_, true) => tags + (1 << COUNT),
             (_, false) => tags - (1 << COUNT),
         };
-        // Release: the entry was cleared before its count, so a look-up that loads the lower count also sees the entry
-        // cleared.
+        // Release: an entry's place is cleared before the counts on its way, so a look-up that loads the lower count
+        // also sees the place cleared.
         self.tags.store(changed, Release);
     }
 }
@@ -164,11 +167,11 @@ impl<K, V> Table<K, V> {
 
     fn current<'g>(&'g self, _: &'g Guard<'_>) -> &'g Buckets<K, V> {
         // SAFETY: an array is retired after it is replaced, and the caller's guard keeps it alive. The Acquire pairs
-        // with the Release of the thread that stored it.
+        // with the Release of the thread that stored the pointer.
         unsafe { &*self.current.load(Acquire) }
     }
 
-    /// Calls `visit` with the entries of this hash, in the order of their places, until it returns `Some`.
+    /// Calls `visit` with the entries of this hash, in the order of their places, until `visit` returns `Some`.
     #[inline]
     fn search<'g, R>(
         &'g self,
@@ -217,7 +220,7 @@ impl<K, V> Table<K, V> {
     pub fn foresee(&self, guard: &Guard<'_>, hash: u64, lines: usize) {
         let array = self.current(guard);
         let bucket = &array.0[hash as usize & array.mask()];
-        // Relaxed: a wrong address costs time only.
+        // Relaxed: the prefetch of a wrong address costs only time.
         let entry = |place: usize| bucket.entries[place].load(Relaxed);
         matching(bucket.tags.load(Relaxed), tag(hash)).for_each(|place| Entry::prefetch(entry(place), 0..lines));
     }
@@ -229,7 +232,7 @@ impl<K, V> Table<K, V> {
         self.search(guard, hash, |at, found| (found == entry).then_some(at))
     }
 
-    /// Returns the entries that have this hash, which are few.
+    /// Returns the entries that have this hash. There is rarely more than one.
     pub fn alike(&self, guard: &Guard<'_>, hash: u64) -> Few<Shared<K, V>> {
         let mut alike = Few::new();
         self.search(guard, hash, |_, entry| {
@@ -239,16 +242,17 @@ impl<K, V> Table<K, V> {
         alike
     }
 
-    /// For the writer, which must not compare keys: returns whether the entries that have this hash are still `seen`.
+    /// For the writer, which must not compare keys (users' code): returns whether the entries that have this hash are
+    /// still exactly `seen`.
     pub fn has_only(&self, guard: &Guard<'_>, hash: u64, mut seen: impl Iterator<Item = Shared<K, V>>) -> bool {
         let other = self.search(guard, hash, |_, entry| (seen.next() != Some(entry)).then_some(()));
         other.is_none() && seen.next().is_none()
     }
 
-    /// For the writer: adds an entry whose key the table does not have. `len` is the number of entries.
+    /// For the writer: adds an entry whose key the table does not have. `len` is the table's number of entries before.
     pub fn insert(&self, guard: &Guard<'_>, entry: Shared<K, V>, len: usize) {
         let array = self.current(guard);
-        // Above a load of six of seven places, ways become long.
+        // If more than six of seven places are used, ways become long.
         if len >= array.0.len() * (PLACES - 1) {
             self.rebuild(guard, array.0.len() * 2);
         }
@@ -293,7 +297,8 @@ impl<K, V> Table<K, V> {
         }
     }
 
-    /// Returns the entries of one moment, and perhaps some that were inserted or removed since.
+    /// Returns the entries that are in the table during the whole iteration, and perhaps some that are inserted or
+    /// removed during it.
     pub fn entries<'g>(&'g self, guard: &'g Guard<'_>) -> impl Iterator<Item = Shared<K, V>> + 'g {
         self.current(guard).entries()
     }
@@ -323,7 +328,7 @@ mod tests {
     use crate::entry::HASH;
     use archipelago_sync::rcu::Domain;
 
-    /// After any insertions and removals, ways end at buckets that no entry has passed.
+    /// After insertions and removals, each bucket counts exactly the present entries that have passed it.
     #[test]
     fn ways_are_short_when_entries_have_left() {
         let (domain, table) = (Domain::new(), Table::new());

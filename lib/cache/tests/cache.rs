@@ -52,9 +52,9 @@ fn keys_that_are_asked_for_once_flush_nothing() {
     assert!(beside > lru + 0.04, "{beside}, and the least recently used {lru}");
 }
 
-/// The requests repeat a loop that is longer than the cache. Nearly as large a part of the loop as fits must stay in the cache. (A cache
-/// that evicts the least recently used entry would have no hit.) Of a loop of twice the cache's length the ghosts remember every key, but
-/// not every key may return to the main queue.
+/// The requests repeat a loop that is longer than the cache. Nearly as large a part of the loop as fits must stay in the cache. (A cache that evicts
+/// the least recently used entry would have no hit.) In a loop of twice the cache's length, the ghosts (the remembered hashes of evicted entries)
+/// include every key, but only a part of the keys may enter the main queue.
 #[test]
 fn a_part_of_a_loop_stays() {
     for (keys, least) in [(10_000, 8_000), (2_000, 42_000)] {
@@ -69,9 +69,9 @@ fn a_part_of_a_loop_stays() {
     }
 }
 
-/// Each key is requested twice. Between the two requests come more new keys than one thirty-second of the cache, and
-/// fewer than the whole cache. So the queue of new entries has to grow until it keeps the keys. With popular keys the
-/// queue shrinks again.
+/// Each key is requested twice. Between the two requests there are more requests for new keys than 1/32 of the cache
+/// has entries, and fewer than the whole cache has. So the queue of new entries has to grow until it keeps the keys
+/// until their second request. With popular keys the queue shrinks again.
 #[test]
 fn the_queue_of_new_entries_is_as_long_as_pays() {
     let cache: Cache<u64, (), S3Fifo> = Cache::builder().shards(1).entries(1_000);

@@ -1,5 +1,5 @@
-//! Many more threads than processors, readers that stay, users' code that panics or uses the cache, keys that all
-//! collide.
+//! Stress tests: many more threads than processors, readers that stay, users' code that panics or uses the cache, keys
+//! that all have the same hash.
 #![cfg(not(archipelago_sim))]
 
 use std::cell::Cell;
@@ -119,8 +119,8 @@ fn a_reader_that_stays_costs_hits_and_no_memory() {
 }
 
 /// The cache has a limit on the number of entries, and a reader keeps removed entries from being freed. Removed entries
-/// count towards the limit too, except a few: a hundredth of the limit, 512, and those that a thread has not handed
-/// over yet.
+/// that wait may not exceed a hundredth of the limit, plus 512, plus the unused part of the limit, plus those that a
+/// thread has not handed over yet. Then insertions are refused.
 #[test]
 fn a_reader_that_stays_keeps_few_entries_waiting() {
     let _beside = beside();
@@ -181,7 +181,7 @@ fn every_value_is_dropped_once() {
     drops.assert_all_dropped();
 }
 
-/// Light entries and heavy ones, with times and without, of a type with an alignment of its own: each is dropped once, what is here is
+/// A cache has light and heavy entries, with and without expiry, of a type with a large alignment. Each entry is dropped once, the weight stays
 /// within the bound, and all memory is freed.
 #[test]
 fn entries_of_every_kind_share_a_cache() {
@@ -199,7 +199,7 @@ fn entries_of_every_kind_share_a_cache() {
             let mut state = thread as u64;
             while Instant::now() < end {
                 let key = random(&mut state) % 1_000;
-                // The header has weights below 65,535.
+                // The header stores weights below 65,535; heavier entries are long.
                 let weight = [1, 1_000, 65_533, 65_534, 65_535, 65_536, 100_000][random(&mut state) as usize % 7];
                 let value = Wide(drops.value(key), weight);
                 let time = Duration::from_millis(random(&mut state) % 5);
@@ -240,8 +240,8 @@ fn threads_come_and_go() {
     cache.check_invariants();
 }
 
-/// Runs `work` in a thread of its own and returns its result. If `work` never ends, the test fails after a minute, and
-/// leaves the thread behind.
+/// Runs `work` in a thread of its own and returns its result. If `work` does not end within a minute, the test fails,
+/// and the thread is not joined.
 fn ended<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> R {
     let (tell, told) = mpsc::channel();
     thread::spawn(move || tell.send(work()));
@@ -649,7 +649,7 @@ impl Heap for Boundless {
     }
 }
 
-/// Whatever weights a weigher returns and however large the capacity is, the bound holds, and no sum overflows.
+/// With any weights and any capacity, the bound holds, and no sum overflows.
 #[test]
 fn weights_and_capacities_may_be_any_number() {
     let _beside = beside();

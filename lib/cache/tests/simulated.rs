@@ -1,4 +1,4 @@
-//! Small caches under many schedules. Threads may lose their processors at any point.
+//! Small caches under many simulated schedules. In a schedule, a thread may lose its processor at any point.
 #![cfg(archipelago_sim)]
 
 mod model;

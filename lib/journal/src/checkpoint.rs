@@ -2,7 +2,7 @@
 //!
 //! The bytes are first written to a file with another name. This file is synced, then renamed, then its directory is
 //! synced. So whenever a crash happens, the name refers to the whole old file or to the whole new one. The last frame
-//! contains the number of records, so that a file that was truncated later is detected.
+//! contains the number of records, so that a later truncation of the file is detected.
 
 use crate::disk::{DiskFile, read_full, sync, write_all};
 use crate::frame::{FRAME, Frame, Frames, HEADER, Header, MARK, Next, put_mark, put_record, random_id};
@@ -13,8 +13,8 @@ use std::sync::Arc;
 /// The number of bytes of frames that are buffered before they are written.
 const BUFFER: usize = 256 << 10;
 
-/// Writes a checkpoint file record by record. Until [`commit`](Self::commit) returns, the file of this path is the old
-/// one.
+/// Writes a checkpoint file record by record. The file of this path is the old one until [`commit`](Self::commit)
+/// replaces it.
 pub struct CheckpointWriter {
     disk: Arc<dyn Disk>,
     path: PathBuf,
@@ -78,7 +78,7 @@ impl CheckpointWriter {
     /// # Errors
     ///
     /// Errors of the operating system. After such an error, the file of this path is the whole old one or the whole new
-    /// one. Only the next start shows which of the two it is.
+    /// one. Which of the two it is may be known only after a restart.
     pub fn commit(mut self) -> Result<(), Error> {
         put_mark(&mut self.buffer, self.salt, self.end, self.records, 0);
         self.flush()?;
@@ -99,7 +99,7 @@ impl Drop for CheckpointWriter {
     }
 }
 
-/// Makes the entries of a path's directory durable.
+/// Makes the entries of the path's parent directory durable.
 pub(crate) fn sync_parent(disk: &dyn Disk, path: &Path) -> Result<(), Error> {
     let parent = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -119,8 +119,8 @@ pub fn write_checkpoint(disk: Arc<dyn Disk>, path: &Path, record: &[u8]) -> Resu
     writer.commit()
 }
 
-/// Calls `each` with the records of a checkpoint file, in order, and returns their number, or `None` if there is no
-/// file. The records are valid only if this returns without error.
+/// Calls `each` with the records of a checkpoint file, in order. Returns the number of records, or `None` if the file
+/// does not exist. The records are valid only if the function returns without error.
 ///
 /// # Errors
 ///

@@ -1,5 +1,6 @@
-//! Turns, waits, and the errors of failed turns. A *turn* writes a batch of a lane's frames, and perhaps syncs them. A
-//! *place* is a position in a lane: the number of bytes of frames before it since the lane's beginning, see `frame.rs`.
+//! The writing of records: turns, waits, and the errors of failed turns. A *turn* writes a batch of a lane's frames,
+//! and perhaps syncs them. A *place* is a position in a lane: the number of bytes of frames before it since the lane's
+//! beginning, see `frame.rs`.
 
 use crate::frame::{FRAME, Header, MARK, put_mark};
 use crate::lane::{Batch, Lane, Output, State};
@@ -24,7 +25,7 @@ pub(crate) struct Core {
     pub(crate) id: u64,
     pub(crate) life: u64,
     pub(crate) lanes: Vec<Lane>,
-    /// For each lane, the last epoch whose closing mark is durable.
+    /// For each lane, the last epoch whose closing mark has the durability that the policy promises.
     pub(crate) epochs: Mutex<Vec<u64>>,
     pub(crate) epoch_progress: Condvar,
     /// The error after which nothing is acknowledged any more. It is set once.
@@ -50,8 +51,8 @@ impl Core {
         !(self.options.background && matches!(self.options.policy, Policy::Every(_)))
     }
 
-    /// Waits until the lane's queue has room for a frame, and returns the lane's state. A thread that finds no room
-    /// takes a turn.
+    /// Waits until the lane's queue has room for a frame, and returns the lane's state. If there is no room, takes a
+    /// turn, or waits for another thread's turn. With `blocks` false, returns an error instead of blocking.
     pub(crate) fn room<'l>(&self, lane: &'l Lane, frame: usize, blocks: bool) -> Result<MutexGuard<'l, State>, Error> {
         let limit = self.options.queue;
         let (mut state, mut tried) = (lane.lock(), false);
@@ -96,7 +97,7 @@ impl Core {
         Ok(Position { lane: lane.number, place: state.end, epoch })
     }
 
-    /// Waits until a lane is written, or synced, up to a place.
+    /// Waits until a lane is written, or synced, up to a place. With `leads`, the thread takes turns itself.
     pub(crate) fn reach(&self, lane: &Lane, place: u64, synced: bool, leads: bool) -> Result<(), Error> {
         let mut state = lane.lock();
         assert!(place <= state.end, "the position is none of this journal's");
@@ -177,8 +178,8 @@ impl Core {
         match outcome.unwrap_or_else(|_| Err(self.panicked())) {
             Ok(()) => state.wrote(batch),
             Err(full @ Error::NoSpace { .. }) => state.stuck(batch, full),
-            // The error is stored before the lock is released. Otherwise a later turn could begin in between and
-            // publish a place behind this batch, as if the batch had been written.
+            // The error is stored before the lock is released. Otherwise a later turn could begin before the error is
+            // stored, and publish a place after this batch, as if the batch had been written.
             Err(error) => drop(self.poison.set(error)),
         }
         let sound = self.sound().is_ok();
@@ -264,7 +265,7 @@ impl Core {
         Ok(())
     }
 
-    /// Opens a segment, unless it was retired meanwhile: then its records are durable elsewhere. Under the lock of the list no
+    /// Opens a segment. Returns `None` if the segment was retired in the meantime: then a checkpoint has its records. While the list is locked, no
     /// segment is removed.
     fn open_listed(&self, lane: &Lane, path: &Path) -> Result<Option<Box<dyn DiskFile>>, Error> {
         let segments = locked(&lane.segments);
@@ -278,7 +279,8 @@ impl Core {
         Error::fatal("write", &self.directory)(io::Error::other("a panic"))
     }
 
-    /// Records that a lane's epochs are closed, and wakes the threads that wait for epochs.
+    /// Records that a lane's epochs up to `closed` are closed with the durability that the policy promises, and wakes
+    /// the threads that wait for epochs.
     fn closed(&self, lane: &Lane, closed: u64) {
         if self.options.epochs {
             let mut epochs = locked(&self.epochs);
@@ -329,8 +331,8 @@ impl Core {
         }
     }
 
-    /// Writes all appended records, and makes them durable if the policy syncs. Then writes a last mark, which states
-    /// that they are durable.
+    /// Writes all appended records, and makes them durable if the policy syncs. In this case it then writes a last
+    /// mark, which states that they are durable.
     pub(crate) fn flush(&self) -> Result<(), Error> {
         for lane in &self.lanes {
             let end = lane.lock().end;

@@ -39,7 +39,7 @@ pub trait DiskFile: Send {
     fn read(&self, offset: u64, to: &mut [u8]) -> io::Result<usize>;
     /// Writes at an offset and returns how many bytes were written, which may be fewer than requested.
     fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<usize>;
-    /// Truncates or extends the file.
+    /// Truncates the file, or extends it with zeros.
     fn set_length(&self, length: u64) -> io::Result<()>;
     /// Makes content and length durable (`fdatasync`).
     fn sync(&self) -> io::Result<()>;
@@ -157,8 +157,7 @@ pub(crate) fn read_full(file: &dyn DiskFile, offset: u64, to: &mut [u8]) -> io::
     Ok(filled)
 }
 
-/// Syncs a file. An interrupted call has neither synced nor lost anything, unlike a failed call. So it is repeated, as `std`
-/// does.
+/// Syncs a file. A call that a signal interrupted is repeated, as `std` does: unlike a failed call, it has lost no bytes.
 pub(crate) fn sync(file: &dyn DiskFile) -> io::Result<()> {
     uninterrupted(|| file.sync())
 }

@@ -18,7 +18,7 @@ pub enum Error {
         /// The contradiction.
         what: String,
     },
-    /// A file's content differs from what was written. Nothing was changed.
+    /// A file's content differs from the written bytes. The journal has changed no file.
     Damaged {
         /// The file.
         file: PathBuf,
@@ -27,7 +27,7 @@ pub enum Error {
         /// A description of the damage.
         what: String,
     },
-    /// The disk is full. Records appended before are kept in memory, in order, and are not durable yet. New records are
+    /// The disk is full. The appended records that are not written yet are kept in memory, in order. New records are
     /// refused until an attempt to write (by `sync`, `wait`, `ask`, or the interval) succeeds.
     NoSpace {
         /// The file that cannot grow.
@@ -59,8 +59,8 @@ pub enum Error {
         /// The last closed epoch.
         closed: u64,
     },
-    /// A call of the operating system on a file outside the log failed. No record is lost, and the journal is not
-    /// poisoned.
+    /// A call of the operating system failed, while the journal was opened, or on a file outside the log (a checkpoint,
+    /// for example). No record is lost, and the journal is not poisoned.
     Io {
         /// The call that failed.
         call: &'static str,

@@ -20,7 +20,7 @@ pub(crate) const HEADER: usize = 72;
 pub(crate) const FRAME: usize = 24;
 /// The number of bytes of a mark.
 pub(crate) const MARK: usize = FRAME + 8;
-/// A flag in a frame's length field: the frame is a mark.
+/// The flag in a frame's length field which states that the frame is a mark.
 const IS_MARK: u32 = 1 << 31;
 const MAGIC: [u8; 8] = *b"ARCHJL01";
 
@@ -99,7 +99,7 @@ pub(crate) fn put_record(to: &mut Vec<u8>, salt: u32, place: u64, epoch: u64, re
     put(to, salt, place, epoch, record.len() as u32, record);
 }
 
-/// Appends a mark. Records behind the mark must have higher epochs than `closed`.
+/// Appends a mark. Records after the mark must have higher epochs than `closed`.
 pub(crate) fn put_mark(to: &mut Vec<u8>, salt: u32, place: u64, closed: u64, synced: u64) {
     put(to, salt, place, closed, 8 | IS_MARK, &synced.to_le_bytes());
 }
@@ -202,8 +202,8 @@ impl<'f> Frames<'f> {
         }))
     }
 
-    /// Returns the greatest place that a mark behind the offset declares durable. The method tries every byte as the
-    /// beginning of a frame, since lengths behind damage cannot be trusted.
+    /// Returns the greatest place that a mark after the offset declares durable, or 0. The method tries every byte as
+    /// the beginning of a frame, since lengths after damage cannot be trusted.
     pub(crate) fn durable_behind(mut self) -> io::Result<u64> {
         let mut durable = 0;
         while self.offset < self.length {

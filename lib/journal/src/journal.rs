@@ -80,10 +80,11 @@ impl Journal {
         self.core.append(lane, epoch, record, false)
     }
 
-    /// Waits until a record has the durability that the policy promises. With `Always` this thread makes a sync or
-    /// waits for another thread's. With `Every` it waits for the next sync of the interval, and with `Never` for the
-    /// write. In a journal with epochs, it also waits until the record's epoch is closed (by another thread's call of
-    /// [`close_epoch`](Self::close_epoch)) and durable in all lanes.
+    /// Waits until a record has the durability that the policy promises. With `Always` this thread syncs, or waits for
+    /// another thread's sync. With `Every` it waits for the interval's next sync. With `Never` the record must have
+    /// been written: this thread writes it, or waits for another thread's write. In a journal with epochs, it also
+    /// waits until the record's epoch is closed (by another thread's call of [`close_epoch`](Self::close_epoch)) and
+    /// durable in all lanes.
     ///
     /// When it returns, all earlier records of the lane have the same durability.
     ///
@@ -100,9 +101,9 @@ impl Journal {
         self.core.wait(position)
     }
 
-    /// Lets the background thread write the records appended to a lane, and with the policy `Always` also sync them.
-    /// The call returns at once. [`is_durable`](Self::is_durable) returns whether they are durable. After
-    /// [`Error::NoSpace`], this call also causes another attempt to write.
+    /// Requests that the lane's background thread write the appended records, and with the policy `Always` also sync
+    /// them. The call returns at once, and has no effect without background threads. [`is_durable`](Self::is_durable)
+    /// returns whether a record is durable. After [`Error::NoSpace`], this call also causes another attempt to write.
     ///
     /// # Panics
     ///
@@ -112,7 +113,7 @@ impl Journal {
         lane.ask(&mut lane.lock(), self.core.options.policy == Policy::Always);
     }
 
-    /// Returns whether [`wait`](Self::wait) would return at once.
+    /// Returns whether [`wait`](Self::wait) would return `Ok` at once.
     ///
     /// # Errors
     ///
@@ -217,13 +218,13 @@ impl Journal {
         self.core.lanes[lane as usize].lock().queued()
     }
 
-    /// Removes the segments of a lane whose records are all at or before a position. The caller must have their content
-    /// in a durable checkpoint. Later records stay, and possibly some earlier ones. In a journal with epochs, the
-    /// removed records must be durable up to the position's epoch in all lanes.
+    /// Removes the segments of a lane whose records are all at or before a position. The caller must have stored the
+    /// content of these records in a durable checkpoint. Later records stay, and possibly some of the earlier ones. In
+    /// a journal with epochs, the removed records must be durable up to the position's epoch in all lanes.
     ///
     /// # Errors
     ///
-    /// Errors of the operating system: no needed record is lost, and the call may be repeated. [`Error::Poisoned`].
+    /// Errors of the operating system: no later record is lost, and the call may be repeated. [`Error::Poisoned`].
     ///
     /// # Panics
     ///
@@ -242,7 +243,8 @@ impl Journal {
         manifest.first[position.lane as usize] = segments[keep].0;
         manifest.write(&core.disk, &core.directory)?;
         for (_, path) in segments.iter().take(keep) {
-            // A sync of older segments finds each either listed and there, or not listed.
+            // The list is locked during the removal. So a concurrent sync of older segments finds each segment either
+            // listed and existing, or not listed.
             let mut segments = locked(&lane.segments);
             core.disk.remove(path).map_err(Error::io("remove", path))?;
             segments.pop_front();
@@ -269,8 +271,8 @@ impl Journal {
             lane.work.notify_all();
         }
         for thread in self.threads.drain(..) {
-            // If the thread panicked, the panic hook has printed its message. The thread has acknowledged nothing
-            // since.
+            // If the thread panicked, the panic hook has reported the panic. The thread has acknowledged no record
+            // since then.
             let _ = thread.join();
         }
         self.core.flush()

@@ -1,11 +1,12 @@
 //! A lane: a sequence of log files, and the places (positions) up to which records are appended, written and synced.
 //!
-//! Appended frames are collected in `pending`. A *turn* takes all of them as a batch, writes and perhaps syncs them
-//! without the lock, and publishes the reached place. There is one turn at a time (`leading`). The first thread that
-//! needs its frames written takes the turn. Threads that arrive meanwhile wait and share the next turn. Before it takes
-//! its batch, a turn [waits](Lane::gathered) briefly for the threads that shared the last turn. Since waiting threads
-//! take the turns themselves, a single thread needs no hand-over to another thread. Batches are written in the order of
-//! their places. A batch for which there is no space is `stuck`, and is written before all later ones.
+//! Appended frames (records and marks, as they are stored in the files) are collected in `pending`. A *turn* takes all
+//! of them as a batch, writes and perhaps syncs them without the lock, and publishes the reached place. There is one
+//! turn at a time (`leading`). The first thread that needs its frames written takes the turn. Threads that arrive
+//! during the turn wait, and share the next turn. Before it takes its batch, a turn [waits](Lane::gathered) briefly for
+//! the threads that shared the last turn. Waiting threads take the turns themselves, so a single thread does not have
+//! to wait for a background thread. Batches are written in the order of their places. A batch for which there is no
+//! space is `stuck`, and is written before all later ones.
 
 use crate::frame::{MARK, put_mark, put_record};
 use crate::segment::Segment;
@@ -19,11 +20,11 @@ pub(crate) struct Lane {
     pub(crate) number: u32,
     pub(crate) salt: u32,
     state: Mutex<State>,
-    /// Signals the end of a turn, and poison.
+    /// Signals the end of a turn, and that the journal is poisoned (a write or sync has failed).
     pub(crate) progress: Condvar,
     /// Signals the background thread.
     pub(crate) work: Condvar,
-    /// The output, which the thread that has the turn locks.
+    /// The segment to which the thread that has the turn writes. This thread locks it.
     pub(crate) output: Mutex<Output>,
     /// The places and paths of the segments, oldest first. The last one is `output`'s.
     pub(crate) segments: Mutex<VecDeque<(u64, PathBuf)>>,
@@ -70,7 +71,7 @@ pub(crate) struct State {
     spare: Vec<u8>,
     pub(crate) written: Reached,
     pub(crate) synced: Reached,
-    /// Whether a record was appended since the last mark that declared all records durable.
+    /// Whether a record or a closing mark was appended since the last mark that declared all records durable.
     pub(crate) unattested: bool,
     pub(crate) leading: bool,
     /// `arrived` is the number of waits that have begun since the last turn took its batch. `expected` is the value of
@@ -126,9 +127,9 @@ impl Lane {
         locked(&self.state)
     }
 
-    /// Waits before a turn for as many threads as shared the last turn, at most a quarter of the last turn's duration,
-    /// and at most a millisecond. Otherwise the first of the threads that were just woken would sync alone, and the
-    /// others would wait for a second sync.
+    /// Waits before a turn until as many threads have arrived as shared the last turn, but at most for a quarter of the
+    /// last turn's duration, and at most a millisecond. Otherwise the first of the threads that were just woken would
+    /// sync alone, and the others would wait for a second sync.
     pub(crate) fn gathered<'l>(&'l self, mut state: MutexGuard<'l, State>) -> MutexGuard<'l, State> {
         let (start, most) = (Instant::now(), (state.lasted / 4).min(Duration::from_millis(1)));
         while state.arrived < state.expected && !state.leading && start.elapsed() < most {
@@ -139,7 +140,7 @@ impl Lane {
         state
     }
 
-    /// Lets the background thread write, or write and sync, the appended records.
+    /// Requests that the background thread write, or write and sync, the appended records.
     pub(crate) fn ask(&self, state: &mut State, sync: bool) {
         state.asked = Some(sync || state.asked == Some(true));
         self.work.notify_one();
@@ -192,7 +193,7 @@ impl State {
         }
     }
 
-    /// Sets `end` to the place behind the last frame of `pending`.
+    /// Sets `end` to the place after the last frame of `pending`.
     fn ended(&mut self) {
         self.end = self.place() + self.pending.len() as u64;
     }
@@ -202,7 +203,7 @@ impl State {
         self.written.place + (self.queued() - self.pending.len()) as u64
     }
 
-    /// Grows the buffer, by doubling, up to the limit.
+    /// Grows the buffer to have room for `more` bytes. Its capacity doubles, up to the limit.
     fn reserve(&mut self, more: usize, limit: usize) {
         let (length, capacity) = (self.pending.len(), self.pending.capacity());
         if capacity - length < more {

@@ -24,7 +24,7 @@
 //! - A directory has one journal with one to a thousand *lanes*: log files that are written and synced concurrently. A lane's
 //!   records are in the order of its appends.
 //! - [`append`](Journal::append) copies a record into a queue; [`wait`](Journal::wait) returns when the record is
-//!   durable. One of the threads that wait writes and syncs for all. An event loop uses [`ask`](Journal::ask),
+//!   durable. One of the waiting threads writes and syncs for all of them. An event loop uses [`ask`](Journal::ask),
 //!   [`is_durable`](Journal::is_durable) and [`Options::observer`] instead.
 //! - With [`Options::epochs`], recovery returns whole epochs: all records of an epoch in all lanes, or none of them. The caller
 //!   [closes](Journal::close_epoch) epochs.
@@ -46,18 +46,19 @@
 //! Of the records that were appended and not acknowledged, a prefix survives in each lane, with each policy. The prefix
 //! has whole records only, and with epochs whole epochs only. [`Every`](Policy::Every) differs from `Always` in the
 //! time at which `wait` returns. A caller that does not wait may lose the records of an interval at a power failure. If
-//! the process ends, it may lose records that it has not [asked](Journal::ask) the journal to write.
+//! the process ends, such a caller may lose records that the journal has not written yet (see [`ask`](Journal::ask)).
 //!
-//! Disk full: if a write finds the disk full, the records appended before stay in memory, in order, and are written
-//! once there is room. Until then new records are refused with [`Error::NoSpace`], and each refused append causes
-//! another attempt to write. If a sync finds the disk full, it is unknown which bytes were lost. Then the journal is
-//! poisoned: it acknowledges no further record.
+//! Disk full: if a write finds the disk full, the appended records stay in memory, in order, and are written once there
+//! is room. Until then new records are refused with [`Error::NoSpace`], and each refused append causes another attempt
+//! to write. If a sync finds the disk full, it is unknown which bytes were lost. Then the journal is poisoned: it
+//! acknowledges no further record.
 //!
 //! Damage: each record has a CRC-32C over its bytes and its place (position) in the lane. The log also contains marks.
-//! A mark states up to which place records were durable when the mark was written. If a record is not whole and no mark
-//! behind it declares it durable, it is a torn tail, which is cut. Otherwise opening fails with [`Error::Damaged`],
-//! with file and offset. The last batch before a crash has no mark behind it, so damage to this batch is cut as a torn
-//! tail, and reported in [`Recovery::cuts`]. [`close`](Journal::close) writes a last mark.
+//! A mark states up to which place records were durable when the mark was written. If a record is not whole and no
+//! later mark declares it durable, the record and all bytes after it are a torn tail, which is cut. Otherwise opening
+//! fails with [`Error::Damaged`], with file and offset. No mark follows the last batch before a crash, so damage to
+//! this batch is cut as a torn tail, and reported in [`Recovery::cuts`]. Except with `Never`, [`close`](Journal::close)
+//! writes a last mark.
 //!
 //! # Costs
 //!
@@ -76,7 +77,7 @@
 //!   files' names in the journal.
 //! - Random reads, or reading a log while it is written: records are delivered only when the journal is opened.
 //! - Many small journals: each journal has a thread per lane ([`Options::background`]) and at least two files.
-//! - Network file systems: the lock and the syncs are as reliable as the file system's.
+//! - Network file systems: the journal relies on the file system's locks and syncs, which may be unreliable.
 //! - `fork` without `exec`: the child also holds the lock, but has no background threads.
 //!
 //! `docs/mechanisms/journal.md` describes the format, and argues why recovery is correct.

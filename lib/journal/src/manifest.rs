@@ -1,5 +1,5 @@
 //! The file `manifest`. It identifies the journal to which the directory belongs, and has the data for recovery that is
-//! not in the segments. It is always replaced as a whole.
+//! not in the segments (log files). It is always replaced as a whole.
 
 use crate::checkpoint::{read_checkpoint, write_checkpoint};
 use crate::frame::{random_id, u64_at};
@@ -17,7 +17,7 @@ pub(crate) struct Manifest {
     /// The number of times that the journal was opened.
     pub(crate) life: u64,
     pub(crate) epochs: bool,
-    /// Whether each lane has had a segment. If so, a lane without a segment is damaged.
+    /// Whether a segment has been created for each lane. If so, a lane without a segment is damaged.
     pub(crate) born: bool,
     /// For each lane, the place at which its first segment begins. Earlier segments are retired.
     pub(crate) first: Vec<u64>,

@@ -7,7 +7,8 @@ use std::time::Duration;
 /// When [`wait`](crate::Journal::wait) returns, and when files are synced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// Files are synced as soon as a thread waits or asks for a position; all threads that wait share one sync.
+    /// Files are synced as soon as a thread calls [`wait`](crate::Journal::wait) or [`ask`](crate::Journal::ask);
+    /// threads that wait at the same time share one sync.
     Always,
     /// Files are synced after each interval. A wait returns after the next sync.
     Every(Duration),
@@ -32,12 +33,11 @@ pub struct Options {
     /// Default: 8 MiB.
     pub queue: usize,
     /// Whether a background thread per lane writes and syncs records that were requested without a wait. Default: yes.
-    /// Without it, only calls of `wait`, `sync`, `append` (when the queue is full) and `close_epoch` write, `Every`
-    /// syncs as `Always` does, and the caller determines the order of all calls on the disk.
+    /// Without it, only calls of `wait`, `sync`, `append` (when the queue is full), `close_epoch` and `close` write,
+    /// `Every` syncs as `Always` does, and the caller determines the order of all calls on the disk.
     pub background: bool,
-    /// A function that is called after each advance of the durable place, when the disk is full, and when the journal
-    /// is poisoned. It is for event loops, which then call [`is_durable`](crate::Journal::is_durable). It must not block;
-    /// its panics are ignored.
+    /// A function that is called after each write or sync of a lane, whether it has succeeded, has found the disk full, or has poisoned the journal.
+    /// It is for event loops, which then call [`is_durable`](crate::Journal::is_durable). It must not block; its panics are ignored.
     pub observer: Option<Arc<dyn Fn() + Send + Sync>>,
 }
 

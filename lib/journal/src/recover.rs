@@ -1,13 +1,14 @@
-//! Opening a journal. Recovery decides which records count, which bytes are cut, and which damage makes opening fail.
+//! Opening a journal. Recovery decides which records *count* (are delivered to the caller), which bytes are cut, and
+//! which damage makes opening fail.
 //!
-//! 1. *Scan.* Segments are sorted by their places. A segment that the next one's header declares durable must be whole;
-//!    otherwise the journal is damaged. The other segments are read. If the frames end before the files do, either a
-//!    crash tore bytes that were not synced, or durable bytes are damaged. It is damage if a later mark or header
-//!    declares a greater place durable.
+//! 1. *Scan.* The segments (log files) are sorted by their places. If the next segment's header declares a segment
+//!    durable, the segment must be whole; otherwise the journal is damaged. The other segments are read. If the frames
+//!    end before the files do, either a crash tore bytes that were not synced, or durable bytes are damaged. It is
+//!    damage if a later mark or header declares a greater place durable.
 //! 2. *Agree.* With epochs, the records that count are those of the epochs that every lane has closed.
 //! 3. *Deliver* the records that count. Whole segments are read only in this step, so damage in them is found here.
-//! 4. *Repair.* Bytes behind the end are removed. Bytes that are not known to be durable are written again and synced:
-//!    after a failed sync the system may return bytes that are not on the disk, and treat them as if they were.
+//! 4. *Repair.* Bytes after the end are removed. Bytes that are not known to be durable are written again and synced:
+//!    after a failed sync the operating system may return bytes that are not on the disk, and treat them as written.
 //! 5. *Begin.* The manifest records the void epochs (those whose records do not count), before any new segment declares
 //!    them closed. Then each lane gets a new segment with a salt that no older frame has.
 //!
@@ -67,7 +68,7 @@ struct Found {
     path: PathBuf,
     header: Header,
     length: u64,
-    /// The place behind the segment's last frame that counts.
+    /// The place after the segment's last frame that counts.
     end: u64,
 }
 
@@ -81,7 +82,7 @@ struct Scan {
     closed: u64,
     highest: u64,
     cut: Option<Cut>,
-    /// Segments behind the cut.
+    /// Segments after the cut.
     dropped: Vec<PathBuf>,
     /// Retired segments, and segments whose creation a crash interrupted.
     obsolete: Vec<PathBuf>,
@@ -193,7 +194,8 @@ fn lock(disk: &dyn Disk, directory: &Path) -> Result<Box<dyn crate::DiskLock>, E
     })
 }
 
-/// Finds the journal to which the directory belongs, and its segments, in order.
+/// Returns the manifest of the journal to which the directory belongs (a new one if there is none), and the names of
+/// the segments, sorted.
 fn identify(disk: &dyn Disk, directory: &Path, options: &Options) -> Result<(Manifest, Vec<Name>), Error> {
     let list = disk.list(directory).map_err(Error::io("list", directory))?;
     let mut names: Vec<Name> = list.iter().filter_map(|name| Name::parse(name)).collect();
@@ -269,7 +271,7 @@ fn header(disk: &dyn Disk, path: &Path, name: Name, id: u64) -> Result<Option<Fo
         Some(header) if (header.id, header.lane, header.base, header.life) == wanted => {
             Ok(Some(Found { path: path.to_owned(), end: header.base, header, length }))
         }
-        // A file this short has no frames. Its bytes may belong to a file that used the block before.
+        // A file this short has no frames. Its bytes may be those of a file that used the disk block before.
         _ if length <= HEADER as u64 => Ok(None),
         None => Err(Error::damaged(path, 0, "the header is none")),
         Some(_) => Err(Error::damaged(path, 0, "it belongs to another journal, or has another file's name")),
@@ -320,7 +322,7 @@ impl Scan {
         Ok(false)
     }
 
-    /// Decides whether a gap before a segment is damage or a tail that was never durable.
+    /// Decides whether a gap before a segment is damage or a tail that was never durable. Cuts such a tail.
     fn cut_before(&mut self, disk: &dyn Disk, at: usize) -> Result<bool, Error> {
         if self.durable_behind(disk, at)? > self.end {
             let what = format!("what comes before it, from place {:x} on, is missing", self.end);
@@ -375,7 +377,7 @@ fn deliver(disk: &dyn Disk, scan: &Scan, each: &dyn Fn(Record<'_>)) -> Result<()
     Ok(())
 }
 
-/// Removes the bytes behind the end, and makes those before it durable.
+/// Removes the bytes after the end, and makes the bytes before the end durable.
 fn repair(disk: &dyn Disk, directory: &Path, scan: &Scan) -> Result<(), Error> {
     // The last segment is removed first. So a crash leaves no gap between two segments.
     for path in scan.dropped.iter().rev() {
@@ -385,8 +387,8 @@ fn repair(disk: &dyn Disk, directory: &Path, scan: &Scan) -> Result<(), Error> {
     for found in &scan.segments {
         let (from, length) = (found.header.base.max(scan.durable), HEADER as u64 + (found.end - found.header.base));
         let doubtful = from < found.end;
-        // If all frames are durable but the file is longer, it has a tail that was cut by an earlier recovery or is cut
-        // now.
+        // If all frames are durable but the file is longer, it has a tail that is cut now, or that an earlier recovery
+        // could not cut before a crash.
         if !doubtful && found.length == length {
             continue;
         }
@@ -401,7 +403,7 @@ fn repair(disk: &dyn Disk, directory: &Path, scan: &Scan) -> Result<(), Error> {
     Ok(())
 }
 
-/// Reads bytes of a file and writes them to the same place.
+/// Reads bytes of a file and writes them to the same offsets.
 fn rewrite(file: &dyn DiskFile, mut from: u64, to: u64) -> std::io::Result<()> {
     let mut buffer = vec![0; (to - from).min(256 << 10) as usize];
     while from < to {

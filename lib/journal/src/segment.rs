@@ -1,5 +1,5 @@
-//! A lane's files. Each file contains a part of the lane's frames; its name consists of the lane, the place of its
-//! first frame, and the life.
+//! A lane's files. Each file contains a part of the lane's frames. Its name consists of the lane, the place of its
+//! first frame, and the *life* (how many times the journal had been opened).
 //!
 //! Only the last segment of a lane grows, and only in the life that created it. With a policy that syncs, a segment is
 //! durable before the next one is created.
@@ -14,7 +14,7 @@ pub(crate) struct Segment {
     file: Box<dyn DiskFile>,
     pub(crate) path: PathBuf,
     pub(crate) base: u64,
-    /// The place behind its last frame.
+    /// The place after its last frame.
     pub(crate) end: u64,
 }
 

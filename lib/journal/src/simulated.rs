@@ -141,7 +141,7 @@ impl Simulated {
         self.world().faults.insert(calls, fault);
     }
 
-    /// Makes the next call of a kind fail. If this is called twice, the next two calls fail.
+    /// Makes the next call of a kind fail. If the method is called twice, the next two calls of the kind fail.
     pub fn fail_next(&self, call: Call, fault: Fault) {
         self.world().next_faults.entry(call).or_default().push(fault);
     }

@@ -1,4 +1,5 @@
-//! Kills a real process with real files (`kill -9`): no acknowledged record is lost, and no record is incomplete.
+//! Kills a real process that writes real files (`kill -9`): no acknowledged record is lost, and no recovered record is
+//! incomplete.
 //!
 //! `ARCHIPELAGO_KILLS=N` kills N processes (20 by default).
 

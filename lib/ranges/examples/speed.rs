@@ -13,11 +13,11 @@ use archipelago_platform::thread;
 use archipelago_platform::time::Instant;
 use archipelago_ranges::RangeMap;
 
-/// The interface of a candidate: an address space, whose pages have protections.
+/// The interface of a candidate: an address space, a map from ranges of addresses to values.
 trait Space: Sync {
     fn made(ranges: u64) -> Self;
     fn look_up(&self, point: u64) -> Option<u64>;
-    /// Maps a page in the gap behind a range, and unmaps it.
+    /// Maps a page in a gap between ranges, and unmaps it.
     fn map_and_unmap(&self, page: Range<u64>);
 }
 
@@ -53,7 +53,8 @@ fn look_up(map: &Sequential, point: u64) -> Option<u64> {
     map.range(..=point).next_back().filter(|(_, (end, _))| point < *end).map(|(_, (_, value))| *value)
 }
 
-/// Does the work of a map of ranges: removes or trims overlapping ranges, and joins the range with equal neighbours.
+/// Maps and unmaps a page as a map of ranges does: removes or trims overlapping ranges, and joins the new range with
+/// neighbours of equal value.
 fn map_and_unmap(map: &mut Sequential, page: &Range<u64>) {
     for value in [Some(1 << 40), None] {
         while let Some((&start, &(end, old))) =

@@ -13,7 +13,7 @@ use archipelago_platform::touch;
 
 use crate::point::Point;
 
-/// The most ranges of a block. A larger number makes changes slower, since a change copies its block; a smaller number
+/// The most ranges of a block. A larger number makes changes slower, since a change copies the block; a smaller number
 /// makes the directory larger.
 pub(crate) const CAPACITY: usize = if cfg!(any(miri, archipelago_sim)) { 4 } else { 16 };
 
@@ -76,7 +76,7 @@ impl<K: Point, V> Block<K, V> {
         (point < self.ends()[place]).then_some(place)
     }
 
-    /// Returns the indexes of the ranges that overlap `window`: an empty range if the window is empty.
+    /// Returns the indexes of the ranges that overlap `window`. If the window is empty, the result is empty.
     pub(crate) fn overlapping(&self, window: &Range<K>) -> Range<usize> {
         let from = self.ends().partition_point(|end| *end <= window.start);
         if window.is_empty() {
@@ -108,13 +108,13 @@ impl<K: Point, V> Block<K, V> {
         Ok(())
     }
 
-    /// Moves the last ranges to the front of `next`, which has fewer, so that both have equally many (or `self` has one
-    /// more).
+    /// Moves the last ranges of `self` to the front of `next`, so that both have equally many, or `self` has one more.
+    /// If `next` has as many or more ranges, nothing is moved.
     fn share_with(&mut self, next: &mut Self) {
         let moved = self.len.saturating_sub(next.len) / 2;
         let kept = self.len - moved;
         // SAFETY: `next` has at least `2 * moved` ranges fewer than `self`, so it has `moved` free elements. The
-        // elements that are moved out of `self` are beyond its new length.
+        // elements that are moved out of `self` are above its new length.
         unsafe {
             shift_in(&self.starts[kept..self.len], &mut next.starts, next.len);
             shift_in(&self.ends[kept..self.len], &mut next.ends, next.len);
@@ -128,12 +128,13 @@ impl<K: Point, V> Block<K, V> {
 /// Moves `from` to the front of `to`, after shifting the first `len` elements of `to` towards the end.
 ///
 /// # Safety
-/// `to` must have `from.len()` free elements behind its first `len` elements. The caller must treat `from` as
+/// `to` must have `from.len()` free elements after its first `len` elements. The caller must treat `from` as
 /// uninitialized afterwards.
 unsafe fn shift_in<T>(from: &[MaybeUninit<T>], to: &mut [MaybeUninit<T>; CAPACITY], len: usize) {
     debug_assert!(len + from.len() <= CAPACITY);
     let to = to.as_mut_ptr();
-    // SAFETY: the caller guarantees that the elements are within bounds; `from` belongs to another block.
+    // SAFETY: the caller guarantees that the elements are within bounds; `from` belongs to another block, so it does
+    // not overlap `to`.
     unsafe {
         to.copy_to(to.add(from.len()), len);
         to.copy_from_nonoverlapping(from.as_ptr(), from.len());
@@ -148,15 +149,15 @@ impl<K, V> Drop for Block<K, V> {
     }
 }
 
-/// Ranges that are added in order, in as many blocks as needed. Ranges that touch and have equal values are joined.
+/// Ranges that are added in ascending order, in as many blocks as needed. [`Making`] joins ranges that touch and have
+/// equal values.
 pub(crate) struct Blocks<K, V> {
     full: Vec<Box<Block<K, V>>>,
     last: Box<Block<K, V>>,
 }
 
-/// A builder of blocks. It keeps all values that it gets, including unused ones (values of ranges that were joined to the last
-/// range, and values after a panic). Values' destructors are users' code, so a builder is made before locks are taken, and
-/// dropped after they are released.
+/// A builder of blocks. It keeps all values that were pushed, including unused ones: values of ranges that were joined to the previous range, and all
+/// values after a panic. Values' destructors are users' code, so a builder is made before locks are taken, and dropped after they are released.
 pub(crate) struct Making<K, V> {
     /// The blocks that are being built; `None` before the first range.
     blocks: Option<Blocks<K, V>>,

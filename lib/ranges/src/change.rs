@@ -1,17 +1,18 @@
-//! Changes: the leaves of a window are locked from left to right, new blocks or leaves are made, and one store
-//! publishes them.
+//! Changes. A change locks the leaves of its window (the range of points that it changes) in ascending order, makes new
+//! blocks or leaves, and publishes them by one store.
 //!
 //! # Why it cannot deadlock
 //! A thread locks leaves in ascending order of their low ends, and the directory's lock after all leaves. Users' code
 //! (`Clone`, `Eq`, the closure of `change`) runs while leaves are locked. So a thread that is in a change must not
-//! begin another change, of this map or of another one ([`Changing`]). While the thread is in a change, its look-ups
-//! over several leaves do not wait for locks.
+//! begin another change, of this map or of another one ([`Changing`] panics). While the thread is in a change, its
+//! look-ups over several leaves do not wait for locks.
 //!
 //! # Why a change is atomic
-//! A change of one leaf stores this leaf's block. A change of several leaves lets the directory replace all of them by
-//! one store, and the old leaves stay locked until then. Replaced blocks are retired after the leaves have been
-//! unlocked, since this may run users' destructors. For the same reason unused clones of values are dropped after the
-//! unlocking, even if the change panics: users' values and builders are declared before [`Held`], and outlive it.
+//! A change of one leaf stores a new block in the leaf. In a change of several leaves, the directory replaces all of
+//! them by one store, and the old leaves stay locked until this store. Replaced blocks are retired after the leaves
+//! have been unlocked, since this may run users' destructors. For the same reason unused clones of values are dropped
+//! after the leaves have been unlocked, even if the change panics: users' values and builders are declared before
+//! [`Held`], and so are dropped after it.
 
 use core::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -74,7 +75,7 @@ impl<'g, K: Point, V: 'static> Held<'g, K, V> {
         held
     }
 
-    /// Locks the leaf of `point`.
+    /// Locks the leaf that contains `point`, adds it to the held leaves, and returns it.
     pub(crate) fn lock_next(&mut self, directory: &Directory<K, V>, guard: &'g Guard<'_>, point: K) -> &'g Leaf<K, V> {
         loop {
             let leaf = directory.find(guard, point);
@@ -113,7 +114,8 @@ impl<'g, K: Point, V: 'static> Held<'g, K, V> {
         })
     }
 
-    /// Replaces all ranges by those of `blocks`. `rises` predicts that the next insertion will be behind them.
+    /// Replaces all ranges of the held leaves by those of `blocks`. `rises` is a hint that the next insertion will be
+    /// above these ranges.
     fn publish(&self, directory: &Directory<K, V>, guard: &Guard<'_>, blocks: Blocks<K, V>, rises: bool) -> Replaced
     where
         V: Eq,
@@ -141,8 +143,9 @@ impl<K: Point, V: 'static> Drop for Held<'_, K, V> {
     }
 }
 
-/// Adds the new ranges to a builder: the ranges outside `window`, the results of `inside` for those in it, and then
-/// `fill`, if it is given.
+/// Adds to a builder, in ascending order: the parts of old ranges outside `window`, unchanged; the parts inside, with
+/// the value that `inside` returns, or nothing if it returns `None`; and, above these parts, `window` itself with the
+/// value `fill`, if given. With a `fill`, `inside` must return `None`.
 pub(crate) fn rewrite<'v, K: Point, V: Clone + Eq + 'static>(
     old: impl Iterator<Item = (Range<K>, &'v V)>,
     new: &mut Making<K, V>,
@@ -173,8 +176,9 @@ pub(crate) fn rewrite<'v, K: Point, V: Clone + Eq + 'static>(
 }
 
 impl<K: Point, V: Clone + Eq + 'static> Directory<K, V> {
-    /// Changes the ranges in `window`, unless `refuse` returns a reason not to. Neighbours that touch the window are
-    /// locked, too, since they may be joined to ranges inside.
+    /// Replaces the ranges around `window` by those that `edit` adds to the builder. If `edit` returns an error,
+    /// nothing changes. The leaves of neighbours that touch the window are locked, too, since the neighbours may be
+    /// joined to ranges inside.
     pub(crate) fn edit<R>(
         &self,
         guard: &Guard<'_>,
@@ -199,8 +203,9 @@ impl<K: Point, V: Clone + Eq + 'static> Directory<K, V> {
         Ok(())
     }
 
-    /// Merges the leaf of `low` with the next one, if both have few ranges. If a value's method panics, the panic is
-    /// caught and the leaves stay separate, since the change that precedes the merge has already taken effect.
+    /// Merges the leaf that contains `low` with the next one, if both together have few ranges. If a value's `clone`
+    /// panics, the panic is caught and the leaves stay separate, since the change that precedes the merge has already
+    /// taken effect.
     fn merge(&self, guard: &Guard<'_>, low: K) {
         let mut new = Making::new();
         let changing = Changing::begin();

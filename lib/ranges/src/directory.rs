@@ -1,16 +1,17 @@
-//! The directory, which maps a point to its leaf: two levels of sorted arrays, which are replaced and not changed.
+//! The directory, which maps a point to its leaf. It has two levels of sorted arrays: a root, and *chunks* of leaves. A
+//! change replaces a chunk in the root's slot, or the root; the sorted arrays themselves never change.
 //!
 //! # Invariants
-//! 1. The leaves of a directory follow one another without gap, from [`Point::MIN`] to [`Point::MAX`].
-//! 2. Each change is one store, of a chunk or of the root, so all leaves that it replaces are replaced at one moment.
+//! 1. The leaves of a directory cover all points from [`Point::MIN`] to [`Point::MAX`], without gaps and overlaps.
+//! 2. Each change is one store, of a chunk or of the root, so it replaces all its leaves at one moment.
 //!
 //! # Which leaf a look-up finds
 //! A look-up finds a leaf that was in the directory at some moment of the look-up. The root was current when it was
 //! loaded; call this moment *a*. The look-up then loads a chunk from the root. If the root is still in the directory,
 //! the chunk is current when it is loaded. If the root has been replaced since, the chunk was current at the moment of
 //! the replacement, which is after *a*. So the leaf was in the directory at *a* or later. If the leaf is replaced
-//! before its block is loaded, its block does not change after the replacement ([`leaf`](crate::leaf)). So the loaded
-//! block was the map's content of the leaf's points at a moment of the look-up.
+//! before its block is loaded, its block does not change after the replacement ([`leaf`](crate::leaf)). So at some
+//! moment of the look-up, the loaded block was the map's content for the leaf's points.
 
 use archipelago_platform::atomic::{AtomicPtr, Ordering};
 use archipelago_platform::sync::{Mutex, MutexGuard};
@@ -47,7 +48,8 @@ unsafe impl<K: Point, V: Send + Sync + 'static> Send for Directory<K, V> {}
 // SAFETY: as above.
 unsafe impl<K: Point, V: Send + Sync + 'static> Sync for Directory<K, V> {}
 
-/// Returns the index of the last element of `lows` that is not above `point`. The first element is the least point.
+/// Returns the index of the last element of `lows` that is not above `point`. The first element must not be above
+/// `point`.
 #[inline]
 fn place<K: Point>(lows: &[K], point: K) -> usize {
     touch(lows.as_ptr(), size_of_val(lows));
@@ -86,7 +88,7 @@ impl<K: Point, V: 'static> Directory<K, V> {
     }
 
     /// Returns a leaf that contained `point` at some moment of the call: see the module's documentation. The guard must
-    /// be of the map's domain.
+    /// be of the map's RCU domain.
     #[inline]
     pub(crate) fn find<'g>(&self, guard: &'g Guard<'_>, point: K) -> &'g Leaf<K, V> {
         let root = self.root(guard);
@@ -99,7 +101,8 @@ impl<K: Point, V: 'static> Directory<K, V> {
         unsafe { &**leaf }
     }
 
-    /// Checks that leaves are consecutive, and that each leaf contains its ranges. Returns the number of leaves.
+    /// Checks that leaves are consecutive, and that the ranges of each leaf are within its bounds. Returns the number
+    /// of leaves.
     pub(crate) fn check(&self, guard: &Guard<'_>) -> usize {
         let (mut low, mut leaves) = (K::MIN, 0);
         while leaves == 0 || low < K::MAX {
@@ -113,7 +116,8 @@ impl<K: Point, V: 'static> Directory<K, V> {
         leaves
     }
 
-    /// Replaces `old`, consecutive leaves that the caller has locked, by `new`. Both begin and end at the same points.
+    /// Replaces `old`, consecutive leaves that the caller has locked, by `new`. The new leaves must begin and end at
+    /// the same points as the old ones.
     pub(crate) fn replace(&self, guard: &Guard<'_>, old: &[&Leaf<K, V>], new: Vec<Leaf<K, V>>) -> Replaced {
         debug_assert!(old[0].low() == new[0].low() && old[old.len() - 1].high() == new[new.len() - 1].high());
         old.iter().for_each(|leaf| leaf.die());
@@ -144,8 +148,7 @@ impl<K: Point, V: 'static> Directory<K, V> {
             leaves.extend_from_slice(&chunk(last).leaves);
         }
         let old: Vec<_> = root.chunks[first + 1..=last].iter().map(|chunk| chunk.load(Ordering::Relaxed)).collect();
-        // SAFETY: the chunk is unlinked below, under the lock, and was made by `Box::new`. The same holds for the chunks that
-        // are pushed.
+        // SAFETY: the chunk is unlinked below, under the lock, and was made by `Box::new`. The same is true of the other boxes that are pushed.
         let mut replaced = unsafe { Replaced::new(root.chunks[first].load(Ordering::Relaxed)) };
         if first == last && leaves.len() <= WIDTH {
             // Release: pairs with the Acquire in `find`.

@@ -1,4 +1,4 @@
-//! Ranges of several blocks, in order.
+//! The iterator over ranges, which are stored in several blocks.
 
 use core::fmt;
 use core::iter::FusedIterator;
@@ -18,7 +18,7 @@ pub struct Iter<'g, K, V> {
 
 impl<'g, K: Point, V> Iter<'g, K, V> {
     /// Makes an iterator over the ranges of `blocks` that overlap `window`. Only the first and the last block may have
-    /// other ranges.
+    /// ranges outside the window.
     pub(crate) fn new(blocks: Vec<&'g Block<K, V>>, window: Range<K>) -> Self {
         let last = blocks.len() - 1;
         let from = blocks[0].overlapping(&window).start;

@@ -1,11 +1,11 @@
-//! A leaf: the ranges that begin at or above `low` and end at or below `high`.
+//! A leaf: a part of the map, with the ranges that begin at or above `low` and end at or below `high`.
 //!
 //! # States
 //! | `owner` | `dead` | |
 //! |---|---|---|
 //! | 0 | false | in the directory; any thread may lock it |
-//! | a thread | false | in the directory; that thread may store another block |
-//! | any | true | replaced in the directory forever; its block does not change after the replacement |
+//! | a thread | false | in the directory; the owner may store another block |
+//! | any | true | replaced in the directory, or about to be; it does not return to the directory, and its block no longer changes |
 //!
 //! `owner` orders the accesses of updaters (the Acquire of a lock pairs with the Release of the previous unlock).
 //! Look-ups do not read it: a block is complete before it is stored (Release), and is loaded with Acquire.
@@ -25,7 +25,7 @@ pub(crate) struct Leaf<K, V> {
     high: K,
     /// One more than the number of the thread that holds the lock, or 0 if the lock is free.
     owner: AtomicU32,
-    /// Whether the leaf has been replaced. Only the owner changes this field.
+    /// Whether the leaf has been replaced, or will be before its lock is released. Only the owner changes this field.
     dead: AtomicBool,
     block: AtomicPtr<Block<K, V>>,
 }
@@ -48,7 +48,7 @@ impl<K: Point, V: 'static> Leaf<K, V> {
         self.high
     }
 
-    /// Returns the leaf's block. The guard must be of the map's domain.
+    /// Returns the leaf's block. The guard must be of the map's RCU domain.
     #[inline]
     pub(crate) fn block<'g>(&self, _guard: &'g Guard<'_>) -> &'g Block<K, V> {
         // SAFETY: the block is never null, and a replaced block is retired, so it lives as long as the guard.
@@ -59,7 +59,7 @@ impl<K: Point, V: 'static> Leaf<K, V> {
     pub(crate) fn store(&self, block: Box<Block<K, V>>) -> Replaced {
         debug_assert!(self.is_mine() && !self.is_dead());
         let old = self.block.swap(Box::into_raw(block), Ordering::AcqRel);
-        // SAFETY: the owner, the only thread that may do so, has just unlinked the block; blocks are made by `Box::new`.
+        // SAFETY: only the owner may unlink the block, and it has just done so; blocks are boxes.
         unsafe { Replaced::new(old) }
     }
 
@@ -81,13 +81,14 @@ impl<K: Point, V: 'static> Leaf<K, V> {
         self.owner.load(Ordering::Relaxed) == mine()
     }
 
-    /// Returns whether the leaf has been replaced. `true` is final. `false` may be out of date when it is returned,
-    /// unless the caller owns the leaf.
+    /// Returns whether the leaf has been replaced, or is about to be. `true` is final. `false` may be out of date when
+    /// it is returned, unless the caller owns the leaf.
     pub(crate) fn is_dead(&self) -> bool {
         self.dead.load(Ordering::Relaxed)
     }
 
-    /// Marks the leaf as replaced. The caller owns the leaf, and keeps the lock until the replacement.
+    /// Marks the leaf as replaced, shortly before the directory replaces it. The caller owns the leaf, and keeps its
+    /// lock until the directory has replaced the leaf.
     pub(crate) fn die(&self) {
         debug_assert!(self.is_mine());
         self.dead.store(true, Ordering::Relaxed);

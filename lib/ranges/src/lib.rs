@@ -1,9 +1,9 @@
 //! A concurrent map of disjoint ranges.
 //!
 //! A [`RangeMap`] maps points (unsigned integers) to values, and stores consecutive points with equal values as one
-//! range. Examples are an address space and its mappings, a file and its extents, a disk and its reserved blocks.
-//! Nearly everywhere such a map is behind one lock (Linux's `mmap_lock` is the best known), though nearly all
-//! operations on it are look-ups of one point.
+//! range. Examples are an address space and its mappings, a file and its extents, a disk and its reserved blocks. Most
+//! programs protect such a map by one lock (Linux's `mmap_lock` is the best known), although nearly all operations on
+//! the map are look-ups of one point.
 //!
 //! ```
 //! use archipelago_ranges::RangeMap;
@@ -25,22 +25,23 @@
 //! | operation | waits for | takes effect | costs |
 //! |---|---|---|---|
 //! | [`get`](Pinned::get), [`get_range`](Pinned::get_range) | nothing; writes nothing | at a moment of the call | O(log n) |
-//! | [`overlapping`](Pinned::overlapping), [`iter`](Pinned::iter), [`len`](Pinned::len), [`find_gap`](Pinned::find_gap) | nothing; after eight attempts that concurrent changes have made fail, changes of the window | all of it at one moment of the call | O(log n + ranges / 16) |
-//! | [`insert`](RangeMap::insert), [`try_insert`](RangeMap::try_insert), [`remove`](RangeMap::remove), [`change`](RangeMap::change) | changes of windows in the same leaves (16 ranges and fewer), and, if the change replaces several leaves, shortly for other such changes | all of it at one moment of the call | O(log n + ranges hit), copies of at most 32 neighbours |
+//! | [`overlapping`](Pinned::overlapping), [`iter`](Pinned::iter), [`len`](Pinned::len), [`find_gap`](Pinned::find_gap) | nothing; after eight attempts that failed because of concurrent changes, changes of the window | all of it at one moment of the call | O(log n + ranges / 16) |
+//! | [`insert`](RangeMap::insert), [`try_insert`](RangeMap::try_insert), [`remove`](RangeMap::remove), [`change`](RangeMap::change) | changes of windows in the same leaves (at most 16 ranges each), and, if the change replaces leaves, shortly for other such changes | all of it at one moment of the call | O(log n + ranges hit), copies of at most 32 neighbours |
 //!
 //! - *Ranges are as long as possible.* Two ranges that touch have different values by `V: Eq`. If `Eq` is
 //!   inconsistent, ranges are split or joined in surprising ways, but memory stays safe.
-//! - *Values are cloned* when their neighbours change, since a leaf is replaced and not changed. Use small values, or an `Arc`.
+//! - *Values are cloned* when their neighbours change, since the block that stores them (see *Inside*) is replaced, not changed. Use small values, or
+//!   an `Arc`.
 //! - *Panics* of `Clone`, `Eq` or a closure leave the map as it was.
 //! - *Users' code in a change* runs while the change's leaves are locked. It may look points up; a change of a
 //!   `RangeMap` within it panics. Destructors run without locks.
-//! - *Memory*: a leaf is freed when all sessions have ended that were open when it was replaced. So a long session
-//!   delays the freeing of everything that is replaced meanwhile.
+//! - *Memory*: replaced memory is freed when all sessions ([`RangeMap::pin`]) that were open at its replacement have
+//!   ended. So a long session delays the freeing of everything that is replaced during the session.
 //!
 //! # When to use something else
 //! For ranges that overlap each other, use an interval tree. For one thread, use `BTreeMap` with
-//! `range(..=point).next_back()`. For single points, use an ordered map. If values are large and change often, store
-//! keys of another map as values.
+//! `range(..=point).next_back()`. If each entry is a single point, use an ordered map. If values are large and change
+//! often, store keys of another map as values.
 //!
 //! # Inside
 //! ```text
@@ -48,8 +49,8 @@
 //! leaf        [low, high)  owner  block                            one store of the block changes the content of one leaf
 //! block       up to 16 ranges: starts, ends, values                never changed
 //! ```
-//! `directory.rs` says why look-ups are linearizable, `window.rs` why several leaves are read as of one moment, and `change.rs`
-//! why changes are atomic and cannot deadlock.
+//! `directory.rs` explains why look-ups are linearizable, `window.rs` why a read of several leaves sees one moment, and `change.rs` why changes are
+//! atomic and cannot deadlock.
 
 mod block;
 mod change;

@@ -5,8 +5,8 @@ use core::ops::{ControlFlow, Range};
 
 use archipelago_sync::rcu::{Domain, Flavour, Guard};
 
-/// The size in bytes of a thread's bag of replaced blocks. When a bag is full the thread checks which blocks can be
-/// freed. About four bags in all wait to be freed.
+/// The size in bytes of a thread's bag of replaced memory. When a bag is full, the thread checks which bags can be
+/// freed. About four bags of each thread wait to be freed.
 const BAG_BYTES: usize = 2 << 10;
 
 use crate::block::Block;
@@ -18,14 +18,15 @@ use crate::point::Point;
 /// A map from disjoint ranges of points to values, shared by threads. See [the crate](crate).
 pub struct RangeMap<K: Point, V: Send + Sync + 'static> {
     directory: Directory<K, V>,
-    /// Declared after the directory, so that garbage is reclaimed after the directory has been dropped.
+    /// Declared after the directory, so that the directory is dropped first, and the replaced memory that still waits
+    /// is reclaimed then.
     domain: Domain,
 }
 
 /// A thread's session in a [`RangeMap`]: references that it returns are valid as long as the session is borrowed.
 ///
-/// A session holds an RCU guard: memory that is replaced meanwhile is not freed before the session ends. Keep a session
-/// for a batch of operations, not permanently.
+/// A session holds an RCU guard: memory that is replaced during the session is not freed before the session ends. Keep
+/// a session for a batch of operations, not permanently.
 pub struct Pinned<'m, K: Point, V: Send + Sync + 'static> {
     map: &'m RangeMap<K, V>,
     guard: Guard<'m>,
@@ -58,8 +59,8 @@ impl<K: Point, V: Send + Sync + 'static> RangeMap<K, V> {
         Self { directory: Directory::new(), domain }
     }
 
-    /// Returns the guard of a change. If there are more threads than processors, and much of this thread's garbage
-    /// cannot be freed yet, the call waits a little.
+    /// Returns the RCU guard for a change. If there are more threads than processors, and much of the memory that this
+    /// thread has replaced cannot be freed yet, the call first waits a little for the other threads.
     fn begin(&self) -> Guard<'_> {
         let reader = self.domain.reader();
         reader.give_way();
@@ -201,10 +202,10 @@ impl<K: Point, V: Clone + Eq + Send + Sync + 'static> RangeMap<K, V> {
     }
 
     /// Maps `size` points to the value, in the lowest gap of `within` that has room for them at a multiple of
-    /// `alignment` (0 allows any point). Returns their range, or `None` if no gap has room.
+    /// `alignment` (0 allows any point). Returns the range of these points, or `None` if no gap has room.
     ///
     /// The check that the range is free and the insertion are one atomic step. The search for the lowest gap is an
-    /// earlier step: at a moment of the call, no lower gap was large enough.
+    /// earlier step: at that moment no lower gap was large enough, but one may have become free before the insertion.
     ///
     /// # Panics
     /// If `size` is 0, and in the cases of [`insert`](Self::insert).
@@ -254,7 +255,8 @@ impl<K: Point, V: Clone + Eq + Send + Sync + 'static> RangeMap<K, V> {
 }
 
 impl<K: Point, V: Send + Sync + 'static> Pinned<'_, K, V> {
-    /// Returns the value at `point`. Linearizable; takes no lock, and writes nothing. O(log n).
+    /// Returns the value at `point`, or `None` if no range contains the point. Linearizable; takes no lock, and writes
+    /// nothing. O(log n).
     ///
     /// ```
     /// use archipelago_ranges::RangeMap;
@@ -271,7 +273,7 @@ impl<K: Point, V: Send + Sync + 'static> Pinned<'_, K, V> {
         block.find(point).map(|place| block.value(place))
     }
 
-    /// Returns the range that contains `point`, and its value. In all other respects it is like [`get`](Self::get).
+    /// Returns the range that contains `point`, and its value. Guarantees and cost are those of [`get`](Self::get).
     #[inline]
     pub fn get_range(&self, point: K) -> Option<(Range<K>, &V)> {
         let block = self.map.directory.find(&self.guard, point).block(&self.guard);
@@ -326,10 +328,9 @@ impl<K: Point, V: Send + Sync + 'static> Pinned<'_, K, V> {
         self.len() == 0
     }
 
-    /// Returns the lowest range of `size` unmapped points in `within` that begins at a multiple of `alignment` (0 allows
-    /// any point). The result was correct at one moment of the call. O(ranges between the start of `within` and the
-    /// gap); takes locks as [`overlapping`](Self::overlapping) does. To continue an earlier search, begin `within` at
-    /// its result.
+    /// Returns the lowest range of `size` unmapped points in `within` that begins at a multiple of `alignment` (0 allows any point). The result was
+    /// correct at one moment of the call. O(log n + ranges between the start of `within` and the gap). The call takes locks in the same cases as
+    /// [`overlapping`](Self::overlapping). To continue an earlier search, let `within` begin at the end of the earlier result.
     ///
     /// # Panics
     /// If `size` is 0 or `within` ends before it begins.
@@ -366,7 +367,7 @@ struct Search<K> {
 }
 
 enum State<K> {
-    /// The points from here to the next range are unmapped.
+    /// The points from this one (an aligned point) to the next range that has not been visited are unmapped.
     FreeFrom(K),
     Found(Range<K>),
     None,
@@ -381,7 +382,7 @@ impl<K: Point> Search<K> {
         point.align_up(self.alignment).map_or(State::None, State::FreeFrom)
     }
 
-    /// Searches a block, whose leaf ends at `high`.
+    /// Continues the search in a block, whose leaf ends at `high`.
     fn step<V>(&self, state: &mut State<K>, block: &Block<K, V>, high: K) -> ControlFlow<()> {
         let State::FreeFrom(from) = *state else { return ControlFlow::Break(()) };
         for (range, _) in block.entries().skip(block.overlapping(&(from..K::MAX)).start) {
@@ -396,7 +397,8 @@ impl<K: Point> Search<K> {
         }
     }
 
-    /// Continues the search when the gap from the current point is known to end at `end`.
+    /// Ends the search if the unmapped points up to `end` have room for the requested size, or if the window has no
+    /// room any more.
     fn meet(&self, state: &mut State<K>, end: K) {
         let State::FreeFrom(from) = *state else { return };
         match from.checked_add(self.size) {

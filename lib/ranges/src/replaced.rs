@@ -1,5 +1,5 @@
-//! Boxes that a change has unlinked. They are retired after the change has released its locks, since reclaiming runs
-//! users' destructors.
+//! Boxes (blocks, leaves, chunks and roots) that a change has unlinked. They are retired (given to RCU, which frees
+//! them after the readers) when the change has released its locks, since reclamation runs users' destructors.
 
 use archipelago_sync::rcu::Guard;
 
@@ -22,8 +22,7 @@ unsafe fn retire<T>(guard: &Guard<'_>, object: *mut ()) {
 
 impl Replaced {
     /// # Safety
-    /// The contract of [`Guard::retire_box`] must hold, which [`retire`](Self::retire) calls for the box, with a guard of the
-    /// same domain.
+    /// The contract of [`Guard::retire_box`] must hold for the box: [`retire`](Self::retire) calls it with a guard of the same RCU domain.
     pub(crate) unsafe fn new<T>(object: *mut T) -> Self {
         Self { first: (object.cast(), retire::<T>), others: Vec::new() }
     }
@@ -34,8 +33,8 @@ impl Replaced {
         self.others.push((object.cast(), retire::<T>));
     }
 
-    /// Retires the boxes. Reclamation begins only after the last box has been retired, so that a destructor's panic
-    /// leaves no box unretired.
+    /// Retires the boxes. Reclamation begins only when the last box is retired, so a destructor's panic leaves no box
+    /// unretired.
     pub(crate) fn retire(self, guard: &Guard<'_>) {
         let now = |(object, retire): Unlinked| {
             // SAFETY: the callers of `new` and `push` guarantee the contract.

@@ -1,4 +1,4 @@
-//! Atomic snapshots of several leaves.
+//! Atomic snapshots of several leaves, for the operations that read a window (a range of points).
 
 use core::ops::ControlFlow;
 
@@ -10,22 +10,23 @@ use crate::directory::Directory;
 use crate::leaf::Leaf;
 use crate::point::Point;
 
-/// The number of tries without locks. The next try takes locks.
+/// The number of attempts without locks. The next attempt takes locks.
 const TRIES: usize = 8;
 
 /// Leaves, with the block that was loaded from each.
 type Seen<'g, K, V> = Vec<(&'g Leaf<K, V>, &'g Block<K, V>)>;
 
 impl<K: Point, V: 'static> Directory<K, V> {
-    /// Calls `visit` with each block, beginning with the one of `from`, and with the point at which the block's leaf
-    /// ends, until `visit` breaks. Returns the value that `visit` has gathered. The blocks were all in the map at one
+    /// Calls `visit` with each block, beginning with the block of the leaf that contains `from`, and with the point at
+    /// which the block's leaf ends, until `visit` breaks or the last leaf was visited. Returns the value that `visit`
+    /// has built. If an attempt fails, the visits start again with a new value. The blocks were all in the map at one
     /// moment of the call.
     ///
     /// # Why the blocks are of one moment
-    /// The blocks are looked up twice, and both look-ups find the same blocks; otherwise they are repeated. A replaced
-    /// block or leaf does not become current again as long as the guard lives. So between the end of the first look-up
-    /// and the beginning of the second, each leaf was in the directory and had its block. After some tries the leaves
-    /// are locked during the look-up, and no second look-up is needed.
+    /// The blocks are looked up twice. If the second look-up finds other blocks or leaves, both look-ups are repeated.
+    /// A replaced block or leaf does not become current again as long as the guard lives. So if both look-ups agree,
+    /// each leaf was in the directory and had its block between the end of the first look-up and the beginning of the
+    /// second. After [`TRIES`] attempts the leaves are locked during the look-up, and no second look-up is needed.
     pub(crate) fn look<'g, A: Default>(
         &self,
         guard: &'g Guard<'_>,
@@ -33,7 +34,8 @@ impl<K: Point, V: 'static> Directory<K, V> {
         visit: impl Fn(&mut A, &'g Block<K, V>, K) -> ControlFlow<()>,
     ) -> A {
         let mut tries = 0;
-        // A thread that is in a change takes no lock here, since it already holds locks, perhaps of later leaves.
+        // A thread that is in a change takes no lock here, since it already holds locks of leaves, perhaps of later
+        // ones, and could deadlock.
         while tries < TRIES || is_changing() {
             tries += 1;
             let mut found = A::default();

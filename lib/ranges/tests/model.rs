@@ -1,5 +1,5 @@
-//! Compares random sequences of operations with an array of points, and checks that concurrent histories are
-//! linearizable.
+//! Compares the results of random sequences of operations with those of an array of points, and checks that concurrent
+//! histories are linearizable.
 #![cfg(not(archipelago_sim))]
 
 mod flat;

@@ -1,4 +1,5 @@
-//! Small blocks and chunks under many schedules. Threads may lose their processors at any point.
+//! Maps with small blocks and chunks under many simulated schedules. In a schedule, a thread may lose its processor at
+//! any point.
 #![cfg(archipelago_sim)]
 
 mod flat;

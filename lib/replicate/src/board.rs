@@ -1,5 +1,5 @@
-//! The board: an array of *slots*, in which threads post requests for the combiner and find the answers (the slots of
-//! paper §3.3, the publication records of flat combining).
+//! The board: an array of *slots*, in which threads post requests for the *combiner* (the thread that carries out the
+//! requests of all) and find the answers. (The slots of paper §3.3, and the publication records of flat combining.)
 //!
 //! # A slot's states
 //!
@@ -7,8 +7,8 @@
 //! |---|---|---|
 //! | `FREE` | no thread | `CLAIMED`, by a thread's compare-and-exchange |
 //! | `CLAIMED` | the claiming thread, which writes its request | `POSTED`, or `IDLE` to be woken without a request |
-//! | `IDLE` | the claiming thread, which waits for the combiner to leave | `FREE` |
-//! | `POSTED` | the combiner, or the thread that combines next | `ANSWERED`, `REFUSED`; `CANCELLED` by its poster |
+//! | `IDLE` | the claiming thread, which waits to be woken by the combiner | `FREE` |
+//! | `POSTED` | the combiner, or the next thread that combines | `ANSWERED`, `REFUSED`; `CANCELLED` by its poster |
 //! | `CANCELLED` | the combiner, as above; the poster has abandoned its request | `FREE`, or `ANSWERED` if the combiner had taken the request |
 //! | `ANSWERED`, `REFUSED` | the poster, which takes the answer | `FREE` |
 //!
@@ -19,10 +19,10 @@
 //! the line once. The combiner reads it, then writes answer and state together, and the poster reads these. So the line
 //! is transferred only twice, to the combiner and back.
 //!
-//! The combiner does not mark a slot as taken while it works on the request. Such a mark would move the line once more,
-//! because the poster polls it all the time. It also needs no locked instruction. The price is that a poster that
-//! abandons its request cannot tell whether the request was taken. It leaves a mark ([`Sleeper::Gone`]), and another
-//! thread frees the slot.
+//! The combiner does not mark a slot as taken while it works on the request. Such a mark would transfer the line once
+//! more, because the poster polls the line all the time. Without the mark, the combiner also needs no locked
+//! instruction. The price is that a poster that abandons its request cannot tell whether the request was taken. Such a
+//! poster leaves a mark ([`Sleeper::Gone`]), and the slot is freed when the request is answered or dropped.
 //!
 //! # Slots that the combiner reads
 //! Posting a request sets the slot's bit in a bitmap, where the bit stays set. From time to time, the combiner clears
@@ -31,8 +31,8 @@
 //!
 //! # No thread sleeps for ever
 //! A sleeper (1) stores its waker and sets its bit among the sleepers' bits, then (2) checks whether its request is
-//! answered or no combiner is active. A combiner that leaves (1) answers and unlocks, then (2) checks for sleepers and
-//! wakes them. Both have a `SeqCst` fence between (1) and (2), so at least one of them sees the other.
+//! answered, or whether no combiner is active. A combiner that leaves (1) answers and unlocks, then (2) checks for
+//! sleepers and wakes them. Both have a `SeqCst` fence between (1) and (2), so at least one of them sees the other.
 
 mod batch;
 mod bits;
@@ -112,8 +112,8 @@ pub(crate) struct Board<Q, A> {
     slots: Box<[CachePadded<Slot<Q, A>>]>,
     /// The slots that combiners read.
     active: Bits,
-    /// The slots with a sleeper that is to be woken. One more bit stands for the line, and is set while the line is not
-    /// empty.
+    /// The slots with a sleeper, and those with a mark of an abandoned request. One more bit stands for the line, and
+    /// is set while the line is not empty.
     asleep: Bits,
     /// The threads that found no free slot.
     line: Mutex<Line>,
@@ -287,7 +287,7 @@ impl<Q, A> Board<Q, A> {
             return;
         }
         drop(sleeper);
-        // After the lock was released, like each of the user's destructors.
+        // Users' destructors run only when the lock is not held.
         drop_quietly(before);
         // Partner: the fence in `wake_sleepers`. A combiner that had taken the request may have left before it could
         // see the mark.
@@ -301,13 +301,15 @@ impl<Q, A> Board<Q, A> {
         if matches!(*sleeper, Some(Sleeper::Gone)) && self.answer_is_there(id) {
             *sleeper = None;
             drop(sleeper);
-            // Most often the calling thread is a combiner, whose own work goes on.
+            // A panic of the answer's destructor is ignored, since the calling thread is mostly a combiner, whose own
+            // work must continue.
             drop_quietly(self.answer(id));
         }
     }
 
-    /// Stores how to wake the poster, replacing an earlier sleeper. Afterwards the poster must check whether it was
-    /// answered and whether a combiner is active. It may sleep if it was not answered and a combiner is active.
+    /// Stores the sleeper by which the poster will be woken, and drops an earlier one. Afterwards the poster must check
+    /// whether it was answered and whether a combiner is active. It may sleep if it was not answered and a combiner is
+    /// active.
     pub(crate) fn sleep(&self, id: SlotId, sleeper: Sleeper) {
         let before = self.sleeper(id).replace(sleeper);
         self.asleep.set(id.0);

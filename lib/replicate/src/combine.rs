@@ -1,8 +1,9 @@
 //! Flat combining (Hendler, Incze, Shavit, Tzafrir), and a variant with reads under a reader-writer lock.
 //!
 //! Threads post requests. The thread that gets the combiner's lock carries out all requests, one after the other, on
-//! the only copy of the structure. With a plain lock, the structure would move from cache to cache at each change of
-//! the holder. With combining, only requests and answers move while many threads wait.
+//! the only copy of the structure. With a plain lock, the structure's cache lines would be transferred to another core
+//! at each change of the lock's holder. With combining, only requests and answers are transferred while many threads
+//! wait.
 //!
 //! In [plain flat combining](Combined::flat), reads are requests, too. In the variant that the node-replication paper
 //! calls FC+ ([`Combined::new`]), readers take a distributed reader-writer lock and read in parallel. The combiner
@@ -66,7 +67,7 @@ unsafe impl<T: Replicable> Send for Request<T> {}
 struct Shared<T: Replicable> {
     /// The combiner's lock, which protects the requests that the combiner has taken.
     combiner: CombinerLock<Batch>,
-    /// In a cache line of its own: it changes, and each operation reads the fields beside it.
+    /// In cache lines of its own: the lock changes often, and each operation reads the neighbouring fields.
     data: CachePadded<DistributedRwLock<T>>,
     board: Board<Request<T>, T::Response>,
     poison: Poison,
@@ -150,8 +151,8 @@ impl<T: Replicable> Shared<T> {
             self.poison.check()?;
             let response = self.pass(own, batch);
             let mut passes = 1;
-            // Continues while at least half of the handles are waiting for a combiner. Otherwise the threads may be
-            // waiting for the lock that readers take.
+            // Continues while at least half of the handles wait for a combiner. If fewer wait, other threads may be
+            // waiting to read, and need the readers' lock.
             while passes < PASSES && batch.len() > 0 && 2 * batch.len() >= self.board.handles() {
                 self.pass(None, batch);
                 passes += 1;

@@ -2,8 +2,8 @@
 //!
 //! | type | method | suited for |
 //! |---|---|---|
-//! | [`Replicated`] | one replica per NUMA node, a shared log, a combiner per node | contended structures, many reads, several nodes |
-//! | [`Combined`] | one structure, flat combining; reads are combined (FC) or run under a distributed lock (FC+) | one node, little memory |
+//! | [`Replicated`] | one replica per NUMA node, a shared log, a combiner (a thread that works for the others) per node | contended structures, many reads, several nodes |
+//! | [`Combined`] | one structure, flat combining (one thread carries out the operations of all); reads are combined, too (FC), or run under a distributed lock (FC+) | one node, little memory |
 //!
 //! Both take any [`Sequential`] structure. The [`guide`] describes their use.
 //!

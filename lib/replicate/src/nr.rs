@@ -98,7 +98,7 @@ impl<T: Replicable> Owner<T> {
 
 /// How a handle's replica is chosen.
 enum Placement {
-    /// The replica of the node on which the thread runs that first uses the handle.
+    /// The replica of the node on which the handle is first used.
     Node(Topology),
     /// The replicas in turn.
     InTurn(AtomicUsize),
@@ -134,8 +134,9 @@ impl<T: Replicable> Replicated<T> {
         Builder::new()
     }
 
-    /// Returns a handle for a thread. The handle uses the replica of the node on which it is first used. The number of
-    /// handles is not limited, and handles may be made and dropped at any time.
+    /// Returns a handle for a thread. The handle uses the replica of the node on which it is first used, or, after
+    /// [`Builder::replicas`], the replicas are assigned to the handles in turn. The number of handles is not limited,
+    /// and handles may be made and dropped at any time.
     ///
     /// ```
     /// use archipelago::replicate::{Closures, Replicated};
@@ -235,8 +236,8 @@ impl<T: Replicable> Replicated<T> {
     }
 
     /// Brings all replicas up to date and drops the operations that all replicas have applied. A replica is skipped if
-    /// a combiner is active on it, or if a reader stays inside it. [`Stats::log_in_use`] tells how many entries are
-    /// left.
+    /// a combiner is active on it, or if a reader stays inside it. [`Stats::log_in_use`] is the number of entries that
+    /// are left.
     ///
     /// # Errors
     /// If the structure is poisoned.

@@ -8,7 +8,7 @@
 /// Identifies a structure: the address of the data that its handles share.
 pub(crate) type Identity = usize;
 
-/// Returns the identity of the structure to which `shared` belongs.
+/// Returns the identity of the structure whose shared data is `shared`.
 #[inline]
 pub(crate) fn identity<S>(shared: &S) -> Identity {
     core::ptr::from_ref(shared).addr()
@@ -77,7 +77,7 @@ mod known {
 /// structure.
 pub(crate) use known::enter;
 
-/// Called at the begin of each operation on `structure`.
+/// Called at the beginning of each operation on `structure`.
 ///
 /// # Panics
 /// With debug assertions, if the thread is inside `structure`.

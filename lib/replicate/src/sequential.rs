@@ -15,7 +15,7 @@ use archipelago_sync::lock::{DistributedRwLock, RawDistributedRwLock, RwLockUpgr
 /// values and times must be determined before the call, as parts of the operation. Randomness that no response shows
 /// (the levels of a skip list) is permitted. Neither function may block.
 ///
-/// Neither function may use the concurrent structure of which it is a part, since the inner operation would wait for
+/// Neither function may use the concurrent structure that contains this one, since the inner operation would wait for
 /// the outer one. Builds with debug assertions panic in this case (inside `write`, the panic poisons the structure);
 /// other builds hang.
 ///
@@ -102,7 +102,8 @@ pub(crate) fn try_lock_for_change<T>(
 
 pub(crate) type WriteGuard<'l, T> = RwLockWriteGuard<'l, RawDistributedRwLock, T>;
 
-/// A state with one function that reads and one that writes, for uses that need no type of their own.
+/// A state with one function that reads and one that writes, for structures without an implementation of
+/// [`Sequential`].
 ///
 /// ```
 /// use archipelago::replicate::{FromFns, Replicated};

@@ -26,8 +26,8 @@ impl<'s, C, Q, A> Turn<'s, C, Q, A> {
     #[inline]
     pub(crate) fn try_take(lock: &'s CombinerLock<C>, board: &'s Board<Q, A>, structure: Identity) -> Option<Self> {
         let guard = lock.try_lock()?;
-        // The data behind the lock is now accessed by this thread alone, with plain accesses. In a simulation, this
-        // call accounts for them.
+        // The data that the lock protects is now accessed by this thread alone, with plain accesses. In a simulation,
+        // this call accounts for them.
         touch_mut(&raw const *guard, size_of::<C>());
         Some(Self { board, inside: Some(reentry::enter(structure)), guard: Some(guard) })
     }

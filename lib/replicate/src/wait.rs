@@ -13,10 +13,12 @@ use crate::board::{Board, Refused, Sleeper, SlotId};
 const YIELDS_IN_A_CROWD: u32 = 16;
 const YIELDS: u32 = 512;
 
-/// Returns a free slot, `preferred` if possible, or the result of `otherwise`, whichever is found first. If neither is
-/// found, the thread sleeps. Sleeping threads are served in the order of their arrival.
+/// Claims a free slot, `preferred` if possible, and returns it; or returns the error case with the result of
+/// `otherwise`, whichever is available first. If neither is available, the thread sleeps. Sleeping threads are served
+/// in the order of their arrival.
 ///
-/// `otherwise` returns `Some` if no combiner is active.
+/// `otherwise` returns `Some` if no combiner is active (this thread then has the right to combine) or the structure is
+/// poisoned.
 #[cold]
 pub(crate) fn slot_or<Q, A, T>(
     board: &Board<Q, A>,
@@ -54,8 +56,8 @@ pub(crate) enum Served {
 
 /// Posts `request` in the claimed slot and waits until a combiner has carried it out.
 ///
-/// `serve` combines if no thread does. `call` is given if the structure has a dedicated combiner, and wakes that
-/// combiner. Then this thread does not call `serve` as long as it spins.
+/// `serve` combines if no other thread does. `call` is given if the structure has a dedicated combiner, and wakes this
+/// combiner. In this case the thread does not call `serve` as long as it spins.
 ///
 /// # Errors
 /// If the structure is poisoned.

@@ -126,7 +126,7 @@ fn while_replica_1_stands_still(replicated: &Replicated<Ledger>, meanwhile: impl
     });
 }
 
-/// Futures that are leaked while they wait: the handle's next operation, or the handle's drop, frees their slots.
+/// Futures that are leaked while they wait: the handle's next future, or the handle's drop, frees their slots.
 #[test]
 fn forgotten_futures_leave_their_slots() {
     watchdog(LIMIT, |notes| {

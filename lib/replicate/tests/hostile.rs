@@ -267,8 +267,8 @@ thread_local! {
 
 /// Sixty-four threads use all replicas of one structure, with few slots. No operation takes much longer than the
 /// longest time that a thread of a control load is not scheduled. (The control load has as many threads, which only
-/// read the clock.) Memory stays small. A load of less than two seconds does not suffice: a starving thread does not
-/// show, and the control's maximum varies too much (52 ms in one run, 220 ms in the next).
+/// read the clock.) Memory stays small. A load of less than two seconds does not suffice: it does not reveal a starving
+/// thread, and the control's maximum varies too much (52 ms in one run, 220 ms in the next).
 #[test]
 fn threads_that_outnumber_the_processors() {
     let _alone = alone();
@@ -294,8 +294,8 @@ fn crowded(threads: usize, replicas: usize, control: Duration) -> Result<(), Str
         });
     });
     let stats = replicated.stats();
-    // A request may wait for a combiner that is not scheduled, and then for its own thread to be scheduled. The
-    // combiner may wait in the same way for a combiner of another replica that has reserved entries.
+    // A request may wait until its combiner is scheduled, and then until its own thread is scheduled. The combiner may
+    // also wait until a combiner of another replica, which has reserved entries, is scheduled.
     let in_time = longest < 4 * control.max(Duration::from_millis(20));
     assert!(count > 1000, "{count} operations, {stats:?}");
     // The bound: a log that is full of operations, and four KiB for each thread.

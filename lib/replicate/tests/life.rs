@@ -217,7 +217,8 @@ fn a_panic_wakes_the_parked() {
                 assert_eq!(thread.join().unwrap().unwrap_err().message(), "as planned");
             }
             gate.open();
-            // Its operation came before the one that panicked. Whether it is still answered depends on the schedule.
+            // The stalled thread's operation precedes the one that panicked. Whether the operation is still answered
+            // depends on the schedule.
             let _ = stalled.join().unwrap();
         });
         assert!(structure.handle_on(0).read(&0).is_err());

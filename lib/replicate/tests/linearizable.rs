@@ -151,7 +151,7 @@ fn handles_that_come_and_go() {
     });
 }
 
-/// Stalls the combiner of replica 0 in the middle of replaying and calls `meanwhile`.
+/// Calls `meanwhile` while the combiner of replica 0 is stalled in the middle of replaying.
 fn while_stalled(structure: &Replicated<Ledger>, meanwhile: impl FnOnce(&Recorder<Op, Answer>)) {
     let gate = Arc::new(Gate::default());
     let recorder = Recorder::new();

@@ -162,7 +162,7 @@ fn a_reader_that_stays_stops_no_other_replica() {
     explore(200, threads, &[], make, body, |(structure, recorder, _)| judge((structure, recorder)));
 }
 
-/// No thread posts to replica 1. The others help it, in small steps, before the log is full.
+/// No thread posts to replica 1. The threads of the other replicas help it, in small steps, before the log is full.
 #[test]
 fn an_idle_replica_stops_nobody() {
     let machine = Machine::preset("xeon-e5-4620-4s").unwrap();

@@ -1,4 +1,4 @@
-//! Operations as futures: under tokio, under a minimal executor, cancelled, and beside blocking threads.
+//! Operations as futures: under tokio, under a minimal executor, cancelled, and concurrent with blocking threads.
 #![cfg(not(loom))]
 
 mod common;

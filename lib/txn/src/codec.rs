@@ -5,9 +5,9 @@
 //! transaction's entries are one record of the journal.
 //!
 //! *Serials* order the entries of one key within an epoch, since the logs of several lanes are not ordered relative to
-//! each other. A version's serial is one more than the serial of the version that it replaces. If a new record's
-//! predecessor was unlinked, its predecessor's serial is unknown. So the serial of the record's first version is one
-//! more than those of all records that were unlinked from its index (`Tree::gone`).
+//! each other. A version's serial is one more than the serial of the version that it replaces. If a key's earlier
+//! record was unlinked, the serial of its last version is unknown. So the serial of a new record's first version is one
+//! more than the greatest serial of all records that were unlinked from its index (`Tree::gone`).
 
 use archipelago_platform::atomic::{AtomicU32, Ordering};
 
@@ -30,8 +30,8 @@ pub(crate) const REMOVED: u32 = 1 << 31;
 const SERIAL: usize = 4;
 /// The length of an entry's head, which precedes the body.
 pub(crate) const HEAD: usize = 16;
-/// The head's content while users' code appends the body. Users' code that changes these bytes could also damage other
-/// entries of the log, so the change is detected.
+/// The head's content while users' code appends the body. If users' code changes these bytes, it may also have damaged
+/// other entries of the log. So the change is detected.
 const MARK: [u8; HEAD] = *b"an entry's head\xff";
 
 impl<K, P: Payload> Codec<K, P> {

@@ -28,7 +28,8 @@ pub enum Isolation {
     Snapshot,
 }
 
-/// An in-memory database: tables, and transactions over them by the scheme `S`. It has no threads of its own.
+/// An in-memory database: tables, and transactions over them by the scheme `S`. A database in memory has no threads of
+/// its own.
 pub struct Database<S: Scheme = Silo> {
     pub(crate) shared: Arc<Shared<S>>,
 }
@@ -63,7 +64,7 @@ enum End<T, E> {
 }
 
 impl<S: Scheme> Database<S> {
-    /// An empty database.
+    /// Makes an empty database.
     pub fn new() -> Self {
         Self { shared: Arc::new(Shared::new()) }
     }
@@ -151,7 +152,9 @@ impl<S: Scheme> Database<S> {
     /// `body` must not loop forever on inconsistent rows.
     ///
     /// # Errors
-    /// If `body` returns an error, and the rows that it read are consistent. Nothing that `body` wrote remains.
+    /// If `body` returns an error, and the rows that it read are consistent. Nothing that `body` wrote remains. In a
+    /// database on a disk also [`Error::Refused`], [`Error::TooLarge`] and [`Error::NotDurable`], if the log cannot
+    /// take the commit or make it durable.
     ///
     /// # Panics
     /// If `body` panics, and the rows that it read are consistent. If this thread is already in a transaction of the
@@ -185,7 +188,8 @@ impl<S: Scheme> Database<S> {
                 End::Full(error) if freed || !self.make_room() => return Err(error),
                 End::Full(_) => freed = true,
             }
-            // Two transactions that each own a record that the other wants may conflict again and again.
+            // Two transactions that each own a record that the other one wants may conflict again and again. So a
+            // transaction that has been retried often tries to get the turn, which one transaction at a time has.
             if !S::AGES && turn.is_none() && pause.has_been_often() {
                 turn = self.shared.take_turn();
             }
@@ -208,7 +212,8 @@ impl<S: Scheme> Database<S> {
         }
     }
 
-    /// Frees what can be freed at once or after a short wait. Returns whether memory is below the limit.
+    /// Frees the garbage that can be freed at once or after a short wait. Returns whether the used memory is then below
+    /// the limit.
     fn make_room(&self) -> bool {
         linger(|| {
             self.collect();
@@ -270,8 +275,8 @@ impl<S: Scheme> Database<S> {
     }
 }
 
-/// The memory that a [`Database`] uses in addition to its rows. The numbers are exact only while no thread uses the
-/// database.
+/// The garbage of a [`Database`] (memory that waits to be freed), its open snapshots, and its counted memory. The
+/// numbers are exact only while no thread uses the database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
@@ -285,13 +290,15 @@ pub struct Stats {
     pub counted_bytes: Option<usize>,
 }
 
-/// The longest pause before an attempt is 2 to the power of this number, in single pauses.
+/// The longest pause before an attempt is 2 to the power of this number, in pause instructions.
 const LONGEST: u32 = 12;
 
-/// A transaction that has made this many attempts waits until no other such transaction runs.
+/// A transaction that has made this many attempts waits, for a bounded time before each attempt, until no other such
+/// transaction runs.
 const OFTEN: u32 = 8;
 
-/// Pauses between attempts. A pause's length is random. Its bound doubles with each attempt, up to a limit.
+/// Pauses between attempts. The length of a pause is random, below a bound that doubles with each attempt, up to a
+/// limit.
 struct Pause {
     step: u32,
     random: u64,
@@ -315,7 +322,7 @@ impl Pause {
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
         hint::pause((self.random >> 32) as u32 % (1 << self.step));
-        // A wait loop's turn. A simulated thread continues when a word that the attempt has read changes.
+        // One turn of a wait loop: in a simulation, the thread continues when a word that the attempt has read changes.
         Backoff::new().wait();
         if self.step > 3 {
             thread::yield_now();

@@ -1,37 +1,37 @@
 //! Epochs and snapshots: which versions a snapshot sees, and which are kept for it.
 //!
-//! Snapshots advance the clock, and commits only load it. So commits of different threads share no cache line that
-//! changes. A snapshot takes the number `s` from the clock and adds one. A commit that loads `e` from the clock sets
-//! `begin = e` in its versions. The snapshot sees versions with `begin <= s`.
+//! In schemes with one version per row, snapshots advance the clock, and commits only load it. So the clock's cache
+//! line changes only when a snapshot is opened. A snapshot takes the number `s` from the clock and adds one. A commit
+//! that loads `e` from the clock sets `begin = e` in its versions. The snapshot sees versions with `begin <= s`.
 //!
 //! # Why a snapshot is one moment, in the order of serialization
 //! A commit C latches all that it writes, passes a SeqCst fence, and loads the clock. Then it validates its reads,
 //! installs its versions and unlatches. A snapshot adds to the clock, passes a SeqCst fence, and reads records whose
 //! latches are free (it waits until they are).
 //!
-//! 1. *C loaded `e <= s`, so all of C is seen.* C's load comes before the addition in the clock's order, so C's fence
+//! 1. *If C loaded `e <= s`, all of C is seen.* C's load comes before the addition in the clock's order, so C's fence
 //!    comes before the snapshot's. So the snapshot sees what C installed, or it sees C's latches and waits until C has
 //!    installed. Then it finds `begin = e`.
-//! 2. *C loaded `e > s`: nothing of C is seen*, since `begin > s`.
-//! 3. *If C1 comes before C2 in the order of serialization, then `e1 <= e2`.* C2 overwrote or read what C1 wrote: C1's
-//!    load of the clock happens before C2's. C2 overwrote what C1 read: C1 loaded the clock, passed a fence
-//!    (`Work::commit`), and then found the record not latched by C2. C2 latched it, passed its fence and loaded the
-//!    clock. If C2 had read an older value from the clock than C1, C2's fence would precede C1's, and C1 would have
-//!    found the latch. (With locks, C1 releases the record after its load. TicToc: see `scheme/tictoc.rs`.)
+//! 2. *If C loaded `e > s`, nothing of C is seen*, since `begin > s`.
+//! 3. *If C1 comes before C2 in the order of serialization, then `e1 <= e2`.* If C2 overwrote or read a version that C1
+//!    wrote, C1's load of the clock happens before C2's. If C2 overwrote a version that C1 read: C1 loaded the clock,
+//!    passed a fence (`Work::commit`), and then found the record not latched by C2. C2 latched it, passed its fence and
+//!    loaded the clock. If C2 had read an older value from the clock than C1, C2's fence would precede C1's, and C1
+//!    would have found the latch. (With locks, C1 releases the record after its load. TicToc: see `scheme/tictoc.rs`.)
 //!
 //! # Many versions
 //! Multi-version schemes draw stamps from the clock instead of loading it, and each of their transactions reads as of
 //! one moment of the clock. The clock may be the processors' clocks. `archipelago_sync::clock` describes what such a
 //! clock guarantees, and the schemes describe where they wait. A snapshot increments `open` before it takes its moment.
-//! A thread that prunes gets its floor (a moment below which no later moment will be taken) before it loads `open`. So
-//! if the thread misses a snapshot, the snapshot's moment is not below the floor, and the versions that such moments
-//! see are kept.
+//! A thread that prunes (unlinks versions that no reader needs) gets its floor (a moment below which no later moment
+//! will be taken) before it loads `open`. So if the thread misses a snapshot, the snapshot's moment is not below the
+//! floor, and the versions that such moments see are kept.
 //!
 //! # What is kept
-//! A replaced version is seen by each snapshot `s` for which `begin <= s < begin of the next version`. When its record
-//! is written, versions that no snapshot sees are unlinked from the chain. So a row has at most one more version than
-//! there are snapshots, however long these stay open. If a snapshot needs the version, the record is added to the
-//! snapshot's list. When the snapshot ends, the records of its list are pruned.
+//! A replaced version is seen by each snapshot `s` for which `begin <= s < begin of the next version`. When a commit
+//! writes a record, versions that no snapshot sees are unlinked from the record's chain. So a row has at most one more
+//! version than there are snapshots, however long the snapshots stay open. If a snapshot needs a replaced version, the
+//! record is added to the snapshot's list. When the snapshot ends, the records of its list are pruned.
 //!
 //! A writer that loaded `e` from the clock sees all snapshots `s < e` in the table. A snapshot holds the table's lock,
 //! counts itself in `open`, and then adds to the clock. The writer takes the lock (or loads `open`) after its load of
@@ -56,19 +56,19 @@ pub(crate) struct Kept<S: Scheme> {
     pub(crate) tree: *const dyn Tree<S>,
 }
 
-// SAFETY: records and indexes are shared by threads; `Sweep` says why they are alive.
+// SAFETY: records and indexes are shared by threads; `Shared::close` says why they are alive.
 unsafe impl<S: Scheme> Send for Kept<S> {}
 
 /// The open snapshots, each with its list of records.
 type Open<S> = BTreeMap<u64, Vec<Kept<S>>>;
 
 pub struct Epochs<S: Scheme> {
-    /// Logical, except in a multi-version scheme whose database chose the processors' clocks.
+    /// The clock is logical (a counter), except in a multi-version scheme whose database chose the processors' clocks.
     clock: Clock,
     /// The number of snapshots in the table, and of those that are about to be added.
     open: CachePadded<AtomicUsize>,
     table: Mutex<Open<S>>,
-    /// By thread slot, in multi-version schemes.
+    /// For each thread slot, in multi-version schemes: the moment that the thread's transaction reads.
     running: PerThread<CachePadded<Running>>,
     /// No transaction reads an earlier moment than this one, now or later.
     horizon: CachePadded<AtomicU64>,
@@ -208,10 +208,10 @@ impl<S: Scheme> Epochs<S> {
     /// Begins a transaction and returns the moment that it reads: it sees all commits with stamps up to this moment.
     /// The caller is in an RCU section.
     ///
-    /// `needs` gets a floor from the clock, passes a SeqCst fence and loads the cells. If it misses this thread's
-    /// store, its floor is not above the moment that this thread gets after the barrier. Until then the cell has the
-    /// moment of the thread's last transaction, which is a lower bound. So this call loads the clock, which every
-    /// commit changes, only once.
+    /// `needs` gets a floor from the clock, passes a SeqCst fence and loads the threads' cells. If it misses this
+    /// thread's store, its floor is not above the moment that this thread gets after the barrier. Before this thread
+    /// stores its moment, its cell has the moment of the thread's last transaction, which is a lower bound. So this
+    /// call loads the clock, which every commit changes, only once.
     pub(crate) fn begin(&self) -> u64 {
         let running = self.running();
         // Release, here and below: the reads of the thread's last transaction precede the store.
@@ -268,9 +268,9 @@ impl<S: Scheme> Epochs<S> {
         needs
     }
 
-    /// Moves the versions that no snapshot and no running transaction sees from the chain of a latched record into
-    /// `dropped`. Returns whether a version was kept for running transactions; then the writer prunes again after a
-    /// grace period.
+    /// Moves the replaced versions that no snapshot and no running transaction sees from the chain of a latched record
+    /// into `dropped`. Returns whether a version was kept for running transactions; then the writer prunes again after
+    /// a grace period.
     pub(crate) fn prune(
         &self,
         latch: &Latch<'_, S>,
@@ -286,8 +286,8 @@ impl<S: Scheme> Epochs<S> {
         }
         // Acquire: pairs with the Release of `mvrlu.rs`, which publishes stamps without a latch.
         let begin = head.begin.load(Ordering::Acquire);
-        // The writer's load of the clock (or, in sweeps, the table's lock) precedes this load: 0 means that all
-        // snapshots below that clock have been closed.
+        // The writer's load of the clock (or, when a snapshot is closed, the table's lock) precedes this load. So 0
+        // means that all snapshots below the loaded clock have been closed.
         let mut table = if self.open.load(Ordering::Relaxed) == 0 { None } else { Some(self.table()) };
         let mut newer = head;
         let mut next = begin;
@@ -304,9 +304,9 @@ impl<S: Scheme> Epochs<S> {
             {
                 newer = version;
             } else {
-                // Release: readers that follow the new pointer see initialized versions behind it. Readers that are at
-                // the unlinked version continue by its own `older`, which does not change, and the version that they
-                // look for is not unlinked.
+                // Release: readers that follow the new pointer see initialized versions. Readers that are at the
+                // unlinked version follow its own `older`, which does not change, and the version that they look for is
+                // not unlinked.
                 newer.older.store(version.older.load(Ordering::Relaxed), Ordering::Release);
                 dropped.push(at);
             }
@@ -372,7 +372,8 @@ mod tests {
         }
     }
 
-    /// A thread begins its first transaction, and has not loaded the clock yet, when a removal's grace period ends.
+    /// When a removal's grace period ends, a thread is beginning its first transaction, and has not loaded the clock
+    /// yet.
     fn removals_beside_a_beginning<S: Scheme>() {
         let (db, alive) = (Database::<S>::new(), Arc::new(()));
         let table = db.table::<Item>();

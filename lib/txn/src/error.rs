@@ -8,9 +8,9 @@ use crate::scheme::Conflict;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// The transaction conflicts with another one. Pass the error on (`?`): [`transact`](crate::Database::transact)
-    /// retries, and [`try_transact`](crate::Database::try_transact) returns the error. After a step has failed with it,
-    /// all later steps of the transaction fail with it.
+    /// The transaction conflicts with another one. The closure should return the error (`?`): then
+    /// [`transact`](crate::Database::transact) retries, and [`try_transact`](crate::Database::try_transact) returns the
+    /// error. After one step has failed with this error, all later steps of the transaction fail with it.
     Conflict,
     /// A row with this primary key, or with this key of a unique index, already exists. The step has changed nothing,
     /// and the transaction may continue.

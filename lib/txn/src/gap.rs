@@ -1,4 +1,5 @@
-//! Gaps: absent keys, and ranges, that a transaction has read. The commit validates that no row has appeared in them.
+//! Gaps: absent keys, and ranges of keys, that a transaction has read. The commit validates that no row has appeared in
+//! them.
 
 use archipelago_index::KeyPart;
 use archipelago_index::map::Kind;
@@ -8,12 +9,13 @@ use crate::record::Record;
 use crate::scheme::Scheme;
 use crate::tree::{Bounds, Found, Tree, Typed};
 
-/// A gap: keys that a transaction has found absent.
+/// Keys that a transaction has found absent.
 pub trait Gap<S: Scheme> {
     /// Returns the gap's index.
     fn tree(&self) -> &dyn Tree<S>;
 
-    /// Looks the gap up again. Returns whether `fresh` accepts each record that has appeared in the gap since.
+    /// Looks the gap up again. Returns whether `fresh` accepts each record that has appeared in the gap since the first
+    /// look-up.
     fn holds(&self, fresh: &mut dyn FnMut(&Record<S>) -> bool) -> bool;
 }
 

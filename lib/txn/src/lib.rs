@@ -1,9 +1,8 @@
 //! An in-memory database kernel: transactions over tables of plain Rust rows.
 //!
-//! A [`Database`] has [`Table`]s. A table's rows are values of a type that implements [`Row`]: any type that is `Clone`,
-//! also with `String`s and `Vec`s in it. Rows are found by a primary key and by secondary [`Index`]es, unique or not. Each
-//! index is stored in the ordered map that its declaration names ([`on`]). A transaction may change several tables. It takes
-//! effect at one moment or not at all.
+//! A [`Database`] has [`Table`]s. A table's rows are values of a type that implements [`Row`]: any type that is `Clone`, also with `String`s and
+//! `Vec`s in it. Rows are found by a primary key and by secondary [`Index`]es, which may be unique. Each index is stored in the ordered map that its
+//! declaration names ([`on`]). A transaction may change several tables. It takes effect at one moment or not at all.
 //!
 //! ```
 //! use archipelago_txn::{Database, Error, Index, Row, on};
@@ -65,16 +64,16 @@
 //! | dirty, torn and repeated reads | no | no | no |
 //! | lost updates | no | no (the first to commit wins) | writes nothing |
 //! | write skew | no | possible | writes nothing |
-//! | phantoms: keys that were absent, ranges | no | as write skew | no |
-//! | may be retried | yes | if others have written the same rows | never |
-//! | makes others retry | yes | those that write, or have read, rows that it writes | never |
+//! | phantoms: rows that appear at absent keys or in ranges that were read | no | possible, like write skew | no |
+//! | may be retried | yes | if other transactions have written the same rows | never |
+//! | makes others retry | yes | transactions that write, or have read, rows that it writes | never |
 //!
-//! Serializability is strict (a transaction that begins after another has ended follows it in the order), except with
-//! [`TicToc`]. Transactions of both isolations may run concurrently. Then only the serializable transactions are
-//! serializable with respect to each other.
+//! Serializability is strict, except with [`TicToc`]: if a transaction begins after another one has ended, it follows
+//! the other one in the serialization order. Transactions of both isolations may run concurrently. In this case, only
+//! the serializable transactions are serializable with respect to each other.
 //!
-//! With [`MvRlu`] and [`Hekaton`] each transaction reads as of the moment at which it began. So a transaction that
-//! writes nothing is serializable with either isolation, and is never retried.
+//! With the multi-version schemes [`MvRlu`] and [`Hekaton`], each transaction reads the rows as they were when it
+//! began. So a transaction that writes nothing is serializable with either isolation, and is never retried.
 //!
 //! # Closures
 //! The closure of [`transact`](Database::transact) may run several times. A run that will be repeated may see
@@ -84,39 +83,39 @@
 //!
 //! # Schemes
 //!
-//! | | reads | writers wait | take it for |
+//! | | reads | writers wait | suited for |
 //! |---|---|---|---|
 //! | [`Silo`] | write nothing; validated | for commits that are being installed | most workloads |
-//! | [`TicToc`] | a stamp per row at the commit; may be older than the commit | likewise | rows that some transactions read and others write all the time |
-//! | [`NoWait`] | lock each row until the end | for no lock: they retry when it is free | many conflicts, short transactions |
-//! | [`WaitDie`] | likewise | for locks of younger transactions; a lock of an older one makes them retry | rows that many write; long transactions beside short ones |
+//! | [`TicToc`] | write a stamp per row at the commit; rows may have been replaced before the commit | as with `Silo` | rows that some transactions read and others write all the time |
+//! | [`NoWait`] | lock each row until the end | for no lock: they retry when the lock is free | many conflicts, short transactions |
+//! | [`WaitDie`] | as with `NoWait` | for locks of younger transactions; a lock of an older one makes them retry | rows that many write; long transactions beside short ones |
 //! | [`Hekaton`] | as of the transaction's begin; validated if it writes; wait for commits that are being installed | never: the second transaction that writes a row retries | long reads beside writers |
-//! | [`MvRlu`] | likewise, but never wait in a database in memory | likewise | likewise |
+//! | [`MvRlu`] | as with `Hekaton`, but never wait in a database in memory | as with `Hekaton` | as with `Hekaton` |
 //!
-//! With optimistic schemes a long transaction may be retried forever if short ones write what it reads. A [`Snapshot`]
-//! avoids this. With [`WaitDie`] a retried transaction keeps its age, so it gets its rows' locks in the end. With all
-//! schemes the commit validates gaps (absent keys and ranges). So a transaction may be retried as long as others insert
-//! into its gaps. With locking schemes, if a closure blocks, all transactions that need its rows wait. If it waits for
-//! another transaction, it may wait forever.
+//! With optimistic schemes (all except `NoWait` and `WaitDie`), a long transaction may be retried forever if short ones
+//! write the rows that it reads. A [`Snapshot`] avoids this. With [`WaitDie`] a retried transaction keeps its age, so
+//! it gets its rows' locks in the end. With all schemes the commit validates gaps (absent keys and ranges). So a
+//! transaction may be retried as long as others insert into its gaps. With locking schemes, if a closure blocks, all
+//! transactions that need its rows wait or retry. If the closure waits for another transaction, it may wait forever.
 //!
 //! # Costs
 //! A look-up costs one look-up in the map, and an entry in the transaction's list of reads. A write costs a clone of
 //! the row and an allocation; an insert or a removal also costs a record for each index. With locking schemes every
-//! access to a row, also a read, writes the row's record twice. A commit latches and validates in O(rows read and
-//! written), and scans again the ranges that were read.
+//! access to a row, also a read, writes the row's record twice. A commit latches (briefly locks) the written rows and
+//! validates the read ones in O(rows read and written), and scans the read ranges again.
 //!
 //! Commits of different rows write no common cache line, with these exceptions. `TicToc` stamps indexes in which keys
 //! were absent. `WaitDie` numbers transactions. Commits that replace rows while snapshots are open share a lock.
 //! `Hekaton` and `MvRlu` increment a counter that all transactions read when they begin. With [`Database::with_clock`],
-//! which is for machines with many cores, they read the processors' clocks instead. `Hekaton` and `MvRlu` also prune
-//! each replaced row once more after a grace period.
+//! which is for machines with many cores, they read the processors' clocks instead. `Hekaton` and `MvRlu` also visit
+//! each replaced row once more after a grace period, to free its old versions.
 //!
 //! # Memory
 //! A replaced version is freed when all transactions have ended that were running when it was replaced. So one long
 //! transaction delays all reclamation. Each open snapshot keeps at most one version of each row (and index entry) that
-//! is replaced or removed after it, and frees these when it ends. [`Database::stats`] shows the garbage. Rows'
-//! destructors run in any thread that uses the database; the panic hook reports their panics, which are not propagated.
-//! [`Database::limited`] sets a limit on all this memory.
+//! is replaced or removed while it is open. These versions are freed when the snapshot ends. [`Database::stats`] counts
+//! the memory that waits to be freed. Rows' destructors run in any thread that uses the database. Their panics are
+//! reported by the panic hook, and not propagated. [`Database::limited`] sets a limit on all this memory.
 //!
 //! # Durability
 //! `Database::open` (feature `durable`, on by default) makes a database in a directory. After a crash of the process or
@@ -126,11 +125,11 @@
 //! | | the process ends (`kill -9`) | the power fails | a write or sync fails |
 //! |---|---|---|---|
 //! | `Acknowledge::Durable` (default) | nothing is lost | nothing is lost | nothing that was acknowledged is lost, nothing more is acknowledged |
-//! | `Acknowledge::Committed` | the last transactions | the last transactions | likewise, and `Database::flush` says so |
+//! | `Acknowledge::Committed` | the last transactions may be lost | the last transactions may be lost | as above; `Database::flush` returns the failure |
 //!
-//! Lost transactions are the last ones in the order of serialization: no transaction is recovered without those from
-//! which it has read. Threads that commit at the same time share a sync. `Database::checkpoint` writes all rows while
-//! transactions run, and shortens the log.
+//! Lost transactions are the last ones in the order of serialization: no transaction is recovered without the
+//! transactions whose writes it has read. Threads that commit at the same time share a sync. `Database::checkpoint`
+//! writes all rows while transactions run, and shortens the log.
 //!
 //! # When not to use it
 //! - Single keys, no transactions: the maps alone, `archipelago::index`.

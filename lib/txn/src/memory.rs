@@ -1,18 +1,19 @@
 //! The memory of records and versions, in a database with a limit.
 //!
 //! Each record and version is counted from its allocation until it is freed. So the count includes live ones, old ones
-//! that are kept for readers, and new ones that a transaction has not committed yet. Each thread keeps a sum of what it
-//! allocates and frees, and adds the sum to the total in steps, so that threads rarely write a common cache line.
+//! that are kept for readers, and new ones that a transaction has not committed yet. Each thread keeps a sum of the
+//! bytes that it allocates (positive) and frees (negative), and adds the sum to the total in steps, so that threads
+//! rarely write a common cache line.
 
 use archipelago_platform::atomic::{AtomicIsize, AtomicUsize, Ordering};
 use archipelago_platform::pad::CachePadded;
 use archipelago_platform::per_thread::PerThread;
 use archipelago_platform::thread;
 
-/// The limit of a database without a limit. Its memory is not counted.
+/// The value of `limit` in a database without a limit, whose memory is not counted.
 const NONE: usize = usize::MAX;
 
-/// The longest step in bytes. The step is a thousandth of the limit, if this is less.
+/// The largest step in bytes. A step is a thousandth of the limit, if a thousandth is less.
 const STEP: usize = 64 << 10;
 
 /// The content of a version: a row, or the link of an index entry.
@@ -24,9 +25,9 @@ pub trait Payload: Send + Sync + 'static {
 
 pub(crate) struct Memory {
     limit: AtomicUsize,
-    /// The bytes that threads have added to the total.
+    /// The total, without the bytes that threads have not added yet.
     told: CachePadded<AtomicIsize>,
-    /// By thread slot: the bytes that the thread has not yet added.
+    /// For each thread slot, the bytes that the thread has not added to the total yet.
     own: PerThread<CachePadded<AtomicIsize>>,
 }
 
@@ -41,7 +42,7 @@ impl Memory {
         self.limit.store(bytes.min(isize::MAX as usize), Ordering::Relaxed);
     }
 
-    /// Returns whether anything is counted.
+    /// Returns whether the database has a limit, and so counts its memory.
     pub(crate) fn is_limited(&self) -> bool {
         self.limit.load(Ordering::Relaxed) != NONE
     }

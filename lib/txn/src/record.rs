@@ -1,9 +1,10 @@
 //! Records and their versions, without the types of rows, for the commit protocols.
 //!
-//! A record belongs to a key of one index. Its *head* points to the newest committed version. A version contains a row
-//! (or an index entry's link), or states that the key is absent. A version's content never changes once the version is
-//! the head. A transaction is in an RCU section from its begin to its end, so no two versions that it can see have the
-//! same address. Reads are therefore validated by comparing heads.
+//! A record belongs to a key of one index. Its *head* points to the newest committed version (in `mvrlu.rs`, perhaps to
+//! a newer one whose commit is not decided yet). A version contains a row (or an index entry's link), or states that
+//! the key is absent. A version's content never changes once the version is the head. A transaction is in an RCU
+//! section from its begin to its end, so no two versions that it can see have the same address. Reads are therefore
+//! validated by comparing heads.
 //!
 //! ```text
 //! index: key → record { head, lock } → version { begin, older, row } → version → …
@@ -27,7 +28,7 @@ use archipelago_sync::rcu::Guard;
 use crate::memory::{Memory, Payload};
 use crate::scheme::{Conflict, Scheme};
 
-/// In a record's holds: that of the repeated callback.
+/// The bit of `Record::holds` for the record's repeated callback (see `Typed::due` in `tree.rs`).
 const AGAIN: u32 = 1 << 31;
 
 const LATCHED: usize = 1;
@@ -36,9 +37,10 @@ const DEAD: usize = 2;
 /// The header of all versions.
 #[repr(C, align(8))]
 pub struct Version<S: Scheme> {
-    /// The epoch of the commit; 0 for an origin and for a version that is not committed yet.
+    /// The epoch (or stamp) of the commit; 0 for an origin and for a version that is not committed yet. In `mvrlu.rs`
+    /// it may also point to the word with the stamp.
     pub(crate) begin: AtomicU64,
-    /// The version that this one replaced, while a snapshot needs it.
+    /// The version that this one replaced, while a snapshot or a running transaction may need it.
     pub(crate) older: AtomicPtr<Version<S>>,
     /// The snapshot whose list contains the record because of this version. Written under the latch.
     pub(crate) keeper: AtomicU64,
@@ -48,10 +50,10 @@ pub struct Version<S: Scheme> {
     kind: &'static Vtable<S>,
 }
 
-/// What all versions with one type of content have in common.
+/// The properties that all versions with one type of content have in common.
 struct Vtable<S: Scheme> {
     absent: bool,
-    /// The version belongs to the index, not to the record.
+    /// Whether the version belongs to the index, not to a single record.
     shared: bool,
     /// Frees a version with its content.
     free: unsafe fn(*mut Version<S>),
@@ -77,12 +79,12 @@ impl<P: Payload, S: Scheme> Full<P, S> {
     }
 
     unsafe fn heap_bytes(version: *mut Version<S>) -> usize {
-        // SAFETY: `boxed` made it of this type; the caller's promise is that it is alive.
+        // SAFETY: `boxed` made the version of this type; the caller promises that the version is alive.
         unsafe { Self::payload(version) }.map_or(0, Payload::heap_bytes)
     }
 
     unsafe fn free(version: *mut Version<S>) {
-        // SAFETY: `boxed` made it of this type; the caller passes its ownership.
+        // SAFETY: `boxed` made the version of this type; the caller passes its ownership.
         drop(unsafe { Box::from_raw(version.cast::<Self>()) });
     }
 
@@ -203,8 +205,9 @@ impl<S: Scheme> Head<S> {
 #[repr(C)]
 pub struct Record<S: Scheme> {
     head: AtomicPtr<Version<S>>,
-    /// The number of holds that keep the record in its index: of transactions that are to write it, and of removals
-    /// whose grace period is not over; and the bit [`AGAIN`]. See `tree.rs`.
+    /// The number of holds that keep the record in its index, and the bit [`AGAIN`]. Holds belong to transactions that
+    /// are to write the record, and to commits whose grace period is not over (removals, and in multi-version schemes
+    /// all commits). See `tree.rs`.
     holds: AtomicU32,
     /// In multi-version schemes, the thread whose transaction is to write the record; 0 for none.
     owner: AtomicU32,
@@ -219,8 +222,8 @@ impl<S: Scheme> Record<S> {
     }
 
     /// Waits until the head is not latched or is dead, and returns it. The wait is short. A latch is held only during a
-    /// commit. The only users' code that runs meanwhile is the encoding of keys. And the holder waits only for latches
-    /// that follow its own in the latch order.
+    /// commit. The only users' code that runs while a latch is held is the encoding of keys. The holder waits only for
+    /// latches that follow its own in the latch order.
     pub(crate) fn settled(&self) -> Head<S> {
         let backoff = Backoff::new();
         loop {
@@ -232,7 +235,7 @@ impl<S: Scheme> Record<S> {
         }
     }
 
-    /// Returns the head for a reader. Schemes whose readers check versions themselves do not wait for latches.
+    /// Returns the head for a reader. Waits for a latch, except in schemes whose readers check versions themselves.
     pub(crate) fn to_read(&self) -> Head<S> {
         if S::LINKS { self.head() } else { self.settled() }
     }
@@ -240,7 +243,7 @@ impl<S: Scheme> Record<S> {
     /// Gives the thread the sole right to write the record, until [`disown`](Self::disown). Returns `true` if the right
     /// is new, and `false` if the thread had it already.
     pub(crate) fn own(&self, thread: u32) -> Result<bool, Conflict> {
-        // Acquire: the thread sees all that the last owner did, its commit's stamp included.
+        // Acquire: the thread sees all writes of the last owner, including its commit's stamp.
         match self.owner.compare_exchange(0, thread, Ordering::Acquire, Ordering::Relaxed) {
             Ok(_) => Ok(true),
             Err(owner) if owner == thread => Ok(false),
@@ -265,7 +268,7 @@ impl<S: Scheme> Record<S> {
     }
 
     pub(crate) fn let_go(&self) {
-        // Release: the unlinker sees all that the holder did.
+        // Release: a thread that unlinks the record sees all writes of the holder.
         self.holds.fetch_sub(1, Ordering::Release);
     }
 
@@ -292,7 +295,7 @@ impl<S: Scheme> Record<S> {
                 return None;
             }
             let latched = head.0.map_addr(|address| address | LATCHED);
-            // Acquire: the holder sees all that the last holder did. (In commits a SeqCst fence follows the latch.)
+            // Acquire: the holder sees all writes of the last holder. (In commits a SeqCst fence follows the latch.)
             if self.head.compare_exchange(head.0, latched, Ordering::Acquire, Ordering::Relaxed).is_ok() {
                 archipelago_platform::hint::point("txn::latched");
                 return Some(Latch { record: self, version: head.version() });
@@ -331,7 +334,7 @@ impl<'r, S: Scheme> Latch<'r, S> {
         self.version = version;
     }
 
-    /// Makes `version` the head, without an older version. Returns the previous head's version.
+    /// Makes `version` the head, and does not change its `older`. Returns the previous head's version.
     pub(crate) fn replace(&mut self, version: *mut Version<S>) -> *mut Version<S> {
         core::mem::replace(&mut self.version, version)
     }

@@ -22,15 +22,15 @@ pub struct Shared<S: Scheme> {
     /// The home is in an allocation of its own, since indexes have pointers to it. `drop` frees it.
     home: *mut Home<S>,
     arrivals: AtomicU64,
-    /// Whether a transaction that has been retried often has the turn.
+    /// Whether a transaction that has been retried often has the *turn*: at most one such transaction runs at a time.
     turn: AtomicBool,
-    /// By thread slot: whether the thread is in a transaction.
+    /// For each thread slot, whether the thread is in a transaction.
     inside: PerThread<AtomicBool>,
     /// The tables. They live as long as the database, since transactions refer to them without counting references.
     tables: Mutex<Vec<Arc<dyn Any + Send + Sync>>>,
     log: OnceLock<Log<S>>,
-    /// By thread slot, in a database with a log: 0 while the thread does not commit; otherwise the clock's epoch before
-    /// the commit latched any record.
+    /// For each thread slot, in a database with a log: 0 while the thread does not commit; during a commit, the clock's
+    /// epoch before the commit latched any record.
     committing: PerThread<CachePadded<AtomicU64>>,
 }
 
@@ -103,7 +103,7 @@ impl<S: Scheme> Shared<S> {
         &self.home().epochs
     }
 
-    /// Returns whether a table was made. Tables without handles stay.
+    /// Returns whether a table was made. Tables stay in the database even if they have no handles.
     pub(crate) fn has_tables(&self) -> bool {
         !self.tables.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).is_empty()
     }
@@ -155,7 +155,7 @@ impl<S: Scheme> Shared<S> {
             return;
         }
         let mut dropped = Vec::new();
-        // Versions that running transactions need are freed after these.
+        // Versions at or above the horizon, which running transactions may need, are freed later.
         let needs = Needs::above(self.epochs().horizon());
         for kept in kept {
             // SAFETY: a version of the record was kept for the snapshot, so it was linked when the guard began. Indexes

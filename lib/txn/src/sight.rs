@@ -16,7 +16,7 @@ use crate::work::{Look, RecordRef, Work};
 
 /// A reader: a transaction or a snapshot.
 pub(crate) trait Sight<S: Scheme> {
-    /// Returns what the reader sees at a record that it has found inside its section.
+    /// Returns the version that the reader sees at a record which it has found inside its RCU section.
     fn see(&mut self, place: RecordRef<S>) -> Result<Look<S>, Conflict>;
 
     /// Notes a gap: keys that the reader has found absent.
@@ -104,7 +104,7 @@ pub(crate) fn get_many<'g, M: Kind, K: KeyPart, P: Payload, S: Scheme>(
     keys.iter().zip(found).map(|(key, found)| see(sight, tree, key, found)).collect()
 }
 
-/// Returns what the reader sees of a key. `found` is the key's record in the map, if it has one.
+/// Returns the payload that the reader sees for a key. `found` is the key's record in the map, if the map has one.
 fn see<'g, M: Kind, K: KeyPart, P: Payload, S: Scheme>(
     sight: &mut dyn Sight<S>,
     tree: &Typed<M, K, P, S>,
@@ -118,18 +118,18 @@ fn see<'g, M: Kind, K: KeyPart, P: Payload, S: Scheme>(
         return Ok(unsafe { payload::<P, S>(version) });
     }
     // A dead record, too, proves that the key was absent at a moment since the look-up. Retrying the look-up instead
-    // might never end, if another transaction keeps linking a record, giving up, and unlinking it.
+    // might never end, if another transaction repeatedly links a record, gives up, and unlinks the record.
     sight.miss(&mut || Box::new(Point { tree, key: key.clone() }));
     Ok(None)
 }
 
-/// How many records a cursor fetches at first, and at most.
+/// The number of records that a cursor fetches in its first batch, and in its largest one.
 const BATCH: (usize, usize) = (4, 128);
 
 /// A walk over a range of an index.
 pub(crate) struct Cursor<M: Kind, K: KeyPart, P, S: Scheme> {
     tree: *const Typed<M, K, P, S>,
-    /// The rest of the range.
+    /// The part of the range that the cursor has not visited.
     bounds: Bounds<K>,
     backwards: bool,
     limit: usize,
@@ -146,7 +146,7 @@ impl<M: Kind, K: KeyPart, P: Payload, S: Scheme> Cursor<M, K, P, S> {
         Self { tree, bounds: owned(bounds), backwards, limit: BATCH.0, done: false }
     }
 
-    /// Returns the next payloads, or `None` at the end. After a panic of users' code the cursor is where it was.
+    /// Returns the next payloads, or `None` at the end. After a panic of users' code the cursor has not moved.
     fn batch<'g>(&mut self, sight: &mut dyn Sight<S>) -> Result<Option<Vec<&'g P>>, Conflict> {
         if self.done {
             return Ok(None);
@@ -202,9 +202,9 @@ impl<'g, M: Kind, K: KeyPart, R: Payload, S: Scheme> Walk<'g, R, S> for Cursor<M
 
 /// The content of an entry of a secondary index: the address of its row's record.
 ///
-/// An entry that a reader sees leads to a record that is alive: entry and row were committed together, and neither is
-/// freed while the reader may see its version. A row has one entry in each index: each write of the row that adds an entry
-/// also removes the one before (`Tx::write` checks that it does, whatever keys the rows' code returns).
+/// An entry that a reader sees leads to a record that is alive: entry and row were committed together, and neither is freed while the reader may see
+/// its version. A row has one entry in each index: each write of the row that adds an entry also removes the previous entry. (`Tx::write` checks
+/// this, whatever keys the rows' code returns.)
 pub struct Link<K, R, S: Scheme>(pub(crate) *const Keyed<K, R, S>);
 
 impl<K, R, S: Scheme> Clone for Link<K, R, S> {

@@ -11,11 +11,11 @@ use crate::table::{Index, Row, Table};
 /// All tables as they were at one moment: see [`Database::snapshot`](crate::Database::snapshot).
 ///
 /// A snapshot never fails, never makes a transaction wait or retry, and waits only for commits that are being
-/// installed. References that it returns are valid as long as it is open. It may be sent to other threads and used by
-/// several at once.
+/// installed. References that it returns are valid as long as it is open. A snapshot may be sent to other threads, and
+/// used by several threads at once.
 ///
 /// # Panics
-/// All methods: if the table is another database's, or has no such index.
+/// All methods: if the table belongs to another database, or does not have the index.
 pub struct Snapshot<'d, S: Scheme = Silo> {
     shared: &'d Shared<S>,
     moment: u64,

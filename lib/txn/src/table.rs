@@ -154,7 +154,7 @@ impl<R: Row, S: Scheme> Table<R, S> {
         Self { shared: shared.clone(), core }
     }
 
-    /// Returns the table's interface for logs.
+    /// Returns the table's indexes, as the log's interface to the table.
     #[cfg(all(feature = "durable", not(archipelago_sim)))]
     pub(crate) fn shared_core(&self) -> Arc<Core<R, S>> {
         self.core.clone()
@@ -211,9 +211,9 @@ impl<R: Row, S: Scheme> Core<R, S> {
     }
 }
 
-/// Converts a bound of a range of keys to a bound of a range of entries. An entry is a key with the number of its
-/// record. In an included bound the number is `with`, so that all entries of the key are included; in an excluded bound
-/// it is `without`.
+/// Converts a bound of a range of keys to a bound of a range of entries. An entry of an index that is not unique is a
+/// key with the number of the row's record. In an included bound the number is `with`, so that all entries of the key
+/// are included; in an excluded bound it is `without`.
 fn beyond<K: Clone>(bound: Bound<&K>, with: u64, without: u64) -> Bound<(K, u64)> {
     match bound {
         Bound::Included(key) => Bound::Included((key.clone(), with)),
@@ -232,7 +232,7 @@ pub struct Slot<S: Scheme> {
 /// A record that is to be written: with its types, and as a slot without them.
 type Claimed<'t, K, P, S> = (Found<'t, K, P, S>, Slot<S>);
 
-/// Looks up the record of a key, to write it, and links one if none exists.
+/// Looks up the record of a key that the transaction is to write. Links a new record if none exists.
 pub(crate) fn claim<'t, M: Kind, K: KeyPart, P: Payload, S: Scheme>(
     work: &mut Work<'t, S>,
     tree: &Typed<M, K, P, S>,
@@ -265,7 +265,8 @@ pub trait Secondary<R: Row, S: Scheme>: Send + Sync {
     /// Returns whether both rows have the same key.
     #[doc(hidden)]
     fn is_same(&self, one: &R, other: &R) -> bool;
-    /// Looks up the entry of a row, to write it. Returns also the entry's link, if the entry exists.
+    /// Looks up the entry of a row that the transaction is to write. Also returns the entry's link, if the entry
+    /// exists.
     #[doc(hidden)]
     fn claim(&self, work: &mut Work<'_, S>, row: &R, link: LinkTo<R, S>) -> Result<Entry<R, S>, Conflict>;
     /// Writes an entry or its removal.
@@ -292,8 +293,8 @@ impl<K: KeyPart> Kept<K> for One {
     }
 }
 
-/// Other indexes distinguish entries by key and row. A row's number is its record's address, which is unique as long as
-/// any reader sees the row.
+/// An index that is not unique distinguishes its entries by key and row. A row's number is its record's address, which
+/// is unique as long as any reader sees the row.
 struct Each;
 
 impl<K: KeyPart> Kept<K> for Each {

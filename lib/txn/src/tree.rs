@@ -9,12 +9,12 @@
 //! commit installs a version later. A transaction that has found a key absent, or has read a range, looks the gap up
 //! again at its commit, after it has latched its records. The head of each record that is new in the gap must be an
 //! origin that no other transaction has latched. If two transactions insert into each other's gaps, each latches,
-//! passes a SeqCst fence and looks again. So at least one of them finds the other's latch.
+//! passes a SeqCst fence and looks its gaps up again. So at least one of them finds the other's latch.
 //!
-//! A row that was inserted and removed in the meantime must be noticed, too. So a removed record stays linked until a
-//! grace period after the removal's commit is over (the removal holds the record). Each transaction that began before
-//! the commit finds the record, with a version that is not an origin. A record with an origin has never been committed
-//! to, and may be unlinked at once.
+//! A row that was inserted and removed between the first look-up and the commit must be noticed, too. So a removed
+//! record stays linked until a grace period after the removal's commit is over (the removal holds the record). So each
+//! transaction that began before the removal's commit finds the record, with a version that is not an origin. A record
+//! with an origin has never been committed to, and may be unlinked at once.
 //!
 //! # Unlinking
 //! A record is unlinked under its latch. The conditions are:
@@ -22,15 +22,15 @@
 //! - no version is kept for snapshots;
 //! - no removal in its grace period has a hold on the record;
 //! - no transaction that is to write the record has a hold on it, and none has its lock. (Otherwise this transaction
-//!   could no longer find what it wrote itself.)
+//!   could no longer find its own write.)
 //!
 //! A transaction that is to write a record with a row does not need a hold: if another transaction removes the row, the
 //! removal's hold lasts longer than the first transaction.
 //!
-//! A transaction that takes a lock or a hold then passes a SeqCst fence and loads the head. The unlinker latches,
-//! passes a SeqCst fence, and loads lock and holds. So one of the two notices the other. Unlinking is tried at three
-//! times: by each transaction at its end, for all records that it locked or held; by each removal at the end of its
-//! grace period; and by each snapshot at its end, for the records in its list.
+//! A transaction that takes a lock or a hold then passes a SeqCst fence and loads the head. A thread that unlinks the
+//! record latches it, passes a SeqCst fence, and loads lock and holds. So at least one of the two notices the other.
+//! Unlinking is tried at three times: by each transaction at its end, for all records that it locked or held; by each
+//! removal at the end of its grace period; and by each snapshot at its end, for the records in its list.
 
 use core::ops::{Bound, ControlFlow};
 use core::ptr;
@@ -47,7 +47,7 @@ use crate::memory::{Memory, Payload};
 use crate::record::{self, Full, Head, Keyed, Origin, Record, Version, quietly};
 use crate::scheme::Scheme;
 
-/// What all indexes of a database share.
+/// The state that all indexes of a database share.
 pub(crate) struct Home<S: Scheme> {
     pub(crate) domain: Domain,
     pub(crate) epochs: Epochs<S>,
@@ -98,7 +98,7 @@ pub(crate) struct Typed<M: Kind, K: KeyPart, P, S: Scheme> {
     map: Map<M, K, usize>,
     gap: S::Gap,
     gone: Gone,
-    /// Whether it belongs to a logged table.
+    /// Whether the index belongs to a logged table.
     logged: bool,
     /// The codec, in the primary index of a logged table.
     codec: Option<Codec<K, P>>,
@@ -258,13 +258,13 @@ struct Unlinked<'t, M: Kind, K: KeyPart, P: Payload, S: Scheme> {
 
 impl<M: Kind, K: KeyPart, P: Payload, S: Scheme> Drop for Unlinked<'_, M, K, P, S> {
     fn drop(&mut self) {
-        // The insertion may have panicked after it linked the record: in the key's destructor. A key that panics is not asked
-        // where it is.
+        // The insertion may have panicked after it linked the record: in the key's destructor. So the map is searched for the record's address,
+        // without the key's methods.
         let word = self.made.addr();
         if thread::panicking() && self.tree.map.pin().values().any(|linked| linked == word) {
             return;
         }
-        // SAFETY: it was not linked.
+        // SAFETY: the record was not linked.
         unsafe { Keyed::free(self.made, self.tree.memory()) };
     }
 }
@@ -359,12 +359,13 @@ impl<M: Kind, K: KeyPart, P: Payload, S: Scheme> Typed<M, K, P, S> {
         unsafe { guard.retire_sized(record.cast(), bytes, tree.cast(), due::<M, K, P, S, AGAIN>) };
     }
 
-    /// Ends a removal's grace period. In multi-version schemes it also prunes the record's chain.
+    /// Ends the grace period of a commit: releases the commit's hold, and unlinks the record if possible. In
+    /// multi-version schemes the method first prunes the record's chain.
     ///
-    /// A thread that begins a transaction may have announced no later moment than that of its previous one, however long ago this
-    /// was ([`Epochs::begin`]). Then versions are kept that no transaction reads, and no later commit need come to prune them.
-    /// So the callback is repeated a grace period later. A record has one repeated callback at a time: otherwise the callbacks
-    /// of a row that is written all the time would all be repeated, since some transaction always needs its last versions.
+    /// A thread that begins a transaction may have announced no later moment than that of its previous one, however long ago this was
+    /// ([`Epochs::begin`]). Then versions are kept that no transaction reads, and there may be no later commit that prunes them. So the callback is
+    /// repeated a grace period later. A record has one repeated callback at a time: otherwise the callbacks of a row that is written all the time
+    /// would all be repeated, since some transaction always needs its last versions.
     fn due<const AGAIN: bool>(&self, record: &Record<S>) {
         // SAFETY: the index is alive, and so is the home while its domain reclaims. The drop borrows only the domain
         // exclusively.

@@ -33,7 +33,7 @@ impl<S: Scheme> core::fmt::Debug for Tx<'_, S> {
     }
 }
 
-/// A row's link, its record with the version that the transaction sees, and the row.
+/// A link to a row's record, the record with the version that the transaction sees, and the row, if it exists.
 type Sought<'t, R, S> = (LinkTo<R, S>, Slot<S>, Option<&'t R>);
 
 impl<'t, S: Scheme> Tx<'t, S> {
@@ -226,7 +226,7 @@ impl<'t, S: Scheme> Tx<'t, S> {
         result.unwrap_or_else(|panic| resume_unwind(panic))
     }
 
-    /// Returns the record of a key, to write it, and links one if none exists.
+    /// Returns the record of a key that the transaction is to write. Links a new record if none exists.
     fn claim_row<R: Row>(&mut self, core: &Core<R, S>, key: &R::Key) -> Result<Sought<'t, R, S>, Error> {
         let (found, slot) = claim(&mut self.work, &core.rows, key)?;
         // SAFETY: a version of the primary index that the transaction sees.
@@ -234,7 +234,7 @@ impl<'t, S: Scheme> Tx<'t, S> {
         Ok((Link(found), slot, old))
     }
 
-    /// Returns the record of a key, to write it, if it exists.
+    /// Returns the record of a key that the transaction is to write, if the record exists.
     fn seek<R: Row>(&mut self, core: &Core<R, S>, key: &R::Key) -> Result<Option<Sought<'t, R, S>>, Error> {
         self.work.check()?;
         if let Some(found) = core.rows.find(key) {
@@ -253,7 +253,7 @@ impl<'t, S: Scheme> Tx<'t, S> {
     /// Ends the transaction because a row has no entry for its key of an index.
     ///
     /// # Panics
-    /// If this is not a conflict with another transaction.
+    /// If the cause is not a conflict with another transaction, but an impure `Index::key`.
     #[cold]
     fn miss_entry(&mut self, index: &str) -> Error {
         assert!(!self.work.is_sound(), "a row's key of the index {index} has changed: `Index::key` must be pure");

@@ -1,11 +1,11 @@
 //! A transaction without the types of rows: its reads, its writes, and its commit.
 //!
 //! # A commit
-//! 1. Latch the records that are written, in the order of addresses. (A thread that waits for a latch holds only
-//!    latches of smaller addresses, so there is no deadlock.)
+//! 1. Latch the records that are written, in the order of addresses. (A latch is a short lock in the record's head.) (A
+//!    thread that waits for a latch holds only latches of smaller addresses, so there is no deadlock.)
 //! 2. SeqCst fence; load the clock; SeqCst fence. The scheme validates the reads, and gaps are looked up again.
 //! 3. Install all versions, unlatching record by record. No users' code runs from the first installation to the last.
-//! 4. Afterwards, with nothing latched: retire replaced versions, and unlink records of absent keys.
+//! 4. Afterwards, with no latch held: retire replaced versions, and unlink records of absent keys.
 //!
 //! Before step 3 no version is published, so a failed commit only frees them.
 
@@ -27,11 +27,11 @@ use crate::shared::Shared;
 use crate::tree::Tree;
 use crate::writes::{Write, Writes};
 
-/// What a transaction finds at a record.
+/// The result of a transaction's access to a record.
 pub(crate) enum Look<S: Scheme> {
-    /// The record has been unlinked: look the key up again.
+    /// The record has been unlinked from its index.
     Dead,
-    /// The version; null if a snapshot sees none.
+    /// The version that the transaction sees; null if it reads a snapshot that sees no version.
     At(*mut Version<S>),
 }
 
@@ -61,15 +61,16 @@ pub struct Work<'t, S: Scheme> {
     reads: Vec<(*const Record<S>, *mut Version<S>)>,
     gaps: Vec<Box<dyn Gap<S>>>,
     pub(crate) writes: Writes<S>,
-    /// Whether the records own the written versions.
+    /// Whether the written versions now belong to the records, so that the transaction must not free them.
     handed_over: bool,
     locks: FxHashMap<*const Record<S>, (Mode, RecordRef<S>)>,
-    /// The record that another transaction had when this one requested it, so that this one has to be retried; and the
-    /// requested mode.
+    /// The record that another transaction had locked or owned when this one requested it, so that this one has to be
+    /// retried; and the requested mode.
     missed: Cell<Option<(*const Record<S>, Mode)>>,
     /// Records that the transaction's holds keep in their indexes. A record may occur several times.
     held: Vec<RecordRef<S>>,
-    /// Pending versions that later writes replaced, each with the number of its write, for savepoints.
+    /// Pending versions that later writes of this transaction replaced, each with the number of its write, for
+    /// savepoints.
     undo: Vec<(usize, *mut Version<S>)>,
     /// Pending versions that are no longer needed, but to which the closure may have references.
     retained: Vec<*mut Version<S>>,
@@ -81,7 +82,7 @@ pub struct Work<'t, S: Scheme> {
     /// A record whose version the transaction has read and another transaction has replaced since. The transaction may
     /// still end, but must not write.
     stale: Option<*const Record<S>>,
-    /// The latest stamp among the versions that it has read, in multi-version schemes.
+    /// The latest stamp among the versions that the transaction has read, in multi-version schemes.
     newest: u64,
     /// Records that only this transaction may write, in multi-version schemes.
     owned: Vec<*const Record<S>>,
@@ -176,7 +177,8 @@ impl<'t, S: Scheme> Work<'t, S> {
         if head.is_dead() {
             return Ok(Look::Dead);
         }
-        // Reads of locked records are noted too: the commit waits until the log has the versions that it has read.
+        // Reads of locked records are noted, too: before the transaction is acknowledged, the log must have the
+        // versions that it has read.
         self.reads.push((place.record, head.version()));
         Ok(Look::At(head.version()))
     }
@@ -199,7 +201,8 @@ impl<'t, S: Scheme> Work<'t, S> {
             record.hold();
             self.held.push(place);
         }
-        // Waits for an unlinker's latch, also in schemes whose readers do not wait for latches: see `tree.rs`.
+        // The call waits for the latch of a thread that unlinks the record, also in schemes whose readers do not wait
+        // for latches: see `tree.rs`.
         record.settled()
     }
 
@@ -390,7 +393,7 @@ impl<'t, S: Scheme> Work<'t, S> {
         self.shared.log()?;
         let mut encoded = Encoded::default();
         for (number, write) in self.writes.iter().enumerate() {
-            // SAFETY: alive inside of the guard; the pending version is ours.
+            // SAFETY: both are alive inside of the guard; the pending version belongs to this transaction.
             let (record, tree) = unsafe { (&*write.place.record, &*write.place.tree) };
             // SAFETY: as above.
             if let Some(at) = unsafe { tree.encode(record, write.pending, &mut encoded.bytes) } {
@@ -400,7 +403,7 @@ impl<'t, S: Scheme> Work<'t, S> {
         (!encoded.serials.is_empty()).then_some(encoded)
     }
 
-    /// Returns the latest epoch of the versions that the transaction has read; for gaps an upper bound of it.
+    /// Returns the latest epoch of the versions that the transaction has read. For gaps, an upper bound is used.
     fn newest_read(&self) -> u64 {
         let rows = self.reads().map(|(_, seen)| seen.begin.load(Ordering::Relaxed));
         let gaps = self.gaps.iter().map(|gap| gap.tree().gone().epoch.load(Ordering::Relaxed));
@@ -418,7 +421,7 @@ impl<'t, S: Scheme> Work<'t, S> {
             return if self.is_sound() { Ok(self.newest_read()) } else { Err(Error::Conflict) };
         }
         if let Some(record) = self.stale {
-            // The owner that linked the replacing version may still run. A retry waits for its end.
+            // The transaction that linked the replacing version may still run. The retry waits for its end.
             // SAFETY: alive inside of the guard.
             self.note_missed(unsafe { &*record });
             return Err(Error::Conflict);
@@ -514,7 +517,7 @@ impl<'t, S: Scheme> Work<'t, S> {
 
     /// Installs and unlatches one version.
     fn install(&self, (place, pending, mut latch): Written<'_, S>, (epoch, stamp): (u64, u64), done: &mut Done<S>) {
-        // SAFETY: ours, and not published yet.
+        // SAFETY: the version belongs to this transaction, and is not published yet.
         let version = unsafe { &*pending };
         version.begin.store(epoch, Ordering::Relaxed);
         S::stamp(version, stamp);
@@ -540,9 +543,9 @@ impl<'t, S: Scheme> Work<'t, S> {
         }
     }
 
-    /// Does what a commit leaves to do, with no latch held. Runs users' destructors, whose panics are caught.
+    /// Does the remaining work of a commit, with no latch held. Runs users' destructors, whose panics are caught.
     pub(crate) fn settle(&mut self, Done { dropped, later }: Done<S>) {
-        // SAFETY: they were taken out of their chains under latches.
+        // SAFETY: the versions were unlinked from their chains under latches.
         dropped.into_iter().for_each(|version| unsafe { record::retire(&self.guard, version, self.memory()) });
         for place in later {
             // SAFETY: the record was latched inside of the guard, and the commit took a hold on it for this call.
@@ -551,13 +554,13 @@ impl<'t, S: Scheme> Work<'t, S> {
     }
 }
 
-/// What a commit leaves to do: versions to retire, and records to prune or unlink after a grace period.
+/// The work that a commit leaves for its end: versions to retire, and records to prune or unlink after a grace period.
 pub struct Done<S: Scheme> {
     dropped: Vec<*mut Version<S>>,
     pub(crate) later: Vec<RecordRef<S>>,
 }
 
-/// The number of versions from which on a chain is long.
+/// A chain with more versions than this is long.
 const LONG: usize = 8;
 
 fn is_long<S: Scheme>(latch: &Latch<'_, S>) -> bool {

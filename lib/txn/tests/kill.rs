@@ -1,4 +1,4 @@
-//! Kills a real process with real files (`kill -9`): no acknowledged transaction is lost, and no transaction is
+//! Kills a real process that writes real files (`kill -9`): no acknowledged transaction is lost, and no transaction is
 //! recovered in part.
 //!
 //! `ARCHIPELAGO_KILLS=N` kills N processes (9 by default).
@@ -44,7 +44,7 @@ fn child() {
                     db.transact(|tx| bank.transfer(tx, teller, number, false)).unwrap();
                     if kind < 2 || number % 20 == 0 {
                         db.flush().unwrap();
-                        // One write for a line, so that the line is printed as a whole or not at all.
+                        // A line is written by one call, so it is printed as a whole or not at all.
                         let _ = std::io::stdout().write_all(format!("\nack {teller} {number}\n").as_bytes());
                     }
                 }

@@ -1,4 +1,5 @@
-//! Histories of transactions under many schedules. Threads may lose their processors at any point.
+//! Histories of transactions under many simulated schedules. In a schedule, a thread may lose its processor at any
+//! point.
 #![cfg(archipelago_sim)]
 
 #[path = "common/book.rs"]

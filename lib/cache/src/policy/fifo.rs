@@ -4,20 +4,20 @@ use std::collections::VecDeque;
 
 use crate::entry::Resident;
 
-/// The least number of blank places at which the queue is compacted. A removed entry leaves its place blank until it is
-/// the oldest place, or until more places are blank than not.
+/// The least number of blank slots at which the queue is compacted. A removed entry leaves its slot blank until the
+/// slot is the oldest one, or until the queue has at least this many blank slots and more blank slots than entries.
 const BLANK_AT_LEAST: usize = 32;
 
-/// The number of places before its turn at which an entry is prefetched. The headers of the oldest entries are mostly in no
+/// An entry's header is prefetched when the entry is this many slots away from the oldest end. The headers of the oldest entries are mostly in no
 /// processor's cache.
 const AHEAD: usize = 4;
 
-/// A queue. Each entry's place is its number in the order of arrival, which is stored in the entry together with `TAG`,
-/// so that the entry says which of two queues has it.
+/// A queue. An entry's number is its position in the order of arrival. The entry's header stores its *place*: the low
+/// bits of the number, and `TAG`, which identifies the entry's queue among a policy's two queues.
 ///
 /// # Invariants
-/// 1. `items[place - first]` is the entry in which `place` is stored, or blank.
-/// 2. `weight` and `len` count the places that are not blank.
+/// 1. `items[number - first]` is the entry that has `number`, or is blank (`None`).
+/// 2. `weight` and `len` count the slots that are not blank.
 pub(crate) struct Fifo<const TAG: u32> {
     items: VecDeque<Option<Resident<'static>>>,
     first: u64,
@@ -25,12 +25,12 @@ pub(crate) struct Fifo<const TAG: u32> {
     weight: usize,
 }
 
-/// How many bits of a place are the queue's tag.
+/// The number of bits of a place that hold the queue's tag.
 const TAG_BITS: u32 = 1;
-/// How many entries and blank places a queue may have: a place has the lower bits of the number only.
+/// A queue must have fewer slots than this, since a place has only the lower bits of the number.
 const MOST: u32 = 1 << (u32::BITS - TAG_BITS);
 
-/// Returns the tag of the queue that has an entry.
+/// Returns the tag of the queue that an entry is in.
 pub(crate) fn tag_of(entry: Resident<'_>) -> u32 {
     entry.header().place() & ((1 << TAG_BITS) - 1)
 }
@@ -90,7 +90,7 @@ impl<const TAG: u32> Fifo<TAG> {
         }
     }
 
-    /// Removes an entry at any place.
+    /// Removes an entry at any position.
     pub fn remove(&mut self, entry: Resident<'_>) {
         let at = self.at(entry);
         let item = self.items[at].take();
@@ -102,12 +102,12 @@ impl<const TAG: u32> Fifo<TAG> {
         }
     }
 
-    /// Returns the oldest entry, if no blank place precedes it.
+    /// Returns the oldest entry, if no blank slot precedes it.
     pub fn oldest(&self) -> Option<Resident<'static>> {
         *self.items.front()?
     }
 
-    /// Puts `new` into the place of `old`.
+    /// Puts `new` into the slot of `old`.
     pub fn replace(&mut self, old: Resident<'_>, new: Resident<'_>) {
         let at = self.at(old);
         let item = self.items[at].replace(new.kept());
@@ -116,7 +116,7 @@ impl<const TAG: u32> Fifo<TAG> {
         self.weight = self.weight - old.weight() + new.weight();
     }
 
-    /// Returns where an entry is.
+    /// Returns the index of an entry's slot in `items`.
     fn at(&self, entry: Resident<'_>) -> usize {
         let number = entry.header().place() >> TAG_BITS;
         (number.wrapping_sub(self.first as u32) % MOST) as usize
@@ -127,8 +127,8 @@ impl<const TAG: u32> Fifo<TAG> {
         self.len -= 1;
     }
 
-    /// Compacts the queue, so that no place is blank. The entries get new numbers after the last one, so that no number
-    /// is used twice.
+    /// Compacts the queue, so that no slot is blank. The entries get new numbers, above all previous ones, so that no
+    /// number is used twice.
     fn close_up(&mut self) {
         self.first = self.end();
         self.items.retain(Option::is_some);
@@ -149,13 +149,14 @@ mod tests {
     use super::*;
     use crate::entry::Entry;
 
-    /// After removals anywhere the queue has no more blank places than entries, and the other entries keep their order.
+    /// After removals at arbitrary positions the queue has no more blank slots than entries, and the other entries keep
+    /// their order.
     #[test]
     fn queues_close_up() {
         let entries: Vec<_> = (0..1_000_u64).map(|key| Entry::boxed(key, (), key, 1)).collect();
         // SAFETY: freed below.
         let resident = |at: usize| unsafe { Resident::new(entries[at]) };
-        // In the midst of them, places begin anew.
+        // The numbers of these entries cross a multiple of `MOST`, at which the stored places start again at 0.
         let mut queue = Fifo::<1> { first: 3 * u64::from(MOST) - 500, ..Fifo::default() };
         (0..1_000).for_each(|at| queue.push(resident(at)));
         (0..1_000).filter(|at| at % 10 != 3).for_each(|at| queue.remove(resident(at)));
@@ -167,7 +168,7 @@ mod tests {
         entries.iter().for_each(|entry| drop(unsafe { Entry::emptied(*entry) }));
     }
 
-    /// A new entry has the place of the old one, and its own weight.
+    /// A replacing entry takes the position of the old one, and counts with its own weight.
     #[test]
     fn what_replaces_keeps_the_place() {
         let entries: Vec<_> = (0..4_u64).map(|key| Entry::boxed(key, (), key, key as usize + 1)).collect();

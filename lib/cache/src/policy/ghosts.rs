@@ -10,12 +10,12 @@ const QUEUES: usize = 2;
 const QUEUE_BITS: u32 = 1;
 const TIMES: u32 = 1 << (u32::BITS - QUEUE_BITS);
 
-/// A set, in one cache line: hashes, and the time at which each was noted, the last one first. Both are 0 at an unused
-/// place.
+/// A set, in one cache line: hashes, and the time at which each was noted, the newest first. Both are 0 in an unused
+/// slot.
 #[derive(Clone, Default)]
 #[repr(align(64))]
 struct Set {
-    /// The low halves of the hashes.
+    /// The low halves of the hashes, called prints.
     prints: [u32; WAYS],
     at: [u32; WAYS],
 }
@@ -29,18 +29,19 @@ impl Set {
         (self.prints[0], self.at[0]) = (print, at);
     }
 
-    /// Returns a bit mask of the places that have this print. Comparing all places takes one or two instructions.
+    /// Returns a bit mask of the slots that have this print. Comparing all slots takes one or two vector instructions.
     fn with(&self, print: u32) -> u32 {
         self.prints.iter().rev().fold(0, |found, other| found << 1 | u32::from(*other == print))
     }
 }
 
-/// The keys that were evicted recently. It remembers about the requested number: a full set of [`WAYS`] drops its oldest hash for
-/// a new one. Two keys with the same print are confused, about once in 2^32 / `WAYS` look-ups.
+/// The hashes of keys that were evicted recently. The structure remembers about the requested number of hashes: a full set of [`WAYS`] drops its
+/// oldest hash for a new one. Two keys with the same print are confused, about once in 2^32 / `WAYS` look-ups.
 #[derive(Default)]
 pub(crate) struct Ghosts {
     sets: Box<[Set]>,
-    /// By queue, counts its ghosts. The count begins at 1, since 0 marks an unused place.
+    /// For each queue, a clock that advances by one at each ghost of the queue. Its values begin at 1, since 0 marks an
+    /// unused slot.
     clocks: [u32; QUEUES],
 }
 
@@ -49,7 +50,7 @@ pub(crate) struct Ghosts {
 pub(crate) struct Ghost {
     /// The queue from which the key was evicted.
     pub queue: u32,
-    /// The number of keys that the queue has evicted since.
+    /// The number of keys that the queue has evicted since then.
     pub age: usize,
 }
 
@@ -58,7 +59,8 @@ fn print(hash: u64) -> u32 {
 }
 
 impl Ghosts {
-    /// Returns the set of a hash. It depends on bits that choose no shard, and least on those that choose a bucket.
+    /// Returns the set of a hash. The choice depends on bits that do not choose the shard, and least on those that
+    /// choose the bucket.
     fn set(&self, hash: u64) -> usize {
         let bits = u64::from((hash >> 8) as u32);
         ((bits * self.sets.len() as u64) >> 32) as usize
@@ -71,7 +73,7 @@ impl Ghosts {
         }
     }
 
-    /// Notes a key that a queue has evicted, and remembers about the last `most` from now on.
+    /// Notes a key that a queue has evicted. From now on, about `most` ghosts are remembered.
     pub fn note(&mut self, hash: u64, queue: u32, most: usize) {
         self.fit(most);
         let clock = &mut self.clocks[queue as usize];
@@ -81,7 +83,7 @@ impl Ghosts {
         self.sets[set].note(print(hash), at);
     }
 
-    /// Removes and returns the ghost of a key, if it is among the last `most` of its queue.
+    /// Removes and returns the ghost of a key, if its queue has evicted at most `most` keys since it evicted this key.
     pub fn take(&mut self, hash: u64, most: usize) -> Option<Ghost> {
         if self.sets.is_empty() {
             return None;
@@ -121,7 +123,7 @@ impl Ghosts {
 mod tests {
     use super::*;
 
-    /// Returns a hash of a number. Parts of the hash choose set and print.
+    /// Returns a hash of a number. Different bits of the hash choose the set and the print.
     fn hash(number: u64) -> u64 {
         number.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(31)
     }
@@ -142,7 +144,7 @@ mod tests {
         assert_eq!(taken(0..5_000), 0);
     }
 
-    /// A ghost says which queue has evicted it, and how many keys this queue has evicted since.
+    /// A ghost records which queue evicted the key, and how many keys this queue has evicted since then.
     #[test]
     fn ghosts_know_their_queue_and_age() {
         let mut ghosts = Ghosts::default();
@@ -153,7 +155,8 @@ mod tests {
         }
     }
 
-    /// A set keeps the last [`WAYS`] hashes. A place whose hash was removed is used first.
+    /// A set keeps the last [`WAYS`] hashes. A new hash fills the slot of a removed hash before it replaces the oldest
+    /// hash.
     #[test]
     fn a_set_forgets_its_oldest() {
         let mut set = Set::default();

@@ -10,25 +10,28 @@ const MOST_HITS: u32 = 7;
 /// The number of hits with which an entry moves from the small queue to the main one.
 const PROMOTED: u32 = 2;
 
-/// The small queue's part of the cache at first, by weight: one in this many. The paper has ten; with 32 Zipf's keys hit 0.2 to 0.4 points
-/// more (θ 0.7 to 1.2, room for one and ten keys in a hundred), and one in a hundred adds no more than 0.2.
+/// The small queue's initial share of the cache's weight is 1/NEW. The paper uses 1/10. With 1/32, the hit ratio on Zipf-distributed keys is 0.2 to
+/// 0.4 percentage points higher (θ 0.7 to 1.2, caches of 1 % and 10 % of the keys). 1/100 adds at most another 0.2 points.
 const NEW: usize = 32;
 
-/// The unit of parts of the cache: a part of `WHOLE` is the whole cache.
+/// The unit of shares of the cache: a share of `WHOLE` is the whole cache.
 const WHOLE: u32 = 1 << 16;
-/// The least and the greatest part of the small queue.
+/// The least and the greatest share of the small queue.
 const LEAST_PART: u32 = WHOLE / 64;
 const MOST_PART: u32 = WHOLE / 2;
 
-/// A ghost moves the border only if its queue has since evicted at most a fraction of all entries: one in this many.
-/// With 16 and 64 the hit ratio is within 0.2 points of that with 32; with 8 it is 2 points lower on Zipf's keys.
+/// A ghost is the remembered hash of an evicted entry; the border divides the cache between the two queues. A ghost
+/// moves the border only if its queue has evicted at most 1/NEAR as many entries as the shard has, since it evicted the
+/// ghost's entry. With 16 and 64 the hit ratio is within 0.2 points of that with 32; with 8 it is 2 points lower on
+/// Zipf-distributed keys.
 const NEAR: usize = 32;
 
-/// How many ghosts there are: as many for each entry. With three for each, beside scans 0.3 to 0.5 points more are hit, and on Zipf's keys
-/// 0.3 points less (θ 0.7, room for one key in a hundred).
+/// The number of ghosts per cached entry. With three, the hit ratio is 0.3 to 0.5 points higher when scans run beside other requests, and 0.3 points
+/// lower on Zipf-distributed keys (θ 0.7, a cache of 1 % of the keys).
 const GHOSTS: usize = 2;
-/// A key returns to the main queue if it was absent for less than this part of the time that the main queue keeps an entry without a hit.
-/// With a half, scans and loops hit as much, and published traces 0.1 points less; with the whole time, Zipf's keys (θ 0.7) 0.7 points less.
+/// A key that the small queue has evicted is admitted to the main queue if it was absent for less than this fraction of the time that an entry
+/// without hits stays in the main queue. With 1/2, the hit ratio is the same on scans and loops, and 0.1 points lower on published traces. With 1, it
+/// is 0.7 points lower on Zipf-distributed keys (θ 0.7).
 const RETURNING: (u128, u128) = (5, 8);
 
 /// A shard that has admitted this many entries without an eviction is filling up.
@@ -39,33 +42,36 @@ const MAIN: u32 = 1;
 
 /// Three queues (Yang et al., *FIFO queues are all you need for cache eviction*, SOSP'23), the default.
 ///
-/// A new entry comes into a small queue, at first a thirty-second part of the cache. At the queue's end an entry that
-/// was hit at least twice moves into the main queue, and any other entry is evicted. The hash of an evicted entry is
-/// remembered for twice as many evictions as the cache has entries. At the end of the main queue an entry that was hit is inserted again,
-/// up to seven times. So keys that are requested only once pass through a thirty-second part of the cache and evict nothing else.
-/// While the cache fills up, entries that exceed the small queue move into the main queue; so a part of a loop that is
-/// longer than the cache stays cached.
+/// A new entry enters a small queue, whose initial share of the cache is 1/32. At the queue's end an entry that was hit at least twice moves into the
+/// main queue, and any other entry is evicted. The hash of an evicted entry (its *ghost*) is remembered until the same queue has evicted about twice
+/// as many entries as the cache has. At the end of the main queue an entry with counted hits is inserted again, and its count decreases by one. So
+/// keys that are requested only once pass through a 1/32 share of the cache and evict nothing else. While the cache fills up and the small queue has
+/// its share, new entries enter the main queue directly. So if the requests repeat a sequence that is longer than the cache (a *loop*), a part of the
+/// sequence stays cached.
 ///
-/// If a key that the small queue has evicted is inserted again, it comes into the main queue, unless it was absent for longer than the main
-/// queue would have kept it: that is five eighths of the time from one end of the main queue to the other. So each key that
-/// returns shortens this time for the next ones. A scan, which sends no key into the main queue, lengthens it, and popular keys are
-/// remembered through the scan. (In the paper the ghosts are as many as the main queue has entries.)
+/// If a key that the small queue has evicted is inserted again, it enters the main queue, unless it was absent for more than five eighths of the time
+/// that an entry without hits needs to pass through the main queue. Both times are counted in evictions from the small queue. Each key that enters
+/// the main queue pushes the queue's entries on. So fewer evictions from the small queue fit into one passage, and the limit becomes shorter. During
+/// a scan (many keys that are requested once), evictions from the small queue continue and few keys enter the main queue. So the limit becomes
+/// longer, and popular keys that were evicted before the scan still enter the main queue. (In the paper there are as many ghosts as the main queue
+/// has entries.)
 ///
 /// The requests set the size of the small queue. If a key is inserted again soon after a queue has evicted it, a
 /// slightly longer queue would have kept the key. Then this queue grows by an entry, and the other one shrinks by an
-/// entry. In equilibrium the last entries of both queues are hit equally often. (The paper's parts are fixed. Megiddo
-/// and Modha's ARC, FAST'03, moves its border by all ghosts.)
+/// entry. In equilibrium the last entries of both queues are hit equally often. (The paper's shares are fixed. In ARC,
+/// of Megiddo and Modha, FAST'03, every hit on a ghost moves the border, not only one on a recent ghost.)
 ///
 /// Only an entry's first seven hits are counted, so later hits write nothing.
 pub struct S3Fifo {
     small: Fifo<SMALL>,
     main: Fifo<MAIN>,
     ghosts: Ghosts,
-    /// The small queue's part, in units of 1/65536.
+    /// The small queue's share of the cache, in units of 1/65536.
     part: u32,
     /// Admissions since the last eviction.
     undisturbed: u32,
-    /// Of late: evictions from the small queue, and entries that have come to the beginning of the main one.
+    /// Recent counts (see `forget_turns`): evictions from the small queue, and insertions into the main queue, repeated
+    /// ones included.
     evicted: u32,
     entered: u32,
 }
@@ -180,15 +186,17 @@ impl S3Fifo {
         self.forget_turns();
     }
 
-    /// Keeps the counts of evictions and entrances to those of about the last turn of the cache.
+    /// Halves the counts `evicted` and `entered` when their sum exceeds twice the number of entries, so that they
+    /// describe only the recent past.
     fn forget_turns(&mut self) {
         if (self.evicted + self.entered) as usize > 2 * self.len().max(FILLING as usize) {
             (self.evicted, self.entered) = (self.evicted.div_ceil(2), self.entered.div_ceil(2));
         }
     }
 
-    /// Returns whether a key's absence was so short that the main queue would have kept the key. Both times are counted in evictions from
-    /// the small queue. An entry's way through the main queue takes as many entrances as the queue has entries.
+    /// Returns whether the small queue evicted the key, and the key's absence was shorter than [`RETURNING`] of an entry's passage through the main
+    /// queue. Both times are counted in evictions from the small queue. The absence includes the key's passage through the small queue. A passage
+    /// through the main queue takes as many insertions as the queue has entries.
     fn returns(&self, ghost: Ghost) -> bool {
         let absent = (ghost.age + self.small.len()) as u128;
         let (most, whole) = RETURNING;
@@ -196,13 +204,13 @@ impl S3Fifo {
             && absent * u128::from(self.entered) * whole < self.main.len() as u128 * u128::from(self.evicted) * most
     }
 
-    /// Returns the small queue's part of `room`.
+    /// Returns the small queue's share of `room`.
     fn small_room(&self, room: usize) -> usize {
         (room as u128 * u128::from(self.part) / u128::from(WHOLE)) as usize
     }
 
-    /// Moves the border between the queues by an entry, so that the queue grows that would have kept this key if it had
-    /// been a little longer.
+    /// If the key was evicted only recently, enlarges the share of the queue that evicted it by one entry, and reduces
+    /// the other queue's share.
     fn move_border(&mut self, ghost: Ghost) {
         let len = self.len();
         if ghost.age > (len / NEAR).max(2) {

@@ -6,11 +6,11 @@ use crate::entry::{Header, Resident};
 /// How many entries are sampled.
 const SAMPLE: usize = 5;
 
-/// Evicts the least recently used of five random entries. This approximates the order of Kyoto Cabinet's cache, which
-/// the papers on MV-RLU and RCX measured, without its lists.
+/// Evicts the least recently used of five random entries of a shard. This approximates the order of Kyoto Cabinet's
+/// cache, which the papers on MV-RLU and RCX measured, without its lists.
 ///
-/// Time is counted in the shard's admissions, so a hit writes only if the shard has admitted an entry since the last
-/// hit.
+/// Time is counted in the shard's admissions, so a hit writes only if the shard has admitted an entry since this
+/// entry's last hit.
 pub struct SampledLru {
     entries: Vec<Resident<'static>>,
     random: u64,

@@ -6,16 +6,17 @@ use crate::entry::{Header, Resident};
 
 /// One queue and a hand (Zhang et al., *SIEVE is simpler than LRU*, NSDI'24).
 ///
-/// The hand moves from the oldest entry to the newest, and then starts again at the oldest. At an entry that was hit
-/// since the hand's last visit it clears the mark and moves on; it evicts any other entry. The policy suits popularity
-/// that is skewed and constant. A scan of many keys that are requested once moves the hand over all entries once;
-/// [`S3Fifo`](super::S3Fifo) loses fewer entries to such a scan.
+/// The hand moves from the oldest entry to the newest, and then starts again at the oldest. If an entry was hit since
+/// the hand's last visit, the hand clears the entry's mark and moves on. Any other entry is evicted. The policy suits
+/// popularity that is skewed and constant. A scan of many keys that are requested once moves the hand over all entries
+/// once; [`S3Fifo`](super::S3Fifo) loses fewer entries to such a scan.
 ///
-/// A hit writes only if the entry's bit is not set.
+/// A hit writes only if the entry's mark is not set.
 #[derive(Default)]
 pub struct Sieve {
     queue: Fifo<0>,
-    /// The number of the entry to which the hand points. No entry may have it.
+    /// The number (position in the order of arrival) to which the hand points. An entry with this number need not
+    /// exist.
     hand: u64,
 }
 
@@ -39,7 +40,8 @@ impl sealed::Queues for Sieve {
     }
 
     fn evict(&mut self, _: usize, _: u32) -> Option<Resident<'static>> {
-        // Entries that are hit while the hand passes could keep it moving forever, so it stops after two rounds.
+        // Entries that are hit while the hand passes could keep it moving forever, so after two rounds the next entry
+        // is evicted, marked or not.
         let mut left = self.queue.len() * 2;
         while self.queue.len() > 0 {
             // Compaction gives the entries new numbers, above all previous ones. Then the hand starts again at the

@@ -17,7 +17,7 @@ struct Value(RaceCell<u64>);
 // SAFETY: loom ends the run when its accesses are not ordered.
 unsafe impl Sync for Value {}
 
-/// Makes an entry whose own bucket is the first.
+/// Makes an entry whose own bucket (the first on its way) is the table's first bucket.
 fn entry(key: u64) -> Shared<u64, Value> {
     let entry = Entry::boxed(key, Value(RaceCell::new(0)), hash(key), 1);
     // SAFETY: made just now.
@@ -25,7 +25,7 @@ fn entry(key: u64) -> Shared<u64, Value> {
     entry
 }
 
-/// The hash's tag is the key.
+/// Returns a hash whose tag is the key plus one.
 fn hash(key: u64) -> u64 {
     (key + 1) << 32
 }

@@ -1,5 +1,5 @@
-//! Compares the recovered records of a journal with the facts that its user was told: exactly the appended records must
-//! be recovered, and no record that was called durable may be missing.
+//! Compares the recovered records of a journal with the results that its user received: only appended records may be
+//! recovered, in order, and no record that was reported durable may be missing.
 
 use archipelago_journal::{Disk, Error, Journal, Options, Position, Recovery, Simulated};
 use std::path::Path;
@@ -52,11 +52,11 @@ pub struct Appended {
 pub struct Told {
     /// All records of each lane: those that the last recovery delivered, followed by those that were appended since.
     pub appended: Vec<Vec<Appended>>,
-    /// The number of these records, by lane, that were called durable.
+    /// The number of these records, by lane, that were reported durable.
     pub durable: Vec<usize>,
     /// The number of these records, by lane, that the checkpoint contains, so that they may be retired.
     pub retired: Vec<usize>,
-    /// The last epoch that was called durable.
+    /// The last epoch that was reported durable.
     pub epoch: u64,
     /// The last epoch whose closing was requested.
     pub closing: u64,

@@ -1,4 +1,5 @@
-//! Power losses, ends of the process, and failures, at every call of the disk that a workload and its recovery make.
+//! Power losses, ends of the process, and failures, at every call that a workload makes on the disk; and power losses
+//! during recoveries.
 //!
 //! `ARCHIPELAGO_CRASH_SEEDS=N` tries N states of the disk for each call (15 by default).
 
@@ -19,7 +20,7 @@ fn seeds() -> u64 {
     std::env::var("ARCHIPELAGO_CRASH_SEEDS").map_or(15, |text| text.parse().expect("a number of seeds"))
 }
 
-/// A workload's options and the facts that it was told before it ended or failed.
+/// A workload's options, and the results that it had received when it ended or failed.
 #[derive(Clone, Debug)]
 struct Story {
     told: Told,
@@ -222,8 +223,8 @@ fn power_losses(options: Options2) {
 }
 
 impl Story {
-    /// Forgets which records were called durable if the policy is `Never`: they survive the end of the process, but not
-    /// a power loss.
+    /// Forgets which records were reported durable if the policy is `Never`: such records survive the end of the
+    /// process, but perhaps not a power loss.
     fn forget_what_never_promises(&mut self) {
         if self.options.policy == Policy::Never {
             self.told.durable.fill(0);

@@ -155,7 +155,7 @@ fn a_torn_tail_is_cut_and_told() {
     let (journal, recovery, delivered) = open(&torn, &small()).unwrap();
     assert_eq!(delivered[0].len(), RECORDS);
     let cut = &recovery.cuts[0];
-    // The mark at the batch's front is whole, so the cut begins behind it.
+    // The mark at the batch's front is whole, so the cut begins after the mark.
     assert_eq!((&cut.file, cut.offset, cut.bytes), (&path, 72 + 32, 600 - 72 - 32));
     assert_eq!(journal.end(0).place, end + 32);
     assert_eq!(open(&torn.restarted(), &small()).unwrap().1.cuts, []);
@@ -185,7 +185,7 @@ fn what_was_never_durable_is_cut_even_in_the_middle() {
     assert!(matches!(open(&torn, &options), Err(Error::Damaged { .. })));
 }
 
-/// No header behind these segments declares them durable, but a later mark does, so a missing segment is damage.
+/// No later header declares these segments durable, but a later mark does, so a missing segment is damage.
 #[test]
 fn a_segment_that_a_later_sync_covered_is_missed() {
     let disk = Simulated::new();

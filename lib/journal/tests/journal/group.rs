@@ -1,4 +1,4 @@
-//! Threads that share syncs, and the times at which records are called durable.
+//! Threads that share syncs, and the times at which the journal reports records as durable.
 
 use crate::common::{HERE, open, record, small};
 use archipelago_journal::{Call, Error, Fault, Journal, Options, Policy, Position, Simulated};
@@ -16,7 +16,7 @@ fn syncs(disk: &Simulated) -> usize {
     disk.calls().iter().filter(|&&call| call == Call::Sync).count()
 }
 
-/// Waits until another thread has made `what` true.
+/// Waits until `what` returns true, through another thread's action.
 fn until(what: impl Fn() -> bool) {
     while !what() {
         thread::sleep(Duration::from_micros(200));

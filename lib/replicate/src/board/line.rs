@@ -1,8 +1,8 @@
 //! The line: a queue of threads that found no free slot. They are served in the order of their arrival.
 //!
-//! Only the first thread in line searches for a slot, or for the right to combine; the others sleep. They do not yield
-//! the processor instead: if threads outnumber processors, each yield lasts until all others had a turn, so a thread
-//! that yielded until it found a slot would find none for seconds.
+//! Only the first thread in line searches for a slot, or for the right to combine; the others sleep. They sleep rather
+//! than yield the processor: if threads outnumber processors, each yield lasts until all other threads have run, so a
+//! thread that yields until it finds a slot may find none for seconds.
 //!
 //! # No thread stays in line for ever
 //! While the line is not empty, its bit is set among the sleepers' bits, so every combiner that leaves wakes the first

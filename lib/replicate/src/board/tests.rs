@@ -259,7 +259,7 @@ fn wakers_that_panic_stop_nothing() {
         board.sleep(slots[0], rude());
         board.sleep(slots[0], rude());
         board.collect(&mut batch);
-        // The thread sleeps behind the waker that panics.
+        // The thread's sleeper comes after the waker that panics, and is woken nevertheless.
         let sleeping = thread::spawn(move || {
             board.sleep(slots[1], Sleeper::Thread(thread::current()));
             while !board.answer_is_there(slots[1]) {

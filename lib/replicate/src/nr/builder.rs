@@ -110,8 +110,8 @@ impl<T: Replicable> Builder<T> {
     /// [`view`](super::Handle::view)) or the system has preempted its combiner. The other replicas continue for as many
     /// changes as the log can hold. When the log has its largest size and is full, a thread that appends waits until
     /// the slowest replica continues. [`Stats`](super::Stats) tells which replica is the slowest, how often a change
-    /// had to wait, and the size of the log. The log's memory is at most two and a half times as many entries, plus the
-    /// memory that their operations own.
+    /// had to wait, and the size of the log. The log's memory is at most that of two and a half times this number of
+    /// entries, plus the memory that the operations own.
     ///
     /// ```
     /// use archipelago::replicate::{Closures, Replicated};
@@ -160,8 +160,8 @@ impl<T: Replicable> Builder<T> {
     }
 
     /// Starts a thread that brings the replicas up to date at this interval. So replicas that no handle uses do not
-    /// fill the log, and operations are dropped soon. Without this thread, a thread that finds the log full does this
-    /// work.
+    /// fill the log, and operations are dropped soon. Without this thread, combiners of other replicas do this work, a
+    /// little at a time, when replicas lag far behind or the log is full.
     ///
     /// ```
     /// use archipelago::replicate::{Closures, Replicated};
@@ -178,9 +178,10 @@ impl<T: Replicable> Builder<T> {
         self
     }
 
-    /// Starts a thread per replica that combines and replays (paper §3.2). For many threads per node. Each of these
-    /// threads occupies a CPU while there are changes. After about a millisecond without changes it sleeps, until a
-    /// handle of its replica posts an operation, or the replica lags behind by an eighth of the log.
+    /// Starts a thread per replica that combines and replays (paper §3.2). This suits structures that many threads per
+    /// node use. Each of these threads occupies a CPU while there are changes. After about a millisecond without
+    /// changes it sleeps, until a handle of its replica posts an operation, or the replica lags behind by an eighth of
+    /// the log.
     ///
     /// ```
     /// use archipelago::replicate::{Closures, Replicated};

@@ -5,12 +5,12 @@
 //! the replica and to replay into it. The *replica's lock*, a distributed reader-writer lock, excludes readers while
 //! the structure itself changes. So readers continue while a combiner collects, appends, or waits for an entry.
 //!
-//! Every thread that replays holds the combiner's lock, even a reader that refreshes its replica or a helper from
-//! another replica. (In the paper, readers refresh under the replica's lock alone. A reader could then replay the
-//! entries of a combiner that was about to replay them itself, and the responses would be lost.)
+//! Every thread that replays into a replica holds the replica's combiner's lock, even a reader that refreshes its
+//! replica, or a helper from another replica. (In the paper, readers refresh under the replica's lock alone. A reader
+//! could then replay the entries of a combiner that was about to replay them itself, and the responses would be lost.)
 //!
-//! A thread that has changed the replica raises the completed tail before it admits readers. (It may seem sufficient to
-//! raise the tail before the answer. But then a reader could see an operation here that a later reader on another
+//! A thread that has changed the replica raises the completed tail before it admits readers. (If the tail were raised
+//! later, just before the operations are answered, a reader could see an operation here that a later reader on another
 //! replica misses.)
 //!
 //! A combiner never waits while it holds the replica's lock, and never waits for another replica's locks or readers. It
@@ -45,14 +45,17 @@ use crate::turn::{self, CombinerLock};
 /// The largest number of times that a combiner with too small a batch collects again.
 const BATCH_ROUNDS: usize = 12;
 
-/// The log is recycled when the number of entries in use exceeds its capacity divided by this number.
+/// The log is recycled (entries that all replicas have applied are dropped) when the number of entries in use exceeds
+/// its capacity divided by this number.
 const RECYCLE_PART: u64 = 4;
-/// Replicas are helped when one lags behind by more than the log's capacity divided by this number.
+/// Replicas are helped (other threads replay into them) when, after the recycling, more entries are in use than the
+/// log's capacity divided by this number.
 const HELP_PART: u64 = 8;
 /// The least number of entries that a helper may replay into one replica before it returns to its own work: some tens
 /// of microseconds.
 const HELP: usize = 32;
-/// How many times a thread that finds the log full helps and waits in vain before it lets the log grow.
+/// The number of times that a thread that finds the log full helps and waits without success before it lets the log
+/// grow.
 const PATIENCE: u32 = 64;
 /// How long a thread sleeps between two attempts if the log may not grow any more.
 const NAP: Duration = Duration::from_micros(100);
@@ -70,12 +73,12 @@ enum Readers {
 pub(super) struct Replica<T: Replicable> {
     /// The combiner's lock.
     combiner: CombinerLock<Combiner<T>>,
-    /// The replica's lock, and the structure. In cache lines of its own: it changes, and each operation reads the
-    /// fields beside it.
+    /// The replica's lock, and the structure. In cache lines of their own: they change often, and each operation reads
+    /// the neighbouring fields.
     pub(super) data: CachePadded<DistributedRwLock<T>>,
     pub(super) board: Board<T::Write, T::Response>,
     pub(super) counts: CachePadded<Counts>,
-    /// The rest state of the replica's dedicated combiner, if it has one.
+    /// The rest state (asleep or not) of the replica's dedicated combiner, if the replica has one.
     pub(super) rest: Rest,
 }
 
@@ -430,7 +433,7 @@ impl<T: Replicable> Shared<T> {
         }
     }
 
-    /// Replays the run of filled entries below `end`. Returns whether it replayed any.
+    /// Replays the consecutive filled entries below `end`. Returns whether it replayed any.
     fn replay_filled(
         &self,
         at: usize,
@@ -470,8 +473,8 @@ impl<T: Replicable> Shared<T> {
             }
         });
         mem::forget(alarm);
-        // Before readers enter: an operation that one of them has seen must not be missed by a later reader on another
-        // replica.
+        // The tail is raised before readers enter: if a reader has seen an operation here, a later reader on another
+        // replica must not miss the operation.
         self.log.complete(cursor.index());
         drop(data);
         replica.counts.applied.add(applied);

@@ -1,5 +1,5 @@
 //! Operations as futures, with real wakers. A task that must wait stores its waker in a slot. The task is woken by the
-//! combiner that answers it, or by a combiner that leaves without having seen its request.
+//! combiner that answers its request, or by a combiner that leaves without having seen the request.
 
 use core::future::Future;
 use core::pin::Pin;
@@ -120,7 +120,7 @@ impl<T: Replicable> Future for WriteFuture<'_, T> {
             return Poll::Ready(ready);
         }
         let Some(slot) = this.handle.posted else {
-            // There are more tasks than slots: the task is polled again after the others had their turn.
+            // All slots are in use: the task is polled again after other tasks have run.
             context.waker().wake_by_ref();
             return Poll::Pending;
         };

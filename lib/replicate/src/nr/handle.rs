@@ -18,15 +18,16 @@ use crate::wait::{Served, slot_or, submit};
 /// One thread's access to a [`Replicated`](super::Replicated) structure. The handle keeps the structure alive, and
 /// frees its slot when it is dropped.
 ///
-/// The first operation binds the handle to the replica of the node on which the calling thread runs. So a handle may be
-/// made on any thread and sent to the thread that will use it. A bound handle may be used by another thread, but keeps
-/// its replica, which may be slower. A thread that uses a handle for long should make its own.
+/// The first operation binds the handle to the replica of the node on which the calling thread runs (or, if the builder
+/// has set the number of replicas, to the next replica in turn). So a handle may be made on any thread and sent to the
+/// thread that will use it. A bound handle may be used by another thread, but keeps its replica, which may be slower. A
+/// thread that uses a handle for long should make its own.
 ///
 /// All operations are linearizable: each takes effect at one moment between call and return, for all handles of all
 /// replicas.
 ///
 /// # Errors
-/// Every operation fails with [`Poisoned`] after an operation has panicked in `write`.
+/// Every operation fails with [`Poisoned`] after a panic in `write`, in `prepare` or in the observer.
 ///
 /// # Panics
 /// Builds with debug assertions panic if an operation is called from inside another one on the same structure, for
@@ -36,8 +37,8 @@ pub struct Handle<T: Replicable> {
     pub(super) shared: Arc<Shared<T>>,
     /// `None` until the first use.
     seat: Option<Seat>,
-    /// Slots of futures in progress. A future that is leaked leaves its slot here; the next future frees it, or the
-    /// handle when it is dropped.
+    /// Slots of futures in progress. If a future is leaked, its slot stays here until the handle's next future frees
+    /// it, or the drop of the handle.
     pub(super) posted: Option<SlotId>,
     pub(super) waiting: Option<SlotId>,
     /// Declared after `shared`: the background threads end when the last owner is dropped.
@@ -173,10 +174,10 @@ impl<T: Replicable> Handle<T> {
         }
     }
 
-    /// For changes that often turn out to change nothing (paper §3.9, "fake updates"). Reads first; `decide` then
-    /// returns the final answer ([`ControlFlow::Break`]) or the change to carry out. The read and the change are two
-    /// operations, and other operations may take effect in between. So the change must be correct without relying on
-    /// the read.
+    /// Carries out a change that often turns out to change nothing (paper §3.9, "fake updates"). First reads. Then
+    /// `decide`, which gets the response, returns the final answer ([`ControlFlow::Break`]) or the change to carry out.
+    /// The read and the change are two operations, and other operations may take effect in between. So the change must
+    /// be correct without relying on the read.
     ///
     /// ```
     /// use archipelago::replicate::{FromFns, Replicated};

@@ -1,9 +1,9 @@
 //! Rest of a dedicated combiner: it sleeps while it has nothing to do, and is woken when there is work.
 //!
 //! # No wake-up is lost
-//! The combiner (1) sets a flag that says that it rests, (2) checks for work once more, (3) parks. A thread with work
-//! for it (1) posts or appends the work, (2) checks the flag and wakes the combiner. Both have a `SeqCst` fence between
-//! (1) and (2), so at least one of them sees the other.
+//! The combiner (1) sets the flag `resting`, (2) checks for work once more, (3) parks. A thread with work for it (1)
+//! posts or appends the work, (2) checks the flag and wakes the combiner. Both have a `SeqCst` fence between (1) and
+//! (2), so at least one of them sees the other.
 
 use archipelago_platform::atomic::{AtomicBool, Ordering, fence};
 use archipelago_platform::pad::CachePadded;
@@ -40,7 +40,7 @@ impl Rest {
     pub(super) fn wake(&self) {
         // Partner: the fence in `sleep`.
         fence(Ordering::SeqCst);
-        // By the exchange, only one of several waking threads wakes the combiner.
+        // Because of the exchange, only one of several waking threads wakes the combiner.
         if self.resting.load(Ordering::Relaxed) && self.resting.swap(false, Ordering::Relaxed) {
             self.combiner.get().inspect(|thread| thread.unpark());
         }

@@ -12,7 +12,7 @@ pub const BATCH_CLASSES: usize = 8;
 pub struct Stats {
     /// Changing operations that were carried out.
     pub writes: u64,
-    /// Batches in which they were carried out.
+    /// Batches in which these operations were carried out.
     pub batches: u64,
     /// Batches by size: 1, 2–3, 4–7, …, 128 and more.
     pub batch_sizes: [u64; BATCH_CLASSES],
@@ -22,14 +22,14 @@ pub struct Stats {
     pub batch_waits: u64,
     /// Times that a combiner found too little room in the log.
     pub room_waits: u64,
-    /// Times that a combiner met an entry that another combiner had reserved and not filled yet.
+    /// Times that a combiner waited for an entry of the log that another combiner had reserved and not filled yet.
     pub entry_waits: u64,
     /// Times that a reader brought a replica up to date because no combiner was active.
     pub reader_refreshes: u64,
-    /// Times that a replica was brought up to date on behalf of others: by the helper thread, or by a combiner that
-    /// needed room.
+    /// Times that operations were replayed into a replica by the helper thread, by [`sync`](super::Replicated::sync),
+    /// or by another replica's combiner that makes room in the log.
     pub helper_runs: u64,
-    /// Times that a replica was skipped by a helping thread because readers stayed inside it.
+    /// Times that a helping thread skipped a replica because readers stayed inside it.
     pub passed_by: u64,
     /// Times that a dedicated combiner had nothing to do for long and slept until it was woken.
     pub naps: u64,

@@ -147,12 +147,12 @@ impl Latest {
     }
 }
 
-/// Returns what the names of an epoch's parts contain.
+/// Returns the text that the names of an epoch's parts contain.
 fn of_epoch(epoch: u64) -> String {
     format!("-{epoch:016x}-")
 }
 
-/// Removes the parts whose names `are_meant`.
+/// Removes the parts for whose names `are_meant` returns true.
 fn remove_parts(disk: &dyn Disk, directory: &Path, are_meant: impl Fn(&str) -> bool) -> Result<(), journal::Error> {
     let io = |call, file: &Path, cause| journal::Error::Io { call, file: file.to_owned(), cause: Arc::new(cause) };
     let names = disk.list(directory).map_err(|cause| io("list", directory, cause))?;
@@ -173,7 +173,7 @@ struct Unfinished<'c> {
 impl Drop for Unfinished<'_> {
     fn drop(&mut self) {
         let ours = of_epoch(self.epoch);
-        // What cannot be removed now is removed after the next checkpoint, or at the next opening.
+        // Parts that cannot be removed now are removed after the next checkpoint, or at the next opening.
         let _ = remove_parts(self.disk, self.directory, |name| name.contains(&ours));
     }
 }
@@ -252,7 +252,7 @@ impl Parts<'_> {
     }
 }
 
-/// Returns the default length of parts.
+/// Returns the default length of a part, in bytes.
 pub(crate) const fn usual_part() -> usize {
     PART
 }

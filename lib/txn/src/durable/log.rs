@@ -1,4 +1,4 @@
-//! The log of a database: value logging in epochs, after Silo (Tu and others, SOSP 2013, section 4.10).
+//! The log of a database: it logs the written rows, in epochs, after Silo (Tu and others, SOSP 2013, section 4.10).
 //!
 //! # Why a recovered database is one that existed
 //! 1. *A transaction is whole.* Its entries are one record of the journal, which has a checksum.
@@ -6,18 +6,17 @@
 //!    log record with this epoch. Epoch `e` is closed in the journal after [`Shared::seal`] has moved the clock beyond
 //!    `e` and has waited for all commits that may have loaded `e` or less. For the journal an epoch is durable when the
 //!    marks that close this epoch and all earlier ones are durable in all lanes.
-//! 3. *Epochs respect the order of serialization.* If C1 comes before C2 (C2 has read or overwritten what C1 wrote, or overwritten
-//!    what C1 read) then `e1 <= e2`: claim 3 of `epochs.rs`. A recovery restores all commits up to an epoch, so with
-//!    each transaction it restores all that precede it. A transaction that has read from another is never restored
-//!    without the other.
+//! 3. *Epochs respect the order of serialization.* If C1 comes before C2 (C2 has read or overwritten a version that C1 wrote, or overwritten a
+//!    version that C1 read), then `e1 <= e2`: claim 3 of `epochs.rs`. A recovery restores all commits up to an epoch, so with each transaction it
+//!    restores all transactions that precede it. A transaction is never restored without the transactions whose writes it has read.
 //! 4. *Within an epoch and key*, entries are ordered by serials (`codec.rs`), whichever lane they are in. Between
 //!    epochs the entry of the later epoch wins, by 3.
-//! 5. *Failure.* The record is appended before anything is installed. If the journal refuses it, the transaction is
-//!    rolled back; no later step can fail.
+//! 5. *Failure.* The record is appended before anything is installed. If the journal refuses the record, the
+//!    transaction is rolled back; no later step can fail.
 //!
 //! # Groups
 //! Threads that wait for an epoch take turns. The thread that has the turn seals the epoch, closes it and waits for the
-//! disk. Threads that commit meanwhile wait for the turn's end, and one of them takes the next turn for all. The turns
+//! disk. Threads that commit during the turn wait for its end, and one of them takes the next turn for all. The turns
 //! need no thread of their own.
 
 use archipelago_journal::{self as journal, DiskLock, Journal};
@@ -46,7 +45,7 @@ pub(crate) struct Log<S: Scheme> {
     turn: Mutex<()>,
     pub(crate) checkpoints: Mutex<Checkpoints<S>>,
     flusher: Mutex<Option<Flusher>>,
-    /// In deterministic tests, the next lane, chosen independently of the thread.
+    /// In deterministic tests, a counter from which lanes are chosen, independently of the thread.
     next_lane: Option<AtomicU64>,
     /// The lock of the directory, released after the journal has ended.
     _lock: Box<dyn DiskLock>,
@@ -130,7 +129,7 @@ impl<S: Scheme> Log<S> {
         Ok(sealed)
     }
 
-    /// Ends an epoch, whether anything was logged or not, and makes it durable.
+    /// Ends an epoch, even if no commit was logged in it, and makes it durable.
     pub(crate) fn close_now(&self, shared: &Shared<S>) -> Result<u64, journal::Error> {
         let _turn = locked(&self.turn);
         self.close(shared)
@@ -186,7 +185,7 @@ impl Drop for Flusher {
     fn drop(&mut self) {
         *locked(&self.stop.0) = true;
         self.stop.1.notify_all();
-        // The panic hook has reported a panic of the thread, and the thread acknowledges nothing.
+        // A panic of the thread has been reported by the panic hook. The thread acknowledges no commits.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }

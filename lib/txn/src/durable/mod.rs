@@ -70,7 +70,7 @@ impl<S: Scheme> Database<S> {
     }
 
     /// Writes all rows of a snapshot to the disk, and removes the log up to the snapshot. Returns the number of rows.
-    /// Transactions continue meanwhile; each row that they replace keeps one version more.
+    /// Transactions continue during the call; each row that they replace keeps one more version until the call's end.
     ///
     /// # Errors
     /// [`Failure::Log`]: the previous checkpoint and the log stay valid. [`Failure::Volatile`].

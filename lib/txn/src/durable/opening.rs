@@ -23,9 +23,9 @@ use crate::table::{Row, Table};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Acknowledge {
     /// When it is durable. Transactions that commit at the same time share a sync. A transaction that only reads waits
-    /// until those from which it has read are durable. This is the default.
+    /// until the transactions whose writes it has read are durable. This is the default.
     Durable,
-    /// When it is committed in memory: a crash may lose the last transactions in the order of serialization.
+    /// When it is committed in memory. A crash may lose the last transactions in the order of serialization.
     /// [`Database::flush`] waits until all commits are durable.
     Committed {
         /// The interval at which a thread of the database makes commits durable.
@@ -39,9 +39,10 @@ pub enum Acknowledge {
 pub struct Recovered {
     /// Rows in all tables after the recovery.
     pub rows: u64,
-    /// Transactions that were read from the log. They include transactions that the checkpoint contains, too.
+    /// Transactions that were read from the log, including transactions that the checkpoint contains, too.
     pub transactions: u64,
-    /// Transactions of the log that were not durable in all lanes. None of them was acknowledged as durable.
+    /// Transactions of the log whose epoch was not durable in all lanes (log files). None of them was acknowledged as
+    /// durable.
     pub discarded: u64,
     /// Torn tails of log files, which a crash had left and the opening has cut off.
     pub cuts: Vec<Cut>,
@@ -135,8 +136,8 @@ impl<S: Scheme> Opening<S> {
         Self { disk, ..self }
     }
 
-    /// For tests: uses no threads of its own, so that tests determine the order of the disk's calls. `part` is the
-    /// length in bytes of a checkpoint's parts.
+    /// For tests: the log uses no background threads, so that tests determine the order of the disk's calls. `part` is
+    /// the length in bytes of a checkpoint's parts.
     #[doc(hidden)]
     pub fn in_order(self, part: usize) -> Self {
         Self { background: Some(false), part, ..self }
@@ -158,8 +159,8 @@ impl<S: Scheme> Opening<S> {
         let (catalogue, new) = Catalogue::new(directory.join("tables"), names, &self.tables);
         let latest = Latest::read(disk, directory)?;
         latest.load(disk, directory, &catalogue, home)?;
-        // The other parts go before the journal is opened, which needs room. The sync comes first: otherwise a power loss
-        // could undo the last checkpoint's renaming, and not the removal of the parts of the one before.
+        // The parts of other checkpoints are removed before the journal is opened, since the opening needs room. The sync precedes the removal.
+        // Otherwise a power loss could undo the renaming of the last `checkpoint` file, but not the removal of the previous checkpoint's parts.
         disk.sync_directory(directory).map_err(|cause| io("sync", cause))?;
         latest.remove_others(disk, directory)?;
         let (journal, recovery) = self.replay(&catalogue, &latest)?;
@@ -176,7 +177,8 @@ impl<S: Scheme> Opening<S> {
         self.begin((journal, lock), recovery.next_epoch, recovered, (latest, catalogue))
     }
 
-    /// Locks the directory. The journal has a lock of its own, but only once it is opened, and files are read before.
+    /// Locks the directory. The journal has a lock of its own, but takes it only when it is opened, and this opening
+    /// reads files before.
     fn lock(&self) -> Result<Box<dyn DiskLock>, Failure> {
         let path = self.directory.join("opening");
         self.disk.lock(&path).map_err(|cause| {
@@ -189,8 +191,8 @@ impl<S: Scheme> Opening<S> {
 
     /// Applies the log.
     fn replay(&self, catalogue: &Catalogue<S>, latest: &Latest) -> Result<(Journal, journal::Recovery), Failure> {
-        // With several log files, each has a thread that writes it. With one, the threads that wait for durability
-        // write it.
+        // With several log files, each has a background thread that writes it. A single log file is written by the
+        // threads that wait for durability.
         let background = self.background.unwrap_or(self.options.lanes > 1);
         let options = Options { background, ..self.options.clone() };
         let home = self.shared.home();

@@ -115,7 +115,7 @@ pub(crate) struct Catalogue<S: Scheme> {
 
 impl<S: Scheme> Catalogue<S> {
     /// Makes a catalogue of these names, adds the names of declared tables that are new, and numbers the declared
-    /// tables. Returns how many names are new, too.
+    /// tables. Also returns how many names are new.
     pub(crate) fn new(path: PathBuf, names: Vec<String>, declared: &[(String, Arc<dyn Stored<S>>)]) -> (Self, usize) {
         let (tables, known) = (names.iter().map(|_| None).collect(), names.len());
         let mut this = Self { tables, names, path, known };

@@ -4,7 +4,7 @@ use archipelago_platform::atomic::{AtomicU32, Ordering};
 
 use super::{Conflict, Mode};
 
-/// The flag of a writer. Without this flag the word is the number of readers.
+/// The flag that a writer has the lock. Without this flag the word is the number of readers.
 const WRITER: u32 = 1 << 31;
 
 /// Returns the word after a grant to a transaction that has the lock in the mode `held`, or `None` if the request has

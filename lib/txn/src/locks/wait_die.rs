@@ -1,9 +1,9 @@
 //! A lock for which older transactions wait, and at which younger transactions give up (they die).
 //!
 //! The lock is one word. It has a bit for a writer, a bit that *closes* the readers (no further reader may join), the
-//! number of readers, and an arrival number. Transactions are numbered as they begin, so a lower number is an older
-//! transaction. The arrival number is that of the writer, or the lowest number of all readers that joined since the
-//! lock was last without readers. A second word has the arrival number of the oldest waiting transaction.
+//! number of readers, and an arrival number. Transactions are numbered as they begin, so a lower number means an older
+//! transaction. The word's arrival number is that of the writer, or the lowest number of all readers that have joined
+//! since the lock was last free. A second word has the arrival number of the oldest waiting transaction.
 //!
 //! *No deadlock*: a transaction waits only if it is older than all that hold the lock. The word's arrival number is at
 //! most that of each holder. (It may be lower, if its transaction has already released the lock.) So a transaction with
@@ -53,8 +53,8 @@ enum Answer {
     Die(u64),
 }
 
-/// Decides the request of the transaction whose arrival number is `me`. `has` is whether it already has the lock as a
-/// reader.
+/// Decides the request of the transaction whose arrival number is `me`. `has` is whether the transaction already has
+/// the lock as a reader.
 fn ask(word: u64, mode: Mode, has: bool, me: u64) -> Answer {
     let oldest = word & ARRIVAL;
     let in_the_way = |word| if me <= oldest { Answer::Wait(word) } else { Answer::Die(word) };

@@ -8,11 +8,11 @@
 //! were absent still absent.
 //!
 //! *Serializability, in the order of stamps*: the argument of `silo.rs` applies. The moment is the draw of the stamp,
-//! which lies between the last latch and the first validation. The versions that were read at the begin are also the
-//! newest at the stamp. (With the processors' clocks a commit waits, between the draw and the validation, until all
-//! clocks are past its stamp.) A transaction that writes nothing needs no validation: in the order it follows all
-//! commits with stamps up to its moment, and precedes all others. A reader waits for latches. If it misses a latch, the
-//! commit's fence comes after the reader's fence, and the stamp is above the reader's moment.
+//! which lies between the last latch and the first validation. The versions that the transaction read, the newest ones
+//! at its begin, are also the newest ones at its stamp. (With the processors' clocks a commit waits, between the draw
+//! and the validation, until all clocks are past its stamp.) A transaction that writes nothing needs no validation: in
+//! the order it follows all commits with stamps up to its moment, and precedes all others. A reader waits for latches.
+//! If it misses a latch, the commit's fence comes after the reader's fence, and the stamp is above the reader's moment.
 //!
 //! Two things differ from the paper. A version's end is not stored: it is the begin of the version that replaced it.
 //! The paper's readers may read a version whose commit is still being validated, and then depend on this commit. Here

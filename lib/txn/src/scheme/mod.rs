@@ -30,7 +30,7 @@ pub struct Moment {
     pub(crate) epoch: u64,
     /// The order of commits with the same epoch, in schemes that link versions before they stamp them.
     pub(crate) rank: usize,
-    /// The records that the transaction writes are latched and frozen (not so if only reads are validated).
+    /// Whether the records that the transaction writes are latched and frozen. `false` if only reads are validated.
     pub(crate) latched: bool,
 }
 
@@ -40,7 +40,7 @@ pub trait Scheme: sealed::Sealed + Sized + Send + Sync + 'static {
     /// The scheme's name.
     const NAME: &'static str;
 
-    /// Whether reads and writes of rows lock them, until the transaction's end.
+    /// Whether each read or write of a row locks the row until the transaction's end.
     #[doc(hidden)]
     const LOCKS: bool = false;
 
@@ -121,8 +121,8 @@ pub trait Scheme: sealed::Sealed + Sized + Send + Sync + 'static {
         true
     }
 
-    /// Waits until the record is available in this mode, or for a bounded time. The transaction with this arrival
-    /// number was refused the record, and has released all its locks and holds.
+    /// Waits until the record is available in this mode, but only for a bounded time. The caller is the transaction
+    /// with this arrival number: its request for the record was refused, and it has released all its locks and holds.
     #[doc(hidden)]
     fn linger(record: &Record<Self>, mode: Mode, arrival: u64) {
         let _ = (mode, arrival);
@@ -151,15 +151,15 @@ pub trait Scheme: sealed::Sealed + Sized + Send + Sync + 'static {
         let _ = (version, stamp);
     }
 
-    /// Returns whether a transaction may have the stamp `stamp`. It has found a key absent for which a latched record
-    /// with an origin has appeared since.
+    /// Returns whether a transaction may commit with the stamp `stamp`. The transaction has found a key absent, and a
+    /// latched record with this origin has appeared for the key since then.
     #[doc(hidden)]
     fn admits(origin: &Version<Self>, stamp: u64) -> bool {
         let _ = (origin, stamp);
         true
     }
 
-    /// Prepares the link of a record with this origin, of whose key its index had no record.
+    /// Prepares a record with this origin for its link into an index that had no record of its key.
     #[doc(hidden)]
     fn before_link(origin: &Version<Self>, gap: &Self::Gap) {
         let _ = (origin, gap);
@@ -179,7 +179,8 @@ fn all_current<S: Scheme>(work: &Work<'_, S>, moment: Moment) -> Result<u64, Con
     if holds { Ok(0) } else { Err(Conflict) }
 }
 
-/// How long a transaction lingers at most, in turns of a wait loop. Most turns yield the processor.
+/// The longest time that a transaction lingers (waits before a retry), in turns of a wait loop. Most turns yield the
+/// processor.
 const TURNS: u32 = 64;
 
 /// Waits until `free` returns true, or for a bounded time. Returns whether `free` returned true.

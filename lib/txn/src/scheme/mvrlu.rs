@@ -16,12 +16,13 @@
 //!   stamp sets the word back to `LINKING`, and the writer draws again.
 //! - `FIRM`, with a stamp once it is drawn: as `CHECK`, but the reader waits. The word is `FIRM` while the log, which must
 //!   have the stamp first, is written, and after a few attempts, so that readers do not delay a writer forever.
-//! - `NEVER`: the transaction has failed.
+//! - `NEVER`: the commit has failed.
 //! - Otherwise: the stamp.
 //!
 //! *A word's answer is final.* A reader with a moment gets one of two answers from the word. The first is that the set
 //! is before the moment: its stamp is known and not above the moment. The second is that the set will never be before
-//! the moment: its stamp is above the moment, the set has failed, or its stamp will be drawn after the question.
+//! the moment: its stamp is above the moment, the set has failed, or its stamp will be drawn after the reader's load of
+//! the word.
 //!
 //! # Why the order of stamps is an order of serialization
 //! 1. *A reader of moment `m` sees all of a set with a stamp up to `m`, and nothing of a set with a greater stamp.* The
@@ -33,9 +34,9 @@
 //!    - *The head is the version that T has read.* Then T has missed any set W that is linked at the record later: W
 //!      links, passes its fence and draws, so T's fence precedes W's and `t` is below W's stamp. (Between its draw and
 //!      the fence T waits until all clocks are past `t`.) So records that are owned but not linked need no check.
-//!    - *The version that T has read is directly below a linked head.* T asks the head's word with the moment `t`. If the
-//!      set is before `t`, T gives up. If not, the answer is final, and the version that T has read is the newest at
-//!      `t`, whether the set commits or fails.
+//!    - *The version that T has read is directly below a linked head.* T loads the word of the head's set, like a reader of the moment `t`. If the
+//!      answer is that the set is before `t`, T gives up. If not, the answer is final, and the version that T has read is the newest at `t`, whether
+//!      the set commits or fails.
 //!    - *All other cases*: T gives up, even if the stamps of all versions between the two are above `t`. No thread has
 //!      announced the moment `t`, so pruning may have unlinked a version between the two. (Pruning never unlinks the
 //!      version directly below a linked head, see `Epochs::prune`.)
@@ -49,8 +50,8 @@
 //!    commits: it finds the other's set above its own stamp. (The processors' clocks may give both the same stamp. Then
 //!    the addresses of their words decide which is lower.)
 //!
-//! The paper makes transactions serializable by locking what they read, too (`try_lock_const`), which writes to each
-//! record that is read. The validation here loads one word of each record. Transactions that only read need no
+//! The paper makes transactions serializable by also locking the records that they read (`try_lock_const`), which
+//! writes to each such record. The validation here loads one word of each record. Transactions that only read need no
 //! validation: they are serialized at their moment.
 
 use core::panic::AssertUnwindSafe;
@@ -82,7 +83,7 @@ const NEVER: u64 = FIRM - 1;
 /// The bits of the states above. A word without these bits is a stamp.
 const STATE: u64 = OPEN | CHECK | FIRM;
 
-/// Attempts of a commit that readers may set back.
+/// The number of attempts of a commit that readers may set back to `LINKING`. Later attempts are `FIRM`.
 const ATTEMPTS: u32 = 3;
 
 impl Scheme for MvRlu {
@@ -151,7 +152,8 @@ fn is_newest(record: &Record<MvRlu>, seen: &Version<MvRlu>, moment: Moment, work
     // SAFETY: a head's version inside of the guard.
     let version = unsafe { &*head.version() };
     let is = |version: &Version<MvRlu>| core::ptr::eq(version, seen);
-    // A version that this commit has linked points to its own word, which it must not ask.
+    // A version that this commit has linked points to the commit's own word. The commit must not ask this word, since
+    // it would wait for itself.
     let is_under = || MvRlu::under(version, moment, work.shared().epochs()).is_some_and(is);
     !head.is_dead() && (is(version) || work.owns(record) || is_under())
 }
@@ -189,7 +191,7 @@ fn is_before(set: &AtomicU64, (moment, last): (u64, usize), epochs: &Epochs<MvRl
     }
 }
 
-/// Makes all written versions the heads of their records. Readers of these versions ask `set`.
+/// Makes all written versions the heads of their records. Readers that find these versions load the word `set`.
 fn link(work: &Work<'_, MvRlu>, set: &AtomicU64, done: &mut Done<MvRlu>) {
     let begin = LINKED | core::ptr::from_ref(set).expose_provenance() as u64;
     for write in work.writes.iter() {
@@ -221,8 +223,8 @@ fn decide(work: &Work<'_, MvRlu>, set: &AtomicU64, encoded: Option<Encoded>) -> 
     for attempt in 0.. {
         let state = if encoded.is_some() || attempt == ATTEMPTS { FIRM } else { CHECK };
         set.store(state, Ordering::Release);
-        // Pairs with the fences of readers that find the word's previous value, and (see below) of commits that link
-        // versions over those that were read.
+        // Pairs with the fences of readers that find the word's previous value, and (see the next fence) of commits
+        // that replace versions that this one has read.
         fence(Ordering::SeqCst);
         let stamp = epochs.draw();
         point("txn::drawn");

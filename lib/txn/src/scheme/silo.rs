@@ -11,9 +11,9 @@
 //! earlier moment and writes a row that this transaction reads, this transaction sees the other's latch or its version.
 //!
 //! Three things differ from the paper. Versions are replaced and not overwritten, so that rows need not be `Copy`,
-//! readers copy nothing and snapshots find old versions; a version's address is its TID. Snapshots advance the epochs,
-//! not a timer. The validation of gaps looks them up in the indexes again, since the maps are of several kinds and do
-//! not expose versions of their leaves.
+//! readers copy nothing and snapshots find old versions; a version's address serves as the paper's transaction id
+//! (TID). Snapshots advance the epochs, not a timer. The validation of gaps looks them up in the indexes again, since
+//! the maps are of several kinds and do not expose versions of their leaves.
 
 use super::{Conflict, Moment, Scheme, all_current};
 use crate::work::Work;

@@ -3,8 +3,8 @@
 //!
 //! Each version is valid from its `wts` to its `rts`, and readers raise `rts`. A commit computes the least stamp that
 //! fits all its reads and writes: at least the `wts` of each version that it has read, and more than the `rts` of each
-//! version that it replaces. So a transaction may commit even if a version that it has read was replaced since. The
-//! condition is that its stamp lies between the version's `wts` and `rts`.
+//! version that it replaces. So a transaction may commit even if a version that it has read has been replaced since the
+//! read, if the transaction's stamp is between the version's `wts` and `rts`.
 //!
 //! # Why the order of stamps is an order of serialization
 //! `rts`, and a bit that states that `rts` is final, are one word. A commit that latches a record *freezes* the version
@@ -17,14 +17,14 @@
 //! latch and a SeqCst fence. So either the reader sees the record (and raises the `rts` of its origin, or finds it
 //! latched), or the writer sees the index's stamp.
 //!
-//! *Unlinked records*: a removal is a version, from whose `wts` on the key is absent. When its record is unlinked, the
-//! index's stamp for writers is raised to the version's final `rts`, and the index's stamp for readers to its `wts`. A
-//! reader that found a key absent takes a stamp not below the latter, as if it had read the version. The grace period
-//! before the unlinking does not replace this stamp: commits whose stamps fall, and of which each overlaps the next, may
-//! together last longer than a grace period, so a transaction that begins after the unlinking may precede one that precedes
-//! the removal. The look-up that found no record (or a dead one) happened after the unlinking, so the reader's commit finds
-//! the stamp. An origin is the version of the index's removals: its `wts` is the stamp that the index has after the linker's
-//! look-up found no record. (A removal that is committed after this look-up stays linked as long as the linker's section.)
+//! *Unlinked records*: a removal is a version, from whose `wts` on the key is absent. When its record is unlinked, the index's stamp for writers is
+//! raised to the version's final `rts`, and the index's stamp for readers to its `wts`. A reader that found a key absent takes a stamp that is not
+//! below the index's stamp for readers, as if it had read the version. This stamp is needed although a grace period passes before the unlinking. A
+//! series of commits with falling stamps, each of which overlaps the next, may last longer than a grace period. So without the stamp, a transaction
+//! that begins after the unlinking could precede a transaction that precedes the removal. The look-up that found no record (or a dead one) happened
+//! after the unlinking, so the reader's commit finds the stamp. The origin of a new record stands for the index's earlier removals: its `wts` is the
+//! index's stamp for readers, loaded after the linker's look-up found no record. (A removal that is committed after this look-up stays linked as long
+//! as the linker's section.)
 //!
 //! # Snapshots
 //! If a snapshot sees a transaction that replaced a version, it must also see each transaction that had read this
@@ -46,7 +46,7 @@ use crate::work::Work;
 #[derive(Clone, Copy, Debug)]
 pub enum TicToc {}
 
-/// `rts` will not change any more.
+/// The flag in `rts` which states that `rts` is final.
 const FROZEN: u64 = 1 << 63;
 
 /// The time in which a version is valid.
@@ -58,8 +58,8 @@ pub struct Stamps {
 }
 
 impl Stamps {
-    /// Makes the version valid at `stamp`. Fails if the version is frozen and its validity ends before `stamp`. Returns
-    /// whether the version is valid at `stamp`.
+    /// Makes the version valid at `stamp`. Returns `false` if this is impossible, since the version is frozen and its
+    /// validity ends before `stamp`.
     fn extend(&self, stamp: u64) -> bool {
         // AcqRel, as in `freeze`: only this word orders reader and writer.
         let next = |rts| if rts & !FROZEN >= stamp { Some(rts) } else { (rts & FROZEN == 0).then_some(stamp) };
@@ -71,7 +71,8 @@ impl Stamps {
     }
 }
 
-/// The stamps of an index: what commits to absent keys, and readers of them, must not precede.
+/// The stamps of an index. Commits to absent keys must come after `read`, and readers of absent keys must not come
+/// before `removed`.
 #[derive(Default)]
 pub struct GapStamps {
     /// The last stamp of a transaction that found a key absent, or read a version that was unlinked.

@@ -1,4 +1,4 @@
-//! Transactions that record everything that they read and write, for the checker of anomalies.
+//! Transactions that record all their reads and writes, for the checker of anomalies.
 //!
 //! Rows of `Item` are inserted and removed. The table `Log` has a row for each key. The row lists the key's versions in
 //! order, removals included, because the checker needs this order.

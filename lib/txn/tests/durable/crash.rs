@@ -43,7 +43,8 @@ fn open(disk: &Simulated, kind: Kind) -> Result<(Database<Silo>, Bank<Silo>), Fa
     Ok((opening.start()?, bank))
 }
 
-/// The progress of the workload: the number of moves that were begun, and of those that are certainly durable.
+/// The progress of the workload: the number of moves (transfers) that were begun, and the number of moves that are
+/// certainly durable.
 #[derive(Clone, Copy, Default)]
 struct Told {
     begun: u64,
@@ -68,7 +69,7 @@ impl Told {
         true
     }
 
-    /// Two openings, with checkpoints between moves.
+    /// Opens the database twice, and makes checkpoints between moves.
     fn story(&mut self, disk: &Simulated, kind: Kind) {
         for _ in 0..2 {
             let Ok((db, bank)) = open(disk, kind) else { return };

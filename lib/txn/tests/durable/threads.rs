@@ -1,4 +1,4 @@
-//! Concurrent threads with concurrent checkpoints, and a power loss at any moment.
+//! Concurrent threads and checkpoints, and a power loss at an arbitrary moment.
 
 use std::collections::BTreeMap;
 use std::path::Path;

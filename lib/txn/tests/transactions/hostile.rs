@@ -233,7 +233,7 @@ fn caught_within_ranges<S: Scheme>() {
     }
 }
 
-/// A key whose clones are other keys.
+/// A key whose clones differ from it.
 struct Shifting(u64);
 
 impl Clone for Shifting {
@@ -264,7 +264,7 @@ impl Row for Shifted {
     }
 }
 
-/// A record that its own key does not find stays where it is.
+/// If a record is not found by its own key, it stays in its index.
 fn changing_keys<S: Scheme>() {
     watchdog(USUAL, |_| {
         let db = Database::<S>::new();
@@ -274,7 +274,7 @@ fn changing_keys<S: Scheme>() {
             assert_eq!(undone, Err(Error::KeyChanged));
             db.transact(|tx| tx.insert(&rows, Shifted(1))).unwrap();
             assert_eq!(db.snapshot().range(&rows, ..).count(), 1);
-            // The map has the row at its key's first clone.
+            // The map stores the row under the first clone of its key.
             assert!(db.transact(|tx| tx.remove(&rows, &Shifting(2)).map(|row| row.is_some())).unwrap());
             (0..5).for_each(|_| db.collect());
             assert_eq!(db.snapshot().range(&rows, ..).count(), 0);

@@ -8,7 +8,7 @@ use archipelago_check::watchdog::{USUAL, watchdog};
 use archipelago_txn::{Database, Error, Index, Row, Scheme, Table, Tx, on};
 
 const ROWS: u64 = 200;
-/// The memory that a row owns, in bytes: most of the row's size.
+/// The heap memory that a row owns, in bytes: most of the row's memory.
 const TEXT: usize = 1_000;
 
 #[derive(Clone)]

@@ -194,8 +194,8 @@ fn the_younger_gives_up_at_once() {
     assert_eq!(younger, Ok(Ok(Err(Error::Conflict))));
 }
 
-/// A transaction that arrived before all others never dies, however many other transactions run and whatever locks they
-/// hold.
+/// A transaction that arrived before all others is never retried (never *dies*), however many other transactions run
+/// and whatever locks they hold.
 #[test]
 fn the_oldest_dies_of_no_lock() {
     watchdog(USUAL, |_| {
