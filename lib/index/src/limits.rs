@@ -187,3 +187,25 @@ impl Limits {
         need.outside == 0 && held.saturating_sub(spare) <= self.memory.saturating_add(self.memory / RACE_PART)
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn free_pages_are_room_for_pages_only() {
+        let may_grow = |need: Need, held: usize, spare: usize| {
+            // New limits have no allowance, so they count the memory.
+            let limits = Limits::new(LimitConfig { memory: 1 << 20, ..LimitConfig::default() });
+            limits.may_grow(need, || Space { held, spare })
+        };
+        let (page, boxed) = (Need { page: 1000, outside: 0 }, Need { page: 0, outside: 1000 });
+        assert!(may_grow(page, (1 << 20) - 1000, 0));
+        assert!(!may_grow(page, 1 << 20, 0));
+        assert!(may_grow(page, 1 << 20, 1000) && may_grow(page, 3 << 20, 5 << 19));
+        assert!(!may_grow(page, 1 << 20, 999));
+        // At most a block of free pages lets memory outside pages exceed the limit.
+        assert!(may_grow(boxed, 5 << 18, 1 << 20));
+        assert!(!may_grow(boxed, 3 << 19, 1 << 20));
+    }
+}
