@@ -37,7 +37,7 @@ pub enum Command {
     /// Print the machine as the library sees it
     Machine,
     /// Measure this machine and write it as a file for `cargo sim … --machine FILE`: the costs of transfers between cores, of caches and of
-    /// memory. It takes a minute or two, during which nothing else should run
+    /// memory. It takes between a second and a few minutes, depending on the number of cores, during which nothing else should run
     Calibrate(Calibrate),
     /// Serve clients of Redis's protocol, with one replica of the database per NUMA node
     Serve(Box<Serve>),
