@@ -80,7 +80,7 @@ impl On {
 pub struct Info {
     /// The name on the command line and in reports.
     pub name: &'static str,
-    /// Whether the index is one of this library's rather than a peer.
+    /// True if the index is this library's own, false if it is a peer.
     pub ours: bool,
     /// Where it can be measured.
     pub on: On,

@@ -29,7 +29,7 @@ pub enum DebugAccess {
     Yes,
 }
 
-/// Whether clients have to show certificates.
+/// What the server requires of clients about certificates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum AuthClients {
     /// Clients have to show one
@@ -55,7 +55,7 @@ pub struct Tls {
     /// The authorities of clients' certificates (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_port")]
     pub tls_ca_cert_file: Option<PathBuf>,
-    /// Whether clients have to show certificates
+    /// Require certificates of clients, or not
     #[arg(long, value_enum, default_value = "yes")]
     pub tls_auth_clients: AuthClients,
 }

@@ -170,7 +170,7 @@ pub struct SimPapers {
     /// Papers, comma-separated: the names of the files without .toml [default: all]
     #[arg(long, value_name = "NAMES")]
     pub only: Option<String>,
-    /// Of these papers, only the figures whose name contains this text
+    /// Run only those figures of the chosen papers whose name contains this text
     #[arg(long, value_name = "TEXT")]
     pub figure: Option<String>,
     /// The folder of the papers' files

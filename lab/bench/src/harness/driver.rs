@@ -254,7 +254,7 @@ pub struct Native<'a> {
 }
 
 impl Native<'_> {
-    /// Whether runs on this machine are possible. The constant is known to the compiler. In the build for the virtual
+    /// True if runs on this machine are possible. The constant is known to the compiler. In the build for the virtual
     /// machine (a simulator) the compiler therefore makes no native version of each contender;
     /// [`only_native`](super::simulated::only_native) refuses to measure in that build.
     pub const EXISTS: bool = !SIMULATED;

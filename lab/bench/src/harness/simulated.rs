@@ -29,7 +29,7 @@ pub struct Setting {
     pub seed: u64,
     /// The number of seeds.
     pub seeds: u64,
-    /// Whether to vary the model as well.
+    /// True if the run also varies the model.
     pub sweep: bool,
     /// Faults that the simulation injects.
     pub faults: Vec<archipelago_sim::Fault>,

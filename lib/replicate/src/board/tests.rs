@@ -241,7 +241,7 @@ impl std::task::Wake for Rude<'static> {
 impl Drop for Rude<'_> {
     fn drop(&mut self) {
         self.0.wake_sleepers();
-        assert!(std::thread::panicking(), "as planned");
+        assert!(thread::panicking(), "as planned");
     }
 }
 
