@@ -476,6 +476,29 @@ fn threads_that_come_and_go_strand_nothing() {
 }
 
 #[test]
+fn statistics_never_count_the_domains_own_handle() {
+    let domain = eager().collection(Collection::Background).build();
+    let link = domain.alloc(0_u64);
+    let is_done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let mut handle = domain.register();
+        let is_done = &is_done;
+        scope.spawn(move || {
+            while !is_done.load(Ordering::Relaxed) {
+                handle.update(|tx| Ok(*tx.lock(link)? += 1)).unwrap();
+            }
+        });
+        for _ in 0..scaled(5_000_000, 100) {
+            if domain.stats().handles != 1 {
+                is_done.store(true, Ordering::Relaxed);
+            }
+        }
+        assert!(!is_done.swap(true, Ordering::Relaxed), "the domain's own handle was counted");
+    });
+    retire_all(&domain, &[link]);
+}
+
+#[test]
 fn many_handles_alive() {
     let domain = eager().build();
     let link = domain.alloc(0_u64);

@@ -2,6 +2,7 @@
 
 use core::fmt;
 
+use archipelago_platform::atomic::Ordering;
 #[cfg(not(loom))]
 use archipelago_platform::fork::outside_forks;
 use archipelago_platform::sync::Arc;
@@ -97,7 +98,7 @@ fn collect_in_background(shared: &Weak<Shared>) -> bool {
     // A child process would wait forever for a log that this thread has locked.
     outside_forks(|| {
         let Some(shared) = shared.upgrade() else { return false };
-        shared.uncounted(|| Handle::new(shared.clone()).collect_everybody());
+        Handle::uncounted(shared).collect_everybody();
         true
     })
 }
@@ -231,15 +232,13 @@ impl Domain {
     pub fn stats(&self) -> Stats {
         let horizon = self.shared.horizon();
         let now = horizon.clock().begin();
-        // Read before the slots, whose list only grows: every slot in the first list is also in the second.
-        let left = self.shared.left().len();
         let slots = self.shared.slots();
         let sections = || slots.iter().filter_map(|slot| slot.record.section());
         Stats {
             versions: slots.iter().map(|slot| slot.versions()).sum(),
             bytes: horizon.budget().held(),
             objects: horizon.budget().objects(),
-            handles: self.shared.handles(left, slots.len()),
+            handles: self.shared.handles().load(Ordering::Relaxed),
             active_sections: sections().count(),
             oldest_lag: sections().map(|section| now.saturating_sub(section.local)).max().unwrap_or(0),
         }

@@ -51,6 +51,7 @@ pub struct Counts {
 /// A thread's access to a [`Domain`](super::Domain), with one section at a time, which the borrow checker enforces.
 pub struct Handle {
     pub(super) shared: Arc<Shared>,
+    is_counted: bool,
     slot: Arc<Slot>,
     /// The slot's record, cached to save an indirection.
     pub(super) record: Arc<Record>,
@@ -89,10 +90,22 @@ unsafe impl Send for Handle {}
 
 impl Handle {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
+        shared.handles().fetch_add(1, Ordering::Relaxed);
+        Self::make(shared, true)
+    }
+
+    /// Makes a handle for the domain's own thread, which statistics do not count.
+    #[cfg(not(loom))]
+    pub(super) fn uncounted(shared: Arc<Shared>) -> Self {
+        Self::make(shared, false)
+    }
+
+    fn make(shared: Arc<Shared>, is_counted: bool) -> Self {
         let slot = shared.take_slot();
         let to_help = slot.record.owner as usize;
         Self {
             shared,
+            is_counted,
             to_help,
             record: slot.record.clone(),
             slot,
@@ -434,6 +447,9 @@ impl Drop for Handle {
         }
         self.pool.empty(self.shared.horizon().budget());
         self.shared.leave_slot(self.slot.clone());
+        if self.is_counted {
+            self.shared.handles().fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }
 

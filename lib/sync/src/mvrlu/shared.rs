@@ -1,7 +1,7 @@
 //! The state that handles share: their slots (each with a record, a ring of recent commits, and a log), and the
 //! assignment of collecting to threads.
 
-use archipelago_platform::atomic::{AtomicUsize, Ordering};
+use archipelago_platform::atomic::AtomicUsize;
 use archipelago_platform::sync::{Arc, Mutex, MutexGuard};
 
 #[cfg(not(loom))]
@@ -37,8 +37,9 @@ pub(super) struct Shared {
     slots: Grown<Arc<Slot>>,
     /// The slots that no handle has.
     left: Mutex<Vec<Arc<Slot>>>,
-    /// The number of handles of the domain's own thread.
-    own_handles: AtomicUsize,
+    /// The number of live handles, without that of the domain's own thread. It is not derived from the slots: the
+    /// domain's thread could not leave its slot and leave the count at one moment.
+    handles: AtomicUsize,
     pruner: Pruner,
     /// Held by a thread that collects all logs, or that looks for a newer horizon on behalf of all waiting threads.
     alone: Mutex<()>,
@@ -68,7 +69,7 @@ impl Shared {
             horizon,
             slots: Grown::new(),
             left: Mutex::new(Vec::new()),
-            own_handles: AtomicUsize::new(0),
+            handles: AtomicUsize::new(0),
             pruner: Pruner::new(),
             alone: Mutex::new(()),
             scanning: Mutex::new(()),
@@ -87,17 +88,10 @@ impl Shared {
         core::ptr::from_ref(self).cast()
     }
 
-    /// Calls `run`, which makes a handle for the domain's own thread; statistics do not count this handle.
-    #[cfg(not(loom))]
-    pub(super) fn uncounted(&self, run: impl FnOnce()) {
-        self.own_handles.fetch_add(1, Ordering::AcqRel);
-        run();
-        self.own_handles.fetch_sub(1, Ordering::AcqRel);
-    }
-
-    /// Returns the number of live handles. `slots` is the number of slots, which was read after `left`.
-    pub(super) fn handles(&self, left: usize, slots: usize) -> usize {
-        (slots - left).saturating_sub(self.own_handles.load(Ordering::Acquire))
+    /// Returns the number of live handles, without that of the domain's own thread. A thread that has joined, or been
+    /// told by, the threads that made and dropped handles gets the exact number.
+    pub(super) fn handles(&self) -> &AtomicUsize {
+        &self.handles
     }
 
     pub(super) fn slots(&self) -> &Grown<Arc<Slot>> {
@@ -122,7 +116,7 @@ impl Shared {
     }
 
     /// Returns the slots that no handle has. Their lock orders successive handles of a slot.
-    pub(super) fn left(&self) -> MutexGuard<'_, Vec<Arc<Slot>>> {
+    fn left(&self) -> MutexGuard<'_, Vec<Arc<Slot>>> {
         self.left.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
