@@ -12,9 +12,9 @@ use crate::cause::Cause;
 use crate::entry::{Entry, Shared};
 use crate::inner::{Inner, timed};
 use crate::iter::Iter;
-use crate::panics::Panics;
 use crate::policy::{Policy, S3Fifo};
 use crate::stats::Stats;
+use archipelago_platform::panics::FirstPanic;
 
 /// Entries of at most this many cache lines are not prefetched: the processor fetches a line's neighbour by itself.
 const FEW_LINES: usize = 2;
@@ -351,7 +351,7 @@ where
     }
 
     fn remove_all(&self, cause: Cause, mut which: impl FnMut(&Guard<'_>, Shared<K, V>) -> bool) -> usize {
-        let (mut removed, mut panics) = (0, Panics::default());
+        let (mut removed, mut panics) = (0, FirstPanic::default());
         for shard in self.inner.shards() {
             // Each shard has a guard of its own, so that a guard delays the freeing of removed entries as little as
             // possible.

@@ -16,10 +16,10 @@ use crate::config::Config;
 use crate::entry::{Entry, Extension, HASH, Resident, Shared, Times, is_long};
 use crate::hits::Hits;
 use crate::makers::Makers;
-use crate::panics::Panics;
 use crate::policy::Policy;
 use crate::shard::{Gone, Outcome, Seen, Shard};
 use crate::table::Table;
+use archipelago_platform::panics::FirstPanic;
 
 /// The size in bytes of a thread's bag, its list of removed entries. When the bag is full, the thread checks which
 /// entries can be freed, and this check interrupts the other threads. A bag must fit into the 64 KiB that each thread
@@ -444,7 +444,7 @@ where
         // rest.
         let mut parts = (excess, before - from_pool);
         // If a listener or a destructor panics, the eviction continues, so that the bound is reached.
-        let mut panics = Panics::default();
+        let mut panics = FirstPanic::default();
         while excess > 0 {
             for shard in &self.shards {
                 let mut leaving = Leaving { inner: self, guard, gone: Gone::new() };

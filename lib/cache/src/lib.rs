@@ -67,7 +67,6 @@ mod hits;
 mod inner;
 mod iter;
 mod makers;
-mod panics;
 mod policy;
 mod shard;
 mod stats;

@@ -11,7 +11,7 @@ use archipelago_platform::pad::CachePadded;
 use archipelago_platform::sync::{Condvar, Mutex, MutexGuard};
 use archipelago_platform::thread;
 
-use crate::panics::Panics;
+use archipelago_platform::panics::FirstPanic;
 
 /// The keys whose values are being made, identified by their hashes: of two keys with the same hash, one waits for the
 /// other.
@@ -106,7 +106,7 @@ impl Drop for Permit<'_> {
 
 /// Wakes tasks. Wakers are users' code: if one panics, the others are woken nevertheless.
 fn wake_all(wakers: impl Iterator<Item = Waker>) {
-    let mut panics = Panics::default();
+    let mut panics = FirstPanic::default();
     wakers.for_each(|waker| _ = panics.call(|| waker.wake()));
     panics.resume();
 }

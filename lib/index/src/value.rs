@@ -6,10 +6,10 @@
 //! constant.
 
 use archipelago_platform::memory::taken_by;
+use archipelago_platform::panics::{FirstPanic, quietly};
 use archipelago_sync::rcu::Guard;
 use core::alloc::Layout;
 use core::any::TypeId;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 /// Returns whether values of type `V` are stored in the word itself.
 #[inline]
@@ -83,47 +83,26 @@ pub(crate) unsafe fn clone_of<V: Clone + 'static>(word: u64) -> V {
 
 /// Drops several values. If a drop panics, the remaining values are still dropped. The first panic continues when the
 /// `DropAll` is dropped.
-pub(crate) struct DropAll(Option<Box<dyn core::any::Any + Send>>);
+#[derive(Default)]
+pub(crate) struct DropAll(FirstPanic);
 
 impl DropAll {
-    pub(crate) fn new() -> Self {
-        Self(None)
-    }
-
     /// Drops the value of `word`.
     ///
     /// # Safety
     /// The contract of [`drop_word`] must hold.
     #[inline]
     pub(crate) unsafe fn drop_word<V: 'static>(&mut self, word: u64) {
-        if is_inline::<V>() {
-            return;
+        if !is_inline::<V>() {
+            // SAFETY: the caller guarantees the same contract.
+            self.0.call(|| unsafe { drop_word::<V>(word) });
         }
-        // SAFETY: the caller guarantees the same contract.
-        let result = catch_unwind(AssertUnwindSafe(|| unsafe { drop_word::<V>(word) }));
-        if let Err(payload) = result {
-            match self.0 {
-                None => self.0 = Some(payload),
-                Some(_) => drop_quietly(payload),
-            }
-        }
-    }
-}
-
-/// Drops the payload of a panic. If that drop panics, too, the payload of the second panic is leaked.
-fn drop_quietly(payload: Box<dyn core::any::Any + Send>) {
-    if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
-        core::mem::forget(another);
     }
 }
 
 impl Drop for DropAll {
     fn drop(&mut self) {
-        if let Some(payload) = self.0.take()
-            && !archipelago_platform::thread::panicking()
-        {
-            resume_unwind(payload);
-        }
+        core::mem::take(&mut self.0).resume();
     }
 }
 
@@ -165,8 +144,7 @@ pub(crate) unsafe fn from_word<V: 'static>(word: u64) -> V {
 pub(crate) unsafe fn retire<V: 'static>(guard: &Guard<'_>, word: u64) {
     unsafe fn reclaim<V: 'static>(word: *mut (), _: *mut ()) {
         // SAFETY: RCU calls this once, when no reader is left.
-        let result = catch_unwind(AssertUnwindSafe(|| unsafe { drop_word::<V>(word.expose_provenance() as u64) }));
-        result.unwrap_or_else(drop_quietly);
+        quietly(|| unsafe { drop_word::<V>(word.expose_provenance() as u64) });
     }
     if !is_inline::<V>() {
         let word = core::ptr::with_exposed_provenance_mut(word as usize);

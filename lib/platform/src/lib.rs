@@ -27,6 +27,7 @@ pub mod memory;
 #[cfg(loom)]
 pub mod model;
 pub mod pad;
+pub mod panics;
 pub mod per_thread;
 pub mod plain;
 pub mod racy;

@@ -53,7 +53,7 @@ pub(crate) use batch::Batch;
 use bits::Bits;
 use line::Line;
 
-use crate::quiet::{drop_quietly, quietly};
+use archipelago_platform::panics::{drop_quietly, quietly};
 
 const FREE: u32 = 0;
 const CLAIMED: u32 = 1;
@@ -79,7 +79,9 @@ impl Sleeper {
         match self {
             Self::Thread(thread) => thread.unpark(),
             // A panic of one task's waker must not keep the other sleepers asleep.
-            Self::Task(waker) => quietly(|| waker.wake()),
+            Self::Task(waker) => {
+                quietly(|| waker.wake());
+            }
             Self::Gone => {}
         }
     }

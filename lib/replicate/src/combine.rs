@@ -24,11 +24,11 @@ use archipelago_sync::lock::DistributedRwLock;
 use crate::board::{Batch, Board, Refused, SlotId};
 use crate::nr::Replicable;
 use crate::poison::{Poison, Poisoned};
-use crate::quiet::drop_quietly;
 use crate::reentry;
 use crate::sequential::{Sequential, lock_for_change};
 use crate::turn::{self, CombinerLock};
 use crate::wait::{Served, slot_or, submit};
+use archipelago_platform::panics::drop_quietly;
 
 /// The largest number of passes of a combiner before it leaves new requests to another thread. During this time the
 /// structure stays in the combiner's cache.

@@ -35,7 +35,6 @@ pub mod guide {}
 pub mod nr;
 #[cfg(not(loom))]
 mod poison;
-mod quiet;
 #[cfg(not(loom))]
 mod reentry;
 #[cfg(not(loom))]

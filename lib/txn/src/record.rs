@@ -19,9 +19,9 @@
 //! 4. A dead record has been unlinked from its index and stays dead, and no transaction commits anything to it.
 
 use core::marker::PhantomData;
-use core::panic::AssertUnwindSafe;
 
 use archipelago_platform::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
+use archipelago_platform::panics::{drop_quietly, quietly};
 use archipelago_sync::backoff::Backoff;
 use archipelago_sync::rcu::Guard;
 
@@ -126,13 +126,6 @@ impl<S: Scheme> Version<S> {
     pub(crate) fn is_origin(&self) -> bool {
         self.kind.absent && self.begin.load(Ordering::Relaxed) == 0
     }
-}
-
-/// Runs users' code where a panic must not unwind further. The panic hook reports the panic. Returns whether the code
-/// returned without a panic.
-pub(crate) fn quietly(work: impl FnOnce()) -> bool {
-    // A payload's destructor might panic again.
-    std::panic::catch_unwind(AssertUnwindSafe(work)).map_err(core::mem::forget).is_ok()
 }
 
 /// Frees a version.
@@ -426,6 +419,6 @@ impl<K, P, S: Scheme> Keyed<K, P, S> {
             unsafe { free(version, memory) };
             version = older;
         }
-        quietly(|| drop(this));
+        drop_quietly(this);
     }
 }

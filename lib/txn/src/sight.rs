@@ -5,11 +5,12 @@ use core::ops::Bound;
 use archipelago_index::KeyPart;
 use archipelago_index::map::Kind;
 use archipelago_platform::hint::prefetch_read;
+use archipelago_platform::panics::drop_quietly;
 
 use crate::epochs::Epochs;
 use crate::gap::{Gap, Point, Span};
 use crate::memory::Payload;
-use crate::record::{Full, Keyed, Record, Version, quietly};
+use crate::record::{Full, Keyed, Record, Version};
 use crate::scheme::{Conflict, Mode, Scheme};
 use crate::tree::{Bounds, Found, Typed};
 use crate::work::{Look, RecordRef, Work};
@@ -182,7 +183,7 @@ impl<M: Kind, K: KeyPart, P: Payload, S: Scheme> Cursor<M, K, P, S> {
         (self.done, self.limit) = (done, BATCH.1.min(self.limit * 2));
         if let Some(rest) = rest {
             let before = core::mem::replace(&mut self.bounds, rest);
-            quietly(|| drop(before));
+            drop_quietly(before);
         }
         Ok(Some(payloads))
     }

@@ -38,13 +38,14 @@ use core::ptr;
 use archipelago_index::map::Kind;
 use archipelago_index::{KeyPart, Map};
 use archipelago_platform::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use archipelago_platform::panics::quietly;
 use archipelago_platform::thread;
 use archipelago_sync::rcu::{Domain, Guard};
 
 use crate::codec::Codec;
 use crate::epochs::{Epochs, Needs};
 use crate::memory::{Memory, Payload};
-use crate::record::{self, Full, Head, Keyed, Origin, Record, Version, quietly};
+use crate::record::{self, Full, Head, Keyed, Origin, Record, Version};
 use crate::scheme::Scheme;
 
 /// The state that all indexes of a database share.
@@ -319,7 +320,7 @@ impl<M: Kind, K: KeyPart, P: Payload, S: Scheme> Tree<S> for Typed<M, K, P, S> {
         // Encoding the key runs users' code. If it panics, or if the key's encoding has changed, the record stays linked.
         let mut removed = false;
         let remove = || removed = self.map.pin().remove_if::<K>(keyed.key(), |found| *found == word).is_some();
-        if !(quietly(remove) && removed) {
+        if quietly(remove).is_none() || !removed {
             // SAFETY: as above.
             return S::thaw(unsafe { &*latch.version() });
         }

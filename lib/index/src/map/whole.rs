@@ -186,7 +186,7 @@ fn collect<S: Kind, K: Key>(
 impl<S: Kind, K: Key, V: Send + Sync + 'static> Drop for Map<S, K, V> {
     fn drop(&mut self) {
         let Some(core) = self.core.get() else { return };
-        let mut values = DropAll::new();
+        let mut values = DropAll::default();
         // SAFETY: no other thread uses the map (sessions borrow it), so each word is owned here, and shown once.
         let panicked = core.dismantle(|word| unsafe { values.drop_word::<V>(word) });
         drop(values);

@@ -5,7 +5,7 @@ use archipelago_platform::hint::prefetch_read;
 use archipelago_platform::plain::Plain;
 
 use super::{ANSWERED, Board, CANCELLED, FREE, POSTED, REFUSED, Slot, SlotId};
-use crate::quiet::drop_quietly;
+use archipelago_platform::panics::drop_quietly;
 
 /// The number of combining rounds between two searches for unused slots, and the number of rounds after which a slot
 /// counts as unused.

@@ -37,10 +37,10 @@ use super::rest::Rest;
 use super::stats::Counts;
 use crate::board::{Batch, Board};
 use crate::poison::{Poison, Poisoned};
-use crate::quiet::drop_quietly;
 use crate::reentry;
 use crate::sequential::{Sequential, lock_for_change, try_lock_for_change};
 use crate::turn::{self, CombinerLock};
+use archipelago_platform::panics::drop_quietly;
 
 /// The largest number of times that a combiner with too small a batch collects again.
 const BATCH_ROUNDS: usize = 12;

@@ -4,13 +4,14 @@
 use core::fmt;
 
 use archipelago_platform::atomic::{AtomicU64, Ordering, fence};
+use archipelago_platform::membarrier;
 use archipelago_platform::pad::CachePadded;
+use archipelago_platform::panics::FirstPanic;
 #[cfg(not(loom))]
 use archipelago_platform::sync::{Arc, Weak};
-use archipelago_platform::{membarrier, thread};
 
 use super::backlog::Backlog;
-use super::garbage::{FirstPanic, GRACE, Garbage, Size};
+use super::garbage::{self, GRACE, Garbage, Size};
 use super::owned::OwnedGuard;
 use super::quiescent::QuiescentReader;
 use super::reader::{Guard, Reader};
@@ -609,7 +610,7 @@ impl Domain {
             let Some(mut bag) = ripe else { return };
             self.backlog.subtract(bag.size());
             // SAFETY: `take_ripe` gave a bag whose grace period is over, by the proof in the parent module.
-            unsafe { panic.reclaim(&mut bag) };
+            unsafe { garbage::reclaim(&mut bag, panic) };
             record.garbage().put_spare(bag);
         }
     }
@@ -630,10 +631,6 @@ impl Default for Domain {
 
 impl Drop for Domain {
     fn drop(&mut self) {
-        let panic = self.drain();
-        // A second panic during unwinding would abort the process.
-        if !thread::panicking() {
-            panic.resume();
-        }
+        self.drain().resume();
     }
 }

@@ -1,10 +1,9 @@
 //! Retired objects waiting for their grace period: an open bag that fills, and sealed bags that ripen in order.
 
-use core::any::Any;
+use archipelago_platform::panics::FirstPanic;
 use core::iter::Sum;
 use core::mem;
 use std::collections::VecDeque;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 /// The objects of a bag that was sealed in epoch e may be reclaimed (the bag is *ripe*) from epoch e + 3 on. The parent
 /// module proves that no reader can have them then.
@@ -137,45 +136,18 @@ impl Garbage {
     }
 }
 
-/// The first panic of a series of reclaim functions. The rest of the series runs nevertheless.
-#[derive(Default)]
-pub(super) struct FirstPanic(Option<Box<dyn Any + Send>>);
-
-impl FirstPanic {
-    /// Reclaims and removes every object of the bag.
-    ///
-    /// # Safety
-    /// The bag's grace period is over, or no thread can be reading the domain any more.
-    pub(super) unsafe fn reclaim(&mut self, bag: &mut Bag) {
-        while !bag.items.is_empty() {
-            let result = catch_unwind(AssertUnwindSafe(|| {
-                while let Some(item) = bag.items.pop() {
-                    // SAFETY: by the caller's promise the grace period is over, which `retire` requires before an
-                    // object is reclaimed. The item was popped, so it is reclaimed only once.
-                    unsafe { (item.reclaim)(item.object, item.context) }
-                }
-            }));
-            if let Err(payload) = result {
-                match self.0 {
-                    None => self.0 = Some(payload),
-                    Some(_) => drop_quietly(payload),
-                }
+/// Reclaims and removes every object of the bag. After a panic the remaining objects are reclaimed nevertheless.
+///
+/// # Safety
+/// The bag's grace period is over, or no thread can be reading the domain any more.
+pub(super) unsafe fn reclaim(bag: &mut Bag, panics: &mut FirstPanic) {
+    while !bag.items.is_empty() {
+        panics.call(|| {
+            while let Some(item) = bag.items.pop() {
+                // SAFETY: by the caller's promise the grace period is over, which `retire` requires before an
+                // object is reclaimed. The item was popped, so it is reclaimed only once.
+                unsafe { (item.reclaim)(item.object, item.context) }
             }
-        }
-    }
-
-    /// Resumes the first panic, if a function panicked.
-    pub(super) fn resume(self) {
-        if let Some(payload) = self.0 {
-            resume_unwind(payload);
-        }
-    }
-}
-
-/// Drops a panic's payload. The payload's own drop may panic too, which must not stop the series; the second panic's
-/// payload is leaked.
-pub(super) fn drop_quietly(payload: Box<dyn Any + Send>) {
-    if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
-        mem::forget(another);
+        });
     }
 }

@@ -31,16 +31,15 @@
 
 use archipelago_platform::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, Ordering};
 use archipelago_platform::fork::outside_forks;
+use archipelago_platform::panics::quietly;
 use archipelago_platform::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, Weak};
 use archipelago_platform::thread::{self, ThreadId};
 use archipelago_platform::time::{Duration, Instant};
 use core::cmp::Reverse;
 use core::ptr;
 use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::domain::Domain;
-use super::garbage::drop_quietly;
 
 /// The time from the first garbage to the first look.
 const FIRST: Duration = Duration::from_millis(1);
@@ -158,9 +157,7 @@ impl Rest {
 fn reclaim(domain: &Domain) {
     for _ in 0..4 {
         // The panic hook has reported the panic. The thread serves all structures, so it continues.
-        if let Err(payload) = catch_unwind(AssertUnwindSafe(|| domain.collect())) {
-            drop_quietly(payload);
-        }
+        quietly(|| domain.collect());
         if domain.stats().pending == 0 {
             return;
         }
@@ -267,11 +264,7 @@ struct Look {
 impl Look {
     fn next(mut self) -> Option<Self> {
         // The owner and its drop are foreign code, too: an owner that panics gets no further looks.
-        let looked = catch_unwind(AssertUnwindSafe(|| self.rest.look(self.in_vain)));
-        self.in_vain = looked.unwrap_or_else(|payload| {
-            drop_quietly(payload);
-            None
-        })?;
+        self.in_vain = quietly(|| self.rest.look(self.in_vain)).flatten()?;
         self.delay = (2 * self.delay).min(LONGEST);
         Some(self)
     }

@@ -10,11 +10,11 @@
 //! This happens only if more threads than processors have used the domain at the same time, and only where the
 //! structure says that a thread is between its sections ([`Reader::give_way`]).
 
+use archipelago_platform::panics::FirstPanic;
 use archipelago_platform::thread;
 use archipelago_platform::time::Duration;
 
 use super::domain::Domain;
-use super::garbage::FirstPanic;
 use super::reader::Reader;
 use super::record::Record;
 use crate::crowd::processors;
