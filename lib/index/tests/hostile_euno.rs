@@ -1,6 +1,7 @@
-//! `EunoBTree` and `EunoSkipList` under loads that scatter, spread and merge their chunks: many more threads than
-//! processors that use few keys, pops from both ends, sliding windows of keys, concurrent bulk operations. The tests
-//! bound memory and the duration of the longest operation.
+//! `EunoBTree` and `EunoSkipList` under loads that scatter and merge their chunks (the leaves; a contended chunk is
+//! scattered: new keys go to several parts of it): many more threads than processors that use few keys, pops from both
+//! ends, sliding windows of keys, concurrent bulk operations. The tests bound memory and the duration of the longest
+//! operation.
 
 #[path = "common/crowds.rs"]
 mod crowds;
@@ -8,7 +9,7 @@ mod crowds;
 use archipelago_check::drops::{Counted, DropCounter};
 use archipelago_check::hostile::{self, Counting, alone, beside, crowd, duration, some_try};
 use archipelago_check::watchdog::watchdog;
-// `archipelago_tested` is linked for its compiled copies of the maps.
+// `archipelago_tested` is linked so that this program uses its compiled copies of the maps.
 use archipelago_index::euno::{Contention, SLOTS, Skip, Tree};
 use archipelago_index::map::{Kind, Map, Stats};
 use archipelago_index::{EunoBTree, EunoSkipList, Key};
@@ -411,8 +412,8 @@ fn threads_come_and_go() {
     comers_and_goers::<Skip>();
 }
 
-/// The chunks of some nodes have been emptied in order, from first to last or from last to first. Hardly any chunk is
-/// left, so the ends of the map are found as fast as before.
+/// Half of the keys have been removed in order, ascending or descending. Hardly any of their chunks is left, so the
+/// ends of the map are found as fast as before.
 #[test]
 fn nothing_is_left_where_keys_were_removed_in_order() {
     fn check<S: Kind>() {
@@ -436,8 +437,8 @@ fn nothing_is_left_where_keys_were_removed_in_order() {
     check::<Skip>();
 }
 
-/// If an entry is removed from a sorted chunk, the other entries stay present, each with its tag, whatever the
-/// positions of their tags in a word.
+/// If an entry is removed from a sorted chunk, the other entries stay present, each with its tag (a byte of a hash of
+/// the key), whatever the positions of their tags in a word.
 #[test]
 fn each_entry_can_leave_a_chunk_in_order() {
     fn check<S: Kind>(map: &Map<S, u64, u64>) {

@@ -1,10 +1,10 @@
 //! Small, deterministic runs through all `unsafe` code of the maps. Their size is chosen for Miri; natively they are fast.
 //!
-//! Pages of both layouts are split, merged, sorted and reclaimed. Search layers are built and merged anew. Keys are
-//! short, or long enough to be boxed, and some bounds are longer than a page stores. Values are words and boxes. The tree's nodes
-//! grow through all their kinds and shrink again. Each run is done once by one thread, and once by two concurrent threads.
+//! Pages of both layouts are split, merged, sorted and reclaimed. Search layers are built and merged anew. Keys are short, or
+//! long enough to be boxed, and some bounds are longer than a page stores. Values are words and boxes. The tree's nodes grow
+//! through all their kinds and shrink again. Some runs are done by one thread, and others by two concurrent threads.
 
-// `archipelago_tested` is linked for its compiled copies of the maps.
+// `archipelago_tested` is linked so that this program uses its compiled copies of the maps.
 use archipelago_index::art::WriteSync;
 use archipelago_index::blink::{Builder, Central, Dense, InnerReplicas, Latched, LogFed, Mirrored, Pages, Policy};
 use archipelago_index::hydra::{Maintainers, SearchLayerKind};
@@ -19,7 +19,8 @@ use std::fmt::Debug;
 /// The number of keys of the larger runs.
 const MANY: u64 = if cfg!(miri) { 64 } else { 4_000 };
 
-/// Makes a map on two nodes, so that there are two search layers and two arenas. The calling thread does all the maintenance.
+/// Makes a map on two nodes, so that there are two search layers and two arenas (allocators of pages). The calling thread
+/// does all the maintenance.
 fn list<K: Key, V: Send + Sync + 'static>(layer: SearchLayerKind) -> HydraList<K, V> {
     let topology = Topology::synthetic(2, 1);
     HydraList::builder().topology(topology).search_layer(layer).maintainers(Maintainers::Clients).build()

@@ -61,7 +61,7 @@ fn hold_as_parts<K: KeyPart + Ord>(a: &K, b: &K) -> Result<(), String> {
     holds(&[a(), a()], &[a(), b()])
 }
 
-/// The keys that are themselves encodings of a form.
+/// A form of encodings (words or byte strings), with the key type whose encoding is the key itself.
 pub trait Raw: Form {
     type Key: Key + Ord + Debug;
 

@@ -1,5 +1,5 @@
-//! `Art` with many threads: linearizable histories, each thread's own keys under churn, walks that miss no entry,
-//! counted drops. Both write synchronizations are tested.
+//! `Art` with many threads: linearizable histories, each thread's own keys under churn, walks that miss no permanent
+//! entry, counted drops. Both write synchronizations are tested.
 
 use archipelago_check::drops::DropCounter;
 use archipelago_check::history::Recorder;
@@ -208,7 +208,7 @@ fn walks_miss_nothing_that_stays() {
     }
 }
 
-/// Threads start and end. Every value is dropped exactly once, and most of them while the map lives.
+/// Threads start and end. Every value is dropped exactly once, with the map at the latest.
 #[test]
 fn values_are_dropped_once() {
     let (generations, ops) = if cfg!(miri) { (2, 10) } else { (30, 2_000) };

@@ -23,7 +23,8 @@ fn number() -> impl Strategy<Value = u128> {
     ]
 }
 
-/// Returns short strings of the bytes that matter for escaping, of which many are prefixes of others, and long strings.
+/// Returns byte strings. Most are short and consist of the bytes that matter for escaping, so many are prefixes of
+/// others. Some are long.
 fn bytes() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         3 => proptest::collection::vec(prop_oneof![Just(0_u8), Just(1), Just(0xFE), Just(0xFF), Just(b'a')], 0..6),

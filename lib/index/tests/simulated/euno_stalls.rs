@@ -1,5 +1,5 @@
 //! `EunoBTree`: one thread stops in the middle of a section that a version protects, and another thread changes the data that
-//! the first one has read.
+//! the first one has read. (A leaf of the tree, a chunk, is scattered when it is contended: new keys go to one of its parts.)
 
 use super::stalls::{stall, stalled_at, two_threads};
 use archipelago_index::euno::Contention;
@@ -33,8 +33,8 @@ fn an_insertion_into_a_chunk_that_is_scattered_meanwhile() {
     stalled_at((points::ADDING, 1), || tree([1, 9]), slow, quick, Tree::check_invariants);
 }
 
-/// A look-up did not find its key in the chunk's own slots. Before it searches the part, the chunk takes its neighbour's
-/// entries over, and sorts its parts' entries among them.
+/// A look-up did not find its key in the chunk's own slots. Before it searches the part, the neighbouring chunk is
+/// merged into the chunk, and the parts' entries are moved to the chunk's own slots.
 #[test]
 fn a_look_up_whose_key_leaves_its_part() {
     // A third of each chunk is left, and one more key, which is in a part.
@@ -76,8 +76,8 @@ fn a_split_whose_node_is_split_meanwhile() {
 const FULL: u64 = archipelago_index::euno::SLOTS as u64;
 
 /// A thread has found the key that it removes next. Another thread adds a key to the same part, and stops in the
-/// middle. This thread uses locks, since its writes exceed a transaction's capacity. The first thread's transaction has
-/// enough capacity, and continues.
+/// middle. This second thread uses locks, since its writes exceed a transaction's capacity. The first thread's
+/// transaction has enough capacity, and continues.
 #[test]
 fn a_removal_beside_an_insertion_into_the_same_part() {
     let faults = [stall(0, (points::REMOVING, 1)), stall(1, (Region::WRITING, 1))];
