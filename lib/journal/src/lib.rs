@@ -62,21 +62,23 @@
 //!
 //! # Costs
 //!
-//! - A record has an overhead of 24 bytes, and a batch one of 32 bytes. `append` costs a lock, a copy and a checksum: O(length).
+//! - The log stores 24 bytes in addition for each record, and 32 bytes for each batch. `append` costs a lock, a copy and a
+//!   checksum: O(length).
 //! - Memory: two buffers of up to [`Options::queue`] bytes per lane, which grow when they are needed.
 //! - One `write` and one `fdatasync` per batch. Per segment, there are three more syncs: of the new file, of its directory, and
 //!   of the previous segment. Files are not preallocated, so each sync also writes the file's length. Preallocation would need
 //!   system calls that `std` does not have, and segments that are full of zeros at first.
 //! - Opening needs room for a few KiB: on a full disk it is refused with [`Error::NoSpace`].
-//! - Opening reads everything once. The part that is not known to be durable is read twice and rewritten. With `Never`,
-//!   this part is all records since the last opening.
+//! - Opening reads everything once. Segments that the next segment's header does not declare durable are read twice.
+//!   The bytes that are not known to be durable are then read once more, and rewritten. With `Never`, these are the
+//!   records since the last opening or `sync`.
 //!
 //! # When to use something else
 //!
 //! - Records that are longer than the queue (8 MiB by default, at most 1 GiB): keep such records in files of their own, and the
 //!   files' names in the journal.
 //! - Random reads, or reading a log while it is written: records are delivered only when the journal is opened.
-//! - Many small journals: each journal has a thread per lane ([`Options::background`]) and at least two files.
+//! - Many small journals: each journal has a thread per lane ([`Options::background`]) and at least three files.
 //! - Network file systems: the journal relies on the file system's locks and syncs, which may be unreliable.
 //! - `fork` without `exec`: the child also holds the lock, but has no background threads.
 //!

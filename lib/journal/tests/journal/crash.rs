@@ -109,7 +109,7 @@ impl Story {
                 }
             }
             Self::retried(|| self.told.close(journal, epoch))?;
-            // No other lane has records in this record's epoch.
+            // So far no other lane has records in this record's epoch.
             Self::retried(|| self.told.append(journal, number as u32 % lanes, epoch + 2))?;
             let end = journal.end(number as u32 % lanes);
             if number == 2 {
@@ -137,7 +137,7 @@ impl Story {
         });
         found.unwrap_or_else(|error| panic!("{error}"));
         assert!((self.checkpoint.0..=self.checkpoint.1).contains(&number), "checkpoint {number}");
-        // First, a recovery fails at any of its calls.
+        // First, the power fails during a recovery, at a call that `salt` determines.
         let (trial, at) = (disk.restarted(), (salt % 60) as usize);
         trial.fail_at(at, Fault::PowerLoss);
         let crashed = self.clone().open(&trial).is_err();
