@@ -7,9 +7,9 @@
 //! ```
 //!
 //! A *tag* is the fingerprint of a slot's key, a hash byte: a key is present exactly if a slot has both its tag and the
-//! key. Two bytes are not tags of keys: zero marks a free slot, and [`GONE`] a slot of a scattered chunk whose entry
-//! was removed. A contended chunk has a [`Scatter`]: four *parts* of two cache lines, each with its own lock and tags.
-//! The key's tag selects the part into which it is inserted, so that insertions seldom conflict.
+//! key. Two byte values are never tags of keys: zero marks a free slot, and [`GONE`] marks a slot of a scattered chunk
+//! whose entry was removed. A contended chunk has a [`Scatter`]: four *parts* of two cache lines, each with its own
+//! lock and tags. The key's tag selects the part into which it is inserted, so that insertions seldom conflict.
 //!
 //! # Invariants
 //! 1. Used slots are dense: the first slots have non-zero tags, and the others have the tag zero. This also holds in
@@ -19,7 +19,7 @@
 //!    splits.
 //! 3. A key is in one slot of the chunk whose range contains it: one of the chunk's own slots, or a slot in the part of
 //!    its tag.
-//! 4. `low` never changes; `high` is the next chunk's `low`, and means nothing in the last chunk. Obsolete chunks have
+//! 4. `low` never changes; `high` is the next chunk's `low`, and is unused in the last chunk. Obsolete chunks have
 //!    neither entries nor parts.
 //! 5. While the version does not change, `scatter` and the range do not change. In a scattered chunk no key is added to
 //!    the chunk's own slots or moved in them; a removal marks the slot as [`GONE`] and leaves its words. So at that
@@ -457,9 +457,9 @@ impl<S: Size> Chunk<S> {
         outermost.expect("the chunk is not empty")
     }
 
-    /// Replaces the chunk's entries by `pairs`, which become its reserve. The pairs must be ascending. The first
-    /// entries are not written as long as they are already right, nor are words of tags that are already right. So
-    /// other threads keep these cache lines.
+    /// Replaces the chunk's entries by `pairs`, which become its reserve. The pairs must be ascending. Leading entries
+    /// and words of tags that already have the right value are not written, so that other threads keep their cache
+    /// lines.
     pub(super) fn fill<F: ChunkForm>(&self, pairs: &[(u64, u64)]) {
         let stays = |&(slot, pair): &(usize, &(u64, u64))| self.pair(&Alone, slot) == *pair;
         let same = pairs.iter().enumerate().take_while(stays).count();

@@ -5,11 +5,12 @@
 //!  operation phase   changes the chunk, if it still has that version
 //! ```
 //!
-//! Each phase is a short [region](archipelago_sync::region). Walks validate versions. Changes are hardware transactions
-//! if the machine has them, and use version locks otherwise. Most conflicts occur in the second phase. It has two
-//! techniques against conflicts, for each chunk and only while conflicts occur: new entries are *scattered* over parts
-//! with their own locks and cache lines, and threads that would abort each other wait at a *door*. The index of
-//! [`EunoBTree`] is the inner levels of a B+tree, and that of [`EunoSkipList`] is towers; both have the same chunks.
+//! A *chunk* is a leaf: up to 111 entries, and a version. Each phase is a short [region](archipelago_sync::region).
+//! Walks validate versions. Changes are hardware transactions if the machine has them, and use version locks otherwise.
+//! Most conflicts occur in the second phase. It has two techniques against conflicts, for each chunk and only while
+//! conflicts occur: new entries are *scattered* over parts with their own locks and cache lines, and threads that would
+//! abort each other wait at a *door*. The index of [`EunoBTree`] is the inner levels of a B+tree, and that of
+//! [`EunoSkipList`] is towers; both have the same chunks.
 //!
 //! | file | contents |
 //! |---|---|

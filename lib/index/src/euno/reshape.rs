@@ -11,9 +11,9 @@
 //! | few entries | removed | the chunk to its left takes the entries over; readers in the chunk find it obsolete |
 //!
 //! A split makes the new chunk, shortens the old one, adds the new one to the index, and then unlocks the old one.
-//! Before that, a thread that searches for a key that has moved may reach the old chunk by the index. It waits at the
-//! old chunk, and then finds that its path has changed. A merge locks both chunks, removes the right one from the
-//! index, moves its entries, makes it obsolete, and retires it. A walk proves its path when it enters a chunk
+//! Until the new chunk is in the index, a thread that searches for a key that has moved reaches the old chunk. It waits
+//! at the old chunk, and then finds that its path has changed. A merge locks both chunks, removes the right one from
+//! the index, moves its entries, makes it obsolete, and retires it. A walk proves its path when it enters a chunk
 //! (`Walk::follow`), so no walk enters a removed chunk.
 
 use super::Contention;

@@ -21,7 +21,8 @@ use core::cmp::Ordering;
 
 /// The greatest number of chunks that a scan prefetches at a time.
 const AHEAD: usize = 4;
-/// A chunk is not sorted if it has at most this many entries outside the reserve.
+/// A chunk is not sorted if at most this many of its entries are outside the reserve (the chunk's first entries, which
+/// are in order).
 const LOOSE: usize = 4;
 
 /// The chunk to copy, see [`Copying`].

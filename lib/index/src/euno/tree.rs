@@ -1,4 +1,5 @@
-//! The inner levels of a B+tree over chunks: the index phase of [`EunoBTree`](super::EunoBTree).
+//! The inner levels of a B+tree: the search layer of [`EunoBTree`](super::EunoBTree), by which a walk finds the chunk
+//! (leaf) of a key.
 //!
 //! An inner node has up to 62 separators ([`Size::KEYS`]), and one child more than separators: child `i` is for keys from
 //! separator `i - 1` up to, and without, separator `i`. A separator is the `low` of the first chunk below the child to its
@@ -8,8 +9,8 @@
 //! # Invariants
 //! 1. Each chunk of the list has exactly one link from a node of height 1, and links are in the list's order.
 //! 2. Every node has at least one child; the root has at least two if its height is above 1.
-//! 3. Nodes change only under their locks, never in transactions, so they may be read at versions even where changes are
-//!    transactions.
+//! 3. Nodes change only under their locks, never in hardware transactions. So version validation protects readers of
+//!    nodes even in maps whose chunks are changed by hardware transactions.
 //!
 //! The caller of [`add`](Index::add) and [`forget`](Index::forget) holds the lock of the chunk to the left of the added
 //! or removed one. These methods find the path and the versions of its nodes. Then they lock, at these versions and
@@ -275,7 +276,7 @@ impl<'g, S: Size> Step<'g, S> {
 /// The inner levels of a tree.
 pub struct Levels<F: ChunkForm, S: Size> {
     root: Box<Inner<S>>,
-    /// The number of nodes without the root. It is not in the cache line of the root, which all walks read.
+    /// The number of nodes, not counting the root. It is not in the cache line of the root, which all walks read.
     nodes: CachePadded<AtomicUsize>,
     form: PhantomData<F>,
 }
