@@ -1,4 +1,4 @@
-//! Balancing: an underfull page is merged with a neighbour, or gets some of its entries.
+//! Balancing: an underfull page is merged with a neighbour, or gets some of the neighbour's entries.
 //!
 //! Balancing runs under the latches of the parent and of both pages. So when the three are unlatched, the keys of the
 //! parent are exactly the fences (bounds) of the pages. A neighbour that the parent does not know yet, or that has

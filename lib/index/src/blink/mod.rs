@@ -1,8 +1,8 @@
 //! [`BLinkTree`]: a concurrent B+tree whose pages know their neighbours.
 //!
-//! From "Efficient Locking for Concurrent Operations on B-Trees" (Lehman and Yao, TODS 1981), in the shape that Malbrain gave
-//! it ("A Blink Tree method and latch protocol") and that McKenzie's thesis adapted to NUMA machines. This implementation
-//! differs as follows:
+//! The tree is from "Efficient Locking for Concurrent Operations on B-Trees" (Lehman and Yao, TODS 1981), in the shape that
+//! Malbrain gave it ("A Blink Tree method and latch protocol") and that McKenzie's thesis adapted to NUMA machines. This
+//! implementation differs as follows:
 //!
 //! - Reads take no latch, and are correct with concurrent deletes. This is due to version coupling (`tree.rs`) and RCU;
 //!   the thesis instead relies on pages never being freed.

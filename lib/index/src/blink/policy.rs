@@ -133,10 +133,10 @@ impl<P: Policy> Variation for LogFed<P> {
     const REPLICAS: Replicas = Replicas::FromLog;
 }
 
-/// The same as another policy, with copies of the inner pages on each node, whose versions readers validate. An
-/// operation reads and latches only the leaf of the tree itself. If a copy is found to lead to the wrong leaf, it is
-/// renewed. A descent by copies takes no latch above the leaf, so each leaf needs its own latch, and the policy cannot
-/// be combined with [`Granular`].
+/// The same as another policy, with copies of the inner pages on each node. Readers validate the versions of the
+/// copies. An operation reads and latches only the leaf of the tree itself. If a copy is found to lead to the wrong
+/// leaf, it is renewed. A descent by copies takes no latch above the leaf, so each leaf needs its own latch, and the
+/// policy cannot be combined with [`Granular`].
 #[derive(Clone, Copy, Debug)]
 pub struct InnerReplicas<P>(PhantomData<P>);
 

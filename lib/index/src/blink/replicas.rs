@@ -15,7 +15,7 @@
 //! # Why it does not deadlock
 //! A thread that waits for a leaf of one replica holds only latches of leaves of earlier replicas. Splits and merges
 //! latch upper levels. They run in one replica at a time, after the update has released all leaves. Until then a new
-//! page is found by its left neighbour.
+//! page is found through its left neighbour's link.
 //!
 //! Values are shared by the replicas: a word that is replaced is replaced in all of them, and then retired once.
 
