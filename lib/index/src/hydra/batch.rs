@@ -1,4 +1,6 @@
-//! Interleaved look-ups: each look-up makes a step while the memory for the other ones is being fetched.
+//! Interleaved look-ups: each look-up makes a step while the memory for the other ones is being fetched. A look-up
+//! starts at a *jump node*, a page at or left of its key, and walks right to its *target*, the page whose range
+//! contains the key.
 
 use super::page::{Page, Seen};
 use super::shared::{Core, Local};

@@ -7,7 +7,7 @@ use archipelago_platform::sync::{Arc, Mutex, OnceLock};
 use archipelago_platform::thread::{self, Crew, Thread};
 use archipelago_platform::time::Duration;
 
-/// A kind of work: a round is due.
+/// A kind of work: a round (an update of the search layers) is due.
 pub(super) const ROUND: u8 = 1;
 /// A kind of work: garbage was added, and thread 0 did not know of any garbage before.
 pub(super) const GARBAGE: u8 = 2;

@@ -166,8 +166,8 @@ impl<F: HydraForm> Core<F> {
     /// Applies everything that was logged before the call, compacts sparse pages, and frees what can be freed. The
     /// caller holds no guard. `node` is the caller's node.
     pub(crate) fn tidy(&self, node: usize) {
-        // The first walk may only free memory that an earlier walk has vacated. The second walk closes the chunks that
-        // have become sparse thereby.
+        // Perhaps the first pass only frees memory that an earlier walk has vacated. The second pass then closes chunks
+        // that have become sparse by this.
         for _ in 0..3 {
             self.catch_up(&self.local_at(&self.domain.pin(), node));
             self.reclaim_retired();

@@ -12,7 +12,7 @@
 //!    changes under the lock.
 //! 5. All words that readers may access during a change are atomics. Readers use a value only after
 //!    [`VersionLock::validate`], or in ways that are harmless for arbitrary values. A validation uses a version that
-//!    was seen free ([`Seen`]); a copy that could not be validated is empty.
+//!    was read while the lock was free ([`Seen`]); a copy that could not be validated is empty.
 //! 6. After a page has become obsolete, `next` is its *forward* pointer (the page that absorbed it), forever.
 
 pub(crate) mod bytes;

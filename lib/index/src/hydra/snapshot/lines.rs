@@ -1,5 +1,5 @@
-//! An interpolation trie: the position of a word among sorted anchors is computed rather than searched, and a
-//! look-up reads one cache line.
+//! An interpolation trie: the position of a word among sorted anchors (the lowest keys of pages) is computed rather
+//! than searched, and a look-up reads one cache line.
 //!
 //! A [`Node`] divides the span of its anchors into equal buckets, each with a [`Line`] (one cache line). A
 //! multiplication gives a key's bucket, and its *place* (its position) within the bucket with 30 bits. A line has up to

@@ -1,4 +1,4 @@
-//! One pass over the old anchors and the changes, in order.
+//! One pass over the old anchors (the lowest keys of pages) and the changes, in order.
 //!
 //! Within one batch, inserts are applied before removes. A remove takes effect only if the anchor leads to exactly the
 //! page that the remove names. There are two reasons. Several threads may have logged the changes of the batch in an

@@ -1,10 +1,12 @@
-//! The search layer as an immutable snapshot: "the page whose anchor is the greatest one at most this key".
+//! The search layer as an immutable snapshot. It answers one question: which page has the greatest *anchor* (the page's
+//! lowest possible key) that is at most this key?
 //!
-//! HydraList (thesis section 4.3.4) keeps its search layer in an adaptive radix tree that an updater changes in place
-//! under ROWEX while readers descend it. The layer may lag behind the data list anyway, so this implementation never
-//! updates in place: a snapshot is built, published, read without any synchronisation, and replaced by the next one.
-//! The next one is made by a sequential merge of the snapshot and the changes logged meanwhile. So a snapshot can use
-//! layouts that an updatable tree cannot have: no pointers, no versions, nodes that are exactly cache lines.
+//! HydraList (thesis section 4.3.4) keeps its search layer in an adaptive radix tree. An updater changes the tree in
+//! place under ROWEX (read-optimized write exclusion) while readers descend it. The layer may lag behind the data list
+//! anyway, so this implementation never updates in place: a snapshot is built, published, read without any
+//! synchronisation, and replaced by the next one. The next one is made by a sequential merge of the snapshot and the
+//! changes logged meanwhile. So a snapshot can use layouts that an updatable tree cannot have: no pointers, no
+//! versions, nodes that are exactly cache lines.
 //!
 //! * Words: an interpolation trie, nearly always one cache line per look-up ([`word`], [`lines`]).
 //! * Byte strings: a trie of sorted runs of 7-byte slices ([`trie`], [`runs`]).

@@ -1,4 +1,5 @@
-//! Search in immutable runs of sorted, distinct words. The search layer asks: how many anchors are at most this key?
+//! Search in immutable runs of sorted, distinct words. The search layer asks: how many anchors (the lowest keys of
+//! pages) are at most this key?
 //!
 //! A [`Run`] is a part of an array that all runs share. Each run has a kind, which suits the distribution of its words:
 //!

@@ -329,7 +329,7 @@ fn nested_prefixes() {
     assert!(merged.entries().eq(0..left as u64));
 }
 
-/// The anchors are so far apart that distances cannot be scaled up, and two of them share a slot.
+/// The anchors are so far apart that distances cannot be scaled up, and two of them get the same place in a line.
 #[test]
 fn both_ends() {
     let model = number([0, 1 << 63, u64::MAX - 1, u64::MAX]);
