@@ -21,7 +21,8 @@
 //! 3. *Words are opaque.* Each word is returned once, by the operation that replaces or removes it; the caller then
 //!    owns it. The word stays valid for guards that were entered before its retirement.
 //! 4. *Closures run without locks.* Whatever a closure does, also with this structure, it finds no lock held by its own
-//!    operation. If it panics, the structure is as the call has left it.
+//!    operation. If the closure panics, the structure is consistent, and what the operation has changed before stays
+//!    changed.
 //! 5. *Keys' memory* belongs to the structure, which retires the keys that it has boxed. A key shown to a closure is valid
 //!    until the closure returns.
 

@@ -1,8 +1,8 @@
 //! [`Art`]: a concurrent adaptive radix tree.
 //!
-//! From "The Adaptive Radix Tree" (Leis, Kemper, Neumann; ICDE 2013) and "The ART of Practical Synchronization" (Leis,
-//! Scheibner, Kemper, Neumann; DaMoN 2016). Both write synchronisations of the second paper are implemented
-//! ([`WriteSync`]).
+//! The tree is from "The Adaptive Radix Tree" (Leis, Kemper, Neumann; ICDE 2013) and "The ART of Practical
+//! Synchronization" (Leis, Scheibner, Kemper, Neumann; DaMoN 2016). Both write synchronisations of the second paper are
+//! implemented ([`WriteSync`]).
 //!
 //! What differs from the papers, and why:
 //! - A node's prefix never changes; the parent's level determines which part of the prefix is used (`node.rs`). The

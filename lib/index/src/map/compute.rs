@@ -236,7 +236,8 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
     /// ```
     ///
     /// # Errors
-    /// If the key's value is not `current`: with a reference to its value, and `new`.
+    /// [`CompareExchangeError`] if the key's value is not `current`. The error contains a reference to the key's value,
+    /// and `new`.
     pub fn compare_exchange<Q: EncodeAs<K> + ?Sized>(
         &self,
         key: &Q,

@@ -59,7 +59,7 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
     /// that other threads use.)
     ///
     /// # Panics
-    /// If the drop of a value panics: with the first such panic, after all values have been dropped.
+    /// If the drop of a value panics. The first such panic continues after all values have been dropped.
     pub fn clear(&mut self) {
         *self = self.like();
     }

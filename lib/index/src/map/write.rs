@@ -171,14 +171,14 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         unsafe { Ref::new(word, guard) }
     }
 
-    /// Removes the entry with the least key and returns it with its value by reference. Linearizable, as
-    /// [`pop_first`](Self::pop_first).
+    /// Removes the entry with the least key and returns it with its value by reference. This is linearizable, as
+    /// [`pop_first`](Self::pop_first) is.
     pub fn pop_first_ref(&self) -> Option<(K, Ref<'m, V>)> {
         self.pop_ref(End::First)
     }
 
-    /// Removes the entry with the greatest key and returns it with its value by reference. Linearizable, as
-    /// [`pop_last`](Self::pop_last).
+    /// Removes the entry with the greatest key and returns it with its value by reference. This is linearizable, as
+    /// [`pop_last`](Self::pop_last) is.
     pub fn pop_last_ref(&self) -> Option<(K, Ref<'m, V>)> {
         self.pop_ref(End::Last)
     }
@@ -265,13 +265,14 @@ impl<'m, S: Kind, K: Key, V: Clone + Send + Sync + 'static, H: Hold<'m, S, K>> S
         self.take_word(&guard, key).map(|word| self.retire(&guard, word, V::clone))
     }
 
-    /// Removes the entry with the least key and returns a clone of it. Linearizable: its key was the least when it was removed.
+    /// Removes the entry with the least key and returns a clone of it. This is linearizable: the key was the least one when it
+    /// was removed.
     pub fn pop_first(&self) -> Option<(K, V)> {
         self.pop(End::First)
     }
 
-    /// Removes the entry with the greatest key and returns a clone of it. Linearizable: its key was the greatest when it was
-    /// removed.
+    /// Removes the entry with the greatest key and returns a clone of it. This is linearizable: the key was the greatest one
+    /// when it was removed.
     pub fn pop_last(&self) -> Option<(K, V)> {
         self.pop(End::Last)
     }
