@@ -37,7 +37,8 @@ mod forked {
         counter.assert_all_dropped();
     }
 
-    /// The process forks while the map's threads sleep. The map is used and dropped in the child, and then in the parent.
+    /// The process forks while the map's threads sleep. The map is used and dropped in the child, and then in the
+    /// parent.
     fn threads_asleep(nodes: usize) {
         let counter = DropCounter::new();
         let map = map(counter, nodes);
@@ -62,8 +63,8 @@ mod forked {
         counter.assert_all_dropped();
     }
 
-    /// The process forks at any time, so the map's threads may be about to work. The map is dropped in one child, and used in
-    /// another one.
+    /// The process forks at any time, so the map's threads may be about to work. The map is dropped in one child, and
+    /// used in another one.
     fn threads_at_work(nodes: usize) {
         let counter = DropCounter::new();
         for round in 0..20 {
@@ -89,8 +90,8 @@ mod forked {
         }
     }
 
-    /// The process forks while a thread is freeing removed values. It is the map's own thread or, if the map has none, the
-    /// process's thread for idle maps.
+    /// The process forks while a thread is freeing removed values. It is the map's own thread or, if the map has none,
+    /// the process's thread for idle maps.
     fn threads_that_free<S: Kind>(map: Map<S, u64, Slow>, counter: DropCounter, entries: u64) {
         let fill = |map: &Map<S, u64, Slow>, keys: std::ops::Range<u64>, slow: u64| {
             let time = |key| Duration::from_micros(if key < slow { 300 } else { 0 });

@@ -46,8 +46,8 @@ fn name(n: u64) -> String {
     format!("{n:010}")
 }
 
-/// A quarter of the keys is removed, and none of them may be found afterwards. (The code base of the thesis found 996,886 of a
-/// million keys after it had removed 250,000, since its look-up never checked whether an entry was dead.)
+/// A quarter of the keys is removed, and none of them may be found afterwards. (The code base of the thesis found
+/// 996,886 of a million keys after it had removed 250,000, since its look-up never checked whether an entry was dead.)
 #[test]
 fn removed_keys_are_not_found() {
     let _beside = beside();
@@ -64,8 +64,8 @@ fn removed_keys_are_not_found() {
     tree.check_invariants();
 }
 
-/// Three threads remove a quarter of the keys each, at the same time, while one thread looks up the quarter that stays. (In the
-/// thesis's code base, 240,000 of each 250,000 removed keys were still found.)
+/// Three threads remove a quarter of the keys each, at the same time, while one thread looks up the quarter that stays.
+/// (In the thesis's code base, 240,000 of each 250,000 removed keys were still found.)
 #[test]
 fn keys_removed_by_three_threads_are_not_found() {
     let _beside = beside();

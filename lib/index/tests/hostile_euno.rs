@@ -83,7 +83,8 @@ fn crowds_in_few_keys_and_many() {
     });
 }
 
-/// Returns the bytes of chunks and of the index over them, without free memory of the arenas and memory that waits for readers.
+/// Returns the bytes of chunks and of the index over them, without free memory of the arenas and memory that waits for
+/// readers.
 fn taken(stats: &Stats) -> usize {
     stats.room / SLOTS * 1984 + stats.layers
 }
@@ -233,8 +234,8 @@ fn refilled<S: Kind>(key: fn(u64, u64) -> u64) {
     }
 }
 
-/// Enough chunks for an index of several levels are filled and emptied: in order, against the order, and in no order. The index
-/// splits and merges its nodes. Each node owns its keys, which are boxed if they are byte strings.
+/// Enough chunks for an index of several levels are filled and emptied: in order, against the order, and in no order.
+/// The index splits and merges its nodes. Each node owns its keys, which are boxed if they are byte strings.
 fn levels_come_and_go<S: Kind, K: Key>(make: fn(u64) -> K) {
     let counter = DropCounter::new();
     let map: Map<S, K, Counted> = Map::new();

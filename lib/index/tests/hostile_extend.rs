@@ -105,8 +105,8 @@ fn keys_too_long_for_a_page_come_and_go() {
     coming_and_going(long);
 }
 
-/// A key that is too long prevents no other key from being stored: all entries before it and after it are stored, even if
-/// entries are sorted first, and then the call panics. `try_extend` stops at this key, and returns its entry.
+/// A key that is too long prevents no other key from being stored: all entries before it and after it are stored, even
+/// if entries are sorted first, and then the call panics. `try_extend` stops at this key, and returns its entry.
 #[test]
 fn a_key_that_is_too_long_takes_no_other_along() {
     type Tree<P> = BLinkTree<String, u64, P>;

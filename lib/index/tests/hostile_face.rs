@@ -1,5 +1,5 @@
-//! Hostile uses of references, iterators and atomic operations, over every map: users forget them, keep them, panic in them,
-//! use the map in them, and implement traits wrongly. The tests also run in a small form under Miri.
+//! Hostile uses of references, iterators and atomic operations, over every map: users forget them, keep them, panic in
+//! them, use the map in them, and implement traits wrongly. The tests also run in a small form under Miri.
 
 mod common;
 
@@ -80,8 +80,8 @@ fn forgotten<S: Kind>() {
     assert_eq!(counter.errors(), 0);
     map.check_invariants();
     drop(map);
-    // Two values are alive: the value that could not be inserted, which is in the forgotten error, and a clone that the range
-    // had made. The map owned the others.
+    // Two values are alive: the value that could not be inserted, which is in the forgotten error, and a clone that the
+    // range had made. The map owned the others.
     assert_eq!((counter.errors(), counter.alive()), (0, 2));
 }
 
@@ -164,7 +164,8 @@ fn closures_reenter<S: Kind>() {
         session.remove_if(&(KEYS + key), |_| session.delete(&(KEYS + key)));
     }
     assert_eq!(map.len() as u64, KEYS);
-    // While an iterator runs, the entry that it would yield next is removed, and entries behind its position are inserted.
+    // While an iterator runs, the entry that it would yield next is removed, and entries behind its position are
+    // inserted.
     let mut seen = 0;
     for entry in session.entries::<u64, _>(..) {
         assert_eq!(entry.value(), "last");

@@ -181,8 +181,8 @@ mod every {
         map.check_invariants();
     }
 
-    /// References, entries and an iterator that has lent an entry keep all memory from being freed, as documented. `stats`
-    /// shows this.
+    /// References, entries and an iterator that has lent an entry keep all memory from being freed, as documented.
+    /// `stats` shows this.
     pub(super) fn references_hold_all_of_it_back<S: Kind>() {
         let map = blocks::<S>();
         let session = map.pin();

@@ -182,8 +182,8 @@ fn what_is_left_takes_little() {
     every_map!(check);
 }
 
-/// Threads fill a map to its limit. Each time that they are refused, they remove some of their own entries. The map exceeds the
-/// limit only by a bounded number of bytes, and can be filled again afterwards.
+/// Threads fill a map to its limit. Each time that they are refused, they remove some of their own entries. The map
+/// exceeds the limit only by a bounded number of bytes, and can be filled again afterwards.
 #[test]
 fn crowds_at_the_limit() {
     const THREADS: u64 = sized(12, 3) as u64;

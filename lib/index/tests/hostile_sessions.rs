@@ -1,5 +1,5 @@
-//! Tens of thousands of sessions, iterators and guards: kept, forgotten, in thread-locals, in threads that start and end.
-//! The tests bound the bytes that the allocator counts, and ratios of times that are measured in the same run.
+//! Tens of thousands of sessions, iterators and guards: kept, forgotten, in thread-locals, in threads that start and
+//! end. The tests bound the bytes that the allocator counts, and ratios of times that are measured in the same run.
 #![allow(
     clippy::drop_non_drop,
     clippy::forget_non_drop,

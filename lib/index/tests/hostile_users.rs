@@ -144,8 +144,8 @@ fn an_iterator_s_end_is_its_end() {
     }
 }
 
-/// `retain` does not remove a value that `keep` has not seen: here `keep` changes some entries itself before it approves their
-/// removal.
+/// `retain` does not remove a value that `keep` has not seen: here `keep` changes some entries itself before it
+/// approves their removal.
 #[test]
 fn values_changed_since_they_were_seen_are_retained() {
     fn check<V: Clone + Send + Sync + PartialEq + 'static>(value: impl Fn(u64) -> V) {
@@ -242,8 +242,8 @@ fn clones_panic_in_an_iterator() {
     counter.assert_all_dropped();
 }
 
-/// The drop of a value panics. If this happens while the map is dropped, the panic continues after everything is dropped. If it
-/// happens later than the call that removed the value, the panic is reported and not propagated.
+/// The drop of a value panics. If this happens while the map is dropped, the panic continues after everything is
+/// dropped. If it happens later than the call that removed the value, the panic is reported and not propagated.
 fn drops_panic<I: OrderedIndex<u64, Explosive>>(make: impl Fn() -> I) {
     let counter = DropCounter::new();
     let armed = |key| Explosive::in_drop(counter, key, 5);
@@ -423,7 +423,8 @@ fn threads_use_a_map_on_their_way_out() {
             .map(|t| {
                 let key = (wave * 4 + t) * 2 + 1;
                 thread::spawn(move || {
-                    // This destructor is registered before those of everything that the map uses, so it runs after them.
+                    // This destructor is registered before those of everything that the map uses, so it runs after
+                    // them.
                     LATE.with(|late| *late.borrow_mut() = Some(Late(key)));
                     MAP.pin().insert(key - 1, "early".into());
                 })

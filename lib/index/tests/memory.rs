@@ -125,8 +125,8 @@ fn rest<K: Key>(map: &HydraList<K, u64>) {
     }
 }
 
-/// Inserts `count` keys and deletes all except every `keep`-th one, in the order of `nth`. Checks that the map then holds
-/// at most three times the memory of a fresh map with the remaining keys.
+/// Inserts `count` keys and deletes all except every `keep`-th one, in the order of `nth`. Checks that the map then
+/// holds at most three times the memory of a fresh map with the remaining keys.
 fn thin_out<K: Key>(map: HydraList<K, u64>, count: u64, keep: u64, make: fn(u64) -> K, nth: fn(u64, u64) -> u64) {
     watchdog(USUAL, |_| {
         map.pin().extend((0..count).map(|n| (make(n), n)));

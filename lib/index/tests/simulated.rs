@@ -167,8 +167,8 @@ fn hydralist_is_linearizable_while_its_pages_move() {
     }
 }
 
-/// If a run fails while a map with background threads is in use, the run reports its failure, and does not fail again in the
-/// map's destructor.
+/// If a run fails while a map with background threads is in use, the run reports its failure, and does not fail again
+/// in the map's destructor.
 #[test]
 fn a_map_does_not_hide_why_a_run_failed() {
     let machine = Machine::preset("xeon-e5-4620-4s").unwrap();
@@ -202,7 +202,8 @@ fn art_is_linearizable_in_many_schedules() {
     }
 }
 
-/// Returns the search layer's remote accesses per look-up, on a machine whose third-level cache is much smaller than the layer.
+/// Returns the search layer's remote accesses per look-up, on a machine whose third-level cache is much smaller than
+/// the layer.
 fn remote_in_search_layer(nodes: usize) -> f64 {
     const LOOKUPS: usize = 200;
     const KEYS: u64 = 20_000;

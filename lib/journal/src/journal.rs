@@ -253,8 +253,8 @@ impl Journal {
         core.disk.sync_directory(&core.directory).map_err(Error::io("sync", &core.directory))
     }
 
-    /// Ends the journal: writes all appended records and, except with `Never`, syncs them. Dropping the journal does the same,
-    /// and ignores errors.
+    /// Ends the journal: writes all appended records and, except with `Never`, syncs them. Dropping the journal does
+    /// the same, and ignores errors.
     ///
     /// # Errors
     ///

@@ -36,8 +36,9 @@ pub struct Options {
     /// Without it, only calls of `wait`, `sync`, `append` (when the queue is full), `close_epoch` and `close` write,
     /// `Every` syncs as `Always` does, and the caller determines the order of all calls on the disk.
     pub background: bool,
-    /// A function that is called after each write or sync of a lane, whether the call has succeeded, has found the disk full, or has poisoned the
-    /// journal. It is for event loops, which then call [`is_durable`](crate::Journal::is_durable). It must not block; its panics are ignored.
+    /// A function that is called after each write or sync of a lane, whether the call has succeeded, has found the disk
+    /// full, or has poisoned the journal. It is for event loops, which then call
+    /// [`is_durable`](crate::Journal::is_durable). It must not block; its panics are ignored.
     pub observer: Option<Arc<dyn Fn() + Send + Sync>>,
 }
 

@@ -261,8 +261,8 @@ fn scan(disk: &dyn Disk, directory: &Path, lane: u32, names: &[Name], manifest: 
     Ok(scan)
 }
 
-/// Reads a segment's header. Returns `None` for a segment whose creation a crash interrupted. Such a segment has no frames,
-/// since a frame is written only after the header is durable.
+/// Reads a segment's header. Returns `None` for a segment whose creation a crash interrupted. Such a segment has no
+/// frames, since a frame is written only after the header is durable.
 fn header(disk: &dyn Disk, path: &Path, name: Name, id: u64) -> Result<Option<Found>, Error> {
     let file = disk.open(path).map_err(Error::io("open", path))?;
     let length = file.length().map_err(Error::io("read", path))?;

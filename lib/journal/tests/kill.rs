@@ -95,8 +95,8 @@ fn write(journal: &Journal, writer: u64, first: u64) {
     }
 }
 
-/// The first writer closes epochs. All writers append to the epoch after the last closed one, and report the records that are
-/// durable.
+/// The first writer closes epochs. All writers append to the epoch after the last closed one, and report the records
+/// that are durable.
 fn write_epochs(journal: &Journal, writer: u64, first: u64, epoch: u64) {
     let lane = (writer % 2) as u32;
     let (mut number, mut waiting) = (first, Vec::<(u64, Position)>::new());

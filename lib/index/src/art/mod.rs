@@ -45,7 +45,8 @@ pub(crate) use raw::RawArt;
 #[derive(Debug)]
 pub enum Radix {}
 
-/// A concurrent ordered map: an adaptive radix tree. See the [module](self) for how it works, and [`Map`] for how to use it.
+/// A concurrent ordered map: an adaptive radix tree. See the [module](self) for how it works, and [`Map`] for how to
+/// use it.
 ///
 /// Its operations are the methods of a [`Session`]: `map.pin().insert(key, value)`, `map.pin().get(&key)`.
 ///

@@ -122,8 +122,8 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         Locked::child(self.child_of(parent, slot))
     }
 
-    /// If `merge` is true, merges the right neighbour of the child for `key` into this child, if both fit well into one page;
-    /// otherwise moves the child if necessary. Returns whether anything changed.
+    /// If `merge` is true, merges the right neighbour of the child for `key` into this child, if both fit well into one
+    /// page; otherwise moves the child if necessary. Returns whether anything changed.
     fn bring_together<'g>(
         &self,
         parent: Page<'g, F, P>,

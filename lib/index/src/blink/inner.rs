@@ -201,7 +201,8 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
         self.copies()[0].store(core::ptr::without_provenance_mut(version as usize), Relaxed);
     }
 
-    /// Makes all copies of this page useless. This thread must have latched the page. The module's documentation has the reason.
+    /// Makes all copies of this page useless. This thread must have latched the page. The module's documentation has
+    /// the reason.
     pub(super) fn forget_copies(self) {
         for copy in self.copies() {
             if let Some(copy) = NonNull::<Header>::new(copy.load(Acquire)) {

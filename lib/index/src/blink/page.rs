@@ -172,8 +172,9 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
     /// addresses of `copies` copies.
     ///
     /// # Safety
-    /// `at` must be a block of layout [`BLOCK`](Self::BLOCK), of [`BARE_BLOCK`](Self::BARE_BLOCK) if the page gets no latch, or
-    /// of [`block_with_copies`](Self::block_with_copies). It must be valid during `'g`, and only the caller may use it.
+    /// `at` must be a block of layout [`BLOCK`](Self::BLOCK), of [`BARE_BLOCK`](Self::BARE_BLOCK) if the page gets no
+    /// latch, or of [`block_with_copies`](Self::block_with_copies). It must be valid during `'g`, and only the caller
+    /// may use it.
     pub(super) unsafe fn create(at: NonNull<u8>, home: usize, latched: bool, copies: usize) -> Self {
         let header = Header {
             latch: VersionLock::new(),

@@ -55,8 +55,8 @@ impl<const BYTES: usize> Policy for Pages<BYTES> {
     const LATCHED_READS: bool = false;
 }
 
-/// Pages of this size in bytes with this kind of latch, which readers take, too, if the third parameter is true. These policies
-/// are for comparisons; [`Standard`] is the fastest in measurements.
+/// Pages of this size in bytes with this kind of latch, which readers take, too, if the third parameter is true. These
+/// policies are for comparisons; [`Standard`] is the fastest in measurements.
 #[derive(Clone, Copy, Debug)]
 pub struct Latched<const BYTES: usize, L, const READS: bool>(PhantomData<L>);
 
@@ -149,6 +149,7 @@ impl<P: Policy> Variation for InnerReplicas<P> {
     const REPLICAS: Replicas = Replicas::OfInnerPages;
 }
 
-/// The default policy. 3 million integers that are inserted in random order take 20.4 bytes a key, 1.28 times as much as their
-/// sorted array. If full pages are split at once, the integers take 23.9 bytes a key, and insertion is equally fast.
+/// The default policy. 3 million integers that are inserted in random order take 20.4 bytes a key, 1.28 times as much
+/// as their sorted array. If full pages are split at once, the integers take 23.9 bytes a key, and insertion is equally
+/// fast.
 pub type Standard = Dense<Pages<4096>>;

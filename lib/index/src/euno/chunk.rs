@@ -24,8 +24,9 @@
 //! 5. While the version does not change, `scatter` and the range do not change. In a scattered chunk no key is added to
 //!    the chunk's own slots or moved in them; a removal marks the slot as [`GONE`] and leaves its words. So at that
 //!    version the absence of a key from the chunk's own slots stays true, whatever is added to parts.
-//! 6. A slot's value may change, by one atomic operation, while the chunk is shared. A part changes while the chunk is shared
-//!    and the part locked, or in a change of the whole chunk. Everything else changes only in a change of the whole chunk.
+//! 6. A slot's value may change, by one atomic operation, while the chunk is shared. A part changes while the chunk is
+//!    shared and the part locked, or in a change of the whole chunk. Everything else changes only in a change of the
+//!    whole chunk.
 //!
 //! Versions: see [`region`](archipelago_sync::region). Each change of the whole chunk makes a new version, except in
 //! two cases. First, if walks are transactions, too. Second, if changes are transactions and the change writes one word
@@ -57,8 +58,8 @@ struct Lines<T>(T);
 pub struct Chunk<S: Size> {
     lock: VersionLock,
     tags: S::Tags,
-    /// The chunk's heat. It is in the cache line of the lock, so that a write that only replaces a value accesses no further
-    /// line.
+    /// The chunk's heat. It is in the cache line of the lock, so that a write that only replaces a value accesses no
+    /// further line.
     pub(super) heat: Heat,
     pub(super) sorted: Word,
     low: Word,
@@ -483,8 +484,8 @@ impl<S: Size> Chunk<S> {
         self.parts().iter().for_each(Part::empty);
     }
 
-    /// Checks the chunk's own invariants. No thread may use the chunk meanwhile. Returns the number of its entries, and the
-    /// bytes of their keys.
+    /// Checks the chunk's own invariants. No thread may use the chunk meanwhile. Returns the number of its entries, and
+    /// the bytes of their keys.
     pub(super) fn check<F: ChunkForm>(&self) -> (usize, usize) {
         let count = self.count(&Alone);
         assert!(self.sorted.load() as usize <= count, "the reserve is a part of the entries");

@@ -36,7 +36,8 @@ pub struct Core<F: ChunkForm, I: Index<F>> {
     pub(super) thin: Thin,
     first: NonNull<Chunk<I::Size>>,
     form: PhantomData<F>,
-    // Dropped after everything that reclamation may use, and before the memory, since dropping the domain frees retired pages.
+    // Dropped after everything that reclamation may use, and before the memory, since dropping the domain frees retired
+    // pages.
     pub(super) domain: Domain,
     pub(super) memory: Memory,
 }

@@ -265,8 +265,8 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         core::ptr::eq(left.next.load(), chunk) && self.take_over_next(&mut left, Self::FIT, waste)
     }
 
-    /// Merges the next chunk into the locked chunk `left`, if the two have at most `most` entries and the next chunk's lock is
-    /// free.
+    /// Merges the next chunk into the locked chunk `left`, if the two have at most `most` entries and the next chunk's
+    /// lock is free.
     pub(super) fn take_over_next(&self, left: &mut Held<'_, Chunk<I::Size>>, most: usize, waste: &mut Waste) -> bool {
         // SAFETY: a locked chunk's neighbour does not become obsolete, so it is not retired under the caller's guard.
         let Some(right) = (unsafe { left.next.load().as_ref() }) else { return false };

@@ -1,10 +1,10 @@
 //! The inner levels of a B+tree: the search layer of [`EunoBTree`](super::EunoBTree), by which a walk finds the chunk
 //! (leaf) of a key.
 //!
-//! An inner node has up to 62 separators ([`Size::KEYS`]), and one child more than separators: child `i` is for keys from
-//! separator `i - 1` up to, and without, separator `i`. A separator is the `low` of the first chunk below the child to its
-//! right. The root does not move: when it is full, its content moves to two new children, and when it has only one child, it
-//! takes over that child's content.
+//! An inner node has up to 62 separators ([`Size::KEYS`]), and one child more than separators: child `i` is for keys
+//! from separator `i - 1` up to, and without, separator `i`. A separator is the `low` of the first chunk below the
+//! child to its right. The root does not move: when it is full, its content moves to two new children, and when it has
+//! only one child, it takes over that child's content.
 //!
 //! # Invariants
 //! 1. Each chunk of the list has exactly one link from a node of height 1, and links are in the list's order.
@@ -240,8 +240,8 @@ impl<S: Size> Inner<S> {
         let right = Box::into_raw(child.upper(middle));
         child.set_meta(middle, child.height());
         self.insert::<F>(separator, right);
-        // SAFETY: the word is a separator of a node that only this thread changes. The right node was just made, and no other
-        // thread retires it meanwhile.
+        // SAFETY: the word is a separator of a node that only this thread changes. The right node was just made, and no
+        // other thread retires it meanwhile.
         let (kept, right) = unsafe { (F::kept(separator), &*right) };
         if F::compare(kept, key).is_le() { right } else { child }
     }

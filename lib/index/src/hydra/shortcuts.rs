@@ -93,7 +93,8 @@ impl<F: HydraForm> Shortcuts<F> {
     /// may call it at a time.
     pub(super) fn turn(&self) -> Option<Dropped<F>> {
         let young = self.trees[YOUNG].load(Relaxed);
-        // Release, with the Acquire in `tree`: a thread that finds no young tree finds the old one. The order matters, see above.
+        // Release, with the Acquire in `tree`: a thread that finds no young tree finds the old one. The order matters,
+        // see above.
         let old = self.trees[OLD].swap(young, AcqRel);
         self.trees[YOUNG].store(null_mut(), Release);
         NonNull::new(old).map(Dropped)
@@ -112,8 +113,8 @@ impl<F: HydraForm> Shortcuts<F> {
     }
 
     fn tree<'g>(&'g self, which: usize, _: &'g Guard<'_>) -> Option<&'g RawArt<F>> {
-        // SAFETY: a tree that was stored here is retired after it is replaced, and the caller holds the guard. Acquire pairs
-        // with the Release of the thread that stored it.
+        // SAFETY: a tree that was stored here is retired after it is replaced, and the caller holds the guard. Acquire
+        // pairs with the Release of the thread that stored it.
         unsafe { self.trees[which].load(Acquire).as_ref() }
     }
 
@@ -156,8 +157,8 @@ impl<F: HydraForm> Dropped<F> {
 impl<F: HydraForm> Drop for Shortcuts<F> {
     fn drop(&mut self) {
         for tree in self.trees.iter().map(|tree| tree.load(Relaxed)).filter(|tree| !tree.is_null()) {
-            // SAFETY: `&mut self`: no other thread uses the trees, and no thread will; outside `turn` the two pointers are
-            // never equal.
+            // SAFETY: `&mut self`: no other thread uses the trees, and no thread will; outside `turn` the two pointers
+            // are never equal.
             drop(unsafe { Box::from_raw(tree) });
         }
     }

@@ -1,5 +1,5 @@
-//! Operations that refuse instead of waiting or growing, for maps with a `backlog_limit` or a `memory_limit`. Before they
-//! refuse, they free all memory that can be freed. They also refuse keys that are too long.
+//! Operations that refuse instead of waiting or growing, for maps with a `backlog_limit` or a `memory_limit`. Before
+//! they refuse, they free all memory that can be freed. They also refuse keys that are too long.
 
 use super::{FormOf, Hold, Kind, Map, Session};
 use crate::limits::{Need, Refused, Space};
@@ -22,7 +22,8 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         }
     }
 
-    /// Stores entries as [`try_upsert`](Self::try_upsert) does, until an entry is refused. Returns the number of stored entries.
+    /// Stores entries as [`try_upsert`](Self::try_upsert) does, until an entry is refused. Returns the number of stored
+    /// entries.
     ///
     /// # Errors
     /// Returns the first refused entry, if the map is at a limit or the key is too long. The entries before it are in

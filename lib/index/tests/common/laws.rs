@@ -36,8 +36,8 @@ pub fn hold_between<K: KeyPart + Ord + Debug>(a: &K, b: &K) {
     }
 }
 
-/// Checks as [`hold`] does, also as parts of other keys: before parts that could be mistaken for the key's end, or for more of
-/// the key.
+/// Checks as [`hold`] does, also as parts of other keys: before parts that could be mistaken for the key's end, or for
+/// more of the key.
 pub fn hold_anywhere<K: KeyPart + Ord + Debug>(a: &K, b: &K) {
     if let Err(broken) = hold_as_parts(a, b) {
         panic!("{broken}: {a:?}, {b:?}");

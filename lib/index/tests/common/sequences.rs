@@ -68,7 +68,8 @@ fn model_range<K: Ord + Clone>(model: &BTreeMap<K, String>, start: &Bound<K>, en
     model.iter().filter(|(k, _)| after(k) && before(k)).map(|(k, v)| (k.clone(), v.clone())).collect()
 }
 
-/// Runs all operations on an empty map and on a `BTreeMap`, compares the results, and removes the remaining entries one by one.
+/// Runs all operations on an empty map and on a `BTreeMap`, compares the results, and removes the remaining entries one
+/// by one.
 pub fn run<S: Kind, K: Key + Ord + Debug>(tree: &Map<S, K, String>, ops: &[Op<K>]) {
     let mut model = BTreeMap::new();
     let value = |v: &u32| v.to_string();

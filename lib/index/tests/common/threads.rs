@@ -216,8 +216,8 @@ fn in_shares(threads: usize, work: impl Fn(usize) + Sync) {
     });
 }
 
-/// There are 32 threads, usually many more than cores. Each has keys of its own between the others' keys, and compares all
-/// results with a model of its own.
+/// There are 32 threads, usually many more than cores. Each has keys of its own between the others' keys, and compares
+/// all results with a model of its own.
 pub fn more_threads_than_cores<K: TestKey>(make: Make<K, u64>) {
     const THREADS: usize = sized(32, 6);
     watchdog(USUAL, |_| {

@@ -162,7 +162,8 @@ fn own_keys_under_churn_with_more_threads_than_cores() {
     }
 }
 
-/// Every walk, in both directions, shows the keys that are always present, whatever is inserted and removed between them.
+/// Every walk, in both directions, shows the keys that are always present, whatever is inserted and removed between
+/// them.
 #[test]
 fn walks_miss_nothing_that_stays() {
     let (stay, walks) = if cfg!(miri) { (5u64, 2) } else { (400, 400) };

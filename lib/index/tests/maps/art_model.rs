@@ -16,8 +16,8 @@ fn run<K: Key + Ord + Debug>(sync: WriteSync, ops: &[Op<K>]) {
     assert!(art.is_empty());
 }
 
-/// Returns keys with few distinct bytes, many shared prefixes, keys that are prefixes of other keys, zero bytes, and the empty
-/// key.
+/// Returns keys with few distinct bytes, many shared prefixes, keys that are prefixes of other keys, zero bytes, and
+/// the empty key.
 fn short_bytes() -> impl Strategy<Value = Vec<u8>> + Clone {
     proptest::collection::vec(prop_oneof![Just(0u8), Just(1), Just(127), Just(255)], 0..6)
 }

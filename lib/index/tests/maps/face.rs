@@ -1,5 +1,5 @@
-//! The public interface of all maps, tested with each map: references, iterators, bulk operations, whole-map operations.
-//! `hostile_face.rs` tests hostile uses of it, and `atomic.rs` concurrent ones.
+//! The public interface of all maps, tested with each map: references, iterators, bulk operations, whole-map
+//! operations. `hostile_face.rs` tests hostile uses of it, and `atomic.rs` concurrent ones.
 
 use crate::common::keys::TestKey;
 use crate::common::sized;

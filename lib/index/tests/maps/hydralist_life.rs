@@ -185,8 +185,8 @@ impl Drop for Bomb {
     }
 }
 
-/// If the drop of a value panics in the background thread, the panic is reported and not propagated. The thread continues,
-/// other values are dropped, and the map can be dropped.
+/// If the drop of a value panics in the background thread, the panic is reported and not propagated. The thread
+/// continues, other values are dropped, and the map can be dropped.
 #[cfg(not(miri))]
 #[test]
 fn the_background_thread_survives_values_that_panic() {

@@ -38,8 +38,8 @@ fn work<K: TestKey>(map: &HydraList<K, u64>, share: &[K], model: &mut BTreeMap<K
     }
 }
 
-/// The map grows and shrinks in phases, and the search layer is stalled in some of them. At first the layer knows no page.
-/// Later it leads to pages that have since been split, or merged into others.
+/// The map grows and shrinks in phases, and the search layer is stalled in some of them. At first the layer knows no
+/// page. Later it leads to pages that have since been split, or merged into others.
 fn stalled<K: TestKey>(layer: SearchLayerKind) {
     let pool = K::pool(sized(6_000, 120));
     for topology in topologies() {

@@ -112,8 +112,8 @@ fn kind() -> impl Strategy<Value = Kind> {
     proptest::sample::select(vec![Kind::Late, Kind::Early, Kind::Zero, Kind::One, Kind::First, Kind::Last])
 }
 
-/// Returns `count` samples of a strategy, which differ in every run. (Proptest's own runner, which also shrinks failures, would
-/// take minutes to compile for this many types.)
+/// Returns `count` samples of a strategy, which differ in every run. (Proptest's own runner, which also shrinks
+/// failures, would take minutes to compile for this many types.)
 fn samples<T: Debug>(strategy: impl Strategy<Value = T>, count: usize) -> Vec<T> {
     let mut runner = TestRunner::new(ProptestConfig::default());
     (0..count).map(|_| strategy.new_tree(&mut runner).expect("a value").current()).collect()

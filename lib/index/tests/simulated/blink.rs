@@ -28,8 +28,8 @@ fn remove_all<P: Policy>(map: &BLinkSession<'_, u64, u64, P>, keys: impl IntoIte
     keys.into_iter().for_each(|key| assert_eq!(map.remove(&key), Some(10 * key)));
 }
 
-/// Makes a tree of `FIRST` full pages, followed by four pages that a few removals make underfull. With 26 full pages there is a
-/// level of two pages between root and leaves.
+/// Makes a tree of `FIRST` full pages, followed by four pages that a few removals make underfull. With 26 full pages
+/// there is a level of two pages between root and leaves.
 fn thin<P: Policy, const FIRST: u64>(nodes: usize) -> Shared<BLinkTree<u64, u64, P>> {
     let index: BLinkTree<u64, u64, P> = Builder::default().topology(Topology::synthetic(nodes, 4)).build();
     let map = index.pin();
@@ -320,8 +320,8 @@ fn a_removal_whose_page_loses_its_lower_keys_before_it_is_latched() {
 /// moment one of them has been changed as often as the merged page, so it has the same version as the merged page had.
 #[test]
 fn a_page_is_not_used_again_under_a_reader() {
-    // There is one node, so that a thread may reuse pages that another thread has freed. There are so many pages that the
-    // allocator keeps the memory block from which they come.
+    // There is one node, so that a thread may reuse pages that another thread has freed. There are so many pages that
+    // the allocator keeps the memory block from which they come.
     let make = || {
         let tree: Tree = Builder::default().topology(Topology::synthetic(1, 4)).build();
         tree.pin().extend((0..30 * FULL).map(|key| (key, 10 * key)));

@@ -1,5 +1,5 @@
-//! `BLinkTree` with keys of every form, in pages so small that a few keys make a tree: words, byte strings, and composites
-//! of them. Keys that are longer than the longest allowed are refused and change nothing.
+//! `BLinkTree` with keys of every form, in pages so small that a few keys make a tree: words, byte strings, and
+//! composites of them. Keys that are longer than the longest allowed are refused and change nothing.
 
 use archipelago_index::blink::{Dense, LogFed, Pages, Policy};
 use archipelago_index::map::Refused;

@@ -1,5 +1,5 @@
-//! `BLinkTree` compared with `BTreeMap`: random operations on keys that are long for their pages. Invariants are checked
-//! after the operations, and while the remaining entries are removed.
+//! `BLinkTree` compared with `BTreeMap`: random operations on keys that are long for their pages. Invariants are
+//! checked after the operations, and while the remaining entries are removed.
 
 use crate::common::sequences::{self, Op, ops};
 use archipelago_check::drops::{Counted, DropCounter};
@@ -16,14 +16,15 @@ fn run<K: Key + Ord + Debug, P: Policy>(ops: &[Op<K>]) -> BLinkTree<K, String, P
     tree
 }
 
-/// Runs operations as [`run`] does, with keys that are short for their pages. Then an emptied tree is one page. (A page stores
-/// its two bounds, the fences. If they take half of the page or more, two nearly empty pages may not fit into one.)
+/// Runs operations as [`run`] does, with keys that are short for their pages. Then an emptied tree is one page. (A page
+/// stores its two bounds, the fences. If they take half of the page or more, two nearly empty pages may not fit into
+/// one.)
 fn run_and_shrink<K: Key + Ord + Debug>(ops: &[Op<K>]) {
     assert_eq!(run::<K, Pages<512>>(ops).levels(), 1, "only the root is left");
 }
 
-/// Returns keys up to a quarter of a page of 512 bytes. They consist of few letters in long runs, so that they have long common
-/// prefixes.
+/// Returns keys up to a quarter of a page of 512 bytes. They consist of few letters in long runs, so that they have
+/// long common prefixes.
 fn long_keys() -> impl Strategy<Value = Vec<u8>> + Clone {
     let run = (prop_oneof![Just(0u8), Just(b'a'), Just(b'b'), Just(0xFF)], 0..70usize);
     let runs = proptest::collection::vec(run, 0..5);

@@ -281,7 +281,8 @@ fn interrupted_and_short_calls_change_nothing() {
                 disk = Simulated::new();
                 disk.fail_at(at, Fault::Interrupted);
                 let mut story = Story::new(options);
-                // With threads, the reads of several lanes occur in any order, so another call may have been interrupted.
+                // With threads, the reads of several lanes occur in any order, so another call may have been
+                // interrupted.
                 if let Err(error) = story.run(&disk) {
                     assert!(options.lanes > 1 && matches!(error, Error::Io { .. }), "call {at}: {error}");
                 }

@@ -8,8 +8,8 @@ use core::cmp::Ordering;
 
 use super::{SearchForm, Target};
 
-/// The changes that are not consumed yet. The caller passes the old entries to [`Self::old`] in ascending order, and then calls
-/// [`Self::finish`]; both call `emit` with the entries of the result in ascending order.
+/// The changes that are not consumed yet. The caller passes the old entries to [`Self::old`] in ascending order, and
+/// then calls [`Self::finish`]; both call `emit` with the entries of the result in ascending order.
 pub struct Merge<'s, 'a, F: SearchForm, P> {
     inserts: &'s [(F::Probe<'a>, P)],
     removes: &'s [(F::Probe<'a>, P)],

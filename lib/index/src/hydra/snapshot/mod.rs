@@ -14,8 +14,8 @@
 //! Invariants of a snapshot:
 //! - Anchors are distinct. Keys below all anchors belong to the head page.
 //! - An answer is the page of the greatest anchor at or below the key or, rarely, of an anchor further left.
-//! - Nothing changes after the snapshot was built. So `&self` methods need no ordering of their own: the owner publishes the
-//!   snapshot by a release store, and readers load it with acquire.
+//! - Nothing changes after the snapshot was built. So `&self` methods need no ordering of their own: the owner
+//!   publishes the snapshot by a release store, and readers load it with acquire.
 
 mod ids;
 mod lines;
@@ -105,8 +105,9 @@ pub struct Snapshot<F: SearchForm, P: Target> {
 }
 
 impl<F: SearchForm, P: Target> Snapshot<F, P> {
-    /// Makes a snapshot of `anchors`, ascending and distinct, with the page `head` for keys below all of them. It takes linear
-    /// time. Its memory, and that of all snapshots that are merged from it, prefers `node`, whichever thread merges.
+    /// Makes a snapshot of `anchors`, ascending and distinct, with the page `head` for keys below all of them. It takes
+    /// linear time. Its memory, and that of all snapshots that are merged from it, prefers `node`, whichever thread
+    /// merges.
     ///
     /// # Panics
     /// If there are about 2^31 anchors or more.
@@ -130,8 +131,8 @@ impl<F: SearchForm, P: Target> Snapshot<F, P> {
         Self { index }
     }
 
-    /// Returns the page of the greatest anchor at most `probe`, or of an anchor a little further left. If there is no such
-    /// anchor, it is the head page.
+    /// Returns the page of the greatest anchor at most `probe`, or of an anchor a little further left. If there is no
+    /// such anchor, it is the head page.
     #[inline(always)]
     pub fn jump(&self, probe: F::Probe<'_>) -> P {
         self.index.jump(probe)
@@ -143,7 +144,8 @@ impl<F: SearchForm, P: Target> Snapshot<F, P> {
         self.index.prefetch(probe);
     }
 
-    /// Calls `each` with up to `count` pages that follow the page that [`Self::jump`] returns, if they are cheap to find.
+    /// Calls `each` with up to `count` pages that follow the page that [`Self::jump`] returns, if they are cheap to
+    /// find.
     #[inline]
     pub fn followers(&self, probe: F::Probe<'_>, count: usize, each: impl FnMut(P)) {
         self.index.followers(probe, count, each);

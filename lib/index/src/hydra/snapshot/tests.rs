@@ -311,8 +311,8 @@ fn long_common_prefixes() {
     assert!(snapshot.bytes() < 40_000, "the prefix is held once, not {} bytes", snapshot.bytes());
 }
 
-/// The trie has the greatest possible depth: every anchor is a prefix of the next one. A recursive build would overflow the
-/// stack.
+/// The trie has the greatest possible depth: every anchor is a prefix of the next one. A recursive build would overflow
+/// the stack.
 #[test]
 fn nested_prefixes() {
     let count = sized(6_000, 300);
