@@ -164,8 +164,8 @@ fn closures_reenter<S: Kind>() {
         session.remove_if(&(KEYS + key), |_| session.delete(&(KEYS + key)));
     }
     assert_eq!(map.len() as u64, KEYS);
-    // While an iterator runs, the entry that it would yield next is removed, and entries behind its position are
-    // inserted.
+    // While an iterator runs, the entry that it would yield next is removed, and the entry that it has just yielded is
+    // replaced.
     let mut seen = 0;
     for entry in session.entries::<u64, _>(..) {
         assert_eq!(entry.value(), "last");
