@@ -173,7 +173,8 @@ pub fn transaction<R>(body: impl FnOnce() -> R) -> Result<R, Abort> {
     imp::transaction(body)
 }
 
-/// Begins a transaction that [`end`] ends, or nests one. This is for bodies that are not closures.
+/// Begins a transaction that [`end`] ends. Inside a transaction, it begins a nested one. This is for bodies that are
+/// not closures.
 ///
 /// Natively, an abort returns to this call, as if it had returned its error the first time, with all memory in the
 /// state of that time. In the simulated world, the body continues after an abort: its loads see the current memory, its

@@ -139,7 +139,7 @@ impl<T: 'static> fmt::Debug for LocalKey<T> {
     }
 }
 
-/// As `std`'s macro of this name.
+/// The counterpart of `std`'s macro of this name.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! simulated_thread_local {
