@@ -22,8 +22,8 @@
 //! and in an idle map.
 //!
 //! A thread that removes a shortcut loads `young` first and then `old`, and a turn stores `old` first. So the thread
-//! finds the tree that has the shortcut, unless the tree was dropped. For a tree that was young at or before the first
-//! load is still young at this load, or is old at the second load, or was dropped.
+//! finds the tree that has the shortcut, unless the tree was dropped. The reason: a tree that was young at or before
+//! the first load is still young at this load, or is old at the second load, or was dropped.
 
 use super::oplog::PagePtr;
 use super::page::Page as _;
