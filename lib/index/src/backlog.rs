@@ -32,15 +32,16 @@ pub enum OnBacklog {
 pub struct Garbage {
     /// The number of retired values, keys, nodes and search layers.
     pub objects: usize,
-    /// The memory of these objects in bytes, including the allocator's overhead, without memory that values own elsewhere.
+    /// The memory of these objects in bytes, including the allocator's overhead, without memory that values own
+    /// elsewhere.
     pub bytes: usize,
     /// The number of threads that are reading now.
     pub readers: usize,
     /// The number of epochs by which the oldest reader is behind. If it is more than 0, nothing can be reclaimed until
     /// this reader ends.
     pub lag: u64,
-    /// The number of failed attempts to advance reclamation since the last success; each failed because of a reader. If this
-    /// number and `bytes` both grow, some reader does not end.
+    /// The number of failed attempts to advance reclamation since the last success; each failed because of a reader. If
+    /// this number and `bytes` both grow, some reader does not end.
     pub refused: u64,
 }
 
@@ -89,8 +90,8 @@ impl Limit {
         self.bytes != usize::MAX && domain.sealed_bytes() > self.bytes
     }
 
-    /// Waits if the garbage exceeds the limit and the limit requires it. It is called before an operation that changes the map,
-    /// outside any guard of the map.
+    /// Waits if the garbage exceeds the limit and the limit requires it. It is called before an operation that changes
+    /// the map, outside any guard of the map.
     #[inline]
     pub(crate) fn admit(self, domain: &Domain) {
         if self.is_passed(domain) {

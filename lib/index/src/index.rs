@@ -41,14 +41,15 @@ pub trait OrderedSession<K: Key, V: Clone + Send + Sync + 'static> {
     /// Removes a key. Returns the removed value.
     fn remove(&self, key: &K) -> Option<V>;
 
-    /// Calls `visit` with up to `limit` entries with keys `>= from`, in ascending order. Returns the number of visited entries.
+    /// Calls `visit` with up to `limit` entries with keys `>= from`, in ascending order. Returns the number of visited
+    /// entries.
     ///
-    /// The scan visits no key twice, and visits every key that is present throughout the call, up to the limit. It may or may
-    /// not visit entries that are inserted or removed meanwhile.
+    /// The scan visits no key twice, and visits every key that is present throughout the call, up to the limit. It may
+    /// or may not visit entries that are inserted or removed meanwhile.
     fn scan(&self, from: &K, limit: usize, visit: impl FnMut(K::Ref<'_>, &V)) -> usize;
 
-    /// Scans as [`scan`](Self::scan) does, but in descending order over keys `<= from`. Returns `None` if the index cannot scan
-    /// backwards.
+    /// Scans as [`scan`](Self::scan) does, but in descending order over keys `<= from`. Returns `None` if the index
+    /// cannot scan backwards.
     fn scan_rev(&self, from: &K, limit: usize, visit: impl FnMut(K::Ref<'_>, &V)) -> Option<usize> {
         let _ = (from, limit, visit);
         None

@@ -24,9 +24,10 @@
 //! Use a newtype with the [`Duration`](core::time::Duration) since some epoch, or with an `i64` of nanoseconds.
 //!
 //! # Other orders
-//! A map has no comparator that is chosen at run time. Search layers compare encodings word by word, without knowing the key's
-//! type, so an order cannot be a function. Instead an order is a type: [`Reverse`](core::cmp::Reverse), or a wrapper whose
-//! encoding has the wanted order. [`KeyAs`] shows two examples: case-insensitive keys, and keys in a collation's order.
+//! A map has no comparator that is chosen at run time. Search layers compare encodings word by word, without knowing
+//! the key's type, so an order cannot be a function. Instead an order is a type: [`Reverse`](core::cmp::Reverse), or a
+//! wrapper whose encoding has the wanted order. [`KeyAs`] shows two examples: case-insensitive keys, and keys in a
+//! collation's order.
 //!
 //! An index returns keys by decoding stored encodings, so it may store only encodings that the key's own `encode` has
 //! made. Methods that store take a `K`, or a borrowed form whose encodings are known to be the same ([`EncodeAs`],
@@ -37,8 +38,8 @@
 //!
 //! # Modules
 //! [`part`] defines the parts of which every key consists, and [`width`] the form that follows from the parts' widths.
-//! [`number`], [`string`], [`path`], [`wrapper`] and [`tuple`] implement key types. [`own`] is for users' types, and [`lookup`]
-//! for look-ups by borrowed parts.
+//! [`number`], [`string`], [`path`], [`wrapper`] and [`tuple`] implement key types. [`own`] is for users' types, and
+//! [`lookup`] for look-ups by borrowed parts.
 
 mod lookup;
 mod number;
@@ -60,8 +61,8 @@ use crate::structure::{Encode, Form};
 /// A borrowed form of `K` that can be stored as a `K`: `str` for `String`, and any `K` for itself.
 ///
 /// # Safety
-/// Every output of `encode` must also be an output of `K::encode` for some `K`. Then `K::decode` and `K::decode_ref` may
-/// be called with it.
+/// Every output of `encode` must also be an output of `K::encode` for some `K`. Then `K::decode` and `K::decode_ref`
+/// may be called with it.
 ///
 /// ```
 /// let map: archipelago::HydraList<String, u32> = Default::default();
@@ -91,8 +92,8 @@ unsafe impl<K: Key> EncodeAs<K> for K {}
 /// A borrowed encoding of a `T`.
 pub type Probe<'a, T> = <<T as Encode>::Form as Form>::Probe<'a>;
 
-/// A key of an ordered index: numbers, strings, paths, addresses, tuples and arrays of these, and every other type that is a
-/// [`KeyPart`]. Your own types become keys by [`key!`](crate::key!) or [`KeyAs`].
+/// A key of an ordered index: numbers, strings, paths, addresses, tuples and arrays of these, and every other type that
+/// is a [`KeyPart`]. Your own types become keys by [`key!`](crate::key!) or [`KeyAs`].
 ///
 /// ```
 /// use archipelago::HydraList;
@@ -119,12 +120,14 @@ pub trait Key: Encode + Clone + Send + Sync + 'static {
     /// Decodes a key that borrows from its encoding.
     ///
     /// # Safety
-    /// `probe` must have been made by `Self::encode`, or by the `encode` of a form that is [stored as `Self`](EncodeAs).
+    /// `probe` must have been made by `Self::encode`, or by the `encode` of a form that is [stored as
+    /// `Self`](EncodeAs).
     unsafe fn decode_ref<'a>(probe: Probe<'a, Self>) -> Self::Ref<'a>;
 
     /// Decodes an owned key.
     ///
     /// # Safety
-    /// `probe` must have been made by `Self::encode`, or by the `encode` of a form that is [stored as `Self`](EncodeAs).
+    /// `probe` must have been made by `Self::encode`, or by the `encode` of a form that is [stored as
+    /// `Self`](EncodeAs).
     unsafe fn decode(probe: Probe<'_, Self>) -> Self;
 }

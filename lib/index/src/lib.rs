@@ -1,8 +1,8 @@
 //! Concurrent ordered maps.
 //!
-//! All of them are one generic type, [`Map`], with a different structure as its parameter. So they have the same methods,
-//! signatures and consistency, see [`map`]. They implement [`OrderedIndex`], as adapters of other maps do, so that benchmarks
-//! and figures are written only once, against this trait.
+//! All of them are one generic type, [`Map`], with a different structure as its parameter. So they have the same
+//! methods, signatures and consistency, see [`map`]. They implement [`OrderedIndex`], as adapters of other maps do, so
+//! that benchmarks and figures are written only once, against this trait.
 //!
 //! The [`guide`] describes how to use the maps.
 

@@ -160,9 +160,9 @@ impl Limits {
 
     /// Returns how many more bytes may be in use.
     ///
-    /// A map allocates a block for pages only if no page is spare. At that time all its memory is in use, and is at most the
-    /// limit. So it never exceeds the limit by more than a block. Memory outside pages cannot come from spare pages, so
-    /// for such memory the spare pages count as used.
+    /// A map allocates a block for pages only if no page is spare. At that time all its memory is in use, and is at
+    /// most the limit. So it never exceeds the limit by more than a block. Memory outside pages cannot come from spare
+    /// pages, so for such memory the spare pages count as used.
     fn left(&self, need: Need, Space { held, spare }: Space) -> usize {
         let left = self.memory.saturating_sub(held.saturating_sub(spare));
         if need.outside == 0 {
@@ -181,8 +181,8 @@ impl Limits {
         epoch >= settled && self.counts.settled.compare_exchange(settled, epoch + EPOCHS, Relaxed, Relaxed).is_ok()
     }
 
-    /// Returns whether an entry that needs room only in a page may be stored in a page that seems to have room, although the
-    /// map may not grow.
+    /// Returns whether an entry that needs room only in a page may be stored in a page that seems to have room,
+    /// although the map may not grow.
     pub(crate) fn may_fill(&self, need: Need, Space { held, spare }: Space) -> bool {
         need.outside == 0 && held.saturating_sub(spare) <= self.memory.saturating_add(self.memory / RACE_PART)
     }

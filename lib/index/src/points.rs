@@ -33,7 +33,7 @@ pub const REPLAYED: &str = "an operation of the log is carried out";
 pub const ABOVE: &str = "the first entry above is found";
 /// An operation has found the outermost leaf of an `Art`, and locks it next.
 pub const OUTERMOST: &str = "the outermost leaf is found";
-/// A chunk has been split, and the new chunk is added to the index next.
+/// A chunk (a leaf of Eunomia's maps) has been split, and the new chunk is added to the index next.
 pub const CHUNK_SPLIT: &str = "a chunk is split";
 /// An operation did not find a key in its chunk, and adds it to the chunk next.
 pub const ADDING: &str = "a key is added";
@@ -41,7 +41,8 @@ pub const ADDING: &str = "a key is added";
 pub const REPLACING: &str = "a value is replaced";
 /// An operation has found a key in its chunk, and removes it next.
 pub const REMOVING: &str = "a key is taken out";
-/// A walk has entered a part of a scattered chunk, and reads the part next.
+/// A walk has entered a part of a scattered chunk (a contended chunk, which stores new entries in parts), and reads the
+/// part next.
 pub const PART: &str = "a part is entered";
 /// A descent through inner nodes has reached a node, and reads the node's version next.
 pub const DOWN: &str = "a way has come to a node";

@@ -1,7 +1,8 @@
 //! Functions for searches in pages.
 
-/// Returns the first index in `start..end` for which `before` is false. `before` must be monotonous. If a writer
-/// changes the data during the search, `before` may not be monotonous, and the result is meaningless.
+/// Returns the first index in `start..end` for which `before` is false. `before` must be true up to some index and
+/// false from this index on. If a writer changes the data during the search, this may not hold, and the result is
+/// meaningless.
 #[inline]
 pub(crate) fn partition_point(start: usize, end: usize, before: impl Fn(usize) -> bool) -> usize {
     let (mut start, mut size) = (start, end - start);

@@ -1,29 +1,31 @@
 //! The interface between the maps that users see, the key types, and the structures that store the entries.
 //!
-//! A *structure* maps encoded keys to words, concurrently. There are HydraList (a data list with a search layer), the adaptive
-//! radix tree, the B-link tree, and Eunomia's chunks under a tree or under towers. A structure supplies the primitives of
-//! [`Structure`]. From these [`Map`](crate::Map) makes the whole public interface: sessions, references, iterators, atomic
-//! operations, limits, bulk operations. So all maps have the same methods with the same signatures, consistency and bounds, and
-//! the tests are written once.
+//! A *structure* maps encoded keys to words, concurrently. There are HydraList (a data list with a search layer), the
+//! adaptive radix tree, the B-link tree, and Eunomia's chunks under a tree or under towers. A structure supplies the
+//! primitives of [`Structure`]. From these [`Map`](crate::Map) makes the whole public interface: sessions, references,
+//! iterators, atomic operations, limits, bulk operations. So all maps have the same methods with the same signatures,
+//! consistency and bounds, and the tests are written once.
 //!
 //! A [`Form`] is all that a structure knows about keys: how encodings are compared, stored and shown. A form does not
 //! know the structures. A [`Kind`] of structure names one structure for each form, and a form selects its own one of
 //! the two. The memory layout that a structure has for a form is private to the structure: it is a trait of the
 //! structure, implemented for both forms.
 //!
-//! To add a structure: implement [`Structure`] for its core and [`Kind`] for a marker type, define the alias `Map<Marker, K,
-//! V>`, and add the alias to the conformance tests. Methods with a default implementation are optional.
+//! To add a structure: implement [`Structure`] for its core and [`Kind`] for a marker type, define the alias
+//! `Map<Marker, K, V>`, and add the alias to the conformance tests. Methods with a default implementation are optional.
 //!
 //! # Contract of a structure
-//! 1. *Point operations* (`get`, `put`, `take`) are linearizable for each key. `take_end` is linearizable over all keys.
-//! 2. *Walks* (`scan`, `scan_back`) show entries in order and show no key twice. Each entry is shown as it was at some moment
-//!    of the call. An entry that is present throughout the call is shown.
+//! 1. *Point operations* (`get`, `put`, `take`) are linearizable for each key. `take_end` is linearizable over all
+//!    keys.
+//! 2. *Walks* (`scan`, `scan_back`) show entries in order and show no key twice. Each entry is shown as it was at some
+//!    moment of the call. An entry that is present throughout the call is shown.
 //! 3. *Words are opaque.* Each word is returned once, by the operation that replaces or removes it; the caller then
 //!    owns it. The word stays valid for guards that were entered before its retirement.
 //! 4. *Closures run without locks.* Whatever a closure does, also with this structure, it finds no lock held by its own
-//!    operation. If it panics, the structure is as the call has left it.
-//! 5. *Keys' memory* belongs to the structure, which retires the keys that it has boxed. A key shown to a closure is valid
-//!    until the closure returns.
+//!    operation. If the closure panics, the structure is consistent, and what the operation has changed before stays
+//!    changed.
+//! 5. *Keys' memory* belongs to the structure, which retires the keys that it has boxed. A key shown to a closure is
+//!    valid until the closure returns.
 
 mod bytes;
 mod word;
@@ -34,8 +36,8 @@ use archipelago_sync::rcu::{Domain, Guard};
 use core::cmp::Ordering;
 use core::fmt::Debug;
 
-/// A family of encodings: the keys that an index compares and stores. There are two forms, [`Word`] and [`Bytes`]. Users never
-/// need to name this trait.
+/// A family of encodings: the keys that an index compares and stores. There are two forms, [`Word`] and [`Bytes`].
+/// Users never need to name this trait.
 pub trait Form: Copy + Send + Sync + Sized + 'static {
     /// A borrowed encoding, ordered as the keys are.
     type Probe<'a>: Copy + Ord + Debug;
@@ -67,8 +69,8 @@ pub trait Form: Copy + Send + Sync + Sized + 'static {
     /// Returns the least key greater than `key`; `None` if `key` is the greatest.
     fn just_above(key: Self::Probe<'_>) -> Option<Self::Owned>;
 
-    /// Changes `owned` to the least key greater than `key`, and reuses its memory. Returns false and changes nothing if `key` is
-    /// the greatest key.
+    /// Changes `owned` to the least key greater than `key`, and reuses its memory. Returns false and changes nothing if
+    /// `key` is the greatest key.
     fn set_above(owned: &mut Self::Owned, key: Self::Probe<'_>) -> bool;
 
     /// Returns the least key.
@@ -224,8 +226,8 @@ pub trait Structure<F: Form>: Send + Sync + Sized + 'static {
     /// The kind's own methods, see [`Kind::Hooks`].
     type Hooks: ?Sized;
 
-    /// The data with which an operation starts in its thread, such as the search layer of the thread's NUMA node. A session
-    /// finds it once.
+    /// The data with which an operation starts in its thread, such as the search layer of the thread's NUMA node. A
+    /// session finds it once.
     type Place<'s>: Copy;
 
     /// The position of the last of several writes with ascending keys.
@@ -257,10 +259,12 @@ pub trait Structure<F: Form>: Send + Sync + Sized + 'static {
     /// Stores `word` under `key` if `when` permits it, and updates the count of entries.
     fn put(&self, place: Self::Place<'_>, guard: &Guard<'_>, key: F::Probe<'_>, word: u64, when: When) -> Put;
 
-    /// Removes `key`, and updates the count of entries. If a word is expected, `key` is removed only if it has this word.
+    /// Removes `key`, and updates the count of entries. If a word is expected, `key` is removed only if it has this
+    /// word.
     fn take(&self, place: Self::Place<'_>, guard: &Guard<'_>, key: F::Probe<'_>, expected: Option<u64>) -> Option<u64>;
 
-    /// Removes the entry with the least or the greatest key, updates the count of entries, and calls `found` with the entry.
+    /// Removes the entry with the least or the greatest key, updates the count of entries, and calls `found` with the
+    /// entry.
     fn take_end<R>(
         &self,
         place: Self::Place<'_>,
@@ -271,8 +275,8 @@ pub trait Structure<F: Form>: Send + Sync + Sized + 'static {
 
     // ---- Walks ----------------------------------------------------------------------------------------------------
 
-    /// Calls `visit` with up to `limit` entries at or above `from`, in ascending order, until `visit` returns false. Returns
-    /// the number of calls.
+    /// Calls `visit` with up to `limit` entries at or above `from`, in ascending order, until `visit` returns false.
+    /// Returns the number of calls.
     fn scan(
         &self,
         place: Self::Place<'_>,
@@ -283,8 +287,8 @@ pub trait Structure<F: Form>: Send + Sync + Sized + 'static {
         visit: impl FnMut(F::Probe<'_>, u64) -> bool,
     ) -> usize;
 
-    /// Calls `visit` with up to `limit` entries below `bound` (`None` means all), in descending order, until `visit` returns
-    /// false. Returns the number of calls.
+    /// Calls `visit` with up to `limit` entries below `bound` (`None` means all), in descending order, until `visit`
+    /// returns false. Returns the number of calls.
     fn scan_back(
         &self,
         place: Self::Place<'_>,
@@ -312,8 +316,8 @@ pub trait Structure<F: Form>: Send + Sync + Sized + 'static {
         result
     }
 
-    /// Calls `show` with up to `count` keys that divide the map into parts of about the same size. The keys are ascending if no
-    /// thread changes the map meanwhile. The same key may be shown more than once.
+    /// Calls `show` with up to `count` keys that divide the map into parts of about the same size. The keys are
+    /// ascending if no thread changes the map meanwhile. The same key may be shown more than once.
     fn split_points(&self, place: Self::Place<'_>, guard: &Guard<'_>, count: usize, show: impl FnMut(F::Probe<'_>));
 
     // ---- Several keys at a time ------------------------------------------------------------------------------------
@@ -329,7 +333,8 @@ pub trait Structure<F: Form>: Send + Sync + Sized + 'static {
         keys.iter().for_each(|key| found(key.encode(|key| self.get(place, guard, key))));
     }
 
-    /// Stores as [`put`](Self::put) does with [`When::Always`]. It is fast if successive keys are ascending, or nearly so.
+    /// Stores as [`put`](Self::put) does with [`When::Always`]. It is fast if successive keys are ascending, or nearly
+    /// so.
     fn put_near<'g>(
         &self,
         place: Self::Place<'_>,
@@ -353,7 +358,8 @@ pub trait Structure<F: Form>: Send + Sync + Sized + 'static {
     /// Returns the bytes that an entry with this key takes outside of pages, without its boxed value.
     fn outside(&self, key: F::Probe<'_>) -> usize;
 
-    /// Returns the bytes of free pages that threads with this starting data use before the structure allocates more pages.
+    /// Returns the bytes of free pages that threads with this starting data use before the structure allocates more
+    /// pages.
     fn spare(&self, place: Self::Place<'_>) -> usize {
         let _ = place;
         0
@@ -374,12 +380,12 @@ pub trait Structure<F: Form>: Send + Sync + Sized + 'static {
     #[inline]
     fn note_garbage(&self) {}
 
-    /// Does the pending background work, and merges and moves pages that have become nearly empty. It does not free memory that
-    /// a guard of the caller keeps.
+    /// Does the pending background work, and merges and moves pages that have become nearly empty. It does not free
+    /// memory that a guard of the caller keeps.
     fn settle(&self) {}
 
-    /// Ends background work, and calls `each` once with every word. The caller must have exclusive access, and then drops the
-    /// structure. Returns the payload of a background thread's panic, if one has panicked.
+    /// Ends background work, and calls `each` once with every word. The caller must have exclusive access, and then
+    /// drops the structure. Returns the payload of a background thread's panic, if one has panicked.
     fn dismantle(&self, each: impl FnMut(u64)) -> Option<Box<dyn core::any::Any + Send>>;
 
     /// Checks every invariant. No other thread may use the structure meanwhile.
@@ -394,8 +400,8 @@ pub trait Structure<F: Form>: Send + Sync + Sized + 'static {
 pub enum Words {
     /// The caller does not follow the words as pointers.
     Shown,
-    /// The caller follows the words as pointers. A structure that shows several entries at a time may prefetch the targets,
-    /// so that the caller's cache misses overlap.
+    /// The caller follows the words as pointers. A structure that shows several entries at a time may prefetch the
+    /// targets, so that the caller's cache misses overlap.
     Followed,
 }
 

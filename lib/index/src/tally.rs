@@ -1,5 +1,5 @@
-//! Counters of a structure's contents. Each thread has its own counters: no two threads write the same cache line, and no
-//! update is a locked instruction.
+//! Counters of a structure's contents. Each thread has its own counters: no two threads write the same cache line, and
+//! no update is a locked instruction.
 
 use archipelago_platform::atomic::{AtomicIsize, Ordering::Relaxed};
 use archipelago_platform::pad::CachePadded;

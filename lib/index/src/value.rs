@@ -1,9 +1,9 @@
 //! Values: a value of any type is one 64-bit word in the index.
 //!
-//! Primitive numbers, `bool`, `char` and `()` are stored in the word itself. A value of any other type is boxed, and the word is
-//! its address. Readers use the box by reference under an RCU guard. So a thread that takes a word out of an index must
-//! retire it ([`retire`]) instead of dropping it. The choice is made at compile time: comparing `TypeId`s folds to a
-//! constant.
+//! Primitive numbers, `bool`, `char` and `()` are stored in the word itself. A value of any other type is boxed, and
+//! the word is its address. Readers use the box by reference under an RCU guard. So a thread that takes a word out of
+//! an index must retire it ([`retire`]) instead of dropping it. The choice is made at compile time: comparing `TypeId`s
+//! folds to a constant.
 
 use archipelago_platform::memory::taken_by;
 use archipelago_platform::panics::{FirstPanic, quietly};
@@ -20,8 +20,8 @@ pub(crate) fn is_inline<V: 'static>() -> bool {
     any_of!(u8, u16, u32, u64, usize, i8, i16, i32, i64, isize, f32, f64, bool, char, ())
 }
 
-/// Returns the bytes that a value takes outside its word, including the allocator's overhead, without memory that the value
-/// owns elsewhere.
+/// Returns the bytes that a value takes outside its word, including the allocator's overhead, without memory that the
+/// value owns elsewhere.
 #[inline]
 pub(crate) fn boxed_bytes<V: 'static>() -> usize {
     if is_inline::<V>() { 0 } else { taken_by(Layout::new::<V>()) }
@@ -43,8 +43,8 @@ pub(crate) fn into_word<V: 'static>(value: V) -> u64 {
 /// Calls `f` with a reference to the value of `word`.
 ///
 /// # Safety
-/// `word` must have been made by `into_word::<V>`. If it is boxed, it must not be reclaimed yet: the caller owns it or holds
-/// the guard under which it was read.
+/// `word` must have been made by `into_word::<V>`. If it is boxed, it must not be reclaimed yet: the caller owns it or
+/// holds the guard under which it was read.
 #[inline]
 pub(crate) unsafe fn with_ref<V: 'static, R>(word: u64, f: impl FnOnce(&V) -> R) -> R {
     if is_inline::<V>() {

@@ -37,7 +37,8 @@ mod forked {
         counter.assert_all_dropped();
     }
 
-    /// The process forks while the map's threads sleep. The map is used and dropped in the child, and then in the parent.
+    /// The process forks while the map's threads sleep. The map is used and dropped in the child, and then in the
+    /// parent.
     fn threads_asleep(nodes: usize) {
         let counter = DropCounter::new();
         let map = map(counter, nodes);
@@ -62,8 +63,8 @@ mod forked {
         counter.assert_all_dropped();
     }
 
-    /// The process forks at any time, so the map's threads may be about to work. The map is dropped in one child, and used in
-    /// another one.
+    /// The process forks at any time, so the map's threads may be about to work. The map is dropped in one child, and
+    /// used in another one.
     fn threads_at_work(nodes: usize) {
         let counter = DropCounter::new();
         for round in 0..20 {
@@ -77,7 +78,7 @@ mod forked {
         counter.assert_all_dropped();
     }
 
-    /// A value whose drop takes a long time, if it is created so.
+    /// A value whose drop takes `time`.
     struct Slow {
         _value: Counted,
         time: Duration,
@@ -89,8 +90,8 @@ mod forked {
         }
     }
 
-    /// The process forks while a thread is freeing removed memory: the map's own thread, or the process's thread if the map has
-    /// none.
+    /// The process forks while a thread is freeing removed values. It is the map's own thread or, if the map has none,
+    /// the process's thread for idle maps.
     fn threads_that_free<S: Kind>(map: Map<S, u64, Slow>, counter: DropCounter, entries: u64) {
         let fill = |map: &Map<S, u64, Slow>, keys: std::ops::Range<u64>, slow: u64| {
             let time = |key| Duration::from_micros(if key < slow { 300 } else { 0 });
@@ -139,8 +140,8 @@ mod forked {
         used_and_dropped();
     }
 
-    /// One of Eunomia's maps has garbage that the process's thread was to free. The map is used and dropped in the
-    /// child, and then in the parent.
+    /// One of Eunomia's maps has garbage when the process forks. The thread for idle maps, which would have freed it,
+    /// does not exist in the child. The map is used and dropped in the child, and then in the parent.
     fn eunomia<S: Kind>(map: Map<S, u64, Counted>, counter: DropCounter) {
         let used = |map: Map<S, u64, Counted>| {
             map.pin().extend((LARGE / 2..3 * LARGE).map(|key| (key, counter.value(key))));

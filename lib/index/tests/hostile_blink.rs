@@ -1,6 +1,6 @@
-//! `BLinkTree` under loads with which the thesis and its code base were not tested: many deletes, many more threads
-//! than processors, threads that start and end. Each policy is tested. The tests bound memory and the duration of the
-//! longest operation.
+//! `BLinkTree` under loads with which its original, a thesis and its code base, was not tested: many deletes, many more
+//! threads than processors, threads that start and end. The last tests run under several policies. The tests bound
+//! memory and the duration of the longest operation.
 
 #[path = "common/crowds.rs"]
 mod crowds;
@@ -10,7 +10,7 @@ use archipelago_check::hostile::{
     self, Longest, alone, beside, crowd, duration, in_turns, longest_gap, some_try, within,
 };
 use archipelago_check::watchdog::watchdog;
-// `archipelago_tested` is linked for its compiled copies of the maps.
+// `archipelago_tested` is linked so that this program uses its compiled copies of the maps.
 use archipelago_index::blink::{
     Builder, Central, Dense, Granular, InnerReplicas, Latched, LogFed, Mirrored, Pages, Policy,
 };
@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 type Small<K, V> = BLinkTree<K, V, Pages<512>>;
 
-/// Returns the number of entries: a million in long runs, usually fewer.
+/// Returns the number of entries: a million if the environment requests a long run, and fewer otherwise.
 fn entries() -> u64 {
     if cfg!(miri) {
         1_000
@@ -46,8 +46,8 @@ fn name(n: u64) -> String {
     format!("{n:010}")
 }
 
-/// A quarter of the keys is removed, and none of them may be found afterwards. (The code base of the thesis found 996,886 of a
-/// million keys after it had removed 250,000, since its look-up never checked whether an entry was dead.)
+/// A quarter of the keys is removed, and none of them may be found afterwards. (The code base of the thesis found
+/// 996,886 of a million keys after it had removed 250,000, since its look-up never checked whether an entry was dead.)
 #[test]
 fn removed_keys_are_not_found() {
     let _beside = beside();
@@ -64,8 +64,8 @@ fn removed_keys_are_not_found() {
     tree.check_invariants();
 }
 
-/// Three threads remove a quarter of the keys each, at the same time, while one thread looks up the quarter that stays. (In the
-/// thesis's code base, 240,000 of each 250,000 removed keys were still found.)
+/// Three threads remove a quarter of the keys each, at the same time, while one thread looks up the quarter that stays.
+/// (In the thesis's code base, 240,000 of each 250,000 removed keys were still found.)
 #[test]
 fn keys_removed_by_three_threads_are_not_found() {
     let _beside = beside();
@@ -91,8 +91,8 @@ fn keys_removed_by_three_threads_are_not_found() {
     tree.check_invariants();
 }
 
-/// Threads fill their part of the tree and empty it again, in the order of keys and against it. So pages are split, share
-/// entries and are merged all the time, while readers look up keys that are never removed.
+/// Threads fill their part of the tree and empty it again, in the order of keys and against it. So pages are split and
+/// merged, and neighbours balance their entries, all the time. Meanwhile readers look up keys that are never removed.
 #[test]
 fn the_tree_grows_and_shrinks_under_readers() {
     let _beside = beside();
@@ -402,7 +402,7 @@ fn idle_nodes<P: Policy>() {
     crowd(6, Duration::default(), |me, _| (0..count).for_each(|n| _ = tree.pin().insert(n, me as u64)));
     let map = tree.pin();
     let mut most = 0;
-    // More operations than the logs can contain.
+    // These are more operations than the logs can contain.
     for round in 0..20 {
         (0..count).for_each(|n| assert!(map.insert(n, round).is_some()));
         (0..count).for_each(|n| assert_eq!(map.remove(&n), Some(round)));

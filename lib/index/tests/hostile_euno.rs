@@ -1,6 +1,7 @@
-//! `EunoBTree` and `EunoSkipList` under loads that scatter, spread and merge their chunks: many more threads than
-//! processors that use few keys, pops from both ends, sliding windows of keys, concurrent bulk operations. The tests
-//! bound memory and the duration of the longest operation.
+//! `EunoBTree` and `EunoSkipList` under loads that scatter and merge their chunks (the leaves; a contended chunk is
+//! scattered: new keys go to several parts of it): many more threads than processors that use few keys, pops from both
+//! ends, sliding windows of keys, concurrent bulk operations. The tests bound memory and the duration of the longest
+//! operation.
 
 #[path = "common/crowds.rs"]
 mod crowds;
@@ -8,7 +9,7 @@ mod crowds;
 use archipelago_check::drops::{Counted, DropCounter};
 use archipelago_check::hostile::{self, Counting, alone, beside, crowd, duration, some_try};
 use archipelago_check::watchdog::watchdog;
-// `archipelago_tested` is linked for its compiled copies of the maps.
+// `archipelago_tested` is linked so that this program uses its compiled copies of the maps.
 use archipelago_index::euno::{Contention, SLOTS, Skip, Tree};
 use archipelago_index::map::{Kind, Map, Stats};
 use archipelago_index::{EunoBTree, EunoSkipList, Key};
@@ -82,7 +83,8 @@ fn crowds_in_few_keys_and_many() {
     });
 }
 
-/// Returns the bytes of chunks and of the index over them, without free memory of the arenas and memory that waits for readers.
+/// Returns the bytes of chunks and of the index over them, without free memory of the arenas and memory that waits for
+/// readers.
 fn taken(stats: &Stats) -> usize {
     stats.room / SLOTS * 1984 + stats.layers
 }
@@ -232,8 +234,8 @@ fn refilled<S: Kind>(key: fn(u64, u64) -> u64) {
     }
 }
 
-/// Enough chunks for an index of several levels are filled and emptied: in order, against the order, and in no order. The index
-/// splits and merges its nodes. Each node owns its keys, which are boxed if they are byte strings.
+/// Enough chunks for an index of several levels are filled and emptied: in order, against the order, and in no order.
+/// The index splits and merges its nodes. Each node owns its keys, which are boxed if they are byte strings.
 fn levels_come_and_go<S: Kind, K: Key>(make: fn(u64) -> K) {
     let counter = DropCounter::new();
     let map: Map<S, K, Counted> = Map::new();
@@ -411,8 +413,8 @@ fn threads_come_and_go() {
     comers_and_goers::<Skip>();
 }
 
-/// The chunks of some nodes have been emptied in order, from first to last or from last to first. Hardly any chunk is
-/// left, so the ends of the map are found as fast as before.
+/// Half of the keys have been removed in order, ascending or descending. Hardly any of their chunks is left, so the
+/// ends of the map are found as fast as before.
 #[test]
 fn nothing_is_left_where_keys_were_removed_in_order() {
     fn check<S: Kind>() {
@@ -436,8 +438,8 @@ fn nothing_is_left_where_keys_were_removed_in_order() {
     check::<Skip>();
 }
 
-/// If an entry is removed from a sorted chunk, the other entries stay present, each with its tag, whatever the
-/// positions of their tags in a word.
+/// If an entry is removed from a sorted chunk, the other entries stay present, each with its tag (a byte of a hash of
+/// the key), whatever the positions of their tags in a word.
 #[test]
 fn each_entry_can_leave_a_chunk_in_order() {
     fn check<S: Kind>(map: &Map<S, u64, u64>) {

@@ -1,5 +1,5 @@
-//! Bulk insertion by several threads at once, with keys that are too long to be stored in pages: bounds of more than 64
-//! bytes and keys of more than 192 bytes are boxed. A look-up that trusted a page while it is being written would
+//! Bulk insertion by several threads at once, with long keys: page bounds of more than 64 bytes and keys of more than
+//! 192 bytes are boxed, and the page stores a pointer. A look-up that trusted a page while it is being written would
 //! follow an invalid pointer.
 //!
 //! Each test takes a second. `ARCHIPELAGO_HOSTILE_SECONDS=600` makes it last longer.
@@ -8,7 +8,7 @@ mod common;
 
 use archipelago_check::hostile::duration_or;
 use archipelago_check::watchdog::watchdog;
-// `archipelago_tested` is linked for its compiled copies of the maps.
+// `archipelago_tested` is linked so that this program uses its compiled copies of the maps.
 use archipelago_index::blink::{self, Policy};
 use archipelago_index::hydra::Session;
 use archipelago_index::{BLinkTree, HydraList};
@@ -21,7 +21,7 @@ const THREADS: usize = 4;
 
 type Map = HydraList<String, usize>;
 
-/// Lets several threads work on a map, and then on a new map, until the time has passed. `end` checks each map.
+/// Lets several threads work on a new map, again and again, until the time has passed. `end` checks each map.
 fn side_by_side(work: impl Fn(&Session<'_, String, usize>, usize) + Sync, end: impl Fn(&Map)) {
     let (work, limit) = (&work, duration_or(Duration::from_secs(sized(1, 0) as u64)));
     watchdog(limit + Duration::from_secs(240), |notes| {
@@ -44,8 +44,8 @@ fn side_by_side(work: impl Fn(&Session<'_, String, usize>, usize) + Sync, end: i
     });
 }
 
-/// All threads append at the end of the list, and each finds its page near the page of its last insertion. Again and
-/// again, the last page, which has no upper bound, gets one.
+/// All threads append at the end of the list, and each finds its page near the page of its last insertion. The last
+/// page of the list has no upper bound. Each time that it is split, it gets one.
 fn ascending(key: impl Fn(usize) -> String + Sync) {
     let count = sized(2_000, 100);
     let mine = |thread: usize| (0..count).map(move |n| n * THREADS + thread);
@@ -105,8 +105,8 @@ fn keys_too_long_for_a_page_come_and_go() {
     coming_and_going(long);
 }
 
-/// A key that is too long prevents no other key from being stored: all entries before it and after it are stored, even if
-/// entries are sorted first, and then the call panics. `try_extend` stops at this key, and returns its entry.
+/// A key that is too long prevents no other key from being stored: all entries before it and after it are stored, even
+/// if entries are sorted first, and then the call panics. `try_extend` stops at this key, and returns its entry.
 #[test]
 fn a_key_that_is_too_long_takes_no_other_along() {
     type Tree<P> = BLinkTree<String, u64, P>;

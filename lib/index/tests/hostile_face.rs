@@ -1,12 +1,12 @@
-//! Hostile uses of references, iterators and atomic operations, over every map: users forget them, keep them, panic in them,
-//! use the map in them, and implement traits wrongly. The tests also run in a small form under Miri.
+//! Hostile uses of references, iterators and atomic operations, over every map: users forget them, keep them, panic in
+//! them, use the map in them, and implement traits wrongly. The tests also run in a small form under Miri.
 
 mod common;
 
 use archipelago_check::drops::{Counted, DropCounter};
 use archipelago_check::hostile::{Counting, alone};
 use archipelago_check::watchdog::{USUAL, watchdog};
-// `archipelago_tested` is linked for its compiled copies of the maps.
+// `archipelago_tested` is linked so that this program uses its compiled copies of the maps.
 use archipelago_index::art::Radix;
 use archipelago_index::blink::BLink;
 use archipelago_index::euno::{Skip, Tree};
@@ -28,7 +28,7 @@ use std::thread;
 #[global_allocator]
 static HEAP: Counting = Counting::new();
 
-/// Makes a test of every map.
+/// Runs a test on every kind of map.
 macro_rules! every_map {
     ($test:ident) => {
         $test::<Hydra>();
@@ -80,8 +80,8 @@ fn forgotten<S: Kind>() {
     assert_eq!(counter.errors(), 0);
     map.check_invariants();
     drop(map);
-    // Two values are alive: the value that could not be inserted, which is in the forgotten error, and a clone that the range
-    // had made. The map owned the others.
+    // Two values are alive: the value that could not be inserted, which is in the forgotten error, and a clone that the
+    // range had made. The map owned the others.
     assert_eq!((counter.errors(), counter.alive()), (0, 2));
 }
 
@@ -107,7 +107,7 @@ fn closures_panic<S: Kind>() {
         panics(|| _ = session.extract_if(key.., |_, _| panic!("as planned")).next());
         panics(|| _ = session.scan_range(key.., |_, _| -> ControlFlow<()> { panic!("as planned") }));
         panics(|| _ = session.scan_range_rev(..key + 1, |_, _| -> ControlFlow<()> { panic!("as planned") }));
-        // The entry that the first condition approved is removed, and the rest stays.
+        // The entry for which the closure returned true is removed. When the closure panics, the other entries stay.
         let mut turn = 0;
         let mut extracted = session.extract_if(key..key + 3, |_, _| {
             turn += 1;
@@ -134,7 +134,7 @@ fn closures_that_panic_change_nothing() {
     });
 }
 
-/// Closures use the map, even the very key about which they decide.
+/// Closures use the map, including the key about which they decide.
 fn closures_reenter<S: Kind>() {
     let map: Map<S, u64, String> = (0..KEYS).map(|n| (n, n.to_string())).collect();
     let session = map.pin();
@@ -164,7 +164,8 @@ fn closures_reenter<S: Kind>() {
         session.remove_if(&(KEYS + key), |_| session.delete(&(KEYS + key)));
     }
     assert_eq!(map.len() as u64, KEYS);
-    // While an iterator runs, the entry that it would yield next is removed, and entries behind its position are inserted.
+    // While an iterator runs, the entry that it would yield next is removed, and the entry that it has just yielded is
+    // replaced.
     let mut seen = 0;
     for entry in session.entries::<u64, _>(..) {
         assert_eq!(entry.value(), "last");
@@ -185,7 +186,7 @@ fn closures_reenter<S: Kind>() {
 fn closures_may_use_the_map() {
     let _alone = alone();
     watchdog(USUAL, |_| {
-        // A condition that changes the value about which it is asked is called again.
+        // If a condition changes the value about which it decides, it is called again with the new value.
         let map: HydraList<u64, u64> = (0..3).map(|n| (n, n)).collect();
         let session = map.pin();
         let mut turns = 0;
@@ -290,7 +291,8 @@ fn values_whose_drop_uses_the_map() {
     });
 }
 
-/// Writers of a map with a limit do not wait for references that they hold themselves.
+/// Writers of a map with a backlog limit (on the memory that waits for readers) do not wait for references that they
+/// hold themselves.
 fn own_references<S: Kind>() {
     let map: Map<S, u64, String> = Map::<S, u64, String>::builder().backlog_limit(100, OnBacklog::Wait).build();
     let session = map.pin();
@@ -342,7 +344,8 @@ fn an_empty_map_takes_nothing() {
     assert!(built < 1_000, "{built} bytes");
 }
 
-/// `bytes` returns the number of bytes that the heap shows, including boxed values, and a limit on it holds.
+/// `bytes` returns about the number of bytes that the map takes from the heap, including boxed values. A limit on these
+/// bytes holds.
 #[test]
 fn a_memory_limit_holds() {
     type Block = [u8; 300];
@@ -373,9 +376,10 @@ fn a_memory_limit_holds() {
         let each = taken_by(Layout::new::<Block>());
         assert_eq!((stats.entries, stats.bytes, stats.values), (map.len(), said, map.len() * each));
         assert!(stats.pages > 0 && stats.room >= if stats.room > 0 { stats.entries } else { 0 });
-        // All entries are removed at once; then the map is filled again.
+        // Values are replaced; then the entries in the lower half of the keys are removed at once, and the map is
+        // filled again.
         let session = map.pin();
-        // Values that are replaced while this thread reads continue to take room.
+        // Values that are replaced while this thread reads are not freed, so they continue to take room.
         let replace = |_: &Block| (0..MOST).find_map(|_| session.try_replace(&key(0), [9; 300]).err());
         assert!(matches!(session.get_with(&key(0), replace), Some(Some(Refused::Full([9, ..])))));
         let removed = session.remove_range(..u64::MAX / 2);
@@ -385,7 +389,7 @@ fn a_memory_limit_holds() {
         let stored = (0..).take_while(|n| key(1 << 40 | n) != next).count();
         assert!(stored > removed / 3 && map.bytes() <= LIMIT + slack, "{stored} for {removed}");
         assert!((0..stored as u64).all(|n| session.contains_key(&key(1 << 40 | n))));
-        // An operation without `try_` cannot refuse.
+        // An operation without `try_` stores its entry even above the limit.
         assert!(session.insert(next, [1; 300]).is_none());
         map.check_invariants();
     }
@@ -413,7 +417,7 @@ fn maps_end_after_their_references() {
     assert_eq!(map.pin().get(&1).as_deref(), Some("one"));
 }
 
-/// Values of size zero all have the same word. Each of them is still dropped exactly once.
+/// All values of size zero are stored as the same word. Each of them is still dropped exactly once.
 #[test]
 fn values_without_a_size_are_dropped_once_each() {
     static ALIVE: AtomicIsize = AtomicIsize::new(0);

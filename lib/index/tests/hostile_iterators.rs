@@ -6,7 +6,7 @@ mod common;
 use archipelago_check::hostile::{Counting, alone};
 use archipelago_check::watchdog::{USUAL, watchdog};
 use archipelago_check::workload;
-// `archipelago_tested` is linked for its compiled copies of the maps.
+// `archipelago_tested` is linked so that this program uses its compiled copies of the maps.
 use archipelago_index::art::Radix;
 use archipelago_index::blink::BLink;
 use archipelago_index::euno::{Skip, Tree};
@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 #[global_allocator]
 static HEAP: Counting = Counting::new();
 
-/// Makes tests of every map.
+/// Makes tests, each of which runs on every kind of map.
 macro_rules! of_every_map {
     ($($test:ident)*) => { $(
         #[test]
@@ -87,7 +87,7 @@ fn kept_of_overwrites<S: Kind>(map: &Blocks<S>) -> isize {
     })
 }
 
-/// The bytes of all replaced values, and a part of them.
+/// The bytes of all replaced values, and an eighth of them.
 const ALL: isize = OVERWRITES as isize * 1000;
 const FEW: isize = ALL / 8;
 
@@ -181,8 +181,8 @@ mod every {
         map.check_invariants();
     }
 
-    /// References, entries and an iterator that has lent an entry keep all memory from being freed, as documented. `stats`
-    /// shows this.
+    /// References, entries and an iterator that has lent an entry keep all memory from being freed, as documented.
+    /// `stats` shows this.
     pub(super) fn references_hold_all_of_it_back<S: Kind>() {
         let map = blocks::<S>();
         let session = map.pin();
@@ -204,8 +204,8 @@ mod every {
         assert_eq!(map.stats().garbage.objects, 0, "{}", S::NAME);
     }
 
-    /// Whatever changes between two steps, an iterator shows all entries that stay in the map, in order, none twice,
-    /// and no freed value.
+    /// Whatever changes between two steps, an iterator shows all entries that stay in the map, in ascending order, each
+    /// once. It never shows a freed value.
     pub(super) fn paused_iterators_go_on<S: Kind>() {
         fn check<S: Kind, K: TestKey>(key: fn(u64) -> K) {
             let mut rng = workload::rng(0x17, 0);
@@ -268,7 +268,7 @@ mod every {
         }
         check::<S, u64>(|n| n);
         check::<S, String>(|n| format!("{n:06}/{}", "x".repeat(n as usize % 40)));
-        // No key is above the greatest key.
+        // The keys are close to the greatest `u64`.
         check::<S, u64>(|n| u64::MAX - 500 + n + if n >= 300 { 100 } else { 0 });
     }
 

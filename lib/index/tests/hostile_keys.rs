@@ -4,7 +4,7 @@
 mod common;
 
 use archipelago_check::drops::DropCounter;
-// `archipelago_tested` is linked for its compiled copies of the maps.
+// `archipelago_tested` is linked so that this program uses its compiled copies of the maps.
 use archipelago_index::{
     Art, Bytes, Encode, HydraList, Key, KeyAs, OrderedIndex, OrderedSession, Parts, Probe, by_parts,
 };
@@ -27,7 +27,7 @@ impl Encode for Liar {
     }
 }
 
-/// A string that claims that it can be borrowed as a completely different type.
+/// A string that claims that it can be borrowed as an unrelated type.
 #[derive(Clone, Debug, PartialEq)]
 struct Name(String);
 
@@ -105,7 +105,8 @@ fn arrays_are_asked_for_by_slices_of_any_length() {
     tree.check_invariants();
 }
 
-/// This test is mainly for Miri: strings of all lengths are returned as UTF-8, including keys that pages box.
+/// This test is mainly for Miri: strings of all lengths are returned as UTF-8, including keys that are so long that
+/// pages store them in boxes.
 #[test]
 fn strings_come_back_as_strings() {
     fn check(map: impl OrderedIndex<String, u32>, upsert: impl Fn(&str, u32)) {
@@ -215,7 +216,7 @@ fn decoders_that_panic_leave_the_count_right() {
 }
 
 thread_local! {
-    /// The number of encodings until one panics.
+    /// The number of encodings that still succeed on this thread; the next one panics.
     static ENCODINGS: Cell<usize> = const { Cell::new(usize::MAX) };
 }
 
@@ -272,8 +273,8 @@ thread_local! {
     static INNER: HydraList<Fickle, usize> = HydraList::new();
 }
 
-/// A composite key in safe code. In every call another key represents it; it panics sometimes; and it uses a map during
-/// the call.
+/// A composite key, implemented in safe code, whose representation differs from call to call. Some calls panic, and
+/// some use a map.
 #[derive(Clone, Debug)]
 struct Fickle(String);
 

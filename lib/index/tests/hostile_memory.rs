@@ -5,7 +5,7 @@ mod common;
 
 use archipelago_check::hostile::{crowd, duration_or, some_try};
 use archipelago_check::watchdog::{USUAL, watchdog};
-// `archipelago_tested` is linked for its compiled copies of the maps.
+// `archipelago_tested` is linked so that this program uses its compiled copies of the maps.
 use archipelago_index::art::Radix;
 use archipelago_index::blink::BLink;
 use archipelago_index::euno::{Skip, Tree};
@@ -17,7 +17,7 @@ use archipelago_platform::time::{Duration, Instant};
 use archipelago_tested as _;
 use common::sized;
 
-/// Makes a test of every map.
+/// Runs a test on every kind of map.
 macro_rules! every_map {
     ($test:ident) => {
         $test::<Hydra>();
@@ -57,8 +57,8 @@ fn limited<S: Kind, K: Key>() -> Map<S, K, u64> {
     Map::builder().memory_limit(LIMIT).build()
 }
 
-/// Inserts keys until the map is full, and returns their number. If keys are not ascending, the map is full after 1,000
-/// refusals, since pages with room still accept keys.
+/// Inserts keys until the map is full, and returns their number. The map counts as full after 1,000 successive
+/// refusals, since pages with room may still accept other keys.
 fn fill<S: Kind, K: Key>(map: &Map<S, K, u64>, keys: impl Iterator<Item = K>) -> usize {
     let (session, mut refused, mut stored) = (map.pin(), 0, 0);
     for key in keys {
@@ -97,8 +97,8 @@ fn refilled<S: Kind, K: Key>(make: fn(u64) -> K, keep: u64, beyond: bool) -> usi
     percent
 }
 
-/// Pairs of numbers, for keys in no order: if one entry in the first number is left, at least the second number of
-/// percent of the removed entries must fit again.
+/// Pairs of a number n and a percentage. If every nth entry is left, then at least this percentage of the removed
+/// number of entries must fit again. (For ascending keys between the remaining ones, 45 % must fit.)
 const KEEP: [(u64, usize); 3] = [(100, 80), (4, 70), (2, 60)];
 
 // Three cases of new keys: between the remaining ones and in no order; between the remaining ones and in order, so that
@@ -182,8 +182,8 @@ fn what_is_left_takes_little() {
     every_map!(check);
 }
 
-/// Threads fill a map to its limit. Each time that they are refused, they remove some of their own entries. The map stays below
-/// the limit, and every thread makes progress.
+/// Threads fill a map to its limit. Each time that they are refused, they remove some of their own entries. The map
+/// exceeds the limit only by a bounded number of bytes, and can be filled again afterwards.
 #[test]
 fn crowds_at_the_limit() {
     const THREADS: u64 = sized(12, 3) as u64;

@@ -1,5 +1,5 @@
-//! Tens of thousands of sessions, iterators and guards: kept, forgotten, in thread-locals, in threads that start and end.
-//! The tests bound bytes of the heap, as the allocator counts them, and ratios within one run.
+//! Tens of thousands of sessions, iterators and guards: kept, forgotten, in thread-locals, in threads that start and
+//! end. The tests bound the bytes that the allocator counts, and ratios of times that are measured in the same run.
 #![allow(
     clippy::drop_non_drop,
     clippy::forget_non_drop,
@@ -13,7 +13,7 @@ use archipelago_check::hostile::{Counting, alone};
 #[cfg(target_os = "linux")]
 use archipelago_check::late::at_the_very_end;
 use archipelago_check::watchdog::{USUAL, watchdog};
-// `archipelago_tested` is linked for its compiled copies of the maps.
+// `archipelago_tested` is linked so that this program uses its compiled copies of the maps.
 use archipelago_index::{Art, HydraList, OnBacklog, Refused};
 use archipelago_platform::sync::Barrier;
 use archipelago_platform::thread;
@@ -43,7 +43,8 @@ fn least_time(mut work: impl FnMut()) -> Duration {
 
 const ALIVE: usize = sized(50_000, 50);
 
-/// Making a session has the same cost while 50,000 sessions are alive, and after as many sessions were forgotten.
+/// Making a session costs about the same (less than ten times as much) beside 50,000 living sessions, and after as many
+/// sessions were forgotten.
 #[test]
 fn a_session_costs_the_same_beside_fifty_thousand() {
     let _alone = alone();
@@ -151,8 +152,9 @@ fn what_ended_threads_forgot_costs_nothing_for_good() {
     });
 }
 
-/// Sessions are kept in thread-locals, whose destructors run when the thread has released nearly all of its state. The
-/// destructors work while other threads use the same slots, and every entry is counted.
+/// Sessions are kept in thread-locals, whose destructors run when the thread has released nearly all of its state. (A
+/// thread has a slot, a number that the next thread gets when this one has ended.) The destructors work while another
+/// thread may have the slot already, and every entry is counted.
 #[test]
 fn sessions_in_thread_locals_count_right() {
     const EACH: u64 = sized(40_000, 20) as u64;
@@ -202,7 +204,8 @@ fn sessions_in_thread_locals_count_right() {
     });
 }
 
-/// A destructor that runs later than the destructors of all thread-locals. When it runs, another thread has the slot.
+/// A destructor that runs later than the destructors of all thread-locals. When it runs, the thread has given back its
+/// slot, and other threads may have it.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_session_kept_to_the_very_end_counts_right() {
@@ -410,7 +413,7 @@ fn a_backlog_limit_holds_and_lets_go() {
     });
 }
 
-/// A thread that reads the map would wait for itself if it waited at the limit, so it does not wait.
+/// A thread that reads the map would wait for itself if it waited at the backlog limit. So it does not wait.
 #[test]
 fn a_reader_that_writes_does_not_wait_for_itself() {
     let _alone = alone();

@@ -5,7 +5,7 @@ mod common;
 
 use archipelago_check::drops::{Counted, DropCounter};
 use archipelago_check::watchdog::{USUAL, watchdog};
-// `archipelago_tested` is linked for its compiled copies of the maps.
+// `archipelago_tested` is linked so that this program uses its compiled copies of the maps.
 use archipelago_index::art::Radix;
 use archipelago_index::blink::BLink;
 use archipelago_index::euno::{Skip, Tree};
@@ -26,7 +26,7 @@ fn panics(f: impl FnOnce()) {
     assert!(catch_unwind(AssertUnwindSafe(f)).is_err(), "the panic went missing");
 }
 
-/// A value whose drop or clone panics, if it is configured so. It is counted in any case.
+/// A counted value whose drop panics if `in_drop` is true, and whose clone panics if `in_clone` is true.
 struct Explosive {
     counted: Counted,
     in_drop: bool,
@@ -86,7 +86,7 @@ fn closures_panic<I: OrderedIndex<u64, Explosive>>(map: I, get_or_insert: impl F
         assert!(session.get(&(KEYS + key)).is_none());
         assert_eq!(session.update(&key, |old| old.clone()).map(|old| old.counted.tag()), Some(key));
     }
-    // Writers of the other half of the keys find no lock held.
+    // Another thread removes every second key, and finds no lock held.
     thread::scope(|s| {
         s.spawn(|| {
             let session = map.pin();
@@ -144,8 +144,8 @@ fn an_iterator_s_end_is_its_end() {
     }
 }
 
-/// `retain` does not remove a value that `keep` has not seen: here `keep` changes some entries itself before it approves their
-/// removal.
+/// `retain` does not remove a value that `keep` has not seen: here `keep` changes some entries itself before it
+/// approves their removal.
 #[test]
 fn values_changed_since_they_were_seen_are_retained() {
     fn check<V: Clone + Send + Sync + PartialEq + 'static>(value: impl Fn(u64) -> V) {
@@ -165,7 +165,7 @@ fn values_changed_since_they_were_seen_are_retained() {
     check(|n| n.to_string());
 }
 
-/// While `make` runs, memory that other threads remove is freed, since `make` may take a long time.
+/// While `make` runs, removed and replaced values are freed, since `make` may take a long time.
 #[test]
 fn a_value_in_the_making_holds_nothing_back() {
     fn check<I: OrderedIndex<u64, Counted>>(map: I, make: impl Fn(&I, &dyn Fn() -> Counted)) {
@@ -173,7 +173,7 @@ fn a_value_in_the_making_holds_nothing_back() {
         map.pin().insert(&1, counter.value(1));
         make(&map, &|| {
             drop(map.pin().remove(&1));
-            // Retiring more objects makes the threads reclaim.
+            // Many replaced values make the thread reclaim.
             let rounds = 10 * KEYS;
             (0..rounds).for_each(|tag| drop(map.pin().insert(&3, counter.value(tag))));
             assert!(counter.alive() < rounds as i64 / 2, "{} of {rounds} values are still there", counter.alive());
@@ -242,8 +242,8 @@ fn clones_panic_in_an_iterator() {
     counter.assert_all_dropped();
 }
 
-/// The drop of a value panics. If this happens while the map is dropped, the panic continues after everything is dropped. If it
-/// happens later than the call that removed the value, the panic is reported and not propagated.
+/// The drop of a value panics. If this happens while the map is dropped, the panic continues after everything is
+/// dropped. If it happens later than the call that removed the value, the panic is reported and not propagated.
 fn drops_panic<I: OrderedIndex<u64, Explosive>>(make: impl Fn() -> I) {
     let counter = DropCounter::new();
     let armed = |key| Explosive::in_drop(counter, key, 5);
@@ -337,8 +337,8 @@ impl Drop for Reentrant {
     }
 }
 
-/// Values are dropped within any operation. So their destructors may run in the middle of splits, merges and
-/// rounds of maintenance, but never while the map holds a lock that they need.
+/// Any operation may drop values. So their destructors may run in operations that split or merge pages or do a round of
+/// maintenance, but never while the map holds a lock that the destructors need.
 #[test]
 fn destructors_may_use_the_map() {
     watchdog(USUAL, |_| {
@@ -366,8 +366,8 @@ fn destructors_may_use_the_map() {
     });
 }
 
-/// The last owner drops the map exactly when other threads end their sessions, while the background
-/// threads still have work to do.
+/// Whichever owner is the last drops the map, while other threads end their sessions and background threads still have
+/// work to do.
 #[test]
 fn maps_end_while_sessions_end() {
     watchdog(USUAL, |notes| {
@@ -423,7 +423,8 @@ fn threads_use_a_map_on_their_way_out() {
             .map(|t| {
                 let key = (wave * 4 + t) * 2 + 1;
                 thread::spawn(move || {
-                    // This destructor is registered before those of everything that the map uses, so it runs after them.
+                    // This destructor is registered before those of everything that the map uses, so it runs after
+                    // them.
                     LATE.with(|late| *late.borrow_mut() = Some(Late(key)));
                     MAP.pin().insert(key - 1, "early".into());
                 })
@@ -437,7 +438,8 @@ fn threads_use_a_map_on_their_way_out() {
     assert!(MAP.pin().iter().all(|(key, value)| key % 2 == 1 && value == "late"));
 }
 
-/// A value whose clone or drop panics if this call is the `n`th clone or drop of the thread from now on.
+/// A value whose drop or clone panics if the thread's counter of drops or clones, which each drop or clone decrements,
+/// is zero.
 struct Mine(Counted);
 
 thread::thread_local! {
@@ -470,7 +472,8 @@ impl PartialEq for Mine {
     }
 }
 
-/// For each call, each destructor and clone that it runs panics once. No value leaks, and none is dropped twice.
+/// For each call and each n below 60, the nth destructor or the nth clone that the call runs panics. No value leaks,
+/// and none is dropped twice.
 ///
 /// (The calls end in `for_each(drop)`, and not in `last()`. If a destructor panics after a function has made its
 /// result, the compiled code leaks the result. This also happens in `std`'s `Iterator::last`: rust-lang/rust issue

@@ -1,9 +1,10 @@
-//! Look-ups by borrowed parts: they find the same entries as the key, and allocate nothing.
+//! Look-ups of composite keys by borrowed parts: they find the same entries as look-ups by the key, and allocate
+//! nothing.
 
 #![forbid(unsafe_code)]
 
 use archipelago_check::hostile::{Counting, alone, beside};
-// `archipelago_tested` is linked for its compiled copies of the maps.
+// `archipelago_tested` is linked so that this program uses its compiled copies of the maps.
 use archipelago_index::{Art, HydraList, KeyAs, Parts, by_parts, key};
 use archipelago_tested as _;
 use std::ops::Bound::{Excluded, Included, Unbounded};

@@ -5,7 +5,7 @@ mod common;
 
 use archipelago_check::hostile::some_try;
 use archipelago_check::watchdog::{USUAL, watchdog};
-// `archipelago_tested` is linked for its compiled copies of the maps.
+// `archipelago_tested` is linked so that this program uses its compiled copies of the maps.
 use archipelago_index::hydra::{Maintainers, SearchLayerKind};
 use archipelago_index::{HydraList, Key};
 use archipelago_platform::thread;
@@ -85,7 +85,7 @@ fn fill_and_empty<K: Key>(count: u64, make: fn(u64) -> K, nodes: usize) -> (usiz
 }
 
 fn assert_given_back((peak, left): (usize, usize)) {
-    // An arena in use keeps one empty chunk (at most 2 MiB).
+    // An arena (a node's allocator of pages) that is in use keeps one empty block of at most 2 MiB.
     assert!(left <= peak / 10, "{left} of {peak} bytes are left");
 }
 
@@ -125,8 +125,8 @@ fn rest<K: Key>(map: &HydraList<K, u64>) {
     }
 }
 
-/// Inserts `count` keys and deletes all except every `keep`-th one, in the order of `nth`. Checks that the map then holds
-/// at most three times the memory of a fresh map with the remaining keys.
+/// Inserts `count` keys and deletes all except every `keep`-th one, in the order of `nth`. Checks that the map then
+/// holds at most three times the memory of a fresh map with the remaining keys.
 fn thin_out<K: Key>(map: HydraList<K, u64>, count: u64, keep: u64, make: fn(u64) -> K, nth: fn(u64, u64) -> u64) {
     watchdog(USUAL, |_| {
         map.pin().extend((0..count).map(|n| (make(n), n)));
@@ -177,7 +177,7 @@ fn few_entries_left_evenly_take_little() {
     }
 }
 
-/// Several threads use windows of keys that slide, fill and become empty. In later rounds the greatest memory must not
+/// Two threads use windows of keys that fill, slide and become empty. In later rounds the greatest memory must not
 /// exceed what the first rounds needed. The scheduler determines how much memory waits for readers, and one round in
 /// hundreds needs several times as much as the others, so there are several tries. A map that really grows does so in
 /// every try.

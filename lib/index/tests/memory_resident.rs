@@ -5,7 +5,7 @@
 
 use archipelago_check::hostile::{alone, some_try};
 use archipelago_check::watchdog::{USUAL, watchdog};
-// `archipelago_tested` is linked for its compiled copies of the maps.
+// `archipelago_tested` is linked so that this program uses its compiled copies of the maps.
 use archipelago_index::Key;
 use archipelago_index::art::Radix;
 use archipelago_index::blink::BLink;
@@ -23,8 +23,8 @@ fn held<S: Kind, K: Key>(map: &Map<S, K, u64>) -> u64 {
 }
 
 /// Inserts `count` keys in the order of `load` (which maps 0 to `count` to the same numbers, each once), and removes
-/// them in ascending order. Returns the bytes that the map takes at its peak, and at the end, by the count of the
-/// operating system.
+/// them in ascending order. Returns by how many bytes the process's resident memory has grown when the map is full, and
+/// at the end.
 fn fill_and_empty<S: Kind, K: Key>(count: u64, make: fn(u64) -> K, load: fn(u64, u64) -> u64) -> (u64, u64) {
     let map: Map<S, K, u64> = Map::new();
     let before = held(&map);
@@ -54,14 +54,15 @@ fn what_is_deleted_in_order_is_given_back_to_the_system() {
     let scattered = |n: u64, count: u64| n * 1_000_003 % count;
     let email = |n| format!("user{n:012}@example.org");
     watchdog(USUAL, |_| {
-        // This touches the program's own pages for the first time; they stay resident.
+        // These two calls touch memory of the program itself for the first time. This memory stays resident.
         fill_and_empty::<Hydra, _>(60_000, |n| n, scattered);
         fill_and_empty::<Hydra, _>(60_000, email, scattered);
         given_back(|| fill_and_empty::<Hydra, _>(2_000_000, |n| n, sorted));
         given_back(|| fill_and_empty::<Hydra, _>(2_000_000, |n| n, scattered));
         given_back(|| fill_and_empty::<Hydra, _>(1_000_000, email, sorted));
         given_back(|| fill_and_empty::<Hydra, _>(1_000_000, email, scattered));
-        // Only words are tested, since keys that are byte strings are in boxes of the global allocator.
+        // These maps are tested only with words. Their byte-string keys are in boxes of the global allocator, which may
+        // keep freed blocks.
         given_back(|| fill_and_empty::<Tree, _>(1_000_000, |n| n, scattered));
         given_back(|| fill_and_empty::<Skip, _>(1_000_000, |n| n, scattered));
     });
@@ -95,7 +96,7 @@ fn what_is_resident_is_counted() {
 
     let _alone = alone();
     let email = |n| format!("user{n:x}@example.org");
-    // All keys of a page share a long prefix, and share it with the page's bounds.
+    // All keys of a page, and its bounds, share a long prefix.
     let path = |n: u64| format!("{}{n:x}", "/a/long/path".repeat(8));
     let boxed = |n: u64| format!("{}{n:x}", "long ".repeat(50));
     type Case<'a> = (&'a str, &'a dyn Fn() -> (u64, u64));
@@ -114,7 +115,7 @@ fn what_is_resident_is_counted() {
     if let Ok(case) = std::env::var(CASE) {
         let (resident, counted) = cases.iter().find(|it| it.0 == case).unwrap().1();
         println!("{case}: {counted} bytes counted, {resident} resident: {:.3}", counted as f64 / resident as f64);
-        // A process also touches other memory for the first time.
+        // The tolerance is for other memory that the process touches for the first time.
         assert!(
             resident.abs_diff(counted) <= resident / 20 + (2 << 20),
             "{case}: {counted} bytes counted, {resident} are resident"

@@ -1,10 +1,12 @@
-//! Small, deterministic runs through all `unsafe` code of the maps. Their size is chosen for Miri; natively they are fast.
+//! Small, deterministic runs through all `unsafe` code of the maps. Their size is chosen for Miri; natively they are
+//! fast.
 //!
 //! Pages of both layouts are split, merged, sorted and reclaimed. Search layers are built and merged anew. Keys are
-//! short, or long enough to be boxed, and some bounds are longer than a page stores. Values are words and boxes. The tree's nodes
-//! grow through all their kinds and shrink again. Each run is done once by one thread, and once by two concurrent threads.
+//! short, or long enough to be boxed, and some bounds are longer than a page stores. Values are words and boxes. The
+//! tree's nodes grow through all their kinds and shrink again. Some runs are done by one thread, and others by two
+//! concurrent threads.
 
-// `archipelago_tested` is linked for its compiled copies of the maps.
+// `archipelago_tested` is linked so that this program uses its compiled copies of the maps.
 use archipelago_index::art::WriteSync;
 use archipelago_index::blink::{Builder, Central, Dense, InnerReplicas, Latched, LogFed, Mirrored, Pages, Policy};
 use archipelago_index::hydra::{Maintainers, SearchLayerKind};
@@ -19,7 +21,8 @@ use std::fmt::Debug;
 /// The number of keys of the larger runs.
 const MANY: u64 = if cfg!(miri) { 64 } else { 4_000 };
 
-/// Makes a map on two nodes, so that there are two search layers and two arenas. The calling thread does all the maintenance.
+/// Makes a map on two nodes, so that there are two search layers and two arenas (allocators of pages). The calling
+/// thread does all the maintenance.
 fn list<K: Key, V: Send + Sync + 'static>(layer: SearchLayerKind) -> HydraList<K, V> {
     let topology = Topology::synthetic(2, 1);
     HydraList::builder().topology(topology).search_layer(layer).maintainers(Maintainers::Clients).build()
@@ -34,8 +37,8 @@ fn word(n: u64) -> u64 {
     scatter(n)
 }
 
-/// Returns strings with shared prefixes of a few lengths, with tails in the heap. Some keys are boxed, and some bounds are too
-/// long for a page.
+/// Returns strings with shared prefixes of a few lengths, with tails in the heap. Some keys are boxed, and some bounds
+/// are too long for a page.
 fn string(n: u64) -> Vec<u8> {
     let prefix: &[u8] = if n.is_multiple_of(3) { b"" } else { b"a prefix that most of the keys have in common: " };
     let middle = if n.is_multiple_of(7) { vec![b'l'; 200] } else { Vec::new() };
@@ -53,7 +56,8 @@ fn alone<S: Kind, K: Key + Ord + Debug>(map: Map<S, K, String>, make: fn(u64) ->
         }
         assert!(session.iter().eq(model.clone()));
         assert!(session.iter().rev().eq(model.clone().into_iter().rev()));
-        // Values are replaced, updated and removed, and keys are inserted again where pages have lost room to removed keys.
+        // Values are replaced, updated and removed, and keys are inserted again where pages have lost room to removed
+        // keys.
         for n in (0..MANY).step_by(3) {
             assert_eq!(session.insert(make(n), value(n + 1)), model.insert(make(n), value(n + 1)));
             assert_eq!(session.update(&make(n), |old| old.clone() + "!"), Some(value(n + 1)));
@@ -178,7 +182,8 @@ fn strings_together_without_maintenance() {
     together(&map, string);
 }
 
-/// Makes a tree with the smallest pages, on two nodes. Depending on the policy it has replicas, a log, or copies of inner pages.
+/// Makes a tree with the smallest pages, on two nodes. Depending on the policy it has replicas, a log, or copies of
+/// inner pages.
 fn pages<K: Key, V: Send + Sync + 'static, P: Policy>() -> BLinkTree<K, V, P> {
     Builder::default().topology(Topology::synthetic(2, 1)).build()
 }
@@ -215,7 +220,8 @@ fn pages_below_copies() {
     together(&pages::<u64, _, InnerReplicas<Pages<512>>>(), word);
 }
 
-/// The radix tree: nodes of every kind, which grow and shrink, keys that end inside other keys, and both write synchronizations.
+/// The radix tree: nodes of every kind, which grow and shrink, keys that end inside other keys, and both write
+/// synchronizations.
 #[test]
 fn trees_alone() {
     let key = |n: u64| match n % 4 {

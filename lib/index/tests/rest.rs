@@ -1,10 +1,11 @@
-//! Idle maps without a thread of their own: the memory that was removed or replaced last is freed soon, although no
-//! other operation follows. A map that is owned by one of its own removed values is freed, too.
+//! Idle maps without a thread of their own. Values that were removed or replaced last are freed soon, although no other
+//! operation follows. (One thread of the process maintains all idle maps.) A map that is owned by one of its own
+//! removed values is freed, too.
 #![cfg(not(any(miri, archipelago_sim)))]
 
 use archipelago_check::drops::{Counted, DropCounter};
 use archipelago_check::watchdog::{USUAL, watchdog};
-// `archipelago_tested` is linked for its compiled copies of the maps.
+// `archipelago_tested` is linked so that this program uses its compiled copies of the maps.
 use archipelago_index::blink::{Builder, LogFed, Standard};
 use archipelago_index::hydra::Maintainers;
 use archipelago_index::{Art, BLinkTree, EunoBTree, EunoSkipList, HydraList, OrderedIndex, OrderedSession};
@@ -57,7 +58,8 @@ fn garbage_goes<M: OrderedIndex<u64, Counted>>(map: &M, count: u64) {
     });
 }
 
-/// The last owner of a map is a value in it. A thread that is not a thread of the map drops this value.
+/// The last owner of a map is a value that was removed from it. A thread that does not belong to the map drops this
+/// value.
 fn a_map_goes_with_its_value<M: OrderedIndex<u64, Owner> + 'static>(make: impl Fn() -> M, count: u64) {
     watchdog(USUAL, |notes| {
         let counter = DropCounter::new();
@@ -67,7 +69,7 @@ fn a_map_goes_with_its_value<M: OrderedIndex<u64, Owner> + 'static>(make: impl F
             let map = Arc::new(make());
             (0..count).for_each(|key| drop(map.pin().insert(&key, value(None))));
             drop(map.pin().insert(&7, value(Some(map.clone()))));
-            // Sometimes the thread still looks at the map, and sometimes it has long stopped.
+            // Sometimes the thread that maintains idle maps still looks at the map, and sometimes it has long stopped.
             sleep(Duration::from_millis(round % 4 * 2));
             drop(map.pin().remove(&7));
             drop(map);
@@ -86,7 +88,7 @@ fn clients<V: Send + Sync + 'static>() -> HydraList<u64, V> {
     HydraList::builder().maintainers(Maintainers::Clients).build()
 }
 
-/// Makes replicas on two nodes.
+/// Makes a tree with replicas on two nodes, which are fed from a log.
 fn fed<V: Send + Sync + 'static>() -> BLinkTree<u64, V, LogFed<Standard>> {
     Builder::default().topology(Topology::synthetic(2, 1)).build()
 }

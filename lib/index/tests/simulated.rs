@@ -1,5 +1,5 @@
-//! Indexes on the virtual machine (a simulator of schedules): many schedules that hardly ever occur natively, stalled
-//! threads and paused maintenance. The history of each run is checked.
+//! Tests of indexes in the simulator, which chooses the threads' schedules: many schedules that hardly ever occur
+//! natively, stalled threads and paused maintenance. The history of each run is checked.
 #![cfg(archipelago_sim)]
 
 #[path = "simulated/blink.rs"]
@@ -83,12 +83,13 @@ fn judge<I>(shared: Shared<I>, check: impl FnOnce(&I)) {
     check_map(&shared.before, &shared.recorder.finish(), DEFAULT_STEPS).assert_ok();
 }
 
-/// Runs a map under many schedules, of both kinds that search for faults: random ones and PCT ones.
+/// Runs a map under many schedules: random ones, and those of PCT (probabilistic concurrency testing), which changes
+/// the threads' priorities at a few random points.
 fn explore<I: OrderedIndex<u64, u64>>(seeds: u64, faults: &[Fault], make: impl Fn() -> I, check: impl Fn(&I)) {
     explore_clients(seeds, faults, make, check, client);
 }
 
-/// Runs a map as [`explore`] does, with clients of another kind.
+/// Runs a map as [`explore`] does, but each thread runs `client`.
 fn explore_clients<I: OrderedIndex<u64, u64>>(
     seeds: u64,
     faults: &[Fault],
@@ -141,7 +142,7 @@ fn hydralist_answers_right_while_its_layers_are_stale() {
     explore(100, &[], make, check);
 }
 
-/// One thread moves pages to other chunks, again and again, while the other threads use them.
+/// One thread moves pages to other blocks of memory, four times, while the other threads use them.
 #[test]
 fn hydralist_is_linearizable_while_its_pages_move() {
     let clients = |shared: &Shared<HydraList<u64, u64>>, it: Client| match it.index {
@@ -166,8 +167,8 @@ fn hydralist_is_linearizable_while_its_pages_move() {
     }
 }
 
-/// If a run fails while a map with background threads is in use, the run reports its failure, and does not fail again in the
-/// map's destructor.
+/// If a run fails while a map with background threads is in use, the run reports its failure, and does not fail again
+/// in the map's destructor.
 #[test]
 fn a_map_does_not_hide_why_a_run_failed() {
     let machine = Machine::preset("xeon-e5-4620-4s").unwrap();
@@ -201,7 +202,8 @@ fn art_is_linearizable_in_many_schedules() {
     }
 }
 
-/// Returns the search layer's remote accesses per look-up, on a machine whose third-level cache is much smaller than the layer.
+/// Returns the search layer's remote accesses per look-up, on a machine whose third-level cache is much smaller than
+/// the layer.
 fn remote_in_search_layer(nodes: usize) -> f64 {
     const LOOKUPS: usize = 200;
     const KEYS: u64 = 20_000;
@@ -258,8 +260,8 @@ fn cost(look: impl Fn(&HydraList<u64, u64>, u64) + Sync) -> u64 {
     took.expect("the run has ended")
 }
 
-/// If the caller ends a walk without a limit, the walk has prefetched in proportion to the shown entries, and not to
-/// the end of the map.
+/// If a walk has no limit and its caller ends it early, the walk has prefetched in proportion to the shown entries, and
+/// not up to the end of the map.
 #[test]
 fn a_walk_that_its_caller_ends_costs_what_it_showed() {
     let limited = cost(|map, from| _ = map.pin().scan(&from, 1, |_, _| ()));

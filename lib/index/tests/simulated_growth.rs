@@ -1,7 +1,7 @@
 //! The cost of an operation does not grow with the map, for each map and each usage pattern.
 //!
-//! Costs are counted on the virtual machine, so that a quadratic cost is visible at sizes that take only a second
-//! (`check::growth`).
+//! The simulator counts memory accesses instead of time (`check::growth`). So a quadratic cost is visible at sizes that
+//! take only a second.
 #![cfg(archipelago_sim)]
 
 use archipelago_check::growth::{assert_flat, costs};
@@ -21,7 +21,7 @@ const CHEAP: f64 = 20.0;
 
 type On<'m, S> = Session<'m, S, u64, u64>;
 
-/// The work of a pattern: first a part that is not counted, then a part that is counted.
+/// The work of a usage pattern: first a part that is not counted, then a part that is counted.
 struct Pattern<S: Kind> {
     name: &'static str,
     first: fn(&On<'_, S>, u64),
@@ -163,7 +163,7 @@ fn hydralist() {
     judge("HydraList", HydraList::new);
 }
 
-/// The search layer never receives a change.
+/// Maintenance is paused, so the search layer never receives a change.
 #[test]
 fn hydralist_without_maintenance() {
     for kind in [SearchLayerKind::Snapshot, SearchLayerKind::Art] {

@@ -1,5 +1,5 @@
-//! Equal seeds give equal runs of a whole index. The test is in a file of its own, since other runs in the same process
-//! would use the addresses of its heap.
+//! Equal seeds give equal runs of a whole index. The test is in a file of its own, since other tests in the same
+//! process would occupy addresses of the simulated heap, and the addresses influence a run.
 #![cfg(archipelago_sim)]
 
 use archipelago_index::HydraList;
@@ -8,8 +8,8 @@ use archipelago_sim::{Client, Config, Machine, Placement, SimAlloc, run_with};
 #[global_allocator]
 static ALLOC: SimAlloc = SimAlloc;
 
-/// In virtual time and on every node, pages are split and merged, and search layers are updated. (The map is so small
-/// that it starts no background threads: clients update the layers.)
+/// Threads on all nodes split and merge pages and update search layers, in virtual time. (The map is so small that it
+/// starts no background threads: clients update the layers.)
 #[test]
 fn churn_in_virtual_time_repeats() {
     let machine = Machine::preset("xeon-e5-4620-4s").unwrap();

@@ -1,5 +1,6 @@
-//! Compares group commit with a plain write and `fdatasync` per record, and appends without syncs with plain writes.
-//! Prints ratios of medians. The rounds of the candidates alternate in one process.
+//! Compares the journal with plain files: group commit with one `write` and one `fdatasync` per record, and appends
+//! without syncs with unsynced writes of 64 KiB. Prints ratios of medians. The rounds of the candidates alternate in
+//! one process.
 //!
 //! `cargo run --release -p archipelago-journal --example throughput -- DIRECTORY [SECONDS [ROUNDS]]`
 

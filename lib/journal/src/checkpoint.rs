@@ -31,8 +31,8 @@ pub struct CheckpointWriter {
 }
 
 impl CheckpointWriter {
-    /// Begins a file for `path`. Until the commit the file is in the same directory, with `.tmp` added to its name. A path may
-    /// have one writer at a time.
+    /// Begins a file for `path`. Until the commit the file is in the same directory, with `.tmp` added to its name. A
+    /// path may have one writer at a time.
     ///
     /// # Errors
     ///
@@ -52,8 +52,8 @@ impl CheckpointWriter {
     ///
     /// # Errors
     ///
-    /// Errors of the operating system, including [`Error::NoSpace`]. The old file stays, and the caller should drop this
-    /// writer.
+    /// Errors of the operating system, including [`Error::NoSpace`]. The old file stays, and the caller should drop
+    /// this writer.
     ///
     /// # Panics
     ///

@@ -265,8 +265,8 @@ impl Core {
         Ok(())
     }
 
-    /// Opens a segment. Returns `None` if the segment was retired in the meantime: then a checkpoint has its records. While the list is locked, no
-    /// segment is removed.
+    /// Opens a segment. Returns `None` if the segment was retired in the meantime: then a checkpoint has its records.
+    /// While the list of segments is locked, no segment is removed.
     fn open_listed(&self, lane: &Lane, path: &Path) -> Result<Option<Box<dyn DiskFile>>, Error> {
         let segments = locked(&lane.segments);
         match segments.iter().any(|(_, listed)| listed == path) {

@@ -157,7 +157,8 @@ pub(crate) fn read_full(file: &dyn DiskFile, offset: u64, to: &mut [u8]) -> io::
     Ok(filled)
 }
 
-/// Syncs a file. A call that a signal interrupted is repeated, as `std` does: unlike a failed call, it has lost no bytes.
+/// Syncs a file. A call that a signal interrupted is repeated, as `std` does: unlike a failed call, it has lost no
+/// bytes.
 pub(crate) fn sync(file: &dyn DiskFile) -> io::Result<()> {
     uninterrupted(|| file.sync())
 }

@@ -20,8 +20,8 @@ impl Journal {
     /// lane, and concurrently for several lanes. All these records are durable when this returns. The parent of the
     /// directory must exist. Other files in the directory are not changed.
     ///
-    /// Reads the whole journal once, with one thread per lane, and the part that is not known to be durable twice:
-    /// O(bytes). It uses 256 KiB of memory per lane, or the length of the longest record.
+    /// Reads the whole journal once, with one thread per lane, and the part that is not known to be durable up to three
+    /// times: O(bytes). It uses 256 KiB of memory per lane, or the length of the longest record.
     ///
     /// # Errors
     ///
@@ -48,8 +48,8 @@ impl Journal {
     }
 
     /// Appends a record to a lane, in memory, and returns the record's end. The record is written when a thread waits
-    /// or asks for it, with the policy's interval, or when half of the queue or 512 KiB are full. Blocks while the
-    /// queue is full.
+    /// or asks for it, at the policy's next interval, or when 512 KiB or half of the queue (whichever is less) wait to
+    /// be written. Blocks while the queue is full.
     ///
     /// `epoch` is stored together with the record. In a journal with epochs the record counts (it is delivered by a
     /// recovery) once this epoch is closed and durable in all lanes. In a journal without epochs the number has no
@@ -131,7 +131,8 @@ impl Journal {
     }
 
     /// Returns the place (the number of bytes since the lane's beginning) up to which the records of a lane have the
-    /// durability that the policy promises. The result is about this lane alone, without epochs.
+    /// durability that the policy promises. The result does not take into account whether the records' epochs are
+    /// durable in other lanes.
     ///
     /// # Panics
     ///
@@ -252,8 +253,8 @@ impl Journal {
         core.disk.sync_directory(&core.directory).map_err(Error::io("sync", &core.directory))
     }
 
-    /// Ends the journal: writes all appended records and, except with `Never`, syncs them. Dropping the journal does the same,
-    /// and ignores errors.
+    /// Ends the journal: writes all appended records and, except with `Never`, syncs them. Dropping the journal does
+    /// the same, and ignores errors.
     ///
     /// # Errors
     ///

@@ -26,7 +26,7 @@ pub(crate) struct Lane {
     pub(crate) work: Condvar,
     /// The segment to which the thread that has the turn writes. This thread locks it.
     pub(crate) output: Mutex<Output>,
-    /// The places and paths of the segments, oldest first. The last one is `output`'s.
+    /// The first places and the paths of the segments, oldest first. The last one is `output`'s.
     pub(crate) segments: Mutex<VecDeque<(u64, PathBuf)>>,
 }
 
@@ -78,7 +78,7 @@ pub(crate) struct State {
     /// `arrived` at the last turn, plus the waits that began during it.
     pub(crate) arrived: usize,
     pub(crate) expected: usize,
-    /// The duration of the last turn.
+    /// The duration of the last turn if it synced, otherwise zero.
     pub(crate) lasted: Duration,
     /// The request to the background thread: to write (`false`), or to write and sync (`true`).
     pub(crate) asked: Option<bool>,
@@ -184,7 +184,7 @@ impl State {
         self.unattested = true;
     }
 
-    /// Leaves room for the mark at a batch's front.
+    /// Reserves the bytes of the mark with which each batch begins, if no frame is pending yet.
     pub(crate) fn begin(&mut self) {
         if self.pending.is_empty() {
             self.pending.resize(MARK, 0);

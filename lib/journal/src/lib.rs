@@ -21,13 +21,13 @@
 //! # Ok::<(), archipelago_journal::Error>(())
 //! ```
 //!
-//! - A directory has one journal with one to a thousand *lanes*: log files that are written and synced concurrently. A lane's
-//!   records are in the order of its appends.
+//! - A directory has one journal with one to a thousand *lanes*: log files that are written and synced concurrently. A
+//!   lane's records are in the order of its appends.
 //! - [`append`](Journal::append) copies a record into a queue; [`wait`](Journal::wait) returns when the record is
 //!   durable. One of the waiting threads writes and syncs for all of them. An event loop uses [`ask`](Journal::ask),
 //!   [`is_durable`](Journal::is_durable) and [`Options::observer`] instead.
-//! - With [`Options::epochs`], recovery returns whole epochs: all records of an epoch in all lanes, or none of them. The caller
-//!   [closes](Journal::close_epoch) epochs.
+//! - With [`Options::epochs`], recovery returns whole epochs: all records of an epoch in all lanes, or none of them.
+//!   The caller [closes](Journal::close_epoch) epochs.
 //! - After a checkpoint ([`CheckpointWriter`]: a file that exists as a whole or not at all),
 //!   [`retire_before`](Journal::retire_before) removes the segments whose records the checkpoint contains.
 //! - Every system call is a method of [`Disk`] or [`DiskFile`]. [`Simulated`] is a disk that fails on request, and
@@ -62,21 +62,23 @@
 //!
 //! # Costs
 //!
-//! - A record has an overhead of 24 bytes, and a batch one of 32 bytes. `append` costs a lock, a copy and a checksum: O(length).
+//! - The log stores 24 bytes in addition for each record, and 32 bytes for each batch. `append` costs a lock, a copy
+//!   and a checksum: O(length).
 //! - Memory: two buffers of up to [`Options::queue`] bytes per lane, which grow when they are needed.
-//! - One `write` and one `fdatasync` per batch. Per segment, there are three more syncs: of the new file, of its directory, and
-//!   of the previous segment. Files are not preallocated, so each sync also writes the file's length. Preallocation would need
-//!   system calls that `std` does not have, and segments that are full of zeros at first.
+//! - One `write` and one `fdatasync` per batch. Per segment, there are three more syncs: of the new file, of its
+//!   directory, and of the previous segment. Files are not preallocated, so each sync also writes the file's length.
+//!   Preallocation would need system calls that `std` does not have, and segments that are full of zeros at first.
 //! - Opening needs room for a few KiB: on a full disk it is refused with [`Error::NoSpace`].
-//! - Opening reads everything once. The part that is not known to be durable is read twice and rewritten. With `Never`,
-//!   this part is all records since the last opening.
+//! - Opening reads everything once. Segments that the next segment's header does not declare durable are read twice.
+//!   The bytes that are not known to be durable are then read once more, and rewritten. With `Never`, these are the
+//!   records since the last opening or `sync`.
 //!
 //! # When to use something else
 //!
-//! - Records that are longer than the queue (8 MiB by default, at most 1 GiB): keep such records in files of their own, and the
-//!   files' names in the journal.
+//! - Records that are longer than the queue (8 MiB by default, at most 1 GiB): keep such records in files of their own,
+//!   and the files' names in the journal.
 //! - Random reads, or reading a log while it is written: records are delivered only when the journal is opened.
-//! - Many small journals: each journal has a thread per lane ([`Options::background`]) and at least two files.
+//! - Many small journals: each journal has a thread per lane ([`Options::background`]) and at least three files.
 //! - Network file systems: the journal relies on the file system's locks and syncs, which may be unreliable.
 //! - `fork` without `exec`: the child also holds the lock, but has no background threads.
 //!

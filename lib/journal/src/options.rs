@@ -27,7 +27,7 @@ pub struct Options {
     /// Whether a record counts only once its epoch is durable in every lane. Default: no; then each lane is an
     /// independent log.
     pub epochs: bool,
-    /// The length in bytes at which the lane begins another segment. Default: 64 MiB.
+    /// The length in bytes at which a lane begins another segment (a file). Default: 64 MiB.
     pub segment: u64,
     /// The most bytes per lane that are appended and not written yet. It also bounds a record's length. 4 KiB to 1 GiB.
     /// Default: 8 MiB.
@@ -36,8 +36,9 @@ pub struct Options {
     /// Without it, only calls of `wait`, `sync`, `append` (when the queue is full), `close_epoch` and `close` write,
     /// `Every` syncs as `Always` does, and the caller determines the order of all calls on the disk.
     pub background: bool,
-    /// A function that is called after each write or sync of a lane, whether it has succeeded, has found the disk full, or has poisoned the journal.
-    /// It is for event loops, which then call [`is_durable`](crate::Journal::is_durable). It must not block; its panics are ignored.
+    /// A function that is called after each write or sync of a lane, whether the call has succeeded, has found the disk
+    /// full, or has poisoned the journal. It is for event loops, which then call
+    /// [`is_durable`](crate::Journal::is_durable). It must not block; its panics are ignored.
     pub observer: Option<Arc<dyn Fn() + Send + Sync>>,
 }
 

@@ -5,9 +5,9 @@
 pub struct Position {
     /// The number of the lane, which is a log file.
     pub lane: u32,
-    /// The number of bytes of all frames in the lane's history up to the record's end. It rises with each record of the
-    /// lane, also across openings of the journal.
+    /// The number of bytes of all frames (records with their headers, and marks) in the lane's history up to the
+    /// record's end. It rises with each record of the lane, also across openings of the journal.
     pub place: u64,
-    /// The record's epoch.
+    /// The record's epoch, the number of the group of records that count together.
     pub epoch: u64,
 }

@@ -1,16 +1,18 @@
 //! Opening a journal. Recovery decides which records *count* (are delivered to the caller), which bytes are cut, and
 //! which damage makes opening fail.
 //!
-//! 1. *Scan.* The segments (log files) are sorted by their places. If the next segment's header declares a segment
-//!    durable, the segment must be whole; otherwise the journal is damaged. The other segments are read. If the frames
-//!    end before the files do, either a crash tore bytes that were not synced, or durable bytes are damaged. It is
-//!    damage if a later mark or header declares a greater place durable.
+//! 1. *Scan.* The segments (log files) are sorted by their places (positions in the lane). If the next segment's header
+//!    declares a segment durable, the segment must be whole; otherwise the journal is damaged. The other segments are
+//!    read. If the frames end before the files do, either a crash tore bytes that were not synced, or durable bytes are
+//!    damaged. It is damage if a later mark or header declares a greater place durable.
 //! 2. *Agree.* With epochs, the records that count are those of the epochs that every lane has closed.
-//! 3. *Deliver* the records that count. Whole segments are read only in this step, so damage in them is found here.
+//! 3. *Deliver* the records that count. Segments that the next header declares durable are read only in this step, so
+//!    damage in them is found here.
 //! 4. *Repair.* Bytes after the end are removed. Bytes that are not known to be durable are written again and synced:
 //!    after a failed sync the operating system may return bytes that are not on the disk, and treat them as written.
 //! 5. *Begin.* The manifest records the void epochs (those whose records do not count), before any new segment declares
-//!    them closed. Then each lane gets a new segment with a salt that no older frame has.
+//!    them closed. Then each lane gets a new segment with a new salt, from which the checksums of its frames start. So
+//!    no older frame is mistaken for one of its frames.
 //!
 //! After a crash during recovery, the same steps lead to the same result.
 
@@ -259,8 +261,8 @@ fn scan(disk: &dyn Disk, directory: &Path, lane: u32, names: &[Name], manifest: 
     Ok(scan)
 }
 
-/// Reads a segment's header. Returns `None` for a segment whose creation a crash interrupted. Such a segment has no frames,
-/// since a frame is written only after the header is durable.
+/// Reads a segment's header. Returns `None` for a segment whose creation a crash interrupted. Such a segment has no
+/// frames, since a frame is written only after the header is durable.
 fn header(disk: &dyn Disk, path: &Path, name: Name, id: u64) -> Result<Option<Found>, Error> {
     let file = disk.open(path).map_err(Error::io("open", path))?;
     let length = file.length().map_err(Error::io("read", path))?;

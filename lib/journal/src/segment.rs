@@ -1,5 +1,6 @@
-//! A lane's files. Each file contains a part of the lane's frames. Its name consists of the lane, the place of its
-//! first frame, and the *life* (how many times the journal had been opened).
+//! A lane's files. Each file contains a part of the lane's frames (records and marks, see `frame.rs`). Its name
+//! consists of the lane, the place of its first frame (the number of bytes of all earlier frames), and the *life* (how
+//! many times the journal had been opened).
 //!
 //! Only the last segment of a lane grows, and only in the life that created it. With a policy that syncs, a segment is
 //! durable before the next one is created.

@@ -466,8 +466,8 @@ impl DiskFile for Open {
         };
         let mut world = self.disk.world();
         if !world.off && failed.kind() != io::ErrorKind::Interrupted {
-            // After the failed sync the system treats the pages as written, although the disk does not have their
-            // content. The length is the disk's.
+            // After the failed sync the system treats the pages as written, although the disk has neither their content
+            // nor the new length.
             world.nodes[self.node].changes.clear();
         }
         Err(failed)

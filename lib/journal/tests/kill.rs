@@ -59,8 +59,8 @@ fn child() {
     .unwrap();
     let next = next.into_inner().unwrap();
     let mut first = [0; WRITERS as usize];
-    // The journal does not deliver retired records, so their number is taken from the list of records that the parent
-    // has seen.
+    // The journal does not deliver retired records. So if it delivers none, the next number is read from the file in
+    // which the parent has stored it.
     for (writer, first) in (0..).zip(&mut first) {
         *first = next.get(&writer).copied().unwrap_or_else(|| seen(&directory, writer));
     }
@@ -95,8 +95,8 @@ fn write(journal: &Journal, writer: u64, first: u64) {
     }
 }
 
-/// The first writer closes epochs. All writers append to the epoch after the last closed one, and report the records that are
-/// durable.
+/// The first writer closes epochs. All writers append to the epoch after the last closed one, and report the records
+/// that are durable.
 fn write_epochs(journal: &Journal, writer: u64, first: u64, epoch: u64) {
     let lane = (writer % 2) as u32;
     let (mut number, mut waiting) = (first, Vec::<(u64, Position)>::new());

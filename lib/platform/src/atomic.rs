@@ -30,7 +30,7 @@ pub use model::{
 pub fn fence_after_rmw() {
     #[cfg(all(target_arch = "x86_64", not(any(loom, miri, archipelago_sim))))]
     compiler_fence(Ordering::SeqCst);
-    // Takes no virtual time, because it costs nothing on the simulated machines.
+    // This takes no virtual time, because it costs nothing on the simulated machines.
     #[cfg(archipelago_sim)]
     core::sync::atomic::fence(Ordering::SeqCst);
     #[cfg(not(any(archipelago_sim, all(target_arch = "x86_64", not(any(loom, miri))))))]

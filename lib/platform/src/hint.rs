@@ -13,9 +13,9 @@ pub fn spin_loop() {
     loom::hint::spin_loop();
 }
 
-/// Waits for the time of `turns` turns of a wait loop, whatever other threads do in the meantime. For a back-off of
-/// fixed length. In contrast, a simulated thread that calls [`spin_loop`] continues when a word that it has read
-/// changes.
+/// Waits for the time of `turns` turns of a wait loop, whatever other threads do in the meantime. This is for a
+/// back-off of fixed length. In contrast, a simulated thread that calls [`spin_loop`] continues when a word that it has
+/// read changes.
 #[inline]
 pub fn pause(turns: u32) {
     #[cfg(archipelago_sim)]

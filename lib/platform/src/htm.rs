@@ -136,7 +136,7 @@ impl Htm {
         available().then_some(Htm(()))
     }
 
-    /// As [`transaction`](fn@transaction), without the check whether transactions are available.
+    /// Works as [`transaction`](fn@transaction) does, but without the check whether transactions are available.
     ///
     /// # Errors
     /// The reason of the abort.
@@ -153,7 +153,7 @@ impl Htm {
 pub struct Inside(PhantomData<*mut ()>);
 
 impl Inside {
-    /// Aborts the transaction, which then fails with this code. Not to be called in a destructor: in the simulated
+    /// Aborts the transaction, which then fails with this code. It must not be called in a destructor: in the simulated
     /// world, the destructor might run because the transaction has aborted, and then this function could not return.
     #[inline(always)]
     pub fn abort<const CODE: u8>(self) -> ! {
@@ -173,7 +173,8 @@ pub fn transaction<R>(body: impl FnOnce() -> R) -> Result<R, Abort> {
     imp::transaction(body)
 }
 
-/// Begins a transaction that [`end`] ends, or nests one. For bodies that are not closures.
+/// Begins a transaction that [`end`] ends. Inside a transaction, it begins a nested one. This is for bodies that are
+/// not closures.
 ///
 /// Natively, an abort returns to this call, as if it had returned its error the first time, with all memory in the
 /// state of that time. In the simulated world, the body continues after an abort: its loads see the current memory, its
@@ -200,8 +201,8 @@ pub fn end() -> Result<(), Abort> {
     imp::end()
 }
 
-/// Returns whether the caller's transaction can no longer commit. Always false natively, because an abort leaves the
-/// transaction at once.
+/// Returns whether the caller's transaction can no longer commit. It is always false natively, because an abort leaves
+/// the transaction at once.
 #[inline]
 pub fn doomed() -> bool {
     imp::doomed()

@@ -16,7 +16,8 @@ pub fn available() -> bool {
     imp::available()
 }
 
-/// The expensive side: a full barrier in this thread, paired with a [`light`] in any other thread. Takes microseconds.
+/// The expensive side: a full barrier in this thread, paired with a [`light`] in any other thread. It takes
+/// microseconds.
 ///
 /// # Panics
 /// If [`available`] returns `false`.
@@ -30,7 +31,7 @@ pub fn heavy() {
 pub fn light() {
     #[cfg(not(any(loom, archipelago_sim)))]
     crate::atomic::compiler_fence(crate::atomic::Ordering::SeqCst);
-    // Takes no virtual time. A fence, because outside a run there are real threads and no system call.
+    // This takes no virtual time. It is a fence, because outside a run there are real threads and no system call.
     #[cfg(archipelago_sim)]
     core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
     #[cfg(loom)]

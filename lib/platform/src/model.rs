@@ -2,15 +2,16 @@
 //!
 //! loom chooses its schedules by the last access to each word, and so misses some of them, in the worst case all but
 //! one (see `atomic/model.rs`). The atomics of this crate correct this, at the cost of many more schedules. Therefore a
-//! model is run several times. The first run has the schedules that loom chooses, with the full number of preemptions.
-//! The next runs have the correction, with one preemption, two preemptions, and so on, until the limit of schedules is
-//! reached.
+//! model is run several times. A *preemption* is a switch to another thread at a point where the current one could go
+//! on. The first run has the schedules that loom chooses, with the full number of preemptions. The next runs have the
+//! correction, with one preemption, two preemptions, and so on, until the limit of schedules is reached.
 
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The largest number of branching points in one schedule. A longer schedule is considered endless.
+/// The largest number of points in one schedule at which loom chooses (which thread goes on, or what a load returns). A
+/// longer schedule is considered endless.
 const MAX_BRANCHES: usize = 20_000;
 
 /// The number of schedules at which the complete search gives up, unless `ARCHIPELAGO_SCHEDULES` is set. It takes some
@@ -65,7 +66,7 @@ fn schedules(
     builder.preemption_bound = Some(preemptions);
     builder.max_branches = MAX_BRANCHES;
     (builder.max_permutations, builder.checkpoint_interval) = (most, STRIDE);
-    // Not an atomic of loom's, which would be part of the model.
+    // This is not an atomic of loom's, which would be part of the model.
     let count = Arc::new(AtomicUsize::new(0));
     let (test, counts) = (test.clone(), count.clone());
     COMPLETE.set(is_complete);

@@ -50,8 +50,8 @@ pub fn touch<T: ?Sized>(ptr: *const T, len: usize) {
     let _ = (ptr, len);
 }
 
-/// Announces that `len` bytes at `ptr`, which no other thread accesses now, will be written plainly. Otherwise as
-/// [`touch`].
+/// Announces that `len` bytes at `ptr`, which no other thread accesses now, will be written plainly. Otherwise it works
+/// as [`touch`] does.
 #[inline(always)]
 pub fn touch_mut<T: ?Sized>(ptr: *const T, len: usize) {
     #[cfg(archipelago_sim)]

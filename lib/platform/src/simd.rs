@@ -102,7 +102,7 @@ pub fn match_bytes<const N: usize>(bytes: &[AtomicU8; N], byte: u8) -> u64 {
 }
 
 /// Returns a mask: bit `i` is set if and only if byte `i` of the words equals `byte`, with the lowest byte of a word
-/// first. For rows that must be loaded word by word.
+/// first. This is for rows that must be loaded word by word.
 ///
 /// ```
 /// use archipelago::platform::simd::match_words;
@@ -116,7 +116,7 @@ pub fn match_words(words: [u64; 8], byte: u8) -> u64 {
     return scalar::match_words(words, byte);
 }
 
-/// As [`match_bytes`], with the level chosen by the caller.
+/// Works as [`match_bytes`] does, at the level that the caller chooses.
 ///
 /// # Panics
 /// If the level is not available.

@@ -1,7 +1,7 @@
 //! The blocking primitives of `std`, or those of loom or the simulator that replace them.
 //!
-//! For rarely executed code only (registration, growth, statistics). Frequently executed code uses atomics and this
-//! library's own locks.
+//! They are for rarely executed code only (registration, growth, statistics). Frequently executed code uses atomics and
+//! this library's own locks.
 
 #[cfg(archipelago_sim)]
 pub use crate::simulated::sync::{

@@ -35,7 +35,7 @@ impl Watch {
 #[derive(Debug, Default)]
 pub struct Watch {
     accesses: loom::cell::UnsafeCell<()>,
-    /// Not an atomic of loom's, so it is not part of a model. A freed value keeps it as long as its memory is not
+    /// It is not an atomic of loom's, so it is not part of a model. A freed value keeps it as long as its memory is not
     /// reused.
     is_gone: core::sync::atomic::AtomicBool,
 }

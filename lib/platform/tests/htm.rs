@@ -181,7 +181,7 @@ fn elided_sections_keep_out_of_locked_ones() {
                 hint::spin_loop();
             }
             set(a, get(a) + 1);
-            // Long enough for a whole transaction.
+            // This takes long enough for a whole transaction of another thread.
             (0..4 * (round % 4)).for_each(|_| _ = get(lock));
             set(b, get(b) + 1);
             lock.store(0, Ordering::Release);

@@ -297,7 +297,7 @@ fn a_transaction_that_comes_last_runs_once() {
     assert_eq!(RUNS.load(Ordering::Relaxed), 1);
 }
 
-/// The effects of an aborted transaction on locks and cells are undone completely, or kept completely.
+/// After a transaction aborts, no lock is left half taken and no cell half initialized.
 #[test]
 fn blocking_primitives_in_transactions_that_abort() {
     #[derive(Default)]

@@ -25,8 +25,8 @@ impl NodeKind {
         NodeKind::ALL[(self as usize).saturating_sub(1)]
     }
 
-    /// Returns the number of children at or below which the next smaller kind is used. It is somewhat below the smaller kind's
-    /// capacity, so that an insertion after a removal does not copy the node again.
+    /// Returns the number of children at or below which the next smaller kind is used. It is somewhat below the smaller
+    /// kind's capacity, so that an insertion after a removal does not copy the node again.
     pub(super) fn shrink_at(self) -> usize {
         [0, 3, 12, 37][self as usize]
     }

@@ -79,7 +79,8 @@ impl<'g, F: Form> Leaf<'g, F> {
     }
 
     /// # Safety
-    /// `address` must be that of a leaf made by [`create`](Self::create) for the same form, which is not freed during `'g`.
+    /// `address` must be that of a leaf made by [`create`](Self::create) for the same form, which is not freed during
+    /// `'g`.
     #[inline(always)]
     pub(super) unsafe fn from_address(address: *mut ()) -> Self {
         Leaf { address, _marker: PhantomData }

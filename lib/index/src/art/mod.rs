@@ -1,8 +1,8 @@
 //! [`Art`]: a concurrent adaptive radix tree.
 //!
-//! From "The Adaptive Radix Tree" (Leis, Kemper, Neumann; ICDE 2013) and "The ART of Practical Synchronization" (Leis,
-//! Scheibner, Kemper, Neumann; DaMoN 2016). Both write synchronisations of the second paper are implemented
-//! ([`WriteSync`]).
+//! The tree is from "The Adaptive Radix Tree" (Leis, Kemper, Neumann; ICDE 2013) and "The ART of Practical
+//! Synchronization" (Leis, Scheibner, Kemper, Neumann; DaMoN 2016). Both write synchronisations of the second paper are
+//! implemented ([`WriteSync`]).
 //!
 //! What differs from the papers, and why:
 //! - A node's prefix never changes; the parent's level determines which part of the prefix is used (`node.rs`). The
@@ -45,7 +45,8 @@ pub(crate) use raw::RawArt;
 #[derive(Debug)]
 pub enum Radix {}
 
-/// A concurrent ordered map: an adaptive radix tree. See the [module](self) for how it works, and [`Map`] for how to use it.
+/// A concurrent ordered map: an adaptive radix tree. See the [module](self) for how it works, and [`Map`] for how to
+/// use it.
 ///
 /// Its operations are the methods of a [`Session`]: `map.pin().insert(key, value)`, `map.pin().get(&key)`.
 ///

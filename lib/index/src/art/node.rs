@@ -333,8 +333,8 @@ impl<'g> Node<'g> {
 
     /// Returns the part of the node's string from `depth` on.
     ///
-    /// `depth` is 0 for the root, and otherwise one more than the level of a node that is or was the parent: the stored prefix
-    /// reaches back at least that far.
+    /// `depth` is 0 for the root, and otherwise one more than the level of a node that is or was the parent: the stored
+    /// prefix reaches back at least that far.
     #[inline]
     pub(super) fn gap(self, depth: usize) -> &'g [u8] {
         let prefix = self.prefix();
@@ -379,7 +379,8 @@ impl<'g> Node<'g> {
         found.expect("the caller saw an edge here under the lock").0.store(edge);
     }
 
-    /// Adds an edge at a position that has none. The caller must hold the lock, and the node must have [room](Self::has_room).
+    /// Adds an edge at a position that has none. The caller must hold the lock, and the node must have
+    /// [room](Self::has_room).
     pub(super) fn add(self, position: usize, edge: Edge) {
         let Some(byte) = position.checked_sub(1) else { return self.header().terminal.store(edge) };
         match self.body() {

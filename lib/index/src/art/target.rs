@@ -16,8 +16,8 @@ impl Edge {
     /// Returns the target of the edge.
     ///
     /// # Safety
-    /// The edge must have been loaded from a tree with leaves of form `F`. The target must not be freed during `'g`: a guard
-    /// taken before the load is held for `'g`, or the caller owns the tree.
+    /// The edge must have been loaded from a tree with leaves of form `F`. The target must not be freed during `'g`: a
+    /// guard taken before the load is held for `'g`, or the caller owns the tree.
     #[inline(always)]
     pub(super) unsafe fn target<'g, F: Form>(self) -> Target<'g, F> {
         if self.is_null() {

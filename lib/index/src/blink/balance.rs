@@ -1,4 +1,4 @@
-//! Balancing: an underfull page is merged with a neighbour, or gets some of its entries.
+//! Balancing: an underfull page is merged with a neighbour, or gets some of the neighbour's entries.
 //!
 //! Balancing runs under the latches of the parent and of both pages. So when the three are unlatched, the keys of the
 //! parent are exactly the fences (bounds) of the pages. A neighbour that the parent does not know yet, or that has
@@ -122,8 +122,8 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         Locked::child(self.child_of(parent, slot))
     }
 
-    /// If `merge` is true, merges the right neighbour of the child for `key` into this child, if both fit well into one page;
-    /// otherwise moves the child if necessary. Returns whether anything changed.
+    /// If `merge` is true, merges the right neighbour of the child for `key` into this child, if both fit well into one
+    /// page; otherwise moves the child if necessary. Returns whether anything changed.
     fn bring_together<'g>(
         &self,
         parent: Page<'g, F, P>,

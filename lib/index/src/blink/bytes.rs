@@ -12,7 +12,8 @@ use core::cmp::Ordering;
 use core::hash::Hasher as _;
 use core::ops::Range;
 
-/// The number of bytes of a key in its slot, after the prefix.
+/// The number of bytes of a key in its slot, after the prefix (the bytes that all keys of the page share, which slots
+/// omit).
 const IN_SLOT: usize = 4;
 
 /// The number of bytes of a fence in the header.

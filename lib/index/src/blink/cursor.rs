@@ -51,8 +51,8 @@ impl<'g, F: SlotForm, P: Policy, const DOWN: bool> Cursor<'g, F, P, DOWN> {
         Cursor { place, leaf: None }
     }
 
-    /// Replaces the content of `run` by up to `limit` next entries. They are ascending, even if the walk goes down. The run
-    /// gets at least one entry if any is left, so an empty run means that the walk has ended.
+    /// Replaces the content of `run` by up to `limit` next entries. They are ascending, even if the walk goes down. The
+    /// run gets at least one entry if any is left, so an empty run means that the walk has ended.
     pub(super) fn fill(&mut self, tree: &Tree<F, P>, limit: usize, run: &mut F::Run, guard: &'g Guard<'_>) {
         loop {
             run.clear();

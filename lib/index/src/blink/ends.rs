@@ -63,7 +63,8 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
         }
     }
 
-    /// Finds the first leaf with an entry, seen from the given end. If there is none, returns the last leaf in this direction.
+    /// Finds the first leaf with an entry, seen from the given end. If there is none, returns the last leaf in this
+    /// direction.
     pub(super) fn find_end<'g, const DOWN: bool>(&self, guard: &'g Guard<'_>) -> End<'g, F, P> {
         'again: loop {
             let goal = if DOWN { Goal::Last } else { Goal::First };

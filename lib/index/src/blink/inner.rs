@@ -1,10 +1,10 @@
 //! Replicas of the inner pages: each NUMA node has copies of the inner pages that its threads use, and leaves have no
 //! copies.
 //!
-//! A copy is a page with the entries that its *source* had at some version. On level 1 the entries are the addresses of
-//! leaves, and above it the addresses of this node's copies. Before it reaches a leaf, a walk by copies reads no source
-//! except the root, from which it takes only the address of the root's copy. Copies may be outdated. This is correct,
-//! for two reasons:
+//! A copy is a page with the entries that its *source* (the inner page that it copies) had at some version. On level 1
+//! the entries are the addresses of leaves, and above it the addresses of this node's copies. Before it reaches a leaf,
+//! a walk by copies reads no source except the root, from which it takes only the address of the root's copy. Copies
+//! may be outdated. This is correct, for two reasons:
 //!
 //! - *The leaf alone decides whether a walk is right.* A leaf that is in the tree and whose fences enclose the key is
 //!   the right one, however the walk found it. Otherwise the walk is repeated from the sources, and the copy that led
@@ -201,7 +201,8 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
         self.copies()[0].store(core::ptr::without_provenance_mut(version as usize), Relaxed);
     }
 
-    /// Makes all copies of this page useless. This thread must have latched the page. The module's documentation has the reason.
+    /// Makes all copies of this page useless. This thread must have latched the page. The module's documentation has
+    /// the reason.
     pub(super) fn forget_copies(self) {
         for copy in self.copies() {
             if let Some(copy) = NonNull::<Header>::new(copy.load(Acquire)) {

@@ -17,7 +17,7 @@
 //!
 //! A scan brings all lanes to their completed tails before it begins; it shows each entry as it was at some moment of
 //! the call, as scans of one tree do. Removing the first or last entry concerns all lanes, so it excludes updates by
-//! the *gate*.
+//! the *gate*, a reader-writer lock that updates hold shared.
 //!
 //! # Values
 //! Words are opaque, and the same in all replicas. The thread that gets a replaced word as an answer retires it. A

@@ -1,8 +1,8 @@
 //! [`BLinkTree`]: a concurrent B+tree whose pages know their neighbours.
 //!
-//! From "Efficient Locking for Concurrent Operations on B-Trees" (Lehman and Yao, TODS 1981), in the shape that Malbrain gave
-//! it ("A Blink Tree method and latch protocol") and that McKenzie's thesis adapted to NUMA machines. This implementation
-//! differs as follows:
+//! The tree is from "Efficient Locking for Concurrent Operations on B-Trees" (Lehman and Yao, TODS 1981), in the shape
+//! that Malbrain gave it ("A Blink Tree method and latch protocol") and that McKenzie's thesis adapted to NUMA
+//! machines. This implementation differs as follows:
 //!
 //! - Reads take no latch, and are correct with concurrent deletes. This is due to version coupling (`tree.rs`) and RCU;
 //!   the thesis instead relies on pages never being freed.
@@ -102,8 +102,8 @@ impl<K: Key, V: Send + Sync + 'static, P: Policy> Builder<K, V, P> {
 }
 
 impl<K: Key, V: Send + Sync + 'static, P: Policy> BLinkTree<K, V, P> {
-    /// For tests and comparisons: returns how often threads had to restart because a page had changed during a descent or a read.
-    /// O(threads).
+    /// For tests and comparisons: returns how often threads had to restart because a page had changed during a descent
+    /// or a read. O(threads).
     #[doc(hidden)]
     pub fn retries(&self) -> u64 {
         self.core().hooks().retries()

@@ -146,7 +146,8 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
     /// The longest key in bytes.
     pub(super) const LONGEST_KEY: usize = P::PAGE / 4;
 
-    /// The offset at which a page stores the addresses of its copies, and a copy stores the version of its source.
+    /// The offset at which a page stores the addresses of its copies (one for each NUMA node, see `inner.rs`), and a
+    /// copy stores the version of its source.
     pub(super) const COPIES: usize = Self::BLOCK.size().next_multiple_of(align_of::<AtomicPtr<Header>>());
 
     /// Returns the layout of a page that may have copies. Copies have the same layout.
@@ -167,12 +168,13 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
         P::FINEST == 0 || level >= P::FINEST
     }
 
-    /// Makes an unlocked page without content in a block, with or without a latch, with room for the addresses of
-    /// `copies`.
+    /// Makes an unlocked page without content in a block. The page has a latch if `latched` is true, and room for the
+    /// addresses of `copies` copies.
     ///
     /// # Safety
-    /// `at` must be a block of layout [`BLOCK`](Self::BLOCK), of [`BARE_BLOCK`](Self::BARE_BLOCK) if the page gets no latch, or
-    /// of [`block_with_copies`](Self::block_with_copies). It must be valid during `'g`, and only the caller may use it.
+    /// `at` must be a block of layout [`BLOCK`](Self::BLOCK), of [`BARE_BLOCK`](Self::BARE_BLOCK) if the page gets no
+    /// latch, or of [`block_with_copies`](Self::block_with_copies). It must be valid during `'g`, and only the caller
+    /// may use it.
     pub(super) unsafe fn create(at: NonNull<u8>, home: usize, latched: bool, copies: usize) -> Self {
         let header = Header {
             latch: VersionLock::new(),

@@ -4,7 +4,7 @@ use super::run::Run as _;
 use super::slots::SlotForm;
 use core::ops::Range;
 
-/// The entries of one level between two fences, to be distributed over pages.
+/// The entries of one level between two fences (bounds of a range of keys), to be distributed over pages.
 pub(super) struct Piece<F: SlotForm> {
     pub(super) run: F::Run,
     pub(super) level: usize,

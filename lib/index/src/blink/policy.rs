@@ -55,8 +55,8 @@ impl<const BYTES: usize> Policy for Pages<BYTES> {
     const LATCHED_READS: bool = false;
 }
 
-/// Pages of this size in bytes with this kind of latch, which readers take, too, if the third parameter is true. These policies
-/// are for comparisons; [`Standard`] is the fastest in measurements.
+/// Pages of this size in bytes with this kind of latch, which readers take, too, if the third parameter is true. These
+/// policies are for comparisons; [`Standard`] is the fastest in measurements.
 #[derive(Clone, Copy, Debug)]
 pub struct Latched<const BYTES: usize, L, const READS: bool>(PhantomData<L>);
 
@@ -133,10 +133,10 @@ impl<P: Policy> Variation for LogFed<P> {
     const REPLICAS: Replicas = Replicas::FromLog;
 }
 
-/// The same as another policy, with copies of the inner pages on each node, whose versions readers validate. An
-/// operation reads and latches only the leaf of the tree itself. If a copy is found to lead to the wrong leaf, it is
-/// renewed. A descent by copies takes no latch above the leaf, so each leaf needs its own latch, and the policy cannot
-/// be combined with [`Granular`].
+/// The same as another policy, with copies of the inner pages on each node. Readers validate the versions of the
+/// copies. An operation reads and latches only the leaf of the tree itself. If a copy is found to lead to the wrong
+/// leaf, it is renewed. A descent by copies takes no latch above the leaf, so each leaf needs its own latch, and the
+/// policy cannot be combined with [`Granular`].
 #[derive(Clone, Copy, Debug)]
 pub struct InnerReplicas<P>(PhantomData<P>);
 
@@ -149,6 +149,7 @@ impl<P: Policy> Variation for InnerReplicas<P> {
     const REPLICAS: Replicas = Replicas::OfInnerPages;
 }
 
-/// The default policy. 3 million integers that are inserted in random order take 20.4 bytes a key, 1.28 times as much as their
-/// sorted array. If full pages are split at once, the integers take 23.9 bytes a key, and insertion is equally fast.
+/// The default policy. 3 million integers that are inserted in random order take 20.4 bytes a key, 1.28 times as much
+/// as their sorted array. If full pages are split at once, the integers take 23.9 bytes a key, and insertion is equally
+/// fast.
 pub type Standard = Dense<Pages<4096>>;

@@ -15,7 +15,7 @@
 //! # Why it does not deadlock
 //! A thread that waits for a leaf of one replica holds only latches of leaves of earlier replicas. Splits and merges
 //! latch upper levels. They run in one replica at a time, after the update has released all leaves. Until then a new
-//! page is found by its left neighbour.
+//! page is found through its left neighbour's link.
 //!
 //! Values are shared by the replicas: a word that is replaced is replaced in all of them, and then retired once.
 
@@ -211,8 +211,8 @@ impl<F: SlotForm, P: Policy> Trees<F, P> {
         self.all.iter().map(|tree| tree.latch_leaf(key, guard)).collect()
     }
 
-    /// Latches the leaves as `latch` does, for a key that may be inserted. If a leaf is full, some of its entries are first
-    /// moved to a neighbour, if the policy does so.
+    /// Latches the leaves as `latch` does, for a key that may be inserted. If a leaf is full, some of its entries are
+    /// first moved to a neighbour, if the policy does so.
     fn latch_to_put<'g>(&self, key: F::Probe<'_>, guard: &'g Guard<'_>) -> Vec<Locked<'g, F, P>> {
         let leaves = self.latch(key, guard);
         let is_full = |page: Page<'g, F, P>| !page.has_room_for(key) && !page.search(key).hit;

@@ -71,7 +71,8 @@ pub struct Tree<F: SlotForm, P: Policy> {
     pub(super) homes: usize,
     /// The index of the first home among the machine's NUMA nodes.
     pub(super) number: usize,
-    /// The counts that [`retries`](Self::retries) adds up. They are not in the cache line of `root`, which all walks read.
+    /// The counts that [`retries`](Self::retries) adds up. They are not in the cache line of `root`, which all walks
+    /// read.
     pub(super) retries: CachePadded<PerThread<CachePadded<AtomicU64>>>,
     /// The number of retired pages that are not freed yet, because readers may still use them.
     pub(super) retired: AtomicUsize,

@@ -1,4 +1,4 @@
-//! Pages of keys that are a word. See [`slots`](super::slots).
+//! Pages of keys that are words. See [`slots`](super::slots).
 
 use super::run::Run;
 use super::slots::{Fence, Found, Shape, SlotForm, shift_down, shift_up};

@@ -34,7 +34,8 @@ impl<F: ChunkForm> Copy for New<'_, F> {}
 pub(super) struct Insert<'g, 'k, F: ChunkForm, S: Size> {
     pub(super) chunk: &'g Chunk<S>,
     pub(super) new: New<'k, F>,
-    /// The first free slot. It is `Some` only if an unchanged version proves that this slot is free and the key is absent.
+    /// The first free slot. It is `Some` only if an unchanged version proves that this slot is free and the key is
+    /// absent.
     pub(super) free: Option<usize>,
 }
 
@@ -118,8 +119,8 @@ fn write(change: &mut impl Changing, page: &impl Slots, slot: usize, entry: (u64
     page.write(slot, entry, tag, |_| tags, |word, value| change.set(word, value));
 }
 
-/// Replaces the value of a key that was found, or returns the current value if it is not the expected one. It is used with
-/// transactions.
+/// Replaces the value of a key that was found, or returns the current value if it is not the expected one. It is used
+/// with transactions.
 #[derive(Clone, Copy)]
 pub(super) struct Replace<'g, S: Size> {
     pub(super) chunk: &'g Chunk<S>,

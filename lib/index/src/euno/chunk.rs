@@ -7,9 +7,9 @@
 //! ```
 //!
 //! A *tag* is the fingerprint of a slot's key, a hash byte: a key is present exactly if a slot has both its tag and the
-//! key. Two bytes are not tags of keys: zero marks a free slot, and [`GONE`] a slot of a scattered chunk whose entry
-//! was removed. A contended chunk has a [`Scatter`]: four *parts* of two cache lines, each with its own lock and tags.
-//! The key's tag selects the part into which it is inserted, so that insertions seldom conflict.
+//! key. Two byte values are never tags of keys: zero marks a free slot, and [`GONE`] marks a slot of a scattered chunk
+//! whose entry was removed. A contended chunk has a [`Scatter`]: four *parts* of two cache lines, each with its own
+//! lock and tags. The key's tag selects the part into which it is inserted, so that insertions seldom conflict.
 //!
 //! # Invariants
 //! 1. Used slots are dense: the first slots have non-zero tags, and the others have the tag zero. This also holds in
@@ -19,13 +19,14 @@
 //!    splits.
 //! 3. A key is in one slot of the chunk whose range contains it: one of the chunk's own slots, or a slot in the part of
 //!    its tag.
-//! 4. `low` never changes; `high` is the next chunk's `low`, and means nothing in the last chunk. Obsolete chunks have
+//! 4. `low` never changes; `high` is the next chunk's `low`, and is unused in the last chunk. Obsolete chunks have
 //!    neither entries nor parts.
 //! 5. While the version does not change, `scatter` and the range do not change. In a scattered chunk no key is added to
 //!    the chunk's own slots or moved in them; a removal marks the slot as [`GONE`] and leaves its words. So at that
 //!    version the absence of a key from the chunk's own slots stays true, whatever is added to parts.
-//! 6. A slot's value may change, by one atomic operation, while the chunk is shared. A part changes while the chunk is shared
-//!    and the part locked, or in a change of the whole chunk. Everything else changes only in a change of the whole chunk.
+//! 6. A slot's value may change, by one atomic operation, while the chunk is shared. A part changes while the chunk is
+//!    shared and the part locked, or in a change of the whole chunk. Everything else changes only in a change of the
+//!    whole chunk.
 //!
 //! Versions: see [`region`](archipelago_sync::region). Each change of the whole chunk makes a new version, except in
 //! two cases. First, if walks are transactions, too. Second, if changes are transactions and the change writes one word
@@ -57,8 +58,8 @@ struct Lines<T>(T);
 pub struct Chunk<S: Size> {
     lock: VersionLock,
     tags: S::Tags,
-    /// The chunk's heat. It is in the cache line of the lock, so that a write that only replaces a value accesses no further
-    /// line.
+    /// The chunk's heat. It is in the cache line of the lock, so that a write that only replaces a value accesses no
+    /// further line.
     pub(super) heat: Heat,
     pub(super) sorted: Word,
     low: Word,
@@ -457,9 +458,9 @@ impl<S: Size> Chunk<S> {
         outermost.expect("the chunk is not empty")
     }
 
-    /// Replaces the chunk's entries by `pairs`, which become its reserve. The pairs must be ascending. The first
-    /// entries are not written as long as they are already right, nor are words of tags that are already right. So
-    /// other threads keep these cache lines.
+    /// Replaces the chunk's entries by `pairs`, which become its reserve. The pairs must be ascending. Leading entries
+    /// and words of tags that already have the right value are not written, so that other threads keep their cache
+    /// lines.
     pub(super) fn fill<F: ChunkForm>(&self, pairs: &[(u64, u64)]) {
         let stays = |&(slot, pair): &(usize, &(u64, u64))| self.pair(&Alone, slot) == *pair;
         let same = pairs.iter().enumerate().take_while(stays).count();
@@ -483,8 +484,8 @@ impl<S: Size> Chunk<S> {
         self.parts().iter().for_each(Part::empty);
     }
 
-    /// Checks the chunk's own invariants. No thread may use the chunk meanwhile. Returns the number of its entries, and the
-    /// bytes of their keys.
+    /// Checks the chunk's own invariants. No thread may use the chunk meanwhile. Returns the number of its entries, and
+    /// the bytes of their keys.
     pub(super) fn check<F: ChunkForm>(&self) -> (usize, usize) {
         let count = self.count(&Alone);
         assert!(self.sorted.load() as usize <= count, "the reserve is a part of the entries");

@@ -36,7 +36,8 @@ pub struct Core<F: ChunkForm, I: Index<F>> {
     pub(super) thin: Thin,
     first: NonNull<Chunk<I::Size>>,
     form: PhantomData<F>,
-    // Dropped after everything that reclamation may use, and before the memory, since dropping the domain frees retired pages.
+    // Dropped after everything that reclamation may use, and before the memory, since dropping the domain frees retired
+    // pages.
     pub(super) domain: Domain,
     pub(super) memory: Memory,
 }
@@ -218,8 +219,8 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         Err(Stale)
     }
 
-    /// Returns the door at which threads wait before they change a contended chunk. There is one only if changes are
-    /// transactions, which would abort each other.
+    /// Returns the scatter at whose door threads wait before they change a contended chunk. Returns `None` if the chunk
+    /// has no scatter, or if changes are not transactions, so that they cannot abort each other.
     #[inline(always)]
     fn door<'g>(&self, scatter: Option<&'g Scatter<I::Size>>) -> Option<&'g Scatter<I::Size>> {
         if self.region.is_transactional() && self.config.doors { scatter } else { None }
@@ -278,7 +279,8 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
                     false => self.region.update(chunk, version, remove),
                 }
             }
-            // The answer is not proven, but the change at the version fails if it is wrong.
+            // The result of `is_scattered` is not proven. If it is wrong, the change fails, since the chunk's version
+            // is another one.
             None if chunk.is_scattered(&Alone) => self.region.update(chunk, version, Mark { spot, tag, expected }),
             None => {
                 let remove = Remove::<F, _, _> { chunk, page: chunk, key, tag, expected };

@@ -1,5 +1,5 @@
-//! The door of a contended chunk has one bit per group of keys. It serializes threads that are about to change the same
-//! key in transactions, so that they do not abort each other.
+//! The door of a contended chunk (a leaf to which many threads write) has one bit per group of keys. It serializes
+//! threads that are about to change the same key in transactions, so that they do not abort each other.
 //!
 //! The bits are hints, and correctness does not depend on them. A thread holds at most one bit, does not wait for
 //! another bit or a lock while it holds one, and takes no bit in a region (a transaction, or a section under a lock).

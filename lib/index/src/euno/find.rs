@@ -1,4 +1,5 @@
-//! The index phase and all reads, as walks. A result is proven (its reads were validated), and comes with the version
+//! The index phase (the search for a chunk) and all reads of chunks. Both are walks, see
+//! [`region`](archipelago_sync::region). A walk's result is proven (its reads were validated), and includes the version
 //! at which it was true.
 
 use super::chunk::{Chunk, Scatter, Slots, each_of, first};
@@ -127,7 +128,8 @@ impl<'g, F: ChunkForm, I: Index<F>> Traverse<'g> for Locate<'g, '_, F, I> {
 pub(super) struct Copying<'g, 'k, 'b, F: ChunkForm, I: Index<F>> {
     pub(super) index: &'g I,
     pub(super) aim: Aim<F::Probe<'k>>,
-    /// The chunk that begins at the goal, as long as it is in the list.
+    /// The chunk that begins at the goal, if it is known. If it was removed from the list meanwhile, the walk uses the
+    /// index.
     pub(super) near: Option<&'g Chunk<I::Size>>,
     /// The number of chunks to prefetch in addition, see [`Index::seek`].
     pub(super) ahead: usize,

@@ -1,5 +1,5 @@
-//! Keys in chunks, one word each. The word of a `u64` is the key itself; the word of a byte string is the address of an
-//! immutable box with the bytes.
+//! Keys in chunks (the leaves of the map) are stored as one word each. The word of a `u64` is the key itself; the word
+//! of a byte string is the address of an immutable box with the bytes.
 //!
 //! # Ownership of boxes
 //! Each key word in an entry, in a chunk's `low` or `high`, or among an inner node's separators owns a box of its own.

@@ -1,14 +1,14 @@
-//! A chunk's contention. While a chunk has no conflicts, nothing is counted. After a conflict its writes are counted
-//! for a while.
+//! Detects contention of a chunk (a leaf). While a chunk has no conflicts, nothing is counted. After a conflict its
+//! writes are counted for a while.
 //!
-//! A *refusal* is a change at an outdated version, or a transaction of a change that another thread's access has
-//! aborted.
+//! A change of a chunk is *refused* if the chunk no longer has the expected version, or if another thread's access
+//! aborts the change's transaction.
 //!
-//! The first refusal of a quiet chunk opens a window. If there are [`HOT`] refusals within [`WINDOW`] writes, the chunk
-//! is scattered. A scattered chunk is joined again (loses its parts) after its parts were emptied into it [`FOLDS`]
-//! times, which is about a thousand insertions. Only this trial can show whether insertions would conflict without
-//! parts. If they do, a few refusals scatter the chunk again. The two thresholds are far apart, so a chunk does not
-//! oscillate.
+//! The first refusal of a quiet chunk (one without parts) opens a window. If there are [`HOT`] refusals within
+//! [`WINDOW`] writes, the chunk is scattered: it gets parts, into which new entries are inserted. A scattered chunk is
+//! joined again (loses its parts) after its parts were emptied into it [`FOLDS`] times, which is about a thousand
+//! insertions. Only this trial can show whether insertions would conflict without parts. If they do, a few refusals
+//! scatter the chunk again. The two thresholds are far apart, so a chunk does not oscillate.
 //!
 //! Counts are hints: accesses are relaxed, and threads may overwrite each other's counts.
 

@@ -46,8 +46,8 @@ pub trait Index<F: ChunkForm>: Send + Sync + Sized + 'static {
     /// Adds a chunk. The caller holds a guard, and the lock of the chunk to its left.
     fn add(&self, chunk: &Chunk<Self::Size>);
 
-    /// Removes a chunk, if that is possible now. Returns whether it was removed. The caller holds a guard, and the locks of
-    /// this chunk and of the one to its left.
+    /// Removes a chunk, if that is possible now. Returns whether it was removed. The caller holds a guard, and the
+    /// locks of this chunk and of the one to its left.
     fn forget(&self, chunk: &Chunk<Self::Size>, waste: &mut Waste) -> bool;
 
     /// Replaces a chunk by another one with the same range. The caller holds a guard, and the locks of the old one and

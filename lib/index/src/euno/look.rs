@@ -51,7 +51,8 @@ impl<C: Changing> Look for InChange<'_, C> {
     }
 }
 
-/// The context of the only thread that may change the page: it holds the lock, or no other thread can access the page yet.
+/// The context of the only thread that may change the page: it holds the lock, or no other thread can access the page
+/// yet.
 pub(super) struct Alone;
 
 impl Look for Alone {
@@ -124,12 +125,13 @@ pub(super) fn order<F: ChunkForm>(look: &impl Look, kept: u64, key: F::Probe<'_>
     if F::BOXED {
         look.prove()?;
     }
-    // SAFETY: the word was that of a key of this page at a moment within the caller's guard, and is retired under a guard.
+    // SAFETY: the word was that of a key of this page at a moment within the caller's guard, and is retired under a
+    // guard.
     Ok(F::compare(unsafe { F::kept(kept) }, key))
 }
 
-/// Returns how many of the first `count` words, which are ascending, precede `key` in the sense of `before`. `count` is less
-/// than `1 << steps`; words beyond it may have any value.
+/// Returns how many of the first `count` words, which are ascending, precede `key` in the sense of `before`. `count` is
+/// less than `1 << steps`; words beyond it may have any value.
 #[inline(always)]
 pub(super) fn rank<'p, F: ChunkForm>(
     look: &impl Look,

@@ -1,15 +1,17 @@
-//! **Eunomia** (Wang et al., PPoPP'17; Zhang et al., TPDS'18): ordered maps for many threads that write to few neighbouring keys.
+//! **Eunomia** (Wang et al., PPoPP'17; Zhang et al., TPDS'18): ordered maps for many threads that write to few
+//! neighbouring keys.
 //!
 //! ```text
 //!  index phase       walks down inner levels, which seldom change        -> chunk, version
 //!  operation phase   changes the chunk, if it still has that version
 //! ```
 //!
-//! Each phase is a short [region](archipelago_sync::region). Walks validate versions. Changes are hardware transactions
-//! if the machine has them, and use version locks otherwise. Most conflicts occur in the second phase. It has two
-//! techniques against conflicts, for each chunk and only while conflicts occur: new entries are *scattered* over parts
-//! with their own locks and cache lines, and threads that would abort each other wait at a *door*. The index of
-//! [`EunoBTree`] is the inner levels of a B+tree, and that of [`EunoSkipList`] is towers; both have the same chunks.
+//! A *chunk* is a leaf: up to 111 entries, and a version. Each phase is a short [region](archipelago_sync::region).
+//! Walks validate versions. Changes are hardware transactions if the machine has them, and use version locks otherwise.
+//! Most conflicts occur in the second phase. It has two techniques against conflicts, for each chunk and only while
+//! conflicts occur: new entries are *scattered* over parts with their own locks and cache lines, and threads that would
+//! abort each other wait at a *door*. The index of [`EunoBTree`] is the inner levels of a B+tree, and that of
+//! [`EunoSkipList`] is towers; both have the same chunks.
 //!
 //! | file | contents |
 //! |---|---|
@@ -109,7 +111,8 @@ impl Kind for Tree {
 /// A concurrent ordered map: a B+tree over chunks that tolerate contended writes. See the [module](self) for how it
 /// works, and [`Map`] for how to use it.
 ///
-/// Its operations are the methods of a [`Session`](crate::Session): `map.pin().insert(key, value)`, `map.pin().get(&key)`.
+/// Its operations are the methods of a [`Session`](crate::Session): `map.pin().insert(key, value)`,
+/// `map.pin().get(&key)`.
 ///
 /// ```
 /// use archipelago::EunoBTree;
@@ -140,7 +143,8 @@ impl Kind for Skip {
 /// split or merged, so in maps that grow and shrink all the time fewer inner nodes change; but a look-up takes more
 /// steps.
 ///
-/// Its operations are the methods of a [`Session`](crate::Session): `map.pin().insert(key, value)`, `map.pin().get(&key)`.
+/// Its operations are the methods of a [`Session`](crate::Session): `map.pin().insert(key, value)`,
+/// `map.pin().get(&key)`.
 ///
 /// ```
 /// use archipelago::EunoSkipList;
@@ -241,7 +245,8 @@ impl<S: Eunomia, K: Key, V: Send + Sync + 'static> crate::map::Builder<S, K, V> 
         self
     }
 
-    /// For experiments: sets whether threads wait at the doors of scattered chunks where transactions work. Default: yes.
+    /// For experiments: sets whether threads wait at the doors of scattered chunks where transactions work. Default:
+    /// yes.
     #[doc(hidden)]
     pub fn doors(mut self, wanted: bool) -> Self {
         self.config.doors = wanted;

@@ -11,9 +11,9 @@
 //! | few entries | removed | the chunk to its left takes the entries over; readers in the chunk find it obsolete |
 //!
 //! A split makes the new chunk, shortens the old one, adds the new one to the index, and then unlocks the old one.
-//! Before that, a thread that searches for a key that has moved may reach the old chunk by the index. It waits at the
-//! old chunk, and then finds that its path has changed. A merge locks both chunks, removes the right one from the
-//! index, moves its entries, makes it obsolete, and retires it. A walk proves its path when it enters a chunk
+//! Until the new chunk is in the index, a thread that searches for a key that has moved reaches the old chunk. It waits
+//! at the old chunk, and then finds that its path has changed. A merge locks both chunks, removes the right one from
+//! the index, moves its entries, makes it obsolete, and retires it. A walk proves its path when it enters a chunk
 //! (`Walk::follow`), so no walk enters a removed chunk.
 
 use super::Contention;
@@ -265,8 +265,8 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
         core::ptr::eq(left.next.load(), chunk) && self.take_over_next(&mut left, Self::FIT, waste)
     }
 
-    /// Merges the next chunk into the locked chunk `left`, if the two have at most `most` entries and the next chunk's lock is
-    /// free.
+    /// Merges the next chunk into the locked chunk `left`, if the two have at most `most` entries and the next chunk's
+    /// lock is free.
     pub(super) fn take_over_next(&self, left: &mut Held<'_, Chunk<I::Size>>, most: usize, waste: &mut Waste) -> bool {
         // SAFETY: a locked chunk's neighbour does not become obsolete, so it is not retired under the caller's guard.
         let Some(right) = (unsafe { left.next.load().as_ref() }) else { return false };

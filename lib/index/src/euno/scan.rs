@@ -21,7 +21,8 @@ use core::cmp::Ordering;
 
 /// The greatest number of chunks that a scan prefetches at a time.
 const AHEAD: usize = 4;
-/// A chunk is not sorted if it has at most this many entries outside the reserve.
+/// A chunk is not sorted if at most this many of its entries are outside the reserve (the chunk's first entries, which
+/// are in order).
 const LOOSE: usize = 4;
 
 /// The chunk to copy, see [`Copying`].
@@ -51,9 +52,9 @@ impl Page {
         self.0[..len].partition_point(|pair| before(F::compare(unsafe { F::kept(pair.0) }, key)))
     }
 
-    /// Removes duplicates of keys among the first `len` entries, which are ascending. A key that was removed from its chunk's
-    /// own slots and inserted into a part during the copy may have been copied twice. Returns the number of entries that are
-    /// left.
+    /// Removes duplicates of keys among the first `len` entries, which are ascending. A key that was removed from its
+    /// chunk's own slots and inserted into a part during the copy may have been copied twice. Returns the number of
+    /// entries that are left.
     fn once<F: ChunkForm>(&mut self, len: usize) -> usize {
         let mut left = len.min(1);
         for at in 1..len {

@@ -1,18 +1,19 @@
-//! Towers over chunks: the index phase of [`EunoSkipList`](super::EunoSkipList).
+//! Towers: the search layer of [`EunoSkipList`](super::EunoSkipList), by which a walk finds the chunk (leaf) of a key.
 //!
-//! About every other chunk, at random, has a tower, of random height. For each of its levels, a tower has a link to the
-//! next tower on this level, and next to the link the next tower's key. So a walk decides whether to follow the link
-//! without reading the next tower. The last tower of the walk leads to its chunk, and from this chunk the walk proceeds
-//! to the right, chunk by chunk.
+//! About every other chunk, at random, has a tower, of random height. On each of its levels, a tower stores a link to
+//! the following tower on this level and, beside the link, the following tower's key. So a walk decides whether to
+//! follow the link without reading the following tower. The last tower of the walk leads to its chunk, and from this
+//! chunk the walk proceeds to the right, chunk by chunk.
 //!
 //! # Invariants
 //! 1. Each level's towers are in ascending order of keys, and every tower of a level is also on the level below.
 //! 2. A tower's key is its chunk's `low`. The chunk is in the list as long as the tower is in level 0.
-//! 3. Towers change only under their locks, never in transactions, so they may be read at versions even where changes are
-//!    transactions.
+//! 3. Towers change only under their locks, never in hardware transactions. So version validation protects readers of
+//!    towers even in maps whose chunks are changed by hardware transactions.
 //!
-//! A tower is linked and unlinked while the previous towers on all of its levels are locked, from right to left, at the
-//! versions at which they were found. Threads that hold towers wait only for towers to the left of them.
+//! To link or unlink a tower, a thread locks the tower before it on each of its levels, from right to left. Each of
+//! these towers must still have the version at which the search found it. Threads that hold towers wait only for towers
+//! to the left of them.
 
 use super::chunk::Chunk;
 use super::form::ChunkForm;
@@ -80,7 +81,7 @@ impl<S: Size> Tower<S> {
         self.levels.load() as usize
     }
 
-    /// Returns whether the goal is at the next tower of a level, or to the right of it.
+    /// Returns whether a walk to the goal proceeds to the next tower of a level, see [`reaches`].
     #[inline(always)]
     fn goes_on<F: ChunkForm>(&self, look: &impl Look, level: usize, aim: Aim<F::Probe<'_>>) -> Result<bool, Again> {
         let Next { key, to } = &self.next[level];
@@ -95,7 +96,8 @@ impl<S: Size> Tower<S> {
     }
 }
 
-/// Returns whether the goal is to the right of this bound.
+/// Returns whether a walk to the goal passes this bound. It does if the goal's key is the bound or greater, and for
+/// [`Aim::Below`] only if it is greater.
 #[inline(always)]
 fn reaches<F: ChunkForm>(look: &impl Look, bound: u64, aim: Aim<F::Probe<'_>>) -> Result<bool, Again> {
     Ok(match aim {
@@ -110,7 +112,7 @@ pub struct Towers<F: ChunkForm, S: Size> {
     head: Box<Tower<S>>,
     /// The state of the random generator of heights. It is not in the cache line of the head, which all walks read.
     random: CachePadded<AtomicU64>,
-    /// The number of towers without the head.
+    /// The number of towers, not counting the head.
     towers: CachePadded<AtomicUsize>,
     form: PhantomData<F>,
 }
@@ -154,7 +156,8 @@ impl<F: ChunkForm, S: Size> Towers<F, S> {
         Ok(before)
     }
 
-    /// Locks the towers before a tower on its levels, each once.
+    /// Locks the towers of `before` on the lowest `levels` levels. A tower that is on several of these levels is locked
+    /// once.
     fn lock<'g>(before: &Before<'g, S>, levels: usize) -> Result<Vec<Held<'g, Tower<S>>>, Again> {
         let mut held: Vec<Held<'g, Tower<S>>> = Vec::with_capacity(levels);
         for &(tower, version) in &before[..levels] {

@@ -1,15 +1,16 @@
-//! The inner levels of a B+tree over chunks: the index phase of [`EunoBTree`](super::EunoBTree).
+//! The inner levels of a B+tree: the search layer of [`EunoBTree`](super::EunoBTree), by which a walk finds the chunk
+//! (leaf) of a key.
 //!
-//! An inner node has up to 62 separators ([`Size::KEYS`]), and one child more than separators: child `i` is for keys from
-//! separator `i - 1` up to, and without, separator `i`. A separator is the `low` of the first chunk below the child to its
-//! right. The root does not move: when it is full, its content moves to two new children, and when it has only one child, it
-//! takes over that child's content.
+//! An inner node has up to 62 separators ([`Size::KEYS`]), and one child more than separators: child `i` is for keys
+//! from separator `i - 1` up to, and without, separator `i`. A separator is the `low` of the first chunk below the
+//! child to its right. The root does not move: when it is full, its content moves to two new children, and when it has
+//! only one child, it takes over that child's content.
 //!
 //! # Invariants
 //! 1. Each chunk of the list has exactly one link from a node of height 1, and links are in the list's order.
 //! 2. Every node has at least one child; the root has at least two if its height is above 1.
-//! 3. Nodes change only under their locks, never in transactions, so they may be read at versions even where changes are
-//!    transactions.
+//! 3. Nodes change only under their locks, never in hardware transactions. So version validation protects readers of
+//!    nodes even in maps whose chunks are changed by hardware transactions.
 //!
 //! The caller of [`add`](Index::add) and [`forget`](Index::forget) holds the lock of the chunk to the left of the added
 //! or removed one. These methods find the path and the versions of its nodes. Then they lock, at these versions and
@@ -239,8 +240,8 @@ impl<S: Size> Inner<S> {
         let right = Box::into_raw(child.upper(middle));
         child.set_meta(middle, child.height());
         self.insert::<F>(separator, right);
-        // SAFETY: the word is a separator of a node that only this thread changes. The right node was just made, and no other
-        // thread retires it meanwhile.
+        // SAFETY: the word is a separator of a node that only this thread changes. The right node was just made, and no
+        // other thread retires it meanwhile.
         let (kept, right) = unsafe { (F::kept(separator), &*right) };
         if F::compare(kept, key).is_le() { right } else { child }
     }
@@ -275,7 +276,7 @@ impl<'g, S: Size> Step<'g, S> {
 /// The inner levels of a tree.
 pub struct Levels<F: ChunkForm, S: Size> {
     root: Box<Inner<S>>,
-    /// The number of nodes without the root. It is not in the cache line of the root, which all walks read.
+    /// The number of nodes, not counting the root. It is not in the cache line of the root, which all walks read.
     nodes: CachePadded<AtomicUsize>,
     form: PhantomData<F>,
 }

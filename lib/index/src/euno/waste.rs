@@ -43,8 +43,8 @@ impl Waste {
     /// Retires everything.
     ///
     /// # Safety
-    /// Everything must have been removed from the structure, and only the caller may retire it. Keys must have the form `F`.
-    /// Chunks must be from `memory`, which must be dropped after the guard's domain.
+    /// Everything must have been removed from the structure, and only the caller may retire it. Keys must have the form
+    /// `F`. Chunks must be from `memory`, which must be dropped after the guard's domain.
     pub(super) unsafe fn retire<F: ChunkForm>(self, guard: &Guard<'_>, memory: &Memory) {
         for out in self.0 {
             // SAFETY: the caller guarantees the contract; pages that are not chunks are boxes.
@@ -80,7 +80,8 @@ pub(super) unsafe fn retire_key<F: ChunkForm>(guard: &Guard<'_>, kept: u64) {
 }
 
 /// # Safety
-/// The contract of [`Waste::retire`] must hold. The chunk's entries and its upper bound must belong to another chunk now.
+/// The contract of [`Waste::retire`] must hold. The chunk's entries and its upper bound must belong to another chunk
+/// now.
 unsafe fn retire_chunk<F: ChunkForm, S: Size>(guard: &Guard<'_>, chunk: *mut (), memory: &Memory) {
     unsafe fn free<F: ChunkForm, S: Size>(chunk: *mut (), arena: *mut ()) {
         // SAFETY: RCU calls this once, when no reader is left and before the arenas are dropped.

@@ -1,4 +1,6 @@
-//! Interleaved look-ups: each look-up makes a step while the memory for the other ones is being fetched.
+//! Interleaved look-ups: each look-up makes a step while the memory for the other ones is being fetched. A look-up
+//! starts at a *jump node*, a page at or left of its key, and walks right to its *target*, the page whose range
+//! contains the key.
 
 use super::page::{Page, Seen};
 use super::shared::{Core, Local};
@@ -9,7 +11,8 @@ use archipelago_platform::hint::point;
 use archipelago_sync::rcu::Guard;
 use archipelago_sync::version_lock::Version;
 
-/// The number of look-ups that `get_many` interleaves. It is enough to overlap each memory access with those of other look-ups.
+/// The number of look-ups that `get_many` interleaves. It is enough to overlap each memory access with those of other
+/// look-ups.
 const BATCH: usize = 32;
 
 /// The state of a look-up of a batch.

@@ -7,7 +7,7 @@ use archipelago_platform::sync::{Arc, Mutex, OnceLock};
 use archipelago_platform::thread::{self, Crew, Thread};
 use archipelago_platform::time::Duration;
 
-/// A kind of work: a round is due.
+/// A kind of work: a round (an update of the search layers) is due.
 pub(super) const ROUND: u8 = 1;
 /// A kind of work: garbage was added, and thread 0 did not know of any garbage before.
 pub(super) const GARBAGE: u8 = 2;
@@ -86,8 +86,8 @@ impl Wake {
     /// Tells thread `node` that there is work.
     pub(super) fn rouse(&self, node: usize, kind: u8) {
         let sleeper = &self.sleepers[node];
-        // Only the first of many callers makes the system call. Release (here) pairs with the Acquire in `wait`. An unpark
-        // is not lost if the thread does not sleep yet.
+        // Only the first of many callers makes the system call. Release (here) pairs with the Acquire in `wait`. An
+        // unpark is not lost if the thread does not sleep yet.
         if sleeper.work.fetch_or(kind, AcqRel) == 0 {
             sleeper.roused.fetch_add(1, Release);
             if let Some(thread) = sleeper.thread.get() {

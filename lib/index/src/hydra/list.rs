@@ -42,8 +42,8 @@ fn after<F: HydraForm>(page: &F::Page, version: Version) -> Result<Option<&F::Pa
     if !page.lock().validate(version) {
         return Err(Changed);
     }
-    // SAFETY: `next` was validated, so it was this live page's neighbour and was not retired yet. The caller's guard was entered
-    // before any later retirement.
+    // SAFETY: `next` was validated, so it was this live page's neighbour and was not retired yet. The caller's guard
+    // was entered before any later retirement.
     Ok(unsafe { next.as_ref() })
 }
 
@@ -176,8 +176,8 @@ impl<F: HydraForm> Core<F> {
         if nearer { near } else { page }
     }
 
-    /// Returns, as [`target`](Self::target) does, the page with the greatest keys below `bound`: `low < bound <= high`. `below`
-    /// is a key less than `bound`.
+    /// Returns, as [`target`](Self::target) does, the page with the greatest keys below `bound`: `low < bound <= high`.
+    /// `below` is a key less than `bound`.
     #[inline]
     pub(crate) fn before<'g>(
         &'g self,
@@ -399,8 +399,8 @@ impl<F: HydraForm> Core<F> {
         result
     }
 
-    /// Returns a page at or left of `key`: `near`, or the page after it, if one of the two has the key in its range. This is
-    /// for keys that arrive in order.
+    /// Returns a page at or left of `key`: `near`, or the page after it, if one of the two has the key in its range.
+    /// This is for keys that arrive in order.
     pub(crate) fn jump_from<'g>(
         &self,
         near: Option<&'g F::Page>,

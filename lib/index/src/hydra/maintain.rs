@@ -116,7 +116,8 @@ impl<F: HydraForm> Core<F> {
         drop(busy);
     }
 
-    /// Drops merged logs and shortcuts that no replica needs any more, and retires pages that no replica needs any more.
+    /// Drops merged logs and shortcuts that no replica needs any more, and retires pages that no replica needs any
+    /// more.
     fn reclaim(&self, local: &Local<'_, F>) {
         let slowest = self.maintenance.updaters.iter().map(|updater| updater.applied.load(Acquire)).min().unwrap_or(0);
         let mut ripe = Vec::new();
@@ -140,7 +141,8 @@ impl<F: HydraForm> Core<F> {
             generation.retire(local.guard);
         }
         for page in ripe {
-            // SAFETY: each page is taken out of the queue once, and the module's argument shows that no layer leads to it.
+            // SAFETY: each page is taken out of the queue once, and the module's argument shows that no layer leads to
+            // it.
             unsafe { self.retire_page(local.guard, page) };
         }
     }
@@ -150,10 +152,11 @@ impl<F: HydraForm> Core<F> {
         !combiner.delayed.is_empty() || !combiner.removed.is_empty() || self.shortcuts.generations() > 0
     }
 
-    /// Applies and retires everything that was logged before the call, and drops all shortcuts that were added before it.
+    /// Applies and retires everything that was logged before the call, and drops all shortcuts that were added before
+    /// it.
     fn catch_up(&self, local: &Local<'_, F>) {
-        // One round is for inserts, one for the removes drained with them, and one retires the removed pages. Each generation
-        // of shortcuts needs two rounds, if the generations were replaced in the last round before the call.
+        // One round is for inserts, one for the removes drained with them, and one retires the removed pages. Each
+        // generation of shortcuts needs two rounds, if the generations were replaced in the last round before the call.
         for _ in 0..4 {
             self.combine(&mut self.lock_combiner());
             for node in 0..self.layers.len() {
@@ -166,8 +169,8 @@ impl<F: HydraForm> Core<F> {
     /// Applies everything that was logged before the call, compacts sparse pages, and frees what can be freed. The
     /// caller holds no guard. `node` is the caller's node.
     pub(crate) fn tidy(&self, node: usize) {
-        // The first walk may only free memory that an earlier walk has vacated. The second walk closes the chunks that
-        // have become sparse thereby.
+        // Perhaps the first pass only frees memory that an earlier walk has vacated. The second pass then closes chunks
+        // that have become sparse by this.
         for _ in 0..3 {
             self.catch_up(&self.local_at(&self.domain.pin(), node));
             self.reclaim_retired();

@@ -13,7 +13,8 @@ pub enum Hydra {}
 
 /// A concurrent ordered map: **HydraList**. See the [module](super) for how it works, and [`Map`] for how to use it.
 ///
-/// Its operations are the methods of a [`Session`](crate::Session): `map.pin().insert(key, value)`, `map.pin().get(&key)`.
+/// Its operations are the methods of a [`Session`](crate::Session): `map.pin().insert(key, value)`,
+/// `map.pin().get(&key)`.
 ///
 /// ```
 /// use archipelago::HydraList;
@@ -42,8 +43,8 @@ pub type IntoIter<K, V> = crate::map::IntoIter<Hydra, K, V>;
 pub type Builder<K, V> = crate::map::Builder<Hydra, K, V>;
 
 impl<K: Key, V: Send + Sync + 'static> Builder<K, V> {
-    /// Sets the machine for which the map is laid out: it gets one search-layer replica per NUMA node. Default: the machine on
-    /// which the program runs.
+    /// Sets the machine for which the map is laid out: it gets one search-layer replica per NUMA node. Default: the
+    /// machine on which the program runs.
     pub fn topology(mut self, topology: Topology) -> Self {
         self.config.topology = topology;
         self

@@ -153,8 +153,8 @@ impl<F: HydraForm> ThreadCell<F> {
         self.log.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Changes a thread's share of the count. Only the thread that has the cell's slot calls it, so no read-modify-write
-    /// is needed.
+    /// Changes a thread's share of the count. Only the thread that has the cell's slot calls it, so no
+    /// read-modify-write is needed.
     #[inline]
     pub(crate) fn add(&self, change: isize) {
         self.count.store(self.count.load(Relaxed) + change, Relaxed);
@@ -184,8 +184,8 @@ pub(crate) struct MergedLog<F: HydraForm> {
 }
 
 impl<F: HydraForm> MergedLog<F> {
-    /// Builds round `id` from the ops that were just drained, and from the removes that were drained in the previous round.
-    /// Returns it, and the removes that wait for the next round.
+    /// Builds round `id` from the ops that were just drained, and from the removes that were drained in the previous
+    /// round. Returns it, and the removes that wait for the next round.
     pub(crate) fn new(id: u64, mut ops: Vec<Op<F>>, mut removes: Vec<PagePtr<F>>) -> (Self, Vec<PagePtr<F>>) {
         ops.sort_by_key(|op| op.stamp);
         let pages = |kind| ops.iter().filter(move |op| op.kind == kind).map(|op| op.page);

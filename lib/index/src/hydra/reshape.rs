@@ -22,7 +22,8 @@ impl<F: HydraForm> Core<F> {
         // SAFETY: the page was just written. Only a thread that holds `page`'s lock could make it obsolete.
         let fresh_page = unsafe { fresh.as_ref() };
         self.note_page(fresh_page);
-        // The split is logged before the lock is released. So a thread that later merges the new page away logs after this.
+        // The split is logged before the lock is released. So a thread that later merges the new page away logs after
+        // this.
         let stamp = self.log(OpKind::Insert, fresh);
         if steps > 1 || is_chosen(stamp) {
             self.shortcuts.add(local.guard, fresh_page);
@@ -48,8 +49,8 @@ impl<F: HydraForm> Core<F> {
         }
     }
 
-    /// Merges the page after `page` into `page`, if the two fit together and the next page's lock is free. The caller has
-    /// locked `page`.
+    /// Merges the page after `page` into `page`, if the two fit together and the next page's lock is free. The caller
+    /// has locked `page`.
     pub(super) fn merge_next(&self, local: &Local<'_, F>, page: &F::Page, fill: Fill) -> bool {
         let next = page.next();
         if next.is_null() {

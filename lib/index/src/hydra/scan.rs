@@ -6,9 +6,9 @@
 //! another without gap or overlap. (The thesis restarts the whole scan when any page fails to validate, and reads
 //! `next` after validation, which can show entries twice.)
 //!
-//! The thesis keeps a permutation array per page, rebuilt when a scan finds the page changed. Here the scan that finds a page
-//! unsorted sorts its copy and, if the page has not changed meanwhile, writes the entries back in order. This saves one line
-//! per page, and the next scan copies a contiguous run.
+//! The thesis keeps a permutation array per page, rebuilt when a scan finds the page changed. Here the scan that finds
+//! a page unsorted sorts its copy and, if the page has not changed meanwhile, writes the entries back in order. This
+//! saves one line per page, and the next scan copies a contiguous run.
 
 use super::list::Found;
 use super::page::{LOCKED, Page, PageCopy, Seen};
@@ -47,8 +47,8 @@ fn fetch<F: HydraForm>(copy: &<F::Page as Page<F>>::Copy, entries: Range<usize>,
 }
 
 impl<F: HydraForm> Core<F> {
-    /// Visits up to `limit` entries at or above `from`, ascending, until `visit` returns false. Returns the number of visited
-    /// entries.
+    /// Visits up to `limit` entries at or above `from`, ascending, until `visit` returns false. Returns the number of
+    /// visited entries.
     pub(crate) fn scan_list(
         &self,
         local: &Local<'_, F>,
@@ -106,8 +106,8 @@ impl<F: HydraForm> Core<F> {
             if next.is_null() {
                 break;
             }
-            // SAFETY: `next` was validated with the copy: it was a live page's neighbour, and the guard is older than its
-            // retirement.
+            // SAFETY: `next` was validated with the copy: it was a live page's neighbour, and the guard is older than
+            // its retirement.
             let next = unsafe { &*next };
             (page, next_low) = (next, Some(next));
             fetched = fetched.saturating_sub(1);
@@ -115,8 +115,8 @@ impl<F: HydraForm> Core<F> {
         seen
     }
 
-    /// Returns the page with the greatest keys below `bound`, or with the greatest keys of all if `bound` is `None`. Returns
-    /// `None` if no key is less than `bound`.
+    /// Returns the page with the greatest keys below `bound`, or with the greatest keys of all if `bound` is `None`.
+    /// Returns `None` if no key is less than `bound`.
     fn last_below<'l>(&'l self, local: &'l Local<'_, F>, bound: Option<F::Probe<'_>>) -> Option<Found<'l, F>> {
         let Some(bound) = bound else { return Some(self.last(local)) };
         let below = F::just_below(bound)?;

@@ -1,4 +1,5 @@
-//! Everything that a map owns: the data list's pages, the search layer's replicas, op logs, reclamation and configuration.
+//! Everything that a map owns: the data list's pages, the search layer's replicas, op logs, reclamation and
+//! configuration.
 
 use super::config::Config;
 use super::layer::Layer;
@@ -24,8 +25,8 @@ use core::ptr::NonNull;
 /// Field order is drop order: the domain first (its pending retirements free pages into the arenas), the arenas last.
 pub struct Core<F: HydraForm> {
     pub(super) domain: Domain,
-    /// The search layers, one per NUMA node, in node order. Each has its own cache lines, since it is replaced while the others
-    /// are read.
+    /// The search layers, one per NUMA node, in node order. Each has its own cache lines, since it is replaced while
+    /// the others are read.
     pub(super) layers: Box<[CachePadded<Layer<F>>]>,
     pub(super) shortcuts: Shortcuts<F>,
     /// The number of pages retired so far. It is incremented before a retirement.
@@ -37,7 +38,8 @@ pub struct Core<F: HydraForm> {
     /// A reference for background threads, which keep the core alive while they run.
     pub(super) this: Weak<Self>,
     head: PagePtr<F>,
-    /// The arenas, one per NUMA node, in node order. They are boxed, so that retired pages can refer to them by address.
+    /// The arenas, one per NUMA node, in node order. They are boxed, so that retired pages can refer to them by
+    /// address.
     arenas: Box<Arenas>,
 }
 
@@ -278,7 +280,8 @@ impl<F: HydraForm> Drop for Core<F> {
     fn drop(&mut self) {
         self.for_each_page(|page| {
             let page: *const F::Page = page;
-            // SAFETY: the map is being dropped. Each live page is destroyed once here, and obsolete pages below or by RCU.
+            // SAFETY: the map is being dropped. Each live page is destroyed once here, and obsolete pages below or by
+            // RCU.
             unsafe { F::Page::destroy(page.cast_mut()) };
         });
         for page in self.take_unretired() {

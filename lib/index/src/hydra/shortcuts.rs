@@ -1,12 +1,12 @@
 //! Shortcuts: pages at which a long walk may continue.
 //!
 //! A search layer lags behind the list, and all pages that it lacks may be adjacent. Two examples: ascending keys
-//! append pages that are all behind the layer's last anchor; and pages that `pop_last` has emptied forward one to the
-//! other. A walk from the layer's answer would pass all of them, in time proportional to the map. So the thread that
-//! makes a change of the list adds a shortcut for it at once, with a probability of one in [`ONE_IN`], and a walk uses
-//! shortcuts after [`PATIENCE`] steps. As in a skip list, runs of pages without shortcuts are short: `ONE_IN` on
-//! average, and longer than `r` with a probability of `(1 - 1 / ONE_IN)^r`, however far the layer lags and even if it
-//! is never updated.
+//! append pages that are all behind the layer's last anchor (a page's lowest possible key); and pages that `pop_last`
+//! has emptied are merged away, and forward one to the other. A walk from the layer's answer would pass all of them, in
+//! time proportional to the map. So the thread that makes a change of the list adds a shortcut for it at once, with a
+//! probability of one in [`ONE_IN`], and a walk uses shortcuts after [`PATIENCE`] steps. As in a skip list, runs of
+//! pages without shortcuts are short: `ONE_IN` on average, and longer than `r` with a probability of `(1 - 1 /
+//! ONE_IN)^r`, however far the layer lags and even if it is never updated.
 //!
 //! **Exact.** A shortcut to a page is added while the page cannot become obsolete, since the lock of the previous page
 //! or its own is held. The thread that makes the page obsolete removes the shortcut, under the page's lock, before
@@ -18,12 +18,12 @@
 //! added to the `young` tree. When all changes that were logged before the last turn are in all layers, the trees take
 //! a turn: the `old` tree is dropped, and the young one becomes old. A change is logged before its shortcut is added,
 //! so a tree is dropped only when its pages are not needed any more; see `reclaim`. If no thread changes the list,
-//! rounds of maintenance continue, although they drain nothing, until both trees are dropped. This happens in `sync`
+//! rounds of maintenance continue, although they find no changes, until both trees are dropped. This happens in `sync`
 //! and in an idle map.
 //!
 //! A thread that removes a shortcut loads `young` first and then `old`, and a turn stores `old` first. So the thread
-//! finds the tree that has the shortcut, unless the tree was dropped. For a tree that was young at or before the first
-//! load is still young at this load, or is old at the second load, or was dropped.
+//! finds the tree that has the shortcut, unless the tree was dropped. The reason: a tree that was young at or before
+//! the first load is still young at this load, or is old at the second load, or was dropped.
 
 use super::oplog::PagePtr;
 use super::page::Page as _;
@@ -41,8 +41,8 @@ pub(super) const PATIENCE: usize = 4;
 /// One change of the list in this many gets a shortcut. Must be a power of two.
 const ONE_IN: u64 = 16;
 
-/// Returns whether the change with this stamp is chosen. (It uses the top bits of a multiplicative hash, so that the
-/// choice among successive stamps is even.)
+/// Returns whether the change with this stamp (the time at which it was logged) gets a shortcut. (It uses the top bits
+/// of a multiplicative hash, so that the choice among successive stamps is even.)
 pub(super) fn is_chosen(stamp: u64) -> bool {
     stamp.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (u64::BITS - ONE_IN.ilog2()) == 0
 }
@@ -93,7 +93,8 @@ impl<F: HydraForm> Shortcuts<F> {
     /// may call it at a time.
     pub(super) fn turn(&self) -> Option<Dropped<F>> {
         let young = self.trees[YOUNG].load(Relaxed);
-        // Release, with the Acquire in `tree`: a thread that finds no young tree finds the old one. The order matters, see above.
+        // Release, with the Acquire in `tree`: a thread that finds no young tree finds the old one. The order matters,
+        // see above.
         let old = self.trees[OLD].swap(young, AcqRel);
         self.trees[YOUNG].store(null_mut(), Release);
         NonNull::new(old).map(Dropped)
@@ -112,8 +113,8 @@ impl<F: HydraForm> Shortcuts<F> {
     }
 
     fn tree<'g>(&'g self, which: usize, _: &'g Guard<'_>) -> Option<&'g RawArt<F>> {
-        // SAFETY: a tree that was stored here is retired after it is replaced, and the caller holds the guard. Acquire pairs
-        // with the Release of the thread that stored it.
+        // SAFETY: a tree that was stored here is retired after it is replaced, and the caller holds the guard. Acquire
+        // pairs with the Release of the thread that stored it.
         unsafe { self.trees[which].load(Acquire).as_ref() }
     }
 
@@ -156,8 +157,8 @@ impl<F: HydraForm> Dropped<F> {
 impl<F: HydraForm> Drop for Shortcuts<F> {
     fn drop(&mut self) {
         for tree in self.trees.iter().map(|tree| tree.load(Relaxed)).filter(|tree| !tree.is_null()) {
-            // SAFETY: `&mut self`: no other thread uses the trees, and no thread will; outside `turn` the two pointers are
-            // never equal.
+            // SAFETY: `&mut self`: no other thread uses the trees, and no thread will; outside `turn` the two pointers
+            // are never equal.
             drop(unsafe { Box::from_raw(tree) });
         }
     }

@@ -15,6 +15,6 @@ pub struct MaintenanceStats {
     pub done: u64,
     /// How often a background thread has woken, for any reason.
     pub wakes: u64,
-    /// The number of pages that were moved to another chunk.
+    /// The number of pages that were moved to another chunk (a memory region of up to 2 MiB).
     pub moved: u64,
 }

@@ -1,4 +1,5 @@
-//! The state of a map's maintenance; [`maintain`](super::maintain) has the operations on it.
+//! The state of a map's maintenance, which updates the search layers in *rounds*. [`maintain`](super::maintain) has the
+//! operations on it.
 
 use super::HydraForm;
 use super::crew::Background;

@@ -1,8 +1,8 @@
 //! Look-ups by borrowed parts, without making the key.
 //!
-//! A map looks for a type `Q` that can be borrowed from the key (`K: Borrow<Q>`). A `(String, u64)` cannot be borrowed as a
-//! `(&str, u64)`, since it does not contain one. But both types can be borrowed as a trait object that gives access to the
-//! parts: `dyn Parts<K>`.
+//! A map looks for a type `Q` that can be borrowed from the key (`K: Borrow<Q>`). A `(String, u64)` cannot be borrowed
+//! as a `(&str, u64)`, since it does not contain one. But both types can be borrowed as a trait object that gives
+//! access to the parts: `dyn Parts<K>`.
 
 use super::KeyPart;
 use super::part::{Lent, PartBuffer};
@@ -41,8 +41,8 @@ impl<K: KeyPart> Parts<K> for Lent<'_, K> {
     }
 }
 
-/// Makes borrowed parts into a value by which a tuple, or a type declared by [`key!`](crate::key!), can be looked up. Nothing
-/// is allocated for encodings of up to 120 bytes.
+/// Makes borrowed parts into a value by which a tuple, or a type declared by [`key!`](crate::key!), can be looked up.
+/// Nothing is allocated for encodings of up to 120 bytes.
 ///
 /// ```
 /// use archipelago::index::{HydraList, Parts, by_parts};

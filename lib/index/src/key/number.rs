@@ -10,8 +10,8 @@ use core::num::NonZero;
 /// Implements `KeyPart` for types that are numbers of at most eight bytes, and are shown in scans as themselves.
 macro_rules! words {
     ($($t:ty: $n:literal, |$x:ident| $to:expr, |$w:ident| $from:expr $(; { $($more:tt)* })?;)*) => { $(
-        // SAFETY: `write` appends `$n` bytes, and `read` takes `$n` bytes. `of_word` is the inverse of `word`, which leaves the
-        // higher bytes zero.
+        // SAFETY: `write` appends `$n` bytes, and `read` takes `$n` bytes. `of_word` is the inverse of `word`, which
+        // leaves the higher bytes zero.
         unsafe impl KeyPart for $t {
             type Width = Fixed<$n>;
             type Borrowed<'a> = $t;

@@ -7,12 +7,13 @@ use super::part::PartBuffer;
 /// by the tuple of its fields, and an `enum` by its number. Implementing this trait makes the type a
 /// [`Key`](crate::Key) and a part of other keys; [`key!`](crate::key!) writes the implementation.
 ///
-/// Keys have the order of the keys that represent them, and a scan shows the representing key: `&str` for a type represented by
-/// a `String`. So [`from_key`](Self::from_key) must be the inverse of [`as_key`](Self::as_key), and [`as_key`](Self::as_key)
-/// must return equal results for two values that are the same key. If an implementation breaks this rule, the map's order is
-/// unexpected or it returns other keys, but no undefined behaviour follows.
+/// Keys have the order of the keys that represent them, and a scan shows the representing key: `&str` for a type
+/// represented by a `String`. So [`from_key`](Self::from_key) must be the inverse of [`as_key`](Self::as_key), and
+/// [`as_key`](Self::as_key) must return equal results for two values that are the same key. If an implementation breaks
+/// this rule, the map's order is unexpected or it returns other keys, but no undefined behaviour follows.
 ///
-/// An implementation consists of one type and two functions. In this example, names are ordered and found in any spelling:
+/// An implementation consists of one type and two functions. In this example, names are ordered and found in any
+/// spelling:
 ///
 /// ```
 /// use archipelago::index::{HydraList, KeyAs};
@@ -45,8 +46,9 @@ use super::part::PartBuffer;
 /// assert_eq!(map.first_key_value().unwrap().1, ("aarau", 2));
 /// ```
 ///
-/// To use an order that a library defines, put the library's sort key before the text that it orders. For example a collator's
-/// sort keys (here a stand-in) define an order for people, and the spelling decides only between texts with equal sort keys:
+/// To use an order that a library defines, put the library's sort key before the text that it orders. For example a
+/// collator's sort keys (here a stand-in) define an order for people, and the spelling decides only between texts with
+/// equal sort keys:
 ///
 /// ```
 /// use archipelago::index::{Art, KeyAs};
@@ -240,10 +242,10 @@ unsafe impl<T: KeyAs> KeyPart for T {
 /// assert_eq!(map.first_key_value(), Some((document, "the text")));
 /// ```
 ///
-/// The macro writes an implementation of [`KeyAs`](crate::KeyAs), which must be written by hand for generic types, and of
-/// `Borrow<dyn Parts<Self>>` for [`by_parts`](crate::by_parts). The type must be `Clone`, and every field a
-/// [`KeyPart`](crate::KeyPart). A struct with one field is represented by the key that represents this field; any other struct
-/// by the tuple of these keys. An `enum` is represented by its discriminant as an `i32`, which has the order of
+/// The macro writes an implementation of [`KeyAs`](crate::KeyAs), which must be written by hand for generic types, and
+/// of `Borrow<dyn Parts<Self>>` for [`by_parts`](crate::by_parts). The type must be `Clone`, and every field a
+/// [`KeyPart`](crate::KeyPart). A struct with one field is represented by the key that represents this field; any other
+/// struct by the tuple of these keys. An `enum` is represented by its discriminant as an `i32`, which has the order of
 /// `#[derive(Ord)]`.
 ///
 /// Fields that are not keys don't compile:

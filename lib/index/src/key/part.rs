@@ -1,4 +1,5 @@
-//! The parts of keys: every key that this crate provides is a [`KeyPart`], which can be used alone or as a part of another key.
+//! The parts of keys: every key that this crate provides is a [`KeyPart`], which can be used alone or as a part of
+//! another key.
 //!
 //! A part's encoding preserves order and is injective, even if other parts follow. For this purpose no encoding of a
 //! type may be a prefix of another encoding of the type. (Encodings that are written with `last` are exempt: no part
@@ -32,8 +33,8 @@ pub unsafe trait KeyPart: Clone + Send + Sync + 'static {
     /// The borrowed form of the key: `u64` for `u64`, `&str` for `String`, `(&str, u64)` for `(String, u64)`.
     type Borrowed<'a>: Copy;
 
-    /// The type that a scan shows if the key is a part of another key. A string is shown as a [`Cow`](std::borrow::Cow), which
-    /// owns memory only if the string is not the last part and contains zero bytes.
+    /// The type that a scan shows if the key is a part of another key. A string is shown as a
+    /// [`Cow`](std::borrow::Cow), which owns memory only if the string is not the last part and contains zero bytes.
     type Part<'a>;
 
     /// The type that a scan shows if this is the whole key.

@@ -51,7 +51,8 @@ pub(super) fn read_string<'a>(bytes: &mut &'a [u8], last: bool) -> Cow<'a, [u8]>
 
 macro_rules! strings {
     ($($t:ty as $str:ty: |$x:ident| $bytes:expr, |$s:ident| $shown:expr, $own:expr;)*) => { $(
-        // SAFETY: the end is marked, or is the end of the whole key; no other bytes look like the mark (`write_string`).
+        // SAFETY: the end is marked, or is the end of the whole key; no other bytes look like the mark
+        // (`write_string`).
         unsafe impl KeyPart for $t {
             type Width = Wide;
             type Borrowed<'a> = &'a $str;

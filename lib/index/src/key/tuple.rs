@@ -1,5 +1,5 @@
-//! Tuples of up to eight parts, and arrays. Their encodings are the parts' encodings one after the other, so that comparing the
-//! whole encodings compares part by part.
+//! Tuples of up to eight parts, and arrays. Their encodings are the parts' encodings one after the other, so that
+//! comparing the whole encodings compares part by part.
 
 use super::part::{KeyPart, PartBuffer};
 use super::width::{Wide, Width};
@@ -12,8 +12,8 @@ macro_rules! sum {
 
 macro_rules! tuples {
     ($(($($part:ident $at:tt)*; $last:ident $end:tt))*) => { $(
-        // SAFETY: every part reads the bytes that it has written, in the same order. In a word, each part has the bytes of its
-        // width.
+        // SAFETY: every part reads the bytes that it has written, in the same order. In a word, each part has the bytes
+        // of its width.
         unsafe impl<$($part: KeyPart,)* $last: KeyPart> KeyPart for ($($part,)* $last,) {
             type Width = sum!($($part)* $last);
             type Borrowed<'a> = ($($part::Borrowed<'a>,)* $last::Borrowed<'a>,);

@@ -1,5 +1,5 @@
-//! Entries copied out of a structure. Keys are in one list and words in another, so that copying allocates only when a list
-//! grows.
+//! Entries copied out of a structure. Keys are in one list and words in another, so that copying allocates only when a
+//! list grows.
 
 use crate::structure::{Form, KeyList};
 

@@ -67,14 +67,15 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Builder<S, K, V> {
     /// - while pages are moved together after removals, or by the merging below, about another block: the pages' copies
     ///   exist until readers of the replaced pages have ended.
     ///
-    /// Removing entries makes room once no reader can still use them. Free pages in a block count as room. At the limit a key is
-    /// stored if its page has room, and refused if its page is full. So one key may be refused and the next one stored.
+    /// Removing entries makes room once no reader can still use them. Free pages in a block count as room. At the limit
+    /// a key is stored if its page has room, and refused if its page is full. So one key may be refused and the next
+    /// one stored.
     ///
-    /// If many pages are nearly empty, the operation that would be refused first merges neighbouring pages and frees memory, in
-    /// O(pages), at most once for each eighth of the map that has changed. If 99, 75 or 50 % of a full map's entries are
-    /// removed all over the map, then at least 80, 70 or 60 % of the removed number fit again. One case is not merged: pages of
-    /// words that were full and have lost every other entry. Then there is room for keys between the remaining ones, but not
-    /// for keys beyond them.
+    /// If many pages are nearly empty, the operation that would be refused first merges neighbouring pages and frees
+    /// memory, in O(pages), at most once for each eighth of the map that has changed. If 99, 75 or 50 % of a full map's
+    /// entries are removed all over the map, then at least 80, 70 or 60 % of the removed number fit again. One case is
+    /// not merged: pages of words that were full and have lost every other entry. Then there is room for keys between
+    /// the remaining ones, but not for keys beyond them.
     ///
     /// ```
     /// use archipelago::index::{HydraList, Refused};

@@ -22,8 +22,8 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
     /// previous entry or in one near it. Entries whose keys are far apart even after sorting, and entries of the other
     /// maps, cost as much as with `insert`.
     ///
-    /// `entries` is advanced outside any critical section, up to about 2,000 entries ahead of the inserted ones. If advancing it
-    /// panics, the entries that it returned before are inserted before the panic continues.
+    /// `entries` is advanced outside any critical section, up to about 2,000 entries ahead of the inserted ones. If
+    /// advancing it panics, the entries that it returned before are inserted before the panic continues.
     ///
     /// # Panics
     /// If some keys are too long. All other entries have been stored then. See [`upsert`](Self::upsert).
@@ -52,8 +52,8 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         }
     }
 
-    /// Inserts or replaces a batch of entries, in the order of their keys, and leaves the batch empty. Returns the number of
-    /// new keys, and the number of entries that were left out since their keys are too long.
+    /// Inserts or replaces a batch of entries, in the order of their keys, and leaves the batch empty. Returns the
+    /// number of new keys, and the number of entries that were left out since their keys are too long.
     ///
     /// Each key is encoded once, so that the order is consistent whatever the key's type does.
     fn put_all(&self, batch: &mut Vec<(K, V)>) -> (usize, usize) {
@@ -87,8 +87,8 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
 
     /// Calls `keep` with every entry, in ascending order of keys, and removes the entries for which it returns false.
     ///
-    /// An entry is removed only if it still has the value with which `keep` was called. `keep` may or may not be called with
-    /// entries that other threads insert or change meanwhile.
+    /// An entry is removed only if it still has the value with which `keep` was called. `keep` may or may not be called
+    /// with entries that other threads insert or change meanwhile.
     pub fn retain(&self, mut keep: impl FnMut(K::Ref<'_>, &V) -> bool) {
         let all = (Bound::<&K>::Unbounded, Bound::Unbounded);
         self.sweep(bounds::<K, K>(&all), |key, word| {
@@ -98,9 +98,9 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         });
     }
 
-    /// Removes the entries whose keys are in `range`, in ascending order, and returns their number. Each entry is removed
-    /// atomically, at a different moment. Every entry that is in the map throughout the call is removed; entries that other
-    /// threads insert meanwhile may or may not be.
+    /// Removes the entries whose keys are in `range`, in ascending order, and returns their number. Each entry is
+    /// removed atomically, at a different moment. Every entry that is in the map throughout the call is removed;
+    /// entries that other threads insert meanwhile may or may not be.
     pub fn remove_range<Q, R>(&self, range: R) -> usize
     where
         K: Borrow<Q>,
@@ -110,8 +110,8 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         self.sweep(bounds::<K, Q>(&range), |_, _| Sweep::Remove)
     }
 
-    /// Calls the closure for each entry between two bounds, and removes the entries that it selects. Returns the number of
-    /// removed entries.
+    /// Calls the closure for each entry between two bounds, and removes the entries that it selects. Returns the number
+    /// of removed entries.
     fn sweep(
         &self,
         (low, high): (Option<super::walk::OwnedKey<K>>, Option<super::walk::OwnedKey<K>>),

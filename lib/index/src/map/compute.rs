@@ -1,10 +1,10 @@
 //! Atomic operations whose effect depends on the current value.
 //!
-//! All of them are one loop: load the word of the key, let the caller decide, and store or remove *only if the key still has
-//! this word*. So a decision takes effect only while the value on which it is based is still the key's value, and the operation
-//! is linearized at this moment. An operation that changes nothing is linearized at its load. A boxed value's address is not
-//! reused while the guard is held; so equal words mean the same value. Values that are stored in a word are equal if their
-//! words are equal.
+//! All of them are one loop: load the word of the key, let the caller decide, and store or remove *only if the key
+//! still has this word*. So a decision takes effect only while the value on which it is based is still the key's value,
+//! and the operation is linearized at this moment. An operation that changes nothing is linearized at its load. A boxed
+//! value's address is not reused while the guard is held; so equal words mean the same value. Values that are stored in
+//! a word are equal if their words are equal.
 
 use super::{FormOf, Hold, Kind, Ref, Session};
 use crate::structure::{Put, Structure, When};
@@ -170,14 +170,14 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         let step = key.encode(|key| self.decide(&guard, key, f));
         self.retire_taken(&guard, &step);
         let again = self.enter();
-        // SAFETY: the words were in the map under `guard`, which is older than the retirement. The second guard overlaps the
-        // first one in this thread, so both are one critical section.
+        // SAFETY: the words were in the map under `guard`, which is older than the retirement. The second guard
+        // overlaps the first one in this thread, so both are one critical section.
         let refer = |word: Option<u64>, guard| word.map(|word| unsafe { Ref::new(word, guard) });
         Computed { old: refer(step.old, guard), new: refer(step.new, again) }
     }
 
-    /// Inserts an entry if its key is not in the map. Returns a reference to the inserted value. (In `std` this method is
-    /// called `try_insert`; here `try_insert` is an insertion that a map with a limit may refuse.)
+    /// Inserts an entry if its key is not in the map. Returns a reference to the inserted value. (In `std` this method
+    /// is called `try_insert`; here `try_insert` is an insertion that a map with a limit may refuse.)
     ///
     /// # Errors
     /// [`Occupied`] if the key is in the map, with a reference to its value, and the value that was not inserted.
@@ -192,8 +192,8 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         }
     }
 
-    /// Inserts `make()`, or replaces the current value by `update(&current)`, atomically. Returns whether there was a value.
-    /// Both closures run outside any lock, and run again if another thread has changed the key meanwhile.
+    /// Inserts `make()`, or replaces the current value by `update(&current)`, atomically. Returns whether there was a
+    /// value. Both closures run outside any lock, and run again if another thread has changed the key meanwhile.
     pub fn upsert_with<Q: EncodeAs<K> + ?Sized>(
         &self,
         key: &Q,
@@ -207,8 +207,8 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         step.old.is_some()
     }
 
-    /// Removes a key if `condition` is true for its value, atomically. Returns a reference to the removed value. `condition` runs
-    /// outside any lock, and runs again if another thread has changed the value meanwhile.
+    /// Removes a key if `condition` is true for its value, atomically. Returns a reference to the removed value.
+    /// `condition` runs outside any lock, and runs again if another thread has changed the value meanwhile.
     pub fn remove_if<Q>(&self, key: &Q, mut condition: impl FnMut(&V) -> bool) -> Option<Ref<'m, V>>
     where
         K: Borrow<Q>,
@@ -220,8 +220,8 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         Some(self.retire_to_ref(guard, step.taken?))
     }
 
-    /// Gives a key the value `new` if its value is `current`, atomically. `None` means that the key is not in the map, for both
-    /// arguments. Returns a reference to the replaced or removed value.
+    /// Gives a key the value `new` if its value is `current`, atomically. `None` means that the key is not in the map,
+    /// for both arguments. Returns a reference to the replaced or removed value.
     ///
     /// ```
     /// use archipelago::Art;
@@ -236,7 +236,8 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
     /// ```
     ///
     /// # Errors
-    /// If the key's value is not `current`: with a reference to its value, and `new`.
+    /// [`CompareExchangeError`] if the key's value is not `current`. The error contains a reference to the key's value,
+    /// and `new`.
     pub fn compare_exchange<Q: EncodeAs<K> + ?Sized>(
         &self,
         key: &Q,

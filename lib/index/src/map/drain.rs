@@ -12,9 +12,9 @@ use core::ops::RangeBounds;
 
 /// An iterator that removes entries and yields them by reference, in ascending order. See [`Session::extract_if`].
 ///
-/// The iterator is `Send` if its condition is. It removes an entry just before it yields the entry; entries that it has not
-/// yielded when it is dropped stay in the map. A paused or leaked iterator delays no reclamation between two steps, but its
-/// entries do, see [`Entry`].
+/// The iterator is `Send` if its condition is. It removes an entry just before it yields the entry; entries that it has
+/// not yielded when it is dropped stay in the map. A paused or leaked iterator delays no reclamation between two steps,
+/// but its entries do, see [`Entry`].
 pub struct ExtractIf<'m, S: Kind, K: Key, V: Send + Sync + 'static, F> {
     walk: Walk<'m, S, K, V>,
     batches: Batches,
@@ -61,7 +61,8 @@ where
         loop {
             let (held, at) = changed.as_ref().map_or((&kept, at), Entry::place);
             let (key, word) = (held.batch().key(at), *held.batch().word(at));
-            // SAFETY: the entry is an encoding of a K and a word of a V, both read under the guard that is stored with the batch.
+            // SAFETY: the entry is an encoding of a K and a word of a V, both read under the guard that is stored with
+            // the batch.
             let (key_ref, value) = unsafe { held.show(at) };
             if !(self.condition)(key_ref, value) {
                 return Err(kept);
@@ -110,10 +111,10 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static, F> fmt::Debug for ExtractIf<'_, 
 }
 
 impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'m, S, K, V, H> {
-    /// Removes the entries in `range` for which `condition` is true, and yields them by reference in ascending order. Each step
-    /// of the iterator removes one entry, by one atomic operation, together with a value for which `condition` was true. If the
-    /// value has changed meanwhile, the condition is called again. While a yielded entry lives, memory reclamation waits; an
-    /// iterator between two steps does not delay it.
+    /// Removes the entries in `range` for which `condition` is true, and yields them by reference in ascending order.
+    /// Each step of the iterator removes one entry, by one atomic operation, together with a value for which
+    /// `condition` was true. If the value has changed meanwhile, the condition is called again. While a yielded entry
+    /// lives, memory reclamation waits; an iterator between two steps does not delay it.
     ///
     /// ```
     /// use archipelago::HydraList;

@@ -69,8 +69,8 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static> Entries<'m, S, K, V> {
         self.has_left(end)
     }
 
-    /// Returns the next entry from `end`, with the holder that keeps its value. The entry is from this end's batch, or if that
-    /// is empty, from the rest of the other end's batch.
+    /// Returns the next entry from `end`, with the holder that keeps its value. The entry is from this end's batch, or
+    /// if that is empty, from the rest of the other end's batch.
     #[inline]
     fn step(&mut self, end: End) -> Option<(End, usize, Kept<'m, K>)> {
         loop {
@@ -137,9 +137,9 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static> Entries<'m, S, K, V> {
         }
     }
 
-    /// Returns the entry that [`next`](Iterator::next) would yield, as a reference that is valid until the next call. No
-    /// reference count changes. So a walk over all entries costs little more than [`Session::scan_range`], and the caller
-    /// controls the loop.
+    /// Returns the entry that [`next`](Iterator::next) would yield, as a reference that is valid until the next call.
+    /// No reference count changes. So a walk over all entries costs little more than [`Session::scan_range`], and the
+    /// caller controls the loop.
     ///
     /// ```
     /// use archipelago::HydraList;
@@ -187,9 +187,9 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> fmt::Debug for Entries<'_, S, K,
 }
 
 impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'m, S, K, V, H> {
-    /// Returns an iterator over references to the entries whose keys are in `range`, ascending; `.rev()` descends. Use it for
-    /// values that cannot or should not be cloned. Its consistency is that of [`range`](Self::range). A batch of entries costs
-    /// at most a few allocations, and an entry costs about ten nanoseconds; [`Entries::next_ref`] and
+    /// Returns an iterator over references to the entries whose keys are in `range`, ascending; `.rev()` descends. Use
+    /// it for values that cannot or should not be cloned. Its consistency is that of [`range`](Self::range). A batch of
+    /// entries costs at most a few allocations, and an entry costs about ten nanoseconds; [`Entries::next_ref`] and
     /// [`scan_range`](Self::scan_range) are cheaper.
     ///
     /// ```
@@ -216,9 +216,9 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
 
     /// Calls `visit` with up to `limit` entries with keys `>= from`, ascending. Returns the number of visited entries.
     ///
-    /// The scan holds no lock. It visits no key twice, and visits every key that is in the map throughout the call, up to the
-    /// limit. It may or may not visit entries that are inserted or removed meanwhile. Each visited entry was in the map at some
-    /// moment during the call. Memory reclamation waits while `visit` runs.
+    /// The scan holds no lock. It visits no key twice, and visits every key that is in the map throughout the call, up
+    /// to the limit. It may or may not visit entries that are inserted or removed meanwhile. Each visited entry was in
+    /// the map at some moment during the call. Memory reclamation waits while `visit` runs.
     pub fn scan<Q>(&self, from: &Q, limit: usize, mut visit: impl FnMut(K::Ref<'_>, &V)) -> usize
     where
         K: Borrow<Q>,
@@ -250,8 +250,9 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         })
     }
 
-    /// Calls `visit` with the entries whose keys are in `range`, ascending, until `visit` breaks. Returns the value of the break.
-    /// Consistency and cost are those of [`scan`](Self::scan): the scan clones nothing, and allocates nothing per entry.
+    /// Calls `visit` with the entries whose keys are in `range`, ascending, until `visit` breaks. Returns the value of
+    /// the break. Consistency and cost are those of [`scan`](Self::scan): the scan clones nothing, and allocates
+    /// nothing per entry.
     ///
     /// ```
     /// use archipelago::HydraList;

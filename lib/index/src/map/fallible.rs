@@ -1,5 +1,5 @@
-//! Operations that refuse instead of waiting or growing, for maps with a `backlog_limit` or a `memory_limit`. Before they
-//! refuse, they free all memory that can be freed. They also refuse keys that are too long.
+//! Operations that refuse instead of waiting or growing, for maps with a `backlog_limit` or a `memory_limit`. Before
+//! they refuse, they free all memory that can be freed. They also refuse keys that are too long.
 
 use super::{FormOf, Hold, Kind, Map, Session};
 use crate::limits::{Need, Refused, Space};
@@ -14,7 +14,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
     /// Inserts or replaces as [`upsert`](Self::upsert) does, unless the map is at a limit.
     ///
     /// # Errors
-    /// With the entry, if the map is at a limit or the key is too long. Nothing was changed.
+    /// Returns the entry, if the map is at a limit or the key is too long. Nothing was changed.
     pub fn try_upsert(&self, key: K, value: V) -> Result<bool, Refused<(K, V)>> {
         match self.room_for(&key) {
             Ok(()) => Ok(self.without_waiting(|| self.upsert::<K>(&key, value))),
@@ -22,11 +22,12 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         }
     }
 
-    /// Stores entries as [`try_upsert`](Self::try_upsert) does, until an entry is refused. Returns the number of stored entries.
+    /// Stores entries as [`try_upsert`](Self::try_upsert) does, until an entry is refused. Returns the number of stored
+    /// entries.
     ///
     /// # Errors
-    /// With the first refused entry, if the map is at a limit or the key is too long. The entries before it
-    /// are in the map, and the entries after it were not taken from the iterator.
+    /// Returns the first refused entry, if the map is at a limit or the key is too long. The entries before it are in
+    /// the map, and the entries after it were not taken from the iterator.
     pub fn try_extend(&self, entries: impl IntoIterator<Item = (K, V)>) -> Result<usize, Refused<(K, V)>> {
         let mut stored = 0;
         for (key, value) in entries {
@@ -67,8 +68,8 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
 
     #[cold]
     fn find_room(&self, need: Need, key: Option<&K>) -> bool {
-        // Perhaps removed memory only waits to be freed, or thin pages wait for readers to leave before they are merged.
-        // Collecting executes barriers, so it is skipped if nothing waits.
+        // Perhaps removed memory only waits to be freed. Collecting also advances the epoch, which permits the next
+        // merging of nearly empty pages (`may_settle`). It executes barriers, so it is skipped if nothing waits.
         if self.core.domain().stats().pending > 0 || self.core.is_thin() {
             self.core.domain().collect();
             if self.may_grow(need) {
@@ -78,7 +79,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         if self.core.limits().may_fill(need, self.space()) && key.is_none_or(|key| self.fits(key)) {
             return true;
         }
-        // Second, nearly empty pages may be merged.
+        // If this did not suffice, nearly empty pages may be merged.
         if !self.core.is_thin() || !self.core.limits().may_settle(self.core.domain().stats().epoch) {
             return false;
         }
@@ -103,7 +104,7 @@ impl<'m, S: Kind, K: Key, V: Clone + Send + Sync + 'static, H: Hold<'m, S, K>> S
     /// Inserts or replaces as [`insert`](Self::insert) does, unless the map is at a limit.
     ///
     /// # Errors
-    /// With the entry, if the map is at a limit or the key is too long. Nothing was changed.
+    /// Returns the entry, if the map is at a limit or the key is too long. Nothing was changed.
     pub fn try_insert(&self, key: K, value: V) -> Result<Option<V>, Refused<(K, V)>> {
         match self.room_for(&key) {
             Ok(()) => Ok(self.without_waiting(|| self.insert(key, value))),
@@ -114,7 +115,7 @@ impl<'m, S: Kind, K: Key, V: Clone + Send + Sync + 'static, H: Hold<'m, S, K>> S
     /// Replaces a value as [`replace`](Self::replace) does, unless the map is at a limit.
     ///
     /// # Errors
-    /// With the new value, if the map is at a limit. Nothing was changed.
+    /// Returns the new value, if the map is at a limit. Nothing was changed.
     pub fn try_replace(&self, key: &K, value: V) -> Result<Option<V>, Refused<V>> {
         let room = self
             .backlog_room()

@@ -44,12 +44,12 @@ impl<'m, K: Key> Kept<'m, K> {
     }
 
     /// # Safety
-    /// The batch's words must be words of `V`s of a map of `K`, read under the guard that is stored with the batch. The batch
-    /// must have an entry `at`.
+    /// The batch's words must be words of `V`s of a map of `K`, read under the guard that is stored with the batch. The
+    /// batch must have an entry `at`.
     #[inline]
     pub(super) unsafe fn show<V: Send + Sync + 'static>(&self, at: usize) -> (K::Ref<'_>, &V) {
-        // SAFETY: the caller guarantees the contract. Since the batch was read, the guard has had a holder, or has proved that
-        // nothing was freed.
+        // SAFETY: the caller guarantees the contract. Since the batch was read, the guard has had a holder, or has
+        // proved that nothing was freed.
         unsafe { (K::decode_ref(self.batch().key(at)), value::as_ref(self.batch().word(at))) }
     }
 }
@@ -59,7 +59,8 @@ pub(super) struct Side<'m, K: Key> {
     fetched: Keeper<'m, Batch<FormOf<K>>>,
     /// The positions of the entries that are not yielded yet; the first of them is yielded next.
     pub(super) left: Places<usize>,
-    /// The iterator's own holder: from the time when the batch was fetched, or for a reference that the iterator has returned.
+    /// The iterator's own holder: from the time when the batch was fetched, or for a reference that the iterator has
+    /// returned.
     pub(super) lent: Option<Kept<'m, K>>,
 }
 

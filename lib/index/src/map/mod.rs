@@ -18,8 +18,8 @@
 //! snapshot of several entries use MV-RLU (`archipelago::sync::mvrlu`).
 //!
 //! # Invariants
-//! 1. A word in the structure is a live `V`. It is the value itself for values that are stored in a word, and otherwise the
-//!    address of a box.
+//! 1. A word in the structure is a live `V`. It is the value itself for values that are stored in a word, and otherwise
+//!    the address of a box.
 //! 2. Code that gets a word back from the structure retires the word, or owns the map and drops the value.
 //! 3. A word is followed only under a guard that was entered before the word's retirement.
 //! 4. The structure is made at the first use: a map that was only created owns no memory and no thread.
@@ -69,11 +69,13 @@ pub(crate) type FormOf<K> = <K as Encode>::Form;
 pub(crate) type CoreOf<S, K> = <FormOf<K> as Form>::Core<S>;
 
 /// A concurrent ordered map over a structure `S`. [`HydraList`](crate::HydraList), [`Art`](crate::Art),
-/// [`BLinkTree`](crate::BLinkTree), [`EunoBTree`](crate::EunoBTree) and [`EunoSkipList`](crate::EunoSkipList) are aliases of it.
+/// [`BLinkTree`](crate::BLinkTree), [`EunoBTree`](crate::EunoBTree) and [`EunoSkipList`](crate::EunoSkipList) are
+/// aliases of it.
 ///
 /// Operations are called on a *session*. [`pin`](Self::pin) makes a session for this thread, in about a nanosecond;
-/// [`pin_owned`](Self::pin_owned) makes one that may move between threads with a task. `insert`, `get`, `remove`, `range` and
-/// the others are methods of [`Session`], and not of the map. The [module](self) lists the guarantees of all maps.
+/// [`pin_owned`](Self::pin_owned) makes one that may move between threads with a task. `insert`, `get`, `remove`,
+/// `range` and the others are methods of [`Session`], and not of the map. The [module](self) lists the guarantees of
+/// all maps.
 ///
 /// ```
 /// use archipelago::HydraList;
@@ -92,9 +94,9 @@ pub(crate) type CoreOf<S, K> = <FormOf<K> as Form>::Core<S>;
 /// map.insert(7, 42);
 /// ```
 ///
-/// Values of primitive number types are stored in the map's own words. Other values are boxed, and read by reference under a
-/// guard. They need not be `Clone`: each method that returns a clone has a counterpart that returns a reference ([`Ref`],
-/// [`Entry`]).
+/// Values of primitive number types are stored in the map's own words. Other values are boxed, and read by reference
+/// under a guard. They need not be `Clone`: each method that returns a clone has a counterpart that returns a reference
+/// ([`Ref`], [`Entry`]).
 ///
 /// Two maps share no data. Dropping a map ends its background threads and drops every entry. Values that were removed
 /// or replaced before are dropped at some time after the last reader has ended, by any thread that uses the map. If
@@ -119,8 +121,8 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
         Self::LONGEST_KEY != usize::MAX && FormOf::<K>::with_bytes(key, <[u8]>::len) > Self::LONGEST_KEY
     }
 
-    /// Makes an empty map with the default configuration. Until it is used, it takes a few words of memory. While it is small,
-    /// it starts no thread of its own.
+    /// Makes an empty map with the default configuration. Until it is used, it takes a few words of memory. While it is
+    /// small, it starts no thread of its own.
     pub fn new() -> Self {
         Self::with(None)
     }
@@ -168,12 +170,12 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
         Session::pinned(self)
     }
 
-    /// Returns a session that is `Send` and `Sync`. A task may move it from thread to thread, and keep it across an `await`. It
-    /// has the same methods. Each call looks up the state of its current thread, as a [`pin`](Self::pin) would, which costs a
-    /// nanosecond.
+    /// Returns a session that is `Send` and `Sync`. A task may move it from thread to thread, and keep it across an
+    /// `await`. It has the same methods. Each call looks up the state of its current thread, as a [`pin`](Self::pin)
+    /// would, which costs a nanosecond.
     ///
-    /// The session itself delays no reclamation, but references that it returns do. A [`Ref`] is bound to its thread, so
-    /// a task that must be `Send` cannot keep one across an `await`; it can keep an [`Entry`].
+    /// The session itself delays no reclamation, but references that it returns do. A [`Ref`] is bound to its thread,
+    /// so a task that must be `Send` cannot keep one across an `await`; it can keep an [`Entry`].
     ///
     /// ```
     /// use archipelago::HydraList;
@@ -195,8 +197,8 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
         Session::roaming(self)
     }
 
-    /// Returns the number of entries. It is exact while no thread changes the map; otherwise it differs from the exact number
-    /// by at most the number of entries inserted or removed during the call. O(threads).
+    /// Returns the number of entries. It is exact while no thread changes the map; otherwise it differs from the exact
+    /// number by at most the number of entries inserted or removed during the call. O(threads).
     pub fn len(&self) -> usize {
         self.used().map_or(0, Structure::entries)
     }
@@ -211,10 +213,10 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
     /// useful before a measurement. Memory that a reader may still be using, or that a background thread is about to
     /// free, is freed after the call. Garbage of an idle map is freed some milliseconds later.
     ///
-    /// After removals all over a map `sync` also merges nearly empty pages and moves pages out of sparse blocks, in O(pages).
-    /// Then the map takes at most about three times the memory of a fresh one. A `HydraList` with background threads
-    /// does this by itself when it becomes idle. Without `sync` a `BLinkTree` and Eunomia's maps may keep nearly all
-    /// their memory.
+    /// After removals all over a map `sync` also merges nearly empty pages and moves pages out of sparse blocks, in
+    /// O(pages). Then the map takes at most about three times the memory of a fresh one. A `HydraList` with background
+    /// threads does this by itself when it becomes idle. Without `sync` a `BLinkTree` and Eunomia's maps may keep
+    /// nearly all their memory.
     pub fn sync(&self) {
         if let Some(core) = self.used() {
             core.settle();

@@ -1,5 +1,5 @@
-//! Parallel iteration, with `rayon`. A map is divided at some of its own keys ([`Map::split_points`]), and `rayon` distributes
-//! the parts to its threads.
+//! Parallel iteration, with `rayon`. A map is divided at some of its own keys ([`Map::split_points`]), and `rayon`
+//! distributes the parts to its threads.
 #![cfg(feature = "rayon")]
 
 use super::walk::{OwnedKey, Walk, bounds};
@@ -26,7 +26,8 @@ pub struct ParRange<'m, S: Kind, K: Key, V: Clone + Send + Sync + 'static> {
 }
 
 impl<S: Kind, K: Key, V: Clone + Send + Sync + 'static> Map<S, K, V> {
-    /// Returns a parallel iterator over all entries; its consistency is that of [`Session::range`](super::Session::range).
+    /// Returns a parallel iterator over all entries; its consistency is that of
+    /// [`Session::range`](super::Session::range).
     ///
     /// ```
     /// use archipelago::HydraList;

@@ -72,9 +72,9 @@ impl<K: Key, V: Clone + Send + Sync + 'static> Take<K, V> for ValuesOnly {
 
 /// A double-ended iterator over a range of entries, in key order. See [`Session::range`].
 ///
-/// The iterator owns its items, and is `Send`. It holds no lock, and holds no guard between calls. So a paused or leaked iterator
-/// delays no reclamation. It fetches entries ahead from each end: one at first, later up to 256 at a time. So an entry that it
-/// yields may have changed since it was fetched.
+/// The iterator owns its items, and is `Send`. It holds no lock, and holds no guard between calls. So a paused or
+/// leaked iterator delays no reclamation. It fetches entries ahead from each end: one at first, later up to 256 at a
+/// time. So an entry that it yields may have changed since it was fetched.
 pub struct Range<'m, S: Kind, K: Key, V: Send + Sync + 'static, T: Take<K, V> = Pairs> {
     walk: Walk<'m, S, K, V>,
     front: Ahead<T::Item>,
@@ -165,8 +165,8 @@ fn pass_by<T>(
 }
 
 impl<S: Kind, K: Key, V: Clone + Send + Sync + 'static> Range<'_, S, K, V> {
-    /// Skips the remaining entries with keys below `key`. The iterator never moves back. It keeps the entries at or above `key`
-    /// that it has already fetched.
+    /// Skips the remaining entries with keys below `key`. The iterator never moves back. It keeps the entries at or
+    /// above `key` that it has already fetched.
     ///
     /// ```
     /// use archipelago::HydraList;
@@ -231,14 +231,15 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
 }
 
 impl<'m, S: Kind, K: Key, V: Clone + Send + Sync + 'static, H: Hold<'m, S, K>> Session<'m, S, K, V, H> {
-    /// Returns an iterator over clones of the entries whose keys are in `range`, ascending; `.rev()` descends. A range whose
-    /// start is after its end is empty. [`scan_range`](Self::scan_range) and [`entries`](Self::entries) do not clone.
+    /// Returns an iterator over clones of the entries whose keys are in `range`, ascending; `.rev()` descends. A range
+    /// whose start is after its end is empty. [`scan_range`](Self::scan_range) and [`entries`](Self::entries) do not
+    /// clone.
     ///
-    /// The iterator yields keys in order and yields no key twice. It yields every key that is in the map from the call to the
-    /// iterator's end.
+    /// The iterator yields keys in order and yields no key twice. It yields every key that is in the map from the call
+    /// to the iterator's end.
     ///
-    /// Bounds are keys. To pass bounds of a borrowed type, pass a pair of `Bound`s, and name the type as a type argument of the
-    /// call:
+    /// Bounds are keys. To pass bounds of a borrowed type, pass a pair of `Bound`s, and name the type as a type
+    /// argument of the call:
     ///
     /// ```
     /// use archipelago::index::{HydraList, Parts, by_parts};
@@ -285,9 +286,9 @@ impl<'m, S: Kind, K, V: Clone + Send + Sync + 'static, H: Hold<'m, S, K>> Sessio
 where
     K: Key<Form = Bytes>,
 {
-    /// Returns an iterator over the entries whose keys begin with `prefix`, ascending; see [`range`](Self::range). A string or
-    /// byte vector is its own encoding. Keys of other types are compared by their encodings: the iterator yields a key if its
-    /// encoding begins with the encoding of `prefix`.
+    /// Returns an iterator over the entries whose keys begin with `prefix`, ascending; see [`range`](Self::range). A
+    /// string or byte vector is its own encoding. Keys of other types are compared by their encodings: the iterator
+    /// yields a key if its encoding begins with the encoding of `prefix`.
     ///
     /// ```
     /// use archipelago::HydraList;
@@ -305,9 +306,9 @@ where
     }
 }
 
-/// Returns the bounds of the strings that begin with a prefix. The lower bound is the prefix itself; the upper bound is the
-/// first string above all strings that begin with it. This is the prefix without trailing `0xFF` bytes, with its last byte
-/// incremented. A prefix that consists of `0xFF` bytes has no upper bound.
+/// Returns the bounds of the strings that begin with a prefix. The lower bound is the prefix itself; the upper bound is
+/// the first string above all strings that begin with it. This is the prefix without trailing `0xFF` bytes, with its
+/// last byte incremented. A prefix that consists of `0xFF` bytes has no upper bound.
 pub(super) fn prefix_bounds<Q: Encode<Form = Bytes> + ?Sized>(prefix: &Q) -> (Option<Vec<u8>>, Option<Vec<u8>>) {
     prefix.encode(|prefix| {
         let end = prefix.iter().rposition(|&byte| byte < 0xFF).map(|last| {

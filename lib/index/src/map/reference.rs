@@ -35,8 +35,8 @@ pub struct Ref<'m, V> {
 
 impl<'m, V: Send + Sync + 'static> Ref<'m, V> {
     /// # Safety
-    /// `word` must be a word of a `V` that was in the map under `guard`, or that the caller took out of the map under `guard`.
-    /// It must not be reclaimed before `guard` ends.
+    /// `word` must be a word of a `V` that was in the map under `guard`, or that the caller took out of the map under
+    /// `guard`. It must not be reclaimed before `guard` ends.
     pub(super) unsafe fn new(word: u64, guard: Guard<'m>) -> Self {
         Self { word, _guard: guard, value: PhantomData }
     }
@@ -79,8 +79,8 @@ pub struct Entry<'m, K: Key, V> {
 
 impl<'m, K: Key, V: Send + Sync + 'static> Entry<'m, K, V> {
     /// # Safety
-    /// The batch's words must be words of `V`s of a map of `K`, read under the guard that is stored with the batch. The batch
-    /// must have an entry `at`.
+    /// The batch's words must be words of `V`s of a map of `K`, read under the guard that is stored with the batch. The
+    /// batch must have an entry `at`.
     #[inline]
     pub(super) unsafe fn new(kept: Kept<'m, K>, at: usize) -> Self {
         debug_assert!(at < kept.batch().len());

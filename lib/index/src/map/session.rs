@@ -68,15 +68,15 @@ impl<'m, S: Kind, K: Key> Hold<'m, S, K> for Roaming {
 /// its thread moves to another node, the session stays correct, but continues to read the first node's memory.
 ///
 /// Closures that receive a value (in [`get_with`](Self::get_with), [`scan`](Self::scan), [`update`](Self::update),
-/// [`compute`](Self::compute), [`retain`](Self::retain)) run inside a guard; so does the cloning of values. Memory that is
-/// removed or replaced meanwhile is not freed before they return, so they should be short. References ([`Ref`],
+/// [`compute`](Self::compute), [`retain`](Self::retain)) run inside a guard; so does the cloning of values. Memory that
+/// is removed or replaced meanwhile is not freed before they return, so they should be short. References ([`Ref`],
 /// [`Entry`]) hold a guard as long as they live. [`Map::stats`] shows the garbage, and a
 /// [`backlog_limit`](super::Builder::backlog_limit) bounds it. Closures and iterators that make values (in
 /// [`get_or_insert_with`](Self::get_or_insert_with), [`extend`](Self::extend)) run outside any guard.
 ///
-/// All operations on single keys are linearizable. In a `HydraList` such an operation costs one search-layer look-up and,
-/// nearly always, one page: expected O(log n) comparisons in a few cache lines for words, and O(key length) for byte strings.
-/// In an `Art` it costs at most one step per byte of the key.
+/// All operations on single keys are linearizable. In a `HydraList` such an operation costs one search-layer look-up
+/// and, nearly always, one page: expected O(log n) comparisons in a few cache lines for words, and O(key length) for
+/// byte strings. In an `Art` it costs at most one step per byte of the key.
 pub struct Session<'m, S: Kind, K: Key, V: Send + Sync + 'static, H = Pinned<'m, S, K>> {
     pub(super) map: &'m Map<S, K, V>,
     pub(crate) core: &'m CoreOf<S, K>,
@@ -103,8 +103,8 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         self.hold.enter(self.core)
     }
 
-    /// Begins an operation that may remove or replace a value. If the thread is in no other guard, the call waits while the
-    /// garbage exceeds the limit.
+    /// Begins an operation that may remove or replace a value. If the thread is in no other guard, the call waits while
+    /// the garbage exceeds the limit.
     #[inline]
     pub(super) fn enter_to_store(&self) -> Guard<'m> {
         self.core.limits().backlog.admit(self.core.domain());
@@ -145,8 +145,8 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         key.encode(|key| self.core.get(place, guard, key))
     }
 
-    /// Calls `read` with a reference to the value of `key`, without cloning the value. Memory reclamation waits while `read`
-    /// runs.
+    /// Calls `read` with a reference to the value of `key`, without cloning the value. Memory reclamation waits while
+    /// `read` runs.
     #[inline(always)]
     pub fn get_with<Q, R>(&self, key: &Q, read: impl FnOnce(&V) -> R) -> Option<R>
     where
@@ -183,9 +183,9 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         Some(unsafe { Ref::new(word, guard) })
     }
 
-    /// Returns a reference to the entry of `key` that may be sent to other threads or kept across an `await`. It costs some
-    /// allocations, and a lock that all such references of the map share while they are made and dropped. Within a thread
-    /// [`get_ref`](Self::get_ref) is better.
+    /// Returns a reference to the entry of `key` that may be sent to other threads or kept across an `await`. It costs
+    /// some allocations, and a lock that all such references of the map share while they are made and dropped. Within a
+    /// thread [`get_ref`](Self::get_ref) is better.
     pub fn get_entry<Q>(&self, key: &Q) -> Option<Entry<'m, K, V>>
     where
         K: Borrow<Q>,
@@ -236,9 +236,9 @@ impl<'m, S: Kind, K: Key, V: Clone + Send + Sync + 'static, H: Hold<'m, S, K>> S
         self.get_with(key, V::clone)
     }
 
-    /// Returns clones of the values of several keys, in the order of `keys`. It is faster than separate look-ups where the
-    /// structure overlaps the memory accesses of several look-ups, as `HydraList` does. Each look-up is linearizable on its
-    /// own.
+    /// Returns clones of the values of several keys, in the order of `keys`. It is faster than separate look-ups where
+    /// the structure overlaps the memory accesses of several look-ups, as `HydraList` does. Each look-up is
+    /// linearizable on its own.
     pub fn get_many<Q>(&self, keys: &[Q]) -> Vec<Option<V>>
     where
         K: Borrow<Q>,
@@ -265,8 +265,8 @@ impl<'m, S: Kind, K: Key, V: Clone + Send + Sync + 'static, H: Hold<'m, S, K>> S
         self.range::<K, _>(..).next()
     }
 
-    /// Returns a clone of the entry with the greatest key, with the consistency of a [`scan_rev`](Self::scan_rev) of one
-    /// entry.
+    /// Returns a clone of the entry with the greatest key, with the consistency of a [`scan_rev`](Self::scan_rev) of
+    /// one entry.
     pub fn last_key_value(&self) -> Option<(K, V)> {
         self.range::<K, _>(..).next_back()
     }

@@ -11,10 +11,11 @@ use crate::{Key, value};
 pub struct Stats {
     /// The number of entries, see [`Map::len`].
     pub entries: usize,
-    /// The number of pages (in an `Art`: inner nodes), including pages that are no longer used but whose memory is not freed yet.
+    /// The number of pages (in an `Art`: inner nodes), including pages that are no longer used but whose memory is not
+    /// freed yet.
     pub pages: usize,
-    /// The number of entries for which the pages have room; 0 for structures without pages. `entries / room` is the pages' fill
-    /// factor.
+    /// The number of entries for which the pages have room; 0 for structures without pages. `entries / room` is the
+    /// pages' fill factor.
     pub room: usize,
     /// The bytes of search layers; 0 for structures without search layers.
     pub layers: usize,
@@ -40,12 +41,12 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
         Stats { entries, pages, room, layers, values, bytes: bytes + values + garbage.bytes, garbage }
     }
 
-    /// Returns the number of bytes of memory that the map holds: pages or nodes, search layers, boxed values, and removed or
-    /// replaced memory that waits for readers. Some objects have boxes of their own: an `Art`'s nodes and leaves, values that
-    /// are not numbers, keys in Eunomia's maps, and long keys and the bounds of pages in a `HydraList`. They count with the
-    /// memory that the global allocator uses for them, which is measured once for each size. The result is within 10 % of the
-    /// resident memory that the operating system reports. It does not include memory that values own elsewhere, and a few words
-    /// for each thread. O(threads).
+    /// Returns the number of bytes of memory that the map holds: pages or nodes, search layers, boxed values, and
+    /// removed or replaced memory that waits for readers. Some objects have boxes of their own: an `Art`'s nodes and
+    /// leaves, values that are not numbers, keys in Eunomia's maps, and long keys and the bounds of pages in a
+    /// `HydraList`. They count with the memory that the global allocator uses for them, which is measured once for each
+    /// size. The result is within 10 % of the resident memory that the operating system reports. It does not include
+    /// memory that values own elsewhere, and a few words for each thread. O(threads).
     pub fn bytes(&self) -> usize {
         self.stats().bytes
     }

@@ -63,7 +63,8 @@ impl<S: Kind, K: Key, V: Clone + Send + Sync + 'static> Clone for Map<S, K, V> {
     }
 }
 
-/// Two maps are equal if they have the same keys with equal values. Each entry is compared as it is at some moment of the call.
+/// Two maps are equal if they have the same keys with equal values. Each entry is compared as it is at some moment of
+/// the call.
 impl<S: Kind, K: Key, V: PartialEq + Send + Sync + 'static> PartialEq for Map<S, K, V> {
     fn eq(&self, other: &Self) -> bool {
         let (mut ours, mut theirs) = (self.all_entries(), other.all_entries());

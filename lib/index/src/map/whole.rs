@@ -16,9 +16,9 @@ use core::mem::ManuallyDrop;
 const MOVED: usize = 512;
 
 impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
-    /// Builds a map from entries in ascending order of keys. It inserts them as [`extend`](super::Session::extend) does, at the
-    /// same cost; a `HydraList` fills its pages completely, one after the other. Entries that are out of order are inserted,
-    /// too, at the cost of `insert`. Of entries with equal keys the last one stays.
+    /// Builds a map from entries in ascending order of keys. It inserts them as [`extend`](super::Session::extend)
+    /// does, at the same cost; a `HydraList` fills its pages completely, one after the other. Entries that are out of
+    /// order are inserted, too, at the cost of `insert`. Of entries with equal keys the last one stays.
     pub fn from_sorted(entries: impl IntoIterator<Item = (K, V)>) -> Self {
         let map = Self::new();
         map.pin().extend(entries);
@@ -26,8 +26,8 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
         map
     }
 
-    /// Builds a map as [`from_sorted`](Self::from_sorted) does, by up to `threads` threads, each with its share of the entries.
-    /// Of entries with equal keys that are not adjacent, any one may stay.
+    /// Builds a map as [`from_sorted`](Self::from_sorted) does, by up to `threads` threads, each with its share of the
+    /// entries. Of entries with equal keys that are not adjacent, any one may stay.
     ///
     /// # Panics
     /// If a key's or a value's code panics in any of the threads.
@@ -55,18 +55,18 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
         })
     }
 
-    /// Removes all entries and frees all memory. (Use [`Session::remove_range`](super::Session::remove_range) to empty a map
-    /// that other threads use.)
+    /// Removes all entries and frees all memory. (Use [`Session::remove_range`](super::Session::remove_range) to empty
+    /// a map that other threads use.)
     ///
     /// # Panics
-    /// If the drop of a value panics: with the first such panic, after all values have been dropped.
+    /// If the drop of a value panics. The first such panic continues after all values have been dropped.
     pub fn clear(&mut self) {
         *self = self.like();
     }
 
-    /// Moves all entries of `other` into this map. `other` is empty afterwards; other threads may use this map meanwhile. For a
-    /// key in both maps, the value of `other` stays. Entries are moved without being cloned or rebuilt. Each entry is moved at
-    /// a different moment.
+    /// Moves all entries of `other` into this map. `other` is empty afterwards; other threads may use this map
+    /// meanwhile. For a key in both maps, the value of `other` stays. Entries are moved without being cloned or
+    /// rebuilt. Each entry is moved at a different moment.
     pub fn append(&self, other: &mut Self) {
         // After a panic the remaining entries are leaked, since words must not be in two maps.
         let other = ManuallyDrop::new(core::mem::replace(other, other.like()));
@@ -104,8 +104,8 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
         }
     }
 
-    /// Divides the map: returns a map with the entries at and above `key`, and keeps the entries below it. Entries are moved
-    /// without being cloned or rebuilt. O(entries moved).
+    /// Divides the map: returns a map with the entries at and above `key`, and keeps the entries below it. Entries are
+    /// moved without being cloned or rebuilt. O(entries moved).
     ///
     /// ```
     /// use archipelago::HydraList;
@@ -138,9 +138,9 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
         upper
     }
 
-    /// Returns up to `parts - 1` distinct keys, in ascending order, that divide the map into ranges with about equally many
-    /// entries. The first range is below the first key, the second range begins with it, and so on. The ranges can be processed
-    /// by several threads. O(parts), or O(nodes) of the upper part of the structure.
+    /// Returns up to `parts - 1` distinct keys, in ascending order, that divide the map into ranges with about equally
+    /// many entries. The first range is below the first key, the second range begins with it, and so on. The ranges can
+    /// be processed by several threads. O(parts), or O(nodes) of the upper part of the structure.
     ///
     /// ```
     /// use archipelago::HydraList;
@@ -155,8 +155,8 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
         if let Some(core) = self.used().filter(|_| parts > 1) {
             let guard = core.domain().pin();
             core.split_points(core.place(), &guard, parts - 1, |key| {
-                // The structure looked the keys up one after the other. If entries were removed meanwhile, the next key of
-                // several positions may be the same.
+                // The structure looked the keys up one after the other. If entries were removed meanwhile, the next key
+                // of several positions may be the same.
                 if last.as_ref().is_none_or(|last| FormOf::<K>::compare(FormOf::<K>::probe(last), key).is_lt()) {
                     last = Some(FormOf::<K>::own(key));
                     // SAFETY: a structure passes stored keys only, which are encodings of Ks.
@@ -190,15 +190,16 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Drop for Map<S, K, V> {
         // SAFETY: no other thread uses the map (sessions borrow it), so each word is owned here, and shown once.
         let panicked = core.dismantle(|word| unsafe { values.drop_word::<V>(word) });
         drop(values);
-        // A panic in `dismantle` is a bug of this crate, which the panic hook has reported. During another panic it must not end
-        // the process.
+        // A panic in `dismantle` is a bug of this crate, which the panic hook has reported. During another panic it
+        // must not end the process.
         if let Some(payload) = panicked.filter(|_| !thread::panicking()) {
             std::panic::resume_unwind(payload);
         }
     }
 }
 
-/// An owning iterator over a map's entries, in key order, from both ends. Entries that it has not yielded are dropped with it.
+/// An owning iterator over a map's entries, in key order, from both ends. Entries that it has not yielded are dropped
+/// with it.
 pub struct IntoIter<S: Kind, K: Key, V: Send + Sync + 'static> {
     map: Map<S, K, V>,
 }

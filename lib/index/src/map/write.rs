@@ -23,8 +23,8 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         self.core.put(self.place(), guard, key, word, when)
     }
 
-    /// Retires a value that was removed from the map, and calls `last` with it. The value is valid during the call, since the
-    /// guard is older than the retirement.
+    /// Retires a value that was removed from the map, and calls `last` with it. The value is valid during the call,
+    /// since the guard is older than the retirement.
     #[inline]
     pub(super) fn retire<R>(&self, guard: &Guard<'m>, word: u64, last: impl FnOnce(&V) -> R) -> R {
         self.retire_word(guard, word);
@@ -59,7 +59,8 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         }
     }
 
-    /// Inserts or replaces without reading the old value; the key may be a borrowed form. Returns whether there was an old value.
+    /// Inserts or replaces without reading the old value; the key may be a borrowed form. Returns whether there was an
+    /// old value.
     ///
     /// # Panics
     /// In an [`Art`](crate::Art), if the key has 4 GiB or more; in a [`BLinkTree`](crate::BLinkTree), if the key is
@@ -158,8 +159,8 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         self.take_word(&guard, key).map(|word| self.retire_word(&guard, word)).is_some()
     }
 
-    /// Returns a reference to the value of `key`. If there is none, inserts `make()` first. `make` runs outside any lock and any
-    /// guard. If two threads race, both may run it, and one result is dropped.
+    /// Returns a reference to the value of `key`. If there is none, inserts `make()` first. `make` runs outside any
+    /// lock and any guard. If two threads race, both may run it, and one result is dropped.
     pub fn get_or_insert_with(&self, key: K, make: impl FnOnce() -> V) -> Ref<'m, V> {
         if let Some(value) = self.get_ref::<K>(&key) {
             return value;
@@ -171,14 +172,14 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         unsafe { Ref::new(word, guard) }
     }
 
-    /// Removes the entry with the least key and returns it with its value by reference. Linearizable, as
-    /// [`pop_first`](Self::pop_first).
+    /// Removes the entry with the least key and returns it with its value by reference. This is linearizable, as
+    /// [`pop_first`](Self::pop_first) is.
     pub fn pop_first_ref(&self) -> Option<(K, Ref<'m, V>)> {
         self.pop_ref(End::First)
     }
 
-    /// Removes the entry with the greatest key and returns it with its value by reference. Linearizable, as
-    /// [`pop_last`](Self::pop_last).
+    /// Removes the entry with the greatest key and returns it with its value by reference. This is linearizable, as
+    /// [`pop_last`](Self::pop_last) is.
     pub fn pop_last_ref(&self) -> Option<(K, Ref<'m, V>)> {
         self.pop_ref(End::Last)
     }
@@ -209,8 +210,8 @@ impl<'m, S: Kind, K: Key, V: Clone + Send + Sync + 'static, H: Hold<'m, S, K>> S
         self.put_word(&guard, key, value).map(|old| self.retire(&guard, old, V::clone))
     }
 
-    /// Replaces the value of a key that is in the map. Returns a clone of the old value. In a `HydraList`, threads that replace
-    /// the value of one key at the same time don't wait for each other.
+    /// Replaces the value of a key that is in the map. Returns a clone of the old value. In a `HydraList`, threads that
+    /// replace the value of one key at the same time don't wait for each other.
     #[inline]
     pub fn replace<Q>(&self, key: &Q, value: V) -> Option<V>
     where
@@ -221,9 +222,10 @@ impl<'m, S: Kind, K: Key, V: Clone + Send + Sync + 'static, H: Hold<'m, S, K>> S
         self.replace_word(&guard, key, value).map(|old| self.retire(&guard, old, V::clone))
     }
 
-    /// Replaces the value of a key that is in the map by `f(&old)`, atomically. Returns a clone of the old value. `f` runs
-    /// outside any lock, and runs again if another thread has changed the value meanwhile. [`replace`](Self::replace) is
-    /// cheaper where the new value does not depend on the old one; [`compute`](Self::compute) may also insert and remove.
+    /// Replaces the value of a key that is in the map by `f(&old)`, atomically. Returns a clone of the old value. `f`
+    /// runs outside any lock, and runs again if another thread has changed the value meanwhile.
+    /// [`replace`](Self::replace) is cheaper where the new value does not depend on the old one;
+    /// [`compute`](Self::compute) may also insert and remove.
     pub fn update<Q>(&self, key: &Q, mut f: impl FnMut(&V) -> V) -> Option<V>
     where
         K: Borrow<Q>,
@@ -265,13 +267,14 @@ impl<'m, S: Kind, K: Key, V: Clone + Send + Sync + 'static, H: Hold<'m, S, K>> S
         self.take_word(&guard, key).map(|word| self.retire(&guard, word, V::clone))
     }
 
-    /// Removes the entry with the least key and returns a clone of it. Linearizable: its key was the least when it was removed.
+    /// Removes the entry with the least key and returns a clone of it. This is linearizable: the key was the least one
+    /// when it was removed.
     pub fn pop_first(&self) -> Option<(K, V)> {
         self.pop(End::First)
     }
 
-    /// Removes the entry with the greatest key and returns a clone of it. Linearizable: its key was the greatest when it was
-    /// removed.
+    /// Removes the entry with the greatest key and returns a clone of it. This is linearizable: the key was the
+    /// greatest one when it was removed.
     pub fn pop_last(&self) -> Option<(K, V)> {
         self.pop(End::Last)
     }

@@ -1,4 +1,4 @@
-//! A crowd of threads (many more than processors) that uses a map by all kinds of operations.
+//! A crowd of threads (many more than processors) that uses a map with all kinds of operations.
 
 use archipelago_check::drops::{Counted, DropCounter};
 use archipelago_check::hostile::{Longest, crowd, in_turns, longest_gap, some_try, within};
@@ -6,8 +6,8 @@ use archipelago_index::map::{Kind, Map};
 use archipelago_platform::time::{Duration, Instant};
 
 /// Lets a crowd of threads use a map in a range of keys. The values that they read must be in order and belong to their
-/// keys, and no entry may be lost. In any crowd of this size, threads wait a long time for a processor; no operation
-/// may take much longer than this. The bound on time must hold in one of several tries.
+/// keys, and no entry may be lost. In any crowd of this size, threads wait a long time for a processor. A run without a
+/// map measures this time, and no operation may take much longer. The bound on time must hold in one of several tries.
 pub fn in_a_crowd<S: Kind>(
     map: Map<S, u64, Counted>,
     counter: DropCounter,

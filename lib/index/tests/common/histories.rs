@@ -46,7 +46,8 @@ pub fn many_keys_at_once<K: TestKey>(make: Make<K, u64>) {
     });
 }
 
-/// Runs and judges one history. Every third key is in the map before it, and every key is looked up and scanned after it.
+/// Runs and judges one history. Every third key is in the map before the history. Afterwards every key is looked up,
+/// and all entries are scanned.
 fn one_history<K: TestKey>(
     index: &impl OrderedIndex<K, u64>,
     pool: &[K],

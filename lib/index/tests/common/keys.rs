@@ -14,7 +14,7 @@ pub trait TestKey: Key + Ord + Debug + Hash {
     /// Returns keys that could break encodings, bounds and prefixes. The most dangerous keys are first.
     fn hostile() -> Vec<Self>;
 
-    /// Returns more keys, all different: half of them are clustered or share long prefixes, and half are random.
+    /// Returns more keys: half of them are clustered or share long prefixes, and half are random.
     fn ordinary(count: usize) -> Vec<Self>;
 
     /// Returns a key that a scan has shown, as an owned key.
@@ -31,8 +31,8 @@ pub trait TestKey: Key + Ord + Debug + Hash {
     }
 }
 
-/// Reorders the items, so that adjacent items are separated: takes every seventh item, again and again from another
-/// start. (No list here has a multiple of 7 items.)
+/// Reorders the items, so that adjacent items are separated: takes every seventh item from the first one on, then every
+/// seventh from the second one on, and so on.
 fn scattered<T: Clone>(items: Vec<T>) -> Vec<T> {
     (0..7).flat_map(|start| items[start.min(items.len())..].iter().step_by(7).cloned()).collect()
 }
@@ -74,7 +74,7 @@ macro_rules! integer_keys {
 
 integer_keys! {
     u64: |x| x;
-    // These are clusters of small positive numbers and their negatives.
+    // Clustered numbers become small positive and small negative numbers.
     i64: |x| if x % 2 == 0 { x as i64 } else { (x as i64).wrapping_neg() };
     u32: |x| (x ^ (x >> 32)) as u32;
     // These differ in the high half, in the low half, or in both.

@@ -36,8 +36,8 @@ pub fn hold_between<K: KeyPart + Ord + Debug>(a: &K, b: &K) {
     }
 }
 
-/// Checks as [`hold`] does, also as parts of other keys: before parts that could be mistaken for the key's end, or for more of
-/// the key.
+/// Checks as [`hold`] does, also as parts of other keys: before parts that could be mistaken for the key's end, or for
+/// more of the key.
 pub fn hold_anywhere<K: KeyPart + Ord + Debug>(a: &K, b: &K) {
     if let Err(broken) = hold_as_parts(a, b) {
         panic!("{broken}: {a:?}, {b:?}");
@@ -61,7 +61,7 @@ fn hold_as_parts<K: KeyPart + Ord>(a: &K, b: &K) -> Result<(), String> {
     holds(&[a(), a()], &[a(), b()])
 }
 
-/// The keys that are themselves encodings of a form.
+/// A form of encodings (words or byte strings), with the key type whose encoding is the key itself.
 pub trait Raw: Form {
     type Key: Key + Ord + Debug;
 

@@ -1,7 +1,7 @@
 //! The conformance suite: the tests that every ordered map of this library must pass, for every kind of key.
 //!
-//! The suite is a matrix. Each of its three macros makes a module of tests from a name, a key type, and an expression that makes
-//! an empty map. The expression is evaluated anew for every test and value type.
+//! The suite is a matrix. Each of its three macros makes a module of tests from a name, a key type, and an expression
+//! that makes an empty map. The expression is evaluated anew for every test and value type.
 //!
 //! | macro | use | tests |
 //! |---|---|---|

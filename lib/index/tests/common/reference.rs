@@ -17,20 +17,20 @@ pub enum Bug {
     OverwriteHides,
     /// It updates by reading and writing, in two steps.
     UpdateLosesWrites,
-    /// It does not remove every 50th key.
+    /// It removes nothing if the map has 49 entries, 99 entries, and so on.
     RemoveForgets,
     /// It sometimes returns the new value instead of the replaced one.
     WrongOldValue,
-    /// It scans page by page, and the next page begins at a position. If keys before the position are removed, the scan
-    /// misses the keys that move past it.
+    /// It scans four entries at a time, and continues after as many entries as it has shown. If shown entries are
+    /// removed meanwhile, it misses as many others.
     ScanByPosition,
     /// Its scans stop one entry before a limit of 3 or more.
     ScanStopsShort,
     /// Its scans begin after the key at which they should begin.
     ScanSkipsFirst,
-    /// Its batched look-up returns a result at the wrong index.
+    /// Its batched look-up exchanges the first and the last result.
     GetManySwaps,
-    /// It never drops removed values.
+    /// It leaks a clone of each removed value.
     Leaks,
 }
 

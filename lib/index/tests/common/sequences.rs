@@ -1,6 +1,6 @@
 //! Compares random sequences of operations with `BTreeMap`, including the operations that only `Map` has, and checks
-//! the invariants in between. Each kind of map has its own test with keys that are difficult for it:
-//! `maps/art_model.rs`, `trees/blink_model.rs`.
+//! the invariants afterwards. `maps/art_model.rs` and `trees/blink_model.rs` run the sequences with keys that are
+//! difficult for their kind of map.
 
 use archipelago_index::Key;
 use archipelago_index::map::{Kind, Map};
@@ -68,7 +68,8 @@ fn model_range<K: Ord + Clone>(model: &BTreeMap<K, String>, start: &Bound<K>, en
     model.iter().filter(|(k, _)| after(k) && before(k)).map(|(k, v)| (k.clone(), v.clone())).collect()
 }
 
-/// Runs all operations on an empty map and on a `BTreeMap`, compares the results, and removes the remaining entries one by one.
+/// Runs all operations on an empty map and on a `BTreeMap`, compares the results, and removes the remaining entries one
+/// by one.
 pub fn run<S: Kind, K: Key + Ord + Debug>(tree: &Map<S, K, String>, ops: &[Op<K>]) {
     let mut model = BTreeMap::new();
     let value = |v: &u32| v.to_string();

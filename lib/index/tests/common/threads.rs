@@ -1,5 +1,5 @@
-//! Tests with several threads, each of which knows what it must see, without a checker of histories. These tests are
-//! larger and longer, and have more threads, than is possible with recorded histories.
+//! Tests with several threads, each of which knows which results it must see, so no checker of histories is needed.
+//! These tests are larger and longer, and have more threads, than is possible with recorded histories.
 
 use super::keys::TestKey;
 use super::model::perform;
@@ -14,7 +14,7 @@ use archipelago_platform::thread;
 use rand::RngExt;
 use std::collections::BTreeMap;
 
-/// Returns a value that contains its key's index in the pool, and how often that key was written.
+/// Returns a value that contains an index (usually its key's index in the pool) and a version.
 fn stamped(place: usize, version: usize) -> u64 {
     (place as u64) << 32 | version as u64
 }
@@ -216,8 +216,8 @@ fn in_shares(threads: usize, work: impl Fn(usize) + Sync) {
     });
 }
 
-/// There are many more threads than cores. Each has keys of its own between the others' keys, and is compared with a model of
-/// its own.
+/// There are 32 threads, usually many more than cores. Each has keys of its own between the others' keys, and compares
+/// all results with a model of its own.
 pub fn more_threads_than_cores<K: TestKey>(make: Make<K, u64>) {
     const THREADS: usize = sized(32, 6);
     watchdog(USUAL, |_| {
@@ -266,7 +266,7 @@ pub fn threads_come_and_go<K: TestKey>(make: Make<K, u64>) {
                 let (session, key) = (index.pin(), &pool[place]);
                 assert_eq!(session.insert(key, stamped(place, 0)), None);
                 assert_eq!(session.get(key), Some(stamped(place, 0)));
-                // This key is one of an earlier wave of threads, in which every other key stays.
+                // The key was inserted two waves of threads earlier. Every second key of each wave stays.
                 if let Some(old) = place.checked_sub(2 * AT_ONCE).filter(|old| old % 2 == 1) {
                     assert_eq!(session.remove(&pool[old]), Some(stamped(old, 0)));
                 }

@@ -145,7 +145,7 @@ fn clear_leaves_a_usable_map<K: TestKey>() {
     assert!(map.pin().iter().eq(model));
 }
 
-/// Inserts entries in order, in reverse, and in an order that mixes runs, into an empty map and into a full one.
+/// Inserts entries into an empty map in order, in reverse, and in rotated runs; and the rotated runs into a full map.
 fn extended<K: TestKey>() {
     let (full, model) = filled::<K>(sized(900, 60));
     let sorted: Vec<(K, String)> = model.clone().into_iter().collect();
@@ -179,8 +179,8 @@ fn sorted_entries_fill_pages_to_the_brim() {
     }
 }
 
-/// Several threads pop entries from both ends. Each entry is popped once. As far as the popping thread can know, it was
-/// the outermost entry.
+/// Four threads pop entries, two of them from each end. Each entry is popped once, and each thread pops its keys in
+/// order.
 #[test]
 fn popping_together_takes_everything_once() {
     let count = sized(6000, 120) as u64;
@@ -205,7 +205,8 @@ fn popping_together_takes_everything_once() {
     }
 }
 
-/// A queue: a thread that inserts at one end and pops at the other end sees ascending keys.
+/// A queue: one thread inserts ascending keys, and another thread pops the first entry again and again. It pops all
+/// keys in ascending order.
 #[test]
 fn a_queue_keeps_its_order() {
     let count = sized(20_000, 200) as u64;

@@ -1,5 +1,5 @@
-//! `Art` with many threads: linearizable histories, each thread's own keys under churn, walks that miss no entry,
-//! counted drops. Both write synchronizations are tested.
+//! `Art` with many threads: linearizable histories, each thread's own keys under churn, walks that miss no permanent
+//! entry, counted drops. Both write synchronizations are tested.
 
 use archipelago_check::drops::DropCounter;
 use archipelago_check::history::Recorder;
@@ -162,7 +162,8 @@ fn own_keys_under_churn_with_more_threads_than_cores() {
     }
 }
 
-/// Every walk, in both directions, shows the keys that are always present, whatever is inserted and removed between them.
+/// Every walk, in both directions, shows the keys that are always present, whatever is inserted and removed between
+/// them.
 #[test]
 fn walks_miss_nothing_that_stays() {
     let (stay, walks) = if cfg!(miri) { (5u64, 2) } else { (400, 400) };
@@ -208,7 +209,7 @@ fn walks_miss_nothing_that_stays() {
     }
 }
 
-/// Threads start and end. Every value is dropped exactly once, and most of them while the map lives.
+/// Threads start and end. Every value is dropped exactly once, with the map at the latest.
 #[test]
 fn values_are_dropped_once() {
     let (generations, ops) = if cfg!(miri) { (2, 10) } else { (30, 2_000) };

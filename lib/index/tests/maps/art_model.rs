@@ -1,5 +1,5 @@
-//! `Art` compared with `BTreeMap`: random operations, hostile keys, both write synchronizations; invariants are checked in
-//! between.
+//! `Art` compared with `BTreeMap`: random operations, hostile keys, both write synchronizations. Invariants are checked
+//! after the operations.
 
 use crate::common::sequences::{self, Op, ops};
 use archipelago_index::art::{Art, WriteSync};
@@ -16,13 +16,13 @@ fn run<K: Key + Ord + Debug>(sync: WriteSync, ops: &[Op<K>]) {
     assert!(art.is_empty());
 }
 
-/// Returns keys with few distinct bytes, many shared prefixes, keys that are prefixes of other keys, zero bytes, and the empty
-/// key.
+/// Returns keys with few distinct bytes, many shared prefixes, keys that are prefixes of other keys, zero bytes, and
+/// the empty key.
 fn short_bytes() -> impl Strategy<Value = Vec<u8>> + Clone {
     proptest::collection::vec(prop_oneof![Just(0u8), Just(1), Just(127), Just(255)], 0..6)
 }
 
-/// Returns keys whose fan-outs need every kind of node, behind prefixes of any length.
+/// Returns keys from which nodes of every kind arise, behind prefixes of 0 to 300 bytes.
 fn wide_bytes() -> impl Strategy<Value = Vec<u8>> + Clone {
     let stem = prop_oneof![Just(0usize), Just(1), Just(4), Just(5), Just(40), Just(300)];
     (stem, any::<u8>(), proptest::option::of(0..3u8)).prop_map(|(len, byte, tail)| {

@@ -1,4 +1,5 @@
-//! The atomic operations of all maps in recorded histories. Each operation is judged as the plain operation whose effect it had.
+//! The atomic operations of all maps in recorded histories. Each operation is judged as the plain operation whose
+//! effect it had.
 //!
 //! An operation whose effect depends on the current value is recorded as a plain operation. For example, if a `compute`
 //! has stored a value, it is recorded as an insertion that returned the value which the closure received. If it has
@@ -40,7 +41,7 @@ impl Value for u64 {
     }
 }
 
-/// Values in boxes.
+/// Strings are values that maps store in boxes.
 impl Value for String {
     fn of(n: u64) -> String {
         n.to_string()
@@ -70,7 +71,7 @@ fn perform<S: Kind, K: TestKey, V: Value>(session: &Session<'_, S, K, V>, key: K
         }
         2 => {
             // Only the value that was refused last is recorded. If a value was approved and then not removed, another
-            // thread had changed it.
+            // thread had changed it, and the closure was called again.
             let mut refused = None;
             let removed = session.remove_if(&key, |value| {
                 let number = value.number();
@@ -177,8 +178,8 @@ fn decisions_in_an_art_are_linearizable() {
     decisions_are_linearizable::<Tree, String, u64>(Map::new);
 }
 
-/// Keys that are far apart and keys that are close together, so that the outermost key is sometimes in the same node as the
-/// next one.
+/// Keys that are far apart and keys that are close together, so that the outermost key is sometimes in the same node as
+/// the next one.
 const SPREAD: [u64; 12] =
     [0, 1, 300, 301, 70_000, 70_001, 1 << 40, (1 << 40) + 1, 1 << 60, (1 << 60) + 9, 1 << 63, u64::MAX];
 
@@ -227,7 +228,7 @@ fn pops_of_an_art_are_linearizable() {
     pops_are_linearizable(|| Art::with_write_sync(WriteSync::OptimisticLockCoupling));
 }
 
-/// Policies with a replica on each node, and with pages that are soon full.
+/// Policies with replicas of the tree or of its inner pages on each node, and with pages that are soon full.
 type Together = Mirrored<Pages<SMALLEST>>;
 type FromLog = LogFed<Pages<SMALLEST>>;
 type BelowCopies = InnerReplicas<Pages<SMALLEST>>;
@@ -266,7 +267,8 @@ fn pops_of_a_euno_are_linearizable() {
     pops_are_linearizable(EunoSkipList::new);
 }
 
-/// Many threads increment and decrement many counters by `compute`. No change is lost, and counters that reach zero are removed.
+/// Four threads increment, and later decrement, seven counters by `compute`. No change is lost, and counters that reach
+/// zero are removed.
 #[test]
 fn counters_are_exact() {
     fn check<S: Kind>(map: Map<S, u64, u64>) {

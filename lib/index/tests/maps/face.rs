@@ -1,5 +1,5 @@
-//! The public interface of all maps, tested with each map: references, iterators, bulk operations, whole-map operations.
-//! `hostile_face.rs` tests hostile uses of it, and `atomic.rs` concurrent ones.
+//! The public interface of all maps, tested with each map: references, iterators, bulk operations, whole-map
+//! operations. `hostile_face.rs` tests hostile uses of it, and `atomic.rs` concurrent ones.
 
 use crate::common::keys::TestKey;
 use crate::common::sized;
@@ -114,7 +114,8 @@ fn references_outlive_removal<S: Kind>() {
     assert_eq!((counter.alive(), map.stats().garbage.readers), (0, 0));
 }
 
-/// Entries and their iterators are made in one thread, used in another one and dropped in a third one.
+/// Entries and an iterator are made in one thread, and sent to another one, which removes everything and takes further
+/// entries. The entries are sent back, read and dropped.
 fn entries_go_anywhere<S: Kind>() {
     fn check<S: Kind, K: TestKey>() {
         let (map, model) = filled::<S, K>(sized(900, 60));
@@ -142,7 +143,7 @@ fn entries_go_anywhere<S: Kind>() {
         let lent = |(key, value): (K::Ref<'_>, &String)| (K::owned(key), value.clone());
         for turn in 0.. {
             let back = turn % 3 == 0;
-            // Every other entry is borrowed by `next_ref`.
+            // Every other entry is borrowed, by `next_ref` or `next_back_ref`.
             let our = match (back, turn % 2 == 0) {
                 (true, true) => ours.next_back_ref().map(lent),
                 (true, false) => ours.next_back().map(|entry| read(&entry)),
@@ -358,7 +359,8 @@ fn maps_are_cut_and_joined<S: Kind>() {
             let upper = map.split_off(&key);
             let model_upper = model.split_off(&key);
             assert_eq!((contents(&map), contents(&upper)), (model.clone(), model_upper.clone()));
-            // Now both maps have some of the other's keys; the value of the appended map stays.
+            // Now `upper` also has ten keys of the lower map. When it is appended, its values replace those of the
+            // lower map.
             let mut upper = upper;
             upper.extend(model.keys().take(10).map(|key| (key.clone(), counter.value(77))));
             model.extend(model.keys().take(10).map(|key| (key.clone(), 77)).collect::<Vec<_>>());
@@ -387,7 +389,7 @@ fn maps_are_compared_and_cloned<S: Kind>() {
     map.pin().remove(key);
     assert_eq!(clone, map);
     assert_eq!(Map::<S, u64, f64>::new(), Map::new());
-    // The comparison is that of `f64`.
+    // The comparison is that of `f64`, by which NaN is not equal to itself.
     assert_ne!(Map::<S, u64, f64>::from([(1, f64::NAN)]), Map::from([(1, f64::NAN)]));
 }
 
@@ -410,7 +412,7 @@ fn points_cut_evenly<S: Kind>() {
         let even = count as usize / sizes.len();
         assert!(sizes.iter().all(|&size| size <= 2 * even + 100), "{sizes:?}");
     }
-    // Most of the map is empty, but is not compacted yet.
+    // Entries are removed from 15/16 of the range of keys, but the map may not be compacted yet.
     map.pin().remove_range(..u64::MAX / 16 * 15);
     for parts in [2, 16, 1_000, usize::MAX] {
         assert!(map.split_points(parts).is_sorted_by(|a, b| a < b), "{parts}");
@@ -478,7 +480,7 @@ fn tasks_take_sessions_along<S: Kind>() {
     counter.assert_all_dropped();
 }
 
-/// A session's methods are the same whatever name its type has.
+/// This compiles only if a session's methods have the same signatures for all kinds of maps.
 #[allow(dead_code, reason = "it is compiled")]
 fn one_signature_for_all<S: Kind>(session: &Session<'_, S, u64, String>) -> Option<String> {
     session.insert(1, String::new()).or(session.pop_last().map(|entry| entry.1)).or(session.get(&1))

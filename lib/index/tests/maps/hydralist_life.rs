@@ -1,5 +1,5 @@
-//! The life of a HydraList apart from single operations: many maps, iterators, borrowed keys, idle maps, the end of
-//! maps, and pages that are moved.
+//! Tests of a HydraList that concern more than single operations: many maps, iterators, borrowed keys, idle maps, the
+//! drop of maps, and pages that are moved in memory.
 
 use archipelago_check::drops::{Counted, DropCounter};
 use archipelago_check::watchdog::{USUAL, watchdog};
@@ -136,7 +136,7 @@ fn a_map_whose_last_owner_is_its_own_dead_value_goes() {
                 map.pin().extend((0..LARGE).map(|key| (key, Owner::of(counter, None))));
                 assert_eq!(map.maintenance_stats().threads, nodes);
                 map.pin().upsert(&7, Owner::of(counter, Some(map.clone())));
-                // Sometimes the thread still works, and sometimes it has long stopped.
+                // Sometimes the background thread still works, and sometimes it sleeps already.
                 thread::sleep(Duration::from_millis(round as u64 % 4 * 2));
                 map.pin().delete(&7);
                 drop(map);
@@ -160,7 +160,7 @@ fn garbage_of_a_resting_map_goes() {
             map.pin().upsert(&round, counter.value(1));
             wait_for_alive(counter, LARGE as i64);
             if round % 5 == 4 {
-                // The thread that does the follow-ups expects no garbage any more, so it must be woken.
+                // Now the background thread sleeps without a time-out, so the next operation must wake it.
                 wait_for_rest(&map);
             }
         }
@@ -174,7 +174,7 @@ fn garbage_of_a_resting_map_goes() {
     });
 }
 
-/// A value that panics when it is dropped.
+/// A value that panics when it is dropped, if its tag is 1.
 struct Bomb(Counted);
 
 impl Drop for Bomb {
@@ -185,8 +185,8 @@ impl Drop for Bomb {
     }
 }
 
-/// If the drop of a value panics in the background thread, the panic is reported and not propagated. The thread continues,
-/// other values are dropped, and the map can be dropped.
+/// If the drop of a value panics in the background thread, the panic is reported and not propagated. The thread
+/// continues, other values are dropped, and the map can be dropped.
 #[cfg(not(miri))]
 #[test]
 fn the_background_thread_survives_values_that_panic() {
@@ -226,7 +226,8 @@ fn a_panic_may_drop_a_map() {
     });
 }
 
-/// Pages are moved all the time, while threads use the map. Each thread knows the content of its own part of the keys.
+/// Pages are moved to other memory all the time, while threads use the map. Each thread knows the content of its own
+/// part of the keys.
 fn pages_move_under_everything<K: Key + Clone + PartialEq + core::fmt::Debug>(make: fn(u64) -> K) {
     const THREADS: u64 = 3;
     let (keys, rounds) = if cfg!(miri) { (60, 2) } else { (3_000, 20) };

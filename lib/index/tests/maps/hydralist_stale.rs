@@ -1,5 +1,5 @@
-//! Search layers that lag behind the list: answers are correct whichever pages the layers lead to. Also: background
-//! work that is not needed is not done.
+//! Search layers that lag behind the list: answers are correct whichever pages the layers lead to. Other tests check
+//! that no unnecessary background work is done.
 
 use crate::common::keys::TestKey;
 use crate::common::sized;
@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 
 const THREADS: usize = 4;
 
-/// Lets a thread work on its own part of the keys, whose content it knows. The parts of the threads are finely mixed.
+/// Lets a thread work on its own part of the keys, whose content it knows. The threads' keys alternate.
 fn work<K: TestKey>(map: &HydraList<K, u64>, share: &[K], model: &mut BTreeMap<K, u64>, round: u64, grows: bool) {
     let session = map.pin();
     let mut rng = workload::rng(round, share.len());
@@ -38,8 +38,8 @@ fn work<K: TestKey>(map: &HydraList<K, u64>, share: &[K], model: &mut BTreeMap<K
     }
 }
 
-/// The map grows and shrinks in phases, and the search layer is stalled in some of them. At first the layer knows no page;
-/// later it leads to pages that have been split, merged away and merged again.
+/// The map grows and shrinks in phases, and the search layer is stalled in some of them. At first the layer knows no
+/// page. Later it leads to pages that have since been split, or merged into others.
 fn stalled<K: TestKey>(layer: SearchLayerKind) {
     let pool = K::pool(sized(6_000, 120));
     for topology in topologies() {
@@ -142,7 +142,8 @@ fn small_maps_and_maps_without_maintainers_start_no_thread() {
     assert!(stats.threads == 0 && (stats.rounds > 0 || cfg!(miri)), "{stats:?}");
 }
 
-/// Rounds are due in proportion to the map's size: few are due while it grows, so that all of them together cost O(n).
+/// The larger the map, the more changes happen until the next round of maintenance is due. So few rounds are due while
+/// a map grows, and all of them together cost O(n).
 #[cfg(not(miri))]
 #[test]
 fn rounds_become_rare_as_the_map_grows() {

@@ -23,7 +23,8 @@ fn number() -> impl Strategy<Value = u128> {
     ]
 }
 
-/// Returns short strings of the bytes that matter for escaping, of which many are prefixes of others, and long strings.
+/// Returns byte strings. Most are short and consist of the bytes that matter for escaping, so many are prefixes of
+/// others. Some are long.
 fn bytes() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         3 => proptest::collection::vec(prop_oneof![Just(0_u8), Just(1), Just(0xFE), Just(0xFF), Just(b'a')], 0..6),
@@ -111,8 +112,8 @@ fn kind() -> impl Strategy<Value = Kind> {
     proptest::sample::select(vec![Kind::Late, Kind::Early, Kind::Zero, Kind::One, Kind::First, Kind::Last])
 }
 
-/// Returns `count` samples of a strategy, which differ in every run. (Proptest's own runner, which also shrinks failures, would
-/// take minutes to compile for this many types.)
+/// Returns `count` samples of a strategy, which differ in every run. (Proptest's own runner, which also shrinks
+/// failures, would take minutes to compile for this many types.)
 fn samples<T: Debug>(strategy: impl Strategy<Value = T>, count: usize) -> Vec<T> {
     let mut runner = TestRunner::new(ProptestConfig::default());
     (0..count).map(|_| strategy.new_tree(&mut runner).expect("a value").current()).collect()

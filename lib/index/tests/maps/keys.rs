@@ -120,7 +120,7 @@ fn what_a_scan_shows_of_a_tuple_is_borrowed_where_it_can_be() {
         assert!(matches!(shown.1, Cow::Owned(bytes) if bytes == [0]));
         assert!(matches!(shown.2, Cow::Borrowed("\0")));
     });
-    // These are too long for the buffer on the stack.
+    // These strings are too long for the encoder's buffer on the stack.
     let long = ("x".repeat(500), vec![7; 500], "y".repeat(500));
     shown(&long, &|shown| assert_eq!((shown.0.len(), shown.1.len(), shown.2.len()), (500, 500, 500)));
 }

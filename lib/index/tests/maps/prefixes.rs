@@ -1,5 +1,5 @@
-//! Strings that share prefixes of any length. Pages do not store such prefixes; they box long strings and compare
-//! strings word by word.
+//! Strings that share prefixes of any length. Pages of a HydraList do not store the prefix that all their keys share.
+//! They store long strings in boxes, and compare strings word by word.
 
 use crate::common::{contents, sized};
 use archipelago_check::workload;

@@ -8,8 +8,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 conformance!(words, u64, Reference::new());
 
-/// Returns whether the suite's test finds a bug in maps of words in one of a few runs. Several runs are needed, since threads
-/// meet by chance.
+/// Returns the name of a test, a bug, and whether the test finds the bug in one of five runs with keys that are words.
+/// Several runs are needed, since threads meet by chance.
 macro_rules! finds {
     ($test:path, $bug:expr) => {{
         let run = || $test(&|| Tested::<u64, _>::new(Reference::with($bug)));

@@ -1,6 +1,5 @@
-//! `BLinkTree` on the virtual machine (a simulator of schedules): histories of a tree whose pages are split, share
-//! entries and are merged, in many schedules, and threads that stop at the critical points of the protocol
-//! ([`points`]).
+//! Tests `BLinkTree` in the simulator. Some tests check histories from many schedules in which pages are split,
+//! balanced and merged. Others stop a thread at a critical point of the protocol ([`points`]).
 
 use super::stalls::stalled_at;
 use super::{OPS, Shared, THREADS, judge};
@@ -29,8 +28,8 @@ fn remove_all<P: Policy>(map: &BLinkSession<'_, u64, u64, P>, keys: impl IntoIte
     keys.into_iter().for_each(|key| assert_eq!(map.remove(&key), Some(10 * key)));
 }
 
-/// Makes a tree with four pages that become underfull by their next removals, to the right of `FIRST` full pages, under a root.
-/// With 26 full pages there is a level of two pages between root and leaves.
+/// Makes a tree of `FIRST` full pages, followed by four pages that a few removals make underfull. With 26 full pages
+/// there is a level of two pages between root and leaves.
 fn thin<P: Policy, const FIRST: u64>(nodes: usize) -> Shared<BLinkTree<u64, u64, P>> {
     let index: BLinkTree<u64, u64, P> = Builder::default().topology(Topology::synthetic(nodes, 4)).build();
     let map = index.pin();
@@ -78,7 +77,7 @@ fn explore<P: Policy>(seeds: u64, nodes: usize, faults: &[Fault]) {
     });
 }
 
-/// Explores as [`explore`] does, while one thread moves all pages again and again.
+/// Explores as [`explore`] does, while one thread moves all pages three times.
 fn explore_moving<P: Policy, const FIRST: u64>(seeds: u64, nodes: usize) {
     let machine = Machine::preset("xeon-e5-4620-4s").unwrap();
     let body = |shared: &Shared<BLinkTree<u64, u64, P>>, it: Client| match it.index {
@@ -195,7 +194,7 @@ fn copies_of_inner_pages_are_linearizable_in_many_schedules() {
     explore_higher::<InnerReplicas<Latched<512, CohortWp, true>>>(50, 2);
 }
 
-/// Makes a map whose threads are distributed over the nodes of the virtual machine, with consecutive keys.
+/// Makes a map that is laid out for four nodes, with consecutive keys.
 fn on_four_nodes<P: Policy>(pages: u64) -> BLinkTree<u64, u64, P> {
     let tree = Builder::default().topology(Topology::synthetic(4, 4)).build();
     let map = BLinkTree::pin(&tree);
@@ -240,7 +239,8 @@ fn a_walk_to_the_left_whose_page_loses_its_upper_keys() {
     };
     // Between the visits of the two pages, the second page becomes underfull and gets entries of the first page.
     let quick = |tree: &Tree| remove_all(&tree.pin(), FULL + 2..2 * FULL - 4);
-    // The descent to the first page passes this point the first time, so the thread stops the second time.
+    // The descent to the second page passes `ENTERING` once. So the thread stops at the second passage, on its way to
+    // the first page.
     stalled_at((points::ENTERING, 2), || full(2), scan, quick, Tree::check_invariants);
 }
 
@@ -320,8 +320,8 @@ fn a_removal_whose_page_loses_its_lower_keys_before_it_is_latched() {
 /// moment one of them has been changed as often as the merged page, so it has the same version as the merged page had.
 #[test]
 fn a_page_is_not_used_again_under_a_reader() {
-    // The test uses one node, so that one thread may reuse pages that another one has freed, and enough pages that their chunk
-    // is not freed.
+    // There is one node, so that a thread may reuse pages that another thread has freed. There are so many pages that
+    // the allocator keeps the memory block from which they come.
     let make = || {
         let tree: Tree = Builder::default().topology(Topology::synthetic(1, 4)).build();
         tree.pin().extend((0..30 * FULL).map(|key| (key, 10 * key)));

@@ -1,6 +1,7 @@
-//! `EunoBTree` on machines whose transactions abort never, sometimes, always, or when they write too much. There are
-//! runs in which changes are transactions, runs in which walks are transactions, too, and runs with version locks.
-//! Meanwhile chunks are split, merged, scattered and joined. Each history is checked, and each map at its end.
+//! `EunoBTree` on machines whose hardware transactions never abort, sometimes abort, always abort, or abort when they
+//! write too much. There are runs in which changes are transactions, runs in which walks (the ways down to a chunk) are
+//! transactions, too, and runs with version locks. Meanwhile chunks (the leaves) are split, merged, scattered (new keys
+//! go to several parts of a chunk) and joined again. Each history is checked, and each map at its end.
 
 use super::Shared;
 use archipelago_check::history::Recorder;
@@ -36,11 +37,12 @@ struct Scene {
     removes: u64,
 }
 
-/// A full chunk, which is split when a key is inserted among its own keys or above them.
+/// A chunk with room for one more entry, which is soon split by keys that are inserted among its own keys or above
+/// them.
 const fn full(chunk: u64) -> Scene {
     Scene { chunk, ascending: chunk - 1, distance: 2, kept: chunk, used: (2 * chunk - 20, 40), inserts: 6, removes: 1 }
 }
-/// Two full chunks and a few more entries, which are distributed over three chunks.
+/// Keys for two full chunks and one more entry, which are distributed over three chunks.
 const fn beside(chunk: u64) -> Scene {
     Scene { ascending: 2 * chunk + 1, used: (2 * chunk - 30, 40), ..full(chunk) }
 }
@@ -97,7 +99,7 @@ fn judge<S: Kind>(shared: Shared<Map<S, u64, u64>>) {
     check_map(&shared.before, &shared.recorder.finish(), DEFAULT_STEPS).assert_ok();
 }
 
-/// The parts of an operation that are transactions.
+/// The parts of an operation that run in hardware transactions.
 #[derive(Clone, Copy)]
 enum Way {
     Changes,
@@ -276,7 +278,9 @@ fn pops_are_linearizable() {
     }
 }
 
-/// Twenty threads use a few popular keys, or keys at the upper end. Half of their operations insert or remove.
+/// Twenty threads use a map in which a few keys are popular. Half of the operations are look-ups. The others insert and
+/// remove popular keys or, if `rising`, insert ascending keys at the upper end. Returns the bytes that contention adds,
+/// and all bytes of the map.
 fn contended(make: impl FnOnce() -> EunoBTree<u64, u64>, rising: bool) -> (usize, usize) {
     const KEYS: u64 = 20_000;
     let make = || {
@@ -287,7 +291,8 @@ fn contended(make: impl FnOnce() -> EunoBTree<u64, u64>, rising: bool) -> (usize
     let body = |map: &EunoBTree<u64, u64>, it: Client| {
         let session = map.pin();
         for turn in 0..400 {
-            // One of four requests is for a quarter of the keys, one of sixteen for a sixteenth, and so on.
+            // A quarter of the requests use only the first quarter of the keys, a sixteenth only the first sixteenth,
+            // and so on.
             let range = KEYS >> (2 * (world::random().trailing_zeros().min(12) / 2));
             let key = world::random() % range * 2 + u64::from(!rising);
             match world::random() % 4 {
@@ -309,7 +314,7 @@ fn contended(make: impl FnOnce() -> EunoBTree<u64, u64>, rising: bool) -> (usize
     bytes
 }
 
-/// The paper states 5.64 %.
+/// The Eunomia paper states 5.64 %.
 #[test]
 fn what_contention_adds_is_six_percent_of_a_map_at_most() {
     for (transactions, rising) in [(true, false), (true, true), (false, true)] {

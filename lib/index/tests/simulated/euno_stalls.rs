@@ -1,5 +1,6 @@
-//! `EunoBTree`: one thread stops in the middle of a section that a version protects, and another thread changes the data that
-//! the first one has read.
+//! `EunoBTree`: one thread stops in the middle of a section that a version protects, and another thread changes the
+//! data that the first one has read. (A leaf of the tree, a chunk, is scattered when it is contended: new keys go to
+//! one of its parts.)
 
 use super::stalls::{stall, stalled_at, two_threads};
 use archipelago_index::euno::Contention;
@@ -33,8 +34,8 @@ fn an_insertion_into_a_chunk_that_is_scattered_meanwhile() {
     stalled_at((points::ADDING, 1), || tree([1, 9]), slow, quick, Tree::check_invariants);
 }
 
-/// A look-up did not find its key in the chunk's own slots. Before it searches the part, the chunk takes its neighbour's
-/// entries over, and sorts its parts' entries among them.
+/// A look-up did not find its key in the chunk's own slots. Before it searches the part, the neighbouring chunk is
+/// merged into the chunk, and the parts' entries are moved to the chunk's own slots.
 #[test]
 fn a_look_up_whose_key_leaves_its_part() {
     // A third of each chunk is left, and one more key, which is in a part.
@@ -50,8 +51,8 @@ fn a_look_up_whose_key_leaves_its_part() {
     stalled_at((points::PART, 1), make, get, quick, Tree::check_invariants);
 }
 
-/// A thread has split a chunk, and has found the path to the node above it, but has not locked this node. Then another thread
-/// splits other chunks until this node is split, too, and is no longer the node above the chunk.
+/// A thread has split a chunk, and has found the path to the node above it, but has not locked this node. Then another
+/// thread splits other chunks until this node is split, too, and is no longer the node above the chunk.
 #[test]
 fn a_split_whose_node_is_split_meanwhile() {
     const CHUNKS: u64 = 30;
@@ -76,8 +77,8 @@ fn a_split_whose_node_is_split_meanwhile() {
 const FULL: u64 = archipelago_index::euno::SLOTS as u64;
 
 /// A thread has found the key that it removes next. Another thread adds a key to the same part, and stops in the
-/// middle. This thread uses locks, since its writes exceed a transaction's capacity. The first thread's transaction has
-/// enough capacity, and continues.
+/// middle. This second thread uses locks, since its writes exceed a transaction's capacity. The first thread's
+/// transaction has enough capacity, and continues.
 #[test]
 fn a_removal_beside_an_insertion_into_the_same_part() {
     let faults = [stall(0, (points::REMOVING, 1)), stall(1, (Region::WRITING, 1))];
@@ -101,8 +102,8 @@ fn a_removal_beside_an_insertion_into_the_same_part() {
     }
 }
 
-/// A scan has copied a scattered chunk's own entries. Before it reads the parts, a key is removed from the chunk, and inserted
-/// again into a part.
+/// A scan has copied a scattered chunk's own entries. Before it reads the parts, a key is removed from the chunk, and
+/// inserted again into a part.
 #[test]
 fn a_scan_beside_a_key_that_comes_back() {
     // The keys are in four parts. The scan has not read some of these parts yet when it stops.
@@ -136,8 +137,8 @@ fn in_parts() -> Tree {
     tree
 }
 
-/// A look-up has found its key in a part, and reads the value next. A transaction removes the key, and moves the part's last
-/// entry to the key's slot.
+/// A look-up has found its key in a part, and reads the value next. A transaction removes the key, and moves the part's
+/// last entry to the key's slot.
 #[test]
 fn a_look_up_beside_a_removal_from_its_part() {
     for key in 1..13 {
@@ -148,8 +149,8 @@ fn a_look_up_beside_a_removal_from_its_part() {
     }
 }
 
-/// A key was found in a part. Before its value is replaced, the key is removed, and the part's last entry is moved to its slot.
-/// The test runs with transactions, and with version locks.
+/// A key was found in a part. Before its value is replaced, the key is removed, and the part's last entry is moved to
+/// its slot. The test runs with transactions, and with version locks.
 #[test]
 fn a_replacement_beside_a_removal_from_its_part() {
     for key in 1..13 {

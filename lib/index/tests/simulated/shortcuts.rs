@@ -1,6 +1,6 @@
-//! Walks that skip pages by fingers (the ends of a thread's earlier walks) and shortcuts, while pages are split and
-//! merged away. The map has a dozen pages, none of which the search layers know. In every other run a thread resumes
-//! maintenance at some time.
+//! Walks that skip pages, while pages are split and merged away. A walk starts at a finger (the end of an earlier walk
+//! of its thread), or continues at a shortcut (a page that is registered for long walks). The map has a dozen pages,
+//! none of which the search layers know. In about half of the runs, a thread resumes maintenance in the middle.
 
 use super::*;
 

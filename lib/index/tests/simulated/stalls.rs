@@ -69,8 +69,8 @@ pub(super) fn two_threads<I>(
     run_with(&machine, &config, 2, make, body, |index| check(&index)).0.assert_done();
 }
 
-/// Makes a map whose search layer knows only the first page, so that all walks begin at this page. Each value is ten times
-/// its key.
+/// Makes a map whose search layer knows only the first page, so that all walks begin at this page. Each value is ten
+/// times its key.
 fn hydralist(keys: impl IntoIterator<Item = u64>) -> HydraList<u64, u64> {
     let map = HydraList::builder().maintainers(Maintainers::Clients).build();
     map.pause_maintenance(true);

@@ -1,5 +1,5 @@
-//! `BLinkTree` with keys of every form, in pages so small that a few keys make a tree: words, byte strings, and composites
-//! of them. Keys that are longer than the longest allowed are refused and change nothing.
+//! `BLinkTree` with keys of every form, in pages so small that a few keys make a tree: words, byte strings, and
+//! composites of them. Keys that are longer than the longest allowed are refused and change nothing.
 
 use archipelago_index::blink::{Dense, LogFed, Pages, Policy};
 use archipelago_index::map::Refused;
@@ -10,13 +10,14 @@ use std::fmt::Debug;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-/// Returns numbers of every magnitude, of which no two successive ones are equal.
+/// Returns numbers of every magnitude.
 fn number(n: u64) -> u64 {
     let x = (n + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     (x ^ x >> 31) >> (n % 63)
 }
 
-/// Returns short strings of the bytes that matter for escaping, of which many are prefixes of others, and long strings.
+/// Returns byte strings. Most are short and consist of the bytes that matter for escaping, so many are prefixes of
+/// others. Some are long.
 fn bytes(n: u64) -> Vec<u8> {
     let alphabet = [0, 1, 0xFE, 0xFF, b'a'];
     let one = |at: u64| alphabet[(number(n ^ at << 40) % 5) as usize];
@@ -31,7 +32,8 @@ fn text(n: u64) -> String {
     bytes(n).into_iter().map(|byte| char::from_u32(u32::from(byte) << (n % 3 * 4)).unwrap_or('x')).collect()
 }
 
-/// The tree stores these keys as `BTreeMap` does: they are inserted, looked up, scanned in both orders, split off, and removed.
+/// Checks that the tree stores these keys as `BTreeMap` does: they are inserted, looked up, scanned in both orders, and
+/// removed.
 fn hold_in<K: Key + Ord + Debug, P: Policy>(tree: BLinkTree<K, usize, P>, keys: &[K]) {
     let (map, mut model) = (tree.pin(), BTreeMap::new());
     for (n, key) in keys.iter().enumerate() {
@@ -106,8 +108,8 @@ fn keys_of_parts() {
     hold(&[], |n| Account { country: text(n % 9), kind: Some(n as u16 % 3), number: Reverse(number(n)) });
 }
 
-/// Byte strings in replicas that are fed from a log: the same keys are refused as in a single tree, and every replica
-/// has the same entries.
+/// Tests byte strings in replicas that are fed from a log. The same keys are refused as in a single tree, and every
+/// replica has the same entries.
 #[test]
 fn byte_strings_from_a_log() {
     type Tree = BLinkTree<Vec<u8>, usize, LogFed<Dense<Pages<512>>>>;

@@ -1,5 +1,5 @@
-//! `BLinkTree` compared with `BTreeMap`: random operations on keys that are long for their pages; invariants are checked in
-//! between.
+//! `BLinkTree` compared with `BTreeMap`: random operations on keys that are long for their pages. Invariants are
+//! checked after the operations, and while the remaining entries are removed.
 
 use crate::common::sequences::{self, Op, ops};
 use archipelago_check::drops::{Counted, DropCounter};
@@ -16,14 +16,15 @@ fn run<K: Key + Ord + Debug, P: Policy>(ops: &[Op<K>]) -> BLinkTree<K, String, P
     tree
 }
 
-/// Runs operations as [`run`] does, with keys that are short for their pages. Then an emptied tree is one page. (If two fences
-/// take half of a page or more, nearly empty pages may not fit together.)
+/// Runs operations as [`run`] does, with keys that are short for their pages. Then an emptied tree is one page. (A page
+/// stores its two bounds, the fences. If they take half of the page or more, two nearly empty pages may not fit into
+/// one.)
 fn run_and_shrink<K: Key + Ord + Debug>(ops: &[Op<K>]) {
     assert_eq!(run::<K, Pages<512>>(ops).levels(), 1, "only the root is left");
 }
 
-/// Returns keys up to a quarter of a page of 512 bytes. They consist of few letters in long runs, so that they have long common
-/// prefixes.
+/// Returns keys up to a quarter of a page of 512 bytes. They consist of few letters in long runs, so that they have
+/// long common prefixes.
 fn long_keys() -> impl Strategy<Value = Vec<u8>> + Clone {
     let run = (prop_oneof![Just(0u8), Just(b'a'), Just(b'b'), Just(0xFF)], 0..70usize);
     let runs = proptest::collection::vec(run, 0..5);
@@ -65,7 +66,7 @@ proptest! {
 }
 
 /// All keys have the same length, up to the greatest allowed one, and are inserted in an order that splits every page
-/// in its middle. So fences have the greatest possible length on both sides, and pages have one key. When the tree is
+/// in its middle. So both fences of a page have the greatest possible length, and pages have one key. When the tree is
 /// emptied, it is one page again.
 #[test]
 fn pages_full_of_long_keys() {

@@ -1,5 +1,6 @@
-//! `EunoBTree` and `EunoSkipList` in the conformance suite: with chunks that are scattered when they are contended, always, and
-//! never, and with chunks of the paper's size.
+//! `EunoBTree` and `EunoSkipList` in the conformance suite. Their leaves, the chunks, can be scattered: new keys go to
+//! several parts of the chunk, so that threads conflict less. There are maps whose chunks are scattered when they are
+//! contended, always, and never, and maps with chunks of the paper's size.
 
 use crate::common::{conformance, encoding, suite, variant};
 use archipelago_index::euno::{Contention, Eunomia, NarrowSkip, NarrowTree, Tree};

@@ -124,7 +124,7 @@ impl Told {
     /// record.
     pub fn recovered_epochs(&mut self, delivered: &Delivered, recovery: &Recovery) {
         assert!(recovery.epoch >= self.epoch, "a durable epoch is missing");
-        // The epochs that a new life skips have no records.
+        // The epochs that a recovery skips have no records.
         for (lane, delivered) in delivered.iter().enumerate() {
             let counting = |known: &&Appended| known.epoch <= recovery.epoch;
             let counted: Vec<Appended> = self.appended[lane].iter().filter(counting).cloned().collect();

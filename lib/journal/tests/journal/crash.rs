@@ -109,7 +109,7 @@ impl Story {
                 }
             }
             Self::retried(|| self.told.close(journal, epoch))?;
-            // No other lane has records in this record's epoch.
+            // So far no other lane has records in this record's epoch.
             Self::retried(|| self.told.append(journal, number as u32 % lanes, epoch + 2))?;
             let end = journal.end(number as u32 % lanes);
             if number == 2 {
@@ -137,7 +137,7 @@ impl Story {
         });
         found.unwrap_or_else(|error| panic!("{error}"));
         assert!((self.checkpoint.0..=self.checkpoint.1).contains(&number), "checkpoint {number}");
-        // First, a recovery fails at any of its calls.
+        // First, the power fails during a recovery, at a call that `salt` determines.
         let (trial, at) = (disk.restarted(), (salt % 60) as usize);
         trial.fail_at(at, Fault::PowerLoss);
         let crashed = self.clone().open(&trial).is_err();
@@ -281,7 +281,8 @@ fn interrupted_and_short_calls_change_nothing() {
                 disk = Simulated::new();
                 disk.fail_at(at, Fault::Interrupted);
                 let mut story = Story::new(options);
-                // With threads, the reads of several lanes occur in any order, so another call may have been interrupted.
+                // With threads, the reads of several lanes occur in any order, so another call may have been
+                // interrupted.
                 if let Err(error) = story.run(&disk) {
                     assert!(options.lanes > 1 && matches!(error, Error::Io { .. }), "call {at}: {error}");
                 }

@@ -1,5 +1,6 @@
-//! Files whose bytes differ from the written ones. Opening refuses such files and reports the offset. If the damage is
-//! at the very end of the log, opening cuts the bytes and reports the cut. It never skips bytes.
+//! Files whose bytes differ from the written ones. If a later mark or header states that the damaged bytes were
+//! durable, opening refuses the journal and reports the offset. Otherwise it cuts everything from the damage on, and
+//! reports the cut. It never skips bytes.
 
 use crate::common::{HERE, open, record, small};
 use archipelago_journal::{Disk, Error, Options, Policy, Simulated, read_checkpoint, write_checkpoint};
@@ -68,7 +69,8 @@ fn every_changed_byte_is_refused_with_its_place() {
                 Err((file, offset)) => {
                     assert!(file == *path && offset <= at as u64, "{file:?} {offset}, not {path:?} {at}")
                 }
-                // The damaged frame is the last mark of the log, so no later mark declares it durable.
+                // The damaged frame is the log's last mark. (A mark is a frame that states up to which place the log is
+                // durable.) No later mark covers it, so opening cuts it.
                 Ok(records) => assert!(last && at >= length - 32 && records == RECORDS, "{path:?} {at}: {records}"),
             }
         }
@@ -121,7 +123,7 @@ fn missing_and_foreign_files_are_refused() {
     let second = disk.content(&all[1]).unwrap();
     damaged.damage(&all[2], |bytes| *bytes = second);
     assert_eq!(found(&damaged).unwrap_err(), (all[2].clone(), 0));
-    // Every byte of the manifest is damaged.
+    // Each byte of the manifest in turn is damaged, except the four unused ones of the header.
     for at in (0..disk.content(&manifest).unwrap().len()).filter(|at| !(68..72).contains(at)) {
         let damaged = disk.restarted();
         damaged.damage(&manifest, |bytes| bytes[at] ^= 4);
@@ -179,13 +181,15 @@ fn what_was_never_durable_is_cut_even_in_the_middle() {
     assert!(delivered[0].len() > 2 && delivered[0].len() < RECORDS);
     let behind: usize = all[2..].iter().map(|path| disk.content(path).unwrap().len()).sum();
     assert_eq!(recovery.cuts[0].offset + recovery.cuts[0].bytes, behind as u64);
-    // Records that recovery has delivered are durable, so the same damage is refused from now on.
+    // Recovery has made the records that it delivered durable. So damage to them is now refused, in spite of the
+    // policy.
     let torn = torn.power_loss(0);
     torn.damage(&all[0], |bytes| bytes[100] ^= 1);
     assert!(matches!(open(&torn, &options), Err(Error::Damaged { .. })));
 }
 
-/// No later header declares these segments durable, but a later mark does, so a missing segment is damage.
+/// Without syncs, no segment's header declares earlier segments durable. But `sync` is called before the last record,
+/// and the mark that follows states that all earlier segments are durable. So a missing one is damage.
 #[test]
 fn a_segment_that_a_later_sync_covered_is_missed() {
     let disk = Simulated::new();

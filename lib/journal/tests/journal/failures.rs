@@ -189,7 +189,8 @@ fn a_sync_passes_over_segments_that_are_retired_meanwhile() {
         for number in 0..200 {
             journal.wait(append(&journal, number).unwrap()).unwrap();
         }
-        // The sync has opened a segment, and the retirement writes the manifest.
+        // Both threads stop at their first sync: one after it has opened a segment, the other while it writes the
+        // manifest.
         disk.hold(Call::Sync);
         thread::scope(|scope| {
             let sync = scope.spawn(|| journal.sync());

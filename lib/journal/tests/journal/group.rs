@@ -239,7 +239,7 @@ fn an_epoch_that_one_lane_lacks_is_not_durable() {
     assert_eq!(journal.durable_epoch(), epoch);
 }
 
-/// Records of discarded epochs are never delivered later, since a new life uses other epochs.
+/// Records of discarded epochs are never delivered later, since the journal uses other epochs after the next opening.
 #[test]
 fn discarded_epochs_stay_discarded() {
     let mut disk = Simulated::new();

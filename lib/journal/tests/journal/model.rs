@@ -1,5 +1,5 @@
-//! Random sequences of operations, with restarts and power losses in between: exactly the appended records are
-//! recovered.
+//! Random sequences of operations, with restarts and power losses in between. A recovery delivers a prefix of each
+//! lane's appended records, with all durable ones.
 
 use crate::common::{Told, open, small};
 use archipelago_journal::{Options, Policy, Simulated};

@@ -99,8 +99,8 @@ pub(super) fn measure(topology: &Topology) -> Result<Measured, Unusable> {
     )
 }
 
-/// As [`measure`], but takes the nodes of the CPUs and a function that makes one attempt. `rate` returns the ticks per
-/// microsecond.
+/// Works as [`measure`] does, but takes the nodes of the CPUs and a function that makes one attempt. `rate` returns the
+/// ticks per microsecond.
 fn measure_by<N: Ord>(
     nodes: &[N],
     mut attempt: impl FnMut() -> Result<Vec<Option<u64>>, Unusable>,

@@ -36,7 +36,7 @@ impl Retry {
     /// Runs `body` as a transaction until it commits.
     ///
     /// # Errors
-    /// The last abort, when a budget is used up. The program's own abort ([`Abort::code`]) at once.
+    /// The last abort, when a budget is used up. The program's own abort ([`Abort::code`]) is returned at once.
     #[inline]
     #[track_caller]
     pub fn run<R>(mut self, mut body: impl FnMut() -> R) -> Result<R, Abort> {
@@ -49,7 +49,7 @@ impl Retry {
         }
     }
 
-    /// As [`run`](Self::run), but counts aborts at `site`.
+    /// Works as [`run`](Self::run) does, but counts the aborts at `site`.
     ///
     /// # Errors
     /// As for [`run`](Self::run).
@@ -86,7 +86,8 @@ impl Retry {
         true
     }
 
-    /// As [`spend`](Self::spend), but counts at `site` the abort, and also that a budget was used up.
+    /// Works as [`spend`](Self::spend) does, but counts the abort at `site`, and also that a budget was used up if one
+    /// was.
     #[cold]
     pub fn spend_at(&mut self, site: &'static Site, why: Abort) -> bool {
         site.note_abort(why);

@@ -11,7 +11,7 @@ use core::sync::atomic as real;
 use archipelago_sim::world;
 pub use real::{Ordering, compiler_fence};
 
-/// As [`core::sync::atomic::fence`].
+/// The counterpart of [`core::sync::atomic::fence`].
 #[inline]
 pub fn fence(order: Ordering) {
     real::fence(order);
@@ -111,8 +111,8 @@ macro_rules! common {
                 self.update(|word| word.compare_exchange(current, new, success, failure))
             }
 
-            /// As [`compare_exchange`](Self::compare_exchange). In the simulation it never fails spuriously, though
-            /// real machines may.
+            /// Works as [`compare_exchange`](Self::compare_exchange) does. In the simulation it never fails spuriously,
+            /// though on real machines it may.
             ///
             /// # Errors
             /// The value that was found.
@@ -195,7 +195,7 @@ integers!(
     AtomicU8: u8, AtomicU16: u16, AtomicU32: u32, AtomicU64: u64, AtomicUsize: usize,
 );
 
-/// As [`core::sync::atomic::AtomicBool`].
+/// The counterpart of [`core::sync::atomic::AtomicBool`].
 #[repr(transparent)]
 #[derive(Default)]
 pub struct AtomicBool(real::AtomicBool);
@@ -206,7 +206,7 @@ impl AtomicBool {
     fetch!(bool: fetch_and fetch_nand fetch_or fetch_xor);
 }
 
-/// As [`core::sync::atomic::AtomicPtr`].
+/// The counterpart of [`core::sync::atomic::AtomicPtr`].
 #[repr(transparent)]
 pub struct AtomicPtr<T>(real::AtomicPtr<T>);
 

@@ -17,7 +17,7 @@ impl fmt::Display for AccessError {
 
 impl std::error::Error for AccessError {}
 
-/// As [`std::thread::LocalKey`]; made by [`thread_local!`](crate::thread::thread_local).
+/// The counterpart of [`std::thread::LocalKey`]; made by [`thread_local!`](crate::thread::thread_local).
 pub struct LocalKey<T: 'static> {
     native: std::thread::LocalKey<T>,
     init: fn() -> T,
@@ -39,7 +39,7 @@ impl<T: 'static> LocalKey<T> {
         self.try_with(f).expect("a thread-local is not used after it was dropped")
     }
 
-    /// As [`with`](Self::with).
+    /// Works as [`with`](Self::with) does, but returns an error instead of panicking.
     ///
     /// # Errors
     /// If the value has been dropped already.
@@ -139,7 +139,7 @@ impl<T: 'static> fmt::Debug for LocalKey<T> {
     }
 }
 
-/// As `std`'s macro of this name.
+/// The counterpart of `std`'s macro of this name.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! simulated_thread_local {

@@ -137,11 +137,11 @@ impl<G> Held<G> {
     }
 }
 
-/// As [`std::sync::Mutex`].
+/// The counterpart of [`std::sync::Mutex`].
 #[derive(Default)]
 pub struct Mutex<T: ?Sized>(std_sync::Mutex<T>);
 
-/// As [`std::sync::MutexGuard`].
+/// The counterpart of [`std::sync::MutexGuard`].
 #[must_use = "the mutex is released when its guard is dropped"]
 pub struct MutexGuard<'a, T: ?Sized> {
     held: Held<std_sync::MutexGuard<'a, T>>,
@@ -227,7 +227,7 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for MutexGuard<'_, T> {
     }
 }
 
-/// As [`std::sync::Condvar`].
+/// The counterpart of [`std::sync::Condvar`].
 #[derive(Debug, Default)]
 pub struct Condvar {
     native: std_sync::Condvar,
@@ -235,7 +235,7 @@ pub struct Condvar {
     notified: core::sync::atomic::AtomicUsize,
 }
 
-/// As [`std::sync::WaitTimeoutResult`].
+/// The counterpart of [`std::sync::WaitTimeoutResult`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitTimeoutResult(bool);
 
@@ -265,7 +265,7 @@ impl Condvar {
         map(self.native.wait(guard.held.into_guard()), |guard| mutex.held(guard))
     }
 
-    /// As [`wait`](Self::wait), but for at most `time`.
+    /// Works as [`wait`](Self::wait) does, but waits for at most `time`.
     ///
     /// # Errors
     /// If a holder of the mutex panicked.
@@ -298,7 +298,7 @@ impl Condvar {
         Ok(guard)
     }
 
-    /// As [`wait_while`](Self::wait_while), but for at most `time`.
+    /// Works as [`wait_while`](Self::wait_while) does, but waits for at most `time`.
     ///
     /// # Errors
     /// If a holder of the mutex panicked.
@@ -348,15 +348,15 @@ impl Condvar {
     }
 }
 
-/// As [`std::sync::RwLock`].
+/// The counterpart of [`std::sync::RwLock`].
 #[derive(Default)]
 pub struct RwLock<T: ?Sized>(std_sync::RwLock<T>);
 
-/// As [`std::sync::RwLockReadGuard`].
+/// The counterpart of [`std::sync::RwLockReadGuard`].
 #[must_use = "the lock is released when its guard is dropped"]
 pub struct RwLockReadGuard<'a, T: ?Sized>(Held<std_sync::RwLockReadGuard<'a, T>>);
 
-/// As [`std::sync::RwLockWriteGuard`].
+/// The counterpart of [`std::sync::RwLockWriteGuard`].
 #[must_use = "the lock is released when its guard is dropped"]
 pub struct RwLockWriteGuard<'a, T: ?Sized>(Held<std_sync::RwLockWriteGuard<'a, T>>);
 
@@ -456,7 +456,7 @@ impl<T: ?Sized> DerefMut for RwLockWriteGuard<'_, T> {
 /// The number of bytes of a cell that an aborted transaction restores: none, so a value that was made is kept.
 const MADE: usize = 0;
 
-/// As [`std::sync::OnceLock`].
+/// The counterpart of [`std::sync::OnceLock`].
 pub struct OnceLock<T> {
     value: std_sync::OnceLock<T>,
     /// Held by the thread that makes the value.
@@ -525,7 +525,7 @@ impl<T: fmt::Debug> fmt::Debug for OnceLock<T> {
     }
 }
 
-/// As [`std::sync::LazyLock`].
+/// The counterpart of [`std::sync::LazyLock`].
 pub struct LazyLock<T, F = fn() -> T> {
     value: OnceLock<T>,
     make: std_sync::Mutex<Option<F>>,
@@ -555,7 +555,7 @@ impl<T: fmt::Debug, F> fmt::Debug for LazyLock<T, F> {
     }
 }
 
-/// As [`std::sync::Barrier`].
+/// The counterpart of [`std::sync::Barrier`].
 #[derive(Debug)]
 pub struct Barrier {
     threads: usize,
@@ -564,7 +564,7 @@ pub struct Barrier {
     over: Condvar,
 }
 
-/// As [`std::sync::BarrierWaitResult`].
+/// The counterpart of [`std::sync::BarrierWaitResult`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BarrierWaitResult(bool);
 

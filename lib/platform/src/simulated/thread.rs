@@ -26,7 +26,7 @@ enum Id {
     Simulated(u64, usize),
 }
 
-/// As [`std::thread::Thread`].
+/// The counterpart of [`std::thread::Thread`].
 #[derive(Clone, Debug)]
 pub struct Thread {
     side: Side,
@@ -79,7 +79,7 @@ pub fn park() {
     if world::active() { world::park() } else { std::thread::park() }
 }
 
-/// As [`park`], but for at most `time`.
+/// Works as [`park`] does, but waits for at most `time`.
 pub fn park_timeout(time: Duration) {
     if world::active() { world::park_timeout(nanoseconds(time)) } else { std::thread::park_timeout(time) }
 }
@@ -117,7 +117,7 @@ fn leave<T>(place: &Plain<Option<Result<T>>>, result: Result<T>) {
     *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
 }
 
-/// As [`std::thread::JoinHandle`].
+/// The counterpart of [`std::thread::JoinHandle`].
 #[derive(Debug)]
 pub struct JoinHandle<T> {
     thread: Thread,
@@ -155,7 +155,7 @@ impl<T> JoinHandle<T> {
     }
 }
 
-/// As [`std::thread::Builder`].
+/// The counterpart of [`std::thread::Builder`].
 #[derive(Debug, Default)]
 pub struct Builder {
     name: Option<String>,
@@ -269,7 +269,7 @@ where
     Builder::new().spawn(body).expect("a thread can be started")
 }
 
-/// As [`std::thread::Scope`].
+/// The counterpart of [`std::thread::Scope`].
 #[derive(Debug)]
 pub struct Scope<'scope, 'env: 'scope> {
     threads: Plain<Vec<JoinHandle<()>>>,
@@ -278,7 +278,7 @@ pub struct Scope<'scope, 'env: 'scope> {
     env: PhantomData<&'env mut &'env ()>,
 }
 
-/// As [`std::thread::ScopedJoinHandle`].
+/// The counterpart of [`std::thread::ScopedJoinHandle`].
 #[derive(Debug)]
 pub struct ScopedJoinHandle<'scope, T> {
     left: Arc<Left<T>>,
@@ -335,7 +335,7 @@ impl<'scope> Scope<'scope, '_> {
     }
 }
 
-/// As [`std::thread::scope`].
+/// The counterpart of [`std::thread::scope`].
 ///
 /// # Panics
 /// If `f` panics, or if a thread panicked that was not joined by its handle.

@@ -5,7 +5,7 @@ use core::time::Duration;
 
 use archipelago_sim::world;
 
-/// As [`std::time::Instant`].
+/// The counterpart of [`std::time::Instant`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(Duration);
 
@@ -29,7 +29,7 @@ impl Instant {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// As [`duration_since`](Self::duration_since).
+    /// Works as [`duration_since`](Self::duration_since) does.
     pub fn saturating_duration_since(&self, earlier: Self) -> Duration {
         self.duration_since(earlier)
     }

@@ -7,7 +7,7 @@
 //!
 //! The key's value contains the whole state, because thread-locals may no longer exist at that time (macOS frees their
 //! memory in a key's destructor of its own). The two low bits contain the number of rounds left, and the higher bits
-//! the index plus one.
+//! the slot's index plus one.
 
 #[cfg(unix)]
 mod imp {

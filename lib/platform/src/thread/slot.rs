@@ -136,7 +136,8 @@ mod registry {
 
     /// Called by the thread that has the index, at its end.
     fn give_back(index: usize) {
-        // Not if the thread's memory was initialized again in the meantime, and no longer contains the slot.
+        // If the thread's memory was initialized again in the meantime, it no longer contains the slot, and nothing is
+        // to be cleared.
         if SLOT.with(Cell::get).index == index {
             SLOT.with(|slot| slot.set(UNKNOWN));
         }

@@ -137,7 +137,8 @@ impl Builder {
                 }
             }
         }
-        // For each leader: the core's index and the number of its hardware threads assigned so far.
+        // For each leader (the lowest CPU of a core): the core's index and the number of its hardware threads assigned
+        // so far.
         let mut cores = std::collections::BTreeMap::<usize, (usize, usize)>::new();
         let place = |(id, node): (CpuId, NodeId)| {
             let fresh = cores.len();

@@ -16,11 +16,11 @@
 //!
 //! For maps without threads, one thread of the process does the follow-ups (`sync::rcu::rest`).
 //!
-//! No garbage is overlooked. A retiring thread locks a bag, then reads the word. A look makes the word `WATCHED`, then
-//! locks every bag. One of the two critical sections of a bag's lock comes first. If the retiring thread is first, the
-//! look sees the retired object. If the look is first, its store of the word happens before the retiring thread's load.
-//! Then the load finds `WATCHED` or a later value: `NEW`, from another thread, which the next look sees, or
-//! `UNWATCHED`. Merges are noted in the same way, with op logs as their bags.
+//! No garbage is overlooked. A retiring thread locks a bag (a list of retired objects), then reads the word. A look
+//! makes the word `WATCHED`, then locks every bag. One of the two critical sections of a bag's lock comes first. If the
+//! retiring thread is first, the look sees the retired object. If the look is first, its store of the word happens
+//! before the retiring thread's load. Then the load finds `WATCHED` or a later value: `NEW`, from another thread, which
+//! the next look sees, or `UNWATCHED`. Merges are noted in the same way, with op logs as their bags.
 //!
 //! **The end.** Threads have a reference to the map's core only while they work. Dropping the map stops the threads and
 //! waits for them. If a background thread drops the map (since it reclaimed a value that owned the map), it does not

@@ -113,8 +113,8 @@ impl<F: HydraForm> Core<F> {
             let (same, version, _) = self.target(local.guard, page, page.low());
             let next = same.next();
             if same.lock().validate(version) {
-                // SAFETY: `next` was validated, so it was this live page's neighbour, and was not retired when the guard was
-                // entered.
+                // SAFETY: `next` was validated, so it was this live page's neighbour, and was not retired when the
+                // guard was entered.
                 page = unsafe { next.as_ref() }?;
             }
         }
@@ -155,8 +155,8 @@ impl<F: HydraForm> Core<F> {
         false
     }
 
-    /// Replaces the page after `page` by a twin, if that page is in a closed chunk and its lock is free. The caller has locked
-    /// `page`.
+    /// Replaces the page after `page` by a twin, if that page is in a closed chunk and its lock is free. The caller has
+    /// locked `page`.
     fn move_next(&self, local: &Local<'_, F>, page: &F::Page) -> bool {
         // SAFETY: a locked page's neighbour cannot become obsolete, so it is not retired.
         let Some(right) = (unsafe { page.next().as_ref() }) else { return false };
@@ -165,7 +165,8 @@ impl<F: HydraForm> Core<F> {
             return false;
         }
         let twin = self.allocate(node);
-        // SAFETY: the block is fresh and has the page's layout. This thread has locked `right`, and makes it obsolete below.
+        // SAFETY: the block is fresh and has the page's layout. This thread has locked `right`, and makes it obsolete
+        // below.
         let twin_page = unsafe {
             right.copy_to(twin.as_ptr());
             twin.as_ref()
@@ -173,8 +174,8 @@ impl<F: HydraForm> Core<F> {
         self.note_page(twin_page);
         page.set_twin(twin_page);
         right.set_next(twin_page);
-        // The move is logged before the locks are released. So a thread that later merges the twin away, or moves it, logs
-        // after this.
+        // The move is logged before the locks are released. So a thread that later merges the twin away, or moves it,
+        // logs after this.
         self.log(OpKind::Insert, twin);
         self.log_obsolete(local, right, twin_page);
         right.lock().unlock_obsolete();

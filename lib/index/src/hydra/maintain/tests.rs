@@ -273,8 +273,8 @@ fn no_shortcut_remains_at_rest() {
     let generations = |core: &Core<Word>| (core.shortcuts.generations(), core.shortcuts.bytes(&core.domain.pin()));
     for rounds in 0..6 {
         add_shortcut(session.core, jump(&session, 0, 2 * FULL));
-        // In some of these rounds generations are replaced, with changes to drain or without, and either generation may contain
-        // a shortcut.
+        // In some of these rounds generations are replaced, with changes to drain or without, and either generation may
+        // contain a shortcut.
         for number in 0..rounds {
             let key = 1000 * FULL * (rounds + 1) + 2 * FULL * number;
             (key..key + number % 2 * 2 * FULL).for_each(|key| assert!(!session.upsert(&key, key)));

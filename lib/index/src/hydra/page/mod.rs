@@ -5,14 +5,14 @@
 //!
 //! Invariants of both layouts, on which the list relies:
 //! 1. Occupied slots are dense: slots `0..len` have a non-zero tag, the others a zero tag.
-//! 2. The first `sorted` slots are in ascending key order. (This replaces the permutation array of Mathew's thesis: a scan that
-//!    finds a page unsorted sorts it in place, so the next scan copies a run instead of chasing indices.)
+//! 2. The first `sorted` slots are in ascending key order. (This replaces the permutation array of Mathew's thesis: a
+//!    scan that finds a page unsorted sorts it in place, so the next scan copies a run instead of chasing indices.)
 //! 3. `low` never changes while a page is live; `high` is the next page's `low`, or +∞ on the last page.
 //! 4. A live entry's value word may change, by one atomic operation, while the page's lock is shared; everything else
 //!    changes under the lock.
 //! 5. All words that readers may access during a change are atomics. Readers use a value only after
 //!    [`VersionLock::validate`], or in ways that are harmless for arbitrary values. A validation uses a version that
-//!    was seen free ([`Seen`]); a copy that could not be validated is empty.
+//!    was read while the lock was free ([`Seen`]); a copy that could not be validated is empty.
 //! 6. After a page has become obsolete, `next` is its *forward* pointer (the page that absorbed it), forever.
 
 pub(crate) mod bytes;
@@ -100,7 +100,8 @@ pub trait Page<F: PageForm>: Sized + Send + Sync + 'static {
     /// Writes a fresh, unlocked, empty page to `at`. Its range goes from `low` to `next`'s `low` (null: +∞).
     ///
     /// # Safety
-    /// `at` must be valid for writes, and no other thread may have access to it. `next` must be null or a page that stays.
+    /// `at` must be valid for writes, and no other thread may have access to it. `next` must be null or a page that
+    /// stays.
     unsafe fn init(at: *mut Self, low: F::Probe<'_>, next: *const Self);
 
     /// Returns the version lock.
@@ -218,8 +219,9 @@ pub trait Page<F: PageForm>: Sized + Send + Sync + 'static {
     /// Writes the entries of a *whole* copy, which was made under this lock, back in the copy's order.
     fn write_back(&self, copy: &Self::Copy);
 
-    /// Makes room for `key` in the full page. Either it compacts the page in place and returns false. Or it moves the upper part
-    /// of the entries to a fresh page that it writes to `right`, links this page behind the full page, and returns true.
+    /// Makes room for `key` in the full page. Either it compacts the page in place and returns false. Or it moves the
+    /// upper part of the entries to a fresh page that it writes to `right`, links this page behind the full page, and
+    /// returns true.
     ///
     /// # Safety
     /// `right` must be valid for writes, no other thread may have access to it, and the caller must hold the lock.
@@ -235,8 +237,8 @@ pub trait Page<F: PageForm>: Sized + Send + Sync + 'static {
     /// Writes a twin of this page to `at`, unlocked, with the same entries, range and neighbour.
     ///
     /// # Safety
-    /// `at` must be valid for writes, and no other thread may have access to it. The caller must hold the lock, and must make
-    /// this page obsolete.
+    /// `at` must be valid for writes, and no other thread may have access to it. The caller must hold the lock, and
+    /// must make this page obsolete.
     unsafe fn copy_to(&self, at: *mut Self);
 
     /// Replaces the next page by its twin, made by [`copy_to`](Self::copy_to) under that page's lock.
@@ -273,7 +275,8 @@ pub trait PageCopy<F: PageForm>: Sized {
     /// Makes an empty copy.
     fn new() -> Self;
 
-    /// Sorts the copy if necessary. Returns true if the page itself should be sorted, too: the copy is whole and was not sorted.
+    /// Sorts the copy if necessary. Returns true if the page itself should be sorted, too: the copy is whole and was
+    /// not sorted.
     fn sort(&mut self) -> bool;
 
     /// Returns how many entries the copy has.

@@ -1,9 +1,9 @@
 //! Pages as 31-bit numbers, so that eight of them fit in half a cache line.
 //!
-//! Pages are stored in chunks of adjacent pages. A number consists of the number of a *base*, which is an address, and of the
-//! page's distance from the base in pages. A page's base follows from its address alone: addresses are divided into regions of
-//! [`SPAN`] pages, and all pages of one region whose addresses differ by whole pages share a base. So a 2 MiB chunk has at most
-//! two bases.
+//! Pages are stored in chunks of adjacent pages. A number consists of the number of a *base*, which is an address, and
+//! of the page's distance from the base in pages. A page's base follows from its address alone: addresses are divided
+//! into regions of [`SPAN`] pages, and all pages of one region whose addresses differ by whole pages share a base. So a
+//! 2 MiB chunk has at most two bases.
 
 use std::collections::HashMap;
 
@@ -27,8 +27,8 @@ pub struct PageIds {
 }
 
 impl PageIds {
-    /// Returns the number of `page`, and counts one more use of its base. Returns `None` if there are no more bases. This
-    /// happens from about 2^19 chunks on, which are about a tebibyte of pages.
+    /// Returns the number of `page`, and counts one more use of its base. Returns `None` if there are no more bases.
+    /// This happens from about 2^19 chunks on, which are about a tebibyte of pages.
     pub fn acquire<P: Target>(&mut self, page: P) -> Option<u32> {
         let addr = page.addr();
         let region = addr - addr % (P::STRIDE * SPAN);
@@ -74,8 +74,8 @@ impl PageIds {
     pub unsafe fn page<P: Target>(&self, id: u32) -> P {
         let number = (id >> SPAN_BITS) as usize;
         debug_assert!(*self.uses[number] > 0);
-        // SAFETY: the number was returned by `acquire`. So its base is present, and this is the address for which it was
-        // returned.
+        // SAFETY: the number was returned by `acquire`. So its base is present, and this is the address for which it
+        // was returned.
         unsafe { P::at(**self.bases.get_unchecked(number) + (id as usize % SPAN) * P::STRIDE) }
     }
 

@@ -1,5 +1,5 @@
-//! An interpolation trie: the position of a word among sorted anchors is computed rather than searched, and a
-//! look-up reads one cache line.
+//! An interpolation trie: the position of a word among sorted anchors (the lowest keys of pages) is computed rather
+//! than searched, and a look-up reads one cache line.
 //!
 //! A [`Node`] divides the span of its anchors into equal buckets, each with a [`Line`] (one cache line). A
 //! multiplication gives a key's bucket, and its *place* (its position) within the bucket with 30 bits. A line has up to
@@ -22,8 +22,8 @@ pub const ANCHORS: usize = 7;
 /// The intended number of anchors per line. With three, one bucket in eighty is crowded.
 const FILL: usize = 3;
 
-/// The intended number for anchors that are so evenly distributed that hardly any bucket becomes crowded, such as those of
-/// consecutive keys.
+/// The intended number for anchors that are so evenly distributed that hardly any bucket becomes crowded, such as those
+/// of consecutive keys.
 const EVEN_FILL: usize = 5;
 
 /// If most anchors would be in crowded buckets, the anchors form clusters, and most buckets would be empty, between the
@@ -60,7 +60,8 @@ pub struct Node {
     first: u64,
     /// Keys farther than this from `first` count as being at this distance.
     limit: u64,
-    /// The factor that converts the distance from `first` into a position: a line number, and the place as its fraction.
+    /// The factor that converts the distance from `first` into a position: a line number, and the place as its
+    /// fraction.
     factor: u64,
     /// The number of the node's first line.
     start: u32,
@@ -76,19 +77,19 @@ pub struct Found {
 }
 
 impl Node {
-    /// Returns a node over `anchors` (at least one) with about one line per `share` of them, from line `start` on, and the
-    /// number of lines.
+    /// Returns a node over `anchors` (at least one) with about one line per `share` of them, from line `start` on, and
+    /// the number of lines.
     fn over(anchors: &[u64], share: usize, start: usize) -> (Self, usize) {
         let (first, last) = (anchors[0], anchors[anchors.len() - 1]);
         let span = last - first;
         // The node ends a little behind the last anchor, so that greater keys have other places than the last anchor.
         let limit = span.saturating_add(span / 256 + 1).min(u64::MAX - first).max(1);
-        // There are at least two lines. So in a node for anchors that had the same place, the first and the last anchor get
-        // different lines.
+        // There are at least two lines. So in a node for anchors that had the same place, the first and the last anchor
+        // get different lines.
         let lines =
             anchors.len().div_ceil(share).max(2).min(usize::try_from(limit).unwrap_or(usize::MAX).saturating_add(1));
-        // This is the greatest factor with which `limit` itself is in the last line. It is at least `lines`, so rounding down
-        // leaves the last anchor in another line than the first one.
+        // This is the greatest factor with which `limit` itself is in the last line. It is at least `lines`, so
+        // rounding down leaves the last anchor in another line than the first one.
         let factor = ((((lines as u128) << 64) - 1) / u128::from(limit)).min(u128::from(u64::MAX));
         (Self { first, limit, factor: factor as u64, start: start as u32 }, lines)
     }
@@ -146,8 +147,8 @@ impl Line {
     }
 }
 
-/// Returns the index of the first of the [`ANCHORS`] places that is greater than `place`. The places are ascending, so this is
-/// the number of places that are not greater.
+/// Returns the index of the first of the [`ANCHORS`] places that is greater than `place`. The places are ascending, so
+/// this is the number of places that are not greater.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn first_above(places: &[i32; 8], place: i32) -> usize {
@@ -182,8 +183,8 @@ pub unsafe fn find(lines: &[Line], root: &Node, head: u32, key: u64) -> Found {
     if key < root.first {
         return Found { id: head, rank: 0 };
     }
-    // SAFETY: the caller guarantees the same contract. The second level is handled here instead of in a loop, since clustered
-    // keys have two levels.
+    // SAFETY: the caller guarantees the same contract. The second level is handled here instead of in a loop, since
+    // clustered keys have two levels.
     unsafe {
         match step(lines, root, key) {
             Ok(found) => found,
@@ -268,8 +269,8 @@ struct Builder<'a> {
 }
 
 impl Builder<'_> {
-    /// Returns a node over the anchors `from..to`. Recursion is as deep as the trie: a level halves the span at least, so the
-    /// depth is 64 at most.
+    /// Returns a node over the anchors `from..to`. Recursion is as deep as the trie: a level halves the span at least,
+    /// so the depth is 64 at most.
     fn node(&mut self, from: usize, to: usize) -> Node {
         let anchors = &self.anchors[from..to];
         let start = self.lines.len();

@@ -1,4 +1,4 @@
-//! One pass over the old anchors and the changes, in order.
+//! One pass over the old anchors (the lowest keys of pages) and the changes, in order.
 //!
 //! Within one batch, inserts are applied before removes. A remove takes effect only if the anchor leads to exactly the
 //! page that the remove names. There are two reasons. Several threads may have logged the changes of the batch in an
@@ -8,8 +8,8 @@ use core::cmp::Ordering;
 
 use super::{SearchForm, Target};
 
-/// The changes that are not consumed yet. The caller passes the old entries to [`Self::old`] in ascending order, and then calls
-/// [`Self::finish`]; both call `emit` with the entries of the result in ascending order.
+/// The changes that are not consumed yet. The caller passes the old entries to [`Self::old`] in ascending order, and
+/// then calls [`Self::finish`]; both call `emit` with the entries of the result in ascending order.
 pub struct Merge<'s, 'a, F: SearchForm, P> {
     inserts: &'s [(F::Probe<'a>, P)],
     removes: &'s [(F::Probe<'a>, P)],

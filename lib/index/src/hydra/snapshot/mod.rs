@@ -1,10 +1,12 @@
-//! The search layer as an immutable snapshot: "the page whose anchor is the greatest one at most this key".
+//! The search layer as an immutable snapshot. It answers one question: which page has the greatest *anchor* (the page's
+//! lowest possible key) that is at most this key?
 //!
-//! HydraList (thesis section 4.3.4) keeps its search layer in an adaptive radix tree that an updater changes in place
-//! under ROWEX while readers descend it. The layer may lag behind the data list anyway, so this implementation never
-//! updates in place: a snapshot is built, published, read without any synchronisation, and replaced by the next one.
-//! The next one is made by a sequential merge of the snapshot and the changes logged meanwhile. So a snapshot can use
-//! layouts that an updatable tree cannot have: no pointers, no versions, nodes that are exactly cache lines.
+//! HydraList (thesis section 4.3.4) keeps its search layer in an adaptive radix tree. An updater changes the tree in
+//! place under ROWEX (read-optimized write exclusion) while readers descend it. The layer may lag behind the data list
+//! anyway, so this implementation never updates in place: a snapshot is built, published, read without any
+//! synchronisation, and replaced by the next one. The next one is made by a sequential merge of the snapshot and the
+//! changes logged meanwhile. So a snapshot can use layouts that an updatable tree cannot have: no pointers, no
+//! versions, nodes that are exactly cache lines.
 //!
 //! * Words: an interpolation trie, nearly always one cache line per look-up ([`word`], [`lines`]).
 //! * Byte strings: a trie of sorted runs of 7-byte slices ([`trie`], [`runs`]).
@@ -12,8 +14,8 @@
 //! Invariants of a snapshot:
 //! - Anchors are distinct. Keys below all anchors belong to the head page.
 //! - An answer is the page of the greatest anchor at or below the key or, rarely, of an anchor further left.
-//! - Nothing changes after the snapshot was built. So `&self` methods need no ordering of their own: the owner publishes the
-//!   snapshot by a release store, and readers load it with acquire.
+//! - Nothing changes after the snapshot was built. So `&self` methods need no ordering of their own: the owner
+//!   publishes the snapshot by a release store, and readers load it with acquire.
 
 mod ids;
 mod lines;
@@ -103,8 +105,9 @@ pub struct Snapshot<F: SearchForm, P: Target> {
 }
 
 impl<F: SearchForm, P: Target> Snapshot<F, P> {
-    /// Makes a snapshot of `anchors`, ascending and distinct, with the page `head` for keys below all of them. It takes linear
-    /// time. Its memory, and that of all snapshots that are merged from it, prefers `node`, whichever thread merges.
+    /// Makes a snapshot of `anchors`, ascending and distinct, with the page `head` for keys below all of them. It takes
+    /// linear time. Its memory, and that of all snapshots that are merged from it, prefers `node`, whichever thread
+    /// merges.
     ///
     /// # Panics
     /// If there are about 2^31 anchors or more.
@@ -128,8 +131,8 @@ impl<F: SearchForm, P: Target> Snapshot<F, P> {
         Self { index }
     }
 
-    /// Returns the page of the greatest anchor at most `probe`, or of an anchor a little further left. If there is no such
-    /// anchor, it is the head page.
+    /// Returns the page of the greatest anchor at most `probe`, or of an anchor a little further left. If there is no
+    /// such anchor, it is the head page.
     #[inline(always)]
     pub fn jump(&self, probe: F::Probe<'_>) -> P {
         self.index.jump(probe)
@@ -141,7 +144,8 @@ impl<F: SearchForm, P: Target> Snapshot<F, P> {
         self.index.prefetch(probe);
     }
 
-    /// Calls `each` with up to `count` pages that follow the page that [`Self::jump`] returns, if they are cheap to find.
+    /// Calls `each` with up to `count` pages that follow the page that [`Self::jump`] returns, if they are cheap to
+    /// find.
     #[inline]
     pub fn followers(&self, probe: F::Probe<'_>, count: usize, each: impl FnMut(P)) {
         self.index.followers(probe, count, each);

@@ -1,4 +1,5 @@
-//! Search in immutable runs of sorted, distinct words. The search layer asks: how many anchors are at most this key?
+//! Search in immutable runs of sorted, distinct words. The search layer asks: how many anchors (the lowest keys of
+//! pages) are at most this key?
 //!
 //! A [`Run`] is a part of an array that all runs share. Each run has a kind, which suits the distribution of its words:
 //!
@@ -8,8 +9,8 @@
 //! | radix | at most 1 % of the words are in crowded buckets (of more than 16 words) | `(key - first) >> shift` is the index in a table of positions of the run; the key is compared with the few words of that bucket |
 //! | tree | otherwise | static search tree (S+tree): every level contains each eighth word of the level below. So a node is one cache line of eight words, and a child's number is a count |
 //!
-//! The paper's search layer is an adaptive radix tree that is updated in place. This one is never updated: a sequential merge
-//! builds it anew. It needs no locks, no versions and no pointers, and a search reads few cache lines.
+//! The paper's search layer is an adaptive radix tree that is updated in place. This one is never updated: a sequential
+//! merge builds it anew. It needs no locks, no versions and no pointers, and a search reads few cache lines.
 
 use super::words::{Count, LINE, SHORT, Words};
 use archipelago_platform::memory::Array;
@@ -57,8 +58,8 @@ impl Run {
         self.start as usize..(self.start + self.len) as usize
     }
 
-    /// Returns the number of words in level `level` of the tree, where level 0 is the words themselves. It is also the number
-    /// of lines of the level below.
+    /// Returns the number of words in level `level` of the tree, where level 0 is the words themselves. It is also the
+    /// number of lines of the level below.
     #[inline(always)]
     fn level(&self, level: u32) -> usize {
         (self.len as usize + (1 << (3 * level)) - 1) >> (3 * level)
@@ -227,11 +228,12 @@ impl Runs {
         }
     }
 
-    /// The first half of a search. It reads the table or the levels, but no words of the run. It returns bounds of the count,
-    /// which select a few words. The caller can prefetch data that belongs to these words before [`Self::land`].
+    /// The first half of a search. It reads the table or the levels, but no words of the run. It returns bounds of the
+    /// count, which select a few words. The caller can prefetch data that belongs to these words before [`Self::land`].
     ///
     /// # Safety
-    /// `run` must have been made by this object, which must be sealed, and the processor must have the features that `C` needs.
+    /// `run` must have been made by this object, which must be sealed, and the processor must have the features that
+    /// `C` needs.
     #[inline(always)]
     pub unsafe fn approach<C: Count>(&self, run: &Run, key: i64) -> Near {
         if key < run.first {
@@ -291,8 +293,8 @@ impl Runs {
         unsafe { Near { low: *self.table.get_unchecked(cell), high: *self.table.get_unchecked(cell + 1) } }
     }
 
-    /// Returns the index of the last word of a tree run's top level that is `<= key`. It leads to the line of that number one
-    /// level below, whose first word is the same word.
+    /// Returns the index of the last word of a tree run's top level that is `<= key`. It leads to the line of that
+    /// number one level below, whose first word is the same word.
     ///
     /// # Safety
     /// The contract of [`Self::approach`] must hold, and `run.first <= key < i64::MAX`.

@@ -311,8 +311,8 @@ fn long_common_prefixes() {
     assert!(snapshot.bytes() < 40_000, "the prefix is held once, not {} bytes", snapshot.bytes());
 }
 
-/// The trie has the greatest possible depth: every anchor is a prefix of the next one. A recursive build would overflow the
-/// stack.
+/// The trie has the greatest possible depth: every anchor is a prefix of the next one. A recursive build would overflow
+/// the stack.
 #[test]
 fn nested_prefixes() {
     let count = sized(6_000, 300);
@@ -329,7 +329,7 @@ fn nested_prefixes() {
     assert!(merged.entries().eq(0..left as u64));
 }
 
-/// The anchors are so far apart that distances cannot be scaled up, and two of them share a slot.
+/// The anchors are so far apart that distances cannot be scaled up, and two of them get the same place in a line.
 #[test]
 fn both_ends() {
     let model = number([0, 1 << 63, u64::MAX - 1, u64::MAX]);

@@ -1,12 +1,12 @@
 //! The search layer of byte strings: a trie of runs over 7-byte slices.
 //!
-//! A node stands for all anchors that begin with the same path. It skips the bytes that these anchors share beyond the path (a
-//! prefix of any length). Then it distinguishes them by the next seven bytes, the *slice*. A slice is packed big-endian and
-//! zero-padded into the upper bytes of a word, whose lowest byte is `min(bytes left, 8)`. These words have the same order as
-//! the strings: where the seven bytes are equal, a string that ends earlier has the smaller count. So trailing zero bytes are
-//! not ambiguous. The count 8, *continues*, is the greatest. If two anchors have the same word with a count below 8, they are
-//! equal strings. All anchors with the same continuing word are in one child. The child is a node, or a *tail* if it has only
-//! one anchor.
+//! A node stands for all anchors that begin with the same path. It skips the bytes that these anchors share beyond the
+//! path (a prefix of any length). Then it distinguishes them by the next seven bytes, the *slice*. A slice is packed
+//! big-endian and zero-padded into the upper bytes of a word, whose lowest byte is `min(bytes left, 8)`. These words
+//! have the same order as the strings: where the seven bytes are equal, a string that ends earlier has the smaller
+//! count. So trailing zero bytes are not ambiguous. The count 8, *continues*, is the greatest. If two anchors have the
+//! same word with a count below 8, they are equal strings. All anchors with the same continuing word are in one child.
+//! The child is a node, or a *tail* if it has only one anchor.
 //!
 //! Each word has a *slot*, which contains the anchor's page or the child's number. A search for the predecessor needs
 //! one descent and no backtracking. During the descent it remembers in `floor` the slot just before the path. The
@@ -71,7 +71,8 @@ pub union Slot<P: Copy> {
     pub child: u32,
 }
 
-/// The bytes that a node skips: their position in the shared text, and the first eight of them as a big-endian, zero-padded word.
+/// The bytes that a node skips: their position in the shared text, and the first eight of them as a big-endian,
+/// zero-padded word.
 #[derive(Clone, Copy)]
 pub struct Prefix {
     pub start: u32,
@@ -97,7 +98,8 @@ pub struct Tail<P> {
 /// The trie that the module's documentation describes. The module `trie_build` builds it.
 pub struct Trie<P: Target> {
     pub(super) runs: Runs,
-    /// One slot per position of `runs`. It is a page if the word at this position does not continue. (Padding has no slots.)
+    /// One slot per position of `runs`. It is a page if the word at this position does not continue. (Padding has no
+    /// slots.)
     pub(super) slots: Array<Slot<P>>,
     /// The nodes; the root is the first one.
     pub(super) nodes: Array<Node>,
@@ -203,7 +205,8 @@ impl<P: Target> Trie<P> {
             Ordering::Greater => return descent.at = At::Found(self.last_of(node.run.range().end - 1)),
         }
         descent.slice = pack(descent.rest);
-        // SAFETY: the run is this trie's own, and the build has sealed the runs; the caller guarantees the features for `C`.
+        // SAFETY: the run is this trie's own, and the build has sealed the runs; the caller guarantees the features for
+        // `C`.
         descent.near = unsafe { self.runs.approach::<C>(&node.run, flip(descent.slice)) };
         let before = (node.run.range().start + descent.near.low()).wrapping_sub(1);
         prefetch_read(self.slots.as_ptr().wrapping_add(before));
@@ -216,7 +219,8 @@ impl<P: Target> Trie<P> {
     #[inline(always)]
     unsafe fn land<'a, C: Count>(&'a self, descent: &mut Descent<'a, P>) {
         let At::Node(node) = descent.at else { return };
-        // SAFETY: the run is this trie's own, and the build has sealed the runs; the caller guarantees the features for `C`.
+        // SAFETY: the run is this trie's own, and the build has sealed the runs; the caller guarantees the features for
+        // `C`.
         let count = unsafe { self.runs.land::<C>(&node.run, descent.near, flip(descent.slice)) };
         if count == 0 {
             return descent.at = At::Found(self.floor(descent));
@@ -384,8 +388,8 @@ impl<P: Target> AnchorIndex<Bytes, P> for Trie<P> {
 /// A walk in order, which rebuilds each anchor: the trie contains all bytes of the anchors.
 pub struct Cursor<'a, P: Target> {
     trie: &'a Trie<P>,
-    /// For each node on the path: the next position, the end, and the length of the part of `path` that leads to the node's
-    /// slices.
+    /// For each node on the path: the next position, the end, and the length of the part of `path` that leads to the
+    /// node's slices.
     open: Vec<(usize, usize, usize)>,
     path: Vec<u8>,
 }

@@ -1,7 +1,8 @@
 //! Building a trie from sorted strings, breadth first, and merging changes into a trie.
 //!
-//! Nodes are numbered in the order in which their parents are built. So a queue of ranges of anchors is the only state, and
-//! no recursion is needed, whatever the strings are. The upper nodes, which every look-up reads, are adjacent in memory.
+//! Nodes are numbered in the order in which their parents are built. So a queue of ranges of anchors is the only state,
+//! and no recursion is needed, whatever the strings are. The upper nodes, which every look-up reads, are adjacent in
+//! memory.
 
 use super::Target;
 use super::merge::Merge;
@@ -53,8 +54,8 @@ impl<P: Target> Trie<P> {
         self.text = Array::successor_of(&like.text);
     }
 
-    /// Adds the node whose slices are `groups` (each with the index of its first anchor), and its tails, and adds its child
-    /// nodes to the queue.
+    /// Adds the node whose slices are `groups` (each with the index of its first anchor), and its tails, and adds its
+    /// child nodes to the queue.
     fn add_run<'a>(
         &mut self,
         groups: &[(u64, usize)],

@@ -32,8 +32,8 @@ impl<P: Target> WordIndex<P> {
         self.ids.push(self.head);
     }
 
-    /// Appends an anchor, which must be greater than all anchors before. An anchor whose page cannot be numbered is left out.
-    /// Then look-ups of keys behind it return a page further left, which is correct but slower.
+    /// Appends an anchor, which must be greater than all anchors before. An anchor whose page cannot be numbered is
+    /// left out. Then look-ups of keys behind it return a page further left, which is correct but slower.
     #[inline(always)]
     fn push(&mut self, anchor: u64, page: P) {
         if let Some(id) = self.pages.acquire(page) {

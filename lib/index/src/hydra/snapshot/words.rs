@@ -75,8 +75,8 @@ impl Words {
         self.len = self.lines.len() * LINE;
     }
 
-    /// Must be called after the last push and before the first [`Self::at`]. It makes sure that reads of [`SHORT`] words from any
-    /// position stay inside the array.
+    /// Must be called after the last push and before the first [`Self::at`]. It makes sure that reads of [`SHORT`]
+    /// words from any position stay inside the array.
     pub fn seal(&mut self) {
         self.align();
         self.lines.extend_with(EMPTY, SHORT / LINE);
@@ -101,9 +101,9 @@ impl Words {
     }
 }
 
-/// A method of counting. Its functions are `inline(always)`, and so is all code between them and the functions that enable
-/// target features. Otherwise every single instruction would be a function call. (For the same reason
-/// this code has plain loops instead of closures.)
+/// A method of counting. Its functions are `inline(always)`, and so is all code between them and the functions that
+/// enable target features. Otherwise every single instruction would be a function call. (For the same reason this code
+/// has plain loops instead of closures.)
 pub trait Count: Copy {
     /// Returns how many of the eight ascending words at `line` are `<= key`.
     ///
@@ -111,7 +111,8 @@ pub trait Count: Copy {
     /// Eight words must be readable at `line`, and the processor must have the features that the counter needs.
     unsafe fn line(line: *const i64, key: i64) -> usize;
 
-    /// Returns how many of the `len <= SHORT` ascending words at `words` are `<= key`. The words behind them may have any value.
+    /// Returns how many of the `len <= SHORT` ascending words at `words` are `<= key`. The words behind them may have
+    /// any value.
     ///
     /// # Safety
     /// [`SHORT`] words must be readable at `words`, and the processor must have the features that the counter needs.

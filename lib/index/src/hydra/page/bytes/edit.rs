@@ -1,4 +1,5 @@
-//! Changing a locked [`BytesPage`]: adding entries, rebuilding under other bounds, splitting, merging.
+//! Changing a locked [`BytesPage`]: adding entries, rebuilding under other bounds, splitting, merging. The module
+//! `bytes` explains the layout: the common prefix, and the tails of keys in the heap.
 
 use super::copy::{BytesCopy, Scratch};
 use super::layout::{

@@ -19,7 +19,8 @@ pub(super) const SLOT: usize = 3;
 /// The number of bytes of a suffix that are stored in the slot itself.
 pub(super) const IN_SLOT: usize = 12;
 
-/// The length in bytes above which a key is boxed. At this length a page without common prefix still has room for five keys.
+/// The length in bytes above which a key is boxed. At this length a page without common prefix still has room for five
+/// keys.
 pub(super) const LONG_KEY: usize = 192;
 
 /// The length in bytes above which an upper bound is read from the next page's boxed `low`.
@@ -145,8 +146,8 @@ pub(super) fn compare<E>(
         hint::point(points::BOXED);
         let address = word(info.place().min(WORDS - 1));
         trust()?;
-        // SAFETY: the word has been validated: it is a boxed key of this page, which is live as long as the caller's guard or
-        // lock.
+        // SAFETY: the word has been validated: it is a boxed key of this page, which is live as long as the caller's
+        // guard or lock.
         return Ok(key.cmp(unsafe { boxed(address) }));
     }
     let place = info.place().min(WORDS);

@@ -14,13 +14,14 @@
 //! and lengths last. Keys longer than [`LONG_KEY`] are boxed whole, immutable, and reclaimed through RCU; the slot
 //! still has their first twelve bytes.
 //!
-//! A look-up reads line 0, the slot's line, and the last lines (the bound, `next`). For long suffixes it also reads the tail's
-//! line. Bounds are as short as possible: the shortest string that separates the two halves of a split.
+//! A look-up reads line 0, the slot's line, and the last lines (the bound, `next`). For long suffixes it also reads the
+//! tail's line. Bounds are as short as possible: the shortest string that separates the two halves of a split.
 //!
 //! A concurrent reader may read inconsistent words, but stays in bounds: indices are clamped, and a pointer is
 //! followed only after the version at which it was read has been validated ([`Seen`]).
 //!
-//! Words and their packing are in [`layout`], changes of a locked page in [`edit`], and the copies that scans read in [`copy`].
+//! Words and their packing are in [`layout`], changes of a locked page in [`edit`], and the copies that scans read in
+//! [`copy`].
 
 mod copy;
 mod edit;
