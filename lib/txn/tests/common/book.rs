@@ -1,7 +1,7 @@
 //! Transactions that record all their reads and writes, for the checker of anomalies.
 //!
-//! Rows of `Item` are inserted and removed. The table `Log` has a row for each key. The row lists the key's versions in
-//! order, removals included, because the checker needs this order.
+//! Rows of `Item` are inserted and removed. The table `Log` has a row for each key. This row lists all versions of the
+//! key, removals included, in order, because the checker needs the order.
 
 use std::collections::BTreeMap;
 

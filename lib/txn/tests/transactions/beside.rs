@@ -42,7 +42,7 @@ super::by_every_scheme! {
     large_ones_get_through: large_beside_small;
 }
 
-/// Eight threads each insert a row if its key is absent. One published engine lets all eight insert.
+/// Eight threads each insert a row if its key is absent. In one published engine, all eight insertions succeed.
 fn absent_then_insert<S: Scheme>() {
     watchdog(USUAL, |_| {
         let db = Database::<S>::new();
