@@ -238,8 +238,8 @@ impl<'h> Tx<'h> {
     }
 }
 
-/// The same methods for objects whose domain is known. Those that take an object require that it belongs to this
-/// transaction's domain, and is not freed before the transaction's section ends.
+/// The same methods for objects whose domain is known. Methods that take an object require that the object belongs to
+/// this transaction's domain, and is not freed before the transaction's section ends.
 impl Tx<'_> {
     /// As [`get`](Self::get).
     ///
