@@ -40,7 +40,8 @@ fn judge((structure, recorder): (Replicated<Ledger>, History)) {
     assert!((1..structure.replicas()).all(|at| contents(at) == contents(0)), "replicas are equal in the end");
 }
 
-/// `changes` percent of the operations are changes, some of them in batches.
+/// Checks histories of a replicated structure. `changes` percent of the operations are changes, some of them in
+/// batches.
 fn replicated(seeds: u64, threads: usize, changes: u64, faults: &[Fault], builder: impl Fn() -> Builder<Ledger>) {
     let body = |(structure, recorder): &(Replicated<Ledger>, History), client: Client| {
         let operations = if threads > 8 { 3 } else { 8 };

@@ -1,4 +1,5 @@
-//! Operations as futures: under tokio, under a minimal executor, cancelled, and concurrent with blocking threads.
+//! Tests operations as futures: under tokio and under a minimal executor, futures that are cancelled, and futures
+//! beside threads that block.
 #![cfg(not(loom))]
 
 mod common;
