@@ -19,7 +19,8 @@ use crate::scheme::{Scheme, linger};
 use crate::tree::Home;
 
 pub struct Shared<S: Scheme> {
-    /// The home is in an allocation of its own, since indexes have pointers to it. `drop` frees it.
+    /// The home (the state that all indexes share) is in an allocation of its own, since indexes have pointers to it.
+    /// `drop` frees it.
     home: *mut Home<S>,
     arrivals: AtomicU64,
     /// Whether a transaction that has been retried often has the *turn*: at most one such transaction runs at a time.

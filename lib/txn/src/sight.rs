@@ -16,7 +16,7 @@ use crate::work::{Look, RecordRef, Work};
 
 /// A reader: a transaction or a snapshot.
 pub(crate) trait Sight<S: Scheme> {
-    /// Returns the version that the reader sees at a record which it has found inside its RCU section.
+    /// Returns the version of a record that the reader sees. The reader has found the record inside its RCU section.
     fn see(&mut self, place: RecordRef<S>) -> Result<Look<S>, Conflict>;
 
     /// Notes a gap: keys that the reader has found absent.
@@ -78,8 +78,8 @@ pub(crate) fn place<M: Kind, K: KeyPart, P: Payload, S: Scheme>(
     tree: *const Typed<M, K, P, S>,
     found: Found<'_, K, P, S>,
 ) -> RecordRef<S> {
-    // The pointer is made from the whole `Keyed`, so it has the provenance of all its bytes. Unlinking casts it back to
-    // `Keyed`.
+    // The pointer is made from a reference to the whole `Keyed`, so it may access all bytes of the `Keyed`. Unlinking
+    // casts it back to `Keyed`.
     RecordRef { record: core::ptr::from_ref::<Keyed<K, P, S>>(found).cast::<Record<S>>(), tree }
 }
 
