@@ -154,8 +154,8 @@ pub(crate) struct Arena {
 }
 
 thread_local! {
-    /// The cache of the simulated thread that runs on this OS thread. It is one word, since every access of the program
-    /// exchanges it ([`apart`]).
+    /// The allocation cache (`Cache`) of the simulated thread that runs on this OS thread. It is one word, since every
+    /// access of the program exchanges it ([`apart`]).
     static CURRENT: Cell<*mut Cache> = const { Cell::new(null_mut()) };
 }
 

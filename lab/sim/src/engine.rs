@@ -105,7 +105,7 @@ pub(crate) struct Engine {
     changes: u64,
     pub(crate) stamp: u64,
     rng: u64,
-    /// Steps at which PCT lowers a priority, descending.
+    /// Steps at which probabilistic concurrency testing (PCT) lowers a priority, descending.
     change_points: Vec<u64>,
     /// The choices made so far at points with more than one option.
     pub(crate) trace: Vec<Choice>,
@@ -225,7 +225,7 @@ impl Engine {
         self.client_cpus[index % self.client_cpus.len()]
     }
 
-    /// Returns the CPU of a node with the fewest threads; among equals, the last one in fill order, since client
+    /// Returns the node's CPU with the fewest threads. Among equals, it is the last one in fill order, since client
     /// threads fill a node from the other end.
     pub(crate) fn idle_cpu(&self, node: usize) -> usize {
         let cpus = self.machine.cpus_of(node);

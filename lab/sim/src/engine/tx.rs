@@ -263,7 +263,8 @@ impl Engine {
         }
     }
 
-    /// Ends the running thread's innermost transaction. The outermost one commits, or returns why it did not.
+    /// Ends the running thread's innermost transaction. If it is also the outermost, it commits, or the call returns
+    /// why it did not.
     pub(crate) fn tx_end(&mut self) -> Result<(), Abort> {
         let me = self.current;
         if self.threads[me].tx_depth > 1 {

@@ -97,8 +97,8 @@ pub fn spin_hint() {
     match with(engine, |engine| engine.spin()) {
         Step::Doomed => {
             htm::leave(engine);
-            // The body of a doomed transaction would notice the doom outside of this loop, but the loop waits for other
-            // threads. So those are allowed to run.
+            // The body of a doomed transaction would notice the doom only after this loop, but the loop waits for other
+            // threads. So the other threads are allowed to run.
             if !std::thread::panicking() {
                 with(engine, |engine| {
                     engine.advance(engine.costs.pause);
