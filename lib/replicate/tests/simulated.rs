@@ -16,7 +16,8 @@ use common::{Answer, Change, KEYS, Ledger, Op, check, check_poisoned, work, work
 #[global_allocator]
 static ALLOC: SimAlloc = SimAlloc;
 
-/// Runs a program under many schedules of both bug-finding kinds. `end` checks each run.
+/// Runs a program under many schedules of both kinds that look for bugs: random schedules, and probabilistic
+/// concurrency testing. `end` checks each run.
 fn explore<S>(
     seeds: u64,
     threads: usize,
