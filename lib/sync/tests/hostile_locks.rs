@@ -240,7 +240,7 @@ fn a_waiter_sleeps_without_yielding_first() {
     });
 }
 
-/// 200 threads use one lock. The lock allocates as many bytes as the table in `docs/mechanisms/locks.md` states,
+/// 200 threads use one lock. The lock allocates no more bytes than the table in `docs/mechanisms/locks.md` states,
 /// however many threads wait.
 struct Memory;
 

@@ -194,8 +194,8 @@ fn collecting_and_statistics_work_under_load() {
     some_try(5, || {
         let gap = longest_gap(20, duration_or(Duration::from_millis(300)));
         let longest = longest_collection(duration_or(Duration::from_millis(600)));
-        // Three rounds, in each of which the thread may lose its processor or wait for each of the domain's short
-        // locks.
+        // The factor 9 allows for three rounds. In each round the thread may lose its processor, or wait for each of
+        // the domain's short locks.
         within("collect and stats", 9, longest, gap)
     });
 }

@@ -175,7 +175,8 @@ fn skew(serializable: bool, constant: bool) -> i64 {
         withdraw(tx, a, b)?;
         if core::mem::take(&mut first_attempt) {
             let inner = |tx: &mut archipelago_sync::mvrlu::Tx<'_>| withdraw(tx, b, a);
-            // If the first transaction locks what it has read, the second cannot commit now.
+            // If `constant`, the first transaction has locked the object that it only read, so the second transaction
+            // cannot commit now.
             if serializable {
                 two.update_serializable_once(inner);
             } else {
@@ -309,7 +310,7 @@ fn written_beside_a_stuck_reader(domain: Domain) {
 }
 
 /// Two writers run beside a snapshot that is held; 80 % of their sections are updates. When they have ended, the memory
-/// of all copies, including free blocks, decreases to the size of the live set plus one version per object.
+/// of all copies, including free blocks, decreases to at most the size of the live set plus one version per object.
 #[test]
 #[cfg(not(miri))]
 fn a_stuck_reader_costs_no_more_than_a_second_live_set_and_a_version_per_object() {

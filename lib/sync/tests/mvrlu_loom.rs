@@ -357,7 +357,7 @@ fn write_skew_is_prevented() {
             beside(pair.handle(), move |handle| {
                 let mut first = true;
                 let set = |tx: &mut Tx<'_>| {
-                    // One attempt: without this limit, loom would explore repetitions for ever.
+                    // Only the first attempt writes: without this limit, loom would explore repetitions for ever.
                     if core::mem::take(&mut first) && *tx.get(pair.links[1 - me]) == 0 {
                         *tx.lock(pair.links[me])? = 1;
                     }

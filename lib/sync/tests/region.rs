@@ -427,7 +427,8 @@ impl Change for Waits {
     }
 }
 
-/// With every back end, a body that waits panics in debug builds, and the page is unlocked afterwards.
+/// In debug builds a body that waits panics, whether it runs in a hardware transaction or under version locks. The page
+/// is unlocked afterwards.
 #[test]
 #[cfg(debug_assertions)]
 fn a_body_that_waits_is_caught() {

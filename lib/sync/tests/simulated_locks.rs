@@ -46,7 +46,8 @@ impl Words {
     }
 }
 
-/// The faults of the three runs of a suite: no fault, a stall of the holder, and a stall of a waiter at any point.
+/// The faults of the three kinds of runs: no fault; each thread is stalled once while it holds the lock; threads are
+/// stalled at random accesses.
 fn faults() -> [Vec<Fault>; 3] {
     let named = |thread, nth| Point::Named { name: HOLDER.to_owned(), nth: nth + thread };
     let holder = |thread: u64| Fault::Stall { thread: Some(thread as usize), at: named(thread, 1), for_ns: 300_000 };
@@ -82,7 +83,7 @@ fn explore<L>(make: impl Fn() -> L, changes: u64, body: impl Fn(&L, &Words, u64)
     }
 }
 
-/// Some rounds use `try_lock`, the others wait.
+/// Some rounds call `try_lock` first. If it fails, and in all other rounds, the thread calls `lock`.
 fn mutex<R: RawMutex>() {
     let body = |lock: &R, words: &Words, round: u64| {
         if !round.is_multiple_of(4) || !lock.try_lock() {

@@ -1,4 +1,5 @@
-//! The tests that every reader-writer lock must pass, and those for locks that prefer one side.
+//! The tests that every reader-writer lock must pass, and those for locks that prefer one side, or can be downgraded or
+//! upgraded.
 
 use core::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -240,8 +240,8 @@ fn the_oldest_dies_of_no_lock() {
 }
 
 /// A transaction that is not the oldest when it begins becomes the oldest after a while, although all other
-/// transactions read or write its rows all the time. The test runs many such transactions, one after another, and all
-/// of them end.
+/// transactions read or write its rows all the time. The test runs 20 such transactions, one after another, and each of
+/// them ends.
 #[test]
 fn all_become_the_oldest() {
     watchdog(USUAL, |_| {
