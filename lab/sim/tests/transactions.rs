@@ -138,7 +138,7 @@ fn threads_that_spin_on_a_line_abort_who_writes_it() {
                 world::sleep(30_000);
                 let result = htm::transaction(|| {
                     flag.set(1);
-                    // The loop is so long that the spinning thread looks again.
+                    // The loop is so long that the spinning thread loads the flag again.
                     (0..2_000).for_each(|_| _ = other.get());
                 });
                 assert!(result.unwrap_err().is_conflict());

@@ -153,7 +153,7 @@ pub(crate) fn allocated(addr: *const (), len: usize) {
     with(engine, |engine| engine.progress(engine.current));
 }
 
-/// Charges one of these writes. Returns false if this write or the following ones are not charged.
+/// Charges one write of the allocator. Returns false if this write and the following ones are not charged.
 fn charge_allocation(engine: *mut Engine, addr: usize, size: usize) -> bool {
     while with(engine, |engine| engine.charges_allocation()) {
         match with(engine, |engine| engine.access(addr, size, AccessKind::Store)) {

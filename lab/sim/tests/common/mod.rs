@@ -1,4 +1,4 @@
-//! A shared word and a small machine for the tests.
+//! A shared word, and the machine of most tests.
 
 #![allow(dead_code, reason = "each test file uses a part")]
 
