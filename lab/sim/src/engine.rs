@@ -39,7 +39,7 @@ use wait::Watch;
 
 /// What a running thread has to do for an access.
 pub(crate) enum Step {
-    /// Make the access. The number is that of its line, or `NONE` if the access costs nothing.
+    /// Make the access. The number is that of its line, or `NONE` if the model ignores the access.
     Go(u32),
     /// Yield, then ask again.
     Suspend,
@@ -49,7 +49,8 @@ pub(crate) enum Step {
     Unwind,
 }
 
-/// The assumed length of a run whose length is unknown, as a power of two: 16 million accesses at most.
+/// If the length of a run is unknown, each change point is drawn below a power of two, whose exponent is a random
+/// number below this one: it is within the first 8 million steps.
 const UNKNOWN_LENGTH: u64 = 24;
 
 /// A thread that is to be started.

@@ -428,8 +428,8 @@ impl Memory {
         waited
     }
 
-    /// Starts fetching a line that is not private, at `now`, if one of the core's miss buffers is free; otherwise drops
-    /// the prefetch. Returns its latency.
+    /// Starts fetching a line that is not private, at `now`, and returns the cost. Drops the prefetch if none of the
+    /// core's miss buffers is free.
     pub(crate) fn prefetch(&mut self, core: usize, line: u32, now: u64, addr: usize) -> Option<Cost> {
         if !self.misses[core].room(self.buffers, now) {
             self.stats.prefetches_dropped += 1;
