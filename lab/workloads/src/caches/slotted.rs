@@ -69,7 +69,7 @@ impl SlotLocks {
 }
 
 impl Slotted<OverRcxStriped> {
-    /// Makes a cache over RCU, with one lock for each node of a tree. (These locks have one level; RCX's have two.)
+    /// Makes a cache over RCU, whose updates lock single nodes of a tree. (These locks have one level; RCX's have two.)
     pub fn over_rcu(entries: usize) -> Self {
         Self::over(OverRcxStriped::over(Rcx::fine_grained().build_with(Striped::make)), entries)
     }
