@@ -2,10 +2,9 @@
 //! node-replication paper (§4.1, §4.2).
 //!
 //! For each run, workload and thread count, every method has its turn. So the methods alternate within seconds, and a
-//! ratio compares measurements of about the same time. A method is made anew for every workload and run. It then passes
-//! through all update ratios, distributions and amounts of external work, none of which changes the structure's size.
-//! On the virtual machine (a simulator), where making a method takes no time, it is made anew for each of these as
-//! well.
+//! ratio compares measurements of about the same time. A method is made anew for each turn. It then passes through all
+//! update ratios, distributions and amounts of external work, none of which changes the structure's size. On the
+//! virtual machine (a simulator), where making a method takes no time, it is made anew for each of these as well.
 
 mod clients;
 mod methods;
