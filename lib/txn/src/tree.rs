@@ -179,8 +179,8 @@ impl<M: Kind, K: KeyPart, P: Payload, S: Scheme> Typed<M, K, P, S> {
     /// # Safety
     /// `word` was in the map inside of a section that lasts for `'g`.
     unsafe fn keyed<'g>(word: usize) -> &'g Keyed<K, P, S> {
-        // SAFETY: the map holds addresses of records that were exposed by `link`; they are freed a grace period after they were
-        // taken out.
+        // SAFETY: the map holds addresses of records that were exposed by `find_or_link`; they are freed a grace period
+        // after they were taken out.
         unsafe { &*ptr::with_exposed_provenance::<Keyed<K, P, S>>(word) }
     }
 
