@@ -85,8 +85,8 @@ pub struct Keeper<'d, T> {
     owns: PhantomData<Inner<'d, T>>,
 }
 
-// SAFETY: as of an `Arc`: several threads may have references to the value, and any may drop it. The section's record is
-// written by one thread at a time, ordered by the word; see the module's text.
+// SAFETY: as of an `Arc`: several threads may have references to the value, and any may drop it. The section's record
+// is written by one thread at a time, ordered by the word; see the module's text.
 unsafe impl<T: Send + Sync> Send for Held<'_, T> {}
 // SAFETY: as above.
 unsafe impl<T: Send + Sync> Sync for Held<'_, T> {}

@@ -48,8 +48,8 @@ impl Entry {
 /// Stands for a slot's index in a record that is owned by claim. No thread has a slot of this index.
 const CLAIMED: usize = usize::MAX - 1;
 
-/// One record. Only its owner writes `state`, `spilled` and `reclaiming`: the thread that has the slot it was made for, or
-/// the holder of the claim.
+/// One record. Only its owner writes `state`, `spilled` and `reclaiming`: the thread that has the slot it was made for,
+/// or the holder of the claim.
 pub(super) struct Record {
     /// The slot whose thread owns it, or [`CLAIMED`].
     slot: usize,
