@@ -336,8 +336,8 @@ impl<S: Scheme> Epochs<S> {
     /// Returns the version that a snapshot sees in the chain from this head, or null.
     ///
     /// # Safety
-    /// `head` is the version of a head that `Record::to_read` gave inside of the domain after `snapshot` was opened (or the
-    /// transaction begun); the snapshot stays open.
+    /// `head` is the version of a head that `Record::to_read` gave inside of the domain after `snapshot` was opened (or
+    /// the transaction begun); the snapshot stays open.
     pub(crate) unsafe fn visible(&self, head: *mut Version<S>, snapshot: u64) -> *mut Version<S> {
         let mut version = head;
         // SAFETY: versions that were in the chain are alive inside the section. The version that the snapshot sees is

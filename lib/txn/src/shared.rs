@@ -126,8 +126,8 @@ impl<S: Scheme> Shared<S> {
         if S::AGES { self.arrivals.fetch_add(1, Ordering::Relaxed) } else { 0 }
     }
 
-    /// Waits, for a bounded time, until no other transaction has the turn, and takes the turn. No other transaction gets it
-    /// until the result is dropped. Returns `None` if the turn was not free in time.
+    /// Waits, for a bounded time, until no other transaction has the turn, and takes the turn. No other transaction
+    /// gets it until the result is dropped. Returns `None` if the turn was not free in time.
     pub(crate) fn take_turn(&self) -> Option<Turn<'_>> {
         // Relaxed: the turn protects no data and publishes none.
         let take = || !self.turn.load(Ordering::Relaxed) && !self.turn.swap(true, Ordering::Relaxed);

@@ -202,9 +202,9 @@ impl<'g, M: Kind, K: KeyPart, R: Payload, S: Scheme> Walk<'g, R, S> for Cursor<M
 
 /// The content of an entry of a secondary index: the address of its row's record.
 ///
-/// An entry that a reader sees leads to a record that is alive: entry and row were committed together, and neither is freed while the reader may see
-/// its version. A row has one entry in each index: each write of the row that adds an entry also removes the previous entry. (`Tx::write` checks
-/// this, whatever keys the rows' code returns.)
+/// An entry that a reader sees leads to a record that is alive: entry and row were committed together, and neither is
+/// freed while the reader may see its version. A row has one entry in each index: each write of the row that adds an
+/// entry also removes the previous entry. (`Tx::write` checks this, whatever keys the rows' code returns.)
 pub struct Link<K, R, S: Scheme>(pub(crate) *const Keyed<K, R, S>);
 
 impl<K, R, S: Scheme> Clone for Link<K, R, S> {

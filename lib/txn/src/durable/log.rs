@@ -7,9 +7,10 @@
 //!    `e` and has waited for all commits that may have loaded `e` or less. The journal consists of log files (*lanes*).
 //!    An epoch is durable when, in every lane, the entries that close this epoch and all earlier ones (*marks*) are
 //!    durable.
-//! 3. *Epochs respect the order of serialization.* If C1 comes before C2 (C2 has read or overwritten a version that C1 wrote, or overwritten a
-//!    version that C1 read), then `e1 <= e2`: claim 3 of `epochs.rs`. A recovery restores all commits up to an epoch, so with each transaction it
-//!    restores all transactions that precede it. A transaction is never restored without the transactions whose writes it has read.
+//! 3. *Epochs respect the order of serialization.* If C1 comes before C2 (C2 has read or overwritten a version that C1
+//!    wrote, or overwritten a version that C1 read), then `e1 <= e2`: claim 3 of `epochs.rs`. A recovery restores all
+//!    commits up to an epoch, so with each transaction it restores all transactions that precede it. A transaction is
+//!    never restored without the transactions whose writes it has read.
 //! 4. *Within an epoch and key*, entries are ordered by serials (`codec.rs`), whichever lane they are in. Between
 //!    epochs the entry of the later epoch wins, by 3.
 //! 5. *Failure.* The record is appended before anything is installed. If the journal refuses the record, the

@@ -81,8 +81,8 @@ impl<S: Scheme> Bank<S> {
         Self { accounts: opening.table("accounts"), moves: opening.table("moves") }
     }
 
-    /// Returns an account. If it was never opened or is closed, it has no money, and its count of moves is computed from the
-    /// moves.
+    /// Returns an account. If it was never opened or is closed, it has no money, and its count of moves is computed
+    /// from the moves.
     fn account(&self, tx: &mut Tx<'_, S>, id: u64) -> Result<Account, Error> {
         if let Some(row) = tx.get(&self.accounts, &id)? {
             return Ok(row.clone());

@@ -222,8 +222,8 @@ fn parts_of_no_checkpoint_keep_no_database_closed() {
     assert_eq!((bank.audit(&db)[&0].len(), parts(&disk)), (40, before));
 }
 
-/// A transaction that has seen a removal which may be lost is not acknowledged, even if it saw the removal by an index, or after the removed record
-/// was unlinked.
+/// A transaction that has seen a removal which may be lost is not acknowledged, even if it saw the removal by an index,
+/// or after the removed record was unlinked.
 fn removals_that_are_not_durable<S: Scheme>() {
     let disk = Simulated::new();
     let mut opening = Database::<S>::open(HERE).disk(Arc::new(disk.clone())).in_order(300);

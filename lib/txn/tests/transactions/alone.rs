@@ -245,8 +245,8 @@ fn panics_roll_back<S: Scheme>() {
     catch_unwind(AssertUnwindSafe(|| other.transact(|tx| tx.remove(&people, &1).map(drop)))).unwrap_err();
 }
 
-/// One thread cannot run two transactions at the same time. So the second transaction runs in another thread, between two
-/// steps of the first.
+/// One thread cannot run two transactions at the same time. So the second transaction runs in another thread, between
+/// two steps of the first.
 fn two_in_one_thread<S: Scheme>() {
     let db = Database::<S>::new();
     let people = db.table::<Person>();

@@ -187,8 +187,8 @@ fn bank<S: Scheme>() {
     });
 }
 
-/// Transfers all of an account's money or a part of it. An account without money is closed, and opened again when it gets
-/// money.
+/// Transfers all of an account's money or a part of it. An account without money is closed, and opened again when it
+/// gets money.
 fn transfer<S: Scheme>(
     tx: &mut archipelago_txn::Tx<'_, S>,
     table: &archipelago_txn::Table<Account, S>,

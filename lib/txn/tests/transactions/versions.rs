@@ -189,7 +189,8 @@ fn updates_need_little<S: Scheme>(clock: ClockKind) {
     thread::scope(|scope| (0..THREADS).for_each(|thread| _ = scope.spawn(move || part(thread))));
 }
 
-/// An open snapshot costs one version for each row, however often the rows are replaced, and causes no retries of writers.
+/// An open snapshot costs one version for each row, however often the rows are replaced, and causes no retries of
+/// writers.
 fn snapshots_keep_little<S: Scheme>(clock: ClockKind) {
     let drops = DropCounter::new();
     let (db, table) = filled_heavily::<S>(&drops, clock);
