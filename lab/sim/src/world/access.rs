@@ -90,8 +90,8 @@ pub fn fence(sequentially_consistent: bool) {
 }
 
 /// Makes one turn of a wait loop. If the turn only loaded, the thread waits until a line that it loaded changes. The
-/// wait lasts at most 20 virtual microseconds, doubled (up to 5 milliseconds) each time that no line has changed, so that
-/// loops which count turns or read a clock continue.
+/// wait lasts at most 20 virtual microseconds, doubled (up to 5 milliseconds) each time that no line has changed, so
+/// that loops which count turns or read a clock continue.
 pub fn spin_hint() {
     let Some(engine) = engine() else { return core::hint::spin_loop() };
     match with(engine, |engine| engine.spin()) {
