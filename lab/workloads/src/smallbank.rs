@@ -94,8 +94,8 @@ impl<D: Store> SmallBank<D> {
         Self { db, savings, checking, customers, moved: AtomicI64::new(0) }
     }
 
-    /// Runs a transaction. Returns deposits less withdrawals, in cents. TransactSavings and WriteCheck call `pause` between
-    /// their reads and their write.
+    /// Runs a transaction. Returns deposits less withdrawals, in cents. TransactSavings and WriteCheck call `pause`
+    /// between their reads and their write.
     ///
     /// # Errors
     /// [`Stop::Wanted`] if the accounts do not cover it; and the store's errors.
