@@ -1,4 +1,5 @@
-//! `bench blink` and `sim blink`: a B-link tree under each technique of the NUMA B-tree thesis, and under their combinations.
+//! `bench blink` and `sim blink`: a B-link tree under each technique of the NUMA B-tree thesis, and under their
+//! combinations.
 
 use core::marker::PhantomData;
 use std::process::ExitCode;
@@ -85,8 +86,8 @@ const PAGE: usize = 4032;
 const PAGE_64K: usize = (64 << 10) - 64;
 const PAGE_128K: usize = (128 << 10) - 64;
 
-/// The techniques one by one, their combinations, and pages of other sizes: under version locks, and under the thesis's latches.
-/// Each contender is a type of its own, which must be compiled.
+/// The techniques one by one, their combinations, and pages of other sizes: under version locks, and under the thesis's
+/// latches. Each contender is a type of its own, which must be compiled.
 const KNOWN: [Known<Mix>; 24] = [
     Known::of::<Clients<Latched<PAGE, Central, true>>>("standard"),
     Known::of::<Clients<Latched<PAGE, CohortWp, true>>>("cohort"),

@@ -115,8 +115,8 @@ impl Program for Clients {
     }
 }
 
-/// Returns the trace of a workload, or `None` if the workload has none. All cells (workloads with their parameters)
-/// share the trace, so it is kept until the program ends.
+/// Returns the trace of a workload, or `None` if the workload has none. The contenders of a cell (a workload with its
+/// parameters) share the trace, which is kept until the program ends.
 fn trace<C: clap::Args>(
     args: &Cache<C>,
     workload: &str,

@@ -140,7 +140,7 @@ pub fn run(args: &Locks<Timed>) -> Result<ExitCode, Failure> {
     Command::start(common)?.run(&Experiment::of("locks", common, "parking-lot", time, cells)?)
 }
 
-/// Returns the contenders on the virtual machine.
+/// Returns the contenders on the virtual machine (a simulator).
 ///
 /// # Errors
 /// If a name is not known.

@@ -77,7 +77,7 @@ impl Program for Clients {
 
     fn setup(&self, threads: usize, _: u64) -> Shared {
         let space = (self.make)();
-        // The middle chunks are mapped first, so that trees that do not balance themselves are about balanced.
+        // The chunks are mapped in bit-reversed order, so that trees that do not balance themselves are about balanced.
         let mut order: Vec<u64> = (0..threads as u64).collect();
         order.sort_by_key(|thread| thread.reverse_bits());
         for thread in order {

@@ -1,5 +1,5 @@
 //! `bench sets` and `sim sets`: list, hash table and search tree over RCU, RLU and MV-RLU, as in Mathew's thesis
-//! (§3.6.2, figures 3.4 to 3.8).
+//! (§3.6.2, figures 3.4 to 3.8), and over further mechanisms.
 
 mod clients;
 mod contenders;

@@ -1,5 +1,5 @@
-//! `bench txn` and `sim txn`: transactions under every scheme over every map, beside a store with one lock over
-//! everything, and on the real machine beside stores of other authors.
+//! `bench txn` and `sim txn`: transactions under every scheme (kind of concurrency control) over every map, beside a
+//! store with one lock over everything, and on the real machine beside stores of other authors.
 //!
 //! | workload | a transaction |
 //! |---|---|
@@ -206,7 +206,7 @@ pub fn run<R: Roster>(args: &Txn<Timed>) -> Result<ExitCode, Failure> {
     Command::start(common)?.run(&Experiment::in_cells("txn", common, "lock", time, cells)?)
 }
 
-/// Returns the contenders on the virtual machine, without peers.
+/// Returns the contenders on the virtual machine, without stores of other authors.
 ///
 /// # Errors
 /// If a name is not known.

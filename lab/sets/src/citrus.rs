@@ -9,9 +9,9 @@
 //! # Why a null link needs no count
 //! An insertion finds the null link at which its key belongs, and links its node there later. In between the link may
 //! become non-null and then null again, and another range of keys may belong at it. In the paper, a null link carries a
-//! count of how often it became null, because a writer of that tree leaves its read section before it locks. Then the
-//! link may have held the successor of a removed node in between. If so, only greater keys belong at the link: the keys
-//! below the successor belong to the left of the new node.
+//! count of how often it became null, because a writer leaves its read section before it locks. So in the paper's tree,
+//! the link may meanwhile have led to the successor of a removed node. If so, only greater keys belong at the link: the
+//! keys below the successor belong to the left of the new node.
 //!
 //! In this implementation an insertion stays in the RCU guard of its search until it has linked its node. Three cases
 //! show that no count is needed. A successor that is not a child of the removed node is unlinked only after a wait for

@@ -1,8 +1,8 @@
 //! An ordered list.
 //!
-//! An insertion changes a link of the new node's predecessor. A removal changes a link of the removed node's predecessor
-//! and retires the node, and both are checked or locked. So if two updates must not both take effect, one of them fails,
-//! although nodes that are only read are not locked.
+//! An insertion changes a link of the new node's predecessor. A removal changes a link of the removed node's
+//! predecessor and retires the node. The mechanism checks or locks every node that is changed or retired. So if two
+//! updates must not both take effect, one of them fails, although nodes that are only read are not locked.
 
 use crate::mechanism::{Change, Conflict, Mechanism, Node, Session, Update, View};
 use crate::{Set, SetSession, Visit};

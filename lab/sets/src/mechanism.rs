@@ -32,9 +32,9 @@ pub trait Mechanism<const LINKS: usize>: Default + Send + Sync + 'static {
     #[doc(hidden)]
     type Session<'m>: Session<LINKS, Link = Self::Link>;
 
-    /// Returns the same mechanism for `scopes` sets of nodes that are updated independently, which is a hint for
-    /// mechanisms with locks. A structure calls this first, with the number of scopes that it has, so that structure
-    /// and mechanism agree.
+    /// Returns the same mechanism for `scopes` scopes. A scope is a set of nodes that is updated independently of other
+    /// scopes, such as a bucket. The number is a hint for mechanisms with locks. A structure calls this first, with the
+    /// number of scopes that it has, so that structure and mechanism agree.
     #[doc(hidden)]
     #[must_use]
     fn for_scopes(self, scopes: usize) -> Self;
@@ -123,8 +123,8 @@ pub trait Update<const LINKS: usize>: View<LINKS> {
     /// changes do not become visible at once, this function waits for readers.
     fn settle(&mut self) {}
 
-    /// Returns whether the update should change only one link that readers see. Then the update replaces other nodes,
-    /// whose links it would change, by copies. It does not call [`settle`](Self::settle), and so does not wait for
+    /// Returns whether the update should change only one link that readers see. If so, the update replaces the other
+    /// nodes whose links it would change by copies. It does not call [`settle`](Self::settle), and so does not wait for
     /// readers.
     fn changes_one_link(&self) -> bool {
         false

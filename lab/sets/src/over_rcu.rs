@@ -7,8 +7,8 @@ use archipelago_sync::rcu::{Domain, Reader};
 use crate::mechanism::{Change, Conflict, Mechanism, Node, Session, Update, View};
 use crate::shared::{Reading, Shared, SharedLink, pointer};
 
-/// Structures over [`rcu`](archipelago_sync::rcu), with one lock for writers per scope: a list or tree has one scope, a
-/// hash table has one per bucket.
+/// Structures over [`rcu`](archipelago_sync::rcu), with one lock for writers per scope (a set of nodes that is updated
+/// independently): a list or tree has one scope, a hash table has one per bucket.
 pub type OverRcu = RcuUnder<Mutex<()>>;
 
 /// The same as [`OverRcu`] with the hierarchical MCS lock, which stays on a NUMA node while other threads wait on this

@@ -1,4 +1,5 @@
-//! Structures over RCX: an update locks the nodes that it changes or retires.
+//! Structures over RCX (two-level locks for the writers of RCU-protected data): an update locks the nodes that it
+//! changes or retires.
 
 use archipelago_platform::atomic::{AtomicBool, Ordering};
 use archipelago_sync::rcx::{Embedded, Locks, Rcx, Striped};

@@ -9,9 +9,9 @@
 //! changed or retired by both (`list.rs`, `tree.rs`).
 //!
 //! A link may change and later have its old value again. This does no harm if the value is a node: the RCU guard, which
-//! lasts from the code to the check, keeps the seen nodes from being freed and reused as other nodes. A null link has no
-//! node that the guard could protect. But if a link was null, then not, then null again, the keys that belong below it
-//! are the same as before, or a wider range (`tree.rs`), so an insertion may still use it.
+//! lasts from the code to the check, keeps the seen nodes from being freed and reused as other nodes. A null link has
+//! no node that the guard could protect. But if a link was null, then not, then null again, the keys that belong below
+//! it are the same as before, or a wider range (`tree.rs`), so an insertion may still use it.
 
 use archipelago_platform::{touch, touch_mut};
 
@@ -116,8 +116,8 @@ pub trait Commit: Default + Send + Sync + 'static {
     /// The state of an update from before it is decided until it is done.
     type Turn<'c>;
 
-    /// Returns the mechanism, prepared for a structure with this number of scopes. A scope is a set of nodes that is updated
-    /// independently of others, such as a bucket.
+    /// Returns the mechanism, prepared for a structure with this number of scopes. A scope is a set of nodes that is
+    /// updated independently of others, such as a bucket.
     fn for_scopes(self, _: usize) -> Self {
         self
     }
@@ -127,8 +127,8 @@ pub trait Commit: Default + Send + Sync + 'static {
     /// Called with the data of a node that has left the structure, or was never in it.
     fn gone(&self, beside: &Self::Beside);
 
-    /// Called outside of the RCU guard, before an update of these scopes is decided. The update has failed `failed` times
-    /// before.
+    /// Called outside of the RCU guard, before an update of these scopes is decided. The update has failed `failed`
+    /// times before.
     fn turn<'c>(&'c self, scopes: &'c [usize], failed: u64) -> Self::Turn<'c>;
 
     /// Carries the plan out if everything on which it was decided still holds. Returns whether it did. The caller is in

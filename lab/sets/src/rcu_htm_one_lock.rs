@@ -3,8 +3,9 @@
 //!
 //! An update first walks the structure. Then one transaction checks that the lock is free and that the nodes which the
 //! update changes or retires are as they were seen, and changes them. After ten aborts, whatever their cause, the
-//! thread takes the lock and walks once more while it holds the lock. This mechanism is a rival. In contrast,
-//! [`RcuHtm`](crate::RcuHtm) has no word that all of its transactions access, and locks only the nodes that it changes.
+//! thread takes the lock and walks the structure once more while it holds the lock. This mechanism is a rival. In
+//! contrast, [`RcuHtm`](crate::RcuHtm) has no word that all of its transactions access, and locks only the nodes that
+//! it changes.
 //!
 //! # Why it is right
 //! A transaction that commits has read the lock as free in the instant of its writes, so no thread held the lock.

@@ -11,8 +11,8 @@
 //!   for readers ([`Update::settle`]).
 //! - Over MV-RLU and RLU all changes become visible at once.
 //!
-//! If two updates must not both take effect, both change or retire a common node. A node is retired only if its links and
-//! its parent's link are as the update read them.
+//! If two updates must not both take effect, both change or retire a common node. A node is retired only if its links
+//! and its parent's link are as the update read them.
 //!
 //! # Why a null link that was non-null in between can still be used
 //! If updates change only one link that readers see, a removal retires each node below which a range of keys becomes

@@ -100,7 +100,7 @@ fn step(session: &mut impl SetSession, number: u64) {
     }
 }
 
-/// Checks that the set contains each remaining key once.
+/// Checks that the set contains each key at most once, and that each key can be removed, inserted and removed again.
 fn check(set: &impl Set, name: &str) {
     let mut session = set.session();
     let keys: Vec<u64> = session.range(0, KEYS).into_iter().map(|(key, _)| key).collect();

@@ -1,8 +1,8 @@
 //! Prints the micro-behaviour of a modelled machine: the cost of single accesses, and the behaviour of contended words
 //! and locks.
 //!
-//! `cargo run --release -p archipelago-sim --example calibrate -- xeon-e7-8870v3-4s`. (The command `archipelago calibrate`
-//! measures a real machine.)
+//! `cargo run --release -p archipelago-sim --example calibrate -- xeon-e7-8870v3-4s`. (The command `archipelago
+//! calibrate` measures a real machine.)
 
 #[path = "../tests/common/mod.rs"]
 mod common;

@@ -13,7 +13,7 @@ use common::races::{
 #[global_allocator]
 static HEAP: SimAlloc = SimAlloc;
 
-/// A program that runs under the configuration. It has the race if its second argument is true.
+/// A program that runs under the configuration. It has the race if its second argument is `broken`.
 struct Race {
     name: &'static str,
     program: fn(&Config, bool) -> Report,

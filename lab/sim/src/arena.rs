@@ -3,13 +3,13 @@
 //! Which words share a cache line is part of a simulation's result. An ordinary heap decides this by everything that
 //! the process did before. In a binary that installs [`SimAlloc`] as its global allocator, simulated threads allocate
 //! from an arena of the run. Each thread cuts blocks from chunks of whole pages, so that the first access to a page
-//! determines its NUMA node. A freed block of at most 16 KiB is added to a list of the freeing thread; larger blocks have
-//! pages of their own. All other allocations use the system's allocator. If `SimAlloc` is not installed, all allocations
-//! use the system's allocator, and runs are not exactly repeatable.
+//! determines its NUMA node. A freed block of at most 16 KiB is added to a list of the freeing thread; larger blocks
+//! have pages of their own. All other allocations use the system's allocator. If `SimAlloc` is not installed, all
+//! allocations use the system's allocator, and runs are not exactly repeatable.
 //!
 //! A program writes to the memory that it allocates, and a freed block contains the address of the next free one. The
-//! model sees plain accesses only if they are announced. The allocator announces these two itself, so that they cost time
-//! in every structure. (It does not announce that a program fills a block of more than 16 KiB: `FILLED`.)
+//! model sees plain accesses only if they are announced. The allocator announces these two itself, so that they cost
+//! time in every structure. (It does not announce that a program fills a block of more than 16 KiB: `FILLED`.)
 //!
 //! Memory that outlives its run (a result, or a static made inside the run) stays valid: an arena is returned to the
 //! operating system when the run has ended and the arena's last block is freed.
@@ -30,15 +30,15 @@ const SPAN: usize = 1 << 36;
 /// 0x5555_5555_0000, above which Linux places position-independent programs and their heaps.
 const LOW: usize = 0x5000_0000_0000;
 const ARENAS: usize = 80;
-/// The distance in bytes from an arena down to its second mapping. The second mappings are below all arenas, where Linux
-/// places nothing by itself.
+/// The distance in bytes from an arena down to its second mapping. The second mappings are below all arenas, where
+/// Linux places nothing by itself.
 const BELOW: usize = ARENAS * SPAN;
 /// The size of a chunk that a thread takes.
 const CHUNK: usize = 64 << 10;
 const PAGE: usize = 4096;
-/// The size of the largest block whose bytes are charged at its allocation, as writes by the program. Every ordinary block
-/// (of a size class) is charged. Larger blocks are not charged, since programs write them piece by piece, or never
-/// completely.
+/// The size of the largest block whose bytes are charged at its allocation, as writes by the program. Every ordinary
+/// block (of a size class) is charged. Larger blocks are not charged, since programs write them piece by piece, or
+/// never completely.
 const FILLED: usize = CHUNK / 4;
 /// The number of size classes, and (`ALIGNED`) the first class for blocks that are aligned to more than 16 bytes.
 const CLASSES: usize = 60;
@@ -112,13 +112,13 @@ mod os {
 
     /// Returns an arena without live blocks, or one of its mappings, to the system.
     pub(super) fn unmap(base: usize) {
-        // SAFETY: the range is a mapping that this module made. Nothing uses it: it was never used, or its run is over and
-        // its last block is freed.
+        // SAFETY: the range is a mapping that this module made. Nothing uses it: it was never used, or its run is over
+        // and its last block is freed.
         unsafe { libc::munmap(base as *mut libc::c_void, SPAN) };
     }
 
-    /// Returns the memory of a freed block with pages of its own to the system. `shared` tells whether the arena has two
-    /// mappings.
+    /// Returns the memory of a freed block with pages of its own to the system. `shared` tells whether the arena has
+    /// two mappings.
     pub(super) fn discard(block: usize, bytes: usize, shared: bool) {
         let advice = if shared { libc::MADV_REMOVE } else { libc::MADV_DONTNEED };
         // SAFETY: the block has all of its pages for itself, and it is free.
@@ -154,8 +154,8 @@ pub(crate) struct Arena {
 }
 
 thread_local! {
-    /// The cache of the simulated thread that runs on this OS thread. It is one word, since every access of the program
-    /// exchanges it ([`apart`]).
+    /// The allocation cache (`Cache`) of the simulated thread that runs on this OS thread. It is one word, since every
+    /// access of the program exchanges it ([`apart`]).
     static CURRENT: Cell<*mut Cache> = const { Cell::new(null_mut()) };
 }
 
@@ -193,8 +193,8 @@ pub(crate) fn routed() -> bool {
     !CURRENT.get().is_null()
 }
 
-/// Returns the address at which the object at `at` can be accessed even while the arena of this OS thread's run is closed.
-/// (A closed arena is inaccessible to the program, so that each plain access faults and is recorded; see
+/// Returns the address at which the object at `at` can be accessed even while the arena of this OS thread's run is
+/// closed. (A closed arena is inaccessible to the program, so that each plain access faults and is recorded; see
 /// `watch/fault.rs`.)
 #[inline]
 pub(crate) fn open<T>(at: *const T) -> *const T {
@@ -234,8 +234,8 @@ impl Arena {
         if self.twice && self.span().contains(&addr) { addr - BELOW } else { addr }
     }
 
-    /// Reserves address space for a run. `closes` tells whether the arena will be closed to the program. Returns `None` if
-    /// there is no address space; allocations then come from the system.
+    /// Reserves address space for a run. `closes` tells whether the arena will be closed to the program. Returns `None`
+    /// if there is no address space; allocations then come from the system.
     pub(crate) fn new(closes: bool) -> Option<Arena> {
         // The lowest free arena is taken, so that successive runs get the same addresses; a program's behaviour may
         // depend on addresses.
@@ -387,7 +387,8 @@ unsafe impl GlobalAlloc for SimAlloc {
         }
         // SAFETY: the caller's promise.
         let block = unsafe { self.alloc(layout) };
-        // A block that has its pages for itself needs no writes: its pages are new from the operating system, hence zero.
+        // A block that has its pages for itself needs no writes: its pages are new from the operating system, hence
+        // zero.
         if !block.is_null() && (class_of(layout).is_some() || arena_of(block as usize).is_none()) {
             let block = open(block.cast_const()).cast_mut();
             // SAFETY: a fresh block of this size.

@@ -142,8 +142,8 @@ pub struct Config {
     /// [`SimAlloc`](crate::SimAlloc) installed; else no such access is a step.
     pub plain_points: u64,
     /// The approximate number of accesses of the run, over which [`Schedule::Pct`] distributes its change points. 0,
-    /// the default, means unknown: each point is then at a random power of two. [`find`](crate::find),
-    /// [`explore`](crate::explore) and [`hunt`](crate::hunt) measure the number in a first run.
+    /// the default, means unknown: each point is then drawn below a random power of two, at most 2^23.
+    /// [`find`](crate::find), [`explore`](crate::explore) and [`hunt`](crate::hunt) measure the number in a first run.
     pub expected_accesses: u64,
     /// For [`Schedule::Chosen`]: the threads that continue at the points at which more than one can, in order. 0 is the
     /// running thread, if it can continue; it is also the choice at all points after the end of the list.

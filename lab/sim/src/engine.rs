@@ -39,7 +39,7 @@ use wait::Watch;
 
 /// What a running thread has to do for an access.
 pub(crate) enum Step {
-    /// Make the access. The number is that of its line, or `NONE` if the access costs nothing.
+    /// Make the access. The number is that of its line, or `NONE` if the model ignores the access.
     Go(u32),
     /// Yield, then ask again.
     Suspend,
@@ -49,7 +49,8 @@ pub(crate) enum Step {
     Unwind,
 }
 
-/// The assumed length of a run whose length is unknown, as a power of two: 16 million accesses at most.
+/// If the length of a run is unknown, each change point is drawn below a power of two, whose exponent is a random
+/// number below this one: it is within the first 8 million steps.
 const UNKNOWN_LENGTH: u64 = 24;
 
 /// A thread that is to be started.
@@ -105,7 +106,7 @@ pub(crate) struct Engine {
     changes: u64,
     pub(crate) stamp: u64,
     rng: u64,
-    /// Steps at which PCT lowers a priority, descending.
+    /// Steps at which probabilistic concurrency testing (PCT) lowers a priority, descending.
     change_points: Vec<u64>,
     /// The choices made so far at points with more than one option.
     pub(crate) trace: Vec<Choice>,
@@ -225,7 +226,7 @@ impl Engine {
         self.client_cpus[index % self.client_cpus.len()]
     }
 
-    /// Returns the CPU of a node with the fewest threads; among equals, the last one in fill order, since client
+    /// Returns the node's CPU with the fewest threads. Among equals, it is the last one in fill order, since client
     /// threads fill a node from the other end.
     pub(crate) fn idle_cpu(&self, node: usize) -> usize {
         let cpus = self.machine.cpus_of(node);

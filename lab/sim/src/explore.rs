@@ -31,9 +31,9 @@ fn seeds(first: u64, count: u64) -> impl Iterator<Item = u64> {
     (0..count).map(move |k| first.wrapping_add(k))
 }
 
-/// Runs `simulate` alternately under the two kinds of schedules that look for bugs, with seeds from 0 on and with
-/// threads spread over the sockets. `simulate` adds what the program needs to the configuration. With the environment
-/// variable `ARCHIPELAGO_SIM_SEED` it tries that seed only.
+/// Runs `simulate` alternately under the two kinds of schedules that look for bugs ([`Schedule::Random`] and
+/// [`Schedule::Pct`]), with seeds from 0 on and with threads spread over the sockets. `simulate` adds what the program
+/// needs to the configuration. With the environment variable `ARCHIPELAGO_SIM_SEED` it tries that seed only.
 ///
 /// # Panics
 /// As [`explore`].

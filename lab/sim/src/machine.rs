@@ -1,9 +1,9 @@
 //! The modelled machine as plain data: sockets, cores, caches, latencies, occupancies, transactions.
 //!
-//! All times are in nanoseconds. The latency of an access is the time from its beginning until its result can be used, if
-//! no other access competes. A machine comes from a preset ([`Machine::preset`]) or a TOML file ([`Machine::from_toml`]).
-//! Every number of a preset has a source in [`Machine::sources`]; the source "estimate" means that no measurement is
-//! known. The beginning of a source tells the number's [`Origin`].
+//! All times are in nanoseconds. The latency of an access is the time from its beginning until its result can be used,
+//! if no other access competes. A machine comes from a preset ([`Machine::preset`]) or a TOML file
+//! ([`Machine::from_toml`]). Every number of a preset has a source in [`Machine::sources`]; the source "estimate" means
+//! that no measurement is known. The beginning of a source tells the number's [`Origin`].
 
 mod check;
 mod file;
@@ -108,13 +108,13 @@ pub struct Transactions {
     pub commit: f64,
     /// Nanoseconds to abort.
     pub abort: f64,
-    /// The maximum number of lines that a transaction can read, whichever caches hold them. Read lines must also stay in the second-level
-    /// cache, or in the third if it is inclusive; written lines must stay in the first.
+    /// The maximum number of lines that a transaction can read, whichever caches hold them. Read lines must also stay
+    /// in the second-level cache, or in the third if it is inclusive; written lines must stay in the first.
     pub read_lines: usize,
     /// Nanoseconds between a CPU's timer interrupts, each of which aborts a transaction; 0 for none.
     pub timer: f64,
-    /// The nanoseconds of transaction per abort for no visible reason: a transaction of length t aborts so with probability
-    /// t / `spurious`. 0 means never.
+    /// The nanoseconds of transaction per abort for no visible reason: a transaction of length t aborts so with
+    /// probability t / `spurious`. 0 means never.
     pub spurious: f64,
 }
 

@@ -428,8 +428,8 @@ impl Memory {
         waited
     }
 
-    /// Starts fetching a line that is not private, at `now`, if one of the core's miss buffers is free; otherwise drops
-    /// the prefetch. Returns its latency.
+    /// Starts fetching a line that is not private, at `now`, and returns the cost. Drops the prefetch if none of the
+    /// core's miss buffers is free.
     pub(crate) fn prefetch(&mut self, core: usize, line: u32, now: u64, addr: usize) -> Option<Cost> {
         if !self.misses[core].room(self.buffers, now) {
             self.stats.prefetches_dropped += 1;
@@ -473,7 +473,8 @@ impl Memory {
         self.overlap > 1
     }
 
-    /// Sets the home of a memory range, or removes it.
+    /// Sets the home of a memory range. If `home` is `None`, removes the home of the pages; lines that were accessed
+    /// keep theirs.
     pub(crate) fn place(&mut self, addr: usize, len: usize, home: Option<usize>) {
         let lines = &mut self.lines;
         self.table.place(addr, len, home, |line| {
@@ -508,7 +509,7 @@ impl Memory {
         self.table.home_of(addr)
     }
 
-    /// Puts the lines of a range into a socket's third-level cache, unchanged, as they would be after a long warm-up.
+    /// Puts the lines of a range into a socket's third-level cache, as clean lines, as after a long warm-up.
     pub(crate) fn warm(&mut self, addr: usize, len: usize, socket: usize) {
         for addr in (addr & !63..addr + len.max(1)).step_by(64) {
             let line = self.line(addr, socket);

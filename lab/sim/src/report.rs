@@ -278,15 +278,17 @@ pub struct Report {
     pub model_bytes: usize,
     /// The number of cache lines that the program accessed.
     pub lines: usize,
-    /// The number of threads that did not end even when they were unwound, because a destructor waited forever. Their
-    /// stacks, and what they own, are leaked.
+    /// The number of threads that were abandoned: they did not end even when they were unwound, because a destructor
+    /// waited forever; or the run failed, and [`Config::unwind`](crate::Config::unwind) is off. Their stacks, and what
+    /// they own, are leaked.
     pub abandoned: usize,
     /// With [`Config::watch`](crate::Config::watch): plain accesses to shared memory that were not announced, the most
     /// frequent first.
     pub unannounced: Vec<Unannounced>,
-    /// Whether the run had a heap of its own ([`SimAlloc`](crate::SimAlloc)). The address space has room for 80 such heaps,
-    /// and a heap stays in use while any block in it is live, even after its run. A run without a heap of its own allocates
-    /// from the process's heap, whose layout depends on earlier runs. Then two runs with equal seeds may differ.
+    /// Whether the run had a heap of its own ([`SimAlloc`](crate::SimAlloc)). The address space has room for 80 such
+    /// heaps, and a heap stays in use while any block in it is live, even after its run. A run without a heap of its
+    /// own allocates from the process's heap, whose layout depends on earlier runs. Then two runs with equal seeds may
+    /// differ.
     pub own_heap: bool,
 }
 

@@ -1,28 +1,28 @@
 //! Sensitivity sweeps: they show whether a simulated result holds under variations of the model (the numbers of the
 //! simulated machine).
 //!
-//! A figure of one machine with one seed says little, since many of the machine's numbers are estimates and schedules are
-//! random. [`sweep`] repeats a measurement under variations of the model, each with several seeds:
-//! - all combinations of three properties: cache misses overlap or not; remote latencies are lower, unchanged or higher;
-//!   occupancies (how long an access keeps others from a resource) are lower, unchanged or higher;
+//! A figure of one machine with one seed says little, since many of the machine's numbers are estimates and schedules
+//! are random. [`sweep`] repeats a measurement under variations of the model, each with several seeds:
+//! - all combinations of three properties: cache misses overlap or not; remote latencies are lower, unchanged or
+//!   higher; occupancies (how long an access keeps others from a resource) are lower, unchanged or higher;
 //! - then one number at a time is lower or higher: the latency of transfers within a socket, the latency of the third
 //!   level, and the slowdown of hardware threads that share a core.
 //!
 //! A measured or published number varies by 20 %, a guessed number by 50 %
-//! ([`Origin::spread`](crate::machine::Origin::spread)). [`Sweep::beats`] returns true only if one program is better than
-//! another in every variation with every seed.
+//! ([`Origin::spread`](crate::machine::Origin::spread)). [`Sweep::beats`] returns true only if one program is better
+//! than another in every variation with every seed.
 
 use crate::config::Config;
 use crate::machine::{Machine, Number};
 
-/// One variation of the model. All fields but [`overlap`](Self::overlap) are multiples of a number's spread (20 or 50 % of
-/// the number): -1 subtracts the spread, 0 leaves the number unchanged, 1 adds the spread.
+/// One variation of the model. All fields but [`overlap`](Self::overlap) are multiples of a number's spread (20 or 50 %
+/// of the number): -1 subtracts the spread, 0 leaves the number unchanged, 1 adds the spread.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Variation {
     /// [`Config::overlap`].
     pub overlap: u32,
-    /// Latencies of accesses that cross a link. None becomes less than that of the same access within the socket, unless
-    /// it is less in the machine itself.
+    /// Latencies of accesses that cross a link. None becomes less than that of the same access within the socket,
+    /// unless it is less in the machine itself.
     pub remote: f64,
     /// All occupancies.
     pub occupancy: f64,
@@ -216,8 +216,8 @@ mod tests {
         }
     }
 
-    /// A remote access does not become faster than a local one, and hardware threads that share a core do not become faster
-    /// by sharing it.
+    /// A remote access does not become faster than a local one, and hardware threads that share a core do not become
+    /// faster by sharing it.
     #[test]
     fn a_variation_leaves_the_machine_one_that_could_be() {
         let machine = preset();

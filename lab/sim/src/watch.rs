@@ -2,17 +2,17 @@
 //!
 //! The model charges atomics, and plain accesses that are announced by [`world::touch`](crate::world::touch) and
 //! [`world::touch_mut`](crate::world::touch_mut). Unannounced accesses cost nothing, so the figures of code that makes
-//! such accesses are wrong. With [`Config::watch`](crate::Config::watch) the run's arena ([`SimAlloc`](crate::SimAlloc),
-//! the heap of the run) is closed to measured threads: each of their plain accesses faults, is recorded here, and is then
-//! executed as a single instruction ([`fault`]). A recorded access takes some microseconds, so a watched run is a check
-//! and measures nothing. The arena has a second mapping, which stays open. Atomics, whose accesses have been charged, and
-//! the allocator access memory by this mapping.
+//! such accesses are wrong. With [`Config::watch`](crate::Config::watch) the run's arena
+//! ([`SimAlloc`](crate::SimAlloc), the heap of the run) is closed to measured threads: each of their plain accesses
+//! faults, is recorded here, and is then executed as a single instruction ([`fault`]). A recorded access takes some
+//! microseconds, so a watched run is a check and measures nothing. The arena has a second mapping, which stays open.
+//! Atomics, whose accesses have been charged, and the allocator access memory by this mapping.
 //!
 //! # What counts as announced
 //! A thread announces a cache line by any access that the model charges. The charged access comes before the plain one,
 //! or is among the thread's next [few](SOON) charged accesses. The announcement covers the thread's plain reads of the
-//! line until another thread announces a write to the line or writes it plainly. It also covers plain writes if it was a
-//! write itself. This resembles a cache: a core that has a line reads it at no cost until another core takes it.
+//! line until another thread announces a write to the line or writes it plainly. It also covers plain writes if it was
+//! a write itself. This resembles a cache: a core that has a line reads it at no cost until another core takes it.
 //! (Evictions for lack of room are not modelled here; code that reads much memory announces its reads.)
 //!
 //! # What is reported
@@ -74,9 +74,9 @@ struct Place {
     lines: HashMap<usize, u64>,
 }
 
-/// The thread's charged access with this number after a plain access is the last that can announce the plain access. Late
-/// announcements are allowed, since code often reads memory beside an atomic just before the atomic, and since the address
-/// of an item in a growing list is known only after the item has been written.
+/// The thread's charged access with this number after a plain access is the last that can announce the plain access.
+/// Late announcements are allowed, since code often reads memory beside an atomic just before the atomic, and since the
+/// address of an item in a growing list is known only after the item has been written.
 const SOON: u8 = 4;
 
 /// A plain access without an announcement so far.
@@ -218,8 +218,8 @@ impl Watch {
 /// How many functions of a trace are shown.
 const SHOWN: usize = 3;
 
-/// Returns the innermost functions of a trace, beginning with the function that made the access. Functions of the standard
-/// library are left out.
+/// Returns the innermost functions of a trace, beginning with the function that made the access. Functions of the
+/// standard library are left out.
 fn innermost(trace: &Backtrace) -> String {
     let text = trace.to_string();
     // The functions of the trace, each with its file; the file is empty if it is not known.

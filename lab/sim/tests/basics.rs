@@ -201,8 +201,7 @@ fn remote_accesses_are_counted_by_part() {
     assert_eq!(report.stats.remote(), 4);
 }
 
-/// Memory that was filled in set-up is found in the caches of the nodes whose threads filled it, and in no
-/// other cache.
+/// Memory that was filled in set-up is found in the third-level caches of its home nodes, and in no other cache.
 #[test]
 fn filling_leaves_lines_in_their_homes_caches() {
     let loads = |warm: bool, reader: usize| {

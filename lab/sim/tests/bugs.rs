@@ -1,5 +1,5 @@
-//! Tests with planted bugs: each is found by a random and by a PCT schedule, and the correct program passes the same
-//! schedules.
+//! Tests with planted bugs. Each bug is found by random schedules and by probabilistic concurrency testing (PCT). The
+//! correct program passes the same schedules.
 
 mod common;
 

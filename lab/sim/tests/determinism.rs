@@ -155,7 +155,7 @@ fn allocations_cost_the_same_where_no_arena_is_left() {
     // If the heap is the process's, the program frees each thread's body, which is one more access each.
     let same = before..=before + 2;
     kept.iter().for_each(|(report, _)| assert!(same.contains(&report.stats.accesses), "{}", report.stats.accesses));
-    // Each has kept a part of the address space until there was no more, and the reports say so.
+    // Each kept run occupies a part of the address space, until no part is left. The reports tell which runs have one.
     let own: Vec<bool> = kept.iter().map(|(report, _)| report.own_heap).collect();
     assert!(own.iter().filter(|own| **own).count() <= 80 && own[0] && !own[89] && own.is_sorted_by_key(|own| !own));
     drop(kept);

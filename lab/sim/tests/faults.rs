@@ -114,7 +114,7 @@ fn everybody_waiting_is_a_deadlock() {
         };
         let report = run(&machine(), &config(schedule, vec![]), 4, body);
         assert_eq!(report.outcome, Outcome::Deadlock { waiting: vec![0, 1, 2] });
-        // A background thread reads repeatedly and changes nothing. It does not hide the deadlock.
+        // A background thread that sleeps repeatedly does not hide the deadlock.
         let body = |_: Client| {
             world::spawn_background(
                 None,
@@ -171,7 +171,7 @@ fn no_time_is_too_long() {
     }
 }
 
-/// Runs a function on the run's clock in its destructor.
+/// Runs a function in its destructor.
 struct AtLast(fn());
 
 impl Drop for AtLast {
@@ -219,7 +219,7 @@ fn a_thread_that_survives_its_unwinding_is_abandoned() {
 
 #[test]
 fn no_thread_that_is_over_is_woken() {
-    // The first thread's destructor wakes the second thread, which was unwound before.
+    // Each thread's destructor calls `wake`, but the run is over, so no thread waits for the key any more.
     let body = |client: Client| {
         let _last = AtLast(|| assert_eq!(world::wake(7, 1), 0));
         if client.index == 0 {

@@ -73,7 +73,8 @@ fn nothing_is_reserved_for_later() {
 
 #[test]
 fn invalidations_and_write_backs_are_traffic() {
-    // Each line has sixteen readers on four sockets, and one writer: three sockets invalidate their copies each time.
+    // The line has one writer and fifteen readers, on four sockets. At each write, three sockets invalidate their
+    // copies.
     let config = Config { placement: Placement::Spread, ..Config::seeded(1) };
     let body = |word: &Word, client: Client| {
         for turn in 0..100 {
@@ -110,7 +111,7 @@ fn changed_lines_that_no_cache_has_room_for_go_to_memory() {
     }
 }
 
-/// Panics if it is dropped after the run.
+/// Panics when it is dropped.
 struct Brittle;
 
 impl Drop for Brittle {

@@ -42,7 +42,7 @@ fn increments_are_not_lost() {
         let (report, sums) = run_with(&machine(), &config, 6, || [0; 2].map(Word::new), body, teardown);
         assert_eq!((report.outcome, sums), (Outcome::Done, Some([180, 180])));
         assert_eq!(report.stats.tx_committed, 180);
-        // PCT switches threads only twice.
+        // This schedule of probabilistic concurrency testing (PCT) switches threads only twice.
         assert!(report.stats.tx_conflicts > 0 || schedule == Schedule::Pct { depth: 3 });
         assert_eq!(report.stats.tx_begun, 180 + report.stats.tx_aborts());
     }
@@ -105,7 +105,8 @@ fn a_commit_happens_in_one_instant_and_wakes_spinners() {
     });
 }
 
-/// Tests that a conflict is noticed even if a plain load is made together with the load before it.
+/// Tests that a conflict is noticed even where the simulator serves a plain load together with the preceding load of
+/// the same line, without another request for the line.
 #[test]
 fn a_load_made_together_with_another_sees_nothing_uncommitted() {
     let report = two(|words, client| {
@@ -137,7 +138,7 @@ fn threads_that_spin_on_a_line_abort_who_writes_it() {
                 world::sleep(30_000);
                 let result = htm::transaction(|| {
                     flag.set(1);
-                    // The loop is so long that the spinning thread looks again.
+                    // The loop is so long that the spinning thread loads the flag again.
                     (0..2_000).for_each(|_| _ = other.get());
                 });
                 assert!(result.unwrap_err().is_conflict());

@@ -1,5 +1,5 @@
-//! Tests sleeping, parking, keys, joins, clocks, thread-locals, placement and unwinding, from which the platform crate
-//! is built.
+//! Tests the functions from which the platform crate is built: sleeping, parking, waiting for keys, joins, clocks,
+//! thread-locals, placement and unwinding.
 
 mod common;
 

@@ -13,13 +13,13 @@ use common::{Word, machine};
 #[global_allocator]
 static HEAP: SimAlloc = SimAlloc;
 
-/// A plain counter on the arena's heap, and a lock that orders the threads' accesses to it.
+/// Plain memory on the arena's heap, and a word that says whose turn it is.
 struct Shared {
     turn: Word,
     plain: Box<UnsafeCell<[u64; 8]>>,
 }
 
-/// Three threads, one after the other, run `use_it` on the same plain memory.
+/// Three threads take turns to run `use_it` on the same plain memory, five times each.
 fn found(use_it: impl Fn(*mut u64)) -> Vec<Unannounced> {
     let config = Config { watch: true, ..Config::default() };
     let setup = || Shared { turn: Word::new(0), plain: Box::new(UnsafeCell::new([0; 8])) };

@@ -1,5 +1,5 @@
-//! Stores and workloads by name: the schemes over the maps, and the global lock. The generic code is instantiated here
-//! once, so that the command is not generic.
+//! Stores and workloads by name: the schemes (kinds of concurrency control) over the maps, and the global lock. The
+//! generic code is instantiated here once, so that the command is not generic.
 
 use archipelago_txn::on;
 use archipelago_txn::{Hekaton, Isolation, MvRlu, NoWait, Scheme, Silo, TicToc, WaitDie};
@@ -95,8 +95,8 @@ macro_rules! over_maps {
     };
 }
 
-/// The schemes over the maps. `silo-snapshot` has snapshot isolation, which keeps TPC-C and YCSB consistent; SmallBank
-/// has a write skew under snapshot isolation.
+/// The schemes over the maps. `silo-snapshot` has snapshot isolation. TPC-C and YCSB stay consistent under snapshot
+/// isolation, but SmallBank has a write skew under it.
 static SCHEMES: &[[Known; 5]] = &[
     over_maps!("silo", Silo, Serializable),
     over_maps!("tictoc", TicToc, Serializable),

@@ -1,5 +1,6 @@
-//! A map that is chosen when a store is loaded: all ordered maps behind one type. So each scheme and workload is
-//! compiled once instead of once per map. Each operation is one call through a table of functions (a trait object).
+//! A map that is chosen when a store is loaded: all ordered maps behind one type. Because all maps have this one type,
+//! each concurrency-control scheme and each workload is compiled once, not once per map. Each operation is one call
+//! through a table of functions (a trait object).
 
 use core::any::Any;
 use core::cell::Cell;
@@ -11,7 +12,7 @@ use archipelago_platform::sync::Arc;
 use archipelago_platform::thread;
 use archipelago_sync::rcu::{Domain, Guard};
 
-/// The kind of maps whose structure a [`Choice`] makes.
+/// A [`Kind`] whose maps consist of the structure that a [`Choice`] selects at run time.
 pub enum Chosen {}
 
 impl Kind for Chosen {
@@ -99,8 +100,8 @@ pub struct Erased<F: Form>(Box<dyn Inner<F>>);
 /// A function that visits an entry. Returns whether to continue.
 pub type Visit<'v, F> = &'v mut dyn FnMut(<F as Form>::Probe<'_>, u64) -> bool;
 
-/// [`Structure`] as a trait that can be a trait object. Callers cannot pass a remembered position, so each call finds
-/// its position anew.
+/// [`Structure`] as a trait that can be a trait object. Callers cannot pass a `Place` (the data with which an operation
+/// starts), so each call computes the thread's place again.
 pub trait Inner<F: Form>: Send + Sync {
     #[doc(hidden)]
     fn domain(&self) -> &Domain;

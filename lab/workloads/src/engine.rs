@@ -1,4 +1,5 @@
-//! This library's transactions as a [`Store`]: the scheme `S`, with all indexes on the map `M`.
+//! This library's transactions as a [`Store`]: the scheme (kind of concurrency control) `S`, with all indexes on the
+//! map `M`.
 
 use core::marker::PhantomData;
 use core::ops::RangeBounds;

@@ -6,10 +6,10 @@
 //! are 15 each.
 //!
 //! Two rules are stricter than in the paper, so that a consistency condition can detect write skew. TransactSavings
-//! withdraws an amount only if savings cover it and both accounts together cover it (in the paper, savings alone
-//! decide). Amalgamate moves no debts. With these rules WriteCheck and TransactSavings have a write skew under
-//! snapshot isolation: each reads both of a customer's accounts and writes one of them. So together they can overdraw
-//! the customer without WriteCheck's penalty. Condition 2 of [`Arena::check`] detects this.
+//! withdraws an amount only if the savings account covers it and both accounts together cover it, too. (In the paper,
+//! the savings account alone decides.) Amalgamate moves no debts. With these rules WriteCheck and TransactSavings have
+//! a write skew under snapshot isolation: each reads both of a customer's accounts and writes one of them. So together
+//! they can overdraw the customer without WriteCheck's penalty. Condition 2 of [`Arena::check`] detects this.
 
 use archipelago_platform::atomic::{AtomicI64, Ordering};
 use serde::{Deserialize, Serialize};
@@ -94,8 +94,8 @@ impl<D: Store> SmallBank<D> {
         Self { db, savings, checking, customers, moved: AtomicI64::new(0) }
     }
 
-    /// Runs a transaction. Returns deposits less withdrawals, in cents. TransactSavings and WriteCheck call `pause` between
-    /// their reads and their write.
+    /// Runs a transaction. Returns deposits less withdrawals, in cents. TransactSavings and WriteCheck call `pause`
+    /// between their reads and their write.
     ///
     /// # Errors
     /// [`Stop::Wanted`] if the accounts do not cover it; and the store's errors.

@@ -99,8 +99,8 @@ impl Space for Speculative {
 /// of the mappings whose links it changes. The kernel's tree is balanced; this one is not.
 ///
 /// A page fault finds each mapping that stays. If one mapping is removed while another is added at the same addresses,
-/// the fault may find neither. Linux's speculative page faults have the same weakness, and repeat their search under the
-/// lock; those of `spf` here do not.
+/// the fault may find neither. Linux's speculative page faults have the same weakness, so they repeat a failed search
+/// under the lock. The page faults of `spf` here do not repeat it.
 #[derive(Default)]
 struct RcxVm(Tree<OverRcx>);
 

@@ -28,8 +28,8 @@ pub fn cycle(keys: u64, length: usize) -> Vec<u64> {
     (0..keys).cycle().take(length).collect()
 }
 
-/// Returns a trace of which half of the requests are for keys by Zipf's law. Runs of these requests alternate with equally
-/// long runs of requests for keys that are requested only once.
+/// Returns a trace of which half of the requests are for keys by Zipf's law. Runs of these requests alternate with
+/// equally long runs of requests for keys that are requested only once.
 pub fn scans(keys: u64, exponent: f64, length: usize, seed: u64) -> Vec<u64> {
     let popular = zipf(keys, exponent, length.div_ceil(2), seed);
     let mut fresh = keys..;

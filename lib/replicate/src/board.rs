@@ -91,7 +91,7 @@ impl Sleeper {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Refused;
 
-/// The fields are in this order so that state, request and answer are in the first cache line.
+/// The fields have this order so that the state, the request and the answer are in the first cache line.
 #[repr(C)]
 struct Slot<Q, A> {
     state: AtomicU32,
@@ -114,8 +114,8 @@ pub(crate) struct Board<Q, A> {
     slots: Box<[CachePadded<Slot<Q, A>>]>,
     /// The slots that combiners read.
     active: Bits,
-    /// The slots with a sleeper, and those with a mark of an abandoned request. One more bit stands for the line, and
-    /// is set while the line is not empty.
+    /// The slots with a sleeper, and those with a mark of an abandoned request. One more bit stands for the line (the
+    /// queue of threads that found no free slot), and is set while the line is not empty.
     asleep: Bits,
     /// The threads that found no free slot.
     line: Mutex<Line>,

@@ -1,4 +1,5 @@
-//! Background threads: the helper brings idle replicas up to date; dedicated combiners combine, rest and are woken.
+//! Tests the background threads. The helper brings idle replicas up to date. Dedicated combiners carry out requests,
+//! rest, and are woken.
 #![cfg(not(any(loom, miri, archipelago_sim)))]
 
 mod common;

@@ -1,4 +1,4 @@
-//! Flat combining: histories, panics, drops; both variants.
+//! Tests both variants of flat combining: their histories, panics in operations, and that every operation is dropped.
 #![cfg(not(loom))]
 
 mod common;

@@ -49,7 +49,8 @@ fn a_handle_belongs_to_the_thread_that_uses_it_first() {
                 let (mut handle, topology, all_there) = (replicated.handle(), &topology, &all_there);
                 assert_eq!(handle.replica(), None);
                 scope.spawn(move || {
-                    // Slots of threads are reused when threads end, so all threads must be alive at the same time.
+                    // The numbers of threads (thread slots) are reused when threads end, so all threads must be alive
+                    // at the same time.
                     all_there.wait();
                     match way % 4 {
                         0 => drop(handle.write(Change::Insert(1, 1)).unwrap()),

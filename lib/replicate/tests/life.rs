@@ -1,5 +1,5 @@
-//! Lifetimes: panics, handles that outlive the structure, thousands of handles, hundreds of structures, and every
-//! operation dropped once.
+//! Tests lifetimes: panics, handles that outlive the structure, thousands of handles, hundreds of structures. Every
+//! operation is dropped once.
 #![cfg(not(loom))]
 
 mod common;

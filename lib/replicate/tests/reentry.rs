@@ -1,5 +1,5 @@
-//! Operations from inside operations on the same structure. They would wait for themselves. Builds with debug
-//! assertions panic, for every combination of operations.
+//! Operations that are called inside an operation on the same structure. The inner operation would wait for the outer
+//! one forever. Instead, builds with debug assertions panic, for every combination of operations.
 #![cfg(all(debug_assertions, not(any(loom, archipelago_sim))))]
 
 use core::future::Future;

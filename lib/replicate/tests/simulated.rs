@@ -16,7 +16,8 @@ use common::{Answer, Change, KEYS, Ledger, Op, check, check_poisoned, work, work
 #[global_allocator]
 static ALLOC: SimAlloc = SimAlloc;
 
-/// Runs a program under many schedules of both bug-finding kinds. `end` checks each run.
+/// Runs a program under many schedules of both kinds that look for bugs: random schedules, and probabilistic
+/// concurrency testing. `end` checks each run.
 fn explore<S>(
     seeds: u64,
     threads: usize,
@@ -40,7 +41,8 @@ fn judge((structure, recorder): (Replicated<Ledger>, History)) {
     assert!((1..structure.replicas()).all(|at| contents(at) == contents(0)), "replicas are equal in the end");
 }
 
-/// `changes` percent of the operations are changes, some of them in batches.
+/// Checks histories of a replicated structure. `changes` percent of the operations are changes, some of them in
+/// batches.
 fn replicated(seeds: u64, threads: usize, changes: u64, faults: &[Fault], builder: impl Fn() -> Builder<Ledger>) {
     let body = |(structure, recorder): &(Replicated<Ledger>, History), client: Client| {
         let operations = if threads > 8 { 3 } else { 8 };

@@ -1,4 +1,5 @@
-//! Operations as futures: under tokio, under a minimal executor, cancelled, and concurrent with blocking threads.
+//! Tests operations as futures: under tokio and under a minimal executor, futures that are cancelled, and futures
+//! beside threads that block.
 #![cfg(not(loom))]
 
 mod common;
@@ -173,8 +174,8 @@ impl archipelago_replicate::Sequential for Fragile {
     }
 }
 
-/// The panic of an operation that another thread posted has a payload whose destructor panics. Every operation is dropped
-/// once, and every caller gets the error.
+/// The panic of an operation that another thread posted has a payload whose destructor panics. Every operation is
+/// dropped once, and every caller gets the error.
 #[test]
 fn a_payload_that_panics_leaves_no_half_done_batch() {
     watchdog(USUAL, |_| {

@@ -14,9 +14,9 @@
 //! - [`floor`](Clock::floor): a lower bound. It is not above the local time of any snapshot that begins after a full
 //!   barrier ([`barrier`](Clock::barrier)) that follows the call.
 //! - [`settle`](Clock::settle): returns when every later `begin`, on any thread, is at or above the stamp.
-//! - [`observe`](Clock::observe): the same, for a thread whose snapshot at its local time sees the commit with the
-//!   stamp. The thread calls it before other threads can learn of the commit from this thread. So each thread that
-//!   begins afterwards sees the commit, too.
+//! - [`observe`](Clock::observe): returns at the same condition as `settle`, for a thread whose snapshot at its local
+//!   time sees the commit with the stamp. The thread calls it before other threads can learn of the commit from this
+//!   thread. So each thread that begins afterwards sees the commit, too.
 //!
 //! *Logical.* `begin` loads the counter (Acquire); `stamp` adds one to it (AcqRel) and returns the sum. Claim: if a
 //! snapshot at t missed a store that precedes the drawing of s, then s > t. Proof: assume that the counter reached t at
@@ -26,13 +26,13 @@
 //!
 //! *Hardware.* The counters of two processors differ by less than the uncertainty B. `stamp` drains the store buffer,
 //! reads the clock and adds B. (A fence does not drain the store buffer, see `archipelago_platform::clock`: with a
-//! fence instead, snapshots were torn in a third of the runs of a test.) A snapshot that missed one of these stores had
-//! read its clock before the drain ended, so its local time is below the sum. `settle` waits until the thread's own
-//! clock is B past the stamp: a few hundred nanoseconds on machines with several sockets, no time where B is 0. A
-//! reader whose clock is ahead may see a commit whose committer still waits. Such a reader waits too, for at most 2 B;
-//! otherwise a later reader whose clock is behind would miss the commit although the first reader has reported it. The
-//! paper adds and subtracts B when stamps are compared; with that rule a thread does not see its own commit until B has
-//! passed.
+//! fence instead, snapshots were torn in a third of the runs of a test.) A snapshot that missed one of the drained
+//! stores had read its clock before the drain ended, so its local time is below the sum. `settle` waits until the
+//! thread's own clock is B past the stamp: a few hundred nanoseconds on machines with several sockets, no time where B
+//! is 0. A reader whose clock is ahead may see a commit whose committer still waits. Such a reader waits too, for at
+//! most 2 B; otherwise a later reader whose clock is behind would miss the commit although the first reader has
+//! reported it. The paper adds and subtracts B when stamps are compared; with that rule a thread does not see its own
+//! commit until B has passed.
 
 use archipelago_platform::atomic::{AtomicU64, Ordering, fence};
 use archipelago_platform::clock::{OrderedClock, drain_stores};
@@ -114,7 +114,7 @@ impl Clock {
         }
     }
 
-    /// Draws the time of a commit. Two draws of a logical clock differ; two of the hardware's may be equal.
+    /// Draws the time of a commit. Two stamps of a logical clock differ; two stamps of the hardware clock may be equal.
     #[inline]
     pub fn stamp(&self) -> u64 {
         match &self.0 {

@@ -1,8 +1,8 @@
 //! Locks for many cores and several NUMA nodes. Each is used through [`lock_api`]'s guards.
 //!
 //! Every raw lock here implements [`lock_api::RawMutex`] or [`lock_api::RawRwLock`], so `Mutex<RawTtas, u64>` has the
-//! names and meanings that users of `parking_lot` know. Which one to choose, how fair each is and what it costs in
-//! memory: `docs/mechanisms/locks.md`.
+//! names and meanings that users of `parking_lot` know. `docs/mechanisms/locks.md` says which one to choose, how fair
+//! each is, and how much memory it takes.
 //!
 //! ```
 //! use archipelago::sync::lock::{DistributedRwLock, Mutex, RawTtas};

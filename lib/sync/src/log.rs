@@ -67,8 +67,8 @@ const MOVING: u64 = 1 << 63;
 struct Tail {
     index: u64,
     generation: usize,
-    /// Whether a change of segment is in progress. Then the last reserved entry is its mark, and no thread may reserve an
-    /// entry after the mark.
+    /// Whether a change of segment is in progress. Then the last reserved entry is its mark, and no thread may reserve
+    /// an entry after the mark.
     moving: bool,
 }
 

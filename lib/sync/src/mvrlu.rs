@@ -94,8 +94,8 @@
 //!   cache line per version (in the authors' C code two or three).
 //! - *Pruning* in the middle of chains; one stuck reader stops the paper's collection.
 //! - *No lock word.* A copy that is linked above an object, and is not visible yet, locks the object; it names the
-//!   holder and its position in the holder's write set. So an object needs one word (C: 24 bytes), linking is locking, and
-//!   a transaction finds its own copies (C: it does not see its own changes).
+//!   holder and its position in the holder's write set. So an object needs one word (C: 24 bytes), linking is locking,
+//!   and a transaction finds its own copies (C: it does not see its own changes).
 //! - When a handle is dropped, its log passes to the next handle, or to a thread that helps to collect.
 
 mod abort;

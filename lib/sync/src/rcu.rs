@@ -10,8 +10,8 @@
 //! - Each thread slot has one record, in memory of its thread. Entering and leaving are one store each. A [`Reader`],
 //!   or a structure's session, is a pair of references, which costs nothing to make, to keep or to forget.
 //! - Each thread collects the objects that it retires in a *bag*, and reclaims them itself. So memory is mostly freed
-//!   by the thread that allocated it. Bags are behind a small lock, which is nearly always uncontended; it lets any
-//!   thread take the garbage of a finished or idle thread.
+//!   by the thread that allocated it. A lock, which is nearly always uncontended, protects the bags. By this lock any
+//!   thread can take the garbage of a finished or idle thread.
 //! - A domain has no thread of its own: retiring advances the epoch, with at most one barrier per bag. For structures
 //!   that become idle and have no thread either, one thread of the process reclaims the rest: see `rest`.
 //! - Barriers have two flavours, see [`Flavour`]. A third flavour of reading works with both, see [`QuiescentReader`].
@@ -55,8 +55,8 @@
 //!    came first, and A saw R's publication or something newer. A's advance succeeded, so A saw R's leave or something
 //!    newer: R's leave happens before the epoch becomes e+3, hence before the reclaim. ∎
 //!
-//! Sealing needs no barrier for this proof; in return a bag waits one epoch more than in schemes whose retiring threads
-//! fence.
+//! Sealing needs no barrier for this proof. In return a bag waits one epoch longer than in algorithms whose retiring
+//! threads execute a fence.
 //!
 //! A record that is made after A walked the table counts as one whose publication A did not see, since R creates its
 //! record before B_R. The end of a thread happens before the begin of the next thread with its slot; the same holds

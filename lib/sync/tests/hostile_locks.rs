@@ -1,8 +1,8 @@
 //! Every lock under its worst conditions: many more threads than cores, guards that are never dropped, panics, and
 //! thread-locals whose destructors lock.
 //!
-//! Waits are compared with those of a control in the same run, because a test does not know the load of the machine.
-//! `ARCHIPELAGO_HOSTILE_SECONDS=20` sets the duration of each load.
+//! Waits are compared with a control in the same run (the time for which a ready thread is kept from running), because
+//! a test does not know the load of the machine. `ARCHIPELAGO_HOSTILE_SECONDS=20` sets the duration of each load.
 #![cfg(not(any(loom, archipelago_sim)))]
 
 use std::cell::RefCell;
@@ -125,9 +125,9 @@ fn each(test: &impl Test) {
     test.run::<RwLock<RawBravo<RawCrwNp>, Words>>("RawBravo<RawCrwNp>", 2 * nodes + slots, true);
 }
 
-/// 16 threads hold the lock for about 20 µs each. The longest wait is compared with the longest time for which the
-/// machine prevents a thread that waits for nothing from running. (`parking_lot`'s longest wait is printed for
-/// comparison. It is not a control, because its waiters yield.)
+/// 16 threads hold the lock for about 20 µs each. The longest wait is compared with a control: the longest time for
+/// which a ready thread is kept off its processor, although it waits for no lock. (`parking_lot`'s longest wait is
+/// printed for comparison. It is not a control, because its waiters yield.)
 struct Waits;
 
 const WAITING: usize = 16;
@@ -193,8 +193,8 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// A waiter that has spun for long enough goes to sleep at once. A yield before would give a turn to every other thread
-/// of its processor, and would give the lock to threads that arrived later.
+/// A waiter that has spun for long enough goes to sleep without yielding first. If it yielded, every other thread of
+/// its processor would get a turn, and threads that arrived later would get the lock.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_waiter_sleeps_without_yielding_first() {
@@ -240,8 +240,8 @@ fn a_waiter_sleeps_without_yielding_first() {
     });
 }
 
-/// 200 threads use one lock. Its allocations are those of the table in `docs/mechanisms/locks.md`, however many threads
-/// wait.
+/// 200 threads use one lock. The lock allocates no more bytes than the table in `docs/mechanisms/locks.md` states,
+/// however many threads wait.
 struct Memory;
 
 impl Test for Memory {
@@ -264,7 +264,8 @@ impl Test for Memory {
             end.wait();
             HEAP.bytes().saturating_sub(before)
         });
-        // The slack is for the runtime's allocations for threads that sleep for the first time, in all of the tests.
+        // The slack covers allocations that the runtime makes when threads sleep for the first time, in any of the
+        // tests.
         let slack = 64 * 1024;
         assert!(held <= allocates + slack, "{name} holds {held} bytes after {THREADS} threads, of {allocates}");
         drop(lock);
@@ -353,7 +354,7 @@ fn threads_come_and_go_and_panic_and_lock_in_their_last_destructors() {
     watchdog(limit(), |_| each(&Storm));
 }
 
-/// An attempt that fails because of readers leaves the lock as it was: those readers also exclude the next writer.
+/// A `try_write` that fails because of readers leaves the lock as it was: these readers still exclude the next writer.
 fn failed_try_keeps_readers_in<R: RawRwLock + Send + Sync>() {
     // The first reads of a lock may use a different path than later ones, and so may the first read after a writer.
     for before in 0..3 {

@@ -14,11 +14,12 @@ use archipelago_sync::mvrlu::{Abort, Builder, ClockKind, Collection, Domain, Lin
 #[global_allocator]
 static HEAP: Counting = Counting::new();
 
-/// The memory per thread that this test permits beside twice the live set, in bytes. The goal is 64 KiB. Measured on
-/// two otherwise idle cores: 32 to 58 KiB; 52 to 58 KiB with 64 threads on 1,000 objects; 66 KiB once with 8 threads
-/// and a background thread; 80 KiB with 8 threads on 1,000 objects. In the last case, much of it is the newest copies
-/// of all objects, which take 64 bytes beside objects of 24. If other programs keep the processors busy, sections last
-/// longer, and more memory is used. Without the bound, it would be megabytes per thread and second.
+/// The memory per thread, in bytes, that this test permits in addition to twice the live set. The goal is 64 KiB.
+/// Measured on two otherwise idle cores: 32 to 58 KiB; 52 to 58 KiB with 64 threads on 1,000 objects; 66 KiB once with
+/// 8 threads and a background thread; 80 KiB with 8 threads on 1,000 objects. In the last case, much of it is the
+/// newest copies of all objects, which take 64 bytes beside objects of 24. If other programs keep the processors busy,
+/// sections last longer, and more memory is used. Without the bound, memory would grow by megabytes per thread and
+/// second.
 const SHARE: usize = 128 * 1024;
 
 struct Outcome {
@@ -110,9 +111,9 @@ fn memory_is_bounded_on_the_hardware_clock_and_with_a_background_thread() {
     }
 }
 
-/// The control: 64 threads that only read the clock, and the longest time for which one of them is kept from running.
-/// The longest update of 64 threads takes at most three times as long. The 64 threads also make at least half as many
-/// updates per second as two threads do.
+/// The control runs 64 threads that only read the clock, and measures the longest time for which one of them is kept
+/// from running. The longest update of 64 threads takes at most three times this time. The 64 threads also make at
+/// least half as many updates per second as two threads do.
 #[test]
 fn the_longest_operation_is_near_what_the_scheduler_does_anyway() {
     let _alone = alone();
@@ -159,7 +160,7 @@ fn the_cap_counts_everything() {
             let (mut handle, mut full, mut round) = (domain.register(), 0_u64, 0_u64);
             while Instant::now() < end {
                 round += 1;
-                // First, objects are made and not retired, until there is no room. From then on, each new object
+                // First, objects are made and not retired, until the cap leaves no room. From then on, each new object
                 // replaces an old one.
                 let made = handle.update(|tx| {
                     // SAFETY: not used after an abort.

@@ -84,8 +84,8 @@ fn a_table_whose_entries_come_and_go_is_bounded_while_snapshots_are_held() {
             }
         });
         // `live` is the size of all cells and their contents. `version` is the size of one version of each cell: a
-        // cache line and a log entry. Each snapshot keeps a version of the cell, and the mark of its content (the
-        // content's last version).
+        // cache line and a log entry. Each snapshot keeps a version of the cell, and the mark of the cell's content. (A
+        // mark is the last version of a retired object.)
         let (live, version) = (CELLS * (24 + 48), CELLS * (64 + 32));
         let bound = 2 * live + 2 * (live + 2 * version) + version + THREADS * SHARE;
         println!("{clock:?}: {most} bytes of {bound}");
@@ -149,7 +149,7 @@ fn what_an_idle_handle_wrote_last_costs_readers_nothing_for_long() {
     let (mut idle, mut reader) = (domain.register(), domain.register());
     links.iter().for_each(|link| idle.update(|tx| Ok(*tx.lock(*link)? = 1)).unwrap());
     assert!(domain.stats().versions > 0);
-    // The dereference watermark is 4,096 reads.
+    // A handle collects after 4,096 reads of copies (the dereference watermark).
     for _ in 0..500 {
         let snapshot = reader.read();
         assert!(links.iter().all(|link| *snapshot.get(*link) == 1));
@@ -194,8 +194,8 @@ fn collecting_and_statistics_work_under_load() {
     some_try(5, || {
         let gap = longest_gap(20, duration_or(Duration::from_millis(300)));
         let longest = longest_collection(duration_or(Duration::from_millis(600)));
-        // Three rounds, in each of which the thread may lose its processor or wait for each of the domain's short
-        // locks.
+        // The factor 9 allows for three rounds. In each round the thread may lose its processor, or wait for each of
+        // the domain's short locks.
         within("collect and stats", 9, longest, gap)
     });
 }

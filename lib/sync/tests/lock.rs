@@ -12,7 +12,7 @@ use archipelago_sync::lock::{
     RawTicket, RawTtas,
 };
 
-/// Returns `native`, or the smaller number `miri` under the interpreter.
+/// Returns `native`, or under Miri the smaller number `miri`.
 const fn scaled(native: usize, miri: usize) -> usize {
     if cfg!(miri) { miri } else { native }
 }
@@ -168,7 +168,7 @@ fn distributed_shares_slots() {
     }
 }
 
-/// The sizes are those of the table in `docs/mechanisms/locks.md`.
+/// The locks' sizes are those in the table in `docs/mechanisms/locks.md`.
 #[test]
 fn sizes_are_as_documented() {
     assert_eq!((size_of::<RawTas>(), size_of::<RawTtas>(), size_of::<RawTicket>()), (1, 1, 8));
@@ -197,8 +197,9 @@ fn on_machines_of_several_nodes() {
     }
 }
 
-/// Waiters of several nodes at once, more than cores. Every one of them must be served: those that CNA moves to its
-/// second queue, those that wait for a cohort's hand-over, and those that the shuffling mutex moves.
+/// Many waiters (12 threads) at once. On the synthetic machines they are on several nodes. Every waiter must be served:
+/// those that CNA moves to its second queue, those that wait for a cohort's hand-over, and those that the shuffling
+/// mutex moves.
 #[test]
 fn mixed_nodes_many_waiters() {
     mutex::everybody_waits::<RawCna>();

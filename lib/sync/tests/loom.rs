@@ -17,8 +17,8 @@ use archipelago_sync::rcu::{Domain, Flavour, Held, Keeper, OwnedGuard};
 use archipelago_sync::version_lock::{Look, VersionLock};
 use loom::cell::UnsafeCell;
 
-/// Schedules that loom does not try by itself, see `archipelago_platform::atomic`: the load of one thread comes before
-/// the other thread's change, or after it.
+/// loom does not try these two schedules by itself (see `archipelago_platform::atomic`): one thread's load comes before
+/// the other thread's change, or after it. The test checks that both are tried.
 #[test]
 fn a_thread_that_loads_and_changes_is_tried_before_a_load() {
     let met = std::sync::Arc::new([const { std::sync::atomic::AtomicBool::new(false) }; 2]);
@@ -150,7 +150,8 @@ fn version_lock_a_shared_change_is_seen_by_the_next_holder() {
     });
 }
 
-/// Sharing changes no version: readers validate, and another thread shares at the same time.
+/// A shared hold of the lock changes no version: readers validate successfully, and another thread holds the lock
+/// shared at the same time.
 #[test]
 fn version_lock_sharers_disturb_nobody() {
     model(3, || {
@@ -343,7 +344,8 @@ fn rcu_a_reader_never_sees_reclaimed_memory() {
     });
 }
 
-/// The reader enters twice, so that a collector may run in between, and may see the second publication.
+/// The reader enters two sections, so a collector may run between them, and may see that the reader is in the second
+/// one.
 #[test]
 fn rcu_a_reader_that_comes_back_is_waited_for() {
     each_flavour(3, |shared| {
@@ -497,7 +499,8 @@ fn rcu_a_guard_outlives_its_reader() {
     });
 }
 
-/// A record that was claimed passes to another thread's quiescent reader, which is waited for like the first one.
+/// A record is the word in which a reader publishes its sections. When a reader is dropped, its record is reused by
+/// another thread's quiescent reader. Grace periods wait for this reader as for the first one.
 #[test]
 fn rcu_a_claimed_record_passes_on() {
     each_flavour(2, |shared| {
@@ -543,7 +546,7 @@ fn rcu_a_quiescent_reader_is_waited_for() {
     });
 }
 
-/// A guard that was begun in this thread protects the reads of another thread, and ends there.
+/// A guard that was begun in this thread protects the reads of another thread, and ends in that thread.
 #[test]
 fn rcu_an_owned_guard_protects_where_it_has_gone() {
     each_flavour(2, |shared| {
@@ -567,7 +570,8 @@ fn rcu_an_owned_guard_protects_where_it_has_gone() {
     });
 }
 
-/// If all holders have released a section and it is held again, it still protects; otherwise `hold` returns `None`.
+/// After all holders have released a section, `hold` either holds the same section again, so that it still protects its
+/// objects, or returns `None`.
 #[test]
 fn rcu_what_is_held_goes_on_or_says_so() {
     static MET: [std::sync::atomic::AtomicBool; 2] = [const { std::sync::atomic::AtomicBool::new(false) }; 2];
@@ -596,8 +600,8 @@ fn rcu_what_is_held_goes_on_or_says_so() {
     assert!(MET.iter().all(|met| met.load(std::sync::atomic::Ordering::Relaxed)), "each is met");
 }
 
-/// The value that the threads of the models below hold. loom detects if it is freed beside a reader, and it counts how
-/// many times it is freed.
+/// The value that the threads of the models below hold. loom detects if it is freed while a thread reads it. The value
+/// counts how many times it is freed.
 struct Noted(UnsafeCell<u64>, std::sync::Arc<std::sync::atomic::AtomicUsize>);
 
 impl Noted {

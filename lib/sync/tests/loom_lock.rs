@@ -68,7 +68,7 @@ fn counts<R: RawMutex + Default + Send + Sync + 'static>(preemptions: usize, oth
     });
 }
 
-/// A holder on one node, and waiters on these nodes (0 is the holder's), which arrive in any order.
+/// The holder is on node 0, and the waiters are on the nodes `waiters`. They arrive in any order.
 fn across<R: RawMutex + Default + Send + Sync + 'static>(preemptions: usize, waiters: &'static [usize]) {
     model(preemptions, move || {
         let count = Arc::new(Mutex::from_raw(R::default(), Cell::new()));
@@ -90,7 +90,7 @@ fn across<R: RawMutex + Default + Send + Sync + 'static>(preemptions: usize, wai
     });
 }
 
-/// Two threads wait; the third only tries.
+/// Two threads call `lock`; the third calls only `try_lock`.
 fn tries<R: RawMutex + Default + Send + Sync + 'static>() {
     model(2, || {
         let count = Arc::new(Mutex::from_raw(R::default(), Cell::new()));
@@ -139,7 +139,7 @@ fn rwlock<R: RawRwLock + Default + Send + Sync + 'static>() {
     });
 }
 
-/// Every thread only tries.
+/// Every thread uses only the functions that do not wait (`try_…`).
 fn rwlock_tries<R: RawRwLock + Default + Send + Sync + 'static>() {
     model(3, || {
         let count = Arc::new(RwLock::from_raw(R::default(), Cell::new()));
@@ -167,8 +167,8 @@ fn downgrades<R: RawRwLockDowngrade + Default + Send + Sync + 'static>() {
     });
 }
 
-/// Two threads read first and then write the value plus one, beside a reader. In a second model, all three threads only
-/// try.
+/// Two threads read first and then write the value plus one, beside a reader. In a second model, all three threads use
+/// only the functions that do not wait.
 fn upgrades<R: RawRwLockUpgrade + Default + Send + Sync + 'static>() {
     model(2, || {
         let count = Arc::new(RwLock::from_raw(R::default(), Cell::new()));
@@ -198,7 +198,7 @@ fn upgrades<R: RawRwLockUpgrade + Default + Send + Sync + 'static>() {
     });
 }
 
-/// Every thread only tries, twice, and no thread takes the lock afterwards.
+/// Every thread calls only `try_lock`, twice, and no thread takes the lock afterwards.
 #[test]
 fn tas() {
     model(3, || {

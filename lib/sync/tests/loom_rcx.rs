@@ -1,9 +1,11 @@
-//! RCX's two levels, and the replacement of one link's target (a *swing*) without transactions, under the weak memory
-//! model.
+//! RCX (two-level locks for the writers of RCU-protected data), and the replacement of one link's target (a *swing*)
+//! without transactions, under the weak memory model.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p archipelago-sync --profile model --test loom_rcx --target-dir target/loom`
 //!
-//! The locks protect cells in which loom checks every access.
+//! An object's lock has a *local byte* for each NUMA node and one *global word*. A holder that unlocks may *leave* the
+//! word to a thread of its node that waits for the byte (hand-over). The locks protect cells in which loom checks every
+//! access.
 #![cfg(loom)]
 
 use archipelago_platform::model::model;
@@ -37,7 +39,8 @@ impl<L: Locks> Objects<L> {
         Self { rcx, objects, values, removed: UnsafeCell::new(false) }
     }
 
-    /// Adds one to each of these objects. If object 0 is among them and was removed, changes nothing and returns false.
+    /// Locks the objects `which` and adds one to the value of each. If object 0 is among them and was removed, changes
+    /// nothing and returns false.
     fn add(&self, which: &[usize]) -> bool {
         let mut handles = which.iter().map(|at| self.rcx.handle(self.objects[*at])).collect();
         let _held = self.rcx.lock(self.rcx.order(&mut handles));
@@ -106,8 +109,8 @@ fn threads_of_a_node_exclude_each_other_by_local_bytes() {
     two_add([1, 1], || builder().build());
 }
 
-/// Objects of two stripes, and of one. A stripe is selected by an address, which must be the same in all schedules of a
-/// model.
+/// The objects are locked by one stripe of a table of locks, or by two different stripes. An object's address selects
+/// its stripe, so the address must be the same in all schedules of a model.
 #[test]
 fn a_table_of_locks_excludes_alike() {
     static OBJECTS: LazyLock<[Stripe; 64]> = LazyLock::new(|| std::array::from_fn(|_| Stripe::default()));
@@ -128,8 +131,8 @@ fn hand_over_leaves_the_global_word_to_the_node_and_to_no_one_for_ever() {
     two_add([0, 1], || builder().passes(1).build());
 }
 
-/// A thread waits for an object, the object's word is left to it, and it gives up. The other node can still take the
-/// object.
+/// A thread waits for an object, the holder leaves the object's word to it, and the thread gives up. The other node can
+/// still take the object.
 #[test]
 fn what_is_left_to_a_thread_that_gives_up_is_free_again() {
     model(3, || {
@@ -149,10 +152,10 @@ fn what_is_left_to_a_thread_that_gives_up_is_free_again() {
     });
 }
 
-/// One object is held on another node. The word of the other object is left to threads that want both and do not get
-/// the first. These threads must give up the left word before they wait or return. (Two threads, or sets of one object,
-/// do not reach this case. It needs a thread that leaves the word; two threads that wait for it, one of which removes
-/// its registration while the other has the byte; and an object held on another node.)
+/// Two threads want both objects. The first object is held on another node, so they do not get it. The word of the
+/// second object is left to them. They must give up this word before they wait or return. (Two threads, or sets of one
+/// object, do not reach this case. It needs a thread that leaves the word; two threads that wait for it, one of which
+/// removes its registration while the other has the byte; and an object held on another node.)
 #[test]
 fn what_is_left_is_free_again_when_another_object_is_refused() {
     for refused in 0..2 {

@@ -175,7 +175,8 @@ fn skew(serializable: bool, constant: bool) -> i64 {
         withdraw(tx, a, b)?;
         if core::mem::take(&mut first_attempt) {
             let inner = |tx: &mut archipelago_sync::mvrlu::Tx<'_>| withdraw(tx, b, a);
-            // If the first transaction locks what it has read, the second cannot commit now.
+            // If `constant`, the first transaction has locked the object that it only read, so the second transaction
+            // cannot commit now.
             if serializable {
                 two.update_serializable_once(inner);
             } else {
@@ -275,7 +276,7 @@ fn aborts_undo_everything() {
 
 #[test]
 fn a_stuck_reader_stops_no_writer_and_costs_one_version_per_object() {
-    // All three run at the same time, because a writer whose versions wait for a reader mostly sleeps.
+    // All three domains are tested at the same time, because a writer whose versions wait for a reader mostly sleeps.
     thread::scope(|scope| {
         for builder in [Domain::builder(), eager(), Domain::builder().collection(Collection::Background)] {
             scope.spawn(move || written_beside_a_stuck_reader(builder.build()));
@@ -308,8 +309,8 @@ fn written_beside_a_stuck_reader(domain: Domain) {
     retire_all(&domain, &links);
 }
 
-/// Two writers, 80 % of whose sections are updates, beside a snapshot that is held. The memory of all copies, including
-/// free blocks, decreases to a second live set plus one version per object.
+/// Two writers run beside a snapshot that is held; 80 % of their sections are updates. When they have ended, the memory
+/// of all copies, including free blocks, decreases to at most the size of the live set plus one version per object.
 #[test]
 #[cfg(not(miri))]
 fn a_stuck_reader_costs_no_more_than_a_second_live_set_and_a_version_per_object() {
@@ -349,8 +350,9 @@ fn a_stuck_reader_costs_no_more_than_a_second_live_set_and_a_version_per_object(
             }
         });
         assert_eq!(sum(), before);
-        // While they write, a thread that loses its processor inside an operation can delay pruning for any length of
-        // time. So the bound is checked after the writers have ended, while the reader still holds its snapshot.
+        // While the writers run, a thread that loses its processor inside an operation can delay pruning (the removal
+        // of versions that no snapshot needs) for any length of time. So the bound is checked after the writers have
+        // ended, while the reader still holds its snapshot.
         let mut sweeper = domain.register();
         (0..8).for_each(|_| sweeper.collect());
         let left = domain.stats().bytes;
@@ -361,8 +363,8 @@ fn a_stuck_reader_costs_no_more_than_a_second_live_set_and_a_version_per_object(
     }
 }
 
-/// Requests for statistics, pruning and registration run at the same time. They must not wait for each other in a
-/// cycle.
+/// Requests for statistics, the pruning of versions that no snapshot needs, and the registration of handles run at the
+/// same time. They must not wait for each other in a cycle.
 #[test]
 fn statistics_beside_pruners_and_new_handles() {
     let domain = eager().build();
@@ -383,7 +385,8 @@ fn statistics_beside_pruners_and_new_handles() {
                 assert!(domain.stats().handles > 0);
             }
         });
-        // All handles are alive at the same time, so each has a new record.
+        // All handles are alive at the same time, so each needs a new record (the data by which collectors find the
+        // handle's sections).
         let handles: Vec<_> = (0..scaled(2_000, 5)).map(|_| domain.register()).collect();
         stop.store(true, Ordering::Relaxed);
         drop(handles);

@@ -1,5 +1,5 @@
-//! Recorded transactions of MV-RLU and RLU are checked: for snapshot isolation always, for serializability if
-//! requested, and for write skew otherwise.
+//! Checks recorded transactions of MV-RLU and RLU. All of them must be snapshot-isolated. If serializability is
+//! requested, they must be serializable; otherwise write skew must be possible.
 #![cfg(not(loom))]
 
 use archipelago_check::snapshot::{Action, Level};

@@ -105,8 +105,9 @@ mod two_versions {
         commits_against_read(1, 2);
     }
 
-    /// Adds to both objects, if two attempts are enough. Without this limit, loom would explore repetitions for ever.
-    /// An attempt that meets a deferred commit writes it back before the next attempt. Returns whether it added.
+    /// Adds one to both objects. Makes at most two attempts: without this limit, loom would explore repetitions for
+    /// ever. An attempt that meets a deferred commit writes this commit back before the next attempt. Returns whether
+    /// an attempt succeeded.
     fn add(handle: &mut Handle, links: [Link<u64>; 2]) -> bool {
         let mut attempts = 0;
         let add = |tx: &mut Tx<'_>| {
@@ -120,8 +121,8 @@ mod two_versions {
         handle.update(add).unwrap()
     }
 
-    /// Commits were deferred by a thread whose handle is dropped. Another thread writes them back while a third one
-    /// reads.
+    /// A thread has deferred the write-back of its commits and dropped its handle. Another thread writes the commits
+    /// back while a third one reads.
     #[test]
     fn a_stranger_writes_back_against_read() {
         model(2, || {
@@ -141,7 +142,7 @@ mod two_versions {
         });
     }
 
-    /// The holder of a deferred commit continues, or drops its handle, while another thread writes its log back.
+    /// The thread that deferred a commit continues, or drops its handle, while another thread writes its log back.
     #[test]
     fn a_stranger_writes_back_against_the_holder() {
         for (stays, preemptions) in [(true, 1), (false, 2)] {
@@ -178,8 +179,8 @@ mod two_versions {
     }
 }
 
-/// A reader sees a commit, which it may have to help, completely or not at all. The commit is seen by a thread that
-/// begins after it.
+/// A reader sees all of a commit or nothing of it. It may have to help the commit by setting its stamp. A thread that
+/// begins after the commit sees it.
 #[test]
 fn commit_against_read() {
     model(3, || {
@@ -325,8 +326,8 @@ fn abort_against_read() {
     });
 }
 
-/// A version in the middle of a chain is pruned while a reader, for which the version is too new, may be walking over
-/// it.
+/// A version is pruned (unlinked from the middle of its chain) while a reader may be walking over it. The version is
+/// too new for this reader.
 #[test]
 fn pruning_against_read() {
     model(1, || {
@@ -356,7 +357,7 @@ fn write_skew_is_prevented() {
             beside(pair.handle(), move |handle| {
                 let mut first = true;
                 let set = |tx: &mut Tx<'_>| {
-                    // One attempt: without this limit, loom would explore repetitions for ever.
+                    // Only the first attempt writes: without this limit, loom would explore repetitions for ever.
                     if core::mem::take(&mut first) && *tx.get(pair.links[1 - me]) == 0 {
                         *tx.lock(pair.links[me])? = 1;
                     }
@@ -372,9 +373,9 @@ fn write_skew_is_prevented() {
     });
 }
 
-/// Two logs have versions in the middle of one chain. While their owners prune, a section ends for which one of the
-/// versions was kept. A snapshot that is held sees the oldest version. (`pruning_against_read` tests that a single
-/// pruner does not disturb a reader; three threads are too many for loom.)
+/// Two logs have versions in the middle of one chain. While their owners prune the chain, the section for which one of
+/// the versions was kept ends. A snapshot that is held sees the oldest version. (`pruning_against_read` tests that a
+/// single pruner does not disturb a reader; three threads are too many for loom.)
 #[test]
 fn two_pruners_at_one_chain() {
     model(1, || {
@@ -393,7 +394,7 @@ fn two_pruners_at_one_chain() {
             // At the second write, this handle scans its log, and prunes version 1.
             (1..=2).for_each(|value| write(two, second, value));
         });
-        // This write prunes version 2, which is above the version that the ending section needed.
+        // This write prunes version 2, which is newer than the version that the ending section needed.
         write(&mut one, first, 1);
         assert_eq!(*snapshot.get(link), 0);
         let (_, mut two) = other.join().unwrap();
@@ -404,8 +405,8 @@ fn two_pruners_at_one_chain() {
     });
 }
 
-/// Another thread has found that the horizon has moved, so a pass frees a pruned version without a scan. It does not do
-/// so while a reader walks over the version.
+/// Another thread has found that the horizon has moved (no section has an earlier time than the horizon). So a
+/// collection frees a pruned version without a scan of its own, but not while a reader walks over the version.
 #[test]
 fn what_is_pruned_waits_for_walks() {
     model(1, || {
@@ -420,7 +421,7 @@ fn what_is_pruned_waits_for_walks() {
         let snapshot = reader.read();
         (2..=3).for_each(|value| write(&mut one, 0, value));
         let writer = thread::spawn(move || {
-            // Prunes versions 2 and 3, which are above the version that the snapshot sees.
+            // Prunes versions 2 and 3, which are newer than the version that the snapshot sees.
             write(&mut one, 0, 4);
             drop(old);
             (1..=4).for_each(|value| write(&mut two, 1, value));
@@ -449,7 +450,7 @@ fn a_mark_is_pruned_against_read() {
             let new = unsafe { tx.alloc(7) };
             tx.lock(root).map(|root| *root = Some(new))
         };
-        // The object is made after the snapshot's time, not at it.
+        // This commit advances the clock, so the object is made after the snapshot's time, not at this time.
         writer.update(|tx| Ok(*tx.lock(root)? = None)).unwrap();
         writer.update(put).unwrap();
         let reader = beside(domain.register(), move |handle| {
@@ -472,8 +473,8 @@ fn a_mark_is_pruned_against_read() {
     });
 }
 
-/// An object that was only locked is then locked for a change: another copy replaces the first, which a reader may have
-/// met.
+/// A transaction locks an object without a change (`lock_const`), and then for a change. A second copy replaces the
+/// first one, which a reader may have met.
 #[test]
 fn locking_for_a_change_what_was_locked_against_read() {
     model(2, || {

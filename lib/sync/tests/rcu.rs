@@ -68,7 +68,7 @@ fn churn(domain: &Domain, shared: &AtomicPtr<Tracked<'_>>, drops: &AtomicUsize, 
         // SAFETY: read from the structure inside the guard.
         unsafe { &*shared.load(Ordering::Acquire) }.check();
         let fresh = Tracked { alive: AtomicUsize::new(ALIVE), drops };
-        // The cast does not change a lifetime incorrectly: `drops` outlives the domain in every test here.
+        // The cast changes a lifetime. This is sound, because `drops` outlives the domain in every test here.
         let old = shared.swap(Box::into_raw(Box::new(fresh)).cast(), Ordering::AcqRel);
         // SAFETY: the swap unlinked it, so this thread alone retires it.
         unsafe { guard.retire_box(old) };

@@ -1,6 +1,7 @@
-//! Regions with every back end: walks see consistent pages, and no change is lost, beside changes that restructure
-//! pages. Natively the tests run on threads. In the simulator they run under many schedules, with transactions that
-//! abort always, sometimes, or for lack of capacity, and with threads that stall.
+//! Regions (short sections that run as hardware transactions or under version locks) with every back end. Beside
+//! changes that restructure pages, walks see consistent pages, and no change is lost. Natively the tests run on
+//! threads. In the simulator they run under many schedules, with transactions that abort always, sometimes, or for lack
+//! of capacity, and with threads that stall.
 #![cfg(not(loom))]
 
 use std::ptr;
@@ -12,7 +13,7 @@ use archipelago_sync::region::{
 };
 use archipelago_sync::version_lock::{Look, Version, VersionLock};
 
-/// The first page has a link to the second page; only the second page counts in its words.
+/// A page. The tests use two pages; the first one has a link to the second one.
 struct Node {
     lock: VersionLock,
     words: [Word; 2],
@@ -217,7 +218,8 @@ enum Leaves {
     RetiringAnother,
 }
 
-/// Counts in the first of its pages, many times, changes its link, retires it, and ends.
+/// Adds one to a word of the first of its pages, many times. Then changes the page's link, retires the page, and ends
+/// as the second field says.
 #[derive(Clone, Copy)]
 struct CountHalf<'p>([&'p Node; 2], Leaves);
 
@@ -242,8 +244,8 @@ impl Change for CountHalf<'_> {
 }
 
 impl<B: Backend> Shared<B> {
-    /// Half of the threads count in both pages, and then in one page by a change that fails. The others compare the two
-    /// counts.
+    /// Half of the threads add one to a count in both pages, and then to the count of one page by a change that fails.
+    /// The others compare the two counts.
     fn count_or_compare(&self, thread: usize) {
         let guard = self.domain.pin();
         if thread.is_multiple_of(2) {
@@ -328,7 +330,8 @@ fn couple<B: Backend>(make: impl Fn() -> B) {
     explore_transactions(200, |_| vec![], || Shared::new(make()), client, drop);
 }
 
-/// The data that a walk reads on a page, and on the page to which it follows a link from this page, is of one moment.
+/// A walk reads data on a page, follows a link, and reads data on the next page. The data of both pages is of one
+/// moment.
 #[test]
 fn pages_of_a_walk_hang_together() {
     couple(Region::new);
@@ -424,7 +427,8 @@ impl Change for Waits {
     }
 }
 
-/// A waiting body is detected with every back end, and the page is unlocked afterwards.
+/// In debug builds a body that waits panics, whether it runs in a hardware transaction or under version locks. The page
+/// is unlocked afterwards.
 #[test]
 #[cfg(debug_assertions)]
 fn a_body_that_waits_is_caught() {

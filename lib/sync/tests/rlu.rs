@@ -124,8 +124,8 @@ fn checked_reads_conflict_here_too() {
     });
 }
 
-/// Statistics take no lock that a committer holds while it waits for the snapshot in which the statistics are
-/// requested.
+/// A thread requests statistics while it holds a snapshot for whose end a commit waits. The request takes no lock that
+/// the committing thread holds.
 #[test]
 fn statistics_in_a_snapshot_beside_a_committer() {
     let domain = Domain::new(ClockKind::Logical, 0);
@@ -207,8 +207,8 @@ fn collecting_writes_back_what_was_put_off() {
     retire_all(&domain, &[link]);
 }
 
-/// A handle that collects in passing must leave the deferred commits of others in a state in which they are still
-/// written back. Otherwise their objects would stay locked for ever.
+/// A handle also collects the logs of other handles after aborted attempts. It must leave their deferred commits in a
+/// state in which they are still written back. Otherwise the commits' objects would stay locked for ever.
 #[test]
 fn aborted_attempts_do_not_lock_what_was_put_off() {
     let domain = Domain::new(ClockKind::Logical, 1000);

@@ -23,7 +23,7 @@ const SEEDS: u64 = 150;
 /// The point that a thread passes while it holds the lock.
 const HOLDER: &str = "a test holds the lock";
 
-/// Two words that are always equal and that only holders change.
+/// Two words that only holders change, and that are equal whenever no thread is changing them.
 #[derive(Default)]
 struct Words([AtomicU64; 2]);
 
@@ -46,7 +46,8 @@ impl Words {
     }
 }
 
-/// The faults in the runs of a suite: none; a stall of the holder; a stall of a waiter at any point.
+/// The faults of the three kinds of runs: no fault; each thread is stalled once while it holds the lock; threads are
+/// stalled at random accesses.
 fn faults() -> [Vec<Fault>; 3] {
     let named = |thread, nth| Point::Named { name: HOLDER.to_owned(), nth: nth + thread };
     let holder = |thread: u64| Fault::Stall { thread: Some(thread as usize), at: named(thread, 1), for_ns: 300_000 };
@@ -82,7 +83,7 @@ fn explore<L>(make: impl Fn() -> L, changes: u64, body: impl Fn(&L, &Words, u64)
     }
 }
 
-/// Some rounds use `try_lock`, the others wait.
+/// Some rounds call `try_lock` first. If it fails, and in all other rounds, the thread calls `lock`.
 fn mutex<R: RawMutex>() {
     let body = |lock: &R, words: &Words, round: u64| {
         if !round.is_multiple_of(4) || !lock.try_lock() {
@@ -198,8 +199,8 @@ impl Change for AddOne<'_> {
     }
 }
 
-/// Threads that change parts of a page share its lock. However many they are, a thread that wants the whole page gets
-/// it.
+/// Threads that change parts of a page hold its lock shared. However many they are, a thread that wants to lock the
+/// whole page gets the lock.
 #[test]
 fn sharers_of_a_page_let_others_lock_it() {
     const CROWD: usize = 32;

@@ -109,8 +109,8 @@ fn snapshots_are_never_torn_nor_old() {
     each_domain(|objects| explore(150, objects, all_or_none, |objects| objects.retire()));
 }
 
-/// One thread commits. Others publish the value that they have seen; a snapshot that begins after that must not be
-/// older.
+/// One thread commits. Others publish the value that they have seen. A snapshot that begins after the publication must
+/// not be older than this value.
 fn told(objects: &Objects, client: Client) {
     let mut handle = objects.domain.register();
     let link = objects.links[0];
@@ -131,7 +131,8 @@ fn what_one_thread_has_seen_and_told_others_see() {
     each_domain(|objects| explore(150, objects, told, |objects| objects.retire()));
 }
 
-/// Stalls in the windows that the correctness arguments are about: each thread, at several passes.
+/// Stalls threads in the critical windows of the correctness arguments. Each of the threads is stalled, at different
+/// passages of a window.
 #[test]
 fn snapshots_are_never_torn_by_a_stall_in_the_worst_places() {
     for name in [points::ENTERING, points::LINKING, points::LINKED, points::WRITING_BACK] {

@@ -1,5 +1,6 @@
-//! RCX in the simulator: sets of objects are locked and tried, with and without hand-over, while transactions abort and
-//! threads stall. No two threads hold an object at the same time, every thread ends, and no byte or word stays marked.
+//! RCX (two-level locks for the writers of RCU-protected data) in the simulator. Threads call `lock` and `try_lock` on
+//! sets of objects, with and without hand-over, while transactions abort and threads stall. No two threads hold an
+//! object at the same time, every thread ends, and at the end no object is locked.
 //!
 //! `ARCHIPELAGO_SCHEDULES=100000` sets a larger number of schedules. `ARCHIPELAGO_SIM_SEED` selects one schedule, or
 //! the first of several.
@@ -18,12 +19,14 @@ const ROUNDS: u64 = 6;
 /// The default number of schedules of a test.
 const SCHEDULES: u64 = 1_500;
 
-/// Objects, each with two words that are always equal and that only the object's holder changes.
+/// Objects, each with two words. In `explore`, only the object's holder changes the words, and they are equal whenever
+/// no thread holds the object.
 struct Objects<L: Locks> {
     rcx: Rcx<L>,
     objects: Vec<L::Object>,
     words: Vec<[AtomicU64; 2]>,
-    /// The number of threads that have finished, except for the final check.
+    /// In `explore`: the number of threads that have finished their rounds. The other tests use it as a phase or as a
+    /// counter of turns.
     done: AtomicUsize,
 }
 
@@ -42,7 +45,8 @@ impl<L: Locks> Objects<L> {
         second.store(before + 1, Ordering::Relaxed);
     }
 
-    /// Locks, or tries to lock, the objects whose bits are set in `set`. If they are locked, changes them.
+    /// Calls `lock` (if `wait` is true) or `try_lock` for the objects whose bits are set in `set`. If it gets them,
+    /// changes them.
     fn round(&self, set: u64, wait: bool) {
         let chosen = (0..self.objects.len()).filter(|which| set >> which & 1 == 1);
         let mut handles = chosen.clone().map(|which| self.rcx.handle(&self.objects[which])).collect();
@@ -143,8 +147,8 @@ fn packed_and_striped_locks_are_left_to_no_one() {
     explore(|_| Rcx::builder().build_with(|nodes, _| Striped::with_stripes(nodes, 3)));
 }
 
-/// With this test's schedule, a simulated thread runs until it waits or yields. While an attempt is refused, no other
-/// thread takes a step, and the attempt takes only microseconds of virtual time.
+/// With this test's schedule, a simulated thread runs until it waits or yields. During an attempt that fails, no other
+/// thread takes a step, and the attempt takes less than 10 µs of virtual time.
 #[test]
 fn an_attempt_gives_the_processor_to_no_one() {
     let machine = Machine::preset("xeon-e7-8870v3-4s").unwrap();
@@ -193,7 +197,8 @@ fn an_attempt_gives_the_processor_to_no_one() {
     }
 }
 
-/// The purpose of hand-over: the object stays on its node for several turns, taken by one thread after the other.
+/// The purpose of hand-over: an object stays on its node for several turns, in which threads of the node hold it one
+/// after the other.
 #[test]
 fn hand_over_keeps_an_object_on_its_node() {
     const TURNS: usize = 40;

@@ -2,9 +2,9 @@
 //!
 //!     cargo run --release -p archipelago-txn --example ycsb -- SECONDS THREADS UPDATES% THETA ROWS
 //!
-//! Runs all schemes, one after the other. Prints thousands of transactions a second in three settings: rows are read one by
-//! one; rows are read together (`get_many`) before they are read one by one; and rows are read one by one while a snapshot
-//! scans all rows.
+//! Runs all schemes, one after the other. Prints thousands of transactions a second in three settings: rows are read
+//! one by one; rows are read together (`get_many`) before they are read one by one; and rows are read one by one while
+//! a snapshot scans all rows.
 
 use std::time::{Duration, Instant};
 

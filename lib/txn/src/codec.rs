@@ -4,10 +4,11 @@
 //! length (u32), and the body. The body is the row; the body of a removal is the key. Integers are little-endian. A
 //! transaction's entries are one record of the journal.
 //!
-//! *Serials* order the entries of one key within an epoch, since the logs of several lanes are not ordered relative to
-//! each other. A version's serial is one more than the serial of the version that it replaces. If a key's earlier
-//! record was unlinked, the serial of its last version is unknown. So the serial of a new record's first version is one
-//! more than the greatest serial of all records that were unlinked from its index (`Tree::gone`).
+//! *Serials* order the entries of one key within an epoch. They are needed because entries in different log files
+//! (*lanes*) are not ordered relative to each other. A version's serial is one more than the serial of the version that
+//! it replaces. If a key's earlier record was unlinked, the serial of its last version is unknown. So the serial of a
+//! new record's first version is one more than the greatest serial of all records that were unlinked from its index
+//! (`Tree::gone`).
 
 use archipelago_platform::atomic::{AtomicU32, Ordering};
 
@@ -24,7 +25,7 @@ pub(crate) struct Codec<K, P> {
     pub(crate) row: fn(&P, &mut Vec<u8>),
 }
 
-/// A flag in the table's number: the entry is a removal.
+/// A flag in an entry's table number, which states that the entry is a removal.
 pub(crate) const REMOVED: u32 = 1 << 31;
 /// The serial's offset in an entry.
 const SERIAL: usize = 4;

@@ -118,8 +118,8 @@ impl<S: Scheme> Database<S> {
     /// ```
     ///
     /// # Panics
-    /// If the database has a table, or was opened from a disk: the epochs of a log continue from one opening to the next, so
-    /// they cannot come from another clock.
+    /// If the database has a table, or was opened from a disk: the epochs of a log continue from one opening to the
+    /// next, so they cannot come from another clock.
     #[must_use]
     pub fn with_clock(mut self, kind: ClockKind) -> Self {
         let shared = Arc::get_mut(&mut self.shared).filter(|shared| shared.log().is_none() && !shared.has_tables());

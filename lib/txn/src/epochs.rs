@@ -33,9 +33,9 @@
 //! version than there are snapshots, however long the snapshots stay open. If a snapshot needs a replaced version, the
 //! record is added to the snapshot's list. When the snapshot ends, the records of its list are pruned.
 //!
-//! A writer that loaded `e` from the clock sees all snapshots `s < e` in the table. A snapshot holds the table's lock,
-//! counts itself in `open`, and then adds to the clock. The writer takes the lock (or loads `open`) after its load of
-//! the clock.
+//! A writer that loaded `e` from the clock sees all open snapshots `s < e` in the table of snapshots. A thread that
+//! opens a snapshot holds the table's lock, counts the snapshot in `open`, and then adds to the clock. The writer takes
+//! the lock (or loads `open`) after its load of the clock.
 
 use std::collections::BTreeMap;
 
@@ -50,7 +50,7 @@ use crate::record::{Latch, Record, Version};
 use crate::scheme::Scheme;
 use crate::tree::Tree;
 
-/// A record with a version that is kept for a snapshot, and its index.
+/// A record with a version that is kept for a snapshot, and the record's index.
 pub(crate) struct Kept<S: Scheme> {
     pub(crate) record: *const Record<S>,
     pub(crate) tree: *const dyn Tree<S>,
@@ -65,7 +65,7 @@ type Open<S> = BTreeMap<u64, Vec<Kept<S>>>;
 pub struct Epochs<S: Scheme> {
     /// The clock is logical (a counter), except in a multi-version scheme whose database chose the processors' clocks.
     clock: Clock,
-    /// The number of snapshots in the table, and of those that are about to be added.
+    /// The number of snapshots in `table`, and of those that are about to be added.
     open: CachePadded<AtomicUsize>,
     table: Mutex<Open<S>>,
     /// For each thread slot, in multi-version schemes: the moment that the thread's transaction reads.
@@ -318,7 +318,8 @@ impl<S: Scheme> Epochs<S> {
 /// Returns whether a snapshot sees `version`, whose successor has the stamp `next`. If so, the call also makes sure
 /// that the record is in a snapshot's list.
 fn keep<S: Scheme>(table: &mut Open<S>, version: &Version<S>, next: u64, entry: Kept<S>) -> bool {
-    // An origin has no row, so no version has to be kept for a snapshot that sees it.
+    // An origin (the empty first version of a record) has no row, so no version has to be kept for a snapshot that sees
+    // it.
     let begin = version.begin.load(Ordering::Relaxed);
     if begin == 0 || begin >= next {
         return false;
@@ -335,8 +336,8 @@ impl<S: Scheme> Epochs<S> {
     /// Returns the version that a snapshot sees in the chain from this head, or null.
     ///
     /// # Safety
-    /// `head` is the version of a head that `Record::to_read` gave inside of the domain after `snapshot` was opened (or the
-    /// transaction begun); the snapshot stays open.
+    /// `head` is the version of a head that `Record::to_read` gave inside of the domain after `snapshot` was opened (or
+    /// the transaction begun); the snapshot stays open.
     pub(crate) unsafe fn visible(&self, head: *mut Version<S>, snapshot: u64) -> *mut Version<S> {
         let mut version = head;
         // SAFETY: versions that were in the chain are alive inside the section. The version that the snapshot sees is

@@ -1,8 +1,9 @@
 //! An in-memory database kernel: transactions over tables of plain Rust rows.
 //!
-//! A [`Database`] has [`Table`]s. A table's rows are values of a type that implements [`Row`]: any type that is `Clone`, also with `String`s and
-//! `Vec`s in it. Rows are found by a primary key and by secondary [`Index`]es, which may be unique. Each index is stored in the ordered map that its
-//! declaration names ([`on`]). A transaction may change several tables. It takes effect at one moment or not at all.
+//! A [`Database`] has [`Table`]s. A table's rows are values of a type that implements [`Row`]: any type that is
+//! `Clone`, also with `String`s and `Vec`s in it. Rows are found by a primary key and by secondary [`Index`]es, which
+//! may be unique. Each index is stored in the ordered map that its declaration names ([`on`]). A transaction may change
+//! several tables. It takes effect at one moment or not at all.
 //!
 //! ```
 //! use archipelago_txn::{Database, Error, Index, Row, on};

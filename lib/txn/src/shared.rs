@@ -19,7 +19,8 @@ use crate::scheme::{Scheme, linger};
 use crate::tree::Home;
 
 pub struct Shared<S: Scheme> {
-    /// The home is in an allocation of its own, since indexes have pointers to it. `drop` frees it.
+    /// The home (the state that all indexes share) is in an allocation of its own, since indexes have pointers to it.
+    /// `drop` frees it.
     home: *mut Home<S>,
     arrivals: AtomicU64,
     /// Whether a transaction that has been retried often has the *turn*: at most one such transaction runs at a time.
@@ -125,8 +126,8 @@ impl<S: Scheme> Shared<S> {
         if S::AGES { self.arrivals.fetch_add(1, Ordering::Relaxed) } else { 0 }
     }
 
-    /// Waits, for a bounded time, until no other transaction has the turn, and takes the turn. No other transaction gets it
-    /// until the result is dropped. Returns `None` if the turn was not free in time.
+    /// Waits, for a bounded time, until no other transaction has the turn, and takes the turn. No other transaction
+    /// gets it until the result is dropped. Returns `None` if the turn was not free in time.
     pub(crate) fn take_turn(&self) -> Option<Turn<'_>> {
         // Relaxed: the turn protects no data and publishes none.
         let take = || !self.turn.load(Ordering::Relaxed) && !self.turn.swap(true, Ordering::Relaxed);

@@ -17,7 +17,7 @@ use crate::work::{Look, RecordRef, Work};
 
 /// A reader: a transaction or a snapshot.
 pub(crate) trait Sight<S: Scheme> {
-    /// Returns the version that the reader sees at a record which it has found inside its RCU section.
+    /// Returns the version of a record that the reader sees. The reader has found the record inside its RCU section.
     fn see(&mut self, place: RecordRef<S>) -> Result<Look<S>, Conflict>;
 
     /// Notes a gap: keys that the reader has found absent.
@@ -79,8 +79,8 @@ pub(crate) fn place<M: Kind, K: KeyPart, P: Payload, S: Scheme>(
     tree: *const Typed<M, K, P, S>,
     found: Found<'_, K, P, S>,
 ) -> RecordRef<S> {
-    // The pointer is made from the whole `Keyed`, so it has the provenance of all its bytes. Unlinking casts it back to
-    // `Keyed`.
+    // The pointer is made from a reference to the whole `Keyed`, so it may access all bytes of the `Keyed`. Unlinking
+    // casts it back to `Keyed`.
     RecordRef { record: core::ptr::from_ref::<Keyed<K, P, S>>(found).cast::<Record<S>>(), tree }
 }
 
@@ -203,9 +203,9 @@ impl<'g, M: Kind, K: KeyPart, R: Payload, S: Scheme> Walk<'g, R, S> for Cursor<M
 
 /// The content of an entry of a secondary index: the address of its row's record.
 ///
-/// An entry that a reader sees leads to a record that is alive: entry and row were committed together, and neither is freed while the reader may see
-/// its version. A row has one entry in each index: each write of the row that adds an entry also removes the previous entry. (`Tx::write` checks
-/// this, whatever keys the rows' code returns.)
+/// An entry that a reader sees leads to a record that is alive: entry and row were committed together, and neither is
+/// freed while the reader may see its version. A row has one entry in each index: each write of the row that adds an
+/// entry also removes the previous entry. (`Tx::write` checks this, whatever keys the rows' code returns.)
 pub struct Link<K, R, S: Scheme>(pub(crate) *const Keyed<K, R, S>);
 
 impl<K, R, S: Scheme> Clone for Link<K, R, S> {

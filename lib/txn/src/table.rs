@@ -90,8 +90,8 @@ pub trait Index: Sized + 'static {
     /// Whether two rows must not have the same key.
     const UNIQUE: bool = false;
 
-    /// Returns the row's key in this index. The method is pure: it always returns equal keys for equal rows. A write of a row
-    /// whose key has changed since the row was stored panics.
+    /// Returns the row's key in this index. The method is pure: it always returns equal keys for equal rows. A write of
+    /// a row whose key has changed since the row was stored panics.
     fn key(row: &Self::Row) -> Self::Key;
 }
 

@@ -180,8 +180,8 @@ impl<M: Kind, K: KeyPart, P: Payload, S: Scheme> Typed<M, K, P, S> {
     /// # Safety
     /// `word` was in the map inside of a section that lasts for `'g`.
     unsafe fn keyed<'g>(word: usize) -> &'g Keyed<K, P, S> {
-        // SAFETY: the map holds addresses of records that were exposed by `link`; they are freed a grace period after they were
-        // taken out.
+        // SAFETY: the map holds addresses of records that were exposed by `find_or_link`; they are freed a grace period
+        // after they were taken out.
         unsafe { &*ptr::with_exposed_provenance::<Keyed<K, P, S>>(word) }
     }
 
@@ -202,8 +202,8 @@ impl<M: Kind, K: KeyPart, P: Payload, S: Scheme> Typed<M, K, P, S> {
         words.into_iter().map(|word| word.map(|word| unsafe { Self::keyed(word) })).collect()
     }
 
-    /// Returns the record of a key, and whether this call linked it, because the key had none. The caller gets a hold on a
-    /// record that the call linked.
+    /// Returns the record of a key, and whether this call linked it, because the key had none. The caller gets a hold
+    /// on a record that the call linked.
     pub(crate) fn find_or_link<'g>(&self, key: &K) -> (Found<'g, K, P, S>, bool) {
         if let Some(found) = self.find(key) {
             return (found, false);
@@ -259,8 +259,8 @@ struct Unlinked<'t, M: Kind, K: KeyPart, P: Payload, S: Scheme> {
 
 impl<M: Kind, K: KeyPart, P: Payload, S: Scheme> Drop for Unlinked<'_, M, K, P, S> {
     fn drop(&mut self) {
-        // The insertion may have panicked after it linked the record: in the key's destructor. So the map is searched for the record's address,
-        // without the key's methods.
+        // The insertion may have panicked after it linked the record: in the key's destructor. So the map is searched
+        // for the record's address, without the key's methods.
         let word = self.made.addr();
         if thread::panicking() && self.tree.map.pin().values().any(|linked| linked == word) {
             return;
@@ -317,7 +317,8 @@ impl<M: Kind, K: KeyPart, P: Payload, S: Scheme> Tree<S> for Typed<M, K, P, S> {
         // SAFETY: records of this index are `Keyed` of these types, which begin with the record.
         let keyed = unsafe { &*ptr::from_ref(record).cast::<Keyed<K, P, S>>() };
         let word = ptr::from_ref(keyed).addr();
-        // Encoding the key runs users' code. If it panics, or if the key's encoding has changed, the record stays linked.
+        // Encoding the key runs users' code. If it panics, or if the key's encoding has changed, the record stays
+        // linked.
         let mut removed = false;
         let remove = || removed = self.map.pin().remove_if::<K>(keyed.key(), |found| *found == word).is_some();
         if quietly(remove).is_none() || !removed {
@@ -363,10 +364,11 @@ impl<M: Kind, K: KeyPart, P: Payload, S: Scheme> Typed<M, K, P, S> {
     /// Ends the grace period of a commit: releases the commit's hold, and unlinks the record if possible. In
     /// multi-version schemes the method first prunes the record's chain.
     ///
-    /// A thread that begins a transaction may have announced no later moment than that of its previous one, however long ago this was
-    /// ([`Epochs::begin`]). Then versions are kept that no transaction reads, and there may be no later commit that prunes them. So the callback is
-    /// repeated a grace period later. A record has one repeated callback at a time: otherwise the callbacks of a row that is written all the time
-    /// would all be repeated, since some transaction always needs its last versions.
+    /// A thread that begins a transaction may have announced no later moment than that of its previous one, however
+    /// long ago this was ([`Epochs::begin`]). Then versions are kept that no transaction reads, and there may be no
+    /// later commit that prunes them. So the callback is repeated a grace period later. A record has one repeated
+    /// callback at a time: otherwise the callbacks of a row that is written all the time would all be repeated, since
+    /// some transaction always needs its last versions.
     fn due<const AGAIN: bool>(&self, record: &Record<S>) {
         // SAFETY: the index is alive, and so is the home while its domain reclaims. The drop borrows only the domain
         // exclusively.

@@ -1,8 +1,8 @@
 //! A transaction without the types of rows: its reads, its writes, and its commit.
 //!
 //! # A commit
-//! 1. Latch the records that are written, in the order of addresses. (A latch is a short lock in the record's head.) (A
-//!    thread that waits for a latch holds only latches of smaller addresses, so there is no deadlock.)
+//! 1. Latch the records that are written, in the order of addresses. A latch is a short lock in the record's head. A
+//!    thread that waits for a latch holds only latches of smaller addresses, so there is no deadlock.
 //! 2. SeqCst fence; load the clock; SeqCst fence. The scheme validates the reads, and gaps are looked up again.
 //! 3. Install all versions, unlatching record by record. No users' code runs from the first installation to the last.
 //! 4. Afterwards, with no latch held: retire replaced versions, and unlink records of absent keys.
@@ -61,16 +61,17 @@ pub struct Work<'t, S: Scheme> {
     reads: Vec<(*const Record<S>, *mut Version<S>)>,
     gaps: Vec<Box<dyn Gap<S>>>,
     pub(crate) writes: Writes<S>,
-    /// Whether the written versions now belong to the records, so that the transaction must not free them.
+    /// Whether the versions that the transaction has written now belong to the records, so that the transaction must
+    /// not free them.
     handed_over: bool,
     locks: FxHashMap<*const Record<S>, (Mode, RecordRef<S>)>,
-    /// The record that another transaction had locked or owned when this one requested it, so that this one has to be
-    /// retried; and the requested mode.
+    /// The record because of which this transaction has to be retried, since another transaction had locked or owned
+    /// the record when this one requested it; and the requested mode.
     missed: Cell<Option<(*const Record<S>, Mode)>>,
     /// Records that the transaction's holds keep in their indexes. A record may occur several times.
     held: Vec<RecordRef<S>>,
-    /// Pending versions that later writes of this transaction replaced, each with the number of its write, for
-    /// savepoints.
+    /// Pending (uncommitted) versions that later writes of this transaction replaced, each with the number of its
+    /// write. Savepoints restore them.
     undo: Vec<(usize, *mut Version<S>)>,
     /// Pending versions that are no longer needed, but to which the closure may have references.
     retained: Vec<*mut Version<S>>,

@@ -64,7 +64,7 @@ fn mvrlu() {
     histories::<MvRlu, on::Art>(800, SERIALIZABLE, Level::Strict);
 }
 
-/// The clock of each socket differs from the others.
+/// With the hardware clock: the simulated sockets' clocks differ.
 #[test]
 fn the_processors_clocks() {
     histories_by::<Hekaton, on::Art>(ClockKind::Hardware, 400, SERIALIZABLE, Level::Strict);
@@ -101,7 +101,7 @@ impl Row for Twin {
 /// The error of a closure.
 #[derive(Debug)]
 enum Fault {
-    /// Two rows that always have the same value were read with different values.
+    /// The two rows, which every commit leaves with the same value, were read with different values.
     Torn,
     /// An error of the database.
     Other,
@@ -178,9 +178,9 @@ fn commits_of_many_versions_are_whole() {
     }
 }
 
-/// An error of the closure is returned only if the rows that it read are consistent. A transaction that has installed
-/// one row still holds the latch of the other row. The reader must notice this latch, even if it is to write that row
-/// itself.
+/// An error of the closure is returned only if the rows that it read are consistent. A committing transaction that has
+/// installed one row still holds the latch of the other row. A transaction that reads both rows must notice this latch,
+/// even if it will write the latched row itself.
 fn errors_are_sound<S: Scheme>() {
     let client = |space: &Twins<S>, _: Client| {
         (0..3).for_each(|_| add_to_both(space).expect("rows have one value at any moment"));
@@ -240,7 +240,8 @@ fn clocks_that_differ_tell_one_story() {
     what_is_told_is_seen::<MvRlu>();
 }
 
-/// Readers find the values of their moments in chains that writers and closing snapshots prune concurrently.
+/// Readers find the values of their snapshots' moments in chains of versions, while writers and the ends of other
+/// snapshots remove old versions from these chains.
 fn moments_are_kept<S: Scheme>(clock: ClockKind) {
     let client = |space: &Twins<S>, client: Client| {
         let (db, table) = space;

@@ -5,8 +5,8 @@ use std::time::Instant;
 /// How often measurements are repeated, and how long each is.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
-    /// How often [`least`](Self::least) and [`time`](Self::time) repeat a measurement. The least time counts, since other
-    /// load can only add to it.
+    /// How often [`least`](Self::least) and [`time`](Self::time) repeat a measurement. The least time counts, since
+    /// other load can only add to it.
     tries: usize,
     /// The number of a loop's turns is divided by this.
     part: u64,

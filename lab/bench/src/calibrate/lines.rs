@@ -1,5 +1,5 @@
-//! The costs of one cache line that several cores use: transfers between two cores, reads by many cores, and increments by
-//! many cores.
+//! The costs of one cache line that several cores use: transfers between two cores, reads by many cores, and increments
+//! by many cores.
 
 use std::hint::black_box;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
@@ -17,7 +17,8 @@ use super::pinned::{Apart, spin_until, together};
 use crate::failure::Failure;
 use crate::stats;
 
-/// Returns the nanoseconds of one transfer of a line that two cores exchange by compare-and-exchange (half a round trip).
+/// Returns the nanoseconds of one transfer of a line that two cores exchange by compare-and-exchange (half a round
+/// trip).
 ///
 /// # Errors
 /// As [`together`].
@@ -65,8 +66,8 @@ fn longest(cpus: &[CpuId], body: impl Fn(usize) + Sync) -> Result<f64, Failure> 
     Ok(together(cpus, timed)?.into_iter().fold(0.0, f64::max))
 }
 
-/// Returns the median nanoseconds from a store by the first CPU until the last of the other CPUs, which spin on the line,
-/// has seen the store.
+/// Returns the median nanoseconds from a store by the first CPU until the last of the other CPUs, which spin on the
+/// line, has seen the store.
 ///
 /// # Errors
 /// As [`together`].
@@ -105,9 +106,9 @@ pub fn broadcast(cpus: &[CpuId], effort: Effort) -> Result<f64, Failure> {
 #[repr(align(64))]
 struct Link(AtomicU64);
 
-/// Returns the nanoseconds in which the first CPU reads a line that the second CPU has written and the third CPU has read
-/// since. The second and the third CPU share a third-level cache. The result is the least mean of a round's 512 dependent
-/// loads.
+/// Returns the nanoseconds in which the first CPU reads a line that the second CPU has written and the third CPU has
+/// read since. The second and the third CPU share a third-level cache. The result is the least mean of a round's 512
+/// dependent loads.
 ///
 /// # Errors
 /// As [`together`].

@@ -253,8 +253,8 @@ impl<'a> Draft<'a> {
             (a == home.node && b != a).then(|| self.places.cpus(|core| core.node == b))
         });
         let link = beyond.map(|cpus| Ok::<_, Failure>((cpus.len(), stream(&cpus)?))).transpose()?;
-        // A node's memory controllers serve all of its groups. In the model each group has a memory of its own, so each gets
-        // its part of the node's bandwidth.
+        // A node's memory controllers serve all of its groups. In the model each group has a memory of its own, so each
+        // gets its part of the node's bandwidth.
         self.machine.occupancy.memory = rounded((line * groups as f64).clamp(0.01, 1000.0));
         let how = "which is more than the controller takes where they are too few to keep it busy";
         self.note(
@@ -275,8 +275,8 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    /// Completes the machine: numbers that were not measured stay those of the preset, and get a source that says so. Lists by
-    /// number of hops are extended by their last number.
+    /// Completes the machine: numbers that were not measured stay those of the preset, and get a source that says so.
+    /// Lists by number of hops are extended by their last number.
     fn complete(mut self) -> Result<Calibrated, Failure> {
         if !htm::support().works() {
             self.machine.transactions = None;
@@ -313,10 +313,10 @@ fn rate(what: &str, cores: usize, ns: f64) -> String {
 }
 
 /// Returns for how long a core keeps a line for which others wait (the *hold*), in nanoseconds. A transfer takes
-/// `transfer`, an increment by a core that has the line takes `own`, and `apart` is the measured time between successive
-/// increments while several cores increment the line. Each time that a core gets the line, it makes one increment, and
-/// as many more as fit into the hold. So `apart` is (transfer + hold) / (1 + hold / own). The result is the hold that
-/// solves this equation.
+/// `transfer`, an increment by a core that has the line takes `own`, and `apart` is the measured time between
+/// successive increments while several cores increment the line. Each time that a core gets the line, it makes one
+/// increment, and as many more as fit into the hold. So `apart` is (transfer + hold) / (1 + hold / own). The result is
+/// the hold that solves this equation.
 fn hold(transfer: f64, own: f64, apart: f64) -> f64 {
     let most = (8.0 * transfer).min(1000.0);
     let room = apart / own - 1.0;

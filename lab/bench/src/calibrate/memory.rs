@@ -84,8 +84,8 @@ fn flat(lines: usize, home: Core) -> Array<Line> {
     buffer
 }
 
-/// Returns the nanoseconds between successive lines that arrive at any of these CPUs, while each CPU reads its own `bytes`
-/// of memory at `home` sequentially.
+/// Returns the nanoseconds between successive lines that arrive at any of these CPUs, while each CPU reads its own
+/// `bytes` of memory at `home` sequentially.
 ///
 /// # Errors
 /// As [`together`].

@@ -49,8 +49,8 @@ pub fn own(cpu: CpuId, effort: Effort) -> Result<Own, Failure> {
     })
 }
 
-/// Returns the factor by which a hardware thread is slower while the core's other hardware thread works too. The work is
-/// four chains of multiplications and first-level loads.
+/// Returns the factor by which a hardware thread is slower while the core's other hardware thread works too. The work
+/// is four chains of multiplications and first-level loads.
 ///
 /// # Errors
 /// As [`together`].
@@ -84,8 +84,8 @@ pub fn wake(cpus: [CpuId; 2], effort: Effort) -> Result<f64, Failure> {
         spin_until(|| parked.0.load(Acquire) == round);
         thread::sleep(ASLEEP);
         at.0.store(now(), Relaxed);
-        // Release: the sleeper sees this round's time once it sees the round's number. The release store of `parked` below
-        // does the same for the sleeper's handle.
+        // Release: the sleeper sees this round's time once it sees the round's number. The release store of `parked`
+        // below does the same for the sleeper's handle.
         called.0.store(round, Release);
         sleeper.get().map(Thread::unpark);
     };

@@ -32,14 +32,15 @@ pub fn spin_until(so: impl Fn() -> bool) {
     }
 }
 
-/// Starts a thread on each of these CPUs. All threads run `body` at the same time, each with its index in `cpus`. Returns
-/// the results in the order of `cpus`.
+/// Starts a thread on each of these CPUs. All threads run `body` at the same time, each with its index in `cpus`.
+/// Returns the results in the order of `cpus`.
 ///
 /// # Errors
 /// If a thread cannot be started or pinned to its CPU. Then no `body` runs.
 pub fn together<R: Send>(cpus: &[CpuId], body: impl Fn(usize) -> R + Sync) -> Result<Vec<R>, Failure> {
     let (here, failure) = (AtomicUsize::new(0), OnceLock::new());
-    // A thread that could not be started or pinned counts as arrived, too; otherwise the others would wait for it forever.
+    // A thread that could not be started or pinned counts as arrived, too; otherwise the others would wait for it
+    // forever.
     let arrive = |pinned: Result<(), String>| {
         let _ = pinned.map_err(|what| failure.set(what));
         // Release, paired with the acquire load below: a thread that sees the full count sees every failure.

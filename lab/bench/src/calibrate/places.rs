@@ -1,5 +1,5 @@
-//! The machine's cores in groups. The cores of a group share a NUMA node and a third-level cache. Each group is a socket
-//! of the model (the simulator's description of a machine).
+//! The machine's cores in groups. The cores of a group share a NUMA node and a third-level cache. Each group is a
+//! socket of the model (the simulator's description of a machine).
 
 use std::fs;
 use std::path::PathBuf;
@@ -23,8 +23,8 @@ pub struct Core {
 pub struct Places {
     /// The cores of each group.
     pub groups: Vec<Vec<Core>>,
-    /// The number of the model's links between two groups: 0 from a group to itself, 1 between groups of one node, and more
-    /// between nodes. If no node has several groups, the nearest nodes are 1 link apart.
+    /// The number of the model's links between two groups: 0 from a group to itself, 1 between groups of one node, and
+    /// more between nodes. If no node has several groups, the nearest nodes are 1 link apart.
     pub hops: Vec<Vec<u8>>,
     /// The number of hardware threads per core.
     pub threads_per_core: usize,
@@ -49,8 +49,8 @@ impl Places {
         Places::of(topology, third_level_of)
     }
 
-    /// Returns the groups of a topology. `third_level` returns a number that identifies a CPU's third-level cache. If there
-    /// are too many groups for the model, or if their sizes differ, each node is one group.
+    /// Returns the groups of a topology. `third_level` returns a number that identifies a CPU's third-level cache. If
+    /// there are too many groups for the model, or if their sizes differ, each node is one group.
     fn of(topology: &Topology, third_level: impl Fn(CpuId) -> Option<usize>) -> Result<Places, Failure> {
         let nodes = topology.nodes().len();
         if nodes > MOST_GROUPS {
@@ -73,8 +73,8 @@ impl Places {
         Ok(Places { groups, hops, threads_per_core, siblings })
     }
 
-    /// Returns the number of cores that each socket of the model gets. All sockets have the same number, so it is at most
-    /// the size of the smallest group; and the model limits the cores of all sockets together.
+    /// Returns the number of cores that each socket of the model gets. All sockets have the same number, so it is at
+    /// most the size of the smallest group; and the model limits the cores of all sockets together.
     pub fn cores_per_group(&self) -> usize {
         let least = self.groups.iter().map(Vec::len).min().unwrap_or(1);
         least.min(MOST_CORES / self.groups.len())
@@ -155,7 +155,8 @@ pub fn cache(cpu: CpuId, level: &str) -> Option<Cache> {
     };
     let read = described(cpu).find(|read| is(read))?;
     let (sets, ways) = (read("number_of_sets")?.parse().ok()?, read("ways_of_associativity")?.parse().ok()?);
-    // The model selects the set of a private cache by bits of the address, so the number of sets must be a power of two.
+    // The model selects the set of a private cache by bits of the address, so the number of sets must be a power of
+    // two.
     let is_one = sets > 0 && (1..=64).contains(&ways) && (level == "3" || usize::is_power_of_two(sets));
     is_one.then_some(Cache { sets, ways })
 }
@@ -177,7 +178,8 @@ mod tests {
         assert_eq!((chiplets.groups.len(), chiplets.cores_per_group(), chiplets.farthest()), (4, 2, 2));
         assert_eq!(chiplets.hops[0], [0, 1, 2, 2]);
         assert_eq!(chiplets.pair(2), Some((0, 2)));
-        // A cache may be shared by several nodes (clusters within a processor). Its cores still form one group per node.
+        // A cache may be shared by several nodes (clusters within a processor). Its cores still form one group per
+        // node.
         assert_eq!(places("2x2", 4).groups.len(), 2);
         // If groups are of different sizes, or more than the model allows, each node is one group.
         assert_eq!(places("1x5", 2).groups.len(), 1);

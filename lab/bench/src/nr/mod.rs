@@ -1,11 +1,10 @@
-//! `bench nr` and `sim nr`: node replication beside locks, flat combining and a lock-free structure, on the workloads of the
-//! node-replication paper (§4.1, §4.2).
+//! `bench nr` and `sim nr`: node replication beside locks, flat combining and a lock-free structure, on the workloads
+//! of the node-replication paper (§4.1, §4.2).
 //!
 //! For each run, workload and thread count, every method has its turn. So the methods alternate within seconds, and a
-//! ratio compares measurements of about the same time. A method is made anew for every workload and run. It then passes
-//! through all update ratios, distributions and amounts of external work, none of which changes the structure's size.
-//! On the virtual machine (a simulator), where making a method takes no time, it is made anew for each of these as
-//! well.
+//! ratio compares measurements of about the same time. A method is made anew for each turn. It then passes through all
+//! update ratios, distributions and amounts of external work, none of which changes the structure's size. On the
+//! virtual machine (a simulator), where making a method takes no time, it is made anew for each of these as well.
 
 mod clients;
 mod methods;
@@ -60,8 +59,9 @@ fn known<T: Measured, M: Method + 'static>(on: On, name: &'static str, make: Mak
     Known { name, on, take, simulate: Box::new(move |load| simulated::program(Clients::new(load, make))) }
 }
 
-/// Returns the methods for any structure. The virtual machine cannot run `parking_lot`'s locks. There, `sl` is a spin lock
-/// that reads the lock's word before it tries to write it, and `rwl` is the paper's own readers-writer lock (§3.8).
+/// Returns the methods for any structure. The virtual machine cannot run `parking_lot`'s locks. There, `sl` is a spin
+/// lock that reads the lock's word before it tries to write it, and `rwl` is the paper's own readers-writer lock
+/// (§3.8).
 fn locks_and_replicas<T: Measured>() -> Vec<Known> {
     vec![
         known(On::Native, "sl", |_, filled| SingleLock::<parking_lot::RawMutex, T>::over(filled())),

@@ -1,7 +1,7 @@
 //! A sequential skip list (Pugh), optionally with ranks: the structure that the methods make concurrent.
 //!
-//! Nodes are stored in two arrays, one of keys and values and one of links, and are identified by number. A freed
-//! node is reused, with its links, for the next new node of the same height. Tower heights come from the list's own random
+//! Nodes are stored in two arrays, one of keys and values and one of links, and are identified by number. A freed node
+//! is reused, with its links, for the next new node of the same height. Tower heights come from the list's own random
 //! generator, which has the same seed in every replica. All memory is [`Plain`], so the virtual machine (a simulator)
 //! is told of every access.
 

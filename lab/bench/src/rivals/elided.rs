@@ -13,8 +13,8 @@ use archipelago_sync::lock::{Mutex, RawTtas};
 /// The one lock of a structure.
 pub struct Elided(CachePadded<Mutex<RawTtas, ()>>);
 
-/// How often DBX's successors retry a transaction, by cause of the abort, without a pause (`rtm.h` of Eunomia's
-/// published code, for transactions of up to 64 cache lines).
+/// How often Eunomia, a successor of DBX, retries a transaction, for each cause of an abort. There is no pause between
+/// attempts. (From `rtm.h` of Eunomia's published code, for transactions of up to 64 cache lines.)
 const BUDGET: Retry = Retry { conflicts: 128, capacity: 16, silent: 3, pause: 0 };
 
 impl Default for Elided {

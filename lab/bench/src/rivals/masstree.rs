@@ -15,7 +15,7 @@
 //! - a layer's root keeps its address: when the root is split, it moves its content to two new nodes, so that nodes
 //!   need no pointer to their parent;
 //! - full inner nodes are split on the way down;
-//! - a removal makes the node's readers start again (in the paper, the reuse of a slot does);
+//! - a removal makes the node's readers start again (in the paper, the reuse of the removed entry's slot does);
 //! - empty nodes and layers stay until the tree is dropped.
 //!
 //! # Invariants
@@ -314,7 +314,7 @@ fn locked<'t>(met: Met<'t>, f: impl FnOnce(&'t Node, Order) -> Result<Step<'t>, 
     let alive = met.node.writer.lock();
     debug_assert!(alive, "no node leaves the tree");
     let step = met.validate().and_then(|()| f(met.node, met.node.order()));
-    // The version of `writer` stays as it is: the other lock, `version`, tells what has changed.
+    // The version of `writer` stays as it is, because readers validate the other lock, `version`.
     met.node.writer.unlock_unchanged();
     step
 }

@@ -195,7 +195,7 @@ impl PughSkipList {
             before.set_next(level, node.next[level].to.load(Ordering::Relaxed));
             node.set_next(level, before);
         }
-        // Once the link to the node has been turned past it, no thread changes the value any more.
+        // Once the link to the node leads past the node, no thread changes the node's value any more.
         Some((node, node.value.load(Ordering::Acquire)))
     }
 

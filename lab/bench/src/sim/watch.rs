@@ -9,8 +9,8 @@ use crate::failure::Failure;
 use crate::harness::simulated::{Contender, Setting};
 use crate::output::print;
 
-/// One place in the program may read this many lines without announcement if no thread changes them. They are so few that
-/// they stay in every core's first-level cache.
+/// One place in the program may read this many lines without announcement if no thread changes them. They are so few
+/// that they stay in every core's first-level cache.
 const FEW: usize = 64;
 /// A place in the program is ignored if it makes at most this many accesses per thread, as at a thread's start and end.
 const ONCE: u64 = 4;

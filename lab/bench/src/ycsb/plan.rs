@@ -14,8 +14,8 @@ pub struct Plan {
     pub indexes: Vec<&'static Info>,
     /// The workloads, in running order.
     pub workloads: Vec<Workload>,
-    /// The requested number of operations per workload, all threads together. E runs an eighth of it. Workloads that insert
-    /// run fewer if there are too few new keys.
+    /// The requested number of operations per workload, all threads together. E runs an eighth of it. Workloads that
+    /// insert run fewer if there are too few new keys.
     pub ops: usize,
     /// Which keys are popular.
     pub distribution: Distribution,
@@ -26,8 +26,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Returns how many keys to leave out of the load, so that the inserting workloads have new keys for the chosen number
-    /// of operations.
+    /// Returns how many keys to leave out of the load, so that the inserting workloads have new keys for the chosen
+    /// number of operations.
     pub fn fresh_wanted(&self) -> usize {
         // A twentieth of the operations insert. Their exact number is random, so a few more keys are left out.
         let wanted = |workload: &Workload| workload.share(self.ops) / 18 + 100;

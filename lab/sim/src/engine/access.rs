@@ -19,8 +19,8 @@ use crate::memory::{AccessKind, Cost, NONE};
 use crate::rng;
 
 /// The time, in first-level hits after an access to a line, within which further loads of the line count as made
-/// together with the access. The time counts from that access, not from the previous load. Otherwise a loop that
-/// repeatedly loads one word would keep the line forever.
+/// together with the access: they need no request of their own for the line. The time counts from that access, not from
+/// the previous load. Otherwise a loop that repeatedly loads one word would keep the line forever.
 const TOGETHER: u64 = 8;
 
 /// How many entries of a line's queue are searched for the owner's neighbours.

@@ -20,8 +20,8 @@ pub(crate) struct Costs {
     pub(super) tx_abort: u64,
     pub(super) tx_read_lines: usize,
     pub(super) tx_write_lines: usize,
-    /// Picoseconds between a CPU's timer interrupts, and picoseconds of transaction per abort without a visible reason; 0
-    /// for never.
+    /// Picoseconds between a CPU's timer interrupts, and picoseconds of transaction per abort without a visible reason;
+    /// 0 for never.
     pub(super) tx_timer: u64,
     pub(super) tx_spurious: u64,
     /// The probability of an abort by a fault.

@@ -94,7 +94,7 @@ pub(crate) struct Thread {
     pub(crate) socket: usize,
     pub(crate) rng: u64,
     /// The line of the last access, and the time until which a load of this line counts as made together with that
-    /// access.
+    /// access (without a request of its own for the line).
     pub(crate) recent: (u32, u64),
 
     pub(crate) status: Status,
@@ -141,7 +141,7 @@ pub(crate) struct Thread {
     pub(crate) recheck_epoch: u64,
     pub(crate) tx: Tx,
     pub(crate) locals: Vec<LocalSlot>,
-    /// The priority under PCT; a higher one runs first.
+    /// The priority under probabilistic concurrency testing (PCT). The thread with the highest priority runs.
     pub(crate) priority: u64,
     /// Whether the thread yields once.
     pub(crate) yields: bool,

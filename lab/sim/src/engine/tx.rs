@@ -155,7 +155,8 @@ pub(crate) struct Tx {
     /// The number of accesses until an abort that a fault has planned. If the transaction ends earlier, it aborts at
     /// its end.
     fuse: Option<u64>,
-    /// The time of the transaction's begin; below, those of the next timer interrupt and of the next spurious abort.
+    /// The time of the transaction's begin. `tick` is the time of the next timer interrupt, and `bolt` that of the next
+    /// spurious abort.
     begun: u64,
     /// A copy of the stack above the caller of the outermost transaction, and the copy's address on the stack, until
     /// the transaction ends.
@@ -263,7 +264,8 @@ impl Engine {
         }
     }
 
-    /// Ends the running thread's innermost transaction. The outermost one commits, or returns why it did not.
+    /// Ends the running thread's innermost transaction. If it is also the outermost, it commits, or the call returns
+    /// why it did not.
     pub(crate) fn tx_end(&mut self) -> Result<(), Abort> {
         let me = self.current;
         if self.threads[me].tx_depth > 1 {

@@ -8,7 +8,8 @@ use std::fmt;
 use super::Machine;
 use crate::memory::MAX_CORES;
 
-/// The most lines of all caches of a level together. It limits the simulator's own memory, which is four bytes per line.
+/// The most lines of all caches of a level together. It limits the simulator's own memory, which is four bytes per
+/// line.
 const MAX_LINES: usize = 1 << 28;
 
 /// One number of a machine.
@@ -196,8 +197,8 @@ impl Machine {
     /// Makes a machine from the text of a TOML file, whose fields are those of [`Machine`]; times are in nanoseconds.
     ///
     /// # Errors
-    /// Returns the first error in the text: a missing or unknown field, a value of the wrong type, or a value out of its
-    /// range.
+    /// Returns the first error in the text: a missing or unknown field, a value of the wrong type, or a value out of
+    /// its range.
     pub fn from_toml(text: &str) -> Result<Machine, MachineError> {
         let machine: Machine = toml::from_str(text).map_err(|wrong| {
             // The library's message names a missing or unknown field in backticks. A message that begins with "invalid"

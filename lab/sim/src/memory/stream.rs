@@ -9,7 +9,8 @@
 /// The most streams that a core can follow at a time.
 const STREAMS: usize = 8;
 
-/// The largest distance between two lines of one stream. It is two, the distance of padded slots.
+/// The largest distance, in lines, between successive misses of a stream. It is two: words that are padded to 128 bytes
+/// are two lines apart.
 const STRIDE: i64 = 2;
 
 #[derive(Clone, Copy, Default)]

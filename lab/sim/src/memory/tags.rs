@@ -1,7 +1,8 @@
 //! The lines in a cache: sets of ways with LRU replacement.
 //!
 //! A tag tells that a line was brought into the cache and has not been evicted since. Whether the copy is still valid
-//! is in the line's own record, so an invalidation needs no search here. A line's set follows from its colour.
+//! is in the line's own record, so an invalidation needs no search here. A line's set follows from its *colour*, the
+//! number of its page and its position in the page.
 //!
 //! The arrays start as zeros that the operating system provides on demand, so an unused cache takes no memory. The next
 //! run reuses the arrays of the previous one. It numbers its lines above all old ones, which then count as zeros. So

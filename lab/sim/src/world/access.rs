@@ -90,15 +90,15 @@ pub fn fence(sequentially_consistent: bool) {
 }
 
 /// Makes one turn of a wait loop. If the turn only loaded, the thread waits until a line that it loaded changes. The
-/// wait lasts at most 20 virtual microseconds, doubled (up to 5 milliseconds) each time that no line has changed, so that
-/// loops which count turns or read a clock continue.
+/// wait lasts at most 20 virtual microseconds, doubled (up to 5 milliseconds) each time that no line has changed, so
+/// that loops which count turns or read a clock continue.
 pub fn spin_hint() {
     let Some(engine) = engine() else { return core::hint::spin_loop() };
     match with(engine, |engine| engine.spin()) {
         Step::Doomed => {
             htm::leave(engine);
-            // The body of a doomed transaction would notice the doom outside of this loop, but the loop waits for other
-            // threads. So those are allowed to run.
+            // The body of a doomed transaction would notice the doom only after this loop, but the loop waits for other
+            // threads. So the other threads are allowed to run.
             if !std::thread::panicking() {
                 with(engine, |engine| {
                     engine.advance(engine.costs.pause);
@@ -153,7 +153,7 @@ pub(crate) fn allocated(addr: *const (), len: usize) {
     with(engine, |engine| engine.progress(engine.current));
 }
 
-/// Charges one of these writes. Returns false if this write or the following ones are not charged.
+/// Charges one write of the allocator. Returns false if this write and the following ones are not charged.
 fn charge_allocation(engine: *mut Engine, addr: usize, size: usize) -> bool {
     while with(engine, |engine| engine.charges_allocation()) {
         match with(engine, |engine| engine.access(addr, size, AccessKind::Store)) {

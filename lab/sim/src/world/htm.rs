@@ -1,8 +1,8 @@
 //! Hardware transactions, for the platform crate.
 //!
-//! [`transaction`] is the simpler interface: a body leaves by unwinding when the transaction is doomed. [`begin`]
-//! and [`end`] are for bodies that check [`doomed`] themselves: after a doom, loads see present memory and writes
-//! have no effect, until [`end`] returns the reason.
+//! A transaction is *doomed* when it can only abort. [`transaction`] is the simpler interface: its body leaves by
+//! unwinding when the transaction is doomed. [`begin`] and [`end`] are for bodies that check [`doomed`] themselves:
+//! after a doom, loads see present memory and writes have no effect, until [`end`] returns the reason.
 
 use core::panic::Location;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -93,8 +93,8 @@ mod stack {
         pointer
     }
 
-    /// Called after the last use of the result of [`pointer`]. Until this call the caller's frame stays on the stack,
-    /// so that no callee's frame replaces it, as the frame of a function's last callee may do.
+    /// Called after the last use of the result of [`pointer`]. Prevents tail calls before this call: in a tail call,
+    /// the callee's frame would replace the caller's frame.
     #[inline(always)]
     pub(super) fn stays() {
         #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
@@ -136,8 +136,8 @@ fn start(unwinds: bool, place: &'static Location<'static>) -> Result<bool, Abort
             engine.tx_begin(unwinds, place);
             Ok(false)
         }
-        // The enclosing transaction is doomed, and its own body does not leave by unwinding. So the nested body could
-        // not leave it, and is not run.
+        // The enclosing transaction is doomed, and its own body does not leave by unwinding. A nested body that unwinds
+        // cannot unwind through the enclosing body. So the nested body is not run.
         (_, Some(why)) if unwinds && engine.me().tx.by_hand && !engine.me().tx.unwinds => Err(why),
         _ => Ok(engine.tx_nest(unwinds)),
     })
@@ -154,7 +154,7 @@ fn why_doomed() -> Abort {
     engine().and_then(|engine| with(engine, |engine| engine.me().tx.doomed)).unwrap_or(Abort(0))
 }
 
-/// Ends the innermost transaction. The outermost one commits in this instant.
+/// Ends the innermost transaction. If it is also the outermost, it commits in this instant.
 ///
 /// # Errors
 /// Why the outermost transaction aborted.

@@ -4,7 +4,7 @@ use crate::engine::switch::engine;
 
 use super::with;
 
-/// Sets the home of the memory from `addr` on to `node`, whichever thread accesses it first. Applies to whole pages of
+/// Makes `node` the home of the `len` bytes at `addr`, whichever thread accesses them first. Applies to whole pages of
 /// 4 KiB.
 pub fn set_home(addr: *const (), len: usize, node: usize) {
     if let Some(engine) = engine() {
@@ -15,7 +15,9 @@ pub fn set_home(addr: *const (), len: usize, node: usize) {
     }
 }
 
-/// Records that the memory is returned to the operating system: the next first access determines its home.
+/// Records that the memory is returned to the operating system, so that its pages have no home. A page gets a home
+/// again when one of its lines is accessed that was never accessed before. Lines that were accessed before keep their
+/// home.
 pub fn release(addr: *const (), len: usize) {
     if let Some(engine) = engine() {
         with(engine, |engine| engine.memory.place(addr.addr(), len, None));
@@ -31,7 +33,7 @@ pub fn unmapped(addr: *const (), len: usize) {
     }
 }
 
-/// Puts memory into the third-level cache of `node`, unchanged, as it would be after a long warm-up.
+/// Puts memory into the third-level cache of `node`, as clean lines, as after a long warm-up.
 pub fn warm(addr: *const (), len: usize, node: usize) {
     if let Some(engine) = engine() {
         with(engine, |engine| engine.memory.warm(addr.addr(), len, node % engine.machine.sockets));
@@ -45,8 +47,8 @@ pub fn warm_all(node: usize) {
     }
 }
 
-/// Puts all memory that has been accessed so far into the third-level cache of its home node, unchanged. This is the
-/// state after threads of these nodes have filled a structure.
+/// Puts all memory that has been accessed so far into the third-level cache of its home node, as clean lines. This is
+/// the state after threads of these nodes have filled a structure.
 pub fn warm_homes() {
     if let Some(engine) = engine() {
         with(engine, |engine| engine.memory.warm_homes());

@@ -46,7 +46,8 @@ pub fn pin(cpu: usize) -> bool {
     })
 }
 
-/// Moves the calling thread to the CPU of a node with the fewest threads. Returns false if there is no such node.
+/// Moves the calling thread to `node`, to the node's CPU with the fewest threads, unless the thread already runs on
+/// this node. Returns false if there is no such node.
 pub fn bind(node: usize) -> bool {
     let Some(engine) = engine() else { return false };
     with(engine, |engine| {
@@ -60,9 +61,9 @@ pub fn bind(node: usize) -> bool {
 }
 
 /// Starts a thread on `node` (the caller's node if `None`), on the node's CPU with the fewest threads. A `daemon` does
-/// not keep the run from ending, and is unwound when the run ends. Returns the thread's [`Current::id`]. Outside of a
-/// run, and while the threads of a run that is over unwind, returns the body as an error. In a transaction the call
-/// aborts the transaction, starts no thread, and returns an unused number.
+/// not keep the run from ending, and is unwound when the run ends. Returns the thread's [`Current::id`]. Returns the
+/// body as an error outside of a run, and after a run has ended, while its threads are unwound. In a transaction the
+/// call aborts the transaction, starts no thread, and returns an unused number.
 pub fn spawn(node: Option<usize>, daemon: bool, body: Box<dyn FnOnce()>) -> Result<usize, Box<dyn FnOnce()>> {
     let Some(engine) = engine() else { return Err(body) };
     if with(engine, |engine| engine.unwinding) {
@@ -100,7 +101,8 @@ pub fn join(id: usize) {
     wait_for(Key::End(id), None, || !is_finished(id));
 }
 
-/// Yields to other threads. Costs a system call; under PCT it gives the thread the lowest priority.
+/// Yields to other threads. Costs a system call. In probabilistic concurrency testing
+/// ([`Schedule::Pct`](crate::Schedule::Pct)) it gives the thread the lowest priority.
 pub fn yield_now() {
     let Some(engine) = engine() else { return std::thread::yield_now() };
     if with(engine, |engine| engine.tx_forbids()) {

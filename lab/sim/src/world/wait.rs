@@ -6,8 +6,8 @@ use crate::engine::thread::Key;
 
 use super::{htm, with};
 
-/// A destructor that waits with a time-out, after the end of a run, lets other threads take turns. Each turn advances its
-/// clock by 1/`UNWINDING_TURNS` of the remaining time, and a little more.
+/// A destructor that waits with a time-out, after the end of a run, lets other threads take turns. Each turn advances
+/// its clock by 1/`UNWINDING_TURNS` of the remaining time, and a little more.
 const UNWINDING_TURNS: u64 = 16;
 
 /// Sleeps for `ns` virtual nanoseconds.

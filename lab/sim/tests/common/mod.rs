@@ -1,4 +1,4 @@
-//! A shared word and a small machine for the tests.
+//! A shared word, and the machine of most tests.
 
 #![allow(dead_code, reason = "each test file uses a part")]
 
@@ -31,8 +31,8 @@ impl Word {
         (&raw const self.0).cast()
     }
 
-    /// Returns the word by the address that real accesses use; with [`Config::watch`](archipelago_sim::Config::watch) this
-    /// is a second mapping of the same memory.
+    /// Returns the word by the address that real accesses use; with [`Config::watch`](archipelago_sim::Config::watch)
+    /// this is a second mapping of the same memory.
     fn word(&self) -> &AtomicU64 {
         // SAFETY: `charged` returns an address of the same memory as `self.0`, which lives as long as `self`.
         unsafe { &*world::charged(&raw const self.0) }

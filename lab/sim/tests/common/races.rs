@@ -51,8 +51,8 @@ impl Value for Word {
     }
 }
 
-/// Threads read and write two words, which are always equal, by a sequence lock. If `validates` is false,
-/// readers do not check for changes.
+/// Threads read and write two words by a sequence lock. The words are equal whenever no thread is writing them. If
+/// `validates` is false, readers do not check for changes.
 pub fn sequence_lock(config: &Config, validates: bool) -> Report {
     sequence_lock_over(config, validates, || Word::new(0))
 }

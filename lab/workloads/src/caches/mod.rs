@@ -124,8 +124,8 @@ pub struct Known {
     pub make: fn(usize) -> Box<dyn Caching>,
 }
 
-/// All caches. A look-up in the first group's caches refers to the record in the cache; in `s3-fifo-copied` and the
-/// others it copies the record.
+/// All caches. A look-up in `s3-fifo`, `sieve` or `sampled-lru` reads the record in the cache; in the others it copies
+/// the record.
 pub const CACHES: &[Known] = &[
     Known { name: "s3-fifo", make: |entries| Ours::<S3Fifo>::boxed(entries, false) },
     Known { name: "s3-fifo-copied", make: |entries| Ours::<S3Fifo>::boxed(entries, true) },

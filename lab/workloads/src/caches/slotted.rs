@@ -69,7 +69,7 @@ impl SlotLocks {
 }
 
 impl Slotted<OverRcxStriped> {
-    /// Makes a cache over RCU, with fine-grained locks of one level.
+    /// Makes a cache over RCU, whose updates lock single nodes of a tree. (These locks have one level; RCX's have two.)
     pub fn over_rcu(entries: usize) -> Self {
         Self::over(OverRcxStriped::over(Rcx::fine_grained().build_with(Striped::make)), entries)
     }
@@ -81,7 +81,7 @@ impl Slotted<OverRcxStriped> {
 }
 
 impl Slotted<OverRcu> {
-    /// Makes a cache over RCU, with one lock of one level for each slot.
+    /// Makes a cache over RCU, with one lock for each slot. (This lock has one level; RCX's have two.)
     pub fn over_rcu_slots(entries: usize) -> Self {
         Self::over_slots(Rcx::fine_grained().build(), entries)
     }

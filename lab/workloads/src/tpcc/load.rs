@@ -55,7 +55,7 @@ pub fn all<D: Store>(db: &D, tables: &Tables<D>, scale: Scale, warehouses: u16, 
     });
 }
 
-/// Draws the text of an item, a tenth of which contain "original".
+/// Draws the text of an item. A tenth of the texts contain "ORIGINAL".
 fn data(random: &mut Random) -> String {
     let mut text = random.text(26, 50);
     if random.percent(10) {

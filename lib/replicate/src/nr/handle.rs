@@ -35,7 +35,7 @@ use crate::wait::{Served, slot_or, submit};
 /// panic in the latter poisons the structure. Other builds hang.
 pub struct Handle<T: Replicable> {
     pub(super) shared: Arc<Shared<T>>,
-    /// `None` until the first use.
+    /// `None` before the first use, unless the handle was made for a certain replica.
     seat: Option<Seat>,
     /// Slots of futures in progress. If a future is leaked, its slot stays here until the handle's next future frees
     /// it, or the drop of the handle.

@@ -10,16 +10,16 @@
 //! number of reads instead of a time, so no clock is read.
 //!
 //! # How a reader remembers by which path it entered
-//! `lock_api` hands nothing from taking a lock to releasing it. A thread-local row of [`ROW`] entries contains the
-//! identity of every lock that the thread holds by the bias, once per hold. A thread whose row is full takes the
-//! underlying lock. No two locks have the same identity, so the entry of a leaked guard is never taken for another
-//! lock's. A thread may hold one lock both by the bias and by the underlying lock; it may release the two in either
-//! order, since both exclude writers.
+//! `lock_api` passes no data from the call that takes a lock to the call that releases it. So a thread-local row of
+//! [`ROW`] entries contains the identity of every lock that the thread holds by the bias, once per hold. A thread whose
+//! row is full takes the underlying lock. No two locks have the same identity, so the entry of a leaked guard is never
+//! taken for another lock's. A thread may hold one lock both by the bias and by the underlying lock; it may release the
+//! two in either order, since both exclude writers.
 //!
 //! # Why reader and writer never miss each other
-//! The argument is at [`readers`](super::readers); the flag `biased` has the inverse meaning. Only a holder of the
-//! underlying lock sets `biased`, and every writer that finds it set waits until the counts are zero. So whenever
-//! `biased` is clear and no writer is inside, no reader is inside by the bias.
+//! The argument is at [`readers`](super::readers). The flag `biased` is the inverse of the writer's flag in this
+//! argument. Only a holder of the underlying lock sets `biased`, and every writer that finds it set waits until the
+//! counts are zero. So whenever `biased` is clear and no writer is inside, no reader is inside by the bias.
 
 use core::cell::Cell;
 
@@ -32,12 +32,12 @@ use super::home::shard;
 use super::readers::Readers;
 use crate::identity;
 
-/// Locks that a thread can hold by their biases at once.
+/// The number of locks that a thread can hold by their biases at the same time.
 const ROW: usize = 8;
 
 /// How many reads go through the underlying lock before the bias is switched on again, for each line that a revocation
-/// checks. The check costs about a cache miss, and so does such a read; so revoking takes at most a tenth of the time.
-/// The paper calls this number N.
+/// checks. The check of a line costs about one cache miss, and so does a read through the underlying lock. So revoking
+/// takes at most a tenth of the time. The paper calls this number N.
 const READS_PER_LOOK: u32 = 9;
 
 #[cfg(not(loom))]
@@ -62,7 +62,7 @@ thread::thread_local! {
 #[derive(Debug)]
 pub struct RawBravo<R> {
     biased: AtomicBool,
-    /// Reads to go through `under` before the bias is switched on.
+    /// The number of reads that still have to go through `under` before the bias is switched on.
     inhibited: AtomicU32,
     /// The number by which a thread's row refers to this lock; 0 until the bias was first switched on.
     identity: AtomicU64,
@@ -193,7 +193,8 @@ unsafe impl<R: RawRwLock> RawRwLock for RawBravo<R> {
 
     #[inline]
     unsafe fn unlock_shared(&self) {
-        // Relaxed: a thread that holds the lock by the bias has read the identity already. 0 would find a free entry.
+        // Relaxed: a thread that holds the lock by the bias has read the identity already. The identity 0 is excluded,
+        // because a search for 0 would find a free entry.
         let identity = self.identity.load(Ordering::Relaxed);
         let entry = HELD.with(|row| row.iter().position(|entry| identity != 0 && entry.get() == identity));
         match entry {

@@ -47,7 +47,7 @@ use super::wait::wait_until;
 #[derive(Debug)]
 pub struct RawDistributedRwLock {
     shared: CachePadded<Shared>,
-    /// Held by the writer that is the next to set the flag. Writers wait here, in a different cache line from the flag,
+    /// Held by the writer that will set the flag next. Writers wait here, in a different cache line from the flag,
     /// which readers read.
     queue: RawShfl,
 }

@@ -1,9 +1,9 @@
 //! The queue of waiters that MCS and CNA share, in the shape known as K42 (Auslander et al. 2003).
 //!
-//! In the MCS lock each thread brings a queue node, which it needs until it unlocks; `lock_api` has no place to keep
-//! the node. Here a node is needed only while its thread *waits*, so it is on the waiter's stack. So there is no pool,
-//! no allocation and no thread-local, and a guard may be sent to another thread. The thread that gets the lock copies
-//! the node's link to its successor into the lock.
+//! In the original MCS lock each thread provides a queue node, which it needs until it unlocks; with `lock_api`, no
+//! variable could contain this node. Here a node is needed only while its thread *waits*, so it is on the waiter's
+//! stack. So there is no pool, no allocation and no thread-local, and a guard may be sent to another thread. The thread
+//! that gets the lock copies the node's link to its successor into the lock.
 //!
 //! | `tail` | meaning |
 //! |---|---|

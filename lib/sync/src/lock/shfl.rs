@@ -177,8 +177,8 @@ impl RawShfl {
         loop {
             let state = self.state.load(Ordering::Relaxed);
             if !has(state, LOCKED) {
-                // No other thread may take a reserved lock, and a free one names no sleeper, so nothing is lost.
-                // Acquire pairs with the Release in `unlock` and `unlock_slowly`.
+                // No other thread may take a reserved lock. The state of a free lock contains no sleeper's address, so
+                // the exchange overwrites none. Acquire pairs with the Release in `unlock` and `unlock_slowly`.
                 if self.state.compare_exchange(state, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok() {
                     return;
                 }
@@ -250,7 +250,8 @@ impl RawShfl {
             // thread holds.
             let waiter = unsafe { waiter.as_ref() };
             waiter.inspect(|waiter| waiter.watch.read());
-            // The handle of the sleeper's thread is copied, because the waiter's node may be gone when it is used.
+            // The handle of the sleeper's thread is copied, because the waiter's node may not exist any more when the
+            // handle is used.
             let thread = waiter.map(|waiter| waiter.thread.clone());
             let free = ptr::without_provenance_mut(state.addr() & RESERVED);
             // Release pairs with the Acquire of the thread that takes the lock next.

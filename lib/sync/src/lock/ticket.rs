@@ -73,7 +73,8 @@ unsafe impl RawMutex for RawTicket {
 
     #[inline]
     fn is_locked(&self) -> bool {
-        // In this order, since `serving` never exceeds `next`: a free lock seldom seems to be held.
+        // `serving` is loaded first. It never exceeds `next`, so equal values prove that the lock was free when `next`
+        // was loaded.
         let serving = self.serving.load(Ordering::Relaxed);
         self.next.load(Ordering::Relaxed) != serving
     }

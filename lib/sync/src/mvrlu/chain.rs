@@ -11,7 +11,7 @@
 //! walks that were in progress have ended. So each chain is walked once for all logs.
 //!
 //! *Why the pruner meets no freed copy.* The pruner is in a section at L and in a walk, and walks down only to the copy
-//! that the oldest exact section c of its own scan chooses. A copy n on the way is superseded after c.
+//! that the oldest exact section c of its own scan chooses. A copy n above this one is superseded after c.
 //! - No copy that c chooses was ever pruned: each earlier pruner saw c as a cut, or saw the bound that c had published,
 //!   or c began at or above the floor of its scan. So the first copy that is stamped at or before c is the one that c
 //!   chooses, and this copy and all copies above it are superseded after c.

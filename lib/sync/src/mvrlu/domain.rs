@@ -60,10 +60,11 @@ impl Builder {
         self
     }
 
-    /// Sets the most bytes that the domain may take for objects, versions, logs, and threads' free blocks (for each
-    /// thread at most three low watermarks, and at most a 64th of the cap). The default is no bound. A transaction that
-    /// would exceed the cap gets [`Abort::Full`](super::Abort::Full). Allocations that cannot be refused
-    /// ([`Domain::alloc`], [`Domain::register`], a log's table) count, too, and leave less for transactions.
+    /// Sets the most bytes that the domain may take for objects, versions, logs, and threads' free blocks. (Each thread
+    /// keeps free blocks of at most three times the present low watermark, see `Tuning`, and of at most a 64th of the
+    /// cap.) The default is no bound. A transaction that would exceed the cap gets [`Abort::Full`](super::Abort::Full).
+    /// Allocations that cannot be refused ([`Domain::alloc`], [`Domain::register`], a log's table) count, too, and
+    /// leave less for transactions.
     #[must_use]
     pub fn memory_cap(mut self, bytes: usize) -> Self {
         self.memory_cap = bytes;

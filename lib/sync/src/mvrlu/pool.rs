@@ -30,7 +30,7 @@ const BATCH_PART: usize = 1024;
 /// The most bytes of made and freed objects that a pool does not report to the budget.
 const UNTOLD: isize = 4096;
 
-/// Bytes in copies, free blocks and logs, of all threads of a domain, and in objects; and the cap on their sum.
+/// The bytes of a domain's copies, free blocks, logs and objects, of all threads, and the cap on their sum.
 pub(super) struct Budget {
     held: AtomicUsize,
     objects: AtomicIsize,

@@ -37,8 +37,8 @@ pub(super) struct Shared {
     slots: Grown<Arc<Slot>>,
     /// The slots that no handle has.
     left: Mutex<Vec<Arc<Slot>>>,
-    /// The number of live handles, without that of the domain's own thread. It is not derived from the slots: the
-    /// domain's thread could not leave its slot and leave the count at one moment.
+    /// The number of live handles, without that of the domain's own thread. It is not derived from the slots, because
+    /// the domain's own thread has a slot, too, and cannot give it up and change a derived count in one step.
     handles: AtomicUsize,
     pruner: Pruner,
     /// Held by a thread that collects all logs, or that looks for a newer horizon on behalf of all waiting threads.

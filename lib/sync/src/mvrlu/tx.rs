@@ -102,8 +102,8 @@ impl<'h> Tx<'h> {
     /// Locking again returns the same copy. Never waits.
     ///
     /// # Errors
-    /// [`Abort::Conflict`] if another transaction holds the object or has changed it since the snapshot; [`Abort::Full`]
-    /// if the memory cap is reached. The transaction should then end: pass the error on by `?`.
+    /// [`Abort::Conflict`] if another transaction holds the object or has changed it since the snapshot;
+    /// [`Abort::Full`] if the memory cap is reached. The transaction should then end: pass the error on by `?`.
     ///
     /// # Panics
     /// If the link belongs to another domain, or this transaction has retired the object.
@@ -238,8 +238,8 @@ impl<'h> Tx<'h> {
     }
 }
 
-/// The same methods for objects whose domain is known. Those that take an object require that it belongs to this
-/// transaction's domain, and is not freed before the transaction's section ends.
+/// The same methods for objects whose domain is known. Methods that take an object require that the object belongs to
+/// this transaction's domain, and is not freed before the transaction's section ends.
 impl Tx<'_> {
     /// As [`get`](Self::get).
     ///

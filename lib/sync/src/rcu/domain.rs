@@ -38,7 +38,7 @@ const IDLE_EPOCHS: u64 = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Flavour {
-    /// A `SeqCst` fence each time a reader enters. Works everywhere.
+    /// A `SeqCst` fence each time a reader enters. Works on every machine.
     Epoch,
     /// Readers enter without a fence; each attempt to advance the epoch interrupts the process's running threads for a
     /// microsecond or so (`membarrier`). Linux only.

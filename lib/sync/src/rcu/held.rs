@@ -1,9 +1,9 @@
 //! Values that were read in a critical section which can pause and continue.
 //!
 //! *Holders* use a value that was read in the section, and the section lasts as long as there is a holder. In addition
-//! a *keeper* may keep the value and the record while there is no holder, so that the section can continue cheaply.
-//! While there is no holder, objects to which the value leads may be reclaimed. The epoch says whether they may have
-//! been:
+//! a *keeper* may keep the value, and the record in which the section is published, while there is no holder. So the
+//! section can continue cheaply. While there is no holder, objects to which the value leads may be reclaimed. The epoch
+//! says whether they may have been:
 //!
 //! *A section that was published at epoch r, ended, and is published again, continues if the epoch is still r after the
 //! barrier.* Let X be an object that was seen in the section. By (2) of the parent module's proof, X was sealed with an
@@ -85,8 +85,8 @@ pub struct Keeper<'d, T> {
     owns: PhantomData<Inner<'d, T>>,
 }
 
-// SAFETY: as of an `Arc`: several threads may have references to the value, and any may drop it. The section's record is
-// written by one thread at a time, ordered by the word; see the module's text.
+// SAFETY: as of an `Arc`: several threads may have references to the value, and any may drop it. The section's record
+// is written by one thread at a time, ordered by the word; see the module's text.
 unsafe impl<T: Send + Sync> Send for Held<'_, T> {}
 // SAFETY: as above.
 unsafe impl<T: Send + Sync> Sync for Held<'_, T> {}

@@ -89,10 +89,10 @@ impl<'d> Reader<'d> {
 /// A critical section of one thread on one [`Domain`]: objects that were reachable since it began are not reclaimed
 /// before it ends.
 ///
-/// A forgotten guard (`mem::forget`) stops the domain's reclamation forever, which [`Stats`](super::Stats) show, and
-/// does no other harm. The same holds for a guard that is dropped after its thread has returned its slot. On Unix no
-/// destructor of a thread-local runs that late. On other systems the destructor of a thread-local may, if the thread
-/// first used it before it first used a domain.
+/// A forgotten guard (`mem::forget`) stops the domain's reclamation forever, and does no other harm.
+/// [`Stats`](super::Stats) show it. The same holds for a guard that is dropped after its thread has returned its slot.
+/// On Unix no destructor of a thread-local runs that late. On other systems the destructor of a thread-local may run so
+/// late, if the thread first used this thread-local before it first used a domain.
 pub struct Guard<'d> {
     domain: &'d Domain,
     record: &'d Record,

@@ -48,14 +48,14 @@ impl Entry {
 /// Stands for a slot's index in a record that is owned by claim. No thread has a slot of this index.
 const CLAIMED: usize = usize::MAX - 1;
 
-/// One record. Only its owner writes `state`, `spilled` and `reclaiming`: the thread that has the slot it was made for, or
-/// the holder of the claim.
+/// One record. Only its owner writes `state`, `spilled` and `reclaiming`: the thread that has the slot it was made for,
+/// or the holder of the claim.
 pub(super) struct Record {
     /// The slot whose thread owns it, or [`CLAIMED`].
     slot: usize,
     /// `epoch << EPOCH_SHIFT | spilled | nested guards`; without guards the epoch is that of the last one.
     state: AtomicU64,
-    /// Guards for which `state` has no room.
+    /// The number of guards that `state` has no room to count.
     spilled: AtomicU64,
     /// For records owned by claim: the [`token`] of the thread that has the claim or had it last.
     owner: AtomicUsize,
@@ -119,7 +119,7 @@ impl Record {
         thread::has_slot(self.slot) || self.is_claimed()
     }
 
-    /// Out of line, since readers of look-ups use records of slots.
+    /// Not inlined, since ordinary readers use records of slots.
     #[cold]
     fn is_claimed(&self) -> bool {
         self.slot == CLAIMED
@@ -214,7 +214,7 @@ impl Record {
         self.state.store(entry.0, Ordering::Release);
     }
 
-    /// Owner only: counts one guard less.
+    /// Owner only: subtracts one from the number of guards.
     #[inline]
     pub(super) fn leave(&self) {
         let state = self.state.load(Ordering::Relaxed);

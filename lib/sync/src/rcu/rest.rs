@@ -6,13 +6,13 @@
 //! objects registers with [`Domain::tended_by`]. The process has one thread for all registered domains. The first
 //! garbage starts this thread, and it sleeps while all domains that it knows have no garbage.
 //!
-//! **Looks are few.** A *look* is a visit of the process's thread to a domain: it sets [`Rest::word`] to [`WATCHED`],
-//! and frees what can be freed. Each thread collects the objects that it retires in a *bag*. A thread that retires the
-//! first object of a bag sets the word to [`NEW`]. While the structure is in use, the word is nearly always `NEW`, so
-//! such a thread only loads it. If the word is `NEW` again at the next look, the structure is in use. If the word is
-//! still `WATCHED`, and no garbage is left, the word becomes [`UNWATCHED`], and the thread forgets the domain until a
-//! thread that retires an object wakes it. If readers keep garbage, at most [`LOOKS`] looks follow, each after twice
-//! the time, up to [`LONGEST`].
+//! **Looks are few.** A *look* is a visit of the process's thread to a domain: the thread sets [`Rest::word`] to
+//! [`WATCHED`], and reclaims the objects that may be reclaimed. Each thread collects the objects that it retires in a
+//! *bag*. A thread that retires the first object of a bag sets the word to [`NEW`]. While the structure is in use, the
+//! word is nearly always `NEW`, so such a thread only loads it. If the word is `NEW` again at the next look, the
+//! structure is in use. If the word is still `WATCHED`, and no garbage is left, the word becomes [`UNWATCHED`], and the
+//! thread forgets the domain until a thread that retires an object wakes it. If readers keep garbage, at most [`LOOKS`]
+//! looks follow, each after twice the time, up to [`LONGEST`].
 //!
 //! No garbage is overlooked. A look makes the word `WATCHED`, then locks and seals every bag. If an object was added
 //! before the look locked its bag, the look finds it. If not, the bag's first object was also added after the look's
@@ -195,7 +195,7 @@ impl Tender {
     fn start(latest: Option<&'static Self>) -> Option<&'static Self> {
         let (told, thread) = (Mutex::new(Vec::new()), OnceLock::new());
         let tender = Box::new(Self { process: std::process::id(), told, bell: Condvar::new(), thread });
-        // Leaked, once in a process: the thread never ends, and in a child process the parent's state is never used up.
+        // Leaked, once in each process: the thread never ends. In a child process, the parent's state is leaked, too.
         let (tender, old) =
             (Box::into_raw(tender), latest.map_or(ptr::null_mut(), |old| ptr::from_ref(old).cast_mut()));
         if TENDER.compare_exchange(old, tender, Ordering::AcqRel, Ordering::Acquire).is_err() {

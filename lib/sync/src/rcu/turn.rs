@@ -19,7 +19,7 @@ use super::reader::Reader;
 use super::record::Record;
 use crate::crowd::processors;
 
-/// The number of unripe bags that is no reason to wait: three or four bags are always unripe.
+/// With at most this many unripe bags a thread does not wait: three or four bags are always unripe.
 const FEW: usize = 5;
 
 /// The length of the first sleep, the length of the longest sleep, and the limit of the sum of all sleeps for one

@@ -62,8 +62,8 @@ impl<'o, L: Locks> Set<'_, 'o, L> {
         true
     }
 
-    /// Gives up the bytes of objects that this thread will not hold, and the words that were left to the node. If it
-    /// gave up only the byte, the word would stay left to a node at which perhaps no thread waits.
+    /// Gives up the bytes of objects that this thread will not hold, and the words of these objects that were left to
+    /// the node. If it gave up only the byte, the word would stay with a node at which perhaps no thread waits.
     #[cold]
     pub(super) fn give_up(&self, handles: &[Handle<'o, L>]) {
         for handle in handles {

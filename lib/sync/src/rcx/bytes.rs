@@ -1,4 +1,5 @@
-//! Admission, the first half of locking: takes a node's local bytes of all objects of a set, or none of them.
+//! Admission, the first half of locking. Each object has a lock byte for each NUMA node (its *local bytes*). Admission
+//! takes the bytes of the caller's node for all objects of a set, or none of them.
 
 use archipelago_platform::atomic::Ordering;
 use archipelago_platform::htm::{Abort, Htm, Retry};
@@ -13,8 +14,8 @@ const BUSY: u8 = 0xfe;
 /// The largest set that is tried in a transaction: the byte of each object may be in a different cache line.
 const MOST_IN_TRANSACTION: usize = 16;
 
-/// The pauses between transactions that other threads abort are 28 turns of a spin loop in total, so an attempt takes
-/// microseconds.
+/// If other threads' accesses abort the transactions, the pauses between the transactions are 4, 8 and 16 turns of a
+/// spin loop. So an attempt takes microseconds.
 const RETRY: Retry = Retry { conflicts: 3, capacity: 1, silent: 2, pause: 4 };
 
 impl<'o, L: Locks> Set<'_, 'o, L> {

@@ -1,4 +1,5 @@
-//! The global words: taking them in order, and handing them over to the next thread of the node.
+//! The global words: taking them in order, and handing them over to the next thread of the node. Each object has a
+//! global word, and a local byte for each NUMA node; a thread holds the byte of its node before it takes the word.
 //!
 //! # Invariants
 //! 1. Only the thread that holds the local byte of node *n* sets the word to *n*'s mark or removes this mark. So

@@ -16,9 +16,9 @@ use crate::version_lock::{Look, Version, VersionLock};
 
 /// A change under locks. Dropping it unlocks, also if the body fails or panics.
 ///
-/// Invariant: `undo` has exactly those places in the scope's pages that the body has written. These places outlive the
-/// change, since the scope borrows the pages. Words of the body itself may be dropped earlier. Pages outside the scope
-/// that the body writes are known to no other thread.
+/// Invariant: `undo` has exactly those places (words and links) in the scope's pages that the body has written. These
+/// places outlive the change, since the scope borrows the pages. Words of the body itself may be dropped earlier. Pages
+/// outside the scope that the body writes are known to no other thread.
 struct Locked<S: Scope> {
     scope: S,
     /// Whether each page gets a new version when it is unlocked. Otherwise it gets one only if the body asks for it.
@@ -113,7 +113,7 @@ struct Holding<'g> {
 
 impl<'g> Walk<'g> for Holding<'g> {
     fn enter<P: Page>(&mut self, page: &'g P) -> Result<&'g P, Again> {
-        // No link of the left page leads to this page, so its lock is not needed any more.
+        // No link of the previous page leads to this page, so the previous page's lock is not needed any more.
         if self.holds {
             self.leave();
         }

@@ -4,8 +4,8 @@
 //!
 //! # Invariants
 //! - `seq` is odd while a commit writes; memory changes at no other time.
-//! - Everything that a transaction has accessed stays alive until its end, since it is validated again. Callers promise
-//!   this: the types cannot, since a body can make words and pages of its own, and access these.
+//! - Every place that a transaction has accessed stays alive until the transaction's end, since its value is validated
+//!   again. Callers promise this: the types cannot, since a body can make words and pages of its own, and access these.
 //! - All values that a transaction has read were current at the same time, while `seq` was `snapshot`. A read that
 //!   would violate this does not return, but leaves the body by unwinding. (Bodies own nothing that would be dropped.)
 
@@ -28,7 +28,7 @@ pub struct Norec {
     seq: AtomicU64,
 }
 
-/// A place that a transaction accesses, while the transaction runs.
+/// A place (word, link or version lock) that a running transaction accesses.
 #[derive(Clone, Copy, PartialEq)]
 enum Location {
     Word(*const AtomicU64),

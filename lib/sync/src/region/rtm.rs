@@ -1,8 +1,8 @@
 //! Regions as transactions: see the argument in the parent module.
 //!
 //! An abort because a lock was held does not count against the budget of attempts: the thread waits until the lock is
-//! free, so that one fallback does not cause others. After [`PATIENCE`] such waits the thread itself falls back to
-//! locks.
+//! free. Otherwise one thread that has fallen back to locks would make others fall back, too. After [`PATIENCE`] such
+//! waits the thread itself falls back to locks.
 
 use archipelago_platform::atomic::Ordering;
 use archipelago_platform::htm::{Abort, HELD, Htm, Inside, Retry, Site, quiet};
@@ -136,7 +136,7 @@ fn traverse_again<'g, T: Traverse<'g>>(htm: Htm, body: T, mut why: Abort) -> Res
     let (mut retry, mut waits, backoff) = (Retry::default(), 0, Backoff::new());
     loop {
         let again = match why.code() {
-            // The run under locks determines which page it was.
+            // The run under locks determines which page was retired.
             Some(GONE) => {
                 WALKS.note_abort(why);
                 false

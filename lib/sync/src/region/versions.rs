@@ -28,7 +28,8 @@ impl<'g> Optimistic<'g> {
         // wait it would mostly have to be repeated anyway, since a split also changes the pages that lead to the split
         // page.
         let version = page.lock().read().ok_or(Again)?;
-        // Validates the left page, if any, which proves that this page was linked at its version.
+        // Validates the page from which the walk comes, if any. This proves that `page` was linked when its version was
+        // read.
         self.check()?;
         self.at = Some((page.lock(), version));
         Ok(page)

@@ -34,7 +34,7 @@ pub fn counts<R: RawMutex + Send + Sync>() {
     }
 }
 
-/// A holder lets a long queue form before it unlocks, repeatedly, and every thread in the queue is served.
+/// Repeatedly, a holder unlocks only after a long queue has formed. Every thread in the queue is served.
 pub fn everybody_waits<R: RawMutex + Send + Sync>() {
     let (threads, rounds) = (scaled(12, 5), scaled(60, 3));
     let count = Mutex::<R, usize>::new(0);

@@ -1,4 +1,5 @@
-//! The tests that every reader-writer lock must pass, and those for locks that prefer one side.
+//! The tests that every reader-writer lock must pass, and those for locks that prefer one side, or can be downgraded or
+//! upgraded.
 
 use core::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -72,7 +73,8 @@ pub fn shares<R: RawRwLock + Send + Sync>() {
             let guard = pair.read();
             all_in.wait();
             assert!(pair.is_locked() && !pair.is_locked_exclusive());
-            // After a barrier, because a failing `try_write` may look like a writer while it lasts.
+            // The threads wait at a barrier first, because a `try_write` that is about to fail may look like a writer
+            // to other threads.
             all_in.wait();
             assert!(pair.try_write().is_none());
             all_in.wait();
@@ -87,8 +89,8 @@ pub fn try_locks<R: RawRwLock + Send + Sync>() {
     let pair = Pair::<R>::new([0; 2]);
     drop(pair.try_read().expect("free"));
     {
-        // With a reader bias, which the reader above has enabled: after a writer's failed attempt, the next writer must
-        // still respect the biased reader.
+        // Tests locks with a reader bias, which the read above has enabled. After a writer's failed attempt, the next
+        // writer must still respect the reader that entered by the bias.
         let _one = pair.try_read().expect("free");
         in_threads(1, |_| (0..3).for_each(|_| assert!(pair.try_write().is_none())));
     }
@@ -189,8 +191,9 @@ pub fn nested_out_of_order<R: RawRwLock + Send + Sync>() {
     assert_eq!(written, writes.into_inner());
 }
 
-/// A read guard is stored in a thread-local that was registered before any thread-local of the lock. The slot with
-/// which the guard was made must be found again, although the thread's own number may then belong to another thread.
+/// A read guard is stored in a thread-local that was registered before any thread-local of the lock, and is dropped
+/// after them. The unlock must find the reader slot that the guard uses, although the thread's number may belong to
+/// another thread by then.
 pub fn in_last_destructors<R: RawRwLock + Send + Sync + 'static>() {
     struct Last(Option<Box<dyn FnOnce()>>);
     impl Drop for Last {
@@ -229,8 +232,8 @@ pub fn in_last_destructors<R: RawRwLock + Send + Sync + 'static>() {
 }
 
 /// A reader that moves to another node while it holds the lock departs from the node at which it arrived. It does so
-/// even if it took more locks after the move and releases those last. Matters on machines of several nodes, including
-/// synthetic ones.
+/// even if it took more locks after the move and releases those last. The test has an effect only on machines of
+/// several nodes, including synthetic ones.
 pub fn leaves_where_it_entered<R: RawRwLock + Send + Sync>() {
     let topology = Topology::current();
     let nodes = topology.nodes();
@@ -266,7 +269,7 @@ pub fn prefers_writers<R: RawRwLock + Send + Sync>() {
             drop(pair.read());
             let inside = pair.read();
             scope.spawn(|| write(&mut pair.write()));
-            // Until the writer waits. A lock that always admits readers would hang here.
+            // Loops until the writer waits. With a lock that always admits readers, this loop would not end.
             while pair.try_read().is_some() {
                 thread::yield_now();
             }
@@ -290,7 +293,8 @@ pub fn prefers_readers<R: RawRwLock + Send + Sync>() {
             });
             for _ in 0..scaled(200, 10) {
                 thread::yield_now();
-                // In another thread: a second read of the same thread might be admitted because of its first.
+                // Reads in another thread, because a second read of the same thread might be admitted because of its
+                // first.
                 scope.spawn(|| assert_eq!(*pair.read(), [0, 0])).join().expect("no panic");
             }
             assert!(!written.load(Ordering::Relaxed));

@@ -14,8 +14,8 @@ type History = Vec<Txn<usize, u64>>;
 
 /// Draws stamps and records transactions.
 pub struct Book {
-    /// The domain's clock. With the hardware clock, a snapshot may be slightly newer than its begin. So the recorded
-    /// interval in which it was taken lasts until its reads and writes have ended.
+    /// The domain's clock. With the hardware clock, a snapshot may be slightly newer than the moment at which it began.
+    /// So the recorded interval in which the snapshot was taken lasts until its reads and writes have ended.
     clock: ClockKind,
     stamps: Recorder<(), ()>,
     history: Mutex<History>,

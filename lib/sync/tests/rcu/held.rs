@@ -49,7 +49,7 @@ fn what_is_held_is_let_go_of_and_goes_on() {
     });
 }
 
-/// The last of the holders and the keeper frees the held value, once; and there is one keeper.
+/// Whichever of the holders and the keeper is dropped last frees the held value, once. There is only one keeper.
 #[test]
 fn what_is_held_ends_with_the_last() {
     each_flavour(|make| {

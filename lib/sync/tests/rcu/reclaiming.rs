@@ -73,7 +73,8 @@ fn a_backlog_over_its_limit_is_reported_at_each_doubling() {
     for round in 1..=2 {
         let stuck = domain.reader().enter();
         (0..64 * 8).for_each(|_| retire_new(&domain.pin(), &drops));
-        // The reports come at 72 objects (above 64), at 152 (above 144) and at 312 (above 304).
+        // The backlog grows by bags of 8 objects. It is reported above the limit of 64 (at 72 objects), and then above
+        // twice each reported number: above 144 (at 152) and above 304 (at 312).
         assert_eq!(reports.load(Ordering::Relaxed), 3 * round);
         drop(stuck);
         domain.collect();
@@ -165,7 +166,8 @@ fn holding_back_does_not_outlive_its_panic() {
     });
 }
 
-/// Sizes are given, summed and subtracted, and large objects do not wait for a bag of many.
+/// The sizes given for retired objects are added to the statistics and subtracted again. A bag is closed early if its
+/// objects are large.
 #[test]
 fn bytes_are_counted_and_fill_bags() {
     each_flavour(|domain| {
@@ -247,8 +249,8 @@ fn many_short_domains() {
     assert!(size_of::<Domain>() <= 512, "{}", size_of::<Domain>());
 }
 
-/// One thread tends the idle domains of the whole process. An owner's panic in this thread does not affect other
-/// owners.
+/// One thread of the process collects idle domains for all their owners ([`Owner`]). An owner's panic in this thread
+/// does not affect other owners.
 #[test]
 fn an_owner_that_panics_ends_nothing_for_others() {
     static LOOKED: AtomicUsize = AtomicUsize::new(0);

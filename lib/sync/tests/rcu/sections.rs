@@ -211,7 +211,7 @@ fn more_guards_than_sixteen_bits_count() {
             if guards.len() % 1_000 == 1 {
                 domain.collect();
                 assert_eq!((drops.load(Ordering::Relaxed), domain.stats().active_readers), (0, 1));
-                // The number of guards also rises again, in case it is at the limit of the record's counter.
+                // The number of guards also rises again, in case the record's counter has reached its limit.
                 guards.push(reader.enter());
                 guards.pop();
             }

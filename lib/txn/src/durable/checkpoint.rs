@@ -17,8 +17,8 @@
 //! perhaps more log than it needs. In the second state recovery skips records with epochs up to `s`. Since `s` is
 //! durable in the log before `checkpoint` is written, epochs after the next opening are above `s`.
 //!
-//! If a step before the one that writes `checkpoint` fails, the new parts are removed. If a later step fails, either
-//! checkpoint may be the valid one at the next opening, so both keep their parts.
+//! If a step before the one that writes `checkpoint` fails, the new parts are removed. If that step or a later one
+//! fails, either checkpoint may be the valid one at the next opening, so both keep their parts.
 
 use std::path::{Path, PathBuf};
 

@@ -4,11 +4,13 @@
 //! 1. *A transaction is whole.* Its entries are one record of the journal, which has a checksum.
 //! 2. *An epoch is whole.* A commit loads its epoch from the clock while all its records are latched, and appends its
 //!    log record with this epoch. Epoch `e` is closed in the journal after [`Shared::seal`] has moved the clock beyond
-//!    `e` and has waited for all commits that may have loaded `e` or less. For the journal an epoch is durable when the
-//!    marks that close this epoch and all earlier ones are durable in all lanes.
-//! 3. *Epochs respect the order of serialization.* If C1 comes before C2 (C2 has read or overwritten a version that C1 wrote, or overwritten a
-//!    version that C1 read), then `e1 <= e2`: claim 3 of `epochs.rs`. A recovery restores all commits up to an epoch, so with each transaction it
-//!    restores all transactions that precede it. A transaction is never restored without the transactions whose writes it has read.
+//!    `e` and has waited for all commits that may have loaded `e` or less. The journal consists of log files (*lanes*).
+//!    An epoch is durable when, in every lane, the entries that close this epoch and all earlier ones (*marks*) are
+//!    durable.
+//! 3. *Epochs respect the order of serialization.* If C1 comes before C2 (C2 has read or overwritten a version that C1
+//!    wrote, or overwritten a version that C1 read), then `e1 <= e2`: claim 3 of `epochs.rs`. A recovery restores all
+//!    commits up to an epoch, so with each transaction it restores all transactions that precede it. A transaction is
+//!    never restored without the transactions whose writes it has read.
 //! 4. *Within an epoch and key*, entries are ordered by serials (`codec.rs`), whichever lane they are in. Between
 //!    epochs the entry of the later epoch wins, by 3.
 //! 5. *Failure.* The record is appended before anything is installed. If the journal refuses the record, the
@@ -41,11 +43,12 @@ pub(crate) struct Log<S: Scheme> {
     appended: CachePadded<AtomicU64>,
     /// All commits up to this epoch are durable.
     durable: CachePadded<AtomicU64>,
-    /// Held by the thread that closes an epoch.
+    /// The lock that a thread holds while it closes an epoch.
     turn: Mutex<()>,
     pub(crate) checkpoints: Mutex<Checkpoints<S>>,
     flusher: Mutex<Option<Flusher>>,
-    /// In deterministic tests, a counter from which lanes are chosen, independently of the thread.
+    /// In deterministic tests: a counter that determines the lane of each record, so that the lane does not depend on
+    /// the thread.
     next_lane: Option<AtomicU64>,
     /// The lock of the directory, released after the journal has ended.
     _lock: Box<dyn DiskLock>,

@@ -73,7 +73,7 @@ impl<S: Scheme> Database<S> {
     /// Transactions continue during the call; each row that they replace keeps one more version until the call's end.
     ///
     /// # Errors
-    /// [`Failure::Log`]: the previous checkpoint and the log stay valid. [`Failure::Volatile`].
+    /// [`Failure::Log`]: the previous checkpoint with its log, or the new one, is valid. [`Failure::Volatile`].
     ///
     /// # Panics
     /// If a row's own methods panic.

@@ -159,8 +159,9 @@ impl<S: Scheme> Opening<S> {
         let (catalogue, new) = Catalogue::new(directory.join("tables"), names, &self.tables);
         let latest = Latest::read(disk, directory)?;
         latest.load(disk, directory, &catalogue, home)?;
-        // The parts of other checkpoints are removed before the journal is opened, since the opening needs room. The sync precedes the removal.
-        // Otherwise a power loss could undo the renaming of the last `checkpoint` file, but not the removal of the previous checkpoint's parts.
+        // The parts of other checkpoints are removed before the journal is opened, since the opening needs room. The
+        // sync precedes the removal. Otherwise a power loss could undo the renaming of the last `checkpoint` file, but
+        // not the removal of the previous checkpoint's parts.
         disk.sync_directory(directory).map_err(|cause| io("sync", cause))?;
         latest.remove_others(disk, directory)?;
         let (journal, recovery) = self.replay(&catalogue, &latest)?;

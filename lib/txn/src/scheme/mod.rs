@@ -30,7 +30,8 @@ pub struct Moment {
     pub(crate) epoch: u64,
     /// The order of commits with the same epoch, in schemes that link versions before they stamp them.
     pub(crate) rank: usize,
-    /// Whether the records that the transaction writes are latched and frozen. `false` if only reads are validated.
+    /// Whether the records that the transaction writes are latched, and the versions that it replaces are frozen (see
+    /// `Scheme::freeze`). `false` if only reads are validated.
     pub(crate) latched: bool,
 }
 
@@ -58,7 +59,8 @@ pub trait Scheme: sealed::Sealed + Sized + Send + Sync + 'static {
     #[doc(hidden)]
     const BACKDATES: bool = false;
 
-    /// Whether the scheme writes the `Stamps` of origins, so that each record needs an origin of its own.
+    /// Whether the scheme writes the `Stamps` of origins (the empty first versions of records), so that each record
+    /// needs an origin of its own.
     #[doc(hidden)]
     const MARKS_ORIGINS: bool = false;
 

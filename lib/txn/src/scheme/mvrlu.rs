@@ -7,15 +7,15 @@
 //! word: the set's stamp. Storing the stamp makes all versions of the set visible at once.
 //!
 //! # The word of a set
-//! - `LINKING`: the set's versions are being linked, or a reader has set the word back. The stamp will be drawn after the
-//!   word has changed.
-//! - `OPEN`: all versions are linked, and the commit can no longer fail. A reader that meets the set draws the stamp and
-//!   stores it, so that it is above the reader's moment. (The paper's readers guess, and may see half of a set: the stamp
-//!   can have been drawn before the reader began, and stored after the reader loaded the word.)
-//! - `CHECK`, with a stamp once it is drawn: the reads are being validated. A reader that cannot be serialized before the
-//!   stamp sets the word back to `LINKING`, and the writer draws again.
-//! - `FIRM`, with a stamp once it is drawn: as `CHECK`, but the reader waits. The word is `FIRM` while the log, which must
-//!   have the stamp first, is written, and after a few attempts, so that readers do not delay a writer forever.
+//! - `LINKING`: the set's versions are being linked, or a reader has set the word back. The stamp will be drawn after
+//!   the word has changed.
+//! - `OPEN`: all versions are linked, and the commit can no longer fail. A reader that meets the set draws the stamp
+//!   and stores it, so that it is above the reader's moment. (The paper's readers guess, and may see half of a set: the
+//!   stamp can have been drawn before the reader began, and stored after the reader loaded the word.)
+//! - `CHECK`, with a stamp once it is drawn: the reads are being validated. A reader that cannot be serialized before
+//!   the stamp sets the word back to `LINKING`, and the writer draws again.
+//! - `FIRM`, with a stamp once it is drawn: as `CHECK`, but the reader waits. The word is `FIRM` while the log, which
+//!   must have the stamp first, is written, and after a few attempts, so that readers do not delay a writer forever.
 //! - `NEVER`: the commit has failed.
 //! - Otherwise: the stamp.
 //!
@@ -29,24 +29,24 @@
 //!    draw of the stamp follows all links, so a reader whose `m` is at or above the stamp sees the links
 //!    (`archipelago_sync::clock`). If the reader finds `LINKING`, it has missed the writer's store that precedes its
 //!    next draw, so this draw is above `m`. In the other states the atomic exchanges of the word decide.
-//! 2. *The versions that a commit T has read are the newest at its stamp `t`.* T links, draws `t`, passes a SeqCst fence,
-//!    and looks again at each record that it has read. There are three cases:
+//! 2. *The versions that a commit T has read are the newest at its stamp `t`.* T links, draws `t`, passes a SeqCst
+//!    fence, and looks again at each record that it has read. There are three cases:
 //!    - *The head is the version that T has read.* Then T has missed any set W that is linked at the record later: W
 //!      links, passes its fence and draws, so T's fence precedes W's and `t` is below W's stamp. (Between its draw and
 //!      the fence T waits until all clocks are past `t`.) So records that are owned but not linked need no check.
-//!    - *The version that T has read is directly below a linked head.* T loads the word of the head's set, like a reader of the moment `t`. If the
-//!      answer is that the set is before `t`, T gives up. If not, the answer is final, and the version that T has read is the newest at `t`, whether
-//!      the set commits or fails.
+//!    - *The version that T has read is directly below a linked head.* T loads the word of the head's set, like a
+//!      reader of the moment `t`. If the answer is that the set is before `t`, T gives up. If not, the answer is final,
+//!      and the version that T has read is the newest at `t`, whether the set commits or fails.
 //!    - *All other cases*: T gives up, even if the stamps of all versions between the two are above `t`. No thread has
 //!      announced the moment `t`, so pruning may have unlinked a version between the two. (Pruning never unlinks the
 //!      version directly below a linked head, see `Epochs::prune`.)
 //!
-//!    T validates absent keys in the same way, with origins as the versions that it has read. A record is latched before
-//!    it is unlinked from its index. T waits for such latches (it holds none itself), so T finds the record dead, or
-//!    precedes all commits to the key's next record.
-//! 3. *Some commit succeeds.* A commit waits for sets that are `FIRM` with a stamp below its own, or about to get a stamp,
-//!    so commits do not wait in a circle. A commit fails only because another transaction has committed, or owns a
-//!    record. Of two transactions that have each read what the other writes, at least the one with the lower stamp
+//!    T validates absent keys in the same way, with origins as the versions that it has read. A record is latched
+//!    before it is unlinked from its index. T waits for such latches (it holds none itself), so T finds the record
+//!    dead, or precedes all commits to the key's next record.
+//! 3. *Some commit succeeds.* A commit waits for sets that are `FIRM` with a stamp below its own, or about to get a
+//!    stamp, so commits do not wait in a circle. A commit fails only because another transaction has committed, or owns
+//!    a record. Of two transactions that have each read what the other writes, at least the one with the lower stamp
 //!    commits: it finds the other's set above its own stamp. (The processors' clocks may give both the same stamp. Then
 //!    the addresses of their words decide which is lower.)
 //!

@@ -17,14 +17,16 @@
 //! latch and a SeqCst fence. So either the reader sees the record (and raises the `rts` of its origin, or finds it
 //! latched), or the writer sees the index's stamp.
 //!
-//! *Unlinked records*: a removal is a version, from whose `wts` on the key is absent. When its record is unlinked, the index's stamp for writers is
-//! raised to the version's final `rts`, and the index's stamp for readers to its `wts`. A reader that found a key absent takes a stamp that is not
-//! below the index's stamp for readers, as if it had read the version. This stamp is needed although a grace period passes before the unlinking. A
-//! series of commits with falling stamps, each of which overlaps the next, may last longer than a grace period. So without the stamp, a transaction
-//! that begins after the unlinking could precede a transaction that precedes the removal. The look-up that found no record (or a dead one) happened
-//! after the unlinking, so the reader's commit finds the stamp. The origin of a new record stands for the index's earlier removals: its `wts` is the
-//! index's stamp for readers, loaded after the linker's look-up found no record. (A removal that is committed after this look-up stays linked as long
-//! as the linker's section.)
+//! *Unlinked records*: a removal is a version, from whose `wts` on the key is absent. When its record is unlinked, the
+//! index's stamp for writers is raised to the version's final `rts`, and the index's stamp for readers to its `wts`. A
+//! reader that found a key absent takes a stamp that is not below the index's stamp for readers, as if it had read the
+//! version. This stamp is needed although a grace period passes before the unlinking. A series of commits with falling
+//! stamps, each of which overlaps the next, may last longer than a grace period. So without the stamp, a transaction
+//! that begins after the unlinking could precede a transaction that precedes the removal. The look-up that found no
+//! record (or a dead one) happened after the unlinking, so the reader's commit finds the stamp. The origin of a new
+//! record stands for the index's earlier removals: its `wts` is the index's stamp for readers, loaded after the
+//! linker's look-up found no record. (A removal that is committed after this look-up stays linked as long as the
+//! linker's section.)
 //!
 //! # Snapshots
 //! If a snapshot sees a transaction that replaced a version, it must also see each transaction that had read this

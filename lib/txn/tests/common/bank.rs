@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use archipelago_txn::{Database, Error, Index, Opening, Row, Scheme, Table, Tx, on};
 use serde::{Deserialize, Serialize};
 
-/// The number of accounts. Account 0 is the bank's own, from which all money comes.
+/// The number of accounts. Accounts may be overdrawn, and the sum of their money is 0. No transfer takes all money of
+/// account 0, the bank's own.
 pub const ACCOUNTS: u64 = 6;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -80,8 +81,8 @@ impl<S: Scheme> Bank<S> {
         Self { accounts: opening.table("accounts"), moves: opening.table("moves") }
     }
 
-    /// Returns an account. If it was never opened or is closed, it has no money, and its count of moves is computed from the
-    /// moves.
+    /// Returns an account. If it was never opened or is closed, it has no money, and its count of moves is computed
+    /// from the moves.
     fn account(&self, tx: &mut Tx<'_, S>, id: u64) -> Result<Account, Error> {
         if let Some(row) = tx.get(&self.accounts, &id)? {
             return Ok(row.clone());
@@ -92,8 +93,8 @@ impl<S: Scheme> Bank<S> {
         Ok(Account { id, cents: 0, moves, note: String::new() })
     }
 
-    /// Makes the move `number` of `teller`. The numbers determine the amount. If `closing`, accounts without money are
-    /// closed.
+    /// Makes the move `number` of `teller`. These two numbers determine the accounts, and the amount or that all money
+    /// is moved. If `closing`, accounts without money are closed.
     pub fn transfer(&self, tx: &mut Tx<'_, S>, teller: u64, number: u64, closing: bool) -> Result<(), Error> {
         let mix = (teller * 31 + number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
         let (from, step) = (mix % ACCOUNTS, 1 + (mix >> 8) % (ACCOUNTS - 1));

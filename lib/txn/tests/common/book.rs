@@ -1,7 +1,7 @@
 //! Transactions that record all their reads and writes, for the checker of anomalies.
 //!
-//! Rows of `Item` are inserted and removed. The table `Log` has a row for each key. The row lists the key's versions in
-//! order, removals included, because the checker needs this order.
+//! Rows of `Item` are inserted and removed. The table `Log` has a row for each key. This row lists all versions of the
+//! key, removals included, in order, because the checker needs the order.
 
 use std::collections::BTreeMap;
 
@@ -190,15 +190,15 @@ impl<S: Scheme, M: on::Kind> Book<S, M> {
         Ok(())
     }
 
-    /// Adds a version to the list of a key. If the transaction has written the key before, the new version replaces the
-    /// transaction's earlier version in the list.
+    /// Adds a version to the list of a key. If one transaction adds several versions of a key, `finish` keeps only the
+    /// last of them.
     fn list(&self, tx: &mut Tx<'_, S>, key: u64, version: u64) -> Result<(), Error> {
         let mut versions = tx.get(&self.logs, &key)?.map_or(Vec::new(), |log| log.versions.clone());
         versions.push(version);
         tx.upsert(&self.logs, Log { key, versions }).map(drop)
     }
 
-    /// Reads a snapshot in two ways.
+    /// Reads some rows of a snapshot by their keys, and all rows by an index and by a range. Records the reads.
     fn report(&self, begin: u64, random: impl Fn(u64) -> u64) {
         let snapshot = self.db.snapshot();
         let mut notes: Notes = (0..KEYS)

@@ -1,5 +1,5 @@
-//! Power losses, ends of the process, and failures at every call of the disk, during a workload and during its
-//! recovery.
+//! Power losses, ends of the process, and failures at many different calls of the disk, during a workload. Power losses
+//! also happen during the recovery.
 //!
 //! `ARCHIPELAGO_CRASH_POINTS=N` tests about N states of the disk (some hundreds by default).
 
@@ -87,8 +87,8 @@ impl Told {
         }
     }
 
-    /// Checks that the disk has a prefix of the moves, which includes all durable ones. Continues from the recovered
-    /// moves.
+    /// Checks that the disk has a prefix of the moves, which includes all durable ones. Sets the progress to the
+    /// recovered moves.
     fn look(&mut self, disk: &Simulated, kind: Kind, what: &str) {
         let (db, bank) = open(disk, kind).unwrap_or_else(|failure| panic!("{what}: {failure}"));
         let there = bank.audit(&db).remove(&0).unwrap_or_default();

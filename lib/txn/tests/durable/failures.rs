@@ -110,7 +110,8 @@ fn damage_is_refused_with_a_sentence() {
                     let text = failure.to_string();
                     assert!(text.contains("damaged") || text.contains("declare"), "{name}: {text}");
                 }
-                // The last bytes of a log may count as a torn tail, and headers have unused bytes.
+                // Damage to the last bytes of a log may count as a torn tail (a record that a crash has cut off).
+                // Headers have unused bytes, where damage has no effect.
                 Ok((db, bank)) => drop((bank.audit(&db), db)),
             }
         }
@@ -151,8 +152,8 @@ fn open_one(disk: &Simulated) -> (Database<Silo>, Bank<Silo>) {
     (opening.start().unwrap_or_else(|failure| panic!("{failure}")), bank)
 }
 
-/// A row is removed and inserted again in one epoch. The new row has another record, and its log entry is in another
-/// lane. The last write wins.
+/// A row is removed and inserted again in one epoch. The new row is a new record of the index, and its log entry is in
+/// another log file (lane). Recovery must restore the last write.
 #[test]
 fn rows_that_come_back_within_an_epoch_are_the_last_ones() {
     let later = Acknowledge::Committed { every: std::time::Duration::from_secs(100_000) };
@@ -163,7 +164,9 @@ fn rows_that_come_back_within_an_epoch_are_the_last_ones() {
     let db = opening.start().unwrap();
     let account = |moves| crate::bank::Account { id: 3, cents: 0, moves, note: String::new() };
     for round in 0..7 {
-        // More updates before the removal give the removed record a higher serial.
+        // Each update raises the record's serial number, which orders a key's log entries within an epoch. So the
+        // removal's serial number exceeds that of the new record's first write, and recovery must still prefer the new
+        // row.
         for moves in 0..round {
             db.transact(|tx| tx.upsert(&bank.accounts, account(100 + moves)).map(drop)).unwrap();
         }
@@ -179,7 +182,7 @@ fn rows_that_come_back_within_an_epoch_are_the_last_ones() {
     }
 }
 
-/// The files with the rows of checkpoints.
+/// Returns the names of the files with the rows of checkpoints (parts).
 fn parts(disk: &Simulated) -> Vec<String> {
     let mut names = disk.restarted().list(Path::new(HERE)).unwrap();
     names.retain(|name| name.starts_with("rows-"));
@@ -219,8 +222,8 @@ fn parts_of_no_checkpoint_keep_no_database_closed() {
     assert_eq!((bank.audit(&db)[&0].len(), parts(&disk)), (40, before));
 }
 
-/// A transaction that has seen a removal which may be lost is not acknowledged, even if it saw the removal by an index, or after the removed record
-/// was unlinked.
+/// A transaction that has seen a removal which may be lost is not acknowledged, even if it saw the removal by an index,
+/// or after the removed record was unlinked.
 fn removals_that_are_not_durable<S: Scheme>() {
     let disk = Simulated::new();
     let mut opening = Database::<S>::open(HERE).disk(Arc::new(disk.clone())).in_order(300);

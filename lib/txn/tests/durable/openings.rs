@@ -171,8 +171,8 @@ fn a_database_in_memory_has_nothing_to_flush() {
     db.close().unwrap();
 }
 
-/// If a row's code panics while it encodes the row, or overwrites earlier bytes, the transaction is rolled back. Other rows
-/// and the log are not damaged.
+/// If a row's code panics while it encodes the row, or overwrites earlier bytes, the transaction is rolled back. Other
+/// rows and the log are not damaged.
 #[test]
 fn users_code_that_fails_while_it_is_written_rolls_back() {
     type Damage = fn(&mut Vec<u8>);

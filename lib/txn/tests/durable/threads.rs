@@ -23,7 +23,8 @@ fn open<S: Scheme>(disk: &Simulated, acknowledge: Acknowledge) -> (Database<S>, 
     (opening.start().unwrap_or_else(|failure| panic!("{failure}")), bank)
 }
 
-/// Runs tellers until the disk fails. Returns for each teller the numbers of moves that are durable and that were begun.
+/// Runs tellers until the disk fails. Returns, for each teller, how many of its moves were acknowledged and how many
+/// were begun.
 fn tellers<S: Scheme>(db: &Database<S>, bank: &Bank<S>, first: &BTreeMap<u64, Vec<u64>>) -> BTreeMap<u64, (u64, u64)> {
     let over = AtomicBool::new(false);
     let told: Vec<_> = (0..TELLERS).map(|_| (AtomicU64::new(0), AtomicU64::new(0))).collect();

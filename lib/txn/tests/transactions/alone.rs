@@ -245,8 +245,8 @@ fn panics_roll_back<S: Scheme>() {
     catch_unwind(AssertUnwindSafe(|| other.transact(|tx| tx.remove(&people, &1).map(drop)))).unwrap_err();
 }
 
-/// One thread cannot run two transactions at the same time. So the second transaction runs in another thread, between two
-/// steps of the first.
+/// One thread cannot run two transactions at the same time. So the second transaction runs in another thread, between
+/// two steps of the first.
 fn two_in_one_thread<S: Scheme>() {
     let db = Database::<S>::new();
     let people = db.table::<Person>();
@@ -255,8 +255,8 @@ fn two_in_one_thread<S: Scheme>() {
         tx.insert(&people, person(2, "Bob", "Bern", None))
     })
     .unwrap();
-    // Each transaction reads both rows. It moves one of them, unless the other row has been moved. Without isolation
-    // both rows would be moved.
+    // Each transaction reads both rows. It moves one of them to another city, unless the other row has been moved.
+    // Without isolation both rows would be moved.
     let leave = |id: u64, isolation, between: &dyn Fn()| {
         let mut first = true;
         db.transact_at(isolation, |tx| {

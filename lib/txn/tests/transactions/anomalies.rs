@@ -1,6 +1,6 @@
-//! The known anomalies (Adya: Weak Consistency, 1999; as Hermitage tests them on databases; P4 of Berenson et al., 1995).
-//! Each has a test, with every scheme and isolation. One transaction runs in another thread, between two steps of the other
-//! transaction.
+//! The known anomalies (Adya: Weak Consistency, 1999; as Hermitage tests them on databases; P4 of Berenson et al.,
+//! 1995). Each has a test, with every scheme and isolation. One transaction runs in another thread, between two steps
+//! of the other transaction.
 //!
 //! | | serializable | snapshot isolation |
 //! |---|---|---|

@@ -42,7 +42,7 @@ super::by_every_scheme! {
     large_ones_get_through: large_beside_small;
 }
 
-/// Eight threads each insert a row if its key is absent. One published engine lets all eight insert.
+/// Eight threads each insert a row if its key is absent. In one published engine, all eight insertions succeed.
 fn absent_then_insert<S: Scheme>() {
     watchdog(USUAL, |_| {
         let db = Database::<S>::new();
@@ -187,8 +187,8 @@ fn bank<S: Scheme>() {
     });
 }
 
-/// Transfers all of an account's money or a part of it. An account without money is closed, and opened again when it gets
-/// money.
+/// Transfers all of an account's money or a part of it. An account without money is closed, and opened again when it
+/// gets money.
 fn transfer<S: Scheme>(
     tx: &mut archipelago_txn::Tx<'_, S>,
     table: &archipelago_txn::Table<Account, S>,

@@ -135,8 +135,8 @@ fn groups<S: Scheme>(db: &Database<S>, items: &Table<Item, S>) -> Vec<u64> {
     rows.into_iter().map(|(_, group)| group).collect()
 }
 
-/// Repeats a transaction. Users' code panics at its first call, then at its second call, and so on, until a run makes fewer
-/// calls.
+/// Repeats a transaction. Users' code panics at its first call, then at its second call, and so on, until a run makes
+/// fewer calls.
 fn panics_everywhere<S: Scheme>() {
     watchdog(USUAL, |_| {
         let db = Database::<S>::limited(1 << 20);

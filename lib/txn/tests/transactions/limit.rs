@@ -56,8 +56,8 @@ fn filled_to<S: Scheme>(limit: usize) -> (Database<S>, Table<Note, S>) {
     (db, notes)
 }
 
-/// Returns a database that contains the rows and whose limit is 1.9 times the memory they use, too little for a second
-/// version of every row. Also returns the memory of the rows, in bytes.
+/// Returns a database that contains the rows. Its limit is 1.9 times the memory that the rows use, which is too little
+/// for a second version of every row. Also returns the memory of the rows, in bytes.
 fn filled<S: Scheme>() -> (Database<S>, Table<Note, S>, usize) {
     let (db, _notes) = filled_to::<S>(usize::MAX / 2);
     let live = counted(&db);

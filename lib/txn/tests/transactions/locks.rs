@@ -239,8 +239,9 @@ fn the_oldest_dies_of_no_lock() {
     });
 }
 
-/// All other transactions read or write the transaction's rows all the time. A transaction that is not the oldest when it
-/// begins becomes the oldest after a while. The test runs many such transactions, one after another, and all of them end.
+/// A transaction that is not the oldest when it begins becomes the oldest after a while, although all other
+/// transactions read or write its rows all the time. The test runs 20 such transactions, one after another, and each of
+/// them ends.
 #[test]
 fn all_become_the_oldest() {
     watchdog(USUAL, |_| {

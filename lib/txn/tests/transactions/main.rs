@@ -1,4 +1,4 @@
-//! The guarantees of transactions, with one thread and with several, for every scheme.
+//! The guarantees of transactions, with one thread and with several, for every scheme (kind of concurrency control).
 #![cfg(not(archipelago_sim))]
 
 mod alone;

@@ -90,7 +90,7 @@ fn no_skew_with_the_past<S: Scheme>(clock: ClockKind) {
     assert!(db.snapshot().get(&table, &ROWS).is_none());
 }
 
-/// Of two transactions that write a row, the first one wins, and the second one does not wait.
+/// If two concurrent transactions write a row, the first one commits, and the second one fails without waiting.
 fn the_first_writer_wins<S: Scheme>(clock: ClockKind) {
     let (db, table) = filled::<S>(clock);
     let won = db.try_transact(|tx| {
@@ -189,7 +189,8 @@ fn updates_need_little<S: Scheme>(clock: ClockKind) {
     thread::scope(|scope| (0..THREADS).for_each(|thread| _ = scope.spawn(move || part(thread))));
 }
 
-/// An open snapshot costs one version for each row, however often the rows are replaced, and causes no retries of writers.
+/// An open snapshot costs one version for each row, however often the rows are replaced, and causes no retries of
+/// writers.
 fn snapshots_keep_little<S: Scheme>(clock: ClockKind) {
     let drops = DropCounter::new();
     let (db, table) = filled_heavily::<S>(&drops, clock);

@@ -48,8 +48,8 @@ pub struct Finding {
     pub swept: bool,
 }
 
-/// Judges a claim by the figures of both sides, cell by cell. A cell in which both figures are zero counts neither for an
-/// ordering nor for its opposite. It counts against a claim that both sides are level.
+/// Judges a claim by the figures of both sides, cell by cell. A cell in which both figures are zero counts neither for
+/// an ordering nor for its opposite. It counts against a claim that both sides are level.
 pub fn judge(claim: &Claim, ahead: &[f64], behind: &[f64], swept: bool) -> Finding {
     let mut ratios: Vec<f64> = ahead.iter().zip(behind).map(|(ahead, behind)| ahead / behind).collect();
     let is_so = |ratio: &&f64| match claim.within {
