@@ -13,6 +13,8 @@
 //! Clients of a key are served in the order of their tickets, which are numbers in the order of arrival. One thread at
 //! a time serves: it holds the lock of [`Blocked`] from the choice of a client until the client's command is answered.
 
+pub mod rounds;
+
 use std::collections::BTreeMap;
 
 use crate::operation::Call;

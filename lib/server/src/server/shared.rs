@@ -6,7 +6,7 @@ use archipelago_platform::time::{Duration, Instant};
 use archipelago_replicate::Handle;
 use mio::Waker;
 use mio::net::TcpStream;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use archipelago_platform::sync::Arc;
@@ -24,6 +24,7 @@ use super::stats::Stats;
 use super::tls::Terms;
 use super::tracking::Tracking;
 use crate::acl::{Acl, DEFAULT};
+use crate::blocked::rounds::{Others, Rounds};
 use crate::blocked::{Blocked, Key, Owner, keys, wants_streams};
 use crate::command::{self, Command, flag};
 use crate::config::Config;
@@ -32,7 +33,7 @@ use crate::db::{DATABASES, Db, Outcome};
 use crate::log::Store;
 use crate::operation::{Call, Read, Write};
 use crate::pubsub::{Hub, SubscriptionKind};
-use crate::reply::Reply;
+use crate::reply::{Fault, Reply};
 
 /// The number of bytes of messages that may wait at a loop. Above it, publishers wait.
 const MAIL: usize = 16 << 20;
@@ -433,51 +434,59 @@ impl Shared {
         }
         let _order = self.in_order();
         let mut blocked = lock(&self.blocked);
-        let mut queues: VecDeque<(Key, bool)> = VecDeque::new();
-        let add = |queues: &mut VecDeque<_>, keys: Vec<Key>| {
-            keys.into_iter().for_each(|key| queues.extend([(key.clone(), false), (key, true)]));
-        };
-        add(&mut queues, ready.keys);
-        add(&mut queues, replaced(&blocked, handle, ready.replaced));
-        while let Some((key, streams)) = queues.pop_front() {
-            let mut ticket = 0;
-            while let Some((next, owner, call)) = blocked.next(&key, streams, ticket) {
-                ticket = next;
-                if let Some(fault) = self.refusal_of(owner.id, call) {
-                    blocked.remove(owner.id);
-                    let outcome = Outcome { reply: Reply::Error(fault), effects: None };
-                    self.post(owner.at, Letter::Answers(vec![(owner, Verdict::Done(outcome))]));
-                    continue;
-                }
-                let again = Write::Call(Call { now: now(), ..call.clone() });
-                let Some(mut outcome) = self.store.write_many(handle, vec![again]).pop() else { return };
+        let mut keys = ready.keys;
+        keys.extend(replaced(&blocked, handle, ready.replaced));
+        let mut rounds = Rounds::new(keys);
+        loop {
+            let (batch, refused) = rounds.next(&blocked, |owner, call| self.refusal_of(owner.id, call));
+            for (owner, fault) in refused {
+                blocked.remove(owner.id);
+                self.post_outcome(owner, Reply::Error(fault).into());
+            }
+            if batch.is_empty() && rounds.is_over() {
+                return;
+            }
+            let again = batch.iter().map(|(_, call)| Write::Call(Call { now: now(), ..call.clone() })).collect();
+            let outcomes = self.store.write_many(handle, again);
+            for ((owner, call), mut outcome) in batch.into_iter().zip(outcomes) {
                 // Removing an expired key is an effect, even if the client gets nothing.
                 let (mut aftermath, mut error) = (Aftermath::default(), None);
                 if let Some(mut effects) = outcome.effects.take() {
                     error = effects.unblocks.take();
                     aftermath.add(Some(owner), *effects);
                 }
-                add(&mut queues, core::mem::take(&mut aftermath.ready.keys));
-                // Other clients of the queue may wait for another position of a stream, or for another type of value.
-                let others_may = match (error, &mut outcome.reply) {
-                    (Some(error), reply @ Reply::Error(_)) => {
-                        *reply = Reply::Error(error);
-                        None
+                rounds.add(core::mem::take(&mut aftermath.ready.keys));
+                match verdict(&call, error, &mut outcome.reply) {
+                    Some(others) => rounds.waits_on(owner.id, others),
+                    None => {
+                        blocked.remove(owner.id);
+                        self.post_outcome(owner, outcome);
                     }
-                    (_, Reply::Error(fault)) => fault.0.starts_with("WRONGTYPE").then_some(true),
-                    (_, Reply::Null | Reply::NullArray) => Some(wants_streams(call)),
-                    _ => None,
-                };
-                if others_may.is_none() {
-                    blocked.remove(owner.id);
-                    self.post(owner.at, Letter::Answers(vec![(owner, Verdict::Done(outcome))]));
                 }
                 self.tell(&aftermath);
-                if others_may == Some(false) {
-                    break;
-                }
             }
         }
+    }
+
+    fn post_outcome(&self, owner: Owner, outcome: Outcome) {
+        self.post(owner.at, Letter::Answers(vec![(owner, Verdict::Done(outcome))]));
+    }
+}
+
+/// Looks at the reply to a blocked client's repeated command. `error` is the error that ends the wait, if there is one.
+/// Returns `None` if the client is answered, and otherwise whether the clients after it may get something.
+fn verdict(call: &Call, error: Option<Fault>, reply: &mut Reply) -> Option<Others> {
+    match (error, &mut *reply) {
+        (Some(error), Reply::Error(_)) => {
+            *reply = Reply::Error(error);
+            None
+        }
+        // Other clients of the queue may wait for another type of value.
+        (_, Reply::Error(fault)) => fault.0.starts_with("WRONGTYPE").then_some(Others::May),
+        // Other clients of the queue may wait for another position of the stream.
+        (_, Reply::Null | Reply::NullArray) if wants_streams(call) => Some(Others::May),
+        (_, Reply::Null | Reply::NullArray) => Some(Others::MayNot),
+        _ => None,
     }
 }
 
