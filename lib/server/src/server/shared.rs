@@ -37,6 +37,8 @@ use crate::reply::{Fault, Reply};
 
 /// The number of bytes of messages that may wait at a loop. Above it, publishers wait.
 const MAIL: usize = 16 << 20;
+/// The number of bytes of messages that may wait at a loop. Above it, events are lost.
+const OVERFLOW: usize = 4 * MAIL;
 
 /// A message in the bytes of RESP2 and of RESP3.
 pub type Encoded = Arc<(Vec<u8>, Vec<u8>)>;
@@ -284,7 +286,16 @@ impl Shared {
 
     /// Returns whether publishers must wait, because too many messages wait for some loop.
     pub fn is_full(&self) -> bool {
-        self.mail.iter().any(|mailbox| lock(&mailbox.letters).1 > MAIL)
+        self.has_mail(MAIL)
+    }
+
+    /// Returns whether so many messages wait for some loop that a batch may add no more events.
+    pub fn overflows(&self) -> bool {
+        self.has_mail(OVERFLOW)
+    }
+
+    fn has_mail(&self, bytes: usize) -> bool {
+        self.mail.iter().any(|mailbox| lock(&mailbox.letters).1 > bytes)
     }
 
     /// Asks all loops to end.

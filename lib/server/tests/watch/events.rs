@@ -222,3 +222,25 @@ fn a_transaction_begins_and_ends_to_listen() {
     maker.ask("SET c 1");
     assert_eq!(listener.answer().unwrap(), "message __keyevent@0__:set c");
 }
+
+/// The events of one operation take bounded memory. A client that would miss events is ended.
+#[test]
+fn clients_that_would_miss_events_are_ended() {
+    let server = server(2);
+    let mut client = Client::new(server.address());
+    client.ask("CONFIG SET notify-keyspace-events KEA");
+    let mut listeners: Vec<Client> = (0..4).map(|_| Client::new(server.address())).collect();
+    let lines = ["PSUBSCRIBE *", "PSUBSCRIBE __key*@0__:*", "SUBSCRIBE __keyevent@0__:del", "SUBSCRIBE news"];
+    for (listener, line) in listeners.iter_mut().zip(lines) {
+        listener.ask(line);
+    }
+    // Each event takes a kilobyte.
+    let key = "k".repeat(1000);
+    let script = "for number = 1, 20000 do redis.call('append', KEYS[1], '') redis.call('set', KEYS[1], 'v') end";
+    client.call(&["EVAL", script, "1", &key]).unwrap();
+    for listener in &mut listeners[..3] {
+        while listener.answer().is_ok() {}
+    }
+    assert_eq!(client.ask("PUBLISH news 1"), ":1");
+    assert_eq!(listeners[3].answer().unwrap(), "message news 1");
+}
