@@ -30,7 +30,7 @@ use crate::command::{self, Command, flag};
 use crate::config::Config;
 use crate::config::tls::Tls;
 use crate::db::{DATABASES, Db, Outcome};
-use crate::log::Store;
+use crate::log::{Store, may_come_about};
 use crate::operation::{Call, Read, Write};
 use crate::pubsub::{Hub, SubscriptionKind};
 use crate::reply::{Fault, Reply};
@@ -212,6 +212,8 @@ pub struct Shared {
     pub no_expiry: AtomicBool,
     /// Clients that wait for keys.
     blocked: Mutex<Blocked>,
+    /// Operations that the log has refused and that the first loop tries again.
+    owed: Mutex<Vec<Write>>,
     jobs: Mutex<(Vec<Job>, bool)>,
     work: Condvar,
 }
@@ -225,8 +227,8 @@ pub struct Shared {
 ///    the messages that follow,
 /// 3. the tables of tracking, the subscriptions, the set of monitors: never two of them,
 /// 4. `clients`, and the chooser of keys to evict: never both,
-/// 5. a [`Card`]'s `name` or `user`, a loop's letters, the settings, the users, the log of refusals: no lock is acquired
-///    after one of these.
+/// 5. a [`Card`]'s `name` or `user`, a loop's letters, the refused operations, the settings, the users, the log of
+///    refusals: no lock is acquired after one of these.
 ///
 /// A guard in an expression lives until the end of the statement. If the value is then passed to a call that acquires
 /// another lock, or the same lock again, the value is read in a statement of its own.
@@ -266,6 +268,7 @@ impl Shared {
             last_save: Mutex::default(),
             no_expiry: AtomicBool::new(false),
             blocked: Mutex::default(),
+            owed: Mutex::default(),
             jobs: Mutex::default(),
             work: Condvar::new(),
         };
@@ -370,10 +373,16 @@ impl Shared {
         let blocking: Vec<(usize, Call)> =
             batch.iter().enumerate().filter_map(|(at, write)| Some((at, blocking(write)?.clone()))).collect();
         let suspects = self.slow.suspects(&batch);
+        let ends: Vec<(usize, Write)> =
+            batch.iter().enumerate().filter_map(|(at, write)| Some((at, self.end_of(write)?))).collect();
         let commands: Vec<Option<&'static Command>> = batch.iter().map(commanded).collect();
         let began = Instant::now();
         let mut outcomes = self.store.write_many(handle, batch);
         self.timed(owners, &commands, &outcomes, suspects, began.elapsed());
+        let refused = ends
+            .into_iter()
+            .filter(|(at, _)| matches!(&outcomes[*at].reply, Reply::Error(fault) if !may_come_about(fault)));
+        refused.for_each(|(_, write)| self.owe(write));
         let (mut aftermath, mut others) = (Aftermath::default(), BTreeMap::new());
         self.make_room(handle).into_iter().for_each(|effects| aftermath.add(None, effects));
         for (at, (outcome, owner)) in outcomes.iter_mut().zip(owners).enumerate() {
@@ -404,6 +413,29 @@ impl Shared {
         }
         let told = owners.iter().zip(verdicts).filter_map(|(owner, verdict)| Some(((*owner)?, verdict?)));
         (told.collect(), aftermath)
+    }
+
+    /// Returns the part of an operation that must be carried out even if the log refuses the operation, because the client
+    /// counts as if it were: the end of watches and of listening.
+    fn end_of(&self, write: &Write) -> Option<Write> {
+        match write {
+            _ if !self.store.has_log() => None,
+            Write::Exec { watched, .. } | Write::Unwatch { watched } if !watched.is_empty() => {
+                Some(Write::Unwatch { watched: watched.clone() })
+            }
+            Write::Listen { begins: false, .. } => Some(write.clone()),
+            _ => None,
+        }
+    }
+
+    /// Adds an operation that is to be carried out later, by the first loop.
+    pub fn owe(&self, write: Write) {
+        lock(&self.owed).push(write);
+    }
+
+    /// Returns the operations that the log has refused and that are to be tried again.
+    pub fn owed(&self) -> Vec<Write> {
+        core::mem::take(&mut *lock(&self.owed))
     }
 
     /// Counts the commands of a batch, and logs them if the batch took long.
