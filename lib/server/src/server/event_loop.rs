@@ -89,8 +89,8 @@ pub struct Loop {
     tick: Instant,
     /// While a batch is carried out, the changes that must follow it.
     later: Option<Batch>,
-    /// The last result of an operation whose client was not in its slot.
-    unheard: Option<(Owner, Verdict)>,
+    /// A client that is not in its slot while its change is carried out, and the result of the change.
+    absent: Option<(Owner, Option<Verdict>)>,
 }
 
 impl Loop {
@@ -113,7 +113,7 @@ impl Loop {
             shaking: VecDeque::new(),
             tick: Instant::now(),
             later: None,
-            unheard: None,
+            absent: None,
         }
     }
 
@@ -321,7 +321,11 @@ impl Loop {
     /// Passes the result of a client's operation to the client.
     fn hear(&mut self, owner: Owner, verdict: Verdict) {
         let Some(client) = self.clients.get_mut(owner.slot).and_then(Option::as_mut) else {
-            self.unheard = Some((owner, verdict));
+            if let Some((absent, result)) = &mut self.absent
+                && *absent == owner
+            {
+                *result = Some(verdict);
+            }
             return;
         };
         if client.card.owner.id != owner.id {
@@ -614,10 +618,10 @@ impl Loop {
 
     /// Carries out changes of a client that is not in its slot. Returns the last change's outcome, if it is known already.
     pub(super) fn commit_of(&mut self, owner: Owner, batch: Batch) -> Option<Outcome> {
-        self.unheard = None;
+        self.absent = Some((owner, None));
         self.commit(batch);
-        match self.unheard.take() {
-            Some((other, Verdict::Done(outcome))) if other == owner => Some(outcome),
+        match self.absent.take() {
+            Some((_, Some(Verdict::Done(outcome)))) => Some(outcome),
             _ => None,
         }
     }
