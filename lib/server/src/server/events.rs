@@ -31,6 +31,8 @@ const NEW: u32 = 1 << 10;
 const KEYSPACE: u32 = 1 << 11;
 const KEYEVENT: u32 = 1 << 12;
 const MISS: u32 = 1 << 13;
+/// The kinds of events that the database records, each with its classes.
+const PARTS: [(u8, u32); 2] = [(wish::EVENTS, ALL | NEW), (wish::MISSES, MISS)];
 /// The number of events that are published between two checks of the mailboxes.
 const EVENTS: usize = 256;
 
@@ -67,9 +69,14 @@ impl Events {
         // Without `K` or `E`, the kinds of channels, no client can receive events.
         let classes = if classes & (KEYSPACE | KEYEVENT) == 0 { 0 } else { classes };
         let before = self.classes.swap(classes, Relaxed);
-        let parts = [(wish::EVENTS, ALL | NEW), (wish::MISSES, MISS)];
-        let changed = parts.into_iter().filter(|(_, of)| (before & of == 0) != (classes & of == 0));
+        let changed = PARTS.into_iter().filter(|(_, of)| (before & of == 0) != (classes & of == 0));
         changed.map(|(what, of)| Write::Listen { what, begins: classes & of != 0 }).collect()
+    }
+
+    /// Notes that the log has refused that listening to a kind of events begins: the next setting begins it again.
+    pub fn forget(&self, what: u8) {
+        let refused = PARTS.iter().filter(|(part, _)| *part == what);
+        refused.for_each(|(_, of)| _ = self.classes.fetch_and(!of, Relaxed));
     }
 }
 

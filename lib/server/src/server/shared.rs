@@ -31,7 +31,7 @@ use crate::config::Config;
 use crate::config::tls::Tls;
 use crate::db::{DATABASES, Db, Outcome};
 use crate::log::{Store, may_come_about};
-use crate::operation::{Call, Read, Write};
+use crate::operation::{Call, Read, Write, wish};
 use crate::pubsub::{Hub, SubscriptionKind};
 use crate::reply::{Fault, Reply};
 
@@ -382,7 +382,10 @@ impl Shared {
         let refused = ends
             .into_iter()
             .filter(|(at, _)| matches!(&outcomes[*at].reply, Reply::Error(fault) if !may_come_about(fault)));
-        refused.for_each(|(_, write)| self.owe(write));
+        refused.for_each(|(_, write)| match write {
+            Write::Listen { what, begins: true } => self.events.forget(what),
+            write => self.owe(write),
+        });
         let (mut aftermath, mut others) = (Aftermath::default(), BTreeMap::new());
         self.make_room(handle).into_iter().for_each(|effects| aftermath.add(None, effects));
         for (at, (outcome, owner)) in outcomes.iter_mut().zip(owners).enumerate() {
@@ -415,15 +418,16 @@ impl Shared {
         (told.collect(), aftermath)
     }
 
-    /// Returns the part of an operation that must be carried out even if the log refuses the operation, because the client
-    /// counts as if it were: the end of watches and of listening.
+    /// Returns the part of an operation that matters if the log refuses the operation. It must be carried out later if it is
+    /// the end of watches or of listening, because the server counts as if it were carried out. It must be forgotten if it is
+    /// the beginning of listening to events. (A client that begins to track keys is told, and forgets that itself.)
     fn end_of(&self, write: &Write) -> Option<Write> {
         match write {
             _ if !self.store.has_log() => None,
             Write::Exec { watched, .. } | Write::Unwatch { watched } if !watched.is_empty() => {
                 Some(Write::Unwatch { watched: watched.clone() })
             }
-            Write::Listen { begins: false, .. } => Some(write.clone()),
+            Write::Listen { what, begins } if !begins || *what != wish::CHANGES => Some(write.clone()),
             _ => None,
         }
     }

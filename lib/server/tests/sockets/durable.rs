@@ -315,3 +315,22 @@ fn clients_that_are_served_together_share_syncs() {
     let took = syncs() - before;
     assert!(took <= 8, "{took} syncs for 50 clients");
 }
+
+#[test]
+fn events_that_the_log_refused_are_listened_to_when_they_are_set_again() {
+    let disk = Simulated::new();
+    let server = Server::start_on(&settings(), Arc::new(disk.clone())).unwrap();
+    let (mut client, mut listener) = (Client::new(server.address()), Client::new(server.address()));
+    listener.ask("SUBSCRIBE __keyevent@0__:set __keyevent@0__:keymiss");
+    listener.answer().unwrap();
+    disk.set_capacity(Some(disk.used()));
+    until_refused(&mut client, "SET x 1");
+    until_refused(&mut client, "CONFIG SET notify-keyspace-events KEAm");
+    disk.set_capacity(None);
+    while client.ask("DEL x") != ":0" {}
+    assert_eq!(client.ask("CONFIG SET notify-keyspace-events KEAm"), "+OK");
+    assert_eq!(client.ask("SET a 1"), "+OK");
+    assert_eq!(listener.answer().unwrap(), "message __keyevent@0__:set a");
+    assert_eq!(client.ask("GET none"), "$-1");
+    assert_eq!(listener.answer().unwrap(), "message __keyevent@0__:keymiss none");
+}
