@@ -121,11 +121,11 @@ impl Acl {
     }
 
     /// Replaces all users by those of a file's text, or changes nothing if the text has an error. If the text has no line
-    /// for `default`, `default` becomes what it is at a server's first start.
+    /// for `default`, `default` becomes what it is at a server's first start. Returns the names of the users that are gone.
     ///
     /// # Errors
     /// All errors of the text, line by line.
-    pub fn load(&self, text: &[u8], path: &str) -> Result<(), String> {
+    pub fn load(&self, text: &[u8], path: &str) -> Result<Vec<Vec<u8>>, String> {
         let mut users = first();
         let mut wrong = String::new();
         let mut seen = std::collections::BTreeSet::new();
@@ -150,9 +150,12 @@ impl Acl {
                 "{wrong}WARNING: ACL errors detected, no change to the previously active ACL rules was performed"
             ));
         }
-        *self.users() = users;
+        let mut all = self.users();
+        let gone = all.keys().filter(|name| !users.contains_key(*name)).cloned().collect();
+        *all = users;
+        drop(all);
         self.moved();
-        Ok(())
+        Ok(gone)
     }
 
     /// Returns the user with this name if the password is right and the user is enabled.

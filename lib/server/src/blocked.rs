@@ -4,14 +4,16 @@
 //! # No wake-up is missed
 //! A blocking command is first carried out like any change. If it finds nothing, its client is registered here. Between
 //! the two steps another client may have filled the key and found no registered client. Therefore the thread that
-//! registers a client then serves the client's keys ([`crate::server`]): it carries out the command once more. One of
-//! two cases holds. If the second attempt comes after the other client's change, the attempt finds the value. Otherwise
-//! the change comes after the registration. The thread that made the change looks into these queues after the change,
-//! so this thread finds the registered client.
+//! registers a client then serves the client's keys ([`crate::server`]): it carries out the command once more, or finds
+//! that an earlier client gets nothing at the same keys. One of two cases holds. If the second attempt comes after the
+//! other client's change, the attempt finds the value. Otherwise the change comes after the registration. The thread that
+//! made the change looks into these queues after the change, so this thread finds the registered client.
 //!
 //! # Order
 //! Clients of a key are served in the order of their tickets, which are numbers in the order of arrival. One thread at
 //! a time serves: it holds the lock of [`Blocked`] from the choice of a client until the client's command is answered.
+
+pub mod rounds;
 
 use std::collections::BTreeMap;
 

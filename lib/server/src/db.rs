@@ -231,8 +231,11 @@ impl Db {
             return Outcome { reply: Reply::Null, effects: Some(Box::new(effects)) };
         }
         let reply: Reply = run(&self.view(call), &call.args).into();
-        let events = if reply.is_error() { Vec::new() } else { self.misses(call) };
-        let effects = (!events.is_empty()).then(|| Box::new(Effects { events, ..Effects::default() }));
+        let mut effects = Effects::default();
+        if !reply.is_error() {
+            self.misses(call, &mut effects);
+        }
+        let effects = (!effects.events.is_empty()).then(|| Box::new(effects));
         Outcome { reply, effects }
     }
 
@@ -248,20 +251,20 @@ impl Db {
     }
 
     /// Returns the bits of [`wish`] that have at least one listener.
-    fn wished(&self) -> u8 {
+    pub(crate) fn wished(&self) -> u8 {
         (0..3).filter(|bit| self.listeners[*bit] > 0).fold(0, |all, bit| all | 1 << bit)
     }
 
-    /// Returns a `keymiss` event for each missing key that a command reads. Returns no event if nothing listens to
+    /// Records a `keymiss` event for each missing key that a command reads. Records no event if nothing listens to
     /// misses.
-    fn misses(&self, call: &Call) -> Vec<Event> {
+    fn misses(&self, call: &Call, effects: &mut Effects) {
         if self.wished() & wish::MISSES == 0 {
-            return Vec::new();
+            return;
         }
         let view = self.view(call);
         let sources = crate::operation::sources(call).into_iter().map(|place| &call.args[place]);
         let missed = sources.filter(|key| view.find(key).is_none());
-        missed.map(|key| Event { class: b'm', name: "keymiss", db: call.db, key: key.to_vec() }).collect()
+        missed.for_each(|key| effects.happened(b'm', "keymiss", call.db, key));
     }
 
     fn view<'a>(&'a self, call: &'a Call) -> View<'a> {
@@ -292,8 +295,9 @@ impl Db {
             Run::Write(run) => {
                 let &Call { db: index, now, seed, wishes, .. } = call;
                 let wishes = wishes | self.wished();
-                let misses = self.misses(call);
-                self.effects.events.extend(misses);
+                let mut effects = core::mem::take(&mut self.effects);
+                self.misses(call, &mut effects);
+                self.effects = effects;
                 let (rights, deadline) = (call.rights.as_deref(), call.deadline.as_ref());
                 let random = Random(seed);
                 run(&mut Change { db: self, index, now, random, wishes, rights, deadline }, &call.args).into()
@@ -659,14 +663,14 @@ impl Change<'_> {
     pub fn touched(&mut self, key: &[u8]) {
         self.db.touch(self.index, key);
         if self.wishes & wish::CHANGES != 0 {
-            self.db.effects.changes.push((self.index, key.to_vec()));
+            self.db.effects.changed(self.index, key);
         }
     }
 
     /// Records an event of a key. The event does not count as a change of the key.
     pub fn event(&mut self, key: &[u8], class: u8, name: &'static str) {
         if self.wishes & wish::EVENTS != 0 {
-            self.db.effects.events.push(Event { class, name, db: self.index, key: key.to_vec() });
+            self.db.effects.happened(class, name, self.index, key);
         }
     }
 
@@ -677,7 +681,7 @@ impl Change<'_> {
 
     /// Records that clients blocked on a key may continue.
     pub fn ready(&mut self, key: &[u8]) {
-        self.db.effects.ready.push((self.index, read(key).to_vec()));
+        self.db.effects.readied(self.index, read(key));
     }
 
     /// Records that clients blocked on any key of this database may continue, because all keys were replaced.

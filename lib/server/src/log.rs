@@ -219,6 +219,11 @@ impl Store {
         &self.db
     }
 
+    /// Returns whether changes are logged.
+    pub fn has_log(&self) -> bool {
+        self.log.is_some()
+    }
+
     /// Returns whether [`write_many`](Self::write_many) waits for the disk.
     pub fn waits(&self) -> bool {
         self.log.as_ref().is_some_and(|log| log.always)
@@ -393,8 +398,16 @@ fn apply(handle: &mut Handle<Db>, batch: Vec<Write>) -> Vec<Outcome> {
     })
 }
 
+/// The end of the error for a change that was appended and not synced.
+const MAY_COME_ABOUT: &str = " This change may come about.";
+
+/// Returns whether a change that was answered with this error may be applied later.
+pub fn may_come_about(fault: &Fault) -> bool {
+    fault.0.ends_with(MAY_COME_ABOUT)
+}
+
 fn refused(error: &Error, appended: bool) -> Outcome {
-    let may = if appended { " This change may come about." } else { "" };
+    let may = if appended { MAY_COME_ABOUT } else { "" };
     let reply = match error {
         Error::TooLong { .. } => Reply::Error(Fault::made(format!("ERR the log does not take it: {error}"))),
         _ => Reply::Error(Fault::made(format!("MISCONF Changes are refused, reads go on: {error}.{may}"))),

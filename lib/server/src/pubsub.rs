@@ -115,6 +115,20 @@ impl Hub {
         }
     }
 
+    /// Returns the clients that may hear a channel whose name begins with one of `beginnings`. O(subscriptions).
+    pub fn listeners(&self, beginnings: &[&[u8]]) -> BTreeSet<Owner> {
+        let may = |kind: SubscriptionKind, name: &[u8]| {
+            let special = |byte: &u8| b"*?[\\".contains(byte);
+            let fixed =
+                if kind == SubscriptionKind::Pattern { name.split(special).next().unwrap_or_default() } else { name };
+            let is_short = kind == SubscriptionKind::Pattern && fixed.len() < name.len();
+            let fits = |begin: &&[u8]| fixed.starts_with(begin) || (is_short && begin.starts_with(fixed));
+            kind != SubscriptionKind::Shard && beginnings.iter().any(fits)
+        };
+        let all = self.all.iter().filter(|((kind, name), _)| may(*kind, name));
+        all.flat_map(|(_, owners)| owners).copied().collect()
+    }
+
     /// Returns the channels of a kind, with the number of subscribers of each.
     pub fn channels(&self, kind: SubscriptionKind) -> impl Iterator<Item = (&[u8], usize)> {
         let all = self.all.iter().filter(move |((other, _), _)| *other == kind);

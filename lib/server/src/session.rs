@@ -13,6 +13,7 @@ use crate::command::{self, Command, Run, catalog, flag};
 use crate::db::{DATABASES, Outcome};
 use crate::deadline::Deadline;
 use crate::family::{parse, streams};
+use crate::log;
 use crate::operation::{Call, Read, Watched, Write, wish};
 use crate::reply::{Fault, Protocol, Reply, fault};
 
@@ -91,6 +92,12 @@ fn part(command: &'static Command, args: &Args) -> Result<&'static Command, Faul
         return crate::script::functions::part(args);
     }
     Ok(command)
+}
+
+/// Returns the database that a call selects for the calls after it. Returns `None` if it is no valid `SELECT`.
+fn selected(call: &Call) -> Option<u32> {
+    let number = (call.command.name == "select").then(|| parse::integer(&call.args[1]).ok()).flatten();
+    number.and_then(|number| u32::try_from(number).ok()).filter(|db| *db < DATABASES)
 }
 
 fn unknown(args: &Args) -> Fault {
@@ -192,14 +199,9 @@ impl Session {
         if command.has(flag::NO_MULTI) {
             return self.refuse(Fault::new("ERR Command not allowed inside a transaction"));
         }
-        let number = (command.name == "select").then(|| parse::integer(&args[1]).ok());
         let call = self.call(command, args, moment);
         let queue = self.queue.as_mut().expect("it was looked at");
-        if let Some(number) =
-            number.flatten().and_then(|number| u32::try_from(number).ok()).filter(|db| *db < DATABASES)
-        {
-            queue.db = number;
-        }
+        queue.db = selected(&call).unwrap_or(queue.db);
         queue.calls.push(call);
         Step::Reply(Reply::Status("QUEUED"))
     }
@@ -274,6 +276,16 @@ impl Session {
         Step::Write(Write::Exec { calls, watched, now: moment.now })
     }
 
+    /// Gives the calls of an `EXEC` their databases anew, after some of its `SELECT`s were replaced by other commands.
+    pub fn select_again(&mut self, calls: &mut [Call]) {
+        let mut db = self.db;
+        for call in calls {
+            call.db = db;
+            db = selected(call).unwrap_or(db);
+        }
+        self.selects = self.selects.and(Some(db));
+    }
+
     /// Returns the answer to an operation that [`accept`](Self::accept) returned. Operations of a session must be answered
     /// in order. After a `WATCH` or an `EXEC`, the next request must be accepted only after this answer.
     pub fn answer(&mut self, operation: &Write, outcome: &mut Outcome) -> Reply {
@@ -285,15 +297,21 @@ impl Session {
                 self.watched.extend(keys.into_iter().map(|key| Watched { db, key, since }));
                 Reply::OK
             }
-            (Write::Exec { .. }, _) => match self.selects.take() {
-                Some(db) => {
+            (Write::Exec { .. }, _) => match (self.selects.take(), reply) {
+                (None, _) => Reply::Error(Fault::new("EXECABORT Transaction discarded because of previous errors.")),
+                // The log has refused the whole transaction. (An error of one of its commands is in an array.)
+                (_, Reply::Error(fault)) if !log::may_come_about(&fault) => {
+                    Reply::Error(Fault::made(format!("EXECABORT Transaction discarded because of: {}", fault.0)))
+                }
+                (Some(db), reply) => {
                     if matches!(reply, Reply::Array(_)) {
                         self.db = db;
                     }
                     reply
                 }
-                None => Reply::Error(Fault::new("EXECABORT Transaction discarded because of previous errors.")),
             },
+            // The client watches nothing any more, even if the log has refused the operation. The server repeats it later.
+            (Write::Unwatch { .. }, _) => Reply::OK,
             _ => reply,
         }
     }

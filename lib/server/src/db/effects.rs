@@ -38,6 +38,10 @@ pub struct Effects {
     /// the message.
     pub messages: Vec<(bool, Vec<u8>, Vec<u8>)>,
     pub(super) message_bytes: usize,
+    /// More events were requested than one operation records: later events are missing.
+    pub events_lost: bool,
+    /// The bytes of events, changes and ready keys.
+    pub(super) key_bytes: [usize; 3],
     /// The read was not carried out, because it would have taken long.
     pub long: bool,
     /// The read was not carried out, because the command may change something.
@@ -56,8 +60,45 @@ const MOST_CALL_BYTES: usize = 4 << 20;
 /// [`MESSAGE`] bytes more.
 const MOST_MESSAGE_BYTES: usize = 16 << 20;
 const MESSAGE: usize = 64;
+/// The most bytes of keys in each of an operation's lists of events, changes and ready keys. Each key counts as its bytes
+/// and the size of its list's item.
+const MOST_KEY_BYTES: usize = 16 << 20;
 
 impl Effects {
+    /// Counts a key in one of the three lists. Returns whether the list has room for it.
+    fn has_room(&mut self, list: usize, bytes: usize) -> bool {
+        self.key_bytes[list] += bytes;
+        self.key_bytes[list] <= MOST_KEY_BYTES
+    }
+
+    /// Records a keyspace event. Beyond the limit, only the fact that events are missing is recorded.
+    pub(super) fn happened(&mut self, class: u8, name: &'static str, db: u32, key: &[u8]) {
+        if self.has_room(0, size_of::<Event>() + key.len()) {
+            self.events.push(Event { class, name, db, key: key.to_vec() });
+        } else {
+            self.events_lost = true;
+        }
+    }
+
+    /// Records that a key was changed. Beyond the limit, the operation counts as a change of all keys.
+    pub(super) fn changed(&mut self, db: u32, key: &[u8]) {
+        if self.has_room(1, size_of::<(u32, Vec<u8>)>() + key.len()) {
+            self.changes.push((db, key.to_vec()));
+        } else {
+            self.flushed = true;
+            self.changes = Vec::new();
+        }
+    }
+
+    /// Records that clients blocked on a key may continue. Beyond the limit, those on any key of the database may.
+    pub(super) fn readied(&mut self, db: u32, key: &[u8]) {
+        if self.has_room(2, size_of::<(u32, Vec<u8>)>() + key.len()) {
+            self.ready.push((db, key.to_vec()));
+        } else {
+            self.replaced |= 1 << db;
+        }
+    }
+
     /// Records a command that a script called, unless a limit is reached.
     pub(super) fn called(&mut self, db: u32, args: &Args) {
         let bytes = self.call_bytes + args.bytes();
@@ -92,5 +133,25 @@ pub struct Outcome {
 impl From<Reply> for Outcome {
     fn from(reply: Reply) -> Self {
         Self { reply, effects: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_effects_of_one_operation_are_bounded() {
+        let mut effects = Effects::default();
+        let key = [b'k'; 1000];
+        for _ in 0..100_000 {
+            effects.happened(b'g', "del", 1, &key);
+            effects.changed(1, &key);
+            effects.readied(1, &key);
+        }
+        assert!((15_000..17_000).contains(&effects.events.len()) && effects.events_lost);
+        assert!(effects.changes.is_empty() && effects.flushed, "all keys count as changed");
+        assert!(effects.ready.len() < 17_000);
+        assert_eq!(effects.replaced, 1 << 1, "clients of all keys may continue");
     }
 }

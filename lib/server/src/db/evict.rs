@@ -58,13 +58,23 @@ impl Policy {
 }
 
 /// The count of a new key. It is not 0, so that a new key is not the first to be evicted.
-const BEGINNING: u32 = 5;
+const BEGINNING: u8 = 5;
 /// The factor by which the count's growth is slowed: the count reaches 255 after about a million uses.
 const SLOWNESS: u64 = 10;
 
 /// Returns the 32 bits of a new key.
 pub(super) fn born(now: u64, lfu: bool) -> u32 {
-    if lfu { minute(now) << 8 | BEGINNING } else { (now / 1000) as u32 }
+    if lfu { rated(now, BEGINNING) } else { used_at(now) }
+}
+
+/// Returns the 32 bits of a key that is used at this time, unless the policy is one of frequencies.
+pub fn used_at(now: u64) -> u32 {
+    (now / 1000) as u32
+}
+
+/// Returns the 32 bits of a key with this count of uses, under a policy of frequencies.
+pub fn rated(now: u64, count: u8) -> u32 {
+    minute(now) << 8 | u32::from(count)
 }
 
 fn minute(now: u64) -> u32 {
@@ -80,10 +90,10 @@ pub fn frequency(access: u32, now: u64) -> u32 {
 /// Returns the 32 bits after a use.
 pub(super) fn used(access: u32, now: u64, lfu: bool, seed: u64) -> u32 {
     if !lfu {
-        return (now / 1000) as u32;
+        return used_at(now);
     }
     let count = frequency(access, now);
-    let chance = u64::from(count.saturating_sub(BEGINNING)) * SLOWNESS + 1;
+    let chance = u64::from(count.saturating_sub(BEGINNING.into())) * SLOWNESS + 1;
     let rises = count < 255 && Random(seed).draw().is_multiple_of(chance);
     minute(now) << 8 | (count + u32::from(rises))
 }
@@ -132,7 +142,7 @@ impl Db {
                 _ => space.some(policy, random, samples.max(1)),
             };
             let first = some.into_iter().max_by_key(|entry| match policy.order {
-                Order::Lru => u64::from(((now / 1000) as u32).saturating_sub(entry.access())),
+                Order::Lru => u64::from(used_at(now).saturating_sub(entry.access())),
                 Order::Lfu => u64::from(255 - frequency(entry.access(), now).min(255)),
                 _ => random.draw(),
             });

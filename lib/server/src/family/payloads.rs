@@ -2,7 +2,7 @@
 
 use crate::args::Args;
 use crate::command::{Command, ONE_KEY, category, flag};
-use crate::db::{Change, View};
+use crate::db::{Change, View, evict};
 use crate::family::parse;
 use crate::rdb::{self, Refused};
 use crate::reply::{Answer, Fault, Reply, fault};
@@ -23,27 +23,27 @@ struct Options {
     replace: bool,
     absolute: bool,
     idle: Option<u32>,
+    frequency: Option<u8>,
 }
 
 impl Options {
     fn parse(args: &Args) -> Result<Self, Fault> {
-        let (mut options, mut frequency, mut at) = (Self::default(), false, 4);
+        let (mut options, mut at) = (Self::default(), 4);
         while at < args.len() {
             let value = args.get(at + 1);
             match value {
                 _ if args.is(at, "REPLACE") => options.replace = true,
                 _ if args.is(at, "ABSTTL") => options.absolute = true,
-                Some(value) if args.is(at, "IDLETIME") && !frequency => {
+                Some(value) if args.is(at, "IDLETIME") && options.frequency.is_none() => {
                     let idle = u64::try_from(parse::integer(value)?);
                     let idle = idle.map_err(|_| Fault::new("ERR Invalid IDLETIME value, must be >= 0"))?;
                     options.idle = Some(u32::try_from(idle).unwrap_or(u32::MAX));
                     at += 1;
                 }
                 Some(value) if args.is(at, "FREQ") && options.idle.is_none() => {
-                    if !(0..=255).contains(&parse::integer(value)?) {
-                        return Err(Fault::new("ERR Invalid FREQ value, must be >= 0 and <= 255"));
-                    }
-                    frequency = true;
+                    let frequency = u8::try_from(parse::integer(value)?);
+                    let bad = Fault::new("ERR Invalid FREQ value, must be >= 0 and <= 255");
+                    options.frequency = Some(frequency.map_err(|_| bad)?);
                     at += 1;
                 }
                 _ => return Err(fault::SYNTAX),
@@ -73,8 +73,16 @@ fn restore(change: &mut Change<'_>, args: &Args) -> Answer {
     }
     change.set(key, value);
     change.expire_at(key, expires);
-    if let Some((entry, idle)) = change.find(key).zip(options.idle) {
-        entry.set_access(entry.access().saturating_sub(idle));
+    // Each option has an effect only under the policies that record what it sets, as in Redis.
+    let access = match (options.idle, options.frequency) {
+        (Some(idle), _) if !change.db.lfu => Some(evict::used_at(now).saturating_sub(idle)),
+        (_, Some(frequency)) if change.db.lfu => Some(evict::rated(now, frequency)),
+        _ => None,
+    };
+    if let Some(access) = access
+        && let Some(entry) = change.find(key)
+    {
+        entry.set_access(access);
     }
     change.changed(key, b'g', "restore");
     change.ready(key);

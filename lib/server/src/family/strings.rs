@@ -442,3 +442,6 @@ fn lcs(view: &View<'_>, args: &Args) -> Answer {
     text.reverse();
     Ok(Reply::Bulk(text))
 }
+
+#[cfg(test)]
+mod tests;

@@ -91,11 +91,11 @@ impl Shared {
         Some(self.config.get("aclfile")).filter(|path| !path.is_empty()).ok_or(Fault::new(NO_FILE))
     }
 
-    /// Reads the file of users.
+    /// Reads the file of users. Returns the names of the users that are gone.
     ///
     /// # Errors
     /// What is wrong with the file.
-    pub fn load_users(&self, path: &str) -> Result<(), String> {
+    pub fn load_users(&self, path: &str) -> Result<Vec<Vec<u8>>, String> {
         let text = fs::read(path).map_err(|error| format!("Error loading ACLs, opening file '{path}': {error}"))?;
         self.acl.load(&text, path)
     }
@@ -148,8 +148,8 @@ impl Loop {
     }
 
     /// Gives the scripts of a transaction the client's current rights. Replaces the transaction's commands that are no
-    /// longer allowed by commands that answer with an error.
-    pub(super) fn refuse_calls(&self, client: &Client, write: &mut Write) {
+    /// longer allowed by commands that answer with an error. A `SELECT` that is replaced selects nothing.
+    pub(super) fn refuse_calls(&self, client: &mut Client, write: &mut Write) {
         let Write::Exec { calls, .. } = write else { return };
         for call in calls.iter_mut().filter(|call| runs_script(call.command)) {
             call.rights = client.identity.rights();
@@ -157,7 +157,8 @@ impl Loop {
         if client.identity.user.is_all {
             return;
         }
-        for call in calls {
+        let mut selects = false;
+        for call in calls.iter_mut() {
             // An `EVALSHA` has become an `EVAL`. The permission is that of the name in the request.
             let asked = command::find(&call.args[0]).unwrap_or(call.command);
             let Err(denied) = client.identity.user.check(asked, &call.args) else { continue };
@@ -168,6 +169,10 @@ impl Loop {
             self.shared.note_refusal(&client.card, denied.logged(), true, user);
             call.command = command::find(b"refused").expect("it is in the registry");
             call.args = [&b"refused"[..], text.as_bytes()].into_iter().collect();
+            selects |= asked.name == "select";
+        }
+        if selects {
+            client.session.select_again(calls);
         }
     }
 
@@ -212,6 +217,24 @@ impl Loop {
         client.known = client.identity.said;
     }
 
+    /// Ends the clients of users that were removed: of users with the names for which `is_gone` returns `true`.
+    fn users_gone(&self, client: &mut Client, is_gone: impl Fn(&[u8]) -> bool) {
+        // A user that is created anew under this name is another user. Until the client's loop ends the client, its card has a
+        // name that no user may have.
+        for card in lock(&self.shared.clients).values() {
+            let mut name = lock(&card.user);
+            let gone = is_gone(&name);
+            if gone {
+                *name = GONE.to_vec();
+            }
+            drop(name);
+            if gone && card.owner != client.card.owner {
+                self.shared.post(card.owner.at, Letter::Kill(card.owner));
+            }
+            client.ends |= gone && card.owner == client.card.owner;
+        }
+    }
+
     /// Carries out `ACL`.
     pub(super) fn acl(&mut self, client: &mut Client, command: &Command, args: &Args) -> Answer {
         let acl = &self.shared.acl;
@@ -235,20 +258,7 @@ impl Loop {
                     return Err(Fault::new("ERR The 'default' user cannot be removed"));
                 }
                 let count = acl.remove(args.from(2));
-                // A user that is created anew under this name is another user. Until the client's loop ends the client, its
-                // card has a name that no user may have.
-                for card in lock(&self.shared.clients).values() {
-                    let mut name = lock(&card.user);
-                    let gone = args.from(2).any(|removed| *name == removed);
-                    if gone {
-                        *name = GONE.to_vec();
-                    }
-                    drop(name);
-                    if gone && card.owner != client.card.owner {
-                        self.shared.post(card.owner.at, Letter::Kill(card.owner));
-                    }
-                    client.ends |= gone && card.owner == client.card.owner;
-                }
+                self.users_gone(client, |name| args.from(2).any(|removed| removed == name));
                 Ok(Reply::count(count))
             }
             (b"GENPASS", 2 | 3) => password(args.get(2)),
@@ -261,7 +271,8 @@ impl Loop {
             (b"DRYRUN", 4..) => dry_run(acl, args),
             (b"LOAD", 2) => {
                 let path = self.shared.file()?;
-                self.shared.load_users(&path).map_err(|what| Fault::made(format!("ERR {what}")))?;
+                let gone = self.shared.load_users(&path).map_err(|what| Fault::made(format!("ERR {what}")))?;
+                self.users_gone(client, |name| gone.iter().any(|removed| removed == name));
                 self.shared.users_changed();
                 Ok(Reply::OK)
             }

@@ -11,13 +11,14 @@ use archipelago_platform::sync::Arc;
 use archipelago_platform::time::Instant;
 
 use super::access::Identity;
-use super::clients::Since;
+use super::clients::{Since, listen};
 use super::params::Limits;
-use super::shared::Card;
+use super::shared::{Card, Shared};
 use super::tracking::Mode;
 use super::wire::{Got, Wire};
 use crate::args::Args;
 use crate::command::Command;
+use crate::log::may_come_about;
 use crate::operation::Write;
 use crate::pubsub::Subscriptions;
 use crate::reply::{Fault, Protocol, Reply};
@@ -39,6 +40,15 @@ pub enum Mute {
     Next(u8),
     /// All answers are suppressed.
     All,
+}
+
+/// A change of what a client listens to, or of a setting.
+#[derive(Clone, Copy, Debug)]
+pub struct Listens {
+    /// Whether the client begins to track keys.
+    pub tracks: bool,
+    /// Whether the client was answered already.
+    pub answered: bool,
 }
 
 /// A client of an event loop.
@@ -69,6 +79,8 @@ pub struct Client {
     pub tracking: Option<Mode>,
     /// The argument of `CLIENT CACHING` for the next command.
     pub caching: Option<bool>,
+    /// Changes of what the client listens to that the log has not taken yet, in order.
+    pub listens: Vec<Listens>,
     /// Whether the client receives all requests (`MONITOR`).
     pub monitors: bool,
     /// Whether the client asked with `CLIENT NO-EVICT` to be kept when memory is short.
@@ -105,6 +117,8 @@ pub struct Client {
     pub output: Vec<u8>,
     /// The index of the first byte of `output` that was not sent.
     sent: usize,
+    /// The number of bytes of messages in `output`; it may include messages that were sent before unsent answers.
+    told: usize,
 }
 
 impl Client {
@@ -124,6 +138,7 @@ impl Client {
             sleeps: false,
             tracking: None,
             caching: None,
+            listens: Vec::new(),
             monitors: false,
             no_evict: false,
             mute: Mute::Off,
@@ -143,6 +158,7 @@ impl Client {
             start: 0,
             output: Vec::new(),
             sent: 0,
+            told: 0,
         }
     }
 
@@ -228,22 +244,51 @@ impl Client {
         }
     }
 
-    /// Appends a message that is not an answer to a request.
-    pub fn tell(&mut self, bytes: &[u8], limits: Limits) {
+    /// Processes the outcome of the first of [`listens`](Self::listens). If the log has refused it, the client tracks no keys.
+    pub fn listened(&mut self, shared: &Shared, reply: &Reply) {
+        self.waits -= 1;
+        let Listens { tracks, answered } = self.listens.remove(0);
+        if !answered {
+            self.answer(reply);
+        }
+        if let (true, Reply::Error(fault)) = (tracks, reply) {
+            shared.tracking.end(self.card.owner.id);
+            self.tracking = None;
+            if may_come_about(fault) {
+                shared.owe(listen(false));
+            }
+            // The client was told that it would hear of changes.
+            self.dead |= answered;
+        }
+    }
+
+    /// Appends a message that is not an answer to a request. `limits` are those of normal clients and of subscribers.
+    pub fn tell(&mut self, bytes: &[u8], limits: [Limits; 2]) {
         self.output.extend_from_slice(bytes);
+        self.told += bytes.len();
         self.limit(limits);
     }
 
-    /// Marks the client to be ended if its output is above a limit.
-    pub fn limit(&mut self, limits: Limits) {
-        let waiting = self.waiting() as u64;
-        self.dead |= limits.hard > 0 && waiting > limits.hard;
-        if limits.soft == 0 || waiting <= limits.soft {
+    /// Marks the client to be ended if its output is above a limit. The limits of subscribers are for all output of a
+    /// subscriber, as in Redis. Of another client they are for its messages (`MONITOR`, `CLIENT TRACKING`); one answer may be
+    /// longer than they are.
+    pub fn limit(&mut self, [normal, subscriber]: [Limits; 2]) {
+        let waiting = self.waiting();
+        let told = self.told.min(waiting);
+        let all = if self.subscriptions.is_empty() {
+            [(normal, waiting), (subscriber, told)]
+        } else {
+            [(subscriber, waiting); 2]
+        };
+        let above = |limit: u64, bytes: usize| limit > 0 && bytes as u64 > limit;
+        self.dead |= all.iter().any(|(limits, bytes)| above(limits.hard, *bytes));
+        let beyond = all.iter().filter(|(limits, bytes)| above(limits.soft, *bytes));
+        let Some(seconds) = beyond.map(|(limits, _)| limits.seconds).min() else {
             self.beyond = None;
             return;
-        }
+        };
         let since = *self.beyond.get_or_insert_with(Instant::now);
-        self.dead |= since.elapsed().as_secs() >= limits.seconds;
+        self.dead |= since.elapsed().as_secs() >= seconds;
     }
 
     /// Returns the number of bytes that wait to be sent.
@@ -274,7 +319,7 @@ impl Client {
             }
         }
         self.flush();
-        self.sent = 0;
+        (self.sent, self.told) = (0, 0);
         self.output.clear();
         if self.output.capacity() > 16 * KEPT {
             self.output = Vec::new();
@@ -297,3 +342,6 @@ impl Client {
         self.waits == 0 && (self.dead || (self.ends && told && self.wire.is_flushed()))
     }
 }
+
+#[cfg(test)]
+mod tests;

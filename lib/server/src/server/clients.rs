@@ -3,7 +3,7 @@
 use archipelago_platform::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use archipelago_platform::time::{Duration, Instant};
 
-use super::client::{Client, Mute};
+use super::client::{Client, Listens, Mute};
 use super::event_loop::Loop;
 use super::shared::{Card, Letter, lock};
 use super::tracking::Mode;
@@ -422,20 +422,24 @@ impl Loop {
         info(flags, mode.redirect as i64, &mode.prefixes)
     }
 
-    /// Makes the database record effects of changes, or stop recording them. The answer is sent after this, except for
-    /// a command in a transaction with `appendonly always`, which is answered before. Returns whether the client's next
-    /// request may be processed.
+    /// Makes the database record effects of changes, or stop recording them. The answer is sent after this, and is an error
+    /// if the log refuses it. Only a command in a transaction is answered before, since its answer has a place among the
+    /// transaction's answers. Returns whether the client's next request may be processed.
     pub(super) fn listen(&mut self, client: &mut Client, writes: Vec<Write>) -> bool {
-        let mut owners = vec![None; writes.len()];
-        match owners.last_mut() {
-            // The thread that waits for the disk answers after the last operation. The client's reads wait for this answer.
-            Some(last) if self.shared.store.waits() && !client.in_transaction => {
-                *last = Some(client.card.owner);
-                client.waits += 1;
-            }
-            _ => client.answer(&Reply::OK),
+        let (answered, mut owners) = (client.in_transaction || writes.is_empty(), vec![None; writes.len()]);
+        if answered {
+            client.answer(&Reply::OK);
         }
-        self.commit((owners, writes));
+        let (Some(last), Some(write)) = (owners.last_mut(), writes.last()) else { return true };
+        let tracks = matches!(write, Write::Listen { what: wish::CHANGES, begins: true });
+        let owner = client.card.owner;
+        *last = Some(owner);
+        client.waits += 1;
+        client.listens.push(Listens { tracks, answered });
+        // If the outcome is not known yet, the client's reads wait for it.
+        if let Some(outcome) = self.commit_of(owner, (owners, writes)) {
+            client.listened(&self.shared, &outcome.reply);
+        }
         true
     }
 }

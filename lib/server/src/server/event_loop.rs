@@ -27,7 +27,7 @@ use super::wire::Wire;
 use crate::args::Args;
 use crate::blocked::Owner;
 use crate::command::{self, flag};
-use crate::db::{Db, Random};
+use crate::db::{Db, Outcome, Random};
 use crate::operation::{Read, Write};
 use crate::reply::{Fault, Protocol, Reply};
 use crate::session::{Moment, Session, Step};
@@ -89,6 +89,8 @@ pub struct Loop {
     tick: Instant,
     /// While a batch is carried out, the changes that must follow it.
     later: Option<Batch>,
+    /// A client that is not in its slot while its change is carried out, and the result of the change.
+    absent: Option<(Owner, Option<Verdict>)>,
 }
 
 impl Loop {
@@ -111,6 +113,7 @@ impl Loop {
             shaking: VecDeque::new(),
             tick: Instant::now(),
             later: None,
+            absent: None,
         }
     }
 
@@ -260,8 +263,8 @@ impl Loop {
                 Letter::Client(stream, secure) => self.admit(stream, secure),
                 Letter::Answers(answers) => answers.into_iter().for_each(|(owner, verdict)| self.hear(owner, verdict)),
                 Letter::Message(owners, body, of) => {
+                    let limits = self.shared.limits.all();
                     for owner in owners {
-                        let limits = self.shared.limits.of(true);
                         let takes = |client: &&mut Client| match &of {
                             Some(of) => client.subscriptions.contains(of.0, &of.1),
                             None => client.monitors,
@@ -274,7 +277,7 @@ impl Loop {
                     }
                 }
                 Letter::Invalidate(owner, body) => {
-                    let limits = self.shared.limits.of(true);
+                    let limits = self.shared.limits.all();
                     if let Some(client) = self.client(owner) {
                         let three = client.session.protocol == Protocol::Resp3;
                         // A RESP2 client without subscriptions would take the message for an answer.
@@ -317,7 +320,14 @@ impl Loop {
 
     /// Passes the result of a client's operation to the client.
     fn hear(&mut self, owner: Owner, verdict: Verdict) {
-        let Some(client) = self.clients.get_mut(owner.slot).and_then(Option::as_mut) else { return };
+        let Some(client) = self.clients.get_mut(owner.slot).and_then(Option::as_mut) else {
+            if let Some((absent, result)) = &mut self.absent
+                && *absent == owner
+            {
+                *result = Some(verdict);
+            }
+            return;
+        };
         if client.card.owner.id != owner.id {
             return;
         }
@@ -358,6 +368,7 @@ impl Loop {
                 }
                 stopped = true;
             }
+            Verdict::Done(outcome) if !client.listens.is_empty() => client.listened(&self.shared, &outcome.reply),
             Verdict::Done(mut outcome) => {
                 if let Some((until, _)) = client.blocked.take() {
                     if let Some(until) = until {
@@ -425,6 +436,8 @@ impl Loop {
             if let Some(write) = self.shared.keep_limit() {
                 self.commit((vec![None], vec![write]));
             }
+            let owed = self.shared.owed();
+            self.commit((vec![None; owed.len()], owed));
             if !more {
                 self.shared.save_on_time();
             }
@@ -464,7 +477,7 @@ impl Loop {
             client.send();
             client.show();
             if client.waiting() > 0 {
-                client.limit(self.shared.limits.of(!client.subscriptions.is_empty()));
+                client.limit(self.shared.limits.all());
             }
             if client.is_over() {
                 self.remove(slot);
@@ -601,6 +614,16 @@ impl Loop {
         batch.0.push(Some(client.card.owner));
         batch.1.push(write);
         !last
+    }
+
+    /// Carries out changes of a client that is not in its slot. Returns the last change's outcome, if it is known already.
+    pub(super) fn commit_of(&mut self, owner: Owner, batch: Batch) -> Option<Outcome> {
+        self.absent = Some((owner, None));
+        self.commit(batch);
+        match self.absent.take() {
+            Some((_, Some(Verdict::Done(outcome)))) => Some(outcome),
+            _ => None,
+        }
     }
 
     /// Carries out changes, or hands them to the thread that waits for the disk. A command of the server in a

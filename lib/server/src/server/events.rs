@@ -31,6 +31,10 @@ const NEW: u32 = 1 << 10;
 const KEYSPACE: u32 = 1 << 11;
 const KEYEVENT: u32 = 1 << 12;
 const MISS: u32 = 1 << 13;
+/// The kinds of events that the database records, each with its classes.
+const PARTS: [(u8, u32); 2] = [(wish::EVENTS, ALL | NEW), (wish::MISSES, MISS)];
+/// The number of events that are published between two checks of the mailboxes.
+const EVENTS: usize = 256;
 
 fn bit(class: u8) -> u32 {
     LETTERS.iter().position(|letter| *letter == class).map_or(0, |place| 1 << place)
@@ -65,9 +69,14 @@ impl Events {
         // Without `K` or `E`, the kinds of channels, no client can receive events.
         let classes = if classes & (KEYSPACE | KEYEVENT) == 0 { 0 } else { classes };
         let before = self.classes.swap(classes, Relaxed);
-        let parts = [(wish::EVENTS, ALL | NEW), (wish::MISSES, MISS)];
-        let changed = parts.into_iter().filter(|(_, of)| (before & of == 0) != (classes & of == 0));
+        let changed = PARTS.into_iter().filter(|(_, of)| (before & of == 0) != (classes & of == 0));
         changed.map(|(what, of)| Write::Listen { what, begins: classes & of != 0 }).collect()
+    }
+
+    /// Notes that the log has refused that listening to a kind of events begins: the next setting begins it again.
+    pub fn forget(&self, what: u8) {
+        let refused = PARTS.iter().filter(|(part, _)| *part == what);
+        refused.for_each(|(_, of)| _ = self.classes.fetch_and(!of, Relaxed));
     }
 }
 
@@ -86,6 +95,8 @@ pub struct Aftermath {
     /// Keys that may unblock waiting clients.
     pub ready: Ready,
     events: Vec<Event>,
+    /// Whether there were more events than are recorded.
+    events_lost: bool,
     /// Keys that were changed, each with the number of the client that changed it; 0 if it was no client.
     pub changes: Vec<(u64, Vec<u8>)>,
     /// Whether whole databases were emptied.
@@ -103,6 +114,7 @@ impl Aftermath {
         self.ready.keys.extend(effects.ready);
         self.ready.replaced |= effects.replaced;
         self.events.extend(effects.events);
+        self.events_lost |= effects.events_lost;
         self.changes.extend(effects.changes.into_iter().map(|(_, key)| (by, key)));
         self.flushed |= effects.flushed;
         self.calls.extend(effects.calls);
@@ -124,7 +136,7 @@ impl Shared {
 
     /// Sends the messages that follow from a batch.
     pub fn tell(&self, aftermath: &Aftermath) {
-        self.tell_events(&aftermath.events);
+        self.tell_events(&aftermath.events, aftermath.events_lost);
         aftermath.calls.iter().for_each(|(db, args)| self.show_call(*db, args));
         for (shard, channel, body) in &aftermath.messages {
             self.publish(*shard, channel, body);
@@ -134,8 +146,25 @@ impl Shared {
         }
     }
 
-    /// Publishes keyspace events.
-    pub fn tell_events(&self, events: &[Event]) {
+    /// Publishes keyspace events. If events are missing (`lost`), or too many messages wait for a loop, ends the clients that
+    /// may listen to events: a client must not take the events that it has received for all.
+    pub fn tell_events(&self, events: &[Event], lost: bool) {
+        // Publishers wait while a mailbox is full, but a batch cannot be divided. One check for many events is enough,
+        // since an event has at most two messages.
+        let full = |events: &[Event]| {
+            let overflows = self.overflows();
+            if !overflows {
+                self.publish_events(events);
+            }
+            overflows
+        };
+        if events.chunks(EVENTS).any(full) || lost {
+            let owners = lock(&self.hub).listeners(&[b"__keyspace@", b"__keyevent@"]);
+            owners.into_iter().for_each(|owner| self.post(owner.at, Letter::Kill(owner)));
+        }
+    }
+
+    fn publish_events(&self, events: &[Event]) {
         let classes = if events.is_empty() { 0 } else { self.events.classes.load(Relaxed) };
         for Event { name, db, key, .. } in events.iter().filter(|event| classes & bit(event.class) != 0) {
             if classes & KEYSPACE != 0 {

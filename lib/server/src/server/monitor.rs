@@ -3,7 +3,7 @@
 //! A request is shown when it is processed; commands of a transaction are shown when they are queued. Commands for
 //! administrators are not shown. `AUTH` and `HELLO` are not shown, because they may contain passwords. Commands that a
 //! script calls are shown after the script has ended, if the script may change the database. A monitor is ended when
-//! its unsent output exceeds the hard limit of subscribers.
+//! its unsent messages exceed the limits of subscribers.
 
 use archipelago_platform::atomic::{AtomicUsize, Ordering::Relaxed};
 use archipelago_platform::sync::{Arc, Mutex};

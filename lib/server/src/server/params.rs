@@ -76,9 +76,9 @@ impl Output {
         *lock(&self.classes) = ["normal", "pubsub"].map(|class| limits_of(value, class));
     }
 
-    /// Returns the limits of subscribers, or of all other clients.
-    pub fn of(&self, subscribes: bool) -> Limits {
-        lock(&self.classes)[usize::from(subscribes)]
+    /// Returns the limits of normal clients, and of subscribers.
+    pub fn all(&self) -> [Limits; 2] {
+        *lock(&self.classes)
     }
 }
 

@@ -68,7 +68,7 @@ impl Loop {
     /// Records a read that was carried out. Returns its answer.
     pub(super) fn note_read(&self, client: &Client, call: &Call, outcome: Outcome, took: Duration) -> Reply {
         if let Some(effects) = outcome.effects {
-            self.shared.tell_events(&effects.events);
+            self.shared.tell_events(&effects.events, effects.events_lost);
         }
         self.shared.stats.note(self.number, call.command, took, outcome.reply.is_error());
         if self.shared.slow.is_slow(took) {

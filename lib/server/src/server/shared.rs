@@ -6,7 +6,7 @@ use archipelago_platform::time::{Duration, Instant};
 use archipelago_replicate::Handle;
 use mio::Waker;
 use mio::net::TcpStream;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use archipelago_platform::sync::Arc;
@@ -24,18 +24,21 @@ use super::stats::Stats;
 use super::tls::Terms;
 use super::tracking::Tracking;
 use crate::acl::{Acl, DEFAULT};
+use crate::blocked::rounds::{Others, Rounds};
 use crate::blocked::{Blocked, Key, Owner, keys, wants_streams};
 use crate::command::{self, Command, flag};
 use crate::config::Config;
 use crate::config::tls::Tls;
 use crate::db::{DATABASES, Db, Outcome};
-use crate::log::Store;
-use crate::operation::{Call, Read, Write};
+use crate::log::{Store, may_come_about};
+use crate::operation::{Call, Read, Write, wish};
 use crate::pubsub::{Hub, SubscriptionKind};
-use crate::reply::Reply;
+use crate::reply::{Fault, Reply};
 
 /// The number of bytes of messages that may wait at a loop. Above it, publishers wait.
 const MAIL: usize = 16 << 20;
+/// The number of bytes of messages that may wait at a loop. Above it, events are lost.
+const OVERFLOW: usize = 4 * MAIL;
 
 /// A message in the bytes of RESP2 and of RESP3.
 pub type Encoded = Arc<(Vec<u8>, Vec<u8>)>;
@@ -209,6 +212,8 @@ pub struct Shared {
     pub no_expiry: AtomicBool,
     /// Clients that wait for keys.
     blocked: Mutex<Blocked>,
+    /// Operations that the log has refused and that the first loop tries again.
+    owed: Mutex<Vec<Write>>,
     jobs: Mutex<(Vec<Job>, bool)>,
     work: Condvar,
 }
@@ -222,8 +227,8 @@ pub struct Shared {
 ///    the messages that follow,
 /// 3. the tables of tracking, the subscriptions, the set of monitors: never two of them,
 /// 4. `clients`, and the chooser of keys to evict: never both,
-/// 5. a [`Card`]'s `name` or `user`, a loop's letters, the settings, the users, the log of refusals: no lock is acquired
-///    after one of these.
+/// 5. a [`Card`]'s `name` or `user`, a loop's letters, the refused operations, the settings, the users, the log of
+///    refusals: no lock is acquired after one of these.
 ///
 /// A guard in an expression lives until the end of the statement. If the value is then passed to a call that acquires
 /// another lock, or the same lock again, the value is read in a statement of its own.
@@ -263,6 +268,7 @@ impl Shared {
             last_save: Mutex::default(),
             no_expiry: AtomicBool::new(false),
             blocked: Mutex::default(),
+            owed: Mutex::default(),
             jobs: Mutex::default(),
             work: Condvar::new(),
         };
@@ -283,7 +289,16 @@ impl Shared {
 
     /// Returns whether publishers must wait, because too many messages wait for some loop.
     pub fn is_full(&self) -> bool {
-        self.mail.iter().any(|mailbox| lock(&mailbox.letters).1 > MAIL)
+        self.has_mail(MAIL)
+    }
+
+    /// Returns whether so many messages wait for some loop that a batch may add no more events.
+    pub fn overflows(&self) -> bool {
+        self.has_mail(OVERFLOW)
+    }
+
+    fn has_mail(&self, bytes: usize) -> bool {
+        self.mail.iter().any(|mailbox| lock(&mailbox.letters).1 > bytes)
     }
 
     /// Asks all loops to end.
@@ -358,10 +373,19 @@ impl Shared {
         let blocking: Vec<(usize, Call)> =
             batch.iter().enumerate().filter_map(|(at, write)| Some((at, blocking(write)?.clone()))).collect();
         let suspects = self.slow.suspects(&batch);
+        let ends: Vec<(usize, Write)> =
+            batch.iter().enumerate().filter_map(|(at, write)| Some((at, self.end_of(write)?))).collect();
         let commands: Vec<Option<&'static Command>> = batch.iter().map(commanded).collect();
         let began = Instant::now();
         let mut outcomes = self.store.write_many(handle, batch);
         self.timed(owners, &commands, &outcomes, suspects, began.elapsed());
+        let refused = ends
+            .into_iter()
+            .filter(|(at, _)| matches!(&outcomes[*at].reply, Reply::Error(fault) if !may_come_about(fault)));
+        refused.for_each(|(_, write)| match write {
+            Write::Listen { what, begins: true } => self.events.forget(what),
+            write => self.owe(write),
+        });
         let (mut aftermath, mut others) = (Aftermath::default(), BTreeMap::new());
         self.make_room(handle).into_iter().for_each(|effects| aftermath.add(None, effects));
         for (at, (outcome, owner)) in outcomes.iter_mut().zip(owners).enumerate() {
@@ -392,6 +416,30 @@ impl Shared {
         }
         let told = owners.iter().zip(verdicts).filter_map(|(owner, verdict)| Some(((*owner)?, verdict?)));
         (told.collect(), aftermath)
+    }
+
+    /// Returns the part of an operation that matters if the log refuses the operation. It must be carried out later if it is
+    /// the end of watches or of listening, because the server counts as if it were carried out. It must be forgotten if it is
+    /// the beginning of listening to events. (A client that begins to track keys is told, and forgets that itself.)
+    fn end_of(&self, write: &Write) -> Option<Write> {
+        match write {
+            _ if !self.store.has_log() => None,
+            Write::Exec { watched, .. } | Write::Unwatch { watched } if !watched.is_empty() => {
+                Some(Write::Unwatch { watched: watched.clone() })
+            }
+            Write::Listen { what, begins } if !begins || *what != wish::CHANGES => Some(write.clone()),
+            _ => None,
+        }
+    }
+
+    /// Adds an operation that is to be carried out later, by the first loop.
+    pub fn owe(&self, write: Write) {
+        lock(&self.owed).push(write);
+    }
+
+    /// Returns the operations that the log has refused and that are to be tried again.
+    pub fn owed(&self) -> Vec<Write> {
+        core::mem::take(&mut *lock(&self.owed))
     }
 
     /// Counts the commands of a batch, and logs them if the batch took long.
@@ -433,51 +481,59 @@ impl Shared {
         }
         let _order = self.in_order();
         let mut blocked = lock(&self.blocked);
-        let mut queues: VecDeque<(Key, bool)> = VecDeque::new();
-        let add = |queues: &mut VecDeque<_>, keys: Vec<Key>| {
-            keys.into_iter().for_each(|key| queues.extend([(key.clone(), false), (key, true)]));
-        };
-        add(&mut queues, ready.keys);
-        add(&mut queues, replaced(&blocked, handle, ready.replaced));
-        while let Some((key, streams)) = queues.pop_front() {
-            let mut ticket = 0;
-            while let Some((next, owner, call)) = blocked.next(&key, streams, ticket) {
-                ticket = next;
-                if let Some(fault) = self.refusal_of(owner.id, call) {
-                    blocked.remove(owner.id);
-                    let outcome = Outcome { reply: Reply::Error(fault), effects: None };
-                    self.post(owner.at, Letter::Answers(vec![(owner, Verdict::Done(outcome))]));
-                    continue;
-                }
-                let again = Write::Call(Call { now: now(), ..call.clone() });
-                let Some(mut outcome) = self.store.write_many(handle, vec![again]).pop() else { return };
+        let mut keys = ready.keys;
+        keys.extend(replaced(&blocked, handle, ready.replaced));
+        let mut rounds = Rounds::new(keys);
+        loop {
+            let (batch, refused) = rounds.next(&blocked, |owner, call| self.refusal_of(owner.id, call));
+            for (owner, fault) in refused {
+                blocked.remove(owner.id);
+                self.post_outcome(owner, Reply::Error(fault).into());
+            }
+            if batch.is_empty() && rounds.is_over() {
+                return;
+            }
+            let again = batch.iter().map(|(_, call)| Write::Call(Call { now: now(), ..call.clone() })).collect();
+            let outcomes = self.store.write_many(handle, again);
+            for ((owner, call), mut outcome) in batch.into_iter().zip(outcomes) {
                 // Removing an expired key is an effect, even if the client gets nothing.
                 let (mut aftermath, mut error) = (Aftermath::default(), None);
                 if let Some(mut effects) = outcome.effects.take() {
                     error = effects.unblocks.take();
                     aftermath.add(Some(owner), *effects);
                 }
-                add(&mut queues, core::mem::take(&mut aftermath.ready.keys));
-                // Other clients of the queue may wait for another position of a stream, or for another type of value.
-                let others_may = match (error, &mut outcome.reply) {
-                    (Some(error), reply @ Reply::Error(_)) => {
-                        *reply = Reply::Error(error);
-                        None
+                rounds.add(core::mem::take(&mut aftermath.ready.keys));
+                match verdict(&call, error, &mut outcome.reply) {
+                    Some(others) => rounds.waits_on(owner.id, others),
+                    None => {
+                        blocked.remove(owner.id);
+                        self.post_outcome(owner, outcome);
                     }
-                    (_, Reply::Error(fault)) => fault.0.starts_with("WRONGTYPE").then_some(true),
-                    (_, Reply::Null | Reply::NullArray) => Some(wants_streams(call)),
-                    _ => None,
-                };
-                if others_may.is_none() {
-                    blocked.remove(owner.id);
-                    self.post(owner.at, Letter::Answers(vec![(owner, Verdict::Done(outcome))]));
                 }
                 self.tell(&aftermath);
-                if others_may == Some(false) {
-                    break;
-                }
             }
         }
+    }
+
+    fn post_outcome(&self, owner: Owner, outcome: Outcome) {
+        self.post(owner.at, Letter::Answers(vec![(owner, Verdict::Done(outcome))]));
+    }
+}
+
+/// Looks at the reply to a blocked client's repeated command. `error` is the error that ends the wait, if there is one.
+/// Returns `None` if the client is answered, and otherwise whether the clients after it may get something.
+fn verdict(call: &Call, error: Option<Fault>, reply: &mut Reply) -> Option<Others> {
+    match (error, &mut *reply) {
+        (Some(error), Reply::Error(_)) => {
+            *reply = Reply::Error(error);
+            None
+        }
+        // Other clients of the queue may wait for another type of value.
+        (_, Reply::Error(fault)) => fault.0.starts_with("WRONGTYPE").then_some(Others::May),
+        // Other clients of the queue may wait for another position of the stream.
+        (_, Reply::Null | Reply::NullArray) if wants_streams(call) => Some(Others::May),
+        (_, Reply::Null | Reply::NullArray) => Some(Others::MayNot),
+        _ => None,
     }
 }
 

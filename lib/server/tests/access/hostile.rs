@@ -311,3 +311,57 @@ fn the_word_streams_in_another_place_opens_nothing() {
         assert!(user.ask(line).starts_with("-NOPERM"), "{line}");
     }
 }
+
+/// A `SELECT` that is no longer allowed at `EXEC` selects nothing: neither for the commands after it nor for the client.
+#[test]
+fn a_refused_select_selects_nothing() {
+    let server = server(1);
+    let (mut root, mut user) = (Client::new(server.address()), Client::new(server.address()));
+    root.ask("ACL SETUSER u on nopass +@all ~*");
+    user.ask("AUTH u x");
+    for (rule, database) in [("+select", 3), ("-select", 1)] {
+        user.ask("SELECT 1");
+        for line in ["MULTI", "SELECT 2", "SELECT 3", "SET a x"] {
+            user.ask(line);
+        }
+        root.ask(&format!("ACL SETUSER u {rule}"));
+        let answer = user.ask("EXEC");
+        assert_eq!(answer.contains("-NOPERM"), rule == "-select", "{answer}");
+        for other in 0..4 {
+            root.ask(&format!("SELECT {other}"));
+            assert_eq!(root.ask("DEL a"), format!(":{}", u32::from(other == database)), "{rule}, database {other}");
+        }
+        assert!(user.ask("CLIENT INFO").contains(&format!(" db={database} ")), "{rule}");
+    }
+}
+
+/// As with `ACL DELUSER`: after a user is removed by `ACL LOAD`, its clients do not become clients of a new user with the
+/// same name. Clients of other users stay.
+#[test]
+fn a_name_loaded_anew_is_another_user() {
+    let directory = env::temp_dir().join(format!("archipelago-acl-anew-{}", std::process::id()));
+    fs::create_dir_all(&directory).unwrap();
+    let path = directory.join("users");
+    let kept = "user default on nopass ~* &* +@all\nuser kept on nopass +@all ~*\n";
+    fs::write(&path, kept).unwrap();
+    let server = started(Settings { aclfile: Some(path), loops: 2, ..Settings::default() });
+    let (mut root, mut stays) = (Client::new(server.address()), Client::new(server.address()));
+    stays.ask("AUTH kept x");
+    for _ in 0..200 {
+        let mut user = Client::new(server.address());
+        root.ask("ACL SETUSER u on >old +get ~a");
+        assert_eq!(user.ask("AUTH u old"), "+OK");
+        user.send(&crate::client::request(&["GET", "a"]).repeat(50)).unwrap();
+        let both = [&["ACL", "LOAD"][..], &["ACL", "SETUSER", "u", "on", ">new", "+set", "~a"]];
+        root.send(&both.map(crate::client::request).concat()).unwrap();
+        assert_eq!((root.answer().unwrap().as_str(), root.answer().unwrap().as_str()), ("+OK", "+OK"));
+        // The client is answered as the former user, or not at all.
+        let _ = user.send(&crate::client::request(&["SET", "a", "1"]));
+        while let Ok(answer) = user.answer() {
+            assert!(answer == "$-1", "{answer}");
+        }
+        assert_eq!(root.ask("ACL DELUSER u"), ":1");
+        assert_eq!(stays.ask("PING"), "+PONG");
+    }
+    fs::remove_dir_all(&directory).unwrap();
+}

@@ -1,6 +1,6 @@
 //! The state after a crash: power losses at every call of the disk, processes that are killed, syncs that fail.
 
-use crate::client::{Client, started};
+use crate::client::{Client, request, started};
 use archipelago_journal::{Call, Fault, Simulated};
 use archipelago_server::args::Args;
 use archipelago_server::command;
@@ -239,4 +239,98 @@ fn a_change_that_is_too_long_is_refused_alone() {
         assert_eq!(values(&store).0, 3);
     }
     assert_eq!(values(&open(&disk).unwrap()).0, 3);
+}
+
+/// Asks until the answer is an error for a change that was not appended.
+fn until_refused(client: &mut Client, line: &str) {
+    let is_refused = |answer: &str| answer.starts_with("-MISCONF") && !answer.ends_with("may come about.");
+    while !is_refused(&client.ask(line)) {}
+}
+
+#[test]
+fn a_refused_transaction_is_discarded() {
+    let disk = Simulated::new();
+    let server = Server::start_on(&settings(), Arc::new(disk.clone())).unwrap();
+    let (mut client, mut other) = (Client::new(server.address()), Client::new(server.address()));
+    for line in ["WATCH a", "MULTI", "SET b 1", "SELECT 3"] {
+        client.ask(line);
+    }
+    other.ask("WATCH a");
+    disk.set_capacity(Some(disk.used()));
+    until_refused(&mut other, "SET x 1");
+    let refused = client.ask("EXEC");
+    assert!(refused.starts_with("-EXECABORT Transaction discarded because of: MISCONF "), "{refused}");
+    assert_eq!(client.ask("EXEC"), "-ERR EXEC without MULTI");
+    assert_eq!(client.ask("GET b"), "$-1");
+    assert_eq!(other.ask("UNWATCH"), "+OK", "the client watches nothing any more");
+    disk.set_capacity(None);
+    while other.ask("SET a 2") != "+OK" {}
+    // Neither client watches the key that has changed, and the first is in the database in which it was.
+    for client in [&mut client, &mut other] {
+        client.ask("MULTI");
+        client.ask("SET b 2");
+        assert_eq!(client.ask("EXEC"), "+OK");
+    }
+    assert_eq!(other.ask("GET b"), "2");
+}
+
+#[test]
+fn tracking_that_the_log_refuses_does_not_count() {
+    for appendonly in [Appendonly::Always, Appendonly::EverySecond] {
+        let disk = Simulated::new();
+        let settings = Settings { appendonly, ..settings() };
+        let server = Server::start_on(&settings, Arc::new(disk.clone())).unwrap();
+        let (mut client, mut other) = (Client::new(server.address()), Client::new(server.address()));
+        disk.fail_next(Call::Sync, Fault::Io);
+        while !other.ask("SET a 1").starts_with("-MISCONF") {}
+        client.ask("HELLO 3");
+        (0..14).for_each(|_| _ = client.answer().unwrap());
+        assert!(client.ask("CLIENT TRACKING ON").starts_with("-MISCONF"), "{appendonly:?}");
+        assert!(client.ask("CLIENT TRACKINGINFO").starts_with("%"));
+        let told: Vec<String> = (0..6).map(|_| client.answer().unwrap()).collect();
+        assert!(told.contains(&"~1".to_owned()) && told.contains(&"off".to_owned()), "{told:?}");
+        assert!(other.ask("INFO clients").contains("tracking_clients:0"));
+        assert!(server.stop().is_err());
+    }
+}
+
+#[test]
+fn clients_that_are_served_together_share_syncs() {
+    let disk = Simulated::new();
+    let server = Server::start_on(&settings(), Arc::new(disk.clone())).unwrap();
+    let mut pusher = Client::new(server.address());
+    let mut waiting: Vec<Client> = (0..50).map(|_| Client::new(server.address())).collect();
+    for (place, client) in waiting.iter_mut().enumerate() {
+        client.send(&request(&["BLPOP", "list", "0"])).unwrap();
+        while !pusher.ask("INFO clients").contains(&format!("blocked_clients:{}\r\n", place + 1)) {}
+    }
+    let syncs = || disk.calls().iter().filter(|call| **call == Call::Sync).count();
+    let before = syncs();
+    let elements: Vec<String> = (0..50).map(|number| number.to_string()).collect();
+    let words: Vec<&str> = ["RPUSH", "list"].into_iter().chain(elements.iter().map(String::as_str)).collect();
+    assert_eq!(pusher.call(&words).unwrap(), ":50");
+    for (client, element) in waiting.iter_mut().zip(&elements) {
+        assert_eq!(client.answer().unwrap(), format!("list {element}"));
+    }
+    let took = syncs() - before;
+    assert!(took <= 8, "{took} syncs for 50 clients");
+}
+
+#[test]
+fn events_that_the_log_refused_are_listened_to_when_they_are_set_again() {
+    let disk = Simulated::new();
+    let server = Server::start_on(&settings(), Arc::new(disk.clone())).unwrap();
+    let (mut client, mut listener) = (Client::new(server.address()), Client::new(server.address()));
+    listener.ask("SUBSCRIBE __keyevent@0__:set __keyevent@0__:keymiss");
+    listener.answer().unwrap();
+    disk.set_capacity(Some(disk.used()));
+    until_refused(&mut client, "SET x 1");
+    until_refused(&mut client, "CONFIG SET notify-keyspace-events KEAm");
+    disk.set_capacity(None);
+    while client.ask("DEL x") != ":0" {}
+    assert_eq!(client.ask("CONFIG SET notify-keyspace-events KEAm"), "+OK");
+    assert_eq!(client.ask("SET a 1"), "+OK");
+    assert_eq!(listener.answer().unwrap(), "message __keyevent@0__:set a");
+    assert_eq!(client.ask("GET none"), "$-1");
+    assert_eq!(listener.answer().unwrap(), "message __keyevent@0__:keymiss none");
 }

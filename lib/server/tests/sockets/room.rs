@@ -1,6 +1,6 @@
 //! A limit of memory.
 
-use crate::client::{Client, started};
+use crate::client::{Client, server, started};
 use archipelago_journal::Simulated;
 use archipelago_server::config::{Appendonly, Settings};
 use archipelago_server::server::Server;
@@ -199,4 +199,36 @@ fn keys_go_until_the_rest_is_below_the_limit() {
             assert!(asks, "{policy}: the policy of the last start is in force");
         }
     }
+}
+
+/// `RESTORE` sets what the policy records, and ignores what another policy would record.
+#[test]
+fn restored_keys_are_as_old_and_as_used_as_they_are_said_to_be() {
+    let server = server(1);
+    let mut client = Client::new(server.address());
+    // The payload of the string "v".
+    let payload = b"\x00\x01v\x0a\x00";
+    let crc = crc::Crc::<u64>::new(&crc::CRC_64_REDIS).checksum(payload).to_le_bytes();
+    let restore = |client: &mut Client, option: &str, value: &str| {
+        let words: [&[u8]; 7] =
+            [b"RESTORE", b"k", b"0", &[&payload[..], &crc].concat(), b"REPLACE", option.as_bytes(), value.as_bytes()];
+        let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
+        words.iter().for_each(|word| bytes.extend([format!("${}\r\n", word.len()).as_bytes(), word, b"\r\n"].concat()));
+        client.send(&bytes).unwrap();
+        client.answer().unwrap()
+    };
+    for (policy, asked, option, value, expected) in [
+        ("allkeys-lru", "IDLETIME", "IDLETIME", "1000", ":100"),
+        ("allkeys-lru", "IDLETIME", "FREQ", "100", ":0"),
+        ("allkeys-lfu", "FREQ", "FREQ", "100", ":100"),
+        ("allkeys-lfu", "FREQ", "FREQ", "0", ":0"),
+        ("allkeys-lfu", "FREQ", "IDLETIME", "1000000", ":5"),
+    ] {
+        client.ask(&format!("CONFIG SET maxmemory-policy {policy}"));
+        client.ask("DEL k");
+        assert_eq!(restore(&mut client, option, value), "+OK");
+        let told = client.ask(&format!("OBJECT {asked} k"));
+        assert!(told.starts_with(expected), "{policy}, {option} {value}: {told}");
+    }
+    assert!(restore(&mut client, "FREQ", "256").starts_with("-ERR Invalid FREQ value"));
 }

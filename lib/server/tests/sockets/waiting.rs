@@ -67,3 +67,34 @@ fn messages_reach_subscribers_on_all_loops_in_order() {
     drop(clients);
     while publisher.ask("PUBLISH news last") != ":0" {}
 }
+
+#[test]
+fn subscriptions_are_counted() {
+    let server = server(2);
+    let mut clients: Vec<Client> = (0..3).map(|_| Client::new(server.address())).collect();
+    let counts = |expected: [usize; 3]| {
+        let [channels, patterns, shards] = expected;
+        let lines =
+            format!("pubsub_channels:{channels}\r\npubsub_patterns:{patterns}\r\npubsubshard_channels:{shards}\r\n");
+        // A client that is gone is counted until its loop has noticed.
+        let mut asking = Client::new(server.address());
+        while !asking.ask("INFO stats").contains(&lines) {}
+        assert_eq!(asking.ask("PUBSUB NUMPAT"), format!(":{patterns}"));
+    };
+    counts([0, 0, 0]);
+    for (client, line) in [(0, "SUBSCRIBE a"), (1, "SUBSCRIBE a"), (1, "SUBSCRIBE b"), (0, "SUBSCRIBE a")] {
+        clients[client].ask(line);
+    }
+    counts([2, 0, 0]);
+    for (client, line) in [(0, "PSUBSCRIBE a*"), (1, "PSUBSCRIBE a*"), (2, "PSUBSCRIBE b*"), (2, "SSUBSCRIBE a")] {
+        clients[client].ask(line);
+    }
+    counts([2, 2, 1]);
+    clients[0].ask("UNSUBSCRIBE a");
+    clients[0].ask("PUNSUBSCRIBE a*");
+    counts([2, 2, 1]);
+    clients[1].ask("RESET");
+    counts([0, 1, 1]);
+    clients.clear();
+    counts([0, 0, 0]);
+}

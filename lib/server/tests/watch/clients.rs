@@ -151,6 +151,23 @@ fn clients_that_wait_for_other_types_go_on() {
     assert_eq!(list.answer().unwrap(), "k a");
 }
 
+/// A client that has got nothing is looked at again if a command that was served after it has filled one of its keys.
+#[test]
+fn one_waiting_client_fills_the_key_of_another() {
+    let server = server(2);
+    let [mut pops, mut moves, mut other] = [(); 3].map(|()| Client::new(server.address()));
+    pops.send(&request(&["BLPOP", "first", "last", "0"])).unwrap();
+    while !other.ask("INFO clients").contains("blocked_clients:1") {}
+    moves.send(&request(&["BLMOVE", "middle", "last", "LEFT", "RIGHT", "0"])).unwrap();
+    while !other.ask("INFO clients").contains("blocked_clients:2") {}
+    for line in ["MULTI", "RPUSH first a", "DEL first", "RPUSH middle b"] {
+        other.ask(line);
+    }
+    assert_eq!(other.ask("EXEC"), ":1 :1 :1");
+    assert_eq!(moves.answer().unwrap(), "b");
+    assert_eq!(pops.answer().unwrap(), "last b");
+}
+
 #[test]
 fn a_pause_holds_writes_or_all() {
     let server = server(2);

@@ -222,3 +222,45 @@ fn a_transaction_begins_and_ends_to_listen() {
     maker.ask("SET c 1");
     assert_eq!(listener.answer().unwrap(), "message __keyevent@0__:set c");
 }
+
+/// Reads until the connection ends. Panics if it does not.
+fn until_ended(client: &mut Client) {
+    let error = loop {
+        if let Err(error) = client.answer() {
+            break error.kind();
+        }
+    };
+    use std::io::ErrorKind::{ConnectionReset, UnexpectedEof};
+    assert!(matches!(error, ConnectionReset | UnexpectedEof), "it is connected: {error}");
+}
+
+/// The events of one operation take bounded memory, and so do their messages. A client that would miss events is ended,
+/// even if it has no message of those that were left out.
+#[test]
+fn clients_that_would_miss_events_are_ended() {
+    let server = server(1);
+    let mut client = Client::new(server.address());
+    let mut news = Client::new(server.address());
+    news.ask("SUBSCRIBE news");
+    client.ask("CONFIG SET notify-keyspace-events KEA");
+    client.call(&["CONFIG", "SET", "client-output-buffer-limit", "pubsub 0 0 0"]).unwrap();
+    let key = "k".repeat(1000);
+    let mut sets = |times: &str, lines: &[&str]| {
+        let mut listeners: Vec<Client> = lines.iter().map(|_| Client::new(server.address())).collect();
+        listeners.iter_mut().zip(lines).for_each(|(listener, line)| _ = listener.ask(line));
+        let script = "for number = 1, ARGV[1] do redis.call('set', KEYS[1], 'v') end";
+        client.call(&["EVAL", script, "1", &key, times]).unwrap();
+        client.ask("PUBLISH news 1");
+        assert_eq!(news.answer().unwrap(), "message news 1", "it listens to no events");
+        listeners
+    };
+    // Each event takes a kilobyte. The listener has no message, so only the events themselves are too many.
+    sets("20000", &["SUBSCRIBE __keyevent@0__:del"]).iter_mut().for_each(until_ended);
+    // Here the events are few enough, and their messages are too many.
+    let lines = ["SUBSCRIBE __keyevent@0__:del", "PSUBSCRIBE *", "PSUBSCRIBE __key*@0__:*"];
+    sets("14000", &lines).iter_mut().for_each(until_ended);
+    // Here both are few enough.
+    for listener in &mut sets("1000", &lines)[1..] {
+        (0..2000).for_each(|_| assert!(listener.answer().unwrap().starts_with("pmessage ")));
+    }
+}

@@ -1,16 +1,24 @@
 use super::*;
-use crate::config::{Config, Settings};
-use crate::log::Store;
+use crate::config::{Appendonly, Config, Settings};
+use crate::log::{Store, may_come_about};
 use crate::operation::Call;
+use crate::server::client::Listens;
 use crate::server::shared::Mailbox;
+use crate::server::tracking::Mode;
+use archipelago_journal::Simulated;
 use std::net;
+use std::path::Path;
 
 /// A loop with one client, and the other side of the client's connection.
 fn with_a_client() -> (Loop, Owner, net::TcpStream) {
+    with_a_client_of(Store::volatile())
+}
+
+fn with_a_client_of(store: Store) -> (Loop, Owner, net::TcpStream) {
     let poll = Poll::new().unwrap();
     let mailbox = Mailbox::new(mio::Waker::new(poll.registry(), LETTERS).unwrap());
     let settings = Settings::default();
-    let shared = Shared::new(Store::volatile(), Config::new(&settings), vec![mailbox], settings.address);
+    let shared = Shared::new(store, Config::new(&settings), vec![mailbox], settings.address);
     let mut own = Loop::new(poll, Vec::new(), Arc::new(shared), 0);
     let listener = net::TcpListener::bind("127.0.0.1:0").unwrap();
     let other = net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -46,5 +54,116 @@ fn a_client_that_was_killed_meanwhile_waits_for_no_key() {
         assert_eq!(shared.waiting(), waits);
         lock(&shared.clients).remove(&owner.id);
         shared.unblock(owner.id);
+    }
+}
+
+#[test]
+fn requests_wait_while_a_mailbox_is_full_and_a_client_receives_them() {
+    let (mut own, owner, mut other) = with_a_client();
+    let shared = own.shared.clone();
+    let message = Arc::new((vec![0; 17 << 20], Vec::new()));
+    let mut carried_out = |own: &mut Loop, is_full: bool, monitors: bool| {
+        io::Write::write_all(&mut other, b"PING\r\n").unwrap();
+        shared.monitors.set(owner, monitors);
+        if is_full {
+            shared.post(0, Letter::Message(Vec::new(), message.clone(), None));
+        }
+        let before = shared.counts.commands.load(Relaxed);
+        own.client(owner).unwrap().readable = true;
+        own.wake(owner.slot);
+        own.round();
+        let during = shared.counts.commands.load(Relaxed) - before;
+        // Once the loop has processed the messages, the request is carried out.
+        own.letters();
+        own.wake(owner.slot);
+        own.round();
+        assert_eq!(shared.counts.commands.load(Relaxed) - before, 1);
+        during == 1
+    };
+    assert!(!carried_out(&mut own, true, true), "nobody waits for the monitors' mailboxes");
+    assert!(carried_out(&mut own, true, false) && carried_out(&mut own, false, true));
+}
+
+/// Each client waits for the same many keys, and for each key there is a look at the clients.
+#[test]
+fn a_client_that_waits_for_many_keys_is_looked_at_once() {
+    let (mut own, owner, _other) = with_a_client();
+    let shared = own.shared.clone();
+    let names = (0..100).map(|key| key.to_string());
+    let args: Args = ["BLPOP".to_owned()].into_iter().chain(names).chain(["0".to_owned()]).collect();
+    let command = command::find(b"blpop").unwrap();
+    let call = Call { command, args, db: 0, now: 1, seed: 1, wishes: 0, rights: None, deadline: None };
+    let serial = |own: &Loop| own.shared.store.db().inspect(0, Db::serial).unwrap();
+    for clients in 1..=3 {
+        let owner = Owner { id: owner.id + clients, ..owner };
+        let card = Card::new(owner, shared.address, shared.address);
+        lock(&shared.clients).insert(owner.id, Arc::new(card));
+        let before = serial(&own);
+        let (_, aftermath) = shared.carry_out(&mut own.handle, &[Some(owner)], vec![Write::Call(call.clone())]);
+        shared.serve(&mut own.handle, aftermath.ready);
+        // The call itself, and one look at the first client of the queues.
+        assert_eq!(serial(&own) - before, 2, "{clients} clients");
+    }
+    assert_eq!(shared.waiting(), 3);
+}
+
+/// Fills the disk: from then on every change is refused and not appended.
+fn with_a_full_disk(disk: &Simulated, shared: &Shared, handle: &mut Handle<Db>) {
+    disk.set_capacity(Some(disk.used()));
+    loop {
+        let refused = shared.store.write_many(handle, vec![Write::Sparse { most: 3000 }]).pop().unwrap();
+        match refused.reply {
+            Reply::Error(fault) if !may_come_about(&fault) => return,
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn the_end_of_watches_and_of_listening_outlasts_a_full_disk() {
+    let disk = Simulated::new();
+    let (store, _) = Store::open(Arc::new(disk.clone()), Path::new("/data"), Appendonly::Always).unwrap();
+    let (mut own, owner, _other) = with_a_client_of(store);
+    let shared = own.shared.clone();
+    let mut carry_out = |batch: Vec<Write>| {
+        let (verdicts, _) = shared.carry_out(&mut own.handle, &vec![Some(owner); batch.len()], batch);
+        let done = |(_, verdict)| if let Verdict::Done(outcome) = verdict { outcome.reply } else { Reply::Null };
+        verdicts.into_iter().map(done).collect::<Vec<_>>()
+    };
+    let watch = |key: &str| Write::Watch { db: 0, keys: vec![key.into()], now: 1 };
+    let watched = |key: &str| vec![crate::operation::Watched { db: 0, key: key.into(), since: 99 }];
+    carry_out(vec![watch("a"), watch("b"), watch("c"), clients::listen(true)]);
+    with_a_full_disk(&disk, &shared, &mut shared.store.handle());
+    let refused = carry_out(vec![
+        Write::Exec { calls: Vec::new(), watched: watched("a"), now: 1 },
+        Write::Unwatch { watched: watched("b") },
+        clients::listen(false),
+    ]);
+    assert!(refused.iter().all(Reply::is_error), "{refused:?}");
+    let state = || shared.store.db().inspect(0, |db| (db.watched_in(0).len(), db.wished())).unwrap();
+    assert_eq!(state(), (3, 2));
+    // They are tried again, and refused again, until there is room.
+    let owed = shared.owed();
+    assert_eq!(owed.len(), 3);
+    assert!(carry_out(owed).iter().all(Reply::is_error));
+    disk.set_capacity(None);
+    while state() != (1, 0) {
+        carry_out(shared.owed());
+    }
+}
+
+#[test]
+fn a_client_that_was_told_that_it_tracks_is_ended_if_it_does_not() {
+    for answered in [false, true] {
+        let (mut own, owner, _other) = with_a_client();
+        let shared = own.shared.clone();
+        shared.tracking.begin(owner, Mode::default());
+        let client = own.client(owner).unwrap();
+        client.tracking = Some(Mode::default());
+        (client.waits, client.listens) = (1, vec![Listens { tracks: true, answered }]);
+        own.hear(owner, Verdict::Done(Reply::Error(Fault::new("MISCONF")).into()));
+        let client = own.client(owner).unwrap();
+        assert_eq!((client.dead, client.output.is_empty()), (answered, answered));
+        assert!(client.waits == 0 && client.tracking.is_none() && !shared.tracking.is_on());
     }
 }
