@@ -442,6 +442,3 @@ fn lcs(view: &View<'_>, args: &Args) -> Answer {
     text.reverse();
     Ok(Reply::Bulk(text))
 }
-
-#[cfg(test)]
-mod tests;
