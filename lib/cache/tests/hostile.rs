@@ -7,7 +7,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Barrier, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -281,6 +281,73 @@ fn a_maker_of_its_own_key_is_told_so() {
     let told = catch_unwind(AssertUnwindSafe(nested)).unwrap_err();
     assert!(told.downcast_ref::<&str>().is_some_and(|text| text.contains("wait for itself")));
     assert_eq!(cache.get_or_insert_with(1, |_| 3), 3);
+}
+
+/// Runs a thread for each key of `0..keys`. Each makes its key and, when all threads do, requests the next key, the last
+/// thread the first key. Returns the number of threads that panicked.
+fn makers_in_a_circle(keys: usize) -> usize {
+    let cache: Cache<usize, usize> = Cache::builder().entries(100);
+    let make_all = Barrier::new(keys);
+    let made = crowd(keys, Duration::ZERO, |key, _| {
+        let next = (key + 1) % keys;
+        let make = |_: &usize| {
+            make_all.wait();
+            cache.get_or_insert_with(next, |_| 1_000) + 1
+        };
+        catch_unwind(AssertUnwindSafe(|| cache.get_or_insert_with(key, make))).map_err(|told| {
+            assert!(told.downcast_ref::<&str>().is_some_and(|text| text.contains("wait for itself")));
+        })
+    });
+    // Each other thread has got a value that a maker of the key made, or the one after it in the circle.
+    assert!(made.iter().flatten().all(|value| (1_001..=1_000 + keys).contains(value)), "{made:?}");
+    // No wait is left behind.
+    assert!((0..keys).all(|key| cache.get_or_insert_with(key, |_| 0) <= 1_000 + keys));
+    made.iter().filter(|made| made.is_err()).count()
+}
+
+/// Makers that request each other's keys would block for ever. The one whose request closes the circle panics, and the
+/// others go on.
+#[test]
+fn makers_that_wait_in_a_circle_are_told_so() {
+    let _beside = beside();
+    for keys in [2, 3, 8] {
+        assert_eq!(ended(move || makers_in_a_circle(keys)), 1, "a circle of {keys}");
+    }
+}
+
+/// Makers request keys at random: either only keys above their own, so that no circle is possible, or any keys. The cache
+/// keeps few values or none. So threads wait for one another in long chains and circles, which change all the time.
+/// Makers without circles are never told that they wait for themselves, and makers in circles never block.
+#[test]
+fn makers_that_wait_in_chains_end() {
+    let _beside = beside();
+    const KEYS: u64 = 6;
+    fn value(cache: &Cache<u64, u64>, key: u64, state: &mut u64, circles: bool) -> u64 {
+        cache.get_or_insert_with(key, |&key| {
+            thread::yield_now();
+            let next = random(state) % KEYS;
+            if next > key || circles && next < key { value(cache, next, state, circles) } else { 7 }
+        })
+    }
+    for (entries, circles) in [(0, false), (3, false), (0, true), (3, true)] {
+        let panics: usize = ended(move || {
+            let cache = Cache::builder().entries(entries);
+            let panics = crowd(16, duration() / 8, |thread, end| {
+                let (mut state, mut panics) = (thread as u64, 0);
+                while Instant::now() < end {
+                    let key = random(&mut state) % KEYS;
+                    match catch_unwind(AssertUnwindSafe(|| value(&cache, key, &mut state, circles))) {
+                        Ok(value) => assert_eq!(value, 7),
+                        Err(_) => panics += 1,
+                    }
+                    cache.remove(&(random(&mut state) % KEYS));
+                }
+                panics
+            });
+            panics.into_iter().sum()
+        });
+        assert_eq!(panics > 0, circles, "{panics} panics of makers");
+    }
 }
 
 thread_local! {
