@@ -83,7 +83,7 @@ fn keys_return_that_are_absent_for_less_than_the_main_queue_keeps_an_entry() {
     for turn in 0..30_000 {
         hits += u32::from(cache.contains(&(turn % 300)));
         cache.get_or_insert_with(turn % 300, |_| ());
-        (0..4).for_each(|once| cache.get_or_insert_with(1 << 32 | turn * 4 + once, |_| ()));
+        (0..4).for_each(|once| cache.get_or_insert_with((1 << 32) + turn * 4 + once, |_| ()));
     }
     assert!(hits > 28_000, "{hits} hits of 30000 requests");
 }
