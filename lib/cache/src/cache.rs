@@ -168,8 +168,17 @@ where
     /// made one, and all requests return it.
     ///
     /// # Panics
-    /// If `make` panics, in the cases of [`insert`](Self::insert), and if `make` requests from this cache that the same key, or
-    /// another key with the same hash, be made.
+    /// If `make` panics, in the cases of [`insert`](Self::insert), and if the call would wait for itself. This is the case if it is
+    /// made by a maker of this cache that runs in the same thread, and requests
+    /// - the key that this maker makes, or another key with the same hash, or
+    /// - a key whose maker waits for this one, directly or through the makers of other threads: the makers of A and B request
+    ///   each other's keys.
+    ///
+    /// The maker whose request closes the circle panics; the other ones then make the key themselves, or get its value.
+    ///
+    /// # Deadlocks
+    /// If makers wait for each other, and the circle contains a task (a maker of [`get_or_insert_async`](Self::get_or_insert_async)), another
+    /// cache, or a lock of yours. Such circles are not detected, and their threads block forever.
     ///
     /// ```
     /// use archipelago_cache::Cache;
@@ -239,7 +248,12 @@ where
     /// runtime.
     ///
     /// # Panics
-    /// In the cases of [`insert`](Self::insert). A future `make` that awaits its own key waits forever.
+    /// In the cases of [`insert`](Self::insert).
+    ///
+    /// # Deadlocks
+    /// If `make` awaits its own key, or a key whose maker awaits this one, directly or through others. No such circle is
+    /// detected, and its futures stay pending until one of them is dropped, for example by a time limit. A thread that waits in
+    /// [`get_or_insert_with`](Self::get_or_insert_with) for a task blocks. So it must not be the thread that runs this task.
     ///
     /// ```
     /// # use archipelago_cache::Cache;

@@ -71,6 +71,7 @@ mod policy;
 mod shard;
 mod stats;
 mod table;
+mod waits;
 
 pub use builder::Builder;
 pub use cache::{Cache, Pinned};

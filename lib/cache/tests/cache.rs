@@ -2,6 +2,7 @@
 #![cfg(not(archipelago_sim))]
 
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -67,6 +68,24 @@ fn a_part_of_a_loop_stays() {
             cache.clear();
         }
     }
+}
+
+/// 300 keys are requested in turn, with four keys between that are requested once. So a key is absent for 1,500 requests, more than the whole cache
+/// has entries. It returns to the main queue nevertheless, since few keys enter this queue and its entries stay for long: the time that they stay is
+/// measured. The popular keys that are requested before enter the main queue often. They must not shorten the measured time for long.
+#[test]
+fn keys_return_that_are_absent_for_less_than_the_main_queue_keeps_an_entry() {
+    let hasher = BuildHasherDefault::<DefaultHasher>::default();
+    let cache: Cache<u64, (), S3Fifo, _> = Cache::builder().hasher(hasher).shards(1).entries(1_000);
+    let mut state = 1;
+    (0..100_000).for_each(|_| cache.get_or_insert_with(1 << 40 | zipf(10_000.0, &mut state), |_| ()));
+    let mut hits = 0;
+    for turn in 0..30_000 {
+        hits += u32::from(cache.contains(&(turn % 300)));
+        cache.get_or_insert_with(turn % 300, |_| ());
+        (0..4).for_each(|once| cache.get_or_insert_with((1 << 32) + turn * 4 + once, |_| ()));
+    }
+    assert!(hits > 28_000, "{hits} hits of 30000 requests");
 }
 
 /// Each key is requested twice. Between the two requests there are more requests for new keys than 1/32 of the cache

@@ -4,17 +4,19 @@
 
 use std::cell::Cell;
 use std::hash::{BuildHasherDefault, Hasher};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Barrier, Once, OnceLock, Weak, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use archipelago_cache::{Cache, Cause, Heap};
 use archipelago_check::drops::{Counted, DropCounter};
-use archipelago_check::hostile::{Counting, alone, beside, crowd, duration};
+use archipelago_check::hostile::{
+    Counting, alone, beside, crowd, duration, in_turns, longest_gap, press, some_try, within,
+};
 
 #[global_allocator]
 static HEAP: Counting = Counting::new();
@@ -63,6 +65,32 @@ fn crowds_stay_within_the_bound() {
         assert!(peak <= bound(CAPACITY, threads), "{peak} bytes, {stats:?}");
         cache.check_invariants();
     }
+}
+
+/// No operation lasts much longer than the pauses of threads that only read the clock, with many more threads than
+/// processors, although all evict, retire and free entries.
+#[test]
+fn no_operation_of_a_crowd_waits_for_long() {
+    let _alone = alone();
+    const THREADS: usize = 64;
+    some_try(5, || {
+        let cache: Cache<u64, Box<[u8]>> = Cache::new(8 << 20);
+        let gap = || longest_gap(THREADS, duration() / 4);
+        let operation = |thread: usize, turn: u64| {
+            let mut state = turn * THREADS as u64 + thread as u64;
+            let (key, len) = (random(&mut state) % 20_000, random(&mut state) % 2_000);
+            match random(&mut state) % 8 {
+                0 => _ = cache.remove(&key),
+                1 | 2 => _ = cache.insert(key, vec![0; len as usize].into()),
+                3 => _ = cache.insert_for(key, vec![0; len as usize].into(), Duration::from_millis(len % 4)),
+                4 => _ = cache.get_or_insert_with(key, |_| vec![0; len as usize].into()),
+                _ => _ = cache.with(&key, |value| value.len()),
+            }
+        };
+        let ((longest, count), gap) = in_turns(gap, || press(THREADS, duration(), operation));
+        println!("{count} operations");
+        within("operations", 8, longest, gap)
+    });
 }
 
 /// Each thread keeps memory for future entries. This memory stays within the bound, whichever entries are inserted and
@@ -240,6 +268,21 @@ fn threads_come_and_go() {
     cache.check_invariants();
 }
 
+/// From now on, planned panics print nothing. The test harness keeps the output of a test in memory, and frees the memory
+/// while another test measures memory; so tests with thousands of panics call this function.
+fn hush() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let usual = take_hook();
+        set_hook(Box::new(move |panic| {
+            let text = panic.payload().downcast_ref::<&str>().copied().unwrap_or_default();
+            if !text.contains("planned") && !text.contains("wait for itself") {
+                usual(panic);
+            }
+        }));
+    });
+}
+
 /// Runs `work` in a thread of its own and returns its result. If `work` does not end within a minute, the test fails,
 /// and the thread is not joined.
 fn ended<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> R {
@@ -281,6 +324,74 @@ fn a_maker_of_its_own_key_is_told_so() {
     let told = catch_unwind(AssertUnwindSafe(nested)).unwrap_err();
     assert!(told.downcast_ref::<&str>().is_some_and(|text| text.contains("wait for itself")));
     assert_eq!(cache.get_or_insert_with(1, |_| 3), 3);
+}
+
+/// Runs a thread for each key of `0..keys`. Each makes its key and, when all threads do, requests the next key, the last
+/// thread the first key. Returns the number of threads that panicked.
+fn makers_in_a_circle(keys: usize) -> usize {
+    let cache: Cache<usize, usize> = Cache::builder().entries(100);
+    let make_all = Barrier::new(keys);
+    let made = crowd(keys, Duration::ZERO, |key, _| {
+        let next = (key + 1) % keys;
+        let make = |_: &usize| {
+            make_all.wait();
+            cache.get_or_insert_with(next, |_| 1_000) + 1
+        };
+        catch_unwind(AssertUnwindSafe(|| cache.get_or_insert_with(key, make))).map_err(|told| {
+            assert!(told.downcast_ref::<&str>().is_some_and(|text| text.contains("wait for itself")));
+        })
+    });
+    // Each other thread has got a value that a maker of the key made, or the one after it in the circle.
+    assert!(made.iter().flatten().all(|value| (1_001..=1_000 + keys).contains(value)), "{made:?}");
+    // No wait is left behind.
+    assert!((0..keys).all(|key| cache.get_or_insert_with(key, |_| 0) <= 1_000 + keys));
+    made.iter().filter(|made| made.is_err()).count()
+}
+
+/// Makers that request each other's keys would block for ever. The one whose request closes the circle panics, and the
+/// others go on.
+#[test]
+fn makers_that_wait_in_a_circle_are_told_so() {
+    let _beside = beside();
+    for keys in [2, 3, 8] {
+        assert_eq!(ended(move || makers_in_a_circle(keys)), 1, "a circle of {keys}");
+    }
+}
+
+/// Makers request keys at random: either only keys above their own, so that no circle is possible, or any keys. The cache
+/// keeps few values or none. So threads wait for one another in long chains and circles, which change all the time.
+/// Makers without circles are never told that they wait for themselves, and makers in circles never block.
+#[test]
+fn makers_that_wait_in_chains_end() {
+    let _beside = beside();
+    hush();
+    const KEYS: u64 = 6;
+    fn value(cache: &Cache<u64, u64>, key: u64, state: &mut u64, circles: bool) -> u64 {
+        cache.get_or_insert_with(key, |&key| {
+            thread::yield_now();
+            let next = random(state) % KEYS;
+            if next > key || circles && next < key { value(cache, next, state, circles) } else { 7 }
+        })
+    }
+    for (entries, circles) in [(0, false), (3, false), (0, true), (3, true)] {
+        let panics: usize = ended(move || {
+            let cache = Cache::builder().entries(entries);
+            let panics = crowd(16, duration() / 8, |thread, end| {
+                let (mut state, mut panics) = (thread as u64, 0);
+                while Instant::now() < end {
+                    let key = random(&mut state) % KEYS;
+                    match catch_unwind(AssertUnwindSafe(|| value(&cache, key, &mut state, circles))) {
+                        Ok(value) => assert_eq!(value, 7),
+                        Err(_) => panics += 1,
+                    }
+                    cache.remove(&(random(&mut state) % KEYS));
+                }
+                panics
+            });
+            panics.into_iter().sum()
+        });
+        assert_eq!(panics > 0, circles, "{panics} panics of makers");
+    }
 }
 
 thread_local! {
@@ -328,7 +439,7 @@ fn comparisons_that_panic_change_nothing() {
 fn listeners_may_use_the_cache_and_panic() {
     let _beside = beside();
     let drops = DropCounter::new();
-    static CACHE: std::sync::OnceLock<Cache<u64, archipelago_check::drops::Counted>> = std::sync::OnceLock::new();
+    static CACHE: OnceLock<Cache<u64, archipelago_check::drops::Counted>> = OnceLock::new();
     let cache = CACHE.get_or_init(|| {
         let left = AtomicU64::new(0);
         let listener = move |key: &u64, _: &archipelago_check::drops::Counted, cause: Cause| {
@@ -360,6 +471,129 @@ fn listeners_may_use_the_cache_and_panic() {
     cache.sync();
     cache.sync();
     assert_eq!(cache.stats().weight, 0);
+}
+
+/// How the `Eq` and `Hash` of a [`Liar`] break their contracts.
+#[derive(Clone, Copy, Debug)]
+enum Lie {
+    NeverEqual,
+    AlwaysEqual,
+    EqualAtRandom,
+    HashedAtRandom,
+    HashPanics,
+}
+
+#[derive(Clone)]
+struct Liar(u64, Lie);
+
+thread_local! {
+    static DRAWN: Cell<u64> = const { Cell::new(1) };
+}
+
+fn drawn(bound: u64) -> u64 {
+    let mut state = DRAWN.get();
+    let number = random(&mut state) % bound;
+    DRAWN.set(state);
+    number
+}
+
+impl PartialEq for Liar {
+    fn eq(&self, other: &Self) -> bool {
+        match self.1 {
+            Lie::NeverEqual => false,
+            Lie::AlwaysEqual => true,
+            Lie::EqualAtRandom => drawn(2) == 0,
+            _ => self.0 == other.0,
+        }
+    }
+}
+
+impl Eq for Liar {}
+
+impl std::hash::Hash for Liar {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        match self.1 {
+            Lie::HashedAtRandom => drawn(1_000).hash(state),
+            Lie::HashPanics => assert!(drawn(5) > 0, "planned"),
+            _ => (self.0 % 16).hash(state),
+        }
+    }
+}
+
+/// Keys that break the contracts of `Eq` and `Hash` make wrong results, but each value is dropped once, the bound holds,
+/// and each call ends.
+#[test]
+fn keys_that_lie_lose_nothing() {
+    let _beside = beside();
+    hush();
+    for lie in [Lie::NeverEqual, Lie::AlwaysEqual, Lie::EqualAtRandom, Lie::HashedAtRandom, Lie::HashPanics] {
+        ended(move || {
+            let drops = DropCounter::new();
+            let cache = Cache::builder().shards(4).entries(100);
+            crowd(8, Duration::ZERO, |thread, _| {
+                DRAWN.set(thread as u64);
+                for _ in 0..2_000 {
+                    let key = Liar(drawn(200), lie);
+                    let value = || drops.value(key.0);
+                    _ = catch_unwind(AssertUnwindSafe(|| match drawn(8) {
+                        0 => _ = cache.insert(key.clone(), value()),
+                        1 => _ = cache.remove(&key),
+                        2 => _ = cache.with(&key, |value| value.tag()),
+                        3 => _ = cache.insert_for(key.clone(), value(), Duration::ZERO),
+                        4 if drawn(20) == 0 => cache.resize(drawn(150) as usize),
+                        5 => _ = cache.invalidate_if(|key, _| key.0 % 50 == 0),
+                        _ => _ = cache.get_or_insert_with(key.clone(), |_| value()),
+                    }));
+                }
+            });
+            assert!(cache.stats().weight <= cache.capacity(), "{lie:?}");
+            cache.check_invariants();
+            cache.clear();
+            assert_eq!(cache.stats().len, 0, "{lie:?}");
+            drop(cache);
+            drops.assert_all_dropped();
+        });
+    }
+}
+
+/// A weigher that returns another weight at each call, uses the cache, and panics.
+#[test]
+fn weighers_may_be_wrong_use_the_cache_and_panic() {
+    let _beside = beside();
+    hush();
+    thread_local! {
+        static WITHIN: Cell<bool> = const { Cell::new(false) };
+    }
+    // Not a static: the memory of this cache must be free when another test measures memory.
+    let used = Arc::new(OnceLock::<Weak<Cache<u64, u64>>>::new());
+    let weigher = {
+        let used = used.clone();
+        move |key: &u64, _: &u64| {
+            if let Some(cache) = used.get().and_then(Weak::upgrade)
+                && !WITHIN.replace(true)
+            {
+                _ = catch_unwind(AssertUnwindSafe(|| match drawn(5) {
+                    0 => _ = cache.insert(key + 1, 1),
+                    1 => cache.resize(drawn(20_000) as usize),
+                    2 => cache.clear(),
+                    3 => _ = cache.get_or_insert_with(key + 2, |_| 1),
+                    _ => _ = cache.remove(key),
+                }));
+                WITHIN.set(false);
+            }
+            let weight = drawn(7) as usize;
+            assert!(weight > 0, "planned");
+            [0, usize::MAX, 1, 70_000, 900, 65_535][weight - 1]
+        }
+    };
+    let cache = Arc::new(Cache::builder().shards(2).weigher(10_000, weigher));
+    used.set(Arc::downgrade(&cache)).expect("set once");
+    crowd(8, Duration::ZERO, |thread, _| {
+        DRAWN.set(thread as u64);
+        (0..2_000).for_each(|key| _ = catch_unwind(AssertUnwindSafe(|| cache.insert(key % 300, key))));
+    });
+    assert!(cache.stats().weight <= cache.capacity());
+    cache.check_invariants();
 }
 
 /// A value whose destructor panics if its number is a multiple of five.
@@ -638,6 +872,49 @@ fn tasks_wait_for_one_maker_and_may_be_dropped() {
     }
     let made = made.load(Relaxed);
     assert!((200..=400).contains(&made), "{made}: once a key, and once more where the first was dropped");
+}
+
+/// Three tasks request a key, and one of them is dropped before any one of the polls. The others get one value, which
+/// is made once, whichever task was to make it, and also if the maker's future panics.
+#[test]
+fn tasks_are_dropped_at_each_await() {
+    let _beside = beside();
+    for (polls, dropped, at, panics) in
+        (0..5).flat_map(|polls| (0..24).map(move |which| (polls, which % 3, which / 6, which / 3 % 2 == 1)))
+    {
+        let cache: Cache<u8, usize> = Cache::builder().entries(10);
+        let made = AtomicU32::new(0);
+        let make = |task: usize| {
+            let made = &made;
+            async move {
+                Polls(polls).await;
+                assert!(!panics || task > 0, "planned");
+                made.fetch_add(1, Relaxed);
+                task
+            }
+        };
+        let mut tasks: Vec<_> = (0..3).map(|task| Some(Box::pin(cache.get_or_insert_async(1, make(task))))).collect();
+        let mut values = Vec::new();
+        for turn in 0..40 {
+            for (number, task) in tasks.iter_mut().enumerate() {
+                let Some(future) = task else { continue };
+                let mut poll = || future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+                match catch_unwind(AssertUnwindSafe(&mut poll)) {
+                    _ if turn == at && number == dropped => *task = None,
+                    Ok(Poll::Pending) => {}
+                    Ok(Poll::Ready(value)) => {
+                        values.push(value);
+                        *task = None;
+                    }
+                    Err(_) => *task = None,
+                }
+            }
+        }
+        assert!(tasks.iter().all(Option::is_none), "all have ended");
+        assert!(values.iter().all(|value| *value == values[0]) && !values.is_empty(), "{values:?}");
+        assert_eq!((cache.get(&1), made.load(Relaxed)), (Some(values[0]), 1));
+        cache.check_invariants();
+    }
 }
 
 /// A value that claims to own nearly all memory.

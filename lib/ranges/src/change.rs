@@ -219,7 +219,9 @@ impl<K: Point, V: Clone + Eq + 'static> Directory<K, V> {
             return;
         }
         let copy = || held.entries(guard).for_each(|(range, value)| new.push(range, value.clone()));
-        if catch_unwind(AssertUnwindSafe(copy)).is_err() {
+        if let Err(payload) = catch_unwind(AssertUnwindSafe(copy)) {
+            // The payload is leaked: its destructor is users' code, may panic, and must not run while leaves are locked.
+            core::mem::forget(payload);
             return;
         }
         let replaced = held.publish(self, guard, new.take(), false);

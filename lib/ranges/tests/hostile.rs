@@ -412,6 +412,56 @@ fn a_change_that_panics_is_not_done() {
     drops.assert_all_dropped();
 }
 
+/// A value whose `clone` panics at the call that `CALLS` determines. The destructor of the panic's payload changes the map.
+struct Charged(&'static RangeMap<u64, Charged>, u64);
+
+struct Payload(&'static RangeMap<u64, Charged>);
+
+impl Drop for Payload {
+    fn drop(&mut self) {
+        self.0.remove(900..901);
+    }
+}
+
+impl Clone for Charged {
+    fn clone(&self) -> Self {
+        if CALLS.replace(CALLS.get().wrapping_sub(1)) == 1 {
+            std::panic::panic_any(Payload(self.0));
+        }
+        Self(self.0, self.1)
+    }
+}
+
+impl PartialEq for Charged {
+    fn eq(&self, other: &Self) -> bool {
+        self.1 == other.1
+    }
+}
+
+impl Eq for Charged {}
+
+/// A merge after a removal catches a panic of `clone`, and drops no payload under its locks: either the call panics and
+/// changes nothing, or it succeeds.
+#[test]
+fn payloads_of_panics_may_change_the_map() {
+    let _beside = beside();
+    let (mut panics, mut merges) = (0, 0);
+    for at in 1..40 {
+        let map: &'static RangeMap<u64, Charged> = Box::leak(Box::default());
+        (0..20).for_each(|at| map.insert(at * 10..at * 10 + 5, Charged(map, at)));
+        CALLS.set(at);
+        let done = catch_unwind(AssertUnwindSafe(|| map.remove(15..158)));
+        let was_reached = CALLS.replace(u32::MAX) == 0 || done.is_err();
+        assert_eq!(map.pin().len(), if done.is_ok() { 6 } else { 20 }, "at call {at}");
+        panics += u32::from(done.is_err());
+        merges += u32::from(done.is_ok() && was_reached);
+        drop(done);
+        map.insert(0..1_000, Charged(map, 0));
+        map.check_invariants();
+    }
+    assert!(panics > 0 && merges > 0, "{panics} panics, {merges} of merges");
+}
+
 #[test]
 fn an_empty_window_hits_nothing() {
     let _beside = beside();
