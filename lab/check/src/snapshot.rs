@@ -25,6 +25,7 @@
 //! what they overwrote; else from commits that do not overlap in time. If none of these determines the order, the
 //! verdict is `Undecided`. The checker does not search for a possible order, which is NP-complete.
 
+mod components;
 mod graph;
 
 use crate::linear::{CounterExample, Verdict};
