@@ -69,6 +69,9 @@ fn a_lost_update_is_caught() {
         txn.outcome = Outcome::CommittedAs(number);
     }
     assert_violation(Level::Snapshot, &blind, "wrote 'x'");
+    // Equal numbers do not tell the order either, and the store promises other ones.
+    blind[2].outcome = Outcome::CommittedAs(2);
+    assert_violation(Level::Serializable, &blind, "equal commit numbers");
 }
 
 #[test]
