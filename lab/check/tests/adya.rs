@@ -70,6 +70,7 @@ fn versions_at_other_keys() {
     // The write of X went to Y.
     let moved = [write, (true, &[read(Y, 1)]), (true, &[absent(X)])];
     finds(Level::Snapshot, "G1a", &history(&moved, &[(Y, &[1])]));
+    finds(Level::Snapshot, "G1a", &history(&moved[..1], &[(Y, &[1])]));
     // The write of X is at X, and is read at Y.
     let order: [(u64, &[u64]); 1] = [(X, &[1])];
     finds(Level::Snapshot, "G1a", &history(&[write, (true, &[read(Y, 1)])], &order));
