@@ -12,9 +12,18 @@
 //! | G1a, G1b | a read of a version that was rolled back; a read of a version that its own transaction overwrote |
 //! | G1c | a cycle of ww and wr: transactions depend on each other |
 //! | G-single | a cycle with one rw: torn snapshots, lost updates |
+//! | long fork | a cycle with several rw, no two of which are adjacent: snapshots see commits in different orders |
 //! | G2 | a cycle with several rw: write skew, also by phantoms |
 //!
-//! A serializable history has none of these anomalies. [`Level::Snapshot`] permits G2.
+//! A serializable history has none of these anomalies. Under snapshot isolation two successive transactions of each
+//! cycle of G2 read what the next one overwrote (Fekete et al., Making Snapshot Isolation Serializable, TODS 2005); so
+//! [`Level::Snapshot`] permits such cycles, and no others.
+//!
+//! # Moments
+//! The nodes of the graph are moments. At [`Level::Snapshot`] a transaction T has two, its snapshot `s(T)` and its
+//! commit `c(T)`, with an edge from the first to the second. Ww, wr and time lead from `c(T1)` to `s(T2)`, and rw leads
+//! from `s(T1)` to `c(T2)`. So two successive rw edges never join, and each cycle of the graph is an anomaly. At the
+//! other levels a transaction is one moment.
 //!
 //! # Absent keys
 //! A read that finds nothing does not tell *which* absence it saw: before the first version, or after one of the
@@ -23,7 +32,7 @@
 //! an anomaly. If one is left, it is certain. If several remain possible, nothing is claimed about the read.
 
 use core::fmt::{Debug, Write as _};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::linear::{CounterExample, Verdict};
 
@@ -53,14 +62,17 @@ pub enum Action<K> {
         /// True if the key is present afterwards.
         there: bool,
     },
-    /// Found exactly these versions from the first key to the second, both included.
+    /// Found exactly these versions from the first key to the second, both included; ascending.
     Range(K, K, Vec<(K, u64)>),
+    /// Looked for these keys, and found exactly these versions of them; both ascending.
+    Among(Vec<K>, Vec<(K, u64)>),
 }
 
 /// The anomalies that are forbidden.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
-    /// All anomalies except G2.
+    /// All anomalies except G2, and snapshots that are older than the transaction: if a transaction was over when
+    /// another began, the other one's snapshot includes it.
     Snapshot,
     /// All anomalies.
     Serializable,
@@ -81,12 +93,15 @@ pub struct History<K> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Why {
+    /// A transaction's snapshot is earlier than its commit.
+    Within,
     Ww,
     Wr,
     Rw,
     Time,
 }
 
+/// An edge to a moment.
 #[derive(Clone, Debug)]
 struct Edge {
     to: usize,
@@ -102,16 +117,19 @@ struct Absence {
 }
 
 /// The write that made a version.
-struct Origin {
+struct Origin<'h, K> {
     txn: usize,
+    key: &'h K,
     there: bool,
     /// Whether it is the transaction's last write of the key.
     last: bool,
 }
 
 struct Judge<'h, K> {
+    level: Level,
     history: &'h History<K>,
-    origins: BTreeMap<u64, Origin>,
+    origins: BTreeMap<u64, Origin<'h, K>>,
+    /// The outgoing edges of each moment.
     edges: Vec<Vec<Edge>>,
     absences: Vec<Absence>,
 }
@@ -121,35 +139,62 @@ struct Judge<'h, K> {
 /// # Panics
 /// If two writes have the same number.
 pub fn check<K: Ord + Clone + Debug>(level: Level, history: &History<K>) -> Verdict {
-    let edges = vec![Vec::new(); history.txns.len()];
-    let mut judge = Judge { history, origins: BTreeMap::new(), edges, absences: Vec::new() };
-    match judge.run(level) {
+    let edges = vec![Vec::new(); 2 * history.txns.len()];
+    let mut judge = Judge { level, history, origins: BTreeMap::new(), edges, absences: Vec::new() };
+    match judge.run() {
         Ok(()) => Verdict::Ok,
         Err(counter_example) => Verdict::Violation(counter_example),
     }
 }
 
 impl<K: Ord + Clone + Debug> Judge<'_, K> {
-    fn run(&mut self, level: Level) -> Result<(), CounterExample> {
+    fn run(&mut self) -> Result<(), CounterExample> {
+        if self.level == Level::Snapshot {
+            for txn in 0..self.history.txns.len() {
+                let within = Edge { to: self.commit(txn), why: Why::Within, key: String::new() };
+                let snapshot = self.snapshot(txn);
+                self.edges[snapshot].push(within);
+            }
+        }
         self.number();
         self.follow_order()?;
         for reader in 0..self.history.txns.len() {
             self.follow_reads(reader)?;
         }
-        if level == Level::Strict {
+        if self.level != Level::Serializable {
             self.follow_time();
         }
-        while self.cross_out(level)? {}
-        self.find_cycle(level)
+        while self.cross_out()? {}
+        self.find_cycle()
+    }
+
+    fn snapshot(&self, txn: usize) -> usize {
+        if self.level == Level::Snapshot { 2 * txn } else { self.commit(txn) }
+    }
+
+    fn commit(&self, txn: usize) -> usize {
+        2 * txn + 1
+    }
+
+    /// Adds an edge, unless both transactions are the same.
+    fn depend(&mut self, from: usize, to: usize, why: Why, key: &str) {
+        if from != to {
+            let (from, to) = match why {
+                Why::Rw => (self.snapshot(from), self.commit(to)),
+                _ => (self.commit(from), self.snapshot(to)),
+            };
+            self.edges[from].push(Edge { to, why, key: key.to_owned() });
+        }
     }
 
     /// Finds the write that made each version.
     fn number(&mut self) {
-        for (txn, what) in self.history.txns.iter().enumerate() {
+        let history = self.history;
+        for (txn, what) in history.txns.iter().enumerate() {
             let mut last = BTreeMap::new();
             for action in &what.actions {
                 let Action::Write { key, version, there } = action else { continue };
-                let twice = self.origins.insert(*version, Origin { txn, there: *there, last: true });
+                let twice = self.origins.insert(*version, Origin { txn, key, there: *there, last: true });
                 assert!(twice.is_none(), "two writes are number {version}");
                 if let Some(before) = last.insert(key, *version) {
                     self.origins.get_mut(&before).expect("it was put there").last = false;
@@ -161,23 +206,23 @@ impl<K: Ord + Clone + Debug> Judge<'_, K> {
     /// Adds the edges ww. Checks that the order lists each committed version once, and nothing else.
     fn follow_order(&mut self) -> Result<(), CounterExample> {
         let mut listed = BTreeMap::new();
-        for (key, versions) in &self.history.order {
+        let history = self.history;
+        for (key, versions) in &history.order {
             let mut before = None;
             for version in versions {
-                let origin = self.origins.get(version).filter(|origin| self.history.txns[origin.txn].committed);
+                let origin = self.origins.get(version);
+                let origin = origin.filter(|origin| origin.key == key && history.txns[origin.txn].committed);
                 let Some(origin) = origin else {
-                    return Err(self.tell(
-                        "G1a: a version is there that was never committed",
-                        &format!("{key:?}"),
-                        &[],
-                    ));
+                    let title = "G1a: a version is there that was never committed to this key";
+                    return Err(self.tell(title, &format!("{key:?}"), &[]));
                 };
+                let txn = origin.txn;
                 if listed.insert(*version, ()).is_some() || !origin.last {
                     let title = "G0: a version is there twice, or was overwritten by its own transaction";
-                    return Err(self.tell(title, &format!("{key:?}"), &[origin.txn]));
+                    return Err(self.tell(title, &format!("{key:?}"), &[txn]));
                 }
-                if let Some(before) = before.replace(origin.txn) {
-                    depend(&mut self.edges, before, origin.txn, Why::Ww, &format!("{key:?}"));
+                if let Some(before) = before.replace(txn) {
+                    self.depend(before, txn, Why::Ww, &format!("{key:?}"));
                 }
             }
         }
@@ -199,19 +244,38 @@ impl<K: Ord + Clone + Debug> Judge<'_, K> {
                 Action::Write { key, version, there } => _ = own.insert(key, (*version, *there)),
                 Action::Read(key, found) => self.read(reader, key, *found, own.get(key).copied())?,
                 Action::Range(from, to, found) => {
-                    let found: BTreeMap<&K, u64> = found.iter().map(|(key, version)| (key, *version)).collect();
                     // A key that no other transaction wrote makes no dependency, but the result of the read is checked
                     // all the same.
                     let written = history.order.range(from.clone()..=to.clone()).map(|(key, _)| key);
-                    let all = written.chain(found.keys().copied()).chain(own.keys().copied());
-                    let mut all: Vec<&K> = all.filter(|&key| from <= key && key <= to).collect();
-                    all.sort_unstable();
-                    all.dedup();
-                    for key in all {
-                        self.read(reader, key, found.get(key).copied(), own.get(key).copied())?;
-                    }
+                    let own_keys = own.keys().copied().filter(|&key| from <= key && key <= to);
+                    let inside = found.iter().map(|(key, _)| key).filter(|&key| from <= key && key <= to);
+                    let all = written.chain(own_keys).chain(inside).collect();
+                    self.read_all(reader, &all, found, &own)?;
                 }
+                Action::Among(keys, found) => self.read_all(reader, &keys.iter().collect(), found, &own)?,
             }
+        }
+        Ok(())
+    }
+
+    /// Follows the reads of the keys `all`, of which exactly these versions were found. Checks that what was found is
+    /// ascending and among `all`.
+    fn read_all(
+        &mut self,
+        reader: usize,
+        all: &BTreeSet<&K>,
+        found: &[(K, u64)],
+        own: &BTreeMap<&K, (u64, bool)>,
+    ) -> Result<(), CounterExample> {
+        let other = found.iter().find(|(key, _)| !all.contains(key)).map(|(key, _)| (key, "which is out of it"));
+        let mut pairs = found.windows(2);
+        let unordered = || pairs.find(|pair| pair[0].0 >= pair[1].0).map(|pair| (&pair[1].0, "twice or out of order"));
+        if let Some((key, what)) = other.or_else(unordered) {
+            return Err(self.tell(&format!("a range showed a key {what}"), &format!("{key:?}"), &[reader]));
+        }
+        let found: BTreeMap<&K, u64> = found.iter().map(|(key, version)| (key, *version)).collect();
+        for &key in all {
+            self.read(reader, key, found.get(key).copied(), own.get(key).copied())?;
         }
         Ok(())
     }
@@ -236,8 +300,8 @@ impl<K: Ord + Clone + Debug> Judge<'_, K> {
             self.read_nothing(reader, key, name);
             return Ok(());
         };
-        let Some(origin) = self.origins.get(&version) else {
-            return Err(self.tell("G1a: a version was read that no transaction wrote", &name, &[reader]));
+        let Some(origin) = self.origins.get(&version).filter(|origin| origin.key == key) else {
+            return Err(self.tell("G1a: a version was read that no transaction wrote to this key", &name, &[reader]));
         };
         if !self.history.txns[origin.txn].committed {
             if self.history.txns[reader].committed {
@@ -251,11 +315,13 @@ impl<K: Ord + Clone + Debug> Judge<'_, K> {
         if !self.history.txns[reader].committed {
             return Ok(());
         }
-        depend(&mut self.edges, origin.txn, reader, Why::Wr, &name);
-        let order = &self.history.order[key];
+        let (writer, history) = (origin.txn, self.history);
+        self.depend(writer, reader, Why::Wr, &name);
+        let order = &history.order[key];
         let at = order.iter().position(|&listed| listed == version).expect("committed versions are listed");
         if let Some(next) = order.get(at + 1) {
-            depend(&mut self.edges, reader, self.origins[next].txn, Why::Rw, &name);
+            let overwriter = self.origins[next].txn;
+            self.depend(reader, overwriter, Why::Rw, &name);
         }
         Ok(())
     }
@@ -280,11 +346,12 @@ impl<K: Ord + Clone + Debug> Judge<'_, K> {
 
     /// Adds an edge from each transaction to the transactions that began after its end.
     fn follow_time(&mut self) {
-        let txns = &self.history.txns;
+        let history = self.history;
+        let txns = &history.txns;
         for (before, one) in txns.iter().enumerate().filter(|(_, txn)| txn.committed) {
             for (after, other) in txns.iter().enumerate().filter(|(_, txn)| txn.committed) {
                 if one.during.1 < other.during.0 {
-                    depend(&mut self.edges, before, after, Why::Time, "");
+                    self.depend(before, after, Why::Time, "");
                 }
             }
         }
@@ -292,23 +359,22 @@ impl<K: Ord + Clone + Debug> Judge<'_, K> {
 
     /// Rules out absences that would close a cycle, and makes edges of absences that are certain. Returns whether
     /// anything changed.
-    fn cross_out(&mut self, level: Level) -> Result<bool, CounterExample> {
+    fn cross_out(&mut self) -> Result<bool, CounterExample> {
         let mut changed = false;
         for at in (0..self.absences.len()).rev() {
             let Absence { reader, key, places } = &self.absences[at];
             let reader = *reader;
-            // `only` tells which edges may be on a path that closes a cycle. At the level of snapshot isolation it
-            // excludes rw: a cycle that contains the read's own rw edge to `before` and a further rw edge is permitted
-            // there.
-            let only = |edge: &Edge| level != Level::Snapshot || edge.why != Why::Rw;
+            // An edge closes a cycle if a path leads back from its end to its start.
             let possible = |&(after, before): &(Option<usize>, Option<usize>)| {
-                !after.is_some_and(|after| after != reader && self.path(reader, after, &only).is_some())
-                    && !before.is_some_and(|before| before != reader && self.path(before, reader, &only).is_some())
+                let back = |from, to| self.path(from, to, &|_| true).is_some();
+                let snapshot = self.snapshot(reader);
+                !after.is_some_and(|after| after != reader && back(snapshot, self.commit(after)))
+                    && !before.is_some_and(|before| before != reader && back(self.commit(before), snapshot))
             };
             let left: Vec<_> = places.iter().copied().filter(possible).collect();
             match left[..] {
                 [] => {
-                    let title = "G-single or G2: a key was read as absent at no possible moment";
+                    let title = "G-single, long fork or G2: a key was read as absent at no possible moment";
                     let involved = places.iter().flat_map(|&(after, before)| [after, before]).flatten();
                     let involved: Vec<usize> = involved.chain([reader]).collect();
                     return Err(self.tell(title, key, &involved));
@@ -317,10 +383,10 @@ impl<K: Ord + Clone + Debug> Judge<'_, K> {
                     let key = key.clone();
                     self.absences.swap_remove(at);
                     if let Some(after) = after {
-                        depend(&mut self.edges, after, reader, Why::Wr, &key);
+                        self.depend(after, reader, Why::Wr, &key);
                     }
                     if let Some(before) = before {
-                        depend(&mut self.edges, reader, before, Why::Rw, &key);
+                        self.depend(reader, before, Why::Rw, &key);
                     }
                     changed = true;
                 }
@@ -330,7 +396,7 @@ impl<K: Ord + Clone + Debug> Judge<'_, K> {
         Ok(changed)
     }
 
-    /// Returns a shortest path over edges for which `may` is true, as transactions and the edges that follow them.
+    /// Returns a shortest path over edges for which `may` is true, as moments and the edges that follow them.
     fn path(&self, from: usize, to: usize, may: &dyn Fn(&Edge) -> bool) -> Option<Vec<(usize, Edge)>> {
         let mut came: Vec<Option<(usize, &Edge)>> = vec![None; self.edges.len()];
         let mut queue = VecDeque::from([from]);
@@ -356,19 +422,22 @@ impl<K: Ord + Clone + Debug> Judge<'_, K> {
         None
     }
 
-    fn find_cycle(&self, level: Level) -> Result<(), CounterExample> {
+    fn find_cycle(&self) -> Result<(), CounterExample> {
         type May = fn(&Edge) -> bool;
+        let several = match self.level {
+            Level::Snapshot => "long fork: snapshots saw commits in different orders",
+            _ => "G2: write skew",
+        };
         let kinds: [(&str, May, May); 4] = [
-            ("G0: writes interleave", |e| e.why == Why::Ww, |e| matches!(e.why, Why::Ww | Why::Time)),
+            ("G0: writes interleave", |e| e.why == Why::Ww, |e| matches!(e.why, Why::Within | Why::Ww | Why::Time)),
             ("G1c: transactions depend on each other", |e| e.why == Why::Wr, |e| e.why != Why::Rw),
             ("G-single: what was read does not go together", |e| e.why == Why::Rw, |e| e.why != Why::Rw),
-            ("G2: write skew", |e| e.why == Why::Rw, |_| true),
+            (several, |e| e.why == Why::Rw, |_| true),
         ];
-        let kinds = if level == Level::Snapshot { &kinds[..3] } else { &kinds[..] };
         for (title, first, rest) in kinds {
             for (from, edge) in self.edges.iter().enumerate().flat_map(|(from, to)| to.iter().map(move |e| (from, e))) {
                 if first(edge)
-                    && let Some(back) = self.path(edge.to, from, rest)
+                    && let Some(back) = self.path(edge.to, from, &rest)
                 {
                     let cycle: Vec<_> = [(from, edge.clone())].into_iter().chain(back).collect();
                     return Err(self.tell_cycle(title, &cycle));
@@ -386,8 +455,11 @@ impl<K: Ord + Clone + Debug> Judge<'_, K> {
 
     fn tell_cycle(&self, title: &str, cycle: &[(usize, Edge)]) -> CounterExample {
         let mut text = String::new();
-        for (from, Edge { to, why, key }) in cycle {
+        let cycle = cycle.iter().filter(|(_, edge)| edge.why != Why::Within);
+        for (from, Edge { to, why, key }) in cycle.clone() {
+            let (from, to) = (from / 2, to / 2);
             let line = match why {
+                Why::Within => unreachable!("it stays within a transaction"),
                 Why::Ww => format!("  T{to} overwrote {key} of T{from}\n"),
                 Why::Wr => format!("  T{to} read {key} of T{from}\n"),
                 Why::Rw => format!("  T{to} overwrote {key}, which T{from} had read\n"),
@@ -395,7 +467,7 @@ impl<K: Ord + Clone + Debug> Judge<'_, K> {
             };
             text += &line;
         }
-        self.show(&mut text, &cycle.iter().map(|step| step.0).collect::<Vec<_>>());
+        self.show(&mut text, &cycle.map(|step| step.0 / 2).collect::<Vec<_>>());
         CounterExample { title: title.to_owned(), text }
     }
 
@@ -403,12 +475,5 @@ impl<K: Ord + Clone + Debug> Judge<'_, K> {
         for &txn in txns {
             writeln!(text, "  T{txn}: {:?}", self.history.txns[txn]).expect("a string takes it");
         }
-    }
-}
-
-/// Adds an edge, unless both transactions are the same.
-fn depend(edges: &mut [Vec<Edge>], from: usize, to: usize, why: Why, key: &str) {
-    if from != to {
-        edges[from].push(Edge { to, why, key: key.to_owned() });
     }
 }

@@ -12,6 +12,9 @@ use archipelago_sim::{Client, Config, Machine, run_with, world};
 ///
 /// `setup` makes a structure of a size; its accesses are not counted. `work` operates on the structure, and returns the
 /// number of its operations.
+///
+/// # Panics
+/// If `work` returns 0.
 pub fn costs<S>(least: u64, setup: impl Fn(u64) -> S, work: impl Fn(&S, u64) -> u64) -> [f64; 3] {
     let machine = Machine::preset("xeon-e5-4620-4s").expect("it is a preset");
     let accesses = || world::stats().expect("a run goes on").accesses;
@@ -20,6 +23,8 @@ pub fn costs<S>(least: u64, setup: impl Fn(u64) -> S, work: impl Fn(&S, u64) -> 
         let body = |(structure, cost): &(S, std::cell::Cell<f64>), _: Client| {
             let before = accesses();
             let operations = work(structure, size);
+            // 0 / 0 would pass for the floor.
+            assert_ne!(operations, 0, "no operation was counted");
             cost.set((accesses() - before) as f64 / operations as f64);
         };
         let setup = || (setup(size), std::cell::Cell::new(0.0));

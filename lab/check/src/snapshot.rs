@@ -25,6 +25,7 @@
 //! what they overwrote; else from commits that do not overlap in time. If none of these determines the order, the
 //! verdict is `Undecided`. The checker does not search for a possible order, which is NP-complete.
 
+mod components;
 mod graph;
 
 use crate::linear::{CounterExample, Verdict};
@@ -276,6 +277,10 @@ fn version_order<'a, 'h, K: Debug, V: Debug + Eq + Hash>(
     let mut order: Vec<_> = accesses.writes.iter().collect();
     if order.iter().all(|write| number(write).is_some()) {
         order.sort_by_key(number);
+        if let Some(pair) = order.windows(2).find(|pair| number(&pair[0]) == number(&pair[1])) {
+            let both = [pair[0].txn, pair[1].txn].map(|txn| (txn, &history[txn]));
+            return Err(violation(&format!("equal commit numbers of two versions of {key:?}"), &both));
+        }
         return Ok(order);
     }
     let mut chain = Vec::new();

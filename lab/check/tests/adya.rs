@@ -65,6 +65,37 @@ fn reads_of_what_was_never_committed() {
 }
 
 #[test]
+fn versions_at_other_keys() {
+    let write: (bool, &[_]) = (true, &[put(X, 1)]);
+    // The write of X went to Y.
+    let moved = [write, (true, &[read(Y, 1)]), (true, &[absent(X)])];
+    finds(Level::Snapshot, "G1a", &history(&moved, &[(Y, &[1])]));
+    finds(Level::Snapshot, "G1a", &history(&moved[..1], &[(Y, &[1])]));
+    // The write of X is at X, and is read at Y.
+    let order: [(u64, &[u64]); 1] = [(X, &[1])];
+    finds(Level::Snapshot, "G1a", &history(&[write, (true, &[read(Y, 1)])], &order));
+    passes(Level::Serializable, &history(&[write, (true, &[read(X, 1)])], &order));
+}
+
+#[test]
+fn results_that_are_no_range() {
+    let writes: (bool, &[_]) = (true, &[put(X, 1), put(Y, 2), put(9, 3)]);
+    let rewrite: (bool, &[_]) = (true, &[put(X, 4)]);
+    let order: [(u64, &[u64]); 3] = [(X, &[1, 4]), (Y, &[2]), (9, &[3])];
+    let with = |range| history(&[writes, rewrite, (true, &[range])], &order);
+    for found in [&[(X, 4), (Y, 2), (9, 3)][..], &[(X, 1), (X, 4), (Y, 2)], &[(Y, 2), (X, 4)]] {
+        finds(Level::Snapshot, "a range showed", &with(Action::Range(1, 5, found.to_vec())));
+    }
+    passes(Level::Serializable, &with(Action::Range(1, 5, vec![(X, 4), (Y, 2)])));
+    // The same for keys that are given one by one: Y is not among them.
+    for found in [&[(X, 4), (Y, 2), (9, 3)][..], &[(X, 1), (X, 4), (9, 3)], &[(9, 3), (X, 4)]] {
+        finds(Level::Snapshot, "a range showed", &with(Action::Among(vec![X, 5, 9], found.to_vec())));
+    }
+    passes(Level::Serializable, &with(Action::Among(vec![X, 5, 9], vec![(X, 4), (9, 3)])));
+    finds(Level::Snapshot, "G-single, long fork or G2: a key", &with(Action::Among(vec![X, 5, 9], vec![(X, 4)])));
+}
+
+#[test]
 fn circles_of_reads() {
     let txns: [(bool, &[_]); 2] = [(true, &[put(X, 1), read(Y, 2)]), (true, &[put(Y, 2), read(X, 1)])];
     finds(Level::Snapshot, "G1c", &history(&txns, &[(X, &[1]), (Y, &[2])]));
@@ -90,6 +121,34 @@ fn write_skew() {
     let skew = history(&skew, &[(X, &[1, 3]), (Y, &[2, 4])]);
     finds(Level::Serializable, "G2", &skew);
     passes(Level::Snapshot, &skew);
+}
+
+#[test]
+fn long_forks() {
+    // Two snapshots see two commits in different orders; in the second history they see old versions, not absences.
+    let absences: [(bool, &[_]); 4] = [
+        (true, &[put(X, 1)]),
+        (true, &[put(Y, 2)]),
+        (true, &[read(X, 1), absent(Y)]),
+        (true, &[absent(X), read(Y, 2)]),
+    ];
+    let order: [(u64, &[u64]); 2] = [(X, &[1]), (Y, &[2])];
+    let fork = history(&absences, &order);
+    finds(Level::Serializable, "G", &fork);
+    passes(Level::Serializable, &history(&absences[..3], &order));
+    let versions: [(bool, &[_]); 5] = [
+        (true, &[put(X, 1), put(Y, 2)]),
+        (true, &[put(X, 3)]),
+        (true, &[put(Y, 4)]),
+        (true, &[read(X, 3), read(Y, 2)]),
+        (true, &[read(X, 1), read(Y, 4)]),
+    ];
+    let order: [(u64, &[u64]); 2] = [(X, &[1, 3]), (Y, &[2, 4])];
+    let old = history(&versions, &order);
+    finds(Level::Serializable, "G2", &old);
+    passes(Level::Serializable, &history(&versions[..4], &order));
+    finds(Level::Snapshot, "G", &fork);
+    finds(Level::Snapshot, "long fork", &old);
 }
 
 #[test]
@@ -138,4 +197,12 @@ fn time() {
     late.txns[1].during = (200, 300);
     passes(Level::Serializable, &late);
     finds(Level::Strict, "G", &late);
+    // A snapshot is not older than its transaction.
+    finds(Level::Snapshot, "G", &late);
+    let order: [(u64, &[u64]); 1] = [(X, &[1, 2])];
+    let mut stale = history(&[(true, &[put(X, 1)]), (true, &[put(X, 2)]), (true, &[read(X, 1)])], &order);
+    passes(Level::Snapshot, &stale);
+    stale.txns[2].during = (200, 300);
+    passes(Level::Serializable, &stale);
+    finds(Level::Snapshot, "G-single", &stale);
 }

@@ -69,6 +69,9 @@ fn a_lost_update_is_caught() {
         txn.outcome = Outcome::CommittedAs(number);
     }
     assert_violation(Level::Snapshot, &blind, "wrote 'x'");
+    // Equal numbers do not tell the order either, and the store promises other ones.
+    blind[2].outcome = Outcome::CommittedAs(2);
+    assert_violation(Level::Serializable, &blind, "equal commit numbers");
 }
 
 #[test]
@@ -109,6 +112,18 @@ fn a_stale_snapshot_is_caught() {
     let early = [setup(), write, txn(3, 6, &[r('x', 3)])];
     assert_violation(Level::Snapshot, &early, "seen before it was committed");
     check(Level::Serializable, &early).assert_ok();
+}
+
+/// The search for a cycle starts at a limited number of moments. Moments between two cycles are on no cycle, and do not use up the search.
+#[test]
+fn two_anomalies_do_not_hide_each_other() {
+    // A write, and a snapshot that is older than the write.
+    let stale = |from, key| [txn(from, from + 1, &[w(key, 1)]), txn(from + 2, from + 3, &[r(key, None)])];
+    let harmless = (0..64).map(|number| txn(100 + 2 * number, 101 + 2 * number, &[r('z', None)]));
+    let history: Vec<T> = harmless.chain(stale(1, 'x')).chain(stale(1000, 'y')).collect();
+    for level in [Level::Snapshot, Level::Serializable] {
+        assert_violation(level, &history, "stale snapshot");
+    }
 }
 
 #[test]

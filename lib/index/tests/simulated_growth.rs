@@ -158,6 +158,13 @@ fn judge<S: Kind>(name: &str, make: impl Fn() -> Map<S, u64, u64>) {
     }
 }
 
+/// A cost of no operations is no cost, and does not pass for a flat one.
+#[test]
+#[should_panic(expected = "no operation was counted")]
+fn a_pattern_without_operations_is_no_pattern() {
+    costs(1, |_| (), |(), _| 0);
+}
+
 #[test]
 fn hydralist() {
     judge("HydraList", HydraList::new);

@@ -5,6 +5,7 @@
 //! instant at which it was over. Each instant has an edge to the next one. The last instant before a moment could begin
 //! has an edge to this moment.
 
+use super::components::components;
 use super::{Level, Outcome, Txn};
 use std::collections::VecDeque;
 
@@ -102,48 +103,35 @@ impl Graph {
         self.edges[from].push((to, Some((edge, key.to_owned()))));
     }
 
-    /// Returns a cycle as dependencies: the shortest one through one of the first 64 nodes on cycles. Successive steps
+    /// Returns a cycle as dependencies: the shortest one through one of the first 64 moments on cycles. Successive steps
     /// of time are merged into one.
     pub(super) fn shortest_cycle(&self) -> Option<Vec<(Edge, String)>> {
         // Time alone makes no cycle, so each cycle contains a dependency. The search starts at the moments on cycles.
-        let on_cycle = self.cyclic_nodes();
-        let starts = (0..self.moments).filter(|&node| on_cycle[node]).take(64);
-        let shortest = starts.filter_map(|start| self.cycle_through(start, &on_cycle)).min_by_key(Vec::len)?;
+        let component = self.cyclic_components();
+        let starts = (0..self.moments).filter(|&node| component[node].is_some()).take(64);
+        let shortest = starts.filter_map(|start| self.cycle_through(start, &component)).min_by_key(Vec::len)?;
         Some(self.as_dependencies(&shortest))
     }
 
-    /// Marks the nodes on cycles and on paths between cycles. They remain when nodes without predecessors, and then
-    /// nodes without successors, are removed repeatedly.
-    fn cyclic_nodes(&self) -> Vec<bool> {
-        let mut left = vec![true; self.edges.len()];
-        let mut backward = vec![Vec::new(); self.edges.len()];
-        for (node, edges) in self.edges.iter().enumerate() {
-            edges.iter().for_each(|&(to, _)| backward[to].push(node));
-        }
+    /// Returns the number of each node's strongly connected component, or `None` if the node is on no cycle. (No node
+    /// has an edge to itself.)
+    fn cyclic_components(&self) -> Vec<Option<usize>> {
         let forward: Vec<Vec<usize>> =
             self.edges.iter().map(|edges| edges.iter().map(|&(to, _)| to).collect()).collect();
-        for (out, into) in [(&forward, &backward), (&backward, &forward)] {
-            let mut degree: Vec<usize> = into.iter().map(|from| from.iter().filter(|&&n| left[n]).count()).collect();
-            let mut bare: Vec<usize> = (0..left.len()).filter(|&node| left[node] && degree[node] == 0).collect();
-            while let Some(node) = bare.pop() {
-                left[node] = false;
-                for &to in out[node].iter().filter(|&&to| left[to]) {
-                    degree[to] -= 1;
-                    if degree[to] == 0 {
-                        bare.push(to);
-                    }
-                }
-            }
+        let mut component = vec![None; self.edges.len()];
+        for (number, nodes) in components(&forward).iter().enumerate().filter(|(_, nodes)| nodes.len() > 1) {
+            nodes.iter().for_each(|&node| component[node] = Some(number));
         }
-        left
+        component
     }
 
     /// Returns the shortest cycle through `start`, as pairs of a node and the number of its edge in the cycle.
-    fn cycle_through(&self, start: usize, within: &[bool]) -> Option<Vec<(usize, usize)>> {
+    fn cycle_through(&self, start: usize, component: &[Option<usize>]) -> Option<Vec<(usize, usize)>> {
+        let within = |to: usize| component[to] == component[start];
         let mut came_by = vec![None; self.edges.len()];
         let mut queue = VecDeque::from([start]);
         while let Some(node) = queue.pop_front() {
-            for (number, &(to, _)) in self.edges[node].iter().enumerate().filter(|(_, (to, _))| within[*to]) {
+            for (number, &(to, _)) in self.edges[node].iter().enumerate().filter(|(_, (to, _))| within(*to)) {
                 if came_by[to].is_none() {
                     came_by[to] = Some((node, number));
                     queue.push_back(to);

@@ -145,17 +145,19 @@ impl<S: Scheme, M: on::Kind> Book<S, M> {
                 let rows = if key < other {
                     tx.range(&self.items, from..=to).collect::<Result<Vec<_>, _>>()?
                 } else {
-                    tx.range_rev(&self.items, from..=to).collect::<Result<Vec<_>, _>>()?
+                    let mut rows = tx.range_rev(&self.items, from..=to).collect::<Result<Vec<_>, _>>()?;
+                    rows.reverse();
+                    rows
                 };
                 notes.push(Action::Range(from, to, rows.iter().map(|row| (row.key, row.version)).collect()));
             }
             3 => {
                 let half = (key % 2) as u8;
                 let rows = tx.range_by::<ByHalf<M>>(&self.items, half..=half).collect::<Result<Vec<_>, _>>()?;
-                for key in (0..KEYS).filter(|key| key % 2 == u64::from(half)) {
-                    let found = rows.iter().find(|row| row.key == key).map(|row| row.version);
-                    notes.push(Action::Read(key, found));
-                }
+                let mut found: Vec<_> = rows.iter().map(|row| (row.key, row.version)).collect();
+                // The order of rows with the same key of the index is unspecified.
+                found.sort_unstable();
+                notes.push(Action::Among((0..KEYS).filter(|key| key % 2 == u64::from(half)).collect(), found));
             }
             4 => {
                 let before = tx.remove(&self.items, &key)?.map(|row| row.version);
