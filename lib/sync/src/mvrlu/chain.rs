@@ -39,6 +39,8 @@ use super::version::{Copied, Head, PRUNED, follow};
 
 /// The sections that a scan has found.
 pub(super) struct Cuts {
+    /// The number of the scan: see [`Horizon::scans`](super::horizon::Horizon::scans).
+    pub(super) number: u64,
     /// The domain's horizon, brought up to date.
     pub(super) horizon: u64,
     /// The local times of the sections, or lower bounds of them, ascending.
@@ -53,8 +55,9 @@ pub(super) struct Cuts {
 }
 
 impl Cuts {
-    /// Scans the records. The scan's barrier comes after the read of the clock's `floor`.
-    pub(super) fn of(records: &Grown<Arc<Record>>, floor: u64) -> Self {
+    /// Scans the records. The scan's barrier comes after the read of the clock's `floor`, and after the draw of the
+    /// scan's `number`.
+    pub(super) fn of(records: &Grown<Arc<Record>>, floor: u64, number: u64) -> Self {
         let (mut times, mut walks) = (Vec::new(), Vec::new());
         let (mut oldest, mut bound) = (u64::MAX, floor);
         for record in records.iter() {
@@ -69,7 +72,7 @@ impl Cuts {
         }
         times.sort_unstable();
         let horizon = times.first().map_or(floor, |first| floor.min(*first));
-        Self { horizon, times, oldest, bound, is_exact: bound == floor, walks }
+        Self { number, horizon, times, oldest, bound, is_exact: bound == floor, walks }
     }
 
     /// Returns whether every section below the clock's floor had published its exact time.

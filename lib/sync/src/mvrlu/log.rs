@@ -62,9 +62,12 @@ enum Attempt {
 }
 
 /// Versions that were unlinked by pruning, and the walks that may still access them. A scan that begins after the
-/// unlinking finds these walks; until then `walks` is `None`.
+/// unlinking finds these walks; until then `walks` is `None`. A thread that collects many logs may have scanned before
+/// it got this one, so it compares the number of its scan with `scans`.
 struct Pruned {
     versions: Vec<Version>,
+    /// The number of scans that had begun after the unlinking.
+    scans: u64,
     walks: Option<Vec<(Arc<Record>, u64)>>,
 }
 
@@ -338,7 +341,7 @@ impl Log {
     ///
     /// # Safety
     /// The caller is in a section, in which it made `cuts`, and owns `me`.
-    pub(super) unsafe fn prune(&mut self, pruner: &Pruner, me: &Record, cuts: &Cuts) {
+    pub(super) unsafe fn prune(&mut self, horizon: &Horizon, pruner: &Pruner, me: &Record, cuts: &Cuts) {
         let (mut versions, mut busy): (Vec<Version>, usize) = (Vec::new(), 0);
         let mut keep = |version: &Version| {
             // SAFETY: the caller's promise.
@@ -364,13 +367,14 @@ impl Log {
         self.prune_at = self.bytes + self.bytes / 8;
         if !versions.is_empty() {
             versions.shrink_to_fit();
-            self.pruned.push(Pruned { versions, walks: None });
+            self.pruned.push(Pruned { versions, scans: horizon.scans(), walks: None });
         }
     }
 
-    /// For each batch of pruned versions that has no walks noted yet, notes the walks that the scan found in progress.
+    /// For each batch of pruned versions that has no walks noted yet, and that was unlinked before the scan began, notes
+    /// the walks that the scan found in progress.
     pub(super) fn note_walks(&mut self, cuts: &Cuts) {
-        for pruned in &mut self.pruned {
+        for pruned in self.pruned.iter_mut().filter(|pruned| pruned.scans < cuts.number) {
             pruned.walks.get_or_insert_with(|| cuts.walks.clone());
         }
     }

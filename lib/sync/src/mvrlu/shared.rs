@@ -192,7 +192,7 @@ impl Shared {
         unsafe { log.collect(&self.horizon, cuts.horizon, pool) };
         if prunes(log) {
             // SAFETY: as above.
-            unsafe { log.prune(&self.pruner, me, cuts) };
+            unsafe { log.prune(&self.horizon, &self.pruner, me, cuts) };
         }
         log.scanned(self.horizon.low());
         pool.tell(self.horizon.budget());
@@ -317,5 +317,45 @@ impl Drop for Shared {
         }
         budget.changed(self.slots.len() * Self::BYTES_PER_SLOT, 0);
         debug_assert_eq!(budget.held(), 0);
+    }
+}
+
+#[cfg(all(test, not(any(loom, archipelago_sim))))]
+mod tests {
+    use super::super::{Domain, Handle};
+
+    /// A thread has scanned, and then another thread prunes a log beside a walk that began after the scan. When the
+    /// first thread gets the log, its scan does not tell which walks may access the pruned versions.
+    #[test]
+    fn an_older_scan_does_not_tell_of_walks() {
+        let domain = Domain::new();
+        let link = domain.alloc(0_u64);
+        let [mut reader, mut writer, mut collector] = [(); 3].map(|()| domain.register());
+        let shared = reader.shared.clone();
+        reader.enter();
+        (1..=3).for_each(|value| writer.update(|tx| tx.lock(link).map(|object| *object = value)).unwrap());
+        let slot = shared.slots().get(writer.record.owner as usize).unwrap();
+        let versions_after = |handle: &mut Handle, cuts: &_| {
+            let mut log = slot.log(shared.horizon().budget());
+            log.take_fresh();
+            // SAFETY: both handles are in a section in which the cuts were made.
+            unsafe { shared.pass(&mut log, &handle.record, cuts, |_| true, &mut handle.pool) };
+            log.len()
+        };
+        collector.enter();
+        let cuts = shared.horizon().scan();
+        let walk = || {
+            writer.enter();
+            assert_eq!(versions_after(&mut writer, &shared.horizon().scan()), 3, "unlinked, and not freed");
+            writer.record.leave();
+            assert_eq!(versions_after(&mut collector, &cuts), 3, "freed in the walk");
+        };
+        reader.record.walk(|| (), walk);
+        collector.record.leave();
+        collector.collect();
+        assert_eq!(domain.stats().versions, 1, "no walk is in progress");
+        reader.record.leave();
+        // SAFETY: not used any more.
+        writer.update(|tx| unsafe { tx.retire(link) }).unwrap();
     }
 }
