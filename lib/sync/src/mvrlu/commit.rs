@@ -6,7 +6,7 @@
 //! and sets the stamp itself. So it always knows whether the set was before or after its snapshot. (The paper's readers
 //! guess, and may see half of a set.)
 //!
-//! *Abort*: unlink the copies. Readers may have met them, so the log frees them as it frees versions. The same
+//! *Abort*: unlink the copies. Readers may have met them in walks, for which the log waits (rule 6 in `log`). The same
 //! holds for the copies of [`Tx::lock_const`], which have no payload and are never visible.
 //!
 //! *Serializable* (absent from the paper; after Silo, and TimeStone's selectable isolation): the stamp s is drawn

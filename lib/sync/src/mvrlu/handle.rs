@@ -142,10 +142,9 @@ impl Handle {
 
     #[cold]
     fn detach_unlinked(&mut self) {
-        let tick = self.horizon().clock().stamp();
-        let are_many = self.slot.log(self.shared.horizon().budget()).detach(tick, &mut self.unlinked);
+        let horizon = self.shared.horizon();
+        let are_many = self.slot.log(horizon.budget()).detach(horizon, &mut self.unlinked);
         if are_many {
-            self.horizon().look();
             self.pass();
         }
     }

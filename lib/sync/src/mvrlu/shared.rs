@@ -137,7 +137,7 @@ impl Shared {
             background.wake();
         }
         // A background thread may be late, so a writer waits for a longer log before it scans itself.
-        if !is_due || self.background.is_some() && log.bytes() < 2 * low {
+        if !is_due || self.background.is_some() && log.bytes() < 2 * low && !log.is_wanted() {
             // SAFETY: the caller's promise.
             unsafe { self.collect_to_known(&mut log, pool) };
             return None;
@@ -150,7 +150,7 @@ impl Shared {
         if !log.wants_scan(low) || alone.is_err() && !log.must_scan(low) {
             return None;
         }
-        let cuts = self.horizon.scan();
+        let cuts = self.scan_for(&mut log);
         drop(alone);
         let prunes = |log: &LogGuard<'_>| log.wants_pruning(low);
         // SAFETY: as above.
@@ -175,6 +175,12 @@ impl Shared {
         self.alone.try_lock().map_or_else(|_| self.horizon.known(), |_alone| self.horizon.look())
     }
 
+    /// Scans while the caller has the log, so that the scan tells of the walks that may access what is unlinked there.
+    fn scan_for(&self, log: &mut LogGuard<'_>) -> Cuts {
+        log.number_unlinked(&self.horizon);
+        self.horizon.scan()
+    }
+
     /// Collects and prunes a log by the result of a scan.
     ///
     /// # Safety
@@ -194,6 +200,7 @@ impl Shared {
             // SAFETY: as above.
             unsafe { log.prune(&self.horizon, &self.pruner, me, cuts) };
         }
+        log.number_unlinked(&self.horizon);
         log.scanned(self.horizon.low());
         pool.tell(self.horizon.budget());
     }
@@ -266,7 +273,10 @@ impl Shared {
         // SAFETY: the caller's promise.
         unsafe {
             match log.bytes() >= self.horizon.low() {
-                true => self.pass(&mut log, me, &self.horizon.scan(), |_| true, pool),
+                true => {
+                    let cuts = self.scan_for(&mut log);
+                    self.pass(&mut log, me, &cuts, |_| true, pool);
+                }
                 false => self.collect_to_known(&mut log, pool),
             }
         }
