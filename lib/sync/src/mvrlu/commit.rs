@@ -15,7 +15,11 @@
 //! objects later draws a later stamp. (With the hardware clock, this requires that the commit waits for the uncertainty
 //! in between.) So the transactions are serialized in the order of stamps. A reader that meets `CHECKING` and is not
 //! before s must not wait, and cannot know the result. It resets the leader to `LINKING`, and the writer draws another
-//! stamp and validates again.
+//! stamp and validates again. Readers could do so for ever, so after a few validations the writer locks what it has
+//! read, as [`Tx::lock_const`] does. Then nothing is left to validate, and the set is made visible as usual. Another
+//! transaction that writes one of these objects draws a later stamp, since it locks the object after this transaction
+//! has unlocked it, hence after the wait for the uncertainty. Another one that has read what this transaction writes is
+//! validated before this transaction has locked it, and then has an earlier stamp, or finds it locked.
 
 use core::ptr::NonNull;
 
@@ -27,7 +31,10 @@ use super::handle::Handle;
 use super::points;
 use super::tx::Tx;
 use super::version::{ABORTED, CHECKING, Copied, DEFERRED, GONE, Head, LINKED, NEVER, Version, follow, lock_word};
-use super::writes::{Fate, Made, Pending};
+use super::writes::{Fate, Found, Made, Pending, Shapes};
+
+/// The number of validations that readers may undo. After them a commit locks what its transaction has read.
+const VALIDATIONS: usize = 3;
 
 impl Tx<'_> {
     #[inline]
@@ -77,7 +84,7 @@ impl Tx<'_> {
     }
 
     fn stamp_serializable(&mut self) -> Result<u64, Abort> {
-        loop {
+        for _ in 0..VALIDATIONS {
             let (leader, clock) = (self.leader(), self.handle.horizon().clock());
             // Release: as for `LINKED`. Until the stamp is stored, a thread that meets this state resets it.
             leader.stamp.store(CHECKING, Ordering::Release);
@@ -100,6 +107,24 @@ impl Tx<'_> {
                 return Ok(stamp);
             }
         }
+        self.lock_reads()?;
+        let stamp = self.stamp();
+        // Before the reads are unlocked, so that a thread that locks one of them next draws a later stamp, on any
+        // processor.
+        self.handle.horizon().clock().settle(stamp);
+        Ok(stamp)
+    }
+
+    /// Locks all objects that the transaction has read.
+    #[cold]
+    fn lock_reads(&mut self) -> Result<(), Abort> {
+        for head in self.reads.take().expect("a serializable transaction").into_inner() {
+            // A copy without payload is alike for all types.
+            if let Found::Free(newest) = self.find(head)? {
+                self.link(head, newest, Shapes::<()>::EMPTY, Fate::Stays)?;
+            }
+        }
+        Ok(())
     }
 
     /// Returns the word of the newest copy of a read object that was changed since, or that another transaction has

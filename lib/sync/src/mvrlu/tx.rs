@@ -345,7 +345,7 @@ impl Tx<'_> {
 
     /// Calls [`look`](Self::look) for a transaction that wants to lock the object.
     #[inline]
-    fn find(&mut self, head: NonNull<Head>) -> Result<Found, Abort> {
+    pub(super) fn find(&mut self, head: NonNull<Head>) -> Result<Found, Abort> {
         self.look(head).or_else(|met| self.find_after(head, met))
     }
 
@@ -407,7 +407,7 @@ impl Tx<'_> {
 
     /// Locks an object: links a new copy above `newest`, which `look` has found.
     #[inline]
-    fn link(
+    pub(super) fn link(
         &mut self,
         master: NonNull<Head>,
         mut newest: *mut Copied,
