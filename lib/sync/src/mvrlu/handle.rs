@@ -131,8 +131,8 @@ impl Handle {
         self.shared.horizon()
     }
 
-    /// Hands to the log the copies that were unlinked without having been visible. Called outside the section, since a
-    /// helper may hold the log and wait for the section to end.
+    /// Hands to the log the copies that were unlinked without having been visible. Called outside the section, in which
+    /// the copies were accessed.
     #[inline]
     pub(super) fn hand_in_unlinked(&mut self) {
         if !self.unlinked.is_empty() {
@@ -163,7 +163,9 @@ impl Handle {
     pub(super) fn write_back_own(&mut self) {
         let Self { shared, slot, pool, .. } = self;
         let horizon = shared.horizon();
-        slot.log(horizon.budget()).write_back_all(horizon, pool);
+        let mut log = slot.log(horizon.budget());
+        let reached = horizon.wait_for(log.deferred_to());
+        log.write_back_all(horizon, reached, pool);
     }
 
     /// Returns this handle's counts.
@@ -202,7 +204,6 @@ impl Handle {
     /// ```
     pub fn collect(&mut self) {
         for _ in 0..3 {
-            // Outside the section, since another thread may hold the log and wait for the section to end.
             self.hand_in();
             self.enter();
             let Self { shared, record, pool, .. } = self;

@@ -28,8 +28,8 @@
 //!    stuck.
 //!
 //! The collector is inside a section while it works on a log (see [`collect`](Log::collect)): this corresponds to the
-//! paper's reclamation barrier. Except in `write_back_all`, the code never waits for another thread: locked chains and
-//! logs are left for the next pass.
+//! paper's reclamation barrier. The code never waits for another thread: locked chains and logs are left for the next
+//! pass.
 
 use core::ptr;
 use std::collections::VecDeque;
@@ -314,14 +314,15 @@ impl Log {
         self.deferred.0
     }
 
-    /// In a domain with two versions an object stays locked until its new version is written back. This function waits
-    /// for the readers that began before the commits, writes all committed versions back, and unlocks the objects. The
-    /// copies are freed when their readers have ended.
-    pub(super) fn write_back_all(&mut self, horizon: &Horizon, pool: &mut Pool) {
+    /// In a domain with two versions an object stays locked until its new version is written back. This function writes
+    /// all committed versions back, and unlocks the objects. The copies are freed when their readers have ended. The
+    /// horizon has `reached` at least [`deferred_to`](Self::deferred_to), so the readers that began before the commits
+    /// have ended.
+    pub(super) fn write_back_all(&mut self, horizon: &Horizon, reached: u64, pool: &mut Pool) {
         if self.committed.is_empty() {
             return;
         }
-        let reached = horizon.wait_for(self.deferred.0);
+        debug_assert!(self.deferred.0 <= reached, "sections that read the masters may be open");
         self.deferred = (0, 0);
         self.free_detached(reached, pool, horizon.budget());
         announce(&self.committed, self.committed.len());

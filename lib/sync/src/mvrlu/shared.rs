@@ -9,6 +9,7 @@ use super::background::Background;
 use super::chain::{Cuts, Pruner};
 use super::grown::Grown;
 use super::horizon::Horizon;
+use super::patience::Patience;
 use super::pool::Pool;
 use super::record::Record;
 use super::slot::{LogGuard, Slot};
@@ -226,26 +227,33 @@ impl Shared {
         fresh.drain(..).for_each(|version| log.append(version));
         let deferred = self.horizon.deferrable();
         if log.note_deferred(stamp) > deferred {
-            log.write_back_all(&self.horizon, pool);
+            let reached = self.horizon.wait_for(log.deferred_to());
+            log.write_back_all(&self.horizon, reached, pool);
         }
     }
 
-    /// With two versions: writes back the deferred commits of an object's holder, unless another thread has the
-    /// holder's log. The caller is in no section.
+    /// With two versions: waits for the sections that an object's holder would have to wait for, and writes back the
+    /// holder's deferred commits, unless another thread has the holder's log or the holder has committed again. The
+    /// caller is in no section. It does not have the log while it waits: the holder may be one of the threads that are
+    /// in a section, by another handle, and takes its log for short steps that must not wait.
     pub(super) fn write_back_of_holder(&self, word: u64, pool: &mut Pool) {
         let Some(slot) = owner_of(word).and_then(|owner| self.slots.get(owner)) else { return };
-        if let Some(mut log) = slot.try_log(self.horizon.budget()) {
-            log.write_back_all(&self.horizon, pool);
+        let Some(deferred_to) = slot.try_log(self.horizon.budget()).map(|log| log.deferred_to()) else { return };
+        let mut patience = Patience::new();
+        let mut reached = self.look_for_all();
+        while reached < deferred_to {
+            patience.wait();
+            reached = self.look_for_all();
         }
+        self.write_back_if_due(slot, reached, pool);
     }
 
-    /// With two versions: writes back the deferred commits of `slot`, if this does not wait for a section.
-    fn write_back_if_due(&self, slot: &Slot, pool: &mut Pool) {
+    /// With two versions: writes back the deferred commits of `slot`, if the horizon has reached them.
+    fn write_back_if_due(&self, slot: &Slot, reached: u64, pool: &mut Pool) {
         if let Some(mut log) = slot.try_log(self.horizon.budget()) {
-            let horizon = self.horizon.look();
-            log.free_detached(horizon, pool, self.horizon.budget());
-            if log.deferred_to() <= horizon {
-                log.write_back_all(&self.horizon, pool);
+            log.free_detached(reached, pool, self.horizon.budget());
+            if log.deferred_to() <= reached {
+                log.write_back_all(&self.horizon, reached, pool);
             }
         }
     }
@@ -300,7 +308,8 @@ impl Shared {
     /// As for [`collect`](Self::collect).
     pub(super) unsafe fn collect_all(&self, me: &Record, prunes: impl Fn(&LogGuard<'_>) -> bool, pool: &mut Pool) {
         if !self.horizon.is_multi_version() {
-            return self.slots.iter().for_each(|slot| self.write_back_if_due(slot, pool));
+            let reached = self.horizon.look();
+            return self.slots.iter().for_each(|slot| self.write_back_if_due(slot, reached, pool));
         }
         let cuts = self.horizon.scan();
         for slot in self.slots.iter().filter(|slot| slot.versions() > 0) {
