@@ -154,6 +154,27 @@ fn locks_and_aborts_leave_nothing_while_a_snapshot_is_held() {
     }
 }
 
+/// Beside an old snapshot, objects that are made outside transactions, linked and retired leave nothing.
+#[test]
+fn objects_made_outside_transactions_leave_nothing_while_a_snapshot_is_held() {
+    let _alone = alone();
+    for clock in [ClockKind::Logical, ClockKind::Hardware] {
+        let (most, ()) = HEAP.most(|| {
+            let domain = Domain::builder().clock(clock).build();
+            let cell = domain.alloc(Cell(None));
+            let (mut old, mut writer) = (domain.register(), domain.register());
+            let snapshot = old.read();
+            for number in 0..10_000 {
+                let new = domain.alloc([number; 4]);
+                writer.update(|tx| Ok(tx.lock(cell)?.0 = Some(new))).unwrap();
+                flip(&mut writer, cell, 0);
+            }
+            assert!(snapshot.get(cell).0.is_none());
+        });
+        assert!(most <= 2 * SHARE, "{clock:?}: {most} bytes for two objects");
+    }
+}
+
 /// Each thread does little work and ends. The next thread reuses its log.
 #[test]
 fn threads_that_come_and_go_leave_nothing() {

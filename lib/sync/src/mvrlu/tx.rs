@@ -206,8 +206,8 @@ impl<'h> Tx<'h> {
     /// # Safety
     /// After the commit, sections that begin later find no link to the object, and do not use a link that was kept from
     /// before. Neither do sections that began before the commit of the transaction that made the object by
-    /// [`alloc`](Self::alloc) (an object of [`Domain::alloc`](super::Domain::alloc) counts as made before all
-    /// sections). The object was not retired before, and was not made by this transaction.
+    /// [`alloc`](Self::alloc), or before the call of [`Domain::alloc`](super::Domain::alloc) that made it. The object
+    /// was not retired before.
     ///
     /// ```
     /// use archipelago::sync::mvrlu::{Domain, Link};
