@@ -68,7 +68,7 @@ pub struct Handle {
     /// The objects made in the current transaction; the memory is reused likewise.
     pub(super) made: Vec<Made>,
     /// Copies read instead of masters since the last collection.
-    copies_read: Cell<u32>,
+    copies_read: Cell<u64>,
     /// The horizon after the last collection that `copies_read` caused.
     horizon_met: u64,
     pub(super) counts: Counts,
@@ -234,7 +234,8 @@ impl Handle {
     #[inline]
     pub(super) fn leave(&mut self) {
         self.record.leave();
-        if self.copies_read.get() >= self.horizon().tuning().dereference_watermark {
+        let watermark = self.horizon().tuning().dereference_watermark;
+        if self.copies_read.get() >= u64::from(watermark) && watermark != u32::MAX {
             self.collect_after_reading();
         }
     }
@@ -457,7 +458,7 @@ impl Drop for Handle {
 mod tests {
     use super::*;
     use crate::crowd::processors;
-    use crate::mvrlu::Domain;
+    use crate::mvrlu::{Domain, Tuning};
 
     /// Returns whether a handle has yielded its processor in many updates, while `others` other handles exist.
     fn gives_way(others: usize) -> bool {
@@ -483,5 +484,22 @@ mod tests {
     fn turns_end_between_sections_where_handles_outnumber_processors() {
         assert!(gives_way(processors()), "one handle more than processors");
         assert!(processors() == 1 || !gives_way(0), "one handle");
+    }
+
+    /// A watermark that is off stays off, also in a handle that has read 2^32 copies.
+    #[test]
+    fn no_number_of_reads_causes_a_collection_that_is_turned_off() {
+        let tuning = Tuning { dereference_watermark: u32::MAX, ..Tuning::default() };
+        let domain = Domain::builder().tuning(tuning).build();
+        let link = domain.alloc(0_u64);
+        let [mut reader, mut writer] = [(); 2].map(|()| domain.register());
+        writer.update(|tx| tx.lock(link).map(|object| *object = 1)).expect("there is no cap");
+        reader.copies_read.set(u64::from(u32::MAX) - 1);
+        for _ in 0..3 {
+            assert_eq!(*reader.read().get(link), 1);
+        }
+        assert_eq!((domain.stats().versions, reader.copies_read.get()), (1, u64::from(u32::MAX) + 2));
+        // SAFETY: not used any more.
+        writer.update(|tx| unsafe { tx.retire(link) }).expect("there is no cap");
     }
 }

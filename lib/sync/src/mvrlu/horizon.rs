@@ -42,6 +42,9 @@ impl Default for Tuning {
 /// The upper bound of the low watermark, which grows with the bytes of the objects.
 const HIGHEST_LOW: usize = 64 * 1024;
 
+/// The upper bound of the low watermark that a user sets: sums and small multiples of it do not overflow.
+const MOST_LOW: usize = usize::MAX / 16;
+
 /// The domain's horizon and the state from which it is computed: see the top of this file.
 pub(super) struct Horizon {
     clock: Clock,
@@ -74,6 +77,7 @@ struct Settled {
 impl Horizon {
     /// `two_versions`: how many commits may be deferred, if the domain has only two versions per object (RLU).
     pub(super) fn new(clock: ClockKind, memory_cap: usize, tuning: Tuning, two_versions: Option<usize>) -> Self {
+        let tuning = Tuning { low_watermark: tuning.low_watermark.min(MOST_LOW), ..tuning };
         Self {
             clock: Clock::new(clock),
             found: CachePadded::new(Found { known: AtomicU64::new(0), scans: AtomicU64::new(0) }),

@@ -12,7 +12,7 @@ use super::horizon::Horizon;
 use super::patience::Patience;
 use super::pool::Pool;
 use super::record::Record;
-use super::slot::{LogGuard, Slot};
+use super::slot::{LogGuard, Slot, try_hold};
 use super::version::{Version, owner_of};
 use crate::crowd::processors;
 
@@ -147,8 +147,8 @@ impl Shared {
         // suffice the next time. If hundreds of writers scanned at the same time, they would contend for each record.
         // SAFETY: the caller's promise.
         unsafe { self.collect_to_known(&mut log, pool) };
-        let alone = self.scanning.try_lock();
-        if !log.wants_scan(low) || alone.is_err() && !log.must_scan(low) {
+        let alone = try_hold(&self.scanning);
+        if !log.wants_scan(low) || alone.is_none() && !log.must_scan(low) {
             return None;
         }
         let cuts = self.scan_for(&mut log);
@@ -173,7 +173,7 @@ impl Shared {
     /// Called by a thread that waits for the horizon to move: scans, unless another thread is doing so or is collecting
     /// all logs. Returns the horizon.
     pub(super) fn look_for_all(&self) -> u64 {
-        self.alone.try_lock().map_or_else(|_| self.horizon.known(), |_alone| self.horizon.look())
+        try_hold(&self.alone).map_or_else(|| self.horizon.known(), |_alone| self.horizon.look())
     }
 
     /// Scans while the caller has the log, so that the scan tells of the walks that may access what is unlinked there.
@@ -295,7 +295,7 @@ impl Shared {
     /// # Safety
     /// As for [`collect`](Self::collect).
     pub(super) unsafe fn collect_everybody(&self, me: &Record, pool: &mut Pool) {
-        if let Ok(_alone) = self.alone.try_lock() {
+        if let Some(_alone) = try_hold(&self.alone) {
             let low = self.horizon.low();
             // SAFETY: the caller's promise.
             unsafe { self.collect_all(me, |log| log.wants_pruning(low), pool) };
