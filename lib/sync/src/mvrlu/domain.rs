@@ -198,7 +198,7 @@ impl Domain {
     /// ```
     pub fn alloc<T: Versioned>(&self, value: T) -> Link<T> {
         self.shared.horizon().budget().objects_changed(Link::<T>::BYTES as isize);
-        Link::new(value, self.birth(), self.shared.id())
+        Link::new(value, self.birth(), self.shared.horizon().id())
     }
 
     /// As [`alloc`](Self::alloc), for structures that know the object's domain.

@@ -15,6 +15,7 @@ use super::pool::Budget;
 use super::record::Record;
 use crate::clock::{Clock, ClockKind};
 use crate::crowd::processors;
+use crate::identity;
 
 /// When the domain collects, and how. The defaults suit most uses.
 #[derive(Clone, Copy, Debug)]
@@ -68,6 +69,7 @@ struct Found {
 
 /// Constants, in a cache line without variables, since every section loads them at its begin and end.
 struct Settled {
+    id: u64,
     /// Whether readers enter without a fence, and scans use membarrier.
     membarrier: bool,
     two_versions: Option<usize>,
@@ -82,6 +84,7 @@ impl Horizon {
             clock: Clock::new(clock),
             found: CachePadded::new(Found { known: AtomicU64::new(0), scans: AtomicU64::new(0) }),
             settled: CachePadded::new(Settled {
+                id: identity::fresh(),
                 // With two versions commits scan often, so the scan's half of the barrier must be cheap.
                 membarrier: two_versions.is_none() && membarrier::available(),
                 two_versions,
@@ -92,6 +95,12 @@ impl Horizon {
             budget: Budget::new(memory_cap),
             records: Grown::new(),
         }
+    }
+
+    /// Returns the number by which objects identify their domain. Unlike an address, it is never used again.
+    #[inline]
+    pub(super) fn id(&self) -> u64 {
+        self.settled.id
     }
 
     #[inline]

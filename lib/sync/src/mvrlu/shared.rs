@@ -83,12 +83,6 @@ impl Shared {
         &self.horizon
     }
 
-    /// Returns the address by which objects identify their domain.
-    #[inline]
-    pub(super) fn id(&self) -> *const () {
-        core::ptr::from_ref(self).cast()
-    }
-
     /// Returns the number of live handles, without that of the domain's own thread. A thread that has joined, or been
     /// told by, the threads that made and dropped handles gets the exact number.
     pub(super) fn handles(&self) -> &AtomicUsize {

@@ -189,7 +189,7 @@ impl<'h> Tx<'h> {
     /// ```
     #[inline]
     pub unsafe fn alloc<T: Versioned>(&mut self, value: T) -> Link<T> {
-        let link = Link::new(value, self.local, self.handle.shared.id());
+        let link = Link::new(value, self.local, self.handle.horizon().id());
         let master = self.raw(link).head();
         self.note_made(Made { master, free: Link::<T>::FREE }, Link::<T>::BYTES);
         link
@@ -234,7 +234,7 @@ impl<'h> Tx<'h> {
     fn raw<T: Versioned>(&self, link: Link<T>) -> Raw<T> {
         // SAFETY: an object is not freed while a thread may follow a link to it, by the promises of retiring and
         // aborting code.
-        unsafe { link.raw(self.handle.shared.id()) }
+        unsafe { link.raw(self.handle.horizon().id()) }
     }
 }
 
