@@ -220,3 +220,32 @@ impl Tx<'_> {
         self.handle.hand_in_unlinked();
     }
 }
+
+#[cfg(all(test, not(any(loom, archipelago_sim))))]
+mod tests {
+    use super::super::Domain;
+    use super::*;
+
+    /// A commit that readers have delayed locks what it has read, and fails if it cannot.
+    #[test]
+    fn what_was_read_is_locked_or_the_commit_fails() {
+        let domain = Domain::new();
+        let [read, written] = [(); 2].map(|()| domain.alloc(0_u64));
+        let [mut one, mut other] = [(); 2].map(|()| domain.register());
+        let mut change = |link| other.try_update(|tx| tx.lock(link).map(|object| *object += 1));
+        for is_late in [false, true] {
+            let mut tx = Tx::begin(&mut one, true);
+            let sum = *tx.get(read) + *tx.get(read) + *tx.get(written);
+            *tx.lock(written).expect("free") = sum + 1;
+            assert!(!is_late || change(read) == Ok(()));
+            assert_eq!(tx.lock_reads(), if is_late { Err(Abort::Conflict) } else { Ok(()) });
+            assert!(is_late || change(read) == Err(Abort::Conflict));
+        }
+        assert_eq!(change(read).and(change(written)), Ok(()), "what an abort leaves locked");
+        let snapshot = one.read();
+        assert_eq!((*snapshot.get(read), *snapshot.get(written)), (2, 1));
+        drop(snapshot);
+        // SAFETY: not used any more.
+        one.update(|tx| unsafe { tx.retire(read).and_then(|()| tx.retire(written)) }).expect("there is no cap");
+    }
+}
