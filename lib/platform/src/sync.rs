@@ -9,6 +9,8 @@ pub use crate::simulated::sync::{
 };
 #[cfg(loom)]
 pub use loom::sync::{Arc, Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+/// The error of `Mutex::try_lock` in every world.
+pub use std::sync::TryLockError;
 #[cfg(not(any(loom, archipelago_sim)))]
 pub use std::sync::{
     Arc, Barrier, Condvar, LazyLock, Mutex, MutexGuard, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak,

@@ -418,7 +418,8 @@ impl<L: Locks> Rcx<L> {
     ///
     /// Must not be called within an RCU section for whose end a holder might wait, nor by a thread that has locked one
     /// of the objects: the call would never return. A thread that locks one set while it holds another must keep an
-    /// order of its own among the sets.
+    /// order of its own among the sets. With [`Striped`] no order helps, since objects of different sets may share a
+    /// stripe: a thread that holds a set uses [`try_lock`](Self::try_lock) for a second one, or locks both as one set.
     ///
     /// # Panics
     /// As for [`try_lock`](Self::try_lock).

@@ -159,8 +159,9 @@ const NOT_LISTED: &str = "a page is retired by a change that it is not listed fo
 /// A page: it has a version lock, and words and links that change only in regions.
 ///
 /// # Safety
-/// Words and links in the page keep their type and address as long as the page is borrowed, since a change that fails
-/// restores their old values after its body.
+/// The page's words and links lie in the page itself, in its `size_of` bytes and not behind a pointer: a change that
+/// fails restores only these after its body, and unlocks the page at its old version if there are none. They keep their
+/// type and address as long as the page is borrowed.
 pub unsafe trait Page {
     /// A promise: the page changes only while its lock is held explicitly, and no [`Change`] lists it. So every change
     /// of the page changes its version, in every back end, and a walk that cannot commit does not need to lock it.

@@ -9,7 +9,7 @@
 use std::time::{Duration, Instant};
 
 use archipelago_check::hostile::{Counting, alone, crowd, duration_or, longest_gap, some_try, within};
-use archipelago_sync::mvrlu::{ClockKind, Collection, Domain, Handle, Link};
+use archipelago_sync::mvrlu::{Abort, ClockKind, Collection, Domain, Handle, Link};
 
 #[global_allocator]
 static HEAP: Counting = Counting::new();
@@ -117,6 +117,62 @@ fn what_is_forgotten_costs_a_version_per_object() {
         assert_eq!(domain.stats().active_sections, 8);
     });
     assert!(most <= 12 * SHARE, "{most} bytes for eight objects");
+}
+
+/// Beside an old snapshot, transactions that only lock an object, and those that change it and abort, leave nothing.
+#[test]
+fn locks_and_aborts_leave_nothing_while_a_snapshot_is_held() {
+    const TURNS: usize = 20_000;
+    type Body = fn(&mut archipelago_sync::mvrlu::Tx<'_>, Link<[u64; 4]>, Link<[u64; 4]>) -> Result<(), Abort>;
+    let locks: Body = |tx, limit, used| {
+        tx.lock_const(limit)?;
+        tx.lock(used).map(|used| used[0] += 1)
+    };
+    let aborts: Body = |tx, limit, used| {
+        tx.lock(limit)?;
+        tx.lock(used)?;
+        Err(Abort::Conflict)
+    };
+    let locks_twice: Body = |tx, limit, used| {
+        tx.lock_const(limit)?;
+        tx.lock_const(used)?;
+        tx.lock(used).map(|used| used[0] += 1)
+    };
+    let _alone = alone();
+    for (name, body) in [("locks", locks), ("aborts", aborts), ("locks twice", locks_twice)] {
+        for collection in [Collection::Cooperative, Collection::Background] {
+            let (most, ()) = HEAP.most(|| {
+                let domain = Domain::builder().collection(collection).build();
+                let (limit, used) = (domain.alloc([7; 4]), domain.alloc([0; 4]));
+                let (mut old, mut writer) = (domain.register(), domain.register());
+                let snapshot = old.read();
+                (0..TURNS).for_each(|_| _ = writer.try_update(|tx| body(tx, limit, used)));
+                assert_eq!((*snapshot.get(limit), *snapshot.get(used)), ([7; 4], [0; 4]));
+            });
+            assert!(most <= 2 * SHARE, "{name}, {collection:?}: {most} bytes for two objects");
+        }
+    }
+}
+
+/// Beside an old snapshot, objects that are made outside transactions, linked and retired leave nothing.
+#[test]
+fn objects_made_outside_transactions_leave_nothing_while_a_snapshot_is_held() {
+    let _alone = alone();
+    for clock in [ClockKind::Logical, ClockKind::Hardware] {
+        let (most, ()) = HEAP.most(|| {
+            let domain = Domain::builder().clock(clock).build();
+            let cell = domain.alloc(Cell(None));
+            let (mut old, mut writer) = (domain.register(), domain.register());
+            let snapshot = old.read();
+            for number in 0..10_000 {
+                let new = domain.alloc([number; 4]);
+                writer.update(|tx| Ok(tx.lock(cell)?.0 = Some(new))).unwrap();
+                flip(&mut writer, cell, 0);
+            }
+            assert!(snapshot.get(cell).0.is_none());
+        });
+        assert!(most <= 2 * SHARE, "{clock:?}: {most} bytes for two objects");
+    }
 }
 
 /// Each thread does little work and ends. The next thread reuses its log.

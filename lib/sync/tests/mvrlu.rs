@@ -621,6 +621,69 @@ fn links_of_other_domains_are_refused() {
     other.register().read().get(link);
 }
 
+/// A new domain often gets the memory of one that was dropped.
+#[test]
+fn links_of_a_dropped_domain_are_refused() {
+    let make = || {
+        let domain = Domain::new();
+        let link = domain.alloc(1_u64);
+        (domain, link)
+    };
+    let mut last = make();
+    for _ in 0..scaled(20, 2) {
+        let (domain, link) = core::mem::replace(&mut last, make());
+        drop(domain);
+        let (next, own) = make();
+        let refused = catch_unwind(AssertUnwindSafe(|| *next.register().read().get(link)));
+        assert!(refused.is_err(), "a link of another domain");
+        assert_eq!(*next.register().read().get(own), 1);
+        retire_all(&next, &[own]);
+    }
+    retire_all(&last.0, &[last.1]);
+}
+
+/// Such an object is freed once, by the abort or after the commit.
+#[test]
+fn what_one_transaction_makes_and_retires_is_freed() {
+    each_kind(|domain| {
+        let (before, mut handle) = (domain.stats().objects, domain.register());
+        for outcome in [Err(Abort::Conflict), Ok(()), Err(Abort::Conflict)] {
+            let done = handle.try_update(|tx| {
+                // SAFETY: the link is used only here.
+                unsafe {
+                    let made = tx.alloc([7_u64; 4]);
+                    tx.lock(made)?[0] = 8;
+                    tx.retire(made)?;
+                }
+                outcome
+            });
+            assert_eq!(done, outcome);
+        }
+        handle.collect();
+        drop(handle);
+        assert_eq!((domain.stats().objects, domain.stats().versions), (before, 0));
+    });
+}
+
+/// Tunings at their limits, with which nothing is collected unless it is asked for.
+#[test]
+fn watermarks_that_are_never_reached() {
+    let tuning = Tuning { low_watermark: usize::MAX, dereference_watermark: u32::MAX, concurrent: true };
+    for collection in [Collection::Cooperative, Collection::Background] {
+        let domain = Domain::builder().tuning(tuning).collection(collection).build();
+        let link = domain.alloc(0_u64);
+        let mut handle = domain.register();
+        for _ in 0..scaled(10_000, 200) {
+            handle.update(|tx| Ok(*tx.lock(link)? += 1)).unwrap();
+        }
+        assert!(domain.stats().versions > scaled(5_000, 100));
+        handle.collect();
+        assert_eq!(domain.stats().versions, 0);
+        assert_eq!(*handle.read().get(link), scaled(10_000, 200) as u64);
+        retire_all(&domain, &[link]);
+    }
+}
+
 #[test]
 fn objects_outlive_their_domain_whole() {
     let domain = Domain::new();

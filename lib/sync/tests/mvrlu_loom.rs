@@ -347,6 +347,31 @@ fn pruning_against_read() {
     });
 }
 
+/// A chain is pruned while a transaction links a copy above it, aborts and frees the copy.
+#[test]
+fn pruning_against_abort() {
+    model(2, || {
+        let pair = Pair::collected_from(3 * COPY + 1);
+        let [link, other, third, fourth] = [pair.links[0], pair.links[1], pair.domain.alloc(0), pair.domain.alloc(0)];
+        let [mut old, mut pruner, mut aborter] = [(); 3].map(|()| pair.handle());
+        core::mem::forget(old.read());
+        let write = |handle: &mut Handle, link, value| handle.update(|tx| Ok(*tx.lock(link)? = value)).unwrap();
+        (1..=3).for_each(|value| write(&mut pruner, link, value));
+        // Prunes the versions 1 and 2.
+        let pruner = beside(pruner, move |pruner| write(pruner, other, 1));
+        // As many copies as make the log free them.
+        let aborted = aborter.try_update(|tx| {
+            tx.lock_const(link)?;
+            tx.lock_const(third)?;
+            tx.lock_const(fourth)?;
+            Err::<(), Abort>(Abort::Conflict)
+        });
+        assert_eq!(aborted, Err(Abort::Conflict));
+        let _pruner = pruner.join().unwrap();
+        assert_eq!(*aborter.read().get(link), 3);
+    });
+}
+
 /// If each of two transactions reads what the other writes, and both are serializable, they are not both committed.
 #[test]
 fn write_skew_is_prevented() {

@@ -3,8 +3,11 @@
 // `Ok(*tx.lock(link)? = value)` expresses in one line what would otherwise take three.
 #![allow(clippy::unit_arg)]
 
+use std::sync::mpsc;
+
 use archipelago_platform::atomic::{AtomicBool, AtomicU64, Ordering};
 use archipelago_platform::thread;
+use archipelago_platform::time::Duration;
 use archipelago_sync::mvrlu::{Abort, ClockKind, Link};
 use archipelago_sync::rlu::Domain;
 
@@ -223,4 +226,38 @@ fn aborted_attempts_do_not_lock_what_was_put_off() {
     assert!(changed, "the object is still locked");
     drop((holder, other));
     retire_all(&domain, &links);
+}
+
+/// A thread is in a snapshot for which another one waits, to write back what the first one has deferred by a second
+/// handle. The first thread may do with the second handle what needs no write-back, and then end the snapshot.
+#[test]
+fn handles_wait_for_no_stranger_that_waits_for_a_section() {
+    let domain = Domain::new(ClockKind::Logical, 10);
+    let (x, y) = (domain.alloc(0_u64), domain.alloc(0_u64));
+    let (mut older, mut handle) = (domain.register(), domain.register());
+    let snapshot = older.read();
+    handle.update(|tx| tx.lock(x).map(|x| *x += 1)).unwrap();
+    let stranger = {
+        let domain = domain.clone();
+        thread::spawn(move || domain.register().update(|tx| tx.lock(x).map(|x| *x += 1)).unwrap())
+    };
+    // Until the stranger waits; if it does not yet, the test passes.
+    thread::sleep(Duration::from_millis(50));
+    let (done, is_done) = mpsc::channel();
+    let work = thread::spawn(move || {
+        let aborted = handle.try_update(|tx| tx.lock(y).and(Err::<(), _>(Abort::Conflict)));
+        assert_eq!(aborted, Err(Abort::Conflict));
+        handle.collect();
+        drop(handle);
+        done.send(()).unwrap();
+    });
+    let in_time = is_done.recv_timeout(Duration::from_secs(20));
+    assert_eq!(*snapshot.get(x), 0);
+    drop(snapshot);
+    work.join().unwrap();
+    stranger.join().unwrap();
+    assert_eq!(in_time, Ok(()), "the handle waits for the stranger, which waits for the snapshot");
+    assert_eq!(*older.read().get(x), 2);
+    // SAFETY: not used any more.
+    older.update(|tx| unsafe { tx.retire(x).and_then(|()| tx.retire(y)) }).unwrap();
 }

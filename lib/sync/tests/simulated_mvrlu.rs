@@ -8,7 +8,7 @@ use archipelago_check::growth::{assert_flat, costs};
 use archipelago_check::simulated::{explore, explore_with, stall};
 use archipelago_check::snapshot::Level;
 use archipelago_platform::atomic::{AtomicU64, Ordering};
-use archipelago_sim::{Client, SimAlloc, world};
+use archipelago_sim::{Client, Config, Machine, SimAlloc, run_with, world};
 use archipelago_sync::mvrlu::{self, Abort, ClockKind, Handle, Link, Tuning, Tx, points};
 use archipelago_sync::rlu;
 
@@ -173,6 +173,46 @@ fn transactions_are_snapshot_isolated_in_many_schedules() {
 #[test]
 fn serializable_transactions_are_serializable_in_many_schedules() {
     transactions(Level::Serializable);
+}
+
+/// Threads read, in a loop, an object that a serializable transaction writes, and each read takes less time than the
+/// validation of all that the transaction has read.
+#[test]
+fn readers_do_not_delay_a_serializable_commit_for_ever() {
+    const READS: usize = 3_000;
+    let machine = Machine::preset("xeon-e5-4620-4s").expect("it is a preset");
+    for clock in [ClockKind::Logical, ClockKind::Hardware] {
+        for deferred in [None, Some(0), Some(3)] {
+            let setup = || {
+                let domain = match deferred {
+                    Some(deferred) => Domain::Two(rlu::Domain::new(clock, deferred)),
+                    None => Domain::Many(mvrlu::Domain::builder().clock(clock).build()),
+                };
+                let links: Vec<Link<u64>> = (0..100).map(|_| domain.alloc()).collect();
+                (domain, links, AtomicU64::new(0))
+            };
+            let client = |(domain, links, done): &(Domain, Vec<Link<u64>>, AtomicU64), client: Client| {
+                let mut handle = domain.register();
+                if client.index == 0 {
+                    let sum = |tx: &mut Tx<'_>| {
+                        let sum: u64 = links.iter().map(|link| *tx.get(*link)).sum();
+                        tx.lock(links[0]).map(|first| *first = sum + 1)
+                    };
+                    handle.update_serializable(sum).unwrap();
+                    done.store(1, Ordering::Release);
+                    return;
+                }
+                let reads = || {
+                    handle.read().get(links[0]);
+                    done.load(Ordering::Acquire) == 0
+                };
+                let count = core::iter::repeat_with(reads).take(READS).take_while(|goes_on| *goes_on).count();
+                assert!(count < READS, "{clock:?}, {deferred:?}: no commit in {READS} reads");
+            };
+            let report = run_with(&machine, &Config::seeded(1), 4, setup, client, |_| ()).0;
+            report.assert_done();
+        }
+    }
 }
 
 /// A change and a read cost the same however many changes came before, even while a reader holds a snapshot: chains are

@@ -17,10 +17,6 @@
 //!
 //! An *upgradable* lock belongs to a writer that has set the flag and not yet waited for the readers. Its holder may
 //! read beside the readers that were inside before, and no thread enters any more.
-//!
-//! A thread that holds a read lock and takes the same lock for reading again may deadlock, if a writer arrives in
-//! between.
-
 use archipelago_platform::atomic::{AtomicBool, Ordering};
 use archipelago_platform::pad::CachePadded;
 use archipelago_platform::topology::Topology;
@@ -35,6 +31,12 @@ use super::wait::wait_until;
 ///
 /// Reading: one atomic addition on the slot's line, one subtraction to leave. Writing: O(slots). Slots are chosen by
 /// [`ThreadSlot`](archipelago_platform::thread::ThreadSlot) index modulo their number, and allocated by the first use.
+///
+/// A thread that holds a read lock and takes the same lock for reading again may deadlock, if a writer arrives in
+/// between. Unlike with `parking_lot`, an *upgradable* lock lets no reader enter; its holder reads beside the readers
+/// that were inside before. So a thread that has an upgradable lock must neither take a read lock nor wait for another
+/// thread that does. `is_locked_exclusive` is true for an upgradable lock, too. If a reader and a writer try a free lock
+/// at the same moment, both may fail.
 ///
 /// ```
 /// use archipelago::sync::lock::{DistributedRwLock, RawDistributedRwLock};

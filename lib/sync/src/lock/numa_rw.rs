@@ -18,9 +18,6 @@
 //! The module [`readers`](super::readers) proves that readers and writers never miss each other; under NP the cohort
 //! lock itself orders them. Under WP, a writer may find the flag already raised. A previous writer raised it while it
 //! held the cohort lock, so that store comes before this writer's reads of the counts, as the proof requires.
-//!
-//! A thread that holds a read lock and takes a second read lock of the same lock may deadlock under NP and WP, if a
-//! writer arrives in between.
 
 use core::marker::PhantomData;
 
@@ -81,6 +78,9 @@ impl Preference for PreferWriters {
 /// C-RW-NP: readers and writers are served in the order of their arrival (by node). A reader takes the cohort lock for
 /// a moment, so reading does not scale. For long critical sections where no thread may starve.
 ///
+/// A thread that holds a read lock and takes the same lock for reading again may deadlock, if a writer arrives in
+/// between. `try_read` fails also while another reader enters.
+///
 /// ```
 /// use archipelago::sync::lock::{RawCrwNp, RwLock};
 ///
@@ -109,6 +109,9 @@ pub type RawCrwNp = CohortRw<Neutral>;
 pub type RawCrwRp = CohortRw<PreferReaders>;
 /// C-RW-WP: writers go first. Readers may starve while writers keep arriving. For many readers per node, with memory
 /// that grows with the number of nodes, not of threads.
+///
+/// A thread that holds a read lock and takes the same lock for reading again may deadlock, if a writer arrives in
+/// between.
 ///
 /// ```
 /// use archipelago::sync::lock::{RawCrwWp, RwLock};

@@ -20,6 +20,9 @@
 //!   c, and c would not be in the pruner's later scan. So L < d, and n is not freed before the pruner's section ends.
 //! - Copies that another pruner has unlinked are out of the chain when this pruner gets the lock, and are not freed
 //!   during its walk.
+//! - A copy at the head of the chain that is not visible may be unlinked by its holder. It is freed when the walk has
+//!   ended (rule 6 in `log`). Its `older` is the newest visible copy, which this pruner does not unlink: if that copy is
+//!   superseded meanwhile, the stamp is above the floor of the pruner's scan.
 //!
 //! *Why the object is not freed.* The version that caused the pruning is not `PRUNED` while the pruner holds the lock.
 //! So the version is still in the chain, below the mark if there is one. By rule 5 in `log`, the object is not freed
@@ -39,6 +42,8 @@ use super::version::{Copied, Head, PRUNED, follow};
 
 /// The sections that a scan has found.
 pub(super) struct Cuts {
+    /// The number of the scan: see [`Horizon::scans`](super::horizon::Horizon::scans).
+    pub(super) number: u64,
     /// The domain's horizon, brought up to date.
     pub(super) horizon: u64,
     /// The local times of the sections, or lower bounds of them, ascending.
@@ -53,8 +58,9 @@ pub(super) struct Cuts {
 }
 
 impl Cuts {
-    /// Scans the records. The scan's barrier comes after the read of the clock's `floor`.
-    pub(super) fn of(records: &Grown<Arc<Record>>, floor: u64) -> Self {
+    /// Scans the records. The scan's barrier comes after the read of the clock's `floor`, and after the draw of the
+    /// scan's `number`.
+    pub(super) fn of(records: &Grown<Arc<Record>>, floor: u64, number: u64) -> Self {
         let (mut times, mut walks) = (Vec::new(), Vec::new());
         let (mut oldest, mut bound) = (u64::MAX, floor);
         for record in records.iter() {
@@ -69,7 +75,7 @@ impl Cuts {
         }
         times.sort_unstable();
         let horizon = times.first().map_or(floor, |first| floor.min(*first));
-        Self { horizon, times, oldest, bound, is_exact: bound == floor, walks }
+        Self { number, horizon, times, oldest, bound, is_exact: bound == floor, walks }
     }
 
     /// Returns whether every section below the clock's floor had published its exact time.
@@ -106,8 +112,15 @@ impl Pruner {
     ///
     /// # Safety
     /// The caller is in a section in which it made `cuts`, owns `me`, and has the log of `version`. No section of
-    /// `cuts` chooses the version.
-    pub(super) unsafe fn prune(&self, me: &Record, master: NonNull<Head>, version: &Copied, cuts: &Cuts) -> bool {
+    /// `cuts` chooses the version. `barrier` is the reader's half of the scans' barrier.
+    pub(super) unsafe fn prune(
+        &self,
+        me: &Record,
+        barrier: impl FnOnce(),
+        master: NonNull<Head>,
+        version: &Copied,
+        cuts: &Cuts,
+    ) -> bool {
         let busy = &self.busy[stripe(master)];
         // Acquire: pairs with the Release below. So the thread sees the chain as the last pruner has left it, and
         // `PRUNED` in the copies that the last pruner unlinked.
@@ -115,11 +128,13 @@ impl Pruner {
             return is_pruned(version);
         }
         if !is_pruned(version) {
-            // The walk needs no barrier: a thread that frees a copy unlinked here has seen `PRUNED`, so it sees the
-            // walk, too. The section and the lock keep the copies that were in the chain before.
+            // The walk's barrier is for a copy at the chain's head that is not visible: if its holder unlinks it
+            // meanwhile, the scan before it is freed finds this walk. The other copies would need no barrier. A
+            // thread that frees a copy unlinked here has seen `PRUNED`, so it sees the walk, too; and the section
+            // and the lock keep the copies that were in the chain before.
             // SAFETY: the caller's promise; this thread has the lock, and is in the walk below.
             let unlink = || unsafe { unlink(master, cuts) };
-            me.walk(|| (), unlink);
+            me.walk(barrier, unlink);
         }
         busy.store(false, Ordering::Release);
         is_pruned(version)

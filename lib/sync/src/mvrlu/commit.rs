@@ -6,7 +6,7 @@
 //! and sets the stamp itself. So it always knows whether the set was before or after its snapshot. (The paper's readers
 //! guess, and may see half of a set.)
 //!
-//! *Abort*: unlink the copies. Readers may have met them, so the log frees them as it frees versions. The same
+//! *Abort*: unlink the copies. Readers may have met them in walks, for which the log waits (rule 6 in `log`). The same
 //! holds for the copies of [`Tx::lock_const`], which have no payload and are never visible.
 //!
 //! *Serializable* (absent from the paper; after Silo, and TimeStone's selectable isolation): the stamp s is drawn
@@ -15,7 +15,11 @@
 //! objects later draws a later stamp. (With the hardware clock, this requires that the commit waits for the uncertainty
 //! in between.) So the transactions are serialized in the order of stamps. A reader that meets `CHECKING` and is not
 //! before s must not wait, and cannot know the result. It resets the leader to `LINKING`, and the writer draws another
-//! stamp and validates again.
+//! stamp and validates again. Readers could do so for ever, so after a few validations the writer locks what it has
+//! read, as [`Tx::lock_const`] does. Then nothing is left to validate, and the set is made visible as usual. Another
+//! transaction that writes one of these objects draws a later stamp, since it locks the object after this transaction
+//! has unlocked it, hence after the wait for the uncertainty. Another one that has read what this transaction writes is
+//! validated before this transaction has locked it, and then has an earlier stamp, or finds it locked.
 
 use core::ptr::NonNull;
 
@@ -27,7 +31,10 @@ use super::handle::Handle;
 use super::points;
 use super::tx::Tx;
 use super::version::{ABORTED, CHECKING, Copied, DEFERRED, GONE, Head, LINKED, NEVER, Version, follow, lock_word};
-use super::writes::{Fate, Made, Pending};
+use super::writes::{Fate, Found, Made, Pending, Shapes};
+
+/// The number of validations that readers may undo. After them a commit locks what its transaction has read.
+const VALIDATIONS: usize = 3;
 
 impl Tx<'_> {
     #[inline]
@@ -77,7 +84,7 @@ impl Tx<'_> {
     }
 
     fn stamp_serializable(&mut self) -> Result<u64, Abort> {
-        loop {
+        for _ in 0..VALIDATIONS {
             let (leader, clock) = (self.leader(), self.handle.horizon().clock());
             // Release: as for `LINKED`. Until the stamp is stored, a thread that meets this state resets it.
             leader.stamp.store(CHECKING, Ordering::Release);
@@ -100,6 +107,24 @@ impl Tx<'_> {
                 return Ok(stamp);
             }
         }
+        self.lock_reads()?;
+        let stamp = self.stamp();
+        // Before the reads are unlocked, so that a thread that locks one of them next draws a later stamp, on any
+        // processor.
+        self.handle.horizon().clock().settle(stamp);
+        Ok(stamp)
+    }
+
+    /// Locks all objects that the transaction has read.
+    #[cold]
+    fn lock_reads(&mut self) -> Result<(), Abort> {
+        for head in self.reads.take().expect("a serializable transaction").into_inner() {
+            // A copy without payload is alike for all types.
+            if let Found::Free(newest) = self.find(head)? {
+                self.link(head, newest, Shapes::<()>::EMPTY, Fate::Stays)?;
+            }
+        }
+        Ok(())
     }
 
     /// Returns the word of the newest copy of a read object that was changed since, or that another transaction has
@@ -193,5 +218,34 @@ impl Tx<'_> {
         self.handle.counts.aborts += 1;
         self.handle.leave();
         self.handle.hand_in_unlinked();
+    }
+}
+
+#[cfg(all(test, not(any(loom, archipelago_sim))))]
+mod tests {
+    use super::super::Domain;
+    use super::*;
+
+    /// A commit that readers have delayed locks what it has read, and fails if it cannot.
+    #[test]
+    fn what_was_read_is_locked_or_the_commit_fails() {
+        let domain = Domain::new();
+        let [read, written] = [(); 2].map(|()| domain.alloc(0_u64));
+        let [mut one, mut other] = [(); 2].map(|()| domain.register());
+        let mut change = |link| other.try_update(|tx| tx.lock(link).map(|object| *object += 1));
+        for is_late in [false, true] {
+            let mut tx = Tx::begin(&mut one, true);
+            let sum = *tx.get(read) + *tx.get(read) + *tx.get(written);
+            *tx.lock(written).expect("free") = sum + 1;
+            assert!(!is_late || change(read) == Ok(()));
+            assert_eq!(tx.lock_reads(), if is_late { Err(Abort::Conflict) } else { Ok(()) });
+            assert!(is_late || change(read) == Err(Abort::Conflict));
+        }
+        assert_eq!(change(read).and(change(written)), Ok(()), "what an abort leaves locked");
+        let snapshot = one.read();
+        assert_eq!((*snapshot.get(read), *snapshot.get(written)), (2, 1));
+        drop(snapshot);
+        // SAFETY: not used any more.
+        one.update(|tx| unsafe { tx.retire(read).and_then(|()| tx.retire(written)) }).expect("there is no cap");
     }
 }

@@ -184,7 +184,8 @@ impl Domain {
     }
 
     /// Makes an object with its first value. It lives until it is retired; objects that are never retired outlive the
-    /// domain.
+    /// domain. Sections that began before this call may use the link only if the object is not
+    /// [retired](super::Tx::retire) as long as they last.
     ///
     /// ```
     /// use archipelago::sync::mvrlu::Domain;
@@ -198,13 +199,18 @@ impl Domain {
     /// ```
     pub fn alloc<T: Versioned>(&self, value: T) -> Link<T> {
         self.shared.horizon().budget().objects_changed(Link::<T>::BYTES as isize);
-        Link::new(value, 0, self.shared.id())
+        Link::new(value, self.birth(), self.shared.horizon().id())
     }
 
     /// As [`alloc`](Self::alloc), for structures that know the object's domain.
     pub fn alloc_raw<T: Versioned>(&self, value: T) -> Raw<T> {
         self.shared.horizon().budget().objects_changed(Raw::<T>::BYTES as isize);
-        Raw::new(value, 0)
+        Raw::new(value, self.birth())
+    }
+
+    /// Returns the birth of an object that is made now: sections that begin later are at or above it.
+    fn birth(&self) -> u64 {
+        self.shared.horizon().clock().floor()
     }
 
     /// Returns the clock's kind.

@@ -68,7 +68,7 @@ pub struct Handle {
     /// The objects made in the current transaction; the memory is reused likewise.
     pub(super) made: Vec<Made>,
     /// Copies read instead of masters since the last collection.
-    copies_read: Cell<u32>,
+    copies_read: Cell<u64>,
     /// The horizon after the last collection that `copies_read` caused.
     horizon_met: u64,
     pub(super) counts: Counts,
@@ -131,8 +131,8 @@ impl Handle {
         self.shared.horizon()
     }
 
-    /// Hands to the log the copies that were unlinked without having been visible. Called outside the section, since a
-    /// helper may hold the log and wait for the section to end.
+    /// Hands to the log the copies that were unlinked without having been visible. Called outside the section, in which
+    /// the copies were accessed.
     #[inline]
     pub(super) fn hand_in_unlinked(&mut self) {
         if !self.unlinked.is_empty() {
@@ -142,10 +142,9 @@ impl Handle {
 
     #[cold]
     fn detach_unlinked(&mut self) {
-        let tick = self.horizon().clock().stamp();
-        let are_many = self.slot.log(self.shared.horizon().budget()).detach(tick, &mut self.unlinked);
+        let horizon = self.shared.horizon();
+        let are_many = self.slot.log(horizon.budget()).detach(horizon, &mut self.unlinked);
         if are_many {
-            self.horizon().look();
             self.pass();
         }
     }
@@ -164,7 +163,9 @@ impl Handle {
     pub(super) fn write_back_own(&mut self) {
         let Self { shared, slot, pool, .. } = self;
         let horizon = shared.horizon();
-        slot.log(horizon.budget()).write_back_all(horizon, pool);
+        let mut log = slot.log(horizon.budget());
+        let reached = horizon.wait_for(log.deferred_to());
+        log.write_back_all(horizon, reached, pool);
     }
 
     /// Returns this handle's counts.
@@ -203,7 +204,6 @@ impl Handle {
     /// ```
     pub fn collect(&mut self) {
         for _ in 0..3 {
-            // Outside the section, since another thread may hold the log and wait for the section to end.
             self.hand_in();
             self.enter();
             let Self { shared, record, pool, .. } = self;
@@ -234,7 +234,8 @@ impl Handle {
     #[inline]
     pub(super) fn leave(&mut self) {
         self.record.leave();
-        if self.copies_read.get() >= self.horizon().tuning().dereference_watermark {
+        let watermark = self.horizon().tuning().dereference_watermark;
+        if self.copies_read.get() >= u64::from(watermark) && watermark != u32::MAX {
             self.collect_after_reading();
         }
     }
@@ -457,7 +458,7 @@ impl Drop for Handle {
 mod tests {
     use super::*;
     use crate::crowd::processors;
-    use crate::mvrlu::Domain;
+    use crate::mvrlu::{Domain, Tuning};
 
     /// Returns whether a handle has yielded its processor in many updates, while `others` other handles exist.
     fn gives_way(others: usize) -> bool {
@@ -483,5 +484,22 @@ mod tests {
     fn turns_end_between_sections_where_handles_outnumber_processors() {
         assert!(gives_way(processors()), "one handle more than processors");
         assert!(processors() == 1 || !gives_way(0), "one handle");
+    }
+
+    /// A watermark that is off stays off, also in a handle that has read 2^32 copies.
+    #[test]
+    fn no_number_of_reads_causes_a_collection_that_is_turned_off() {
+        let tuning = Tuning { dereference_watermark: u32::MAX, ..Tuning::default() };
+        let domain = Domain::builder().tuning(tuning).build();
+        let link = domain.alloc(0_u64);
+        let [mut reader, mut writer] = [(); 2].map(|()| domain.register());
+        writer.update(|tx| tx.lock(link).map(|object| *object = 1)).expect("there is no cap");
+        reader.copies_read.set(u64::from(u32::MAX) - 1);
+        for _ in 0..3 {
+            assert_eq!(*reader.read().get(link), 1);
+        }
+        assert_eq!((domain.stats().versions, reader.copies_read.get()), (1, u64::from(u32::MAX) + 2));
+        // SAFETY: not used any more.
+        writer.update(|tx| unsafe { tx.retire(link) }).expect("there is no cap");
     }
 }

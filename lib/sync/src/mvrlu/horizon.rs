@@ -15,6 +15,7 @@ use super::pool::Budget;
 use super::record::Record;
 use crate::clock::{Clock, ClockKind};
 use crate::crowd::processors;
+use crate::identity;
 
 /// When the domain collects, and how. The defaults suit most uses.
 #[derive(Clone, Copy, Debug)]
@@ -42,11 +43,13 @@ impl Default for Tuning {
 /// The upper bound of the low watermark, which grows with the bytes of the objects.
 const HIGHEST_LOW: usize = 64 * 1024;
 
+/// The upper bound of the low watermark that a user sets: sums and small multiples of it do not overflow.
+const MOST_LOW: usize = usize::MAX / 16;
+
 /// The domain's horizon and the state from which it is computed: see the top of this file.
 pub(super) struct Horizon {
     clock: Clock,
-    /// No present or future section has a local time below this. It only grows.
-    known: CachePadded<AtomicU64>,
+    found: CachePadded<Found>,
     settled: CachePadded<Settled>,
     /// The low watermark, which grows with the bytes of the objects.
     low: AtomicUsize,
@@ -56,8 +59,17 @@ pub(super) struct Horizon {
     records: Grown<Arc<Record>>,
 }
 
+/// What every scan changes, in one cache line.
+struct Found {
+    /// No present or future section has a local time below this. It only grows.
+    known: AtomicU64,
+    /// The number of scans that have begun.
+    scans: AtomicU64,
+}
+
 /// Constants, in a cache line without variables, since every section loads them at its begin and end.
 struct Settled {
+    id: u64,
     /// Whether readers enter without a fence, and scans use membarrier.
     membarrier: bool,
     two_versions: Option<usize>,
@@ -67,10 +79,12 @@ struct Settled {
 impl Horizon {
     /// `two_versions`: how many commits may be deferred, if the domain has only two versions per object (RLU).
     pub(super) fn new(clock: ClockKind, memory_cap: usize, tuning: Tuning, two_versions: Option<usize>) -> Self {
+        let tuning = Tuning { low_watermark: tuning.low_watermark.min(MOST_LOW), ..tuning };
         Self {
             clock: Clock::new(clock),
-            known: CachePadded::new(AtomicU64::new(0)),
+            found: CachePadded::new(Found { known: AtomicU64::new(0), scans: AtomicU64::new(0) }),
             settled: CachePadded::new(Settled {
+                id: identity::fresh(),
                 // With two versions commits scan often, so the scan's half of the barrier must be cheap.
                 membarrier: two_versions.is_none() && membarrier::available(),
                 two_versions,
@@ -81,6 +95,12 @@ impl Horizon {
             budget: Budget::new(memory_cap),
             records: Grown::new(),
         }
+    }
+
+    /// Returns the number by which objects identify their domain. Unlike an address, it is never used again.
+    #[inline]
+    pub(super) fn id(&self) -> u64 {
+        self.settled.id
     }
 
     #[inline]
@@ -146,7 +166,7 @@ impl Horizon {
     /// Returns the known horizon.
     pub(super) fn known(&self) -> u64 {
         // Acquire: pairs with `look`, so that sections whose end `look` has seen have ended for the caller, too.
-        self.known.load(Ordering::Acquire)
+        self.found.known.load(Ordering::Acquire)
     }
 
     /// Computes the horizon, the earliest time that a present or future section may have, and returns it.
@@ -159,9 +179,11 @@ impl Horizon {
 
     /// As [`look`](Self::look), and returns all that is known about sections and walks.
     pub(super) fn scan(&self) -> Cuts {
+        // Acquire: pairs with `scans`.
+        let number = self.found.scans.fetch_add(1, Ordering::Acquire) + 1;
         let floor = self.clock.floor();
         self.scan_barrier();
-        let mut cuts = Cuts::of(&self.records, floor);
+        let mut cuts = Cuts::of(&self.records, floor, number);
         let records = self.records.len();
         set(&self.handles, records);
         let more = self.budget.objects() / (8 * records).max(1);
@@ -171,8 +193,15 @@ impl Horizon {
         cuts
     }
 
+    /// Returns the number of scans that have begun. A scan with a greater number begins after the call: its barrier
+    /// comes after the caller's earlier stores, so walks that the scan misses see these stores.
+    pub(super) fn scans(&self) -> u64 {
+        // An exchange and not a load, which might miss scans that have begun. Release: pairs with `scan`.
+        self.found.scans.fetch_add(0, Ordering::Release)
+    }
+
     fn raise(&self, found: u64) -> u64 {
-        self.known.fetch_max(found, Ordering::AcqRel).max(found)
+        self.found.known.fetch_max(found, Ordering::AcqRel).max(found)
     }
 
     /// Waits until every section is at or above the stamp, and returns the horizon. The caller is in no section, or its

@@ -21,10 +21,15 @@
 //!    version is left below the mark: sections from before the birth have no link to the object, and sections after the
 //!    mark find none. The mark is freed together with the master when all walks have ended. So memory stays bounded if
 //!    objects are made and retired while a reader is stuck.
+//! 6. A copy that was unlinked without having been visible, by an abort or by the commit of a transaction that has only
+//!    locked the object: no section will choose it, and other threads access it only in walks. It is freed when all
+//!    walks have ended, together with the other such copies of its transaction. Among them is the leader of an aborted
+//!    write set, to which a walk comes only from a copy of the set. So aborts, too, cost no memory while a reader is
+//!    stuck.
 //!
 //! The collector is inside a section while it works on a log (see [`collect`](Log::collect)): this corresponds to the
-//! paper's reclamation barrier. Except in `write_back_all`, the code never waits for another thread: locked chains and
-//! logs are left for the next pass.
+//! paper's reclamation barrier. The code never waits for another thread: locked chains and logs are left for the next
+//! pass.
 
 use core::ptr;
 use std::collections::VecDeque;
@@ -41,9 +46,9 @@ use super::pool::{Budget, Pool};
 use super::record::Record;
 use super::version::{GONE, HELD, NEVER, PRUNED, Version, birth, end, is_end};
 
-/// The owner of a log may commit nothing and still add versions that are unlinked but not freed (*detached*). After
-/// this many more of them, the owner scans the sections of all threads.
-const MANY_DETACHED: usize = 128;
+/// The owner of a log may commit nothing and still add versions that were unlinked without having been visible. After
+/// this many of them, the owner scans the sections and walks of all threads.
+const MANY_NEVER_VISIBLE: usize = if cfg!(loom) { 3 } else { 128 };
 
 /// A table of a log is shrunk if it has room for more than twice its entries plus this many.
 const ROOM: usize = 64;
@@ -61,10 +66,13 @@ enum Attempt {
     Out,
 }
 
-/// Versions that were unlinked by pruning, and the walks that may still access them. A scan that begins after the
-/// unlinking finds these walks; until then `walks` is `None`.
+/// Versions that were unlinked by pruning, or without having been visible, and the walks that may still access them. A
+/// scan that begins after the unlinking finds these walks; until then `walks` is `None`. A thread that collects many
+/// logs may have scanned before it got this one, so it compares the number of its scan with `scans`.
 struct Pruned {
     versions: Vec<Version>,
+    /// The number of scans that had begun after the last unlinking, or `None` while versions may be added.
+    scans: Option<u64>,
     walks: Option<Vec<(Arc<Record>, u64)>>,
 }
 
@@ -90,8 +98,8 @@ pub(super) struct Log {
     scan_at: usize,
     prune_at: usize,
     is_wanted: bool,
-    /// The number of detached versions at which a scan is due although nothing is committed.
-    detached_at: usize,
+    /// The number of versions that [`detach`](Self::detach) has added since it last returned true.
+    never_visible: usize,
     /// The horizon of the latest collection.
     collected_to: u64,
     /// The number of examinations that helping threads have contributed since one of them last collected this log. When
@@ -119,7 +127,7 @@ impl Log {
             scan_at: 0,
             prune_at: 0,
             is_wanted: false,
-            detached_at: MANY_DETACHED,
+            never_visible: 0,
             collected_to: 0,
             credit: 0,
             accounted: 0,
@@ -176,6 +184,10 @@ impl Log {
         self.trim(ROOM);
     }
 
+    pub(super) fn is_wanted(&self) -> bool {
+        self.is_wanted
+    }
+
     pub(super) fn wants_pruning(&self, low: usize) -> bool {
         self.bytes >= self.prune_at.max(low)
     }
@@ -224,7 +236,6 @@ impl Log {
         pool.beside(self.bytes + self.gone, horizon.low());
         self.free_detached(to, pool, horizon.budget());
         self.free_pruned(pool, horizon.budget());
-        self.detached_at = self.detached_at.min(self.detached.len() + MANY_DETACHED);
         let (mut waiting, before) = (core::mem::take(&mut self.waiting), self.detached.len());
         announce(&waiting, waiting.len());
         // SAFETY: the caller's promise.
@@ -303,14 +314,15 @@ impl Log {
         self.deferred.0
     }
 
-    /// In a domain with two versions an object stays locked until its new version is written back. This function waits
-    /// for the readers that began before the commits, writes all committed versions back, and unlocks the objects. The
-    /// copies are freed when their readers have ended.
-    pub(super) fn write_back_all(&mut self, horizon: &Horizon, pool: &mut Pool) {
+    /// In a domain with two versions an object stays locked until its new version is written back. This function writes
+    /// all committed versions back, and unlocks the objects. The copies are freed when their readers have ended. The
+    /// horizon has `reached` at least [`deferred_to`](Self::deferred_to), so the readers that began before the commits
+    /// have ended.
+    pub(super) fn write_back_all(&mut self, horizon: &Horizon, reached: u64, pool: &mut Pool) {
         if self.committed.is_empty() {
             return;
         }
-        let reached = horizon.wait_for(self.deferred.0);
+        debug_assert!(self.deferred.0 <= reached, "sections that read the masters may be open");
         self.deferred = (0, 0);
         self.free_detached(reached, pool, horizon.budget());
         announce(&self.committed, self.committed.len());
@@ -338,11 +350,11 @@ impl Log {
     ///
     /// # Safety
     /// The caller is in a section, in which it made `cuts`, and owns `me`.
-    pub(super) unsafe fn prune(&mut self, pruner: &Pruner, me: &Record, cuts: &Cuts) {
+    pub(super) unsafe fn prune(&mut self, horizon: &Horizon, pruner: &Pruner, me: &Record, cuts: &Cuts) {
         let (mut versions, mut busy): (Vec<Version>, usize) = (Vec::new(), 0);
         let mut keep = |version: &Version| {
             // SAFETY: the caller's promise.
-            match unsafe { prune(version, pruner, me, cuts) } {
+            match unsafe { prune(version, horizon, pruner, me, cuts) } {
                 Attempt::Out => {
                     versions.push(*version);
                     return false;
@@ -359,18 +371,33 @@ impl Log {
         self.committed.retain(&mut keep);
         let bytes = versions.iter().map(Version::bytes).sum::<usize>();
         self.bytes -= bytes;
-        self.gone += bytes;
         self.busy = busy;
         self.prune_at = self.bytes + self.bytes / 8;
-        if !versions.is_empty() {
-            versions.shrink_to_fit();
-            self.pruned.push(Pruned { versions, walks: None });
+        versions.shrink_to_fit();
+        self.await_walks(&mut versions);
+    }
+
+    /// Takes over versions that are out of their chains, and that only walks in progress may still access.
+    fn await_walks(&mut self, versions: &mut Vec<Version>) {
+        self.gone += versions.iter().map(Version::bytes).sum::<usize>();
+        match self.pruned.last_mut().filter(|last| last.scans.is_none()) {
+            Some(last) => last.versions.append(versions),
+            None if versions.is_empty() => {}
+            None => self.pruned.push(Pruned { versions: core::mem::take(versions), scans: None, walks: None }),
         }
     }
 
-    /// For each batch of pruned versions that has no walks noted yet, notes the walks that the scan found in progress.
+    /// Makes scans that begin from now on tell of the walks that may access the versions unlinked so far.
+    pub(super) fn number_unlinked(&mut self, horizon: &Horizon) {
+        if let Some(last) = self.pruned.last_mut() {
+            last.scans.get_or_insert_with(|| horizon.scans());
+        }
+    }
+
+    /// For each batch of pruned versions that has no walks noted yet, and that was unlinked before the scan began, notes
+    /// the walks that the scan found in progress.
     pub(super) fn note_walks(&mut self, cuts: &Cuts) {
-        for pruned in &mut self.pruned {
+        for pruned in self.pruned.iter_mut().filter(|pruned| pruned.scans.is_some_and(|scans| scans < cuts.number)) {
             pruned.walks.get_or_insert_with(|| cuts.walks.clone());
         }
     }
@@ -419,17 +446,24 @@ impl Log {
         *self = Self { accounted: self.accounted, ..Self::new() };
     }
 
-    /// Adds versions that were linked and never committed. They are unlinked, but other threads may be accessing them.
-    /// Returns whether the log has enough such versions for a collection.
-    pub(super) fn detach(&mut self, tick: u64, unlinked: &mut Vec<Version>) -> bool {
-        let first = self.detached.len();
-        self.gone += unlinked.iter().map(Version::bytes).sum::<usize>();
-        make_room(&mut self.detached, unlinked.len());
-        self.detached.extend(unlinked.drain(..));
-        self.set_aside(tick, first);
-        let are_many = self.detached.len() >= self.detached_at;
+    /// Adds versions that were unlinked without having been visible, all those of a transaction. Other threads may be
+    /// accessing them in walks (rule 6), and with two versions, where walks are not announced, in sections. Returns
+    /// whether the log has enough such versions for a collection.
+    pub(super) fn detach(&mut self, horizon: &Horizon, unlinked: &mut Vec<Version>) -> bool {
+        self.never_visible += unlinked.len();
+        if horizon.is_multi_version() {
+            self.await_walks(unlinked);
+        } else {
+            let first = self.detached.len();
+            self.gone += unlinked.iter().map(Version::bytes).sum::<usize>();
+            make_room(&mut self.detached, unlinked.len());
+            self.detached.extend(unlinked.drain(..));
+            self.set_aside(horizon.clock().stamp(), first);
+        }
+        let are_many = self.never_visible >= MANY_NEVER_VISIBLE;
         if are_many {
-            self.detached_at = self.detached.len() + MANY_DETACHED;
+            self.never_visible = 0;
+            self.want_scan();
         }
         are_many
     }
@@ -440,7 +474,7 @@ impl Log {
 ///
 /// # Safety
 /// As for [`Log::prune`]. The version is in that log.
-unsafe fn prune(version: &Version, pruner: &Pruner, me: &Record, cuts: &Cuts) -> Attempt {
+unsafe fn prune(version: &Version, horizon: &Horizon, pruner: &Pruner, me: &Record, cuts: &Cuts) -> Attempt {
     // SAFETY: in the log.
     let copy = unsafe { version.copy() };
     let stamp = copy.stamp.load(Ordering::Relaxed);
@@ -460,7 +494,7 @@ unsafe fn prune(version: &Version, pruner: &Pruner, me: &Record, cuts: &Cuts) ->
         return Attempt::Needed;
     }
     // SAFETY: the caller's promise; no section of `cuts` chooses the version, by the check above.
-    match unsafe { pruner.prune(me, version.master, copy, cuts) } {
+    match unsafe { pruner.prune(me, || horizon.reader_barrier(), version.master, copy, cuts) } {
         true => Attempt::Out,
         false => Attempt::Busy,
     }

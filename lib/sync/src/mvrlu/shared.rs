@@ -9,9 +9,10 @@ use super::background::Background;
 use super::chain::{Cuts, Pruner};
 use super::grown::Grown;
 use super::horizon::Horizon;
+use super::patience::Patience;
 use super::pool::Pool;
 use super::record::Record;
-use super::slot::{LogGuard, Slot};
+use super::slot::{LogGuard, Slot, try_hold};
 use super::version::{Version, owner_of};
 use crate::crowd::processors;
 
@@ -82,12 +83,6 @@ impl Shared {
         &self.horizon
     }
 
-    /// Returns the address by which objects identify their domain.
-    #[inline]
-    pub(super) fn id(&self) -> *const () {
-        core::ptr::from_ref(self).cast()
-    }
-
     /// Returns the number of live handles, without that of the domain's own thread. A thread that has joined, or been
     /// told by, the threads that made and dropped handles gets the exact number.
     pub(super) fn handles(&self) -> &AtomicUsize {
@@ -137,7 +132,7 @@ impl Shared {
             background.wake();
         }
         // A background thread may be late, so a writer waits for a longer log before it scans itself.
-        if !is_due || self.background.is_some() && log.bytes() < 2 * low {
+        if !is_due || self.background.is_some() && log.bytes() < 2 * low && !log.is_wanted() {
             // SAFETY: the caller's promise.
             unsafe { self.collect_to_known(&mut log, pool) };
             return None;
@@ -146,11 +141,11 @@ impl Shared {
         // suffice the next time. If hundreds of writers scanned at the same time, they would contend for each record.
         // SAFETY: the caller's promise.
         unsafe { self.collect_to_known(&mut log, pool) };
-        let alone = self.scanning.try_lock();
-        if !log.wants_scan(low) || alone.is_err() && !log.must_scan(low) {
+        let alone = try_hold(&self.scanning);
+        if !log.wants_scan(low) || alone.is_none() && !log.must_scan(low) {
             return None;
         }
-        let cuts = self.horizon.scan();
+        let cuts = self.scan_for(&mut log);
         drop(alone);
         let prunes = |log: &LogGuard<'_>| log.wants_pruning(low);
         // SAFETY: as above.
@@ -172,7 +167,13 @@ impl Shared {
     /// Called by a thread that waits for the horizon to move: scans, unless another thread is doing so or is collecting
     /// all logs. Returns the horizon.
     pub(super) fn look_for_all(&self) -> u64 {
-        self.alone.try_lock().map_or_else(|_| self.horizon.known(), |_alone| self.horizon.look())
+        try_hold(&self.alone).map_or_else(|| self.horizon.known(), |_alone| self.horizon.look())
+    }
+
+    /// Scans while the caller has the log, so that the scan tells of the walks that may access what is unlinked there.
+    fn scan_for(&self, log: &mut LogGuard<'_>) -> Cuts {
+        log.number_unlinked(&self.horizon);
+        self.horizon.scan()
     }
 
     /// Collects and prunes a log by the result of a scan.
@@ -192,8 +193,9 @@ impl Shared {
         unsafe { log.collect(&self.horizon, cuts.horizon, pool) };
         if prunes(log) {
             // SAFETY: as above.
-            unsafe { log.prune(&self.pruner, me, cuts) };
+            unsafe { log.prune(&self.horizon, &self.pruner, me, cuts) };
         }
+        log.number_unlinked(&self.horizon);
         log.scanned(self.horizon.low());
         pool.tell(self.horizon.budget());
     }
@@ -219,26 +221,33 @@ impl Shared {
         fresh.drain(..).for_each(|version| log.append(version));
         let deferred = self.horizon.deferrable();
         if log.note_deferred(stamp) > deferred {
-            log.write_back_all(&self.horizon, pool);
+            let reached = self.horizon.wait_for(log.deferred_to());
+            log.write_back_all(&self.horizon, reached, pool);
         }
     }
 
-    /// With two versions: writes back the deferred commits of an object's holder, unless another thread has the
-    /// holder's log. The caller is in no section.
+    /// With two versions: waits for the sections that an object's holder would have to wait for, and writes back the
+    /// holder's deferred commits, unless another thread has the holder's log or the holder has committed again. The
+    /// caller is in no section. It does not have the log while it waits: the holder may be one of the threads that are
+    /// in a section, by another handle, and takes its log for short steps that must not wait.
     pub(super) fn write_back_of_holder(&self, word: u64, pool: &mut Pool) {
         let Some(slot) = owner_of(word).and_then(|owner| self.slots.get(owner)) else { return };
-        if let Some(mut log) = slot.try_log(self.horizon.budget()) {
-            log.write_back_all(&self.horizon, pool);
+        let Some(deferred_to) = slot.try_log(self.horizon.budget()).map(|log| log.deferred_to()) else { return };
+        let mut patience = Patience::new();
+        let mut reached = self.look_for_all();
+        while reached < deferred_to {
+            patience.wait();
+            reached = self.look_for_all();
         }
+        self.write_back_if_due(slot, reached, pool);
     }
 
-    /// With two versions: writes back the deferred commits of `slot`, if this does not wait for a section.
-    fn write_back_if_due(&self, slot: &Slot, pool: &mut Pool) {
+    /// With two versions: writes back the deferred commits of `slot`, if the horizon has reached them.
+    fn write_back_if_due(&self, slot: &Slot, reached: u64, pool: &mut Pool) {
         if let Some(mut log) = slot.try_log(self.horizon.budget()) {
-            let horizon = self.horizon.look();
-            log.free_detached(horizon, pool, self.horizon.budget());
-            if log.deferred_to() <= horizon {
-                log.write_back_all(&self.horizon, pool);
+            log.free_detached(reached, pool, self.horizon.budget());
+            if log.deferred_to() <= reached {
+                log.write_back_all(&self.horizon, reached, pool);
             }
         }
     }
@@ -266,7 +275,10 @@ impl Shared {
         // SAFETY: the caller's promise.
         unsafe {
             match log.bytes() >= self.horizon.low() {
-                true => self.pass(&mut log, me, &self.horizon.scan(), |_| true, pool),
+                true => {
+                    let cuts = self.scan_for(&mut log);
+                    self.pass(&mut log, me, &cuts, |_| true, pool);
+                }
                 false => self.collect_to_known(&mut log, pool),
             }
         }
@@ -277,7 +289,7 @@ impl Shared {
     /// # Safety
     /// As for [`collect`](Self::collect).
     pub(super) unsafe fn collect_everybody(&self, me: &Record, pool: &mut Pool) {
-        if let Ok(_alone) = self.alone.try_lock() {
+        if let Some(_alone) = try_hold(&self.alone) {
             let low = self.horizon.low();
             // SAFETY: the caller's promise.
             unsafe { self.collect_all(me, |log| log.wants_pruning(low), pool) };
@@ -290,7 +302,8 @@ impl Shared {
     /// As for [`collect`](Self::collect).
     pub(super) unsafe fn collect_all(&self, me: &Record, prunes: impl Fn(&LogGuard<'_>) -> bool, pool: &mut Pool) {
         if !self.horizon.is_multi_version() {
-            return self.slots.iter().for_each(|slot| self.write_back_if_due(slot, pool));
+            let reached = self.horizon.look();
+            return self.slots.iter().for_each(|slot| self.write_back_if_due(slot, reached, pool));
         }
         let cuts = self.horizon.scan();
         for slot in self.slots.iter().filter(|slot| slot.versions() > 0) {
@@ -317,5 +330,45 @@ impl Drop for Shared {
         }
         budget.changed(self.slots.len() * Self::BYTES_PER_SLOT, 0);
         debug_assert_eq!(budget.held(), 0);
+    }
+}
+
+#[cfg(all(test, not(any(loom, archipelago_sim))))]
+mod tests {
+    use super::super::{Domain, Handle};
+
+    /// A thread has scanned, and then another thread prunes a log beside a walk that began after the scan. When the
+    /// first thread gets the log, its scan does not tell which walks may access the pruned versions.
+    #[test]
+    fn an_older_scan_does_not_tell_of_walks() {
+        let domain = Domain::new();
+        let link = domain.alloc(0_u64);
+        let [mut reader, mut writer, mut collector] = [(); 3].map(|()| domain.register());
+        let shared = reader.shared.clone();
+        reader.enter();
+        (1..=3).for_each(|value| writer.update(|tx| tx.lock(link).map(|object| *object = value)).unwrap());
+        let slot = shared.slots().get(writer.record.owner as usize).unwrap();
+        let versions_after = |handle: &mut Handle, cuts: &_| {
+            let mut log = slot.log(shared.horizon().budget());
+            log.take_fresh();
+            // SAFETY: both handles are in a section in which the cuts were made.
+            unsafe { shared.pass(&mut log, &handle.record, cuts, |_| true, &mut handle.pool) };
+            log.len()
+        };
+        collector.enter();
+        let cuts = shared.horizon().scan();
+        let walk = || {
+            writer.enter();
+            assert_eq!(versions_after(&mut writer, &shared.horizon().scan()), 3, "unlinked, and not freed");
+            writer.record.leave();
+            assert_eq!(versions_after(&mut collector, &cuts), 3, "freed in the walk");
+        };
+        reader.record.walk(|| (), walk);
+        collector.record.leave();
+        collector.collect();
+        assert_eq!(domain.stats().versions, 1, "no walk is in progress");
+        reader.record.leave();
+        // SAFETY: not used any more.
+        writer.update(|tx| unsafe { tx.retire(link) }).unwrap();
     }
 }

@@ -4,7 +4,7 @@ use core::ops::{Deref, DerefMut};
 
 use archipelago_platform::atomic::{AtomicUsize, Ordering};
 use archipelago_platform::pad::CachePadded;
-use archipelago_platform::sync::{Arc, Mutex, MutexGuard};
+use archipelago_platform::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use archipelago_platform::touch_mut;
 
 use super::log::Log;
@@ -100,7 +100,15 @@ impl Slot {
     }
 
     pub(super) fn try_log<'r>(&'r self, budget: &'r Budget) -> Option<LogGuard<'r>> {
-        let log = self.log.try_lock().ok()?;
-        Some(Self::guard(log, self, budget))
+        Some(Self::guard(try_hold(&self.log)?, self, budget))
+    }
+}
+
+/// Locks a mutex, poisoned or not, unless another thread has it.
+pub(super) fn try_hold<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    match mutex.try_lock() {
+        Ok(held) => Some(held),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
     }
 }

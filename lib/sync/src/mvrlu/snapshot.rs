@@ -62,7 +62,7 @@ impl Snapshot<'_> {
     pub fn get<T: Versioned>(&self, link: Link<T>) -> &T {
         // SAFETY: an object is not freed while a thread may follow a link to it, by the promises of retiring and
         // aborting code.
-        let object = unsafe { link.raw(self.handle.shared.id()) };
+        let object = unsafe { link.raw(self.handle.horizon().id()) };
         // SAFETY: as above; just checked.
         unsafe { self.get_raw(object) }
     }

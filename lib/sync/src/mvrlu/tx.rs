@@ -189,7 +189,7 @@ impl<'h> Tx<'h> {
     /// ```
     #[inline]
     pub unsafe fn alloc<T: Versioned>(&mut self, value: T) -> Link<T> {
-        let link = Link::new(value, self.local, self.handle.shared.id());
+        let link = Link::new(value, self.local, self.handle.horizon().id());
         let master = self.raw(link).head();
         self.note_made(Made { master, free: Link::<T>::FREE }, Link::<T>::BYTES);
         link
@@ -206,8 +206,8 @@ impl<'h> Tx<'h> {
     /// # Safety
     /// After the commit, sections that begin later find no link to the object, and do not use a link that was kept from
     /// before. Neither do sections that began before the commit of the transaction that made the object by
-    /// [`alloc`](Self::alloc) (an object of [`Domain::alloc`](super::Domain::alloc) counts as made before all
-    /// sections). The object was not retired before, and was not made by this transaction.
+    /// [`alloc`](Self::alloc), or before the call of [`Domain::alloc`](super::Domain::alloc) that made it. The object
+    /// was not retired before.
     ///
     /// ```
     /// use archipelago::sync::mvrlu::{Domain, Link};
@@ -234,7 +234,7 @@ impl<'h> Tx<'h> {
     fn raw<T: Versioned>(&self, link: Link<T>) -> Raw<T> {
         // SAFETY: an object is not freed while a thread may follow a link to it, by the promises of retiring and
         // aborting code.
-        unsafe { link.raw(self.handle.shared.id()) }
+        unsafe { link.raw(self.handle.horizon().id()) }
     }
 }
 
@@ -345,7 +345,7 @@ impl Tx<'_> {
 
     /// Calls [`look`](Self::look) for a transaction that wants to lock the object.
     #[inline]
-    fn find(&mut self, head: NonNull<Head>) -> Result<Found, Abort> {
+    pub(super) fn find(&mut self, head: NonNull<Head>) -> Result<Found, Abort> {
         self.look(head).or_else(|met| self.find_after(head, met))
     }
 
@@ -407,7 +407,7 @@ impl Tx<'_> {
 
     /// Locks an object: links a new copy above `newest`, which `look` has found.
     #[inline]
-    fn link(
+    pub(super) fn link(
         &mut self,
         master: NonNull<Head>,
         mut newest: *mut Copied,

@@ -48,7 +48,8 @@ impl Handle {
 
     /// As [`update`](Self::update), and serializable among all transactions that commit this way: an attempt is aborted
     /// if anything that the body read by [`Tx::get`] was changed before the commit. Objects that are read by
-    /// [`Tx::snapshot`] are not validated.
+    /// [`Tx::snapshot`] are not validated. If readers undo three validations of a commit by reading what it writes, it
+    /// locks the objects that the body read, as [`Tx::lock_const`] does, so readers cannot delay it further.
     ///
     /// # Errors
     /// As [`update`](Self::update).

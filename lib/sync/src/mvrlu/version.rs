@@ -334,10 +334,10 @@ impl<T> Master<T> {
     }
 }
 
-/// An object, and the address of its domain, which is never dereferenced.
+/// An object, and the number of its domain.
 #[repr(C)]
 struct Object<T> {
-    domain: *const (),
+    domain: u64,
     master: Master<T>,
 }
 
@@ -383,7 +383,7 @@ impl<T: Versioned> Link<T> {
     pub(super) const BYTES: usize = size_of::<Object<T>>();
 
     /// Makes an object that no other thread can access, and that no section below `birth` will see.
-    pub(super) fn new(value: T, birth: u64, domain: *const ()) -> Self {
+    pub(super) fn new(value: T, birth: u64, domain: u64) -> Self {
         let object = Box::new(Object { domain, master: Master::new(value, birth) });
         Self { object: NonNull::from(Box::leak(object)), owns: PhantomData }
     }
@@ -411,11 +411,11 @@ impl<T: Versioned> Link<T> {
     /// # Panics
     /// If the link belongs to another domain.
     #[inline]
-    pub(super) unsafe fn raw(self, domain: *const ()) -> Raw<T> {
+    pub(super) unsafe fn raw(self, domain: u64) -> Raw<T> {
         let object = self.object.as_ptr();
         // SAFETY: the caller's promise; the pointer into the object is derived from a pointer to the whole object.
         let (of, master) = unsafe { ((*object).domain, NonNull::new_unchecked(&raw mut (*object).master)) };
-        assert!(ptr::eq(of, domain), "a link of another domain");
+        assert!(of == domain, "a link of another domain");
         Raw(master)
     }
 }
