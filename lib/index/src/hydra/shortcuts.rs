@@ -95,7 +95,10 @@ impl<F: HydraForm> Shortcuts<F> {
         let young = self.trees[YOUNG].load(Relaxed);
         // Release, with the Acquire in `tree`: a thread that finds no young tree finds the old one. The order matters, see above.
         let old = self.trees[OLD].swap(young, AcqRel);
-        self.trees[YOUNG].store(null_mut(), Release);
+        // If there was no young tree, another thread may add one meanwhile, which stays young.
+        if !young.is_null() {
+            self.trees[YOUNG].store(null_mut(), Release);
+        }
         NonNull::new(old).map(Dropped)
     }
 

@@ -337,3 +337,51 @@ fn sync_waits_for_another_threads_walk() {
     assert!(map.stats().pages <= full / 2, "{:?}", map.stats());
     map.check_invariants();
 }
+
+/// A thread adds the first shortcut of a generation while another thread has the generations take turns.
+#[test]
+fn no_tree_of_shortcuts_is_lost_in_a_turn() {
+    const TREES: usize = 1000;
+    let map = map(SearchLayerKind::Snapshot, 1);
+    let session = map.pin();
+    let (core, page) = (session.core, jump(&session, 0, 2 * FULL));
+    let added = AtomicUsize::new(0);
+    let dropped = thread::scope(|scope| {
+        let turning = scope.spawn(|| {
+            let mut dropped = 0;
+            while dropped < TREES && (added.load(Acquire) < TREES || core.shortcuts.generations() > 0) {
+                let Some(tree) = core.shortcuts.turn() else { continue };
+                tree.retire(&core.domain.pin());
+                dropped += 1;
+            }
+            dropped
+        });
+        for _ in 0..TREES {
+            add_shortcut(core, page);
+            added.fetch_add(1, Release);
+            while core.shortcuts.generations() > 0 {
+                thread::yield_now();
+            }
+        }
+        turning.join().unwrap()
+    });
+    assert_eq!(dropped, TREES, "each tree is returned by a turn");
+}
+
+/// Pages that are inserted at one anchor, and merged away, several times between two rounds.
+#[test]
+fn the_number_of_anchors_is_exact() {
+    let map = map(SearchLayerKind::Snapshot, 1);
+    let session = map.pin();
+    for number in 0..9 {
+        for _ in 0..number % 4 {
+            (50 * FULL..70 * FULL).for_each(|key| assert!(!session.upsert(&key, key)));
+            (50 * FULL..70 * FULL).for_each(|key| assert_eq!(session.remove(&key), Some(key)));
+        }
+        round(&session, 0..1);
+    }
+    map.sync();
+    let mut pages = 0;
+    session.core.for_each_page(|_| pages += 1);
+    assert_eq!(session.core.lock_combiner().anchors, pages);
+}
