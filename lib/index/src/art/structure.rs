@@ -69,6 +69,8 @@ impl<F: Form> Structure<F> for Core<F> {
     type Config = WriteSync;
     type Hooks = WriteSync;
 
+    const LONGEST_KEY: usize = Leaf::<F>::LONGEST_KEY;
+
     fn build(config: &WriteSync, limits: Limits) -> Arc<Self> {
         // SAFETY: `Map` passes guards of the map's own domain, and no other code has access to the tree.
         let tree = unsafe { RawArt::new(*config) };
