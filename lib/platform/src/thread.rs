@@ -37,6 +37,6 @@ pub use std::thread_local;
 pub use crew::Crew;
 pub use pinning::{Pinning, allowed_cpus, bind_current, pin_current};
 #[cfg(not(loom))]
-pub(crate) use pinning::{pinned, set_affinity};
+pub(crate) use pinning::{pinned, process_cpus, set_affinity};
 pub(crate) use slot::note_node;
 pub use slot::{ThreadSlot, has_slot, slot, slots_high_water};
