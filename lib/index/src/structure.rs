@@ -61,9 +61,6 @@ pub trait Form: Copy + Send + Sync + Sized + 'static {
     /// Borrows an owned encoding.
     fn probe(owned: &Self::Owned) -> Self::Probe<'_>;
 
-    /// Returns a key less than `bound`, with few or no keys in between; `None` if `bound` is the least key.
-    fn just_below(bound: Self::Probe<'_>) -> Option<Self::Owned>;
-
     /// Returns the least key greater than `key`; `None` if `key` is the greatest.
     fn just_above(key: Self::Probe<'_>) -> Option<Self::Owned>;
 
@@ -74,8 +71,8 @@ pub trait Form: Copy + Send + Sync + Sized + 'static {
     /// Returns the least key.
     fn least() -> Self::Owned;
 
-    /// Returns a key with few or no keys above it.
-    fn great() -> Self::Owned;
+    /// Returns whether `key` is the least key.
+    fn is_least(key: Self::Probe<'_>) -> bool;
 
     /// Calls `f` with the byte string that represents `key`. The byte strings have the same order as the keys.
     fn with_bytes<R>(key: Self::Probe<'_>, f: impl FnOnce(&[u8]) -> R) -> R;
