@@ -214,7 +214,23 @@ impl End {
 }
 
 /// A structure for one form of keys, shared by threads. The module's documentation has its contract.
-pub trait Structure<F: Form>: Send + Sync + Sized + 'static {
+///
+/// The trait cannot be implemented without `unsafe`: a map follows the words that its structure returns, and decodes the
+/// keys that the structure shows.
+///
+/// ```compile_fail,E0200
+/// use archipelago::index::map::Structure;
+///
+/// struct Liar;
+/// impl Structure<archipelago::index::Word> for Liar {}
+/// ```
+///
+/// # Safety
+/// The structure keeps the contract. In particular, a word that it returns or shows was stored, and has not been
+/// returned by an operation that replaced or removed it before the caller's guard was entered. A key that it shows was
+/// stored. It uses its [`Limits`] for nothing else than to build one structure, of this kind or of another one that it
+/// contains, and passes only guards of that structure's own domain to that structure.
+pub unsafe trait Structure<F: Form>: Send + Sync + Sized + 'static {
     /// The structure's settings, see [`Kind::Config`].
     type Config;
 
@@ -375,9 +391,12 @@ pub trait Structure<F: Form>: Send + Sync + Sized + 'static {
     /// a guard of the caller keeps.
     fn settle(&self) {}
 
-    /// Ends background work, and calls `each` once with every word. The caller must have exclusive access, and then drops the
-    /// structure. Returns the payload of a background thread's panic, if one has panicked.
-    fn dismantle(&self, each: impl FnMut(u64)) -> Option<Box<dyn core::any::Any + Send>>;
+    /// Ends background work, and calls `each` once with every word. Returns the payload of a background thread's panic, if one
+    /// has panicked.
+    ///
+    /// # Safety
+    /// The caller must have exclusive access, and then drops the structure.
+    unsafe fn dismantle(&self, each: impl FnMut(u64)) -> Option<Box<dyn core::any::Any + Send>>;
 
     /// Checks every invariant. No other thread may use the structure meanwhile.
     ///

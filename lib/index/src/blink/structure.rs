@@ -169,7 +169,8 @@ impl<F: SlotForm, P: Policy> Core<F, P> {
     }
 }
 
-impl<F: SlotForm, P: Policy> Structure<F> for Core<F, P> {
+// SAFETY: the contract is what the modules of this structure prove, part by part.
+unsafe impl<F: SlotForm, P: Policy> Structure<F> for Core<F, P> {
     /// The tree that this thread reads.
     type Place<'s> = &'s Tree<F, P>;
     /// The leaf of the last write.
@@ -338,7 +339,7 @@ impl<F: SlotForm, P: Policy> Structure<F> for Core<F, P> {
         self.sweep();
     }
 
-    fn dismantle(&self, each: impl FnMut(u64)) -> Option<Box<dyn Any + Send>> {
+    unsafe fn dismantle(&self, each: impl FnMut(u64)) -> Option<Box<dyn Any + Send>> {
         self.domain.stop_tending();
         if let Some(feed) = self.trees.feed() {
             // Replays the log first: otherwise words that only another replica has would be lost.
