@@ -365,7 +365,9 @@ mod tests {
             let answer = Answer { what: AtomicU8::new(0), word: AtomicU64::new(0) };
             let what = What::Put(10 * key, When::Always);
             let op: Op<Word> = Op { key, what, replica: 1, answer: NonNull::from(&answer), process };
-            feed.lane(key).log.reserve(1).ok().expect("an empty log").fill(op);
+            let Ok(mut room) = feed.lane(key).log.reserve(1) else { panic!("an empty log") };
+            room.fill(op);
+            drop(room);
             feed.settle(all, &guard);
             assert_eq!(answer.get().is_some(), given);
             assert_eq!(all.iter().map(|tree| tree.get(key, &guard)).collect::<Vec<_>>(), [Some(10 * key); 2]);

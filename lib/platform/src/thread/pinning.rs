@@ -106,6 +106,7 @@ pub fn allowed_cpus() -> Option<Vec<CpuId>> {
 
 /// Returns the CPUs on which threads of the process may run, ascending. Returns `None` if the operating system does not
 /// report them.
+#[cfg(all(target_os = "linux", not(loom)))]
 pub(crate) fn process_cpus() -> Option<Vec<CpuId>> {
     affinity_of_all()
 }
@@ -138,6 +139,7 @@ mod linux {
     }
 
     /// Returns the CPUs of all threads together: the caller may be pinned, and others need not be.
+    #[cfg(not(loom))]
     pub(super) fn affinity_of_all() -> Option<Vec<CpuId>> {
         let mut all = mask_of(0)?;
         let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
@@ -162,9 +164,11 @@ mod linux {
     }
 }
 #[cfg(all(target_os = "linux", not(miri)))]
-pub(crate) use linux::set_affinity;
+use linux::affinity;
+#[cfg(all(target_os = "linux", not(any(miri, loom))))]
+use linux::affinity_of_all;
 #[cfg(all(target_os = "linux", not(miri)))]
-use linux::{affinity, affinity_of_all};
+pub(crate) use linux::set_affinity;
 
 #[cfg(not(all(target_os = "linux", not(miri))))]
 pub(crate) fn set_affinity(_: &[CpuId]) -> io::Result<()> {
@@ -176,7 +180,7 @@ fn affinity() -> Option<Vec<CpuId>> {
     None
 }
 
-#[cfg(not(all(target_os = "linux", not(miri))))]
+#[cfg(all(target_os = "linux", miri))]
 fn affinity_of_all() -> Option<Vec<CpuId>> {
     None
 }
