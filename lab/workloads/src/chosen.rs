@@ -102,7 +102,10 @@ pub type Visit<'v, F> = &'v mut dyn FnMut(<F as Form>::Probe<'_>, u64) -> bool;
 
 /// [`Structure`] as a trait that can be a trait object. Callers cannot pass a `Place` (the data with which an operation
 /// starts), so each call computes the thread's place again.
-pub trait Inner<F: Form>: Send + Sync {
+///
+/// # Safety
+/// The contract of [`Structure`].
+pub unsafe trait Inner<F: Form>: Send + Sync {
     #[doc(hidden)]
     fn domain(&self) -> &Domain;
     #[doc(hidden)]
@@ -142,13 +145,16 @@ pub trait Inner<F: Form>: Send + Sync {
     fn note_garbage(&self);
     #[doc(hidden)]
     fn settle(&self);
+    /// # Safety
+    /// The contract of [`Structure::dismantle`] must hold.
     #[doc(hidden)]
-    fn dismantle(&self, each: &mut dyn FnMut(u64)) -> Option<Box<dyn Any + Send>>;
+    unsafe fn dismantle(&self, each: &mut dyn FnMut(u64)) -> Option<Box<dyn Any + Send>>;
     #[doc(hidden)]
     fn check(&self);
 }
 
-impl<F: Form, C: Structure<F>> Inner<F> for Arc<C> {
+// SAFETY: each method calls a structure, which keeps the contract.
+unsafe impl<F: Form, C: Structure<F>> Inner<F> for Arc<C> {
     fn domain(&self) -> &Domain {
         (**self).domain()
     }
@@ -220,8 +226,9 @@ impl<F: Form, C: Structure<F>> Inner<F> for Arc<C> {
         (**self).settle();
     }
 
-    fn dismantle(&self, each: &mut dyn FnMut(u64)) -> Option<Box<dyn Any + Send>> {
-        (**self).dismantle(each)
+    unsafe fn dismantle(&self, each: &mut dyn FnMut(u64)) -> Option<Box<dyn Any + Send>> {
+        // SAFETY: the caller guarantees the same contract.
+        unsafe { (**self).dismantle(each) }
     }
 
     fn check(&self) {
@@ -229,7 +236,8 @@ impl<F: Form, C: Structure<F>> Inner<F> for Arc<C> {
     }
 }
 
-impl<F: Side> Structure<F> for Erased<F> {
+// SAFETY: each method calls the structure inside, whose domain is this structure's.
+unsafe impl<F: Side> Structure<F> for Erased<F> {
     type Config = Choice;
     type Hooks = ();
     type Place<'s> = ();
@@ -336,8 +344,9 @@ impl<F: Side> Structure<F> for Erased<F> {
         self.0.settle();
     }
 
-    fn dismantle(&self, mut each: impl FnMut(u64)) -> Option<Box<dyn Any + Send>> {
-        self.0.dismantle(&mut each)
+    unsafe fn dismantle(&self, mut each: impl FnMut(u64)) -> Option<Box<dyn Any + Send>> {
+        // SAFETY: the caller guarantees the same contract.
+        unsafe { self.0.dismantle(&mut each) }
     }
 
     fn check(&self) {

@@ -90,6 +90,7 @@
 //!
 //! No feature is enabled by default. `serde`: maps are serialized as maps. `rayon`: parallel iterators over maps. Three features add a
 //! module of the same name: `cache`, a bounded cache; `ranges`, a map of disjoint ranges; `txn`, transactions over tables of rows.
+//! `durable`: with `txn`, databases in a directory, which survive the process.
 
 // These are modules with glob re-exports instead of `pub use archipelago_index as index`. So the compiler's messages name the paths
 // that users write (`archipelago::index::Map`), and every item has its page in this crate's documentation.

@@ -46,6 +46,8 @@ pub const REMOVING: &str = "a key is taken out";
 pub const PART: &str = "a part is entered";
 /// A descent through inner nodes has reached a node, and reads the node's version next.
 pub const DOWN: &str = "a way has come to a node";
+/// The only child of an inner root is found, and both are locked next.
+pub const LOWERED: &str = "the root's only child is found";
 /// A chunk's entries have moved to its neighbour, and the chunk is marked obsolete next.
 pub const MERGED: &str = "a chunk's entries have moved";
 /// A walk over an `Art` has read the byte of a slot of a small node, and reads the slot's edge next.

@@ -63,9 +63,6 @@ pub trait Form: Copy + Send + Sync + Sized + 'static {
     /// Borrows an owned encoding.
     fn probe(owned: &Self::Owned) -> Self::Probe<'_>;
 
-    /// Returns a key less than `bound`, with few or no keys in between; `None` if `bound` is the least key.
-    fn just_below(bound: Self::Probe<'_>) -> Option<Self::Owned>;
-
     /// Returns the least key greater than `key`; `None` if `key` is the greatest.
     fn just_above(key: Self::Probe<'_>) -> Option<Self::Owned>;
 
@@ -76,8 +73,8 @@ pub trait Form: Copy + Send + Sync + Sized + 'static {
     /// Returns the least key.
     fn least() -> Self::Owned;
 
-    /// Returns a key with few or no keys above it.
-    fn great() -> Self::Owned;
+    /// Returns whether `key` is the least key.
+    fn is_least(key: Self::Probe<'_>) -> bool;
 
     /// Calls `f` with the byte string that represents `key`. The byte strings have the same order as the keys.
     fn with_bytes<R>(key: Self::Probe<'_>, f: impl FnOnce(&[u8]) -> R) -> R;
@@ -219,7 +216,23 @@ impl End {
 }
 
 /// A structure for one form of keys, shared by threads. The module's documentation has its contract.
-pub trait Structure<F: Form>: Send + Sync + Sized + 'static {
+///
+/// The trait cannot be implemented without `unsafe`: a map follows the words that its structure returns, and decodes the
+/// keys that the structure shows.
+///
+/// ```compile_fail,E0200
+/// use archipelago::index::map::Structure;
+///
+/// struct Liar;
+/// impl Structure<archipelago::index::Word> for Liar {}
+/// ```
+///
+/// # Safety
+/// The structure keeps the contract. In particular, a word that it returns or shows was stored, and has not been
+/// returned by an operation that replaced or removed it before the caller's guard was entered. A key that it shows was
+/// stored. It uses its [`Limits`] for nothing else than to build one structure, of this kind or of another one that it
+/// contains, and passes only guards of that structure's own domain to that structure.
+pub unsafe trait Structure<F: Form>: Send + Sync + Sized + 'static {
     /// The structure's settings, see [`Kind::Config`].
     type Config;
 
@@ -384,9 +397,12 @@ pub trait Structure<F: Form>: Send + Sync + Sized + 'static {
     /// memory that a guard of the caller keeps.
     fn settle(&self) {}
 
-    /// Ends background work, and calls `each` once with every word. The caller must have exclusive access, and then
-    /// drops the structure. Returns the payload of a background thread's panic, if one has panicked.
-    fn dismantle(&self, each: impl FnMut(u64)) -> Option<Box<dyn core::any::Any + Send>>;
+    /// Ends background work, and calls `each` once with every word. Returns the payload of a background thread's panic, if one
+    /// has panicked.
+    ///
+    /// # Safety
+    /// The caller must have exclusive access, and then drops the structure.
+    unsafe fn dismantle(&self, each: impl FnMut(u64)) -> Option<Box<dyn core::any::Any + Send>>;
 
     /// Checks every invariant. No other thread may use the structure meanwhile.
     ///

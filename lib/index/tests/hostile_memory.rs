@@ -271,3 +271,31 @@ fn a_writer_with_an_entry_of_its_own() {
     }
     every_map!(check);
 }
+
+/// A thread that drains a map waits at the limit as one that removes entries does, while another thread is reading.
+#[test]
+fn draining_waits_for_readers() {
+    const BACKLOG: usize = 1 << 20;
+    const ENTRIES: u64 = 5000;
+
+    fn check<S: Kind>() {
+        watchdog(USUAL, |_| {
+            let map: Map<S, u64, [u8; 1000]> = Map::builder().backlog_limit(BACKLOG, OnBacklog::Wait).build();
+            map.pin().extend((0..ENTRIES).map(|key| (key, [0; 1000])));
+            let waits = || map.stats().garbage.bytes;
+            let read = map.pin().get_ref(&0);
+            thread::scope(|scope| {
+                let draining = scope.spawn(|| map.pin().drain_range::<u64, _>(..).count());
+                while waits() <= BACKLOG {
+                    thread::sleep(Duration::from_millis(1));
+                }
+                thread::sleep(Duration::from_millis(10));
+                assert!(waits() <= 2 * BACKLOG, "{} bytes wait, the limit is {BACKLOG}", waits());
+                drop(read);
+                assert_eq!(draining.join().unwrap() as u64, ENTRIES);
+            });
+            assert!(map.is_empty());
+        });
+    }
+    every_map!(check);
+}

@@ -5,7 +5,7 @@
 #![cfg(archipelago_sim)]
 
 use archipelago_check::growth::{assert_flat, costs};
-use archipelago_index::hydra::{Maintainers, SearchLayerKind};
+use archipelago_index::hydra::{Hydra, Maintainers, SearchLayerKind};
 use archipelago_index::map::{Kind, Map, Session};
 use archipelago_index::{Art, BLinkTree, EunoBTree, EunoSkipList, HydraList};
 use archipelago_sim::SimAlloc;
@@ -200,4 +200,30 @@ fn euno_b_tree() {
 #[test]
 fn euno_skip_list() {
     judge("EunoSkipList", EunoSkipList::new);
+}
+
+/// Keys that all begin with the eight greatest bytes, such as those of entries that never expire, by their time.
+#[test]
+fn hydralist_of_greatest_keys() {
+    type Work = fn(&Session<'_, Hydra, (u64, u64), u64>, u64);
+    let patterns: [(&str, Work); 3] = [
+        ("pops of the last", |map, size| (0..size).for_each(|_| assert!(map.pop_last().is_some()))),
+        ("looks at the last", |map, size| (0..size).for_each(|_| assert!(map.last_key_value().is_some()))),
+        ("a reverse scan", |map, size| assert_eq!(map.iter().rev().count() as u64, size)),
+    ];
+    for paused in [false, true] {
+        for (pattern, work) in patterns {
+            let setup = |size| {
+                let map = HydraList::<(u64, u64), u64>::builder().maintainers(Maintainers::Clients).build();
+                map.pause_maintenance(paused);
+                (0..size).for_each(|number| _ = map.pin().insert((u64::MAX, scattered(number)), number));
+                map
+            };
+            let work = |map: &HydraList<(u64, u64), u64>, size| {
+                work(&map.pin(), size);
+                size
+            };
+            assert_flat(&format!("paused: {paused}, {pattern}"), costs(LEAST, setup, work), CHEAP);
+        }
+    }
 }

@@ -23,9 +23,10 @@
 //! largest bounds. The sum bounds every pair (`a` to hub plus hub to `b`). It takes linear time and is at most twice as
 //! large.
 //!
-//! The clock is *logical* (one shared counter, always correct, slower with many threads) in three cases: if the
-//! processor does not promise a constant counter, if the threads that measure cannot be started or pinned, or if a node
-//! cannot be measured to within 20 µs in sixteen attempts.
+//! The clock is *logical* (one shared counter, always correct, slower with many threads) in four cases: if the
+//! processor does not promise a constant counter, if the threads that measure cannot be started or pinned, if a node
+//! cannot be measured to within 20 µs in sixteen attempts, or if the process may use one CPU of several, so that there
+//! is nothing to measure: programs that pin their first thread give others other CPUs later.
 //!
 //! The bound holds for the CPUs that the process could use when the topology was first read, but not for CPUs that are
 //! allowed later. Two problems are not covered: counters that drift apart, which "invariant TSC" excludes, and a

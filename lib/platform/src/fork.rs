@@ -21,7 +21,7 @@ pub const PATIENCE: Duration = Duration::from_secs(1);
 mod imp {
     use super::PATIENCE;
     use core::cell::Cell;
-    use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
     use std::thread::yield_now;
     use std::time::Instant;
 
@@ -29,6 +29,9 @@ mod imp {
     pub(super) const FORKING: usize = 1 << (usize::BITS - 1);
 
     static STATE: AtomicUsize = AtomicUsize::new(0);
+
+    /// The number of forks between the process in which the handlers were registered and this one.
+    static GENERATION: AtomicU64 = AtomicU64::new(0);
 
     /// Whether the handlers are registered with the C library.
     pub(super) static REGISTERED: AtomicBool = AtomicBool::new(false);
@@ -95,6 +98,8 @@ mod imp {
 
     extern "C" fn after_in_child() {
         if FORKS.replace(false) {
+            // Relaxed: the child has one thread.
+            GENERATION.fetch_add(1, Ordering::Relaxed);
             // Other threads whose work this fork did not wait for do not exist in the child.
             STATE.store(usize::from(WORKS.get()), Ordering::Release);
         }
@@ -116,18 +121,36 @@ mod imp {
         }
     }
 
+    pub fn generation() -> u64 {
+        register();
+        // Relaxed: it changes only while the process has one thread.
+        GENERATION.load(Ordering::Relaxed)
+    }
+
     pub fn outside_forks<R>(work: impl FnOnce() -> R) -> R {
         register();
-        let _working = (!WORKS.get()).then(Working::begin);
+        // A thread that is forking, and is called back by the C library, would wait for itself.
+        let _working = (!WORKS.get() && !FORKS.get()).then(Working::begin);
         work()
     }
 }
 
 #[cfg(not(all(unix, not(any(miri, loom, archipelago_sim)))))]
 mod imp {
+    pub fn generation() -> u64 {
+        0
+    }
+
     pub fn outside_forks<R>(work: impl FnOnce() -> R) -> R {
         work()
     }
+}
+
+/// Returns a number that tells a process from the child processes that its forks make. So data that a thread has left
+/// for others shows whether the thread is in this process. A load of two words.
+#[inline]
+pub fn generation() -> u64 {
+    imp::generation()
 }
 
 /// Runs `work`. Whenever another thread of the process forks, `work` has ended or has not begun: the fork waits for it,
@@ -193,6 +216,13 @@ mod tests {
         });
         assert!(outside_forks(|| forked(|| outside_forks(|| true))), "the work itself may fork");
         assert!(forked(|| outside_forks(|| true)), "and has ended then");
+    }
+
+    #[test]
+    fn a_child_is_of_another_generation() {
+        let here = generation();
+        assert!(forked(|| generation() != here));
+        assert_eq!(generation(), here);
     }
 
     /// The work waits for a lock that the forking thread holds, and the fork waits for the work. Only the limit of the

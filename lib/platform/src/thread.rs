@@ -35,6 +35,8 @@ pub use std::thread_local;
 
 #[cfg(not(loom))]
 pub use crew::Crew;
+#[cfg(all(target_os = "linux", not(loom)))]
+pub(crate) use pinning::process_cpus;
 pub use pinning::{Pinning, allowed_cpus, bind_current, pin_current};
 #[cfg(not(loom))]
 pub(crate) use pinning::{pinned, set_affinity};

@@ -21,6 +21,8 @@ use core::fmt;
 
 pub use build::{Builder, TopologyError};
 pub use current::current_cpu;
+#[cfg(not(loom))]
+pub(crate) use current::online_cpus;
 
 /// A NUMA node: an index into [`Topology::nodes`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -119,7 +119,7 @@
 //! reported by the panic hook, and not propagated. [`Database::limited`] sets a limit on all this memory.
 //!
 //! # Durability
-//! `Database::open` (feature `durable`, on by default) makes a database in a directory. After a crash of the process or
+//! `Database::open` (feature `durable`) makes a database in a directory. After a crash of the process or
 //! the machine, opening the directory recovers its tables, with all acknowledged transactions, and with every other
 //! transaction as a whole or not at all.
 //!

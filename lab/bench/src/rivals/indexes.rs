@@ -64,7 +64,8 @@ impl<T: Points> Rival<T> {
     }
 }
 
-impl<T: Points> Inner<Word> for Rival<T> {
+// SAFETY: the tree returns the words that were stored in it, under the guard of the caller.
+unsafe impl<T: Points> Inner<Word> for Rival<T> {
     fn domain(&self) -> &Domain {
         &self.domain
     }
@@ -190,7 +191,7 @@ impl<T: Points> Inner<Word> for Rival<T> {
 
     fn settle(&self) {}
 
-    fn dismantle(&self, each: &mut dyn FnMut(u64)) -> Option<Box<dyn Any + Send>> {
+    unsafe fn dismantle(&self, each: &mut dyn FnMut(u64)) -> Option<Box<dyn Any + Send>> {
         self.all(&self.domain.pin(), |_, word| each(word));
         None
     }

@@ -109,10 +109,15 @@ impl Glance {
 }
 
 impl<F: Form> RawArt<F> {
-    /// Returns the word of the greatest key that is not above `key`.
+    /// Returns the word of the greatest key within an upper bound.
     #[allow(dead_code, reason = "for HydraList's search layer")]
-    pub(crate) fn predecessor(&self, key: &[u8], guard: &Guard<'_>) -> Option<u64> {
-        Cursor::<_, true>::new(self, guard).next(Bound::Included(key)).map(Leaf::word)
+    pub(crate) fn predecessor(&self, upper: Bound<F::Probe<'_>>, guard: &Guard<'_>) -> Option<u64> {
+        let within = |upper: Bound<&[u8]>| Cursor::<_, true>::new(self, guard).next(upper).map(Leaf::word);
+        match upper {
+            Bound::Included(key) => F::with_bytes(key, |key| within(Bound::Included(key))),
+            Bound::Excluded(bound) => F::with_bytes(bound, |bound| within(Bound::Excluded(bound))),
+            Bound::Unbounded => within(Bound::Unbounded),
+        }
     }
 }
 

@@ -46,10 +46,16 @@ impl<F> PartialEq for Leaf<'_, F> {
 }
 
 impl<'g, F: Form> Leaf<'g, F> {
+    /// The length of the longest key that a leaf has room for, in bytes.
+    pub(super) const LONGEST_KEY: usize = match F::KIND {
+        FormKind::Word => usize::MAX,
+        FormKind::Bytes => u32::MAX as usize,
+    };
+
     /// Allocates a leaf. It belongs to the caller until the caller publishes the edge.
     ///
     /// # Panics
-    /// If the key has 4 GiB or more.
+    /// If the key is longer than [`LONGEST_KEY`](Self::LONGEST_KEY).
     pub(super) fn create(key: &[u8], word: u64) -> Edge {
         let len = u32::try_from(key.len()).expect("a key is shorter than 4 GiB");
         let layout = layout(F::KIND, key.len());

@@ -505,6 +505,7 @@ mod tests {
     use super::*;
     use crate::structure::Bytes;
     use archipelago_sync::rcu::Domain;
+    use core::ops::Bound;
 
     #[test]
     fn predecessors() {
@@ -512,7 +513,7 @@ mod tests {
         let guard = &domain.pin();
         // SAFETY: all guards are of one domain.
         let tree: RawArt<Bytes> = unsafe { RawArt::new(WriteSync::default()) };
-        assert!(tree.len() == 0 && tree.predecessor(b"zzz", guard).is_none());
+        assert!(tree.len() == 0 && tree.predecessor(Bound::Included(b"zzz"), guard).is_none());
         let anchors: [&[u8]; 7] = [b"", b"a", b"abc", b"abcdefgh", b"abd", b"b\0", b"zz"];
         for (word, key) in anchors.iter().enumerate() {
             assert_eq!(tree.insert(key, word as u64, guard), None);
@@ -520,9 +521,13 @@ mod tests {
         let probes: [&[u8]; 9] = [b"\0", b"a", b"abcd", b"abcdefghi", b"abce", b"abz", b"b", b"c", b"\xff"];
         for probe in probes {
             let expected = anchors.iter().rposition(|anchor| *anchor <= probe).map(|word| word as u64);
-            assert_eq!(tree.predecessor(probe, guard), expected, "of {probe:?}");
+            assert_eq!(tree.predecessor(Bound::Included(probe), guard), expected, "of {probe:?}");
         }
+        for (word, key) in (0_u64..).zip(anchors) {
+            assert_eq!(tree.predecessor(Bound::Excluded(key), guard), word.checked_sub(1), "below {key:?}");
+        }
+        assert_eq!(tree.predecessor(Bound::Unbounded, guard), Some(6));
         assert!(!tree.remove_if(b"", 1, guard) && tree.remove_if(b"", 0, guard));
-        assert_eq!(tree.predecessor(b"\0", guard), None);
+        assert_eq!(tree.predecessor(Bound::Included(b"\0"), guard), None);
     }
 }

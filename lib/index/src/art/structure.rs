@@ -63,11 +63,14 @@ impl<F: Form> Core<F> {
     }
 }
 
-impl<F: Form> Structure<F> for Core<F> {
+// SAFETY: the contract is what the modules of this structure prove, part by part.
+unsafe impl<F: Form> Structure<F> for Core<F> {
     type Place<'s> = ();
     type Near<'g> = ();
     type Config = WriteSync;
     type Hooks = WriteSync;
+
+    const LONGEST_KEY: usize = Leaf::<F>::LONGEST_KEY;
 
     fn build(config: &WriteSync, limits: Limits) -> Arc<Self> {
         // SAFETY: `Map` passes guards of the map's own domain, and no other code has access to the tree.
@@ -199,7 +202,7 @@ impl<F: Form> Structure<F> for Core<F> {
         (0..4).for_each(|_| self.domain.collect());
     }
 
-    fn dismantle(&self, each: impl FnMut(u64)) -> Option<Box<dyn Any + Send>> {
+    unsafe fn dismantle(&self, each: impl FnMut(u64)) -> Option<Box<dyn Any + Send>> {
         self.domain.stop_tending();
         self.tree.show_words(&self.domain.pin(), each);
         None

@@ -36,6 +36,7 @@ use crate::points;
 use crate::structure::{Put, When};
 use archipelago_platform::atomic::Ordering::{Acquire, Relaxed, Release};
 use archipelago_platform::atomic::{AtomicU8, AtomicU64};
+use archipelago_platform::fork;
 use archipelago_platform::hint::point;
 use archipelago_platform::pad::CachePadded;
 use archipelago_platform::topology::Topology;
@@ -109,6 +110,8 @@ struct Op<F: SlotForm> {
     /// The replica whose thread waits, and the thread's answer.
     replica: usize,
     answer: NonNull<Answer>,
+    /// The process of the thread. In another process, which is a child, neither the thread nor its answer exists.
+    process: u64,
 }
 
 // SAFETY: the answer is atomic, and its thread waits until it is given.
@@ -124,8 +127,8 @@ impl<F: SlotForm> Op<F> {
             What::Put(word, when) => tree.put(&mut None, key, word, when, guard),
             What::Take(expected) => tree.remove(key, expected, guard).map_or(Put::Missing, Put::Replaced),
         };
-        if self.replica == tree.number() {
-            // SAFETY: the thread waits for the answer. The replica's position is locked, so the answer is given once.
+        if self.replica == tree.number() && self.process == fork::generation() {
+            // SAFETY: the thread is in this process, and waits for the answer. The replica's position is locked, so the answer is given once.
             unsafe { self.answer.as_ref() }.give(put);
         }
     }
@@ -230,7 +233,8 @@ impl<F: SlotForm> Lane<F> {
         guard: &Guard<'_>,
     ) -> Put {
         let answer = Answer { what: AtomicU8::new(0), word: AtomicU64::new(0) };
-        let op = Op { key: F::own(key), what, replica: here, answer: NonNull::from(&answer) };
+        let op =
+            Op { key: F::own(key), what, replica: here, answer: NonNull::from(&answer), process: fork::generation() };
         let backoff = Backoff::new();
         let mut room = loop {
             match self.log.reserve(1) {
@@ -332,8 +336,58 @@ impl<F: SlotForm> Feed<F> {
         self.lanes.iter().for_each(|lane| lane.help(trees, guard));
     }
 
+    /// Returns whether a replica has applied every operation that any replica has applied. Otherwise it may contain
+    /// words that another thread has got as answers. After [`settle`](Self::settle), this is so only in a child process,
+    /// if the thread that was replaying does not exist in it.
+    pub(super) fn is_level<P: Policy>(&self, tree: &Tree<F, P>) -> bool {
+        self.lanes.iter().all(|lane| lane.log.local_tail(tree.number()) >= lane.log.completed())
+    }
+
     /// Returns the number of bytes of the logs.
     pub(super) fn bytes(&self) -> usize {
         self.lanes.iter().map(|lane| lane.log.bytes()).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::blink::structure::tests::logged;
+    use crate::structure::{Structure as _, Word};
+
+    /// Imitates a child process: the thread that waits for the answer is of the parent.
+    #[test]
+    fn no_answer_is_given_in_another_process() {
+        let map = logged();
+        let (trees, guard) = (map.core().trees(), map.core().domain().pin());
+        let (feed, all) = (trees.feed().expect("two replicas"), trees.all());
+        for (key, process, given) in [(7, fork::generation(), true), (8, fork::generation() + 1, false)] {
+            let answer = Answer { what: AtomicU8::new(0), word: AtomicU64::new(0) };
+            let what = What::Put(10 * key, When::Always);
+            let op: Op<Word> = Op { key, what, replica: 1, answer: NonNull::from(&answer), process };
+            let Ok(mut room) = feed.lane(key).log.reserve(1) else { panic!("an empty log") };
+            room.fill(op);
+            drop(room);
+            feed.settle(all, &guard);
+            assert_eq!(answer.get().is_some(), given);
+            assert_eq!(all.iter().map(|tree| tree.get(key, &guard)).collect::<Vec<_>>(), [Some(10 * key); 2]);
+        }
+    }
+
+    /// Imitates a child process: the thread that replays to the first replica does not exist in it, and another thread
+    /// of the parent has removed an entry from the second replica.
+    #[test]
+    fn a_replica_that_lags_shows_no_words() {
+        let map = logged();
+        assert_eq!(map.pin().insert(7, 42), None);
+        let (core, guard) = (map.core(), map.core().domain().pin());
+        let (feed, all) = (core.trees().feed().expect("two replicas"), core.trees().all());
+        feed.settle(all, &guard);
+        let replaying = feed.lane(7).places[0].try_lock().expect("no thread replays");
+        assert!(matches!(feed.change((all, 1), 7, What::Take(None), &guard), Put::Replaced(42)));
+        assert_eq!(all[0].get(7, &guard), Some(42), "it lags");
+        // SAFETY: no other thread has access to the map, which is dropped afterwards.
+        unsafe { core.dismantle(|word| panic!("{word} belongs to the thread that has removed it")) };
+        drop(replaying);
     }
 }

@@ -136,16 +136,25 @@ impl<P: Policy> Variation for LogFed<P> {
 /// The same as another policy, with copies of the inner pages on each node. Readers validate the versions of the
 /// copies. An operation reads and latches only the leaf of the tree itself. If a copy is found to lead to the wrong
 /// leaf, it is renewed. A descent by copies takes no latch above the leaf, so each leaf needs its own latch, and the
-/// policy cannot be combined with [`Granular`].
+/// policy cannot be combined with [`Granular`], in either order:
+///
+/// ```compile_fail,E0080
+/// use archipelago::BLinkTree;
+/// use archipelago::index::blink::{Granular, InnerReplicas, Standard};
+///
+/// BLinkTree::<u64, u64, InnerReplicas<Granular<Standard, 1>>>::default().pin().insert(7, 42);
+/// ```
+/// ```compile_fail,E0080
+/// use archipelago::BLinkTree;
+/// use archipelago::index::blink::{Granular, InnerReplicas, Standard};
+///
+/// BLinkTree::<u64, u64, Granular<InnerReplicas<Standard>, 1>>::default().pin().insert(7, 42);
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct InnerReplicas<P>(PhantomData<P>);
 
 impl<P: Policy> Variation for InnerReplicas<P> {
     type Of = P;
-    const FINEST: usize = {
-        assert!(P::FINEST == 0, "leaves under latches of inner pages that are not gone through");
-        0
-    };
     const REPLICAS: Replicas = Replicas::OfInnerPages;
 }
 

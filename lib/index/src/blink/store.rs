@@ -23,6 +23,9 @@ impl<F: SlotForm, P: Policy> Tree<F, P> {
     /// Its pages are on the nodes `homes`: each page is on the node of the thread that makes it, if that is one of
     /// these.
     pub(super) fn new(topology: Topology, homes: Range<usize>) -> Self {
+        // A page without a latch has no room for the addresses of copies, and a descent by copies holds no latch above
+        // the leaf.
+        const { assert!(P::FINEST == 0 || !matches!(P::REPLICAS, Replicas::OfInnerPages), "leaves without latches") };
         let nodes = topology.nodes().len();
         let copies = if P::REPLICAS == Replicas::OfInnerPages && homes.len() > 1 { homes.len() } else { 0 };
         let block = if copies > 0 { Page::<F, P>::block_with_copies(copies) } else { Page::<F, P>::BLOCK };

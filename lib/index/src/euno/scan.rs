@@ -162,7 +162,7 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
             // SAFETY: a chunk's bound is freed with the chunk, after this guard.
             let bound = before.map(|chunk| unsafe { F::kept(chunk.low_word()) }).or(bound);
             // Nothing is below the least key.
-            if bound.is_some_and(|bound| F::just_below(bound).is_none()) {
+            if bound.is_some_and(F::is_least) {
                 break;
             }
             let copied = self.copy(guard, Which::by_index(bound.map_or(Aim::Last, Aim::Below)), usize::MAX, &mut page);

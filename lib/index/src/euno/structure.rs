@@ -40,7 +40,8 @@ impl<F: ChunkForm, I: Index<F>> Hooks for Core<F, I> {
     }
 }
 
-impl<F: ChunkForm, I: Index<F>> Structure<F> for Core<F, I> {
+// SAFETY: the contract is what the modules of this structure prove, part by part.
+unsafe impl<F: ChunkForm, I: Index<F>> Structure<F> for Core<F, I> {
     type Place<'s> = ();
     type Near<'g> = ();
     type Config = Config;
@@ -156,7 +157,7 @@ impl<F: ChunkForm, I: Index<F>> Structure<F> for Core<F, I> {
         self.sweep();
     }
 
-    fn dismantle(&self, mut each: impl FnMut(u64)) -> Option<Box<dyn Any + Send>> {
+    unsafe fn dismantle(&self, mut each: impl FnMut(u64)) -> Option<Box<dyn Any + Send>> {
         self.domain.stop_tending();
         let mut skip = false;
         self.for_each_chunk(|chunk| {

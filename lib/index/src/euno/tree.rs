@@ -400,7 +400,14 @@ impl<F: ChunkForm, S: Size> Levels<F, S> {
         waste.page(node);
     }
 
+    /// Returns whether the root has one child, which is an inner node. Another thread may be changing the root.
+    fn has_only_child(&self) -> bool {
+        let (count, height) = self.root.meta(&Alone);
+        count == 0 && height > 1
+    }
+
     fn lower_root(&self, root: &Step<'_, S>, only: &Step<'_, S>, waste: &mut Waste) -> Result<bool, Again> {
+        hint::point(crate::points::LOWERED);
         let (mut root, child) = (root.lock()?, only.lock()?);
         root.set_meta(0, child.height());
         root.append(None, &child, 0..child.count());
@@ -475,8 +482,16 @@ impl<F: ChunkForm, S: Size> Index<F> for Levels<F, S> {
     }
 
     fn compact(&self, key: F::Probe<'_>, waste: &mut Waste) {
-        // Nodes that another thread is changing are compacted by that thread, or after the next removal.
-        while let Ok(true) = self.try_compact(key, waste) {}
+        let backoff = Backoff::new();
+        loop {
+            match self.try_compact(key, waste) {
+                Ok(true) => {}
+                // The other thread may be an insertion, which compacts nothing.
+                Err(Again) if self.has_only_child() => backoff.wait(),
+                // Other nodes that another thread is changing are compacted by that thread, or after the next removal.
+                Ok(false) | Err(Again) => return,
+            }
+        }
     }
 
     fn cut(&self, count: usize, mut show: impl FnMut(F::Probe<'_>)) {

@@ -19,6 +19,7 @@ use archipelago_platform::topology::NodeId;
 use archipelago_platform::touch;
 use archipelago_sync::rcu::Guard;
 use archipelago_sync::version_lock::Look;
+use core::ops::Bound;
 
 /// The approximate number of anchors that are returned for a tree.
 const ANCHORS: usize = 1 << 12;
@@ -45,7 +46,17 @@ impl<F: HydraForm> Layer<F> {
         let _part = hint::part("search layer");
         match self {
             Self::Snapshot(layer) => layer.current().jump(key),
-            Self::Art(layer) => layer.jump(guard, key),
+            Self::Art(layer) => layer.nearest(guard, Bound::Included(key)),
+        }
+    }
+
+    /// Returns the page of the greatest anchor below `bound`, or of an anchor a little further left. Without a bound it
+    /// is the page of the greatest anchor. The bound is not the least key.
+    pub(super) fn jump_below(&self, guard: &Guard<'_>, bound: Option<F::Probe<'_>>) -> PagePtr<F> {
+        let _part = hint::part("search layer");
+        match self {
+            Self::Snapshot(layer) => layer.current().jump_below(bound),
+            Self::Art(layer) => layer.nearest(guard, bound.map_or(Bound::Unbounded, Bound::Excluded)),
         }
     }
 
@@ -182,11 +193,8 @@ impl<F: HydraForm> ArtLayer<F> {
     }
 
     #[inline(never)]
-    fn jump(&self, guard: &Guard<'_>, key: F::Probe<'_>) -> PagePtr<F> {
-        match F::with_bytes(key, |key| self.tree.predecessor(key, guard)) {
-            Some(word) => Self::page(word),
-            None => self.head,
-        }
+    fn nearest(&self, guard: &Guard<'_>, upper: Bound<F::Probe<'_>>) -> PagePtr<F> {
+        self.tree.predecessor(upper, guard).map_or(self.head, Self::page)
     }
 
     fn apply(&self, guard: &Guard<'_>, log: &MergedLog<F>) {

@@ -13,7 +13,7 @@
 //!
 //! The thesis walks in both directions over a doubly linked list and restarts from a deleted node's neighbour (its code
 //! spins at this neighbour forever). This list has no `prev`: a thread that needs the previous page asks the search
-//! layer for a key just below, and walks right.
+//! layer for the greatest anchor below the page's `low`, and walks right.
 //!
 //! A walk uses a value only if the page was free (not locked) at the version at which the value was read, and the
 //! version has been validated (`sync::version_lock`). An obsolete page needs no validation, since it does not change
@@ -22,6 +22,7 @@
 //! Locks: a thread holds one page at a time, except in a merge or a move, which holds a page and *tries* the next one.
 //! So threads do not deadlock.
 
+use super::goal::{At, Below, Goal, is_within};
 use super::page::{Changed, LOCKED, Page, PageCopy, PageForm, Removed, Seen, Unsorted};
 use super::shared::{Core, Local};
 use super::shortcuts::PATIENCE;
@@ -64,42 +65,29 @@ impl<F: HydraForm> Core<F> {
     /// `from` is a page at or left of the key, protected by the caller's guard.
     #[inline(always)]
     pub(crate) fn target<'g>(&'g self, guard: &'g Guard<'_>, from: &'g F::Page, key: F::Probe<'_>) -> Found<'g, F> {
-        self.walk(guard, from, key, |page, version| page.is_beyond(key, Seen::At(version)))
+        self.walk(guard, from, At(key))
     }
 
-    /// Walks right from `from` while `leave(page)` is true, and follows forward pointers of obsolete pages. `key` is in
-    /// the range of the goal or of a page left of it.
+    /// Walks right from `from` to the goal, and follows forward pointers of obsolete pages.
     ///
     /// Nearly always the walk takes no step, and this case is straight-line code.
     #[inline]
-    fn walk<'g>(
-        &'g self,
-        guard: &'g Guard<'_>,
-        from: &'g F::Page,
-        key: F::Probe<'_>,
-        leave: impl Fn(&F::Page, Version) -> Result<bool, Changed>,
-    ) -> Found<'g, F> {
+    fn walk<'g, 'k>(&'g self, guard: &'g Guard<'_>, from: &'g F::Page, goal: impl Goal<'k, F>) -> Found<'g, F> {
         match from.lock().look() {
-            Look::Free(version) if leave(from, version) == Ok(false) => (from, version, 0),
-            _ => self.walk_on(guard, from, key, leave),
+            Look::Free(version) if goal.is_right_of(from, version) == Ok(false) => (from, version, 0),
+            _ => self.walk_on(guard, from, goal),
         }
     }
 
     /// Continues a [`walk`](Self::walk) that needs at least one step.
     #[inline(never)]
-    fn walk_on<'g>(
-        &'g self,
-        guard: &'g Guard<'_>,
-        from: &'g F::Page,
-        key: F::Probe<'_>,
-        leave: impl Fn(&F::Page, Version) -> Result<bool, Changed>,
-    ) -> Found<'g, F> {
+    fn walk_on<'g, 'k>(&'g self, guard: &'g Guard<'_>, from: &'g F::Page, goal: impl Goal<'k, F>) -> Found<'g, F> {
         let mut page = from;
         let mut steps = Steps { from, taken: 0, retirements: 0 };
         let backoff = Backoff::new();
         loop {
             match page.lock().look() {
-                Look::Free(version) => match leave(page, version) {
+                Look::Free(version) => match goal.is_right_of(page, version) {
                     Ok(false) => {
                         if steps.taken > 1 {
                             self.cell().set_finger(from, page, steps.retirements);
@@ -108,7 +96,7 @@ impl<F: HydraForm> Core<F> {
                     }
                     Ok(true) => {
                         if let Ok(Some(next)) = after::<F>(page, version) {
-                            page = self.step_to(guard, next, key, &mut steps);
+                            page = self.step_to(guard, next, goal, &mut steps);
                         }
                     }
                     Err(Changed) => {}
@@ -118,28 +106,28 @@ impl<F: HydraForm> Core<F> {
                     // SAFETY: the obsolete page is protected by the caller's guard. Its forward pointer leads to a page
                     // that is reclaimed only after it (`maintain.rs`).
                     let heir = unsafe { &*page.next() };
-                    page = self.step_to(guard, heir, key, &mut steps);
+                    page = self.step_to(guard, heir, goal, &mut steps);
                 }
             }
         }
     }
 
-    /// Returns a walk's next page: `page`, or a page nearer to `key`. Such a nearer page is searched for only after
+    /// Returns a walk's next page: `page`, or a page nearer to the goal. Such a nearer page is searched for only after
     /// certain numbers of steps.
     ///
     /// At the first step it uses the thread's finger (the end of an earlier walk), which helps keys that arrive in
     /// order. At later steps it uses shortcuts (`shortcuts.rs`).
     #[inline]
-    fn step_to<'g>(
+    fn step_to<'g, 'k>(
         &'g self,
         guard: &'g Guard<'_>,
         page: &'g F::Page,
-        key: F::Probe<'_>,
+        goal: impl Goal<'k, F>,
         steps: &mut Steps<'g, F>,
     ) -> &'g F::Page {
         steps.taken += 1;
         if steps.taken.is_power_of_two() && (steps.taken == 1 || steps.taken >= PATIENCE) {
-            self.skip(guard, page, key, steps)
+            self.skip(guard, page, goal, steps)
         } else {
             page
         }
@@ -147,23 +135,23 @@ impl<F: HydraForm> Core<F> {
 
     /// Implements [`step_to`](Self::step_to) for the steps at which it searches.
     #[inline(never)]
-    fn skip<'g>(
+    fn skip<'g, 'k>(
         &'g self,
         guard: &'g Guard<'_>,
         page: &'g F::Page,
-        key: F::Probe<'_>,
+        goal: impl Goal<'k, F>,
         steps: &mut Steps<'g, F>,
     ) -> &'g F::Page {
         let near = if steps.taken == 1 {
             steps.retirements = self.retirements();
             self.cell().finger(steps.from, steps.retirements)
         } else {
-            self.shortcuts.nearest(guard, key).map(|page| page.0)
+            self.shortcuts.nearest(guard, goal.upper()).map(|page| page.0)
         };
         // SAFETY: the page is a finger that has not been retired, or a shortcut that was found under the guard.
         let Some(near) = near.map(|near| unsafe { near.as_ref() }) else { return page };
         let low = near.low();
-        if F::compare(low, key).is_gt() {
+        if !is_within::<F>(low, goal.upper()) {
             return page;
         }
         let nearer = F::compare(low, page.low()).is_gt() || {
@@ -177,23 +165,10 @@ impl<F: HydraForm> Core<F> {
     }
 
     /// Returns, as [`target`](Self::target) does, the page with the greatest keys below `bound`: `low < bound <= high`.
-    /// `below` is a key less than `bound`.
+    /// Returns the last page if there is no bound. The bound is not the least key.
     #[inline]
-    pub(crate) fn before<'g>(
-        &'g self,
-        local: &'g Local<'_, F>,
-        below: F::Probe<'_>,
-        bound: F::Probe<'_>,
-    ) -> Found<'g, F> {
-        let ends_before = |page: &F::Page, version| page.ends_before(bound, Seen::At(version));
-        self.walk(local.guard, local.jump(below), below, ends_before)
-    }
-
-    /// Returns the last page, as [`target`](Self::target) does.
-    pub(crate) fn last<'g>(&'g self, local: &'g Local<'_, F>) -> Found<'g, F> {
-        let great = F::great();
-        let has_next = |page: &F::Page, _| Ok(!page.next().is_null());
-        self.walk(local.guard, local.jump(F::probe(&great)), F::probe(&great), has_next)
+    pub(crate) fn before<'g>(&'g self, local: &'g Local<'_, F>, bound: Option<F::Probe<'_>>) -> Found<'g, F> {
+        self.walk(local.guard, local.jump_below(bound), Below(bound))
     }
 
     /// Returns the value word of `key`. The word stays valid under the caller's guard: the fence of `validate` pairs
@@ -453,7 +428,7 @@ impl<F: HydraForm> Core<F> {
         let still_empty = |empty: &[(&F::Page, Version)]| empty.iter().all(|(page, seen)| page.lock().validate(*seen));
         let mut at = Some(match end {
             End::First => self.target(local.guard, self.head(), self.head().low()),
-            End::Last => self.last(local),
+            End::Last => self.before(local, None),
         });
         while let Some((page, version, _)) = at {
             if page.len() > 0 {
@@ -475,7 +450,7 @@ impl<F: HydraForm> Core<F> {
                 }
                 End::Last => {
                     point(points::PASSED);
-                    F::just_below(page.low()).map(|below| self.before(local, F::probe(&below), page.low()))
+                    (!core::ptr::eq(page, self.head())).then(|| self.before(local, Some(page.low())))
                 }
             };
         }

@@ -82,10 +82,12 @@ impl<F: HydraForm> Core<F> {
         if drained == 0 && !self.waits_for_rounds(combiner) {
             return;
         }
+        // Each page is counted once and discounted once, also pages that were linked in at one anchor one after the other.
+        combiner.anchors += ops.iter().filter(|op| op.kind == OpKind::Insert).count();
         combiner.round += 1;
         let (log, delayed) = MergedLog::new(combiner.round, ops, core::mem::take(&mut combiner.delayed));
         combiner.delayed = delayed;
-        combiner.anchors = (combiner.anchors + log.inserts.len()).saturating_sub(log.removes.len()).max(1);
+        combiner.anchors -= log.removes.len();
         if !log.removes.is_empty() {
             combiner.removed.push_back((log.id, log.removes.clone()));
         }

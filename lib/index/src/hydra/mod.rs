@@ -10,6 +10,7 @@
 //! |---|---|---|
 //! | [`page`] | pages and their layouts | |
 //! | [`shared`] | `Core`: everything that a map owns | making a map, memory, invariants |
+//! | [`goal`] | the ends of walks | |
 //! | [`list`] | walks, operations on one key | `target`, `get_in_list`, `put_in_list`, `take_in_list`, `ceiling_in_list`, both ends |
 //! | [`scan`] | scans | `scan_list`, `scan_list_back` |
 //! | [`batch`] | several look-ups at a time | `look_up_many` |
@@ -23,6 +24,7 @@
 mod batch;
 mod config;
 mod crew;
+mod goal;
 mod layer;
 mod list;
 mod maintain;

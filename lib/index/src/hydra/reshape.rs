@@ -82,9 +82,10 @@ impl<F: HydraForm> Core<F> {
 
     /// Merges `page`, which is not locked, into the page before it, if the two fit together and their locks are free.
     fn merge_into_previous(&self, local: &Local<'_, F>, page: &F::Page) -> bool {
-        let low = page.low();
-        let Some(below) = F::just_below(low) else { return false };
-        let (left, version, _) = self.before(local, F::probe(&below), low);
+        if core::ptr::eq(page, self.head()) {
+            return false;
+        }
+        let (left, version, _) = self.before(local, Some(page.low()));
         if !core::ptr::eq(left.next(), page) || !left.lock().try_lock_at(version) {
             return false;
         }

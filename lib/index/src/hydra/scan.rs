@@ -10,7 +10,6 @@
 //! a page unsorted sorts its copy and, if the page has not changed meanwhile, writes the entries back in order. This
 //! saves one line per page, and the next scan copies a contiguous run.
 
-use super::list::Found;
 use super::page::{LOCKED, Page, PageCopy, Seen};
 use super::shared::{Core, Local};
 use crate::hydra::HydraForm;
@@ -115,14 +114,6 @@ impl<F: HydraForm> Core<F> {
         seen
     }
 
-    /// Returns the page with the greatest keys below `bound`, or with the greatest keys of all if `bound` is `None`.
-    /// Returns `None` if no key is less than `bound`.
-    fn last_below<'l>(&'l self, local: &'l Local<'_, F>, bound: Option<F::Probe<'_>>) -> Option<Found<'l, F>> {
-        let Some(bound) = bound else { return Some(self.last(local)) };
-        let below = F::just_below(bound)?;
-        Some(self.before(local, F::probe(&below), bound))
-    }
-
     /// Visits up to `limit` entries below `bound` (`None`: all), descending, until `visit` returns false.
     pub(crate) fn scan_list_back(
         &self,
@@ -138,11 +129,11 @@ impl<F: HydraForm> Core<F> {
         // The bound of later pages is the low key of the page visited before.
         let mut previous: Option<&F::Page> = None;
         while seen < limit {
-            let found = match previous {
-                Some(page) => self.last_below(local, Some(page.low())),
-                None => self.last_below(local, bound),
+            let (target, version, _) = match previous {
+                Some(page) => self.before(local, Some(page.low())),
+                None if bound.is_some_and(F::is_least) => break,
+                None => self.before(local, bound),
             };
-            let Some((target, version, _)) = found else { break };
             if target.copy_all(Seen::At(version), &mut copy).is_err() {
                 hint::spin_loop();
                 continue;

@@ -66,6 +66,12 @@ impl<F: HydraForm> Local<'_, F> {
         // the guard, which was entered before.
         unsafe { self.layer.jump(self.guard, key).0.as_ref() }
     }
+
+    /// Returns a page whose `low` is below `bound`, which is not the least key, or any page if there is no bound.
+    pub(crate) fn jump_below(&self, bound: Option<F::Probe<'_>>) -> &F::Page {
+        // SAFETY: as in `jump`.
+        unsafe { self.layer.jump_below(self.guard, bound).0.as_ref() }
+    }
 }
 
 impl<F: HydraForm> Core<F> {

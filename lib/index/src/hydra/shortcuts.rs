@@ -33,6 +33,7 @@ use crate::hydra::HydraForm;
 use archipelago_platform::atomic::{AtomicPtr, Ordering::*};
 use archipelago_platform::pad::CachePadded;
 use archipelago_sync::rcu::Guard;
+use core::ops::Bound;
 use core::ptr::{NonNull, null_mut};
 
 /// A walk searches for a shortcut after this many steps, and after each doubling of its steps. Must be a power of two.
@@ -64,9 +65,9 @@ impl<F: HydraForm> Shortcuts<F> {
         Self { trees: CachePadded::new([const { AtomicPtr::new(null_mut()) }; 2]) }
     }
 
-    /// Returns the page of the greatest shortcut at or below `key`.
-    pub(super) fn nearest(&self, guard: &Guard<'_>, key: F::Probe<'_>) -> Option<PagePtr<F>> {
-        let word_of = |tree: &RawArt<F>| F::with_bytes(key, |key| tree.predecessor(key, guard));
+    /// Returns the page of the greatest shortcut within an upper bound.
+    pub(super) fn nearest(&self, guard: &Guard<'_>, upper: Bound<F::Probe<'_>>) -> Option<PagePtr<F>> {
+        let word_of = |tree: &RawArt<F>| tree.predecessor(upper, guard);
         let pages = [YOUNG, OLD].map(|which| self.tree(which, guard).and_then(word_of).map(Self::page));
         // SAFETY: a page found here is not retired before the guard ends, see the module's documentation.
         pages.into_iter().flatten().max_by(|a, b| unsafe { a.anchor().cmp(&b.anchor()) })
@@ -96,7 +97,10 @@ impl<F: HydraForm> Shortcuts<F> {
         // Release, with the Acquire in `tree`: a thread that finds no young tree finds the old one. The order matters,
         // see above.
         let old = self.trees[OLD].swap(young, AcqRel);
-        self.trees[YOUNG].store(null_mut(), Release);
+        // If there was no young tree, another thread may add one meanwhile, which stays young.
+        if !young.is_null() {
+            self.trees[YOUNG].store(null_mut(), Release);
+        }
         NonNull::new(old).map(Dropped)
     }
 

@@ -111,7 +111,8 @@ impl<F: HydraForm> Core<F> {
     }
 }
 
-impl<F: HydraForm> Structure<F> for Core<F> {
+// SAFETY: the contract is what the modules of this structure prove, part by part.
+unsafe impl<F: HydraForm> Structure<F> for Core<F> {
     type Place<'s> = Place<'s, F>;
     type Near<'g> = Option<&'g F::Page>;
     type Config = Config;
@@ -283,7 +284,7 @@ impl<F: HydraForm> Structure<F> for Core<F> {
         self.tidy(self.place().node);
     }
 
-    fn dismantle(&self, mut each: impl FnMut(u64)) -> Option<Box<dyn Any + Send>> {
+    unsafe fn dismantle(&self, mut each: impl FnMut(u64)) -> Option<Box<dyn Any + Send>> {
         let panicked = self.stop_background();
         self.domain.stop_tending();
         let mut skip = false;

@@ -33,6 +33,8 @@ pub(crate) struct Maintenance<F: HydraForm> {
 pub(super) struct Combiner<F: HydraForm> {
     /// The number of the last round.
     pub(super) round: u64,
+    /// The number of the list's pages whose `Insert` has been drained, and whose `Remove` is in no round yet. (A
+    /// `Remove` is in the round after it was drained, and its page's `Insert` has been drained by then.)
     pub(super) anchors: usize,
     /// Removes that were drained in the last round, and will be applied in the next one.
     pub(super) delayed: Vec<PagePtr<F>>,

@@ -93,6 +93,9 @@ where
     type Item = Entry<'m, K, V>;
 
     fn next(&mut self) -> Option<Entry<'m, K, V>> {
+        // Below, a holder keeps the fetched values, so this thread would wait for itself.
+        let core = self.walk.map().core();
+        core.limits().backlog.admit(core.domain());
         loop {
             let (kept, at) = self.look()?;
             match self.extract(kept, at) {

@@ -112,7 +112,7 @@ pub struct Map<S: Kind, K: Key, V: Send + Sync + 'static> {
 
 impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
     /// The length of the longest key that can be stored, in bytes of its encoding (a string is its own encoding). It is
-    /// `usize::MAX` for all maps except [`BLinkTree`](crate::BLinkTree). A look-up of a longer key finds nothing.
+    /// `usize::MAX` for all maps except [`BLinkTree`](crate::BLinkTree) and, with byte strings, [`Art`](crate::Art). A look-up of a longer key finds nothing.
     pub const LONGEST_KEY: usize = <CoreOf<S, K> as Structure<FormOf<K>>>::LONGEST_KEY;
 
     /// Returns whether a key is too long to be stored.

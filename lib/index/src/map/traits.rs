@@ -187,6 +187,9 @@ where
             fn visit_map<A: serde::de::MapAccess<'de>>(self, mut access: A) -> Result<Self::Value, A::Error> {
                 let session = self.0.pin();
                 while let Some((key, value)) = access.next_entry::<K, V>()? {
+                    if key.encode(Map::<S, K, V>::is_too_long) {
+                        return Err(serde::de::Error::custom("a key is longer than the map's longest"));
+                    }
                     session.upsert::<K>(&key, value);
                 }
                 Ok(self.0)

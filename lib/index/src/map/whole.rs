@@ -98,7 +98,8 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
     /// Drops the structure without dropping the values in it.
     fn forget_entries(mut self) {
         if let Some(core) = self.core.take()
-            && let Some(payload) = core.dismantle(|_| ())
+            // SAFETY: the map is owned, and the structure is dropped here.
+            && let Some(payload) = unsafe { core.dismantle(|_| ()) }
         {
             std::panic::resume_unwind(payload);
         }
@@ -187,8 +188,9 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Drop for Map<S, K, V> {
     fn drop(&mut self) {
         let Some(core) = self.core.get() else { return };
         let mut values = DropAll::default();
-        // SAFETY: no other thread uses the map (sessions borrow it), so each word is owned here, and shown once.
-        let panicked = core.dismantle(|word| unsafe { values.drop_word::<V>(word) });
+        // SAFETY: no other thread uses the map (sessions borrow it), so each word is owned here, and shown once. The structure
+        // is dropped with the map.
+        let panicked = unsafe { core.dismantle(|word| values.drop_word::<V>(word)) };
         drop(values);
         // A panic in `dismantle` is a bug of this crate, which the panic hook has reported. During another panic it
         // must not end the process.

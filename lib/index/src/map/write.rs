@@ -63,8 +63,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
     /// old value.
     ///
     /// # Panics
-    /// In an [`Art`](crate::Art), if the key has 4 GiB or more; in a [`BLinkTree`](crate::BLinkTree), if the key is
-    /// longer than [`LONGEST_KEY`](Map::LONGEST_KEY). All methods that store panic under these conditions.
+    /// If the key is longer than [`LONGEST_KEY`](Map::LONGEST_KEY). All methods that store panic under this condition.
     #[inline]
     pub fn upsert<Q: EncodeAs<K> + ?Sized>(&self, key: &Q, value: V) -> bool {
         let guard = self.enter_to_store();

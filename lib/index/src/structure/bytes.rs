@@ -25,16 +25,6 @@ impl Form for Bytes {
         owned
     }
 
-    fn just_below(bound: &[u8]) -> Option<Vec<u8>> {
-        let (&last, rest) = bound.split_last()?;
-        let mut below = rest.to_vec();
-        if last > 0 {
-            below.push(last - 1);
-            below.extend([0xFF; 8]);
-        }
-        Some(below)
-    }
-
     fn just_above(key: &[u8]) -> Option<Vec<u8>> {
         Some([key, &[0]].concat())
     }
@@ -50,8 +40,8 @@ impl Form for Bytes {
         Vec::new()
     }
 
-    fn great() -> Vec<u8> {
-        vec![0xFF; 8]
+    fn is_least(key: &[u8]) -> bool {
+        key.is_empty()
     }
 
     #[inline]

@@ -24,10 +24,6 @@ impl Form for Word {
         *owned
     }
 
-    fn just_below(bound: u64) -> Option<u64> {
-        bound.checked_sub(1)
-    }
-
     fn just_above(key: u64) -> Option<u64> {
         key.checked_add(1)
     }
@@ -40,8 +36,8 @@ impl Form for Word {
         0
     }
 
-    fn great() -> u64 {
-        u64::MAX
+    fn is_least(key: u64) -> bool {
+        key == 0
     }
 
     #[inline]

@@ -223,3 +223,9 @@ fn keys_of_a_users_type() {
     map.insert(Pair(2, "z".into()), 2);
     assert_eq!(map.iter().collect::<Vec<_>>(), [(Pair(2, "z".into()), 2), (Pair(300, "b".into()), 1)]);
 }
+
+#[test]
+fn a_leaf_has_room_for_the_longest_key() {
+    assert_eq!(Art::<String, ()>::LONGEST_KEY, u32::MAX as usize);
+    assert_eq!(Art::<u64, ()>::LONGEST_KEY, usize::MAX);
+}

@@ -85,6 +85,9 @@ fn maps_survive_serde() {
     let text = serde_json::to_string(&map).unwrap();
     assert_eq!(text, r#"{"a":1,"b":2}"#);
     let back: HydraList<String, u32> = serde_json::from_str(&text).unwrap();
+    let long = format!("{{\"{}\":1}}", "x".repeat(100_000));
+    let refused = serde_json::from_str::<archipelago_index::BLinkTree<String, u32>>(&long).unwrap_err();
+    assert!(refused.to_string().contains("longer than the map's longest"), "{refused}");
     assert!(back.pin().iter().eq(map.pin().iter()));
 }
 

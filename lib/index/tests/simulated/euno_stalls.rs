@@ -73,6 +73,33 @@ fn a_split_whose_node_is_split_meanwhile() {
     stalled_at((points::DOWN, 2), make, slow, quick, check);
 }
 
+/// A thread has merged the root's last two children, and has not locked the remaining one yet. Then another thread splits
+/// a chunk below it, so the first thread finds it changed.
+#[test]
+fn a_root_whose_only_child_changes_meanwhile() {
+    let make = || tree((0..150 * FULL).map(|number| 100 * number));
+    let rest = |removed: u64| 100 * (150 * FULL - 1 - removed);
+    let least = tree([]).stats().layers;
+    // The removal after which the root takes over its only child's content.
+    let last = {
+        let tree = make();
+        (0..)
+            .find(|&removed| {
+                assert!(tree.pin().delete(&rest(removed)));
+                tree.stats().layers == least
+            })
+            .unwrap()
+    };
+    let make = || {
+        let tree = make();
+        (0..last).for_each(|removed| assert!(tree.pin().delete(&rest(removed))));
+        tree
+    };
+    let slow = |tree: &Tree| assert!(tree.pin().delete(&rest(last)));
+    let quick = |tree: &Tree| insert_all(tree, (0..FULL).map(|number| 100 * number + 50));
+    stalled_at((points::LOWERED, 1), make, slow, quick, Tree::check_invariants);
+}
+
 /// The number of entries of a full chunk.
 const FULL: u64 = archipelago_index::euno::SLOTS as u64;
 

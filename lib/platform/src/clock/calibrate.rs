@@ -44,6 +44,8 @@ const WIDEST: f64 = 20.0;
 pub(super) enum Unusable {
     /// There is no suitable counter.
     Counter,
+    /// The process may use one CPU, and the machine has others, on which the process's threads may run later.
+    Alone,
     /// The operating system did not start the threads.
     Threads,
     /// The operating system did not pin the threads.
@@ -59,6 +61,7 @@ impl Unusable {
     pub(super) fn reason(self) -> &'static str {
         match self {
             Unusable::Counter => "the processor promises no counter that runs at one rate on all CPUs",
+            Unusable::Alone => "the process may use one CPU of several, so there was nothing to compare it with",
             Unusable::Threads => "the threads that compare the CPUs' counters could not be started",
             Unusable::Pinning => "threads cannot be pinned to the CPUs whose counters are to be compared",
             Unusable::Busy => "the machine was too busy for comparing the CPUs' counters, in all attempts",
@@ -82,6 +85,9 @@ pub(super) fn measure(topology: &Topology) -> Result<Measured, Unusable> {
     let first_threads = |cpu: &&CpuId| topology.cpu(**cpu).is_some_and(|cpu| cpu.smt_rank == 0);
     let mut cpus = topology.spread_order().iter().filter(first_threads).copied();
     let hub = cpus.next().ok_or(Unusable::Pinning)?;
+    if topology.cpus().len() == 1 && crate::topology::online_cpus() > 1 {
+        return Err(Unusable::Alone);
+    }
     let others: Vec<CpuId> = cpus.collect();
     let nodes: Vec<_> = others.iter().map(|&cpu| topology.node_of(cpu)).collect();
     let start = (Instant::now(), counter::read());

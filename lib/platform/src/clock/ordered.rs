@@ -112,13 +112,15 @@ impl OrderedClock {
     /// uncertainty has passed, some hundreds of nanoseconds after `stamp` was taken.
     ///
     /// # Panics
-    /// If a hardware clock's `stamp` is within the uncertainty of `u64::MAX`. No clock returns such a stamp.
+    /// If a hardware clock's `stamp` is within the uncertainty of `u64::MAX`, or a logical clock's is in the upper half of
+    /// the numbers. No clock returns such a stamp.
     #[inline]
     pub fn new_after(&self, stamp: u64) -> u64 {
         match &self.source {
             Source::Logical(count) => {
                 // Nearly always, the counter has already passed the stamp. The counter must not be raised to a stamp of
                 // another clock.
+                assert!(stamp <= u64::MAX / 2, "the stamp comes from this clock");
                 if count.load(Ordering::Relaxed) < stamp {
                     count.fetch_max(stamp, Ordering::AcqRel);
                 }
@@ -193,6 +195,12 @@ mod tests {
             assert_eq!(clock.is_before(second, third), Some(true));
             assert_eq!(clock.is_before(third, second), Some(false));
         }
+    }
+
+    #[test]
+    #[should_panic(expected = "the stamp comes from this clock")]
+    fn a_logical_clock_is_not_exhausted_by_a_stamp() {
+        OrderedClock::logical().new_after(u64::MAX);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use core::ops::Deref;
 use core::ptr::NonNull;
 use std::alloc::Layout;
 
-use super::pages::Pages;
+use super::pages::{HUGE, Pages};
 use crate::topology::NodeId;
 use crate::touch;
 
@@ -52,8 +52,9 @@ pub(super) fn layout(block: Layout, bytes: usize) -> (Layout, Blocks) {
     let first = size_of::<Chunk>().next_multiple_of(block.align());
     let capacity = ((bytes.saturating_sub(first)) / block.size()).max(1);
     let align = block.align().max(align_of::<Chunk>());
-    let chunk = Layout::from_size_align(first + capacity * block.size(), align)
-        .expect("a chunk is far smaller than the address space");
+    // A chunk of the size of a huge page is one, also if no further block fits in it.
+    let size = (first + capacity * block.size()).max(if bytes == HUGE { HUGE } else { 0 });
+    let chunk = Layout::from_size_align(size, align).expect("a chunk is far smaller than the address space");
     // Rounding up to whole pages may make room for further blocks.
     let chunk = Pages::round_up(chunk);
     (chunk, Blocks { first, stride: block.size(), capacity: (chunk.size() - first) / block.size() })

@@ -14,7 +14,7 @@ use crate::topology::NodeId;
 /// The size and alignment of a huge page, and the size of the largest chunks.
 pub(super) const HUGE: usize = 2 << 20;
 
-/// Sizes of mappings are multiples of this. A kernel with larger pages rounds up by itself.
+/// The usual size of a page.
 const PAGE: usize = 4096;
 
 /// The size from which on memory is mapped.
@@ -32,14 +32,7 @@ pub(super) struct Pages {
 impl Pages {
     /// Rounds a layout up to the size that will be allocated for it, so that no byte of a page is unused.
     pub(super) fn round_up(layout: Layout) -> Layout {
-        let (size, align) = (layout.size(), layout.align());
-        let (size, align) = match size {
-            HUGE.. => (size.next_multiple_of(PAGE), align.max(HUGE)),
-            MAPPED.. => (size.next_multiple_of(PAGE), align.max(PAGE)),
-            // Whole pages, so that the simulator can assign them to a node.
-            PAGE.. if cfg!(archipelago_sim) => (size.next_multiple_of(PAGE), align.max(PAGE)),
-            _ => (size, align),
-        };
+        let (size, align) = rounded(layout.size(), layout.align(), mapping::page());
         Layout::from_size_align(size, align).expect("a chunk is far smaller than the address space")
     }
 
@@ -82,7 +75,20 @@ impl Pages {
     /// Returns the bytes that are backed by memory when the first `written` bytes have been written, not considering
     /// huge pages.
     pub(super) fn backed(&self, written: usize) -> usize {
-        if is_mapped(self.layout) { written.next_multiple_of(PAGE).min(self.size()) } else { self.size() }
+        if is_mapped(self.layout) { written.next_multiple_of(mapping::page()).min(self.size()) } else { self.size() }
+    }
+}
+
+/// Rounds a size and an alignment as [`Pages::round_up`] does, for pages of this size. Parts of mappings are unmapped,
+/// and the kernel refuses to unmap parts of pages.
+fn rounded(size: usize, align: usize, page: usize) -> (usize, usize) {
+    let whole = size.next_multiple_of(page);
+    match size {
+        MAPPED.. if whole >= HUGE => (whole, align.max(HUGE)),
+        MAPPED.. => (whole, align.max(page)),
+        // Whole pages, so that the simulator can assign them to a node.
+        PAGE.. if cfg!(archipelago_sim) => (whole, align.max(page)),
+        _ => (size, align),
     }
 }
 
@@ -112,11 +118,18 @@ mod mapping {
     use super::{HUGE, PAGE};
     use crate::topology::{NodeId, Topology};
 
+    /// Returns the size of the kernel's pages, 64 KiB on some machines.
+    pub(super) fn page() -> usize {
+        // SAFETY: the call has no precondition.
+        let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+        usize::try_from(size).map_or(PAGE, |size| size.max(PAGE))
+    }
+
     /// Maps aligned, zeroed, private memory. Returns `None` if there is none.
     pub(super) fn map(layout: Layout, node: Option<NodeId>) -> Option<NonNull<u8>> {
         let (size, align) = (layout.size(), layout.align());
         // The kernel aligns to pages. For a larger alignment, map more and unmap both ends.
-        let extra = if align > PAGE { align } else { 0 };
+        let extra = if align > page() { align } else { 0 };
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         // SAFETY: a new anonymous mapping affects no existing memory.
@@ -179,7 +192,12 @@ mod mapping {
     use core::ptr::NonNull;
     use std::alloc::Layout;
 
+    use super::PAGE;
     use crate::topology::NodeId;
+
+    pub(super) fn page() -> usize {
+        PAGE
+    }
 
     pub(super) fn map(_: Layout, _: Option<NodeId>) -> Option<NonNull<u8>> {
         unreachable!("nothing is mapped in this world")
@@ -196,18 +214,40 @@ mod tests {
 
     #[test]
     fn every_size_is_aligned_and_writable() {
-        let sizes: &[usize] = if cfg!(miri) { &[64, 70_000] } else { &[64, 70_000, HUGE, HUGE + 1, 5 * HUGE] };
+        let sizes: &[usize] =
+            if cfg!(miri) { &[64, 70_000] } else { &[64, 70_000, HUGE - 4000, HUGE, HUGE + 1, 5 * HUGE] };
         for &size in sizes {
             let layout = Pages::round_up(Layout::from_size_align(size, 64).unwrap());
             let pages = Pages::allocate(layout, Some(NodeId(0)));
             assert!(pages.size() >= size);
             assert_eq!(pages.start().addr().get() % layout.align(), 0);
-            assert!(size < HUGE || layout.align() == HUGE);
+            assert!(layout.size() < HUGE || layout.align() == HUGE);
             // SAFETY: both bytes are in the allocation.
             unsafe {
                 pages.start().write(1);
                 pages.start().add(pages.size() - 1).write(2);
             }
+        }
+    }
+
+    #[test]
+    fn mappings_are_whole_pages_of_the_kernel() {
+        for page in [PAGE, 64 << 10] {
+            for size in [MAPPED, HUGE - 4000, HUGE + PAGE, 5 * HUGE + 1] {
+                let (size, align) = rounded(size, 64, page);
+                assert!(size.is_multiple_of(page) && align.is_multiple_of(page), "{size}, {align}");
+            }
+            assert_eq!(rounded(64, 64, page), (64, 64), "the global allocator's");
+        }
+    }
+
+    /// The largest chunk is a huge page, whatever the size of its blocks.
+    #[test]
+    fn the_largest_chunks_are_huge_pages() {
+        for block in [512, 1024, 1984, 4096, 8192] {
+            let block = Layout::from_size_align(block, 64).unwrap();
+            let (chunk, _) = crate::memory::chunk::layout(block, HUGE);
+            assert_eq!((chunk.size(), chunk.align()), (HUGE, HUGE), "of {block:?}");
         }
     }
 }

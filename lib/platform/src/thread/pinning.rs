@@ -87,6 +87,8 @@ pub fn bind_current(topology: &Topology, node: NodeId) -> io::Result<()> {
         return Ok(());
     }
     if !topology.is_synthetic() {
+        // The process's topology is read before any thread is restricted.
+        Topology::machine();
         set_affinity(cpus)?;
     }
     PINNED.with(|pinned| pinned.set(cpus.first().copied()));
@@ -100,6 +102,13 @@ pub fn bind_current(topology: &Topology, node: NodeId) -> io::Result<()> {
 /// report them.
 pub fn allowed_cpus() -> Option<Vec<CpuId>> {
     affinity()
+}
+
+/// Returns the CPUs on which threads of the process may run, ascending. Returns `None` if the operating system does not
+/// report them.
+#[cfg(all(target_os = "linux", not(loom)))]
+pub(crate) fn process_cpus() -> Option<Vec<CpuId>> {
+    affinity_of_all()
 }
 
 #[cfg(all(target_os = "linux", not(miri)))]
@@ -126,15 +135,38 @@ mod linux {
     }
 
     pub(super) fn affinity() -> Option<Vec<CpuId>> {
+        mask_of(0).map(cpus)
+    }
+
+    /// Returns the CPUs of all threads together: the caller may be pinned, and others need not be.
+    #[cfg(not(loom))]
+    pub(super) fn affinity_of_all() -> Option<Vec<CpuId>> {
+        let mut all = mask_of(0)?;
+        let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+        let masks = threads.filter_map(|thread| mask_of(thread.file_name().to_str()?.parse().ok()?));
+        for mask in masks {
+            all.iter_mut().zip(mask).for_each(|(all, word)| *all |= word);
+        }
+        Some(cpus(all))
+    }
+
+    /// Returns the mask of a thread; 0 names the calling thread.
+    fn mask_of(thread: libc::pid_t) -> Option<Mask> {
         let mut mask: Mask = [0; 128];
-        // SAFETY: `mask` is a writable array of the size given, and 0 names the calling thread.
-        let result = unsafe { libc::sched_getaffinity(0, size_of::<Mask>(), mask.as_mut_ptr().cast()) };
+        // SAFETY: `mask` is a writable array of the size given.
+        let result = unsafe { libc::sched_getaffinity(thread, size_of::<Mask>(), mask.as_mut_ptr().cast()) };
+        (result == 0).then_some(mask)
+    }
+
+    fn cpus(mask: Mask) -> Vec<CpuId> {
         let has = |cpu: &usize| mask[cpu / 64] >> (cpu % 64) & 1 == 1;
-        (result == 0).then(|| (0..mask.len() * 64).filter(has).map(CpuId).collect())
+        (0..mask.len() * 64).filter(has).map(CpuId).collect()
     }
 }
 #[cfg(all(target_os = "linux", not(miri)))]
 use linux::affinity;
+#[cfg(all(target_os = "linux", not(any(miri, loom))))]
+use linux::affinity_of_all;
 #[cfg(all(target_os = "linux", not(miri)))]
 pub(crate) use linux::set_affinity;
 
@@ -145,6 +177,11 @@ pub(crate) fn set_affinity(_: &[CpuId]) -> io::Result<()> {
 
 #[cfg(not(all(target_os = "linux", not(miri))))]
 fn affinity() -> Option<Vec<CpuId>> {
+    None
+}
+
+#[cfg(all(target_os = "linux", miri))]
+fn affinity_of_all() -> Option<Vec<CpuId>> {
     None
 }
 
@@ -195,6 +232,74 @@ mod tests {
             assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
         };
         std::thread::spawn(bind).join().unwrap();
+    }
+
+    /// Returns whether this process has no purpose but this test, so that its topology has not been read yet. Otherwise
+    /// runs the test in such a process.
+    #[cfg(all(target_os = "linux", not(miri)))]
+    fn alone(test: &str) -> bool {
+        const VARIABLE: &str = "ARCHIPELAGO_TEST_ALONE";
+        if std::env::var_os(VARIABLE).is_some() {
+            return true;
+        }
+        let program = std::env::current_exe().expect("the test runs");
+        let mut again = std::process::Command::new(program);
+        let again = again.args(["--exact", test]).env(VARIABLE, "1").env_remove("ARCHIPELAGO_TOPOLOGY");
+        let output = again.output().expect("it can be run again");
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && text.contains("1 passed"), "{text}");
+        false
+    }
+
+    #[test]
+    #[cfg(all(target_os = "linux", not(miri)))]
+    fn a_pinned_thread_asks_for_the_whole_process() {
+        if alone("thread::pinning::tests::a_pinned_thread_asks_for_the_whole_process") {
+            let all = allowed_cpus().unwrap();
+            let ask = || {
+                set_affinity(&[all[0]]).unwrap();
+                Topology::machine().cpus().len()
+            };
+            assert_eq!(std::thread::scope(|scope| scope.spawn(ask).join().unwrap()), all.len());
+        }
+    }
+
+    /// Pins the process's first thread, which has the process's number.
+    #[cfg(all(target_os = "linux", not(miri)))]
+    fn pin_the_first(cpu: CpuId) {
+        let mut mask = [0_u64; 128];
+        mask[cpu.0 / 64] = 1 << (cpu.0 % 64);
+        // SAFETY: `mask` is a readable array of the size given.
+        let result = unsafe { libc::sched_setaffinity(libc::getpid(), size_of_val(&mask), mask.as_ptr().cast()) };
+        assert_eq!(result, 0);
+    }
+
+    #[test]
+    #[cfg(all(target_os = "linux", not(miri)))]
+    fn counters_that_were_not_compared_are_no_clock() {
+        use crate::clock::{ClockKind, OrderedClock};
+        if alone("thread::pinning::tests::counters_that_were_not_compared_are_no_clock") {
+            let first = allowed_cpus().unwrap()[0];
+            pin_the_first(first);
+            set_affinity(&[first]).unwrap();
+            assert_eq!(Topology::machine().cpus().len(), 1);
+            if crate::topology::online_cpus() > 1 {
+                assert_eq!(OrderedClock::shared().kind(), ClockKind::Logical);
+            }
+        }
+    }
+
+    #[test]
+    #[cfg(all(target_os = "linux", not(miri)))]
+    fn the_machine_is_looked_at_before_a_thread_is_bound() {
+        if alone("thread::pinning::tests::the_machine_is_looked_at_before_a_thread_is_bound") {
+            let all = allowed_cpus().unwrap();
+            let first = Topology::builder().node(0, [all[0].0]).real().build().unwrap();
+            pin_the_first(all[0]);
+            bind_current(&first, NodeId(0)).unwrap();
+            assert_eq!(allowed_cpus().unwrap(), all[..1]);
+            assert_eq!(Topology::machine().cpus().len(), all.len());
+        }
     }
 
     #[test]

@@ -106,6 +106,7 @@ mod registry {
     use std::sync::{Mutex, PoisonError};
 
     use super::{Cell, NONE, SLOT, UNKNOWN};
+    use crate::fork::outside_forks;
     use crate::thread::end;
     use core::sync::atomic::{AtomicUsize, Ordering};
 
@@ -141,7 +142,8 @@ mod registry {
         if SLOT.with(Cell::get).index == index {
             SLOT.with(|slot| slot.set(UNKNOWN));
         }
-        FREE.lock().unwrap_or_else(PoisonError::into_inner).push(Reverse(index));
+        // Threads of a child process, too, take and return indices: a fork does not fall into this.
+        outside_forks(|| FREE.lock().unwrap_or_else(PoisonError::into_inner).push(Reverse(index)));
     }
 
     pub(super) fn acquire() -> usize {
@@ -149,7 +151,8 @@ mod registry {
             return index;
         }
         let free = || FREE.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let index = free().map_or_else(|| HIGH_WATER.fetch_add(1, Ordering::SeqCst), |Reverse(index)| index);
+        let index =
+            outside_forks(free).map_or_else(|| HIGH_WATER.fetch_add(1, Ordering::SeqCst), |Reverse(index)| index);
         if !end::keep(index, give_back) {
             // Accessing a thread-local registers its destructor. The access fails after the destructor has run.
             let _ = AT_EXIT.try_with(|_| ()).or_else(|_| AT_EXIT_LATE.try_with(|_| ()));

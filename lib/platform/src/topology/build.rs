@@ -75,7 +75,7 @@ impl Builder {
 
     /// Marks the topology as read from the operating system.
     #[cfg_attr(not(target_os = "linux"), allow(dead_code))]
-    pub(super) fn real(mut self) -> Self {
+    pub(crate) fn real(mut self) -> Self {
         self.real = true;
         self
     }

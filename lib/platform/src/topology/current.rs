@@ -39,8 +39,8 @@ impl Topology {
     }
 
     /// Returns the real machine's topology, as far as this process may use it, independent of `ARCHIPELAGO_TOPOLOGY`:
-    /// the result of the first call of [`from_os`](Self::from_os). [`pin_current`](crate::thread::pin_current) ensures
-    /// that this call is made before any thread is pinned.
+    /// the result of the first call of [`from_os`](Self::from_os). [`pin_current`](crate::thread::pin_current) and
+    /// [`bind_current`](crate::thread::bind_current) ensure that this call is made before any thread is pinned.
     pub fn machine() -> &'static Topology {
         #[cfg(archipelago_sim)]
         if let Some(topology) = super::simulated::of_this_run() {
@@ -50,12 +50,12 @@ impl Topology {
         MACHINE.get_or_init(Topology::from_os)
     }
 
-    /// Reads the machine's topology, restricted to the CPUs that the calling thread may use. If the operating system
+    /// Reads the machine's topology, restricted to the CPUs that threads of the process may use. If the operating system
     /// does not describe it, returns one node with [`available_parallelism`](std::thread::available_parallelism) CPUs.
     pub fn from_os() -> Topology {
         #[cfg(all(target_os = "linux", not(loom)))]
         if !cfg!(miri)
-            && let Some(topology) = super::sysfs::read("/sys".as_ref(), crate::thread::allowed_cpus().as_deref())
+            && let Some(topology) = super::sysfs::read("/sys".as_ref(), crate::thread::process_cpus().as_deref())
         {
             return topology;
         }
@@ -137,6 +137,20 @@ fn recent_cpu() -> CpuId {
         place.set(LastSeen { cpu, uses: if uses == 0 { USES } else { uses - 1 } });
         cpu
     })
+}
+
+/// Returns the number of the machine's CPUs, whether this process may use them or not; 1 if the operating system does not
+/// report it.
+#[cfg(not(loom))]
+pub(crate) fn online_cpus() -> usize {
+    #[cfg(all(target_os = "linux", not(miri)))]
+    {
+        // SAFETY: the call has no precondition.
+        let count = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
+        usize::try_from(count).unwrap_or(1)
+    }
+    #[cfg(not(all(target_os = "linux", not(miri))))]
+    1
 }
 
 /// Returns the CPU on which the operating system runs the calling thread at this moment, or `None` if it does not

@@ -16,6 +16,7 @@ use archipelago_platform::thread;
 use archipelago_platform::time::Duration;
 use archipelago_platform::topology::Topology;
 use archipelago_sync::version_lock::Look;
+use core::ops::Bound;
 use core::ptr::NonNull;
 
 /// The number of entries of a full page.
@@ -203,7 +204,7 @@ fn nothing_is_reclaimed_while_a_layer_is_changed() {
 
 /// Returns the page of the greatest shortcut at or below a key.
 fn shortcut(core: &Core<Word>, key: u64) -> Option<Address> {
-    core.shortcuts.nearest(&core.domain.pin(), key).map(|page| page.0)
+    core.shortcuts.nearest(&core.domain.pin(), Bound::Included(key)).map(|page| page.0)
 }
 
 fn add_shortcut(core: &Core<Word>, page: Address) {
@@ -336,4 +337,81 @@ fn sync_waits_for_another_threads_walk() {
     });
     assert!(map.stats().pages <= full / 2, "{:?}", map.stats());
     map.check_invariants();
+}
+
+/// A thread adds the first shortcut of a generation while another thread has the generations take turns.
+#[test]
+fn no_tree_of_shortcuts_is_lost_in_a_turn() {
+    const TREES: usize = 1000;
+    let map = map(SearchLayerKind::Snapshot, 1);
+    let session = map.pin();
+    let (core, page) = (session.core, jump(&session, 0, 2 * FULL));
+    let added = AtomicUsize::new(0);
+    let dropped = thread::scope(|scope| {
+        let turning = scope.spawn(|| {
+            let mut dropped = 0;
+            while dropped < TREES && (added.load(Acquire) < TREES || core.shortcuts.generations() > 0) {
+                let Some(tree) = core.shortcuts.turn() else { continue };
+                tree.retire(&core.domain.pin());
+                dropped += 1;
+            }
+            dropped
+        });
+        for _ in 0..TREES {
+            add_shortcut(core, page);
+            added.fetch_add(1, Release);
+            while core.shortcuts.generations() > 0 {
+                thread::yield_now();
+            }
+        }
+        turning.join().unwrap()
+    });
+    assert_eq!(dropped, TREES, "each tree is returned by a turn");
+}
+
+/// Pages that are inserted at one anchor, and merged away, several times between two rounds.
+#[test]
+fn the_number_of_anchors_is_exact() {
+    let map = map(SearchLayerKind::Snapshot, 1);
+    let session = map.pin();
+    for number in 0..9 {
+        for _ in 0..number % 4 {
+            (50 * FULL..70 * FULL).for_each(|key| assert!(!session.upsert(&key, key)));
+            (50 * FULL..70 * FULL).for_each(|key| assert_eq!(session.remove(&key), Some(key)));
+        }
+        round(&session, 0..1);
+    }
+    map.sync();
+    let mut pages = 0;
+    session.core.for_each_page(|_| pages += 1);
+    assert_eq!(session.core.lock_combiner().anchors, pages);
+}
+
+/// The page before a page is found by the search layer, also if many pages are between it and any key that is little
+/// below the page's lower bound. The keys are tenants' entries that never expire.
+#[test]
+fn the_page_before_is_found_in_a_few_steps() {
+    for layer in [SearchLayerKind::Snapshot, SearchLayerKind::Art] {
+        let map: HydraList<(u32, u64, u64), u64> = HydraList::builder().search_layer(layer).build();
+        let session = map.pin();
+        for tenant in [7, 8, u32::MAX] {
+            (0..20 * FULL).for_each(|id| assert!(!session.upsert(&(tenant, u64::MAX, id * 37 % (20 * FULL)), id)));
+        }
+        map.sync();
+        let core = session.core;
+        let guard = core.domain.pin();
+        let local = core.local_at(&guard, 0);
+        let (mut most, mut last) = (0, core::ptr::null());
+        core.for_each_page(|page| {
+            if !core::ptr::eq(page, core.head()) {
+                let (before, _, steps) = core.before(&local, Some(page.low()));
+                assert!(core::ptr::eq(before.next(), page));
+                most = most.max(steps);
+            }
+            last = page;
+        });
+        let (end, _, steps) = core.before(&local, None);
+        assert!(core::ptr::eq(end, last));
+        assert!(most.max(steps) <= 1, "{most} steps, and {steps} to the end");
+    }
 }

@@ -84,6 +84,8 @@ pub trait AnchorIndex<F: SearchForm, P: Target> {
 
     fn jump(&self, probe: F::Probe<'_>) -> P;
 
+    fn jump_below(&self, bound: Option<F::Probe<'_>>) -> P;
+
     /// Implements [`Snapshot::prefetch`].
     fn prefetch(&self, probe: F::Probe<'_>) {
         let _ = probe;
@@ -136,6 +138,12 @@ impl<F: SearchForm, P: Target> Snapshot<F, P> {
     #[inline(always)]
     pub fn jump(&self, probe: F::Probe<'_>) -> P {
         self.index.jump(probe)
+    }
+
+    /// Returns the page of the greatest anchor below `bound`, or of an anchor a little further left. If there is no such
+    /// anchor, it is the head page. Without a bound it is the page of the greatest anchor. The bound is not the least key.
+    pub fn jump_below(&self, bound: Option<F::Probe<'_>>) -> P {
+        self.index.jump_below(bound)
     }
 
     /// Prefetches the memory that [`Self::jump`] will read first.

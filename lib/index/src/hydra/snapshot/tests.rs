@@ -78,6 +78,9 @@ fn check_strings(snapshot: &Snapshot<Bytes, u64>, model: &BTreeMap<Vec<u8>, u64>
         let want = model.range::<[u8], _>((Bound::Unbounded, Bound::Included(probe)));
         let want = want.last().map_or(HEAD, |(_, &page)| page);
         assert_eq!(snapshot.jump(probe), want, "{probe:?}");
+        let below = model.range::<[u8], _>((Bound::Unbounded, Bound::Excluded(probe)));
+        let below = below.last().map_or(HEAD, |(_, &page)| page);
+        assert_eq!(snapshot.jump_below(Some(probe)), below, "below {probe:?}");
         let mut behind = model.range::<[u8], _>((Bound::Excluded(probe), Bound::Unbounded)).map(|(_, &page)| page);
         snapshot.followers(probe, 5, |page| assert!(behind.any(|other| other == page), "behind {probe:?}"));
     }

@@ -192,10 +192,12 @@ impl<P: Target> Trie<P> {
     /// # Safety
     /// The processor must have the features that `C` needs.
     #[inline(always)]
-    unsafe fn approach<'a, C: Count>(&'a self, descent: &mut Descent<'a, P>) {
+    unsafe fn approach<'a, C: Count, const BELOW: bool>(&'a self, descent: &mut Descent<'a, P>) {
         let node = match descent.at {
             At::Node(node) => node,
-            At::Tail(tail) if pack(descent.rest) >= tail.rest => return descent.at = At::Found(tail.page),
+            At::Tail(tail) if pack(descent.rest) >= tail.rest + u64::from(BELOW) => {
+                return descent.at = At::Found(tail.page);
+            }
             At::Tail(_) => return descent.at = At::Found(self.floor(descent)),
             At::Found(_) => return,
         };
@@ -217,7 +219,7 @@ impl<P: Target> Trie<P> {
     /// # Safety
     /// The processor must have the features that `C` needs.
     #[inline(always)]
-    unsafe fn land<'a, C: Count>(&'a self, descent: &mut Descent<'a, P>) {
+    unsafe fn land<'a, C: Count, const BELOW: bool>(&'a self, descent: &mut Descent<'a, P>) {
         let At::Node(node) = descent.at else { return };
         // SAFETY: the run is this trie's own, and the build has sealed the runs; the caller guarantees the features for
         // `C`.
@@ -229,6 +231,9 @@ impl<P: Target> Trie<P> {
         descent.behind = position + 1..node.run.range().end;
         let (found, entry) = self.entry(position);
         descent.at = match entry {
+            Entry::Page(_) if BELOW && found == descent.slice => {
+                At::Found(if count > 1 { self.last_of(position - 1) } else { self.floor(descent) })
+            }
             Entry::Page(page) => At::Found(page),
             Entry::Child(_) if found != descent.slice => At::Found(self.last_of(position)),
             Entry::Child(child) => {
@@ -246,18 +251,20 @@ impl<P: Target> Trie<P> {
         descent.floor.map_or_else(|| self.head(), |position| self.last_of(position))
     }
 
+    /// Ends at the page of the greatest anchor at or below the probe; if `BELOW`, below the probe.
+    ///
     /// # Safety
     /// The processor must have the features that `C` needs.
     #[inline(always)]
-    unsafe fn jump_with<'a, C: Count>(&'a self, descent: &mut Descent<'a, P>) -> P {
+    unsafe fn jump_with<'a, C: Count, const BELOW: bool>(&'a self, descent: &mut Descent<'a, P>) -> P {
         loop {
             // SAFETY: the caller guarantees the same contract.
-            unsafe { self.approach::<C>(descent) };
+            unsafe { self.approach::<C, BELOW>(descent) };
             if let At::Found(page) = descent.at {
                 return page;
             }
             // SAFETY: the caller guarantees the same contract.
-            unsafe { self.land::<C>(descent) };
+            unsafe { self.land::<C, BELOW>(descent) };
             if let At::Found(page) = descent.at {
                 return page;
             }
@@ -270,7 +277,7 @@ impl<P: Target> Trie<P> {
     #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
     unsafe fn jump_avx2(&self, probe: &[u8]) -> P {
         // SAFETY: the caller guarantees the same contract.
-        unsafe { self.jump_with::<super::words::Avx2>(&mut self.descent(probe)) }
+        unsafe { self.jump_with::<super::words::Avx2, false>(&mut self.descent(probe)) }
     }
 
     /// Returns a cursor before the first anchor.
@@ -347,10 +354,19 @@ impl<P: Target> AnchorIndex<Bytes, P> for Trie<P> {
     fn jump(&self, probe: &[u8]) -> P {
         match self.counter {
             // SAFETY: the scalar counter needs no processor feature.
-            Counter::Scalar => unsafe { self.jump_with::<Scalar>(&mut self.descent(probe)) },
+            Counter::Scalar => unsafe { self.jump_with::<Scalar, false>(&mut self.descent(probe)) },
             #[cfg(target_arch = "x86_64")]
             // SAFETY: AVX2 was detected.
             Counter::Avx2 => unsafe { self.jump_avx2(probe) },
+        }
+    }
+
+    fn jump_below(&self, bound: Option<&[u8]>) -> P {
+        match (bound, self.nodes.first()) {
+            // SAFETY: the scalar counter needs no processor feature.
+            (Some(bound), _) => unsafe { self.jump_with::<Scalar, true>(&mut self.descent(bound)) },
+            (None, Some(root)) => self.last_of(root.run.range().end - 1),
+            (None, None) => self.head(),
         }
     }
 
@@ -359,7 +375,7 @@ impl<P: Target> AnchorIndex<Bytes, P> for Trie<P> {
     fn followers(&self, probe: &[u8], count: usize, mut each: impl FnMut(P)) {
         let mut descent = self.descent(probe);
         // SAFETY: the scalar counter needs no processor feature.
-        unsafe { self.jump_with::<Scalar>(&mut descent) };
+        unsafe { self.jump_with::<Scalar, false>(&mut descent) };
         for position in descent.behind.take(count) {
             match self.entry(position).1 {
                 Entry::Page(page) => each(page),

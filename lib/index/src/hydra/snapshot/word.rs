@@ -126,6 +126,10 @@ impl<P: Target> AnchorIndex<Word, P> for WordIndex<P> {
         self.page(self.find(key).id)
     }
 
+    fn jump_below(&self, bound: Option<u64>) -> P {
+        self.jump(bound.map_or(u64::MAX, |bound| bound - 1))
+    }
+
     fn followers(&self, key: u64, count: usize, each: impl FnMut(P)) {
         let behind = self.find(key).rank as usize + 1;
         let behind = self.ids.get(behind..).unwrap_or(&[]);

@@ -110,7 +110,9 @@ impl BytesCopy {
         let top = WORDS - self.meta.high_words();
         if self.meta.high > LONG_HIGH {
             // SAFETY: a validated copy's bound lives as long as the guard or lock under which it is used.
-            prefix.extend_from_slice(unsafe { boxed(self.words[top]) });
+            let high = unsafe { boxed(self.words[top]) };
+            // The bound may be long, and the prefix is not.
+            prefix.extend_from_slice(&high[..high.len().min(self.meta.prefix)]);
         } else {
             prefix.extend(self.words[top..].iter().flat_map(|word| word.to_be_bytes()));
         }
