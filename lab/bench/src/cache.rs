@@ -88,7 +88,7 @@ impl Program for Clients {
     fn body(&self, shared: &Shared, turns: &mut impl Turns) {
         let (mut cache, stream) = (shared.cache.client(), &shared.streams[turns.thread()]);
         let updates = self.work.updates;
-        let mut random = Random::new(1, turns.thread());
+        let mut random = Random::new(turns.seed(), turns.thread());
         let op = |i: usize| {
             let key = stream[i % stream.len()];
             if random.percent(updates) {
