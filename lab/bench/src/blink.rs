@@ -56,7 +56,7 @@ impl<P: Policy> Program for Clients<P> {
 
     fn body(&self, tree: &Self::Shared, turns: &mut impl Turns) {
         let Mix { count, update_percent, removes } = self.0;
-        let (map, dice) = (tree.pin(), Dice::of(turns.thread()));
+        let (map, dice) = (tree.pin(), Dice::of(turns));
         let op = |_| {
             let (number, roll) = (dice.roll() % count, dice.roll());
             if roll % 100 >= u64::from(update_percent) {

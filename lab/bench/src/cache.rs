@@ -88,7 +88,7 @@ impl Program for Clients {
     fn body(&self, shared: &Shared, turns: &mut impl Turns) {
         let (mut cache, stream) = (shared.cache.client(), &shared.streams[turns.thread()]);
         let updates = self.work.updates;
-        let mut random = Random::new(1, turns.thread());
+        let mut random = Random::new(turns.seed(), turns.thread());
         let op = |i: usize| {
             let key = stream[i % stream.len()];
             if random.percent(updates) {
@@ -165,7 +165,9 @@ fn cells<C: clap::Args>(
                 let work = Work { theta, updates, records, entries, trace, caches };
                 let distribution = if theta > 0.0 { Distribution::Zipf(theta) } else { Distribution::Uniform };
                 let (update_percent, count) = (Some(updates), Some(records));
-                let details = format!("{entries} records kept");
+                let from = args.trace.as_deref().filter(|_| workload == "trace-file");
+                let from = from.map(|path| format!(", requests of {}", path.display())).unwrap_or_default();
+                let details = format!("{entries} records kept{from}");
                 let cell =
                     Cell { update_percent, distribution: Some(distribution), count, details, ..Cell::of(workload) };
                 cells.push((cell, work, chosen.clone()));
@@ -193,4 +195,32 @@ pub fn run<R: Roster>(args: &Cache<Timed>) -> Result<ExitCode, Failure> {
 /// If a name is not known.
 pub fn simulated(args: &Cache<SimCommon>) -> Result<Vec<Contender>, Failure> {
     Ok(known::simulated(cells(args, 2_000, CACHES)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        cache: Cache<Timed>,
+    }
+
+    /// Rows of two traces are told apart, also if the traces have equally many keys.
+    #[test]
+    fn a_row_names_its_trace() {
+        let facts = |name: &str| {
+            let path = std::env::temp_dir().join(format!("archipelago-trace-{}-{name}", std::process::id()));
+            std::fs::write(&path, "1\n2\n").unwrap();
+            let trace = path.to_str().unwrap();
+            let line = ["cache", "--cache", "kyoto", "--workload", "trace-file", "--trace", trace];
+            let cells = cells(&Line::try_parse_from(line).unwrap().cache, 100, CACHES).unwrap();
+            std::fs::remove_file(&path).unwrap();
+            cells[0].0.facts()
+        };
+        assert_ne!(facts("a"), facts("b"));
+    }
 }

@@ -52,8 +52,6 @@ struct Work {
     districts: u64,
 }
 
-/// Keys of a thread, which repeats them.
-const STREAM: usize = 1 << 14;
 /// Districts of a warehouse.
 const DISTRICTS: u64 = 10;
 /// Low bits of a key of `stamps` that hold the thread's number, below the time.
@@ -74,24 +72,30 @@ impl Work {
         (district / DISTRICTS) << 48 | (district % DISTRICTS) << 40 | order
     }
 
-    /// Returns the keys that a thread uses.
-    fn stream(&self, threads: usize, thread: usize, seed: u64) -> Vec<u64> {
-        let mut rng = SmallRng::seed_from_u64(seed.wrapping_mul(1_000_003).wrapping_add(thread as u64));
-        let sampler = Sampler::new(self.distribution, self.count);
-        let number = |rank: usize| match self.ranks {
-            Ranks::Scrambled => scatter(rank),
+    /// Returns the number, below `count`, of the loaded key that has this rank for a thread.
+    fn number(&self, rank: usize, threads: usize, thread: usize) -> usize {
+        match self.ranks {
+            Ranks::Scrambled => scatter(rank) % self.count,
             Ranks::Ordered => rank,
-            // A thread's popular keys are neighbours of the other threads' popular keys.
-            Ranks::PerThread => rank * threads + thread,
-        };
-        (0..STREAM).map(|_| self.key((number(sampler.draw(&mut rng)) % self.count) as u64)).collect()
+            Ranks::PerThread => dealt(rank, self.count, threads, thread),
+        }
     }
+}
+
+/// Returns the number of a rank, of `count`, for a thread. A thread's popular keys are neighbours of the other threads'
+/// popular keys, and are less popular with the other threads. For each thread every number has one rank.
+fn dealt(rank: usize, count: usize, threads: usize, thread: usize) -> usize {
+    let rows = count / threads;
+    if rank >= rows * threads {
+        return rank;
+    }
+    rank % rows * threads + (thread + rank / rows) % threads
 }
 
 /// A map, and the data that threads share beside the map.
 struct Shared<M> {
     map: M,
-    streams: Vec<Vec<u64>>,
+    threads: usize,
     /// The next number: one for all threads, or one for each district.
     next: Vec<CachePadded<AtomicU64>>,
     start: Instant,
@@ -122,14 +126,14 @@ impl<S> From<Work> for Clients<S> {
 impl<S: Subject> Program for Clients<S> {
     type Shared = Shared<S::Map>;
 
-    fn setup(&self, threads: usize, seed: u64) -> Self::Shared {
+    fn setup(&self, threads: usize, _: u64) -> Self::Shared {
         let (work, map) = (&self.0, S::make());
         load(work, &map);
         let counters = if work.workload == "orders" { work.districts } else { 1 };
         let next = work.count as u64 / counters;
         Shared {
             map,
-            streams: (0..threads).map(|thread| work.stream(threads, thread, seed)).collect(),
+            threads,
             next: (0..counters).map(|_| CachePadded::new(AtomicU64::new(next))).collect(),
             start: Instant::now(),
         }
@@ -137,12 +141,15 @@ impl<S: Subject> Program for Clients<S> {
 
     fn body(&self, shared: &Self::Shared, turns: &mut impl Turns) {
         let (work, map, thread) = (&self.0, shared.map.pin(), turns.thread());
-        let (dice, stream) = (Dice::of(thread), &shared.streams[thread]);
-        let op = |i: usize| {
+        let (dice, sampler) = (Dice::of(turns), Sampler::new(work.distribution, work.count));
+        let mut rng = SmallRng::seed_from_u64(turns.seed().wrapping_mul(1_000_003).wrapping_add(thread as u64));
+        // Keys are drawn one by one: a few keys that are repeated would stay in the core's cache.
+        let mut key = || work.key(work.number(sampler.draw(&mut rng), shared.threads, thread) as u64);
+        let op = |_| {
             let roll = dice.roll();
             let (updates, roll) = (roll % 100 < u64::from(work.update_percent), roll / 100);
             let done = match work.workload {
-                "ycsb" => access(work, &map, stream[i % STREAM], updates, roll),
+                "ycsb" => access(work, &map, key(), updates, roll),
                 "stamps" => stamp(work, shared, &map, updates, thread),
                 _ => append(work, shared, &map, updates, roll),
             };
@@ -330,4 +337,25 @@ pub fn run(args: &Euno<Timed>) -> Result<ExitCode, Failure> {
 /// If a name is not known.
 pub fn simulated(args: &Euno<SimCommon>) -> Result<Vec<Contender>, Failure> {
     Ok(known::simulated(cells(args, 100_000)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each thread uses every key, and at first other keys than the others.
+    #[test]
+    fn every_thread_has_every_key_once() {
+        for (count, threads) in [(20_000, 16), (20_000, 20), (1_000, 7), (5, 8), (8, 8), (1, 1)] {
+            let mut first = Vec::new();
+            for thread in 0..threads {
+                let mut numbers: Vec<usize> = (0..count).map(|rank| dealt(rank, count, threads, thread)).collect();
+                first.push(numbers[0]);
+                numbers.sort_unstable();
+                assert!(numbers.into_iter().eq(0..count), "{count} keys, thread {thread} of {threads}");
+            }
+            first.dedup();
+            assert!(count < threads || first.len() == threads, "{first:?}");
+        }
+    }
 }

@@ -71,7 +71,7 @@ impl<L: Lock> Program for Sections<L> {
     fn body(&self, locked: &Self::Shared, turns: &mut impl Turns) {
         let Locked { lock, data } = &**locked;
         let thread = turns.thread() as u64;
-        let dice = Dice::of(turns.thread());
+        let dice = Dice::of(turns);
         let section = |_| {
             let writes = self.0.is_none_or(|percent| dice.roll() % 100 < u64::from(percent));
             if writes {

@@ -80,7 +80,7 @@ impl Program for Clients {
     }
 
     fn body(&self, shared: &Shared, turns: &mut impl Turns) {
-        let mut client = shared.arena.client(turns.thread(), 1);
+        let mut client = shared.arena.client(turns.thread(), turns.seed());
         let mut kinds = vec![[0; 4]; shared.arena.kinds().len()];
         turns.go(usize::MAX, |_| one(&mut *client, &mut kinds), || ());
         // Dropping the client publishes its counts before they are checked.

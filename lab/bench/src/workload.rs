@@ -18,6 +18,7 @@
 //! measurement shows the index's cache misses rather than the workload's.
 
 use core::fmt;
+use std::borrow::Cow;
 
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -177,8 +178,71 @@ pub struct Stream<K> {
 /// Entries of the longest scan.
 const LONGEST_SCAN: u8 = 100;
 
-/// Makes `ops` operations of `workload` over `loaded`, inserting from `fresh`. If `fresh` runs out, further inserts
-/// become reads (in E, scans).
+/// The operations of one thread, drawn one by one.
+pub struct Draws<'a, K: Clone> {
+    workload: Workload,
+    distribution: Distribution,
+    sampler: Sampler,
+    loaded: &'a [K],
+    fresh: Cow<'a, [K]>,
+    /// How many of the fresh keys have been inserted.
+    inserted: usize,
+    /// Makes a key that was never made before, when the fresh keys have run out.
+    unseen: Option<fn(&mut SmallRng) -> K>,
+    rng: SmallRng,
+}
+
+impl<'a, K: Clone> Draws<'a, K> {
+    /// Draws operations of `workload` over `loaded`, inserting from `fresh`. If `fresh` runs out, further inserts
+    /// become reads (in E, scans).
+    pub fn new(
+        workload: Workload,
+        distribution: Distribution,
+        loaded: &'a [K],
+        fresh: &'a [K],
+        seed: u64,
+    ) -> Draws<'a, K> {
+        let distribution = if workload == Workload::D { Distribution::Latest } else { distribution };
+        Draws {
+            workload,
+            distribution,
+            sampler: Sampler::new(distribution, loaded.len()),
+            loaded,
+            fresh: Cow::Borrowed(fresh),
+            inserted: 0,
+            unseen: None,
+            rng: SmallRng::seed_from_u64(seed),
+        }
+    }
+
+    /// Makes a further key by `unseen` for each insert after `fresh` has run out.
+    pub fn without_end(mut self, unseen: fn(&mut SmallRng) -> K) -> Self {
+        self.unseen = Some(unseen);
+        self
+    }
+
+    /// Returns the next operation and its key.
+    pub fn draw(&mut self) -> (Op, &K) {
+        let rng = &mut self.rng;
+        let mut kind = self.workload.draw(rng);
+        if kind == OpKind::Insert && self.inserted == self.fresh.len() {
+            match self.unseen {
+                Some(unseen) => self.fresh.to_mut().push(unseen(rng)),
+                None => kind = if self.workload == Workload::E { OpKind::Scan } else { OpKind::Read },
+            }
+        }
+        let span = if kind == OpKind::Scan { rng.random_range(1..=LONGEST_SCAN) } else { 0 };
+        let key = if kind == OpKind::Insert {
+            self.inserted += 1;
+            &self.fresh[self.inserted - 1]
+        } else {
+            choose_key(self.distribution, self.sampler.draw(rng), self.loaded, &self.fresh[..self.inserted])
+        };
+        (Op { kind, span }, key)
+    }
+}
+
+/// Makes `ops` operations of `workload` over `loaded`, inserting from `fresh`, as [`Draws`] does.
 pub fn stream<K: Clone>(
     workload: Workload,
     distribution: Distribution,
@@ -187,24 +251,11 @@ pub fn stream<K: Clone>(
     fresh: &[K],
     seed: u64,
 ) -> Stream<K> {
-    let mut rng = SmallRng::seed_from_u64(seed);
-    let distribution = if workload == Workload::D { Distribution::Latest } else { distribution };
-    let sampler = Sampler::new(distribution, loaded.len());
+    let mut draws = Draws::new(workload, distribution, loaded, fresh, seed);
     let mut made = Stream { ops: Vec::with_capacity(ops), keys: Vec::with_capacity(ops) };
-    let mut inserted = 0;
     for _ in 0..ops {
-        let mut kind = workload.draw(&mut rng);
-        if kind == OpKind::Insert && inserted == fresh.len() {
-            kind = if workload == Workload::E { OpKind::Scan } else { OpKind::Read };
-        }
-        let span = if kind == OpKind::Scan { rng.random_range(1..=LONGEST_SCAN) } else { 0 };
-        let key = if kind == OpKind::Insert {
-            inserted += 1;
-            &fresh[inserted - 1]
-        } else {
-            choose_key(distribution, sampler.draw(&mut rng), loaded, &fresh[..inserted])
-        };
-        made.ops.push(Op { kind, span });
+        let (op, key) = draws.draw();
+        made.ops.push(op);
         made.keys.push(key.clone());
     }
     made

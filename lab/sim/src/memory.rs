@@ -173,7 +173,6 @@ impl Memory {
     #[inline]
     pub(crate) fn hit(&mut self, core: usize, line: u32, kind: AccessKind) -> u64 {
         let record = &mut self.lines[line as usize];
-        record.dirty |= kind.writes();
         record.unsaved |= kind.writes();
         let colour = record.colour;
         if self.touch_first(core, line, colour) == Used::Hit {
@@ -248,7 +247,7 @@ impl Memory {
     /// Finds the source of the data, and returns the cost of fetching from it.
     fn fetch(&mut self, core: usize, socket: usize, line: u32, kind: AccessKind) -> Cost {
         let record = &self.lines[line as usize];
-        let (owner, shared, home) = (record.owner, record.shared, usize::from(record.home));
+        let (owner, shared, home, changed) = (record.owner, record.shared, usize::from(record.home), record.unsaved);
         let (part, hold) = (self.times.transfer, self.times.hold);
         let transfer = |latency: u64, remote| Cost { latency, occupancy: latency * part / 256 + hold, remote };
         if owner != NOBODY && usize::from(owner) != core {
@@ -257,14 +256,7 @@ impl Memory {
                 self.stats.owned_local += 1;
                 return transfer(self.times.core_to_core, false);
             }
-            let hops = self.hops(socket, from);
-            let time = if record.dirty {
-                self.stats.dirty_remote += 1;
-                self.times.dirty_remote[hops]
-            } else {
-                self.stats.clean_remote += 1;
-                self.times.clean_remote[hops]
-            };
+            let time = self.from_cache(self.hops(socket, from), changed);
             return transfer(time + self.send(from, socket), true);
         }
         if record.has(core) {
@@ -282,12 +274,14 @@ impl Memory {
             return Cost { latency: self.times.core_to_core, ..read };
         }
         let nearest = record.holders().map(|from| (self.hops(socket, from), from)).min();
-        if let Some((hops, from)) =
-            nearest.filter(|&(hops, _)| self.times.clean_remote[hops] <= self.times.memory[self.hops(socket, home)])
-        {
-            self.stats.clean_remote += 1;
-            let latency = self.times.clean_remote[hops] + self.send(from, socket);
-            self.write_back(from, line);
+        // Only caches have the value of a changed line.
+        let nearer = |hops: usize| self.times.clean_remote[hops] <= self.times.memory[self.hops(socket, home)];
+        if let Some((hops, from)) = nearest.filter(|&(hops, _)| changed || nearer(hops)) {
+            let latency = self.from_cache(hops, changed) + self.send(from, socket);
+            if !kind.writes() {
+                // Sockets share only data that memory has.
+                self.write_back(from, line);
+            }
             return Cost { latency, remote: true, ..read };
         }
         let (hops, waited) = (self.hops(socket, home), self.traffic.fetch(home, socket));
@@ -298,6 +292,17 @@ impl Memory {
         }
         self.stats.link_wait_ps += waited;
         Cost { latency: self.times.memory[hops] + waited, remote: hops > 0, ..read }
+    }
+
+    /// Counts a fetch from another socket's cache, this many hops away. Returns its latency.
+    fn from_cache(&mut self, hops: usize, changed: bool) -> u64 {
+        if changed {
+            self.stats.dirty_remote += 1;
+            self.times.dirty_remote[hops]
+        } else {
+            self.stats.clean_remote += 1;
+            self.times.clean_remote[hops]
+        }
     }
 
     /// Gives the line to a writer: invalidates all other copies, which may take longer than fetching the data.
@@ -328,8 +333,7 @@ impl Memory {
         let record = &mut self.lines[line as usize];
         (record.copies, record.copied) = ([0; MAX_CORES / 64], 0);
         record.add(core, socket);
-        (record.owner, record.dirty, record.shared) = (core as u16, true, 0);
-        record.unsaved = true;
+        (record.owner, record.shared, record.unsaved) = (core as u16, 0, true);
     }
 
     /// Gives a reader a copy. The copy is exclusive if no other core has one and no transaction must notice later
@@ -338,7 +342,7 @@ impl Memory {
         let record = &mut self.lines[line as usize];
         if record.owner != NOBODY {
             let from = usize::from(record.owner) / self.per_socket;
-            (record.owner, record.dirty) = (NOBODY, false);
+            record.owner = NOBODY;
             record.shared |= 1 << from | 1 << socket;
             let colour = record.colour;
             if from != socket {
@@ -379,7 +383,7 @@ impl Memory {
         }
         record.remove(core, socket, &self.members[socket]);
         if record.owner == core as u16 {
-            (record.owner, record.dirty) = (NOBODY, false);
+            record.owner = NOBODY;
         }
         record.shared |= 1 << socket;
         let colour = record.colour;
@@ -400,7 +404,7 @@ impl Memory {
             }
             record.copied &= !(1 << socket);
             if record.owner != NOBODY && usize::from(record.owner) / self.per_socket == socket {
-                (record.owner, record.dirty) = (NOBODY, false);
+                record.owner = NOBODY;
             }
         }
         if record.shared | record.copied == 0 {

@@ -111,6 +111,31 @@ fn changed_lines_that_no_cache_has_room_for_go_to_memory() {
     }
 }
 
+/// A changed line that only another socket's third-level cache has comes from that cache, although the reader's own memory
+/// is nearer.
+#[test]
+fn changed_lines_of_another_cache_do_not_come_from_memory() {
+    let mut machine = Machine::preset("xeon-8180-4s").unwrap();
+    machine.caches.l2.sets = 4;
+    let [home, other] = [0, 1].map(|node| machine.cpus_of(node).next().unwrap());
+    let config = Config { placement: Placement::Cpus(vec![home, other]), ..Config::seeded(1) };
+    let words = || (0..1_000).map(Word::new_of).collect::<Vec<_>>();
+    let read = Cell::new(archipelago_sim::Stats::default());
+    let body = |words: &Vec<Word>, client: Client| {
+        if client.node == 1 {
+            words.iter().for_each(|word| word.set(1 << 40));
+            return;
+        }
+        world::sleep(1_000_000);
+        let before = world::stats().unwrap();
+        assert!(words.iter().all(|word| word.get() == 1 << 40));
+        read.set(world::stats().unwrap().since(&before));
+    };
+    run_with(&machine, &config, 2, words, body, drop).0.assert_done();
+    let read = read.get();
+    assert_eq!((read.dirty_remote, read.clean_remote, read.memory_local, read.write_backs), (1_000, 0, 0, 1_000));
+}
+
 /// Panics when it is dropped.
 struct Brittle;
 

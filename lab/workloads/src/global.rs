@@ -7,7 +7,7 @@ use core::ops::RangeBounds;
 use std::collections::BTreeMap;
 
 use archipelago_platform::sync::{Mutex, MutexGuard};
-use archipelago_platform::touch;
+use archipelago_platform::{touch, touch_mut};
 use archipelago_txn::Error;
 
 use crate::record::Record;
@@ -45,7 +45,11 @@ impl<R: Record> Rows<R> {
     fn put(&mut self, key: &R::Key, row: Option<R>) -> Option<R> {
         let new = row.as_ref().filter(|_| R::INDEXED).map(R::second);
         let old = match row {
-            Some(row) => self.rows.insert(key.clone(), row),
+            Some(row) => {
+                let old = self.rows.insert(key.clone(), row);
+                written(&self.rows[key]);
+                old
+            }
             None => self.rows.remove(key),
         };
         let gone = old.as_ref().filter(|_| R::INDEXED).map(R::second);
@@ -140,6 +144,11 @@ fn seen<R>(row: &R) -> &R {
     row
 }
 
+/// Tells the simulator that all bytes of the row are written.
+fn written<R>(row: &R) {
+    touch_mut(&raw const *row, size_of::<R>());
+}
+
 impl Read<Global> for Holding<'_> {
     fn get<R: Record, T>(
         &mut self,
@@ -201,6 +210,7 @@ impl Write<Global> for Holding<'_> {
         let old = seen(row).clone();
         let second = old.second();
         let made = change(row);
+        written(row);
         assert!(!R::INDEXED || row.second() == second, "no workload changes the key of a secondary index");
         rows.before.push((key.clone(), Some(old)));
         Ok(Some(made))

@@ -1,5 +1,5 @@
-//! Compares a `RangeMap` with a `BTreeMap`, without a lock and behind locks. Prints the processor time of each
-//! operation in nanoseconds: medians of five rounds, in each of which all candidates are measured once.
+//! Compares a `RangeMap` with a `BTreeMap`, without a lock and behind locks. Prints millions of operations a second, of
+//! all threads together: medians of five rounds, in each of which all candidates are measured once.
 //!
 //! `cargo run --release -p archipelago-ranges --example speed -- 100000`
 
@@ -8,7 +8,7 @@ use std::hint::black_box;
 use std::ops::Range;
 
 use archipelago_platform::atomic::{AtomicBool, Ordering};
-use archipelago_platform::sync::{Mutex, RwLock};
+use archipelago_platform::sync::{Barrier, Mutex, RwLock};
 use archipelago_platform::thread;
 use archipelago_platform::time::Instant;
 use archipelago_ranges::RangeMap;
@@ -111,16 +111,18 @@ fn mixed(number: u64) -> u64 {
     number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20
 }
 
-/// Returns millions of operations per second of `threads` threads, each in its own part of the space. If
-/// `beside_a_mapper`, a further thread runs `mapper` at the same time.
+/// Returns millions of operations per second of `threads` threads, from the moment when they begin together until the last
+/// one ends. Thread `t` works on the ranges `parts(t)`. If `beside_a_mapper`, a further thread runs `mapper` at the same
+/// time.
 fn rate(
     threads: u64,
     beside_a_mapper: bool,
     count: u64,
+    parts: impl Fn(u64) -> Range<u64> + Sync,
     work: impl Fn(u64) + Sync,
     mapper: impl Fn(u64) + Sync,
 ) -> f64 {
-    let done = AtomicBool::new(false);
+    let (done, together) = (AtomicBool::new(false), Barrier::new(threads as usize));
     thread::scope(|scope| {
         if beside_a_mapper {
             scope.spawn(|| {
@@ -131,18 +133,24 @@ fn rate(
                 }
             });
         }
-        let work = &work;
-        let run = move |thread| {
-            let part = count / threads;
+        let (work, parts, together) = (&work, &parts, &together);
+        let run = move |thread: u64| {
+            let part = parts(thread);
+            // The threads' numbers differ, so that they do not follow each other through the ranges.
+            let first = thread * OPERATIONS;
+            together.wait();
             let begun = Instant::now();
-            (0..OPERATIONS).for_each(|turn| work(thread * part + mixed(turn) % part));
-            OPERATIONS as f64 / begun.elapsed().as_secs_f64() / 1e6
+            (first..first + OPERATIONS).for_each(|turn| work(part.start + mixed(turn) % (part.end - part.start)));
+            (begun, Instant::now())
         };
         let running: Vec<_> = (1..threads).map(|thread| scope.spawn(move || run(thread))).collect();
-        let mine = run(0);
-        let all = mine + running.into_iter().map(|thread| thread.join().expect("no panic")).sum::<f64>();
+        let (mut begun, mut ended) = run(0);
+        for thread in running {
+            let (from, until) = thread.join().expect("no panic");
+            (begun, ended) = (begun.min(from), ended.max(until));
+        }
         done.store(true, Ordering::Relaxed);
-        all
+        (threads * OPERATIONS) as f64 / (ended - begun).as_secs_f64() / 1e6
     })
 }
 
@@ -151,12 +159,13 @@ fn measure<S: Space>(space: &S, count: u64) -> [f64; 5] {
         black_box(space.look_up(at * STEP + 7));
     };
     let change = |at: u64| space.map_and_unmap(at * STEP + 45..at * STEP + 55);
+    let (all, half) = (|_| 0..count, |thread| thread * count / 2..(thread + 1) * count / 2);
     [
-        rate(1, false, count, look, change),
-        rate(2, false, count, look, change),
-        rate(1, true, count, look, change),
-        rate(1, false, count, change, change),
-        rate(2, false, count, change, change),
+        rate(1, false, count, all, look, change),
+        rate(2, false, count, all, look, change),
+        rate(1, true, count, all, look, change),
+        rate(1, false, count, all, change, change),
+        rate(2, false, count, half, change, change),
     ]
 }
 
@@ -165,7 +174,7 @@ fn unsynchronized(tree: &Sequential, count: u64) -> f64 {
     let look = |at: u64| {
         black_box(look_up(tree, at * STEP + 7));
     };
-    rate(1, false, count, look, look)
+    rate(1, false, count, |_| 0..count, look, look)
 }
 
 fn median(mut all: Vec<f64>) -> f64 {
@@ -181,7 +190,8 @@ fn main() {
     let rounds: Vec<_> = (0..5)
         .map(|_| ([measure(&ours, count), measure(&mutex, count), measure(&lock, count)], unsynchronized(&tree, count)))
         .collect();
-    let titles = ["look-ups, 1 thread", "look-ups, 2", "look-ups beside a mapper", "map + unmap, 1", "map + unmap, 2"];
+    let titles =
+        ["look-ups, 1 thread", "look-ups, 2", "look-ups beside a mapper", "map + unmap, 1", "map + unmap, 2, halves"];
     println!("{count} ranges; millions a second   RangeMap   Mutex<BTreeMap>   RwLock<BTreeMap>");
     for (at, title) in titles.iter().enumerate() {
         let of = |which: usize| median(rounds.iter().map(|(round, _)| round[which][at]).collect());

@@ -30,6 +30,8 @@ pub struct Settings {
     pub latency: bool,
     /// How long to run; `None` to run until the work is done.
     pub time: Option<Duration>,
+    /// The seed of what the threads draw.
+    pub seed: u64,
 }
 
 /// The program that the threads run.
@@ -132,7 +134,7 @@ pub fn run(threads: usize, settings: Settings, drive: &dyn Drive) -> Result<Outc
                 // runs unpinned.
                 let _ = cpu.map(thread::pin_current);
                 let latency = settings.latency.then(histogram);
-                let mut turns = Native { thread, gate, halt, timed, latency, tally: None };
+                let mut turns = Native { thread, seed: settings.seed, gate, halt, timed, latency, tally: None };
                 drive.body(&mut turns);
                 turns.tally.map(|tally| (tally, turns.latency))
             })
@@ -244,6 +246,7 @@ fn histogram() -> Histogram<u64> {
 /// A thread of a run on this machine.
 pub struct Native<'a> {
     thread: usize,
+    seed: u64,
     gate: &'a Gate,
     halt: &'a Flag,
     /// The index in `CHUNKS` and `SAMPLES`: 1 in a run of a given time, else 0.
@@ -263,6 +266,10 @@ impl Native<'_> {
 impl Turns for Native<'_> {
     fn thread(&self) -> usize {
         self.thread
+    }
+
+    fn seed(&self) -> u64 {
+        self.seed
     }
 
     #[inline]
@@ -349,7 +356,7 @@ mod tests {
 
     fn drive(limit: usize, time: Option<Duration>) -> (Outcome, Counting) {
         let counting = Counting { limit, ..Counting::default() };
-        let outcome = run(2, Settings { pinning: Pinning::None, latency: true, time }, &counting).unwrap();
+        let outcome = run(2, Settings { pinning: Pinning::None, latency: true, time, seed: 1 }, &counting).unwrap();
         (outcome, counting)
     }
 
@@ -376,7 +383,8 @@ mod tests {
     /// The measured time includes operations that run before the thread that started the others has woken up.
     #[test]
     fn a_time_is_that_of_the_threads_that_work() {
-        let settings = Settings { pinning: Pinning::None, latency: false, time: Some(Duration::from_millis(2)) };
+        let time = Some(Duration::from_millis(2));
+        let settings = Settings { pinning: Pinning::None, latency: false, time, seed: 1 };
         for round in 0..20 {
             let noting = Noting::default();
             let outcome = run(8, settings, &noting).unwrap();
@@ -414,7 +422,8 @@ mod tests {
     fn a_thread_that_panics_leaves_none_behind() {
         for (before, time) in [(true, None), (true, Some(Duration::from_secs(1 << 20))), (false, None)] {
             let panicking = Panicking { before, stopped: AtomicUsize::new(0) };
-            let failure = run(4, Settings { pinning: Pinning::None, latency: false, time }, &panicking).unwrap_err();
+            let settings = Settings { pinning: Pinning::None, latency: false, time, seed: 1 };
+            let failure = run(4, settings, &panicking).unwrap_err();
             assert!(failure.to_string().contains("panicked"), "{failure}");
             assert_eq!(panicking.stopped.into_inner(), usize::from(before), "what waits beside the run is told");
         }

@@ -229,7 +229,7 @@ impl Turn<'_> {
     /// Returns how to run the threads.
     pub fn settings(&self) -> Settings {
         let Experiment { pin, latency, time, .. } = *self.experiment;
-        Settings { pinning: pin.pinning(), latency, time }
+        Settings { pinning: pin.pinning(), latency, time, seed: self.seed }
     }
 
     /// Runs the threads. A failure ends the experiment.

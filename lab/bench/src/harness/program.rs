@@ -40,6 +40,9 @@ pub trait Turns {
     /// Returns the thread's number, from 0.
     fn thread(&self) -> usize;
 
+    /// Returns the run's seed.
+    fn seed(&self) -> u64;
+
     /// Waits for the other threads. Then calls `op` with 0, 1, 2 and so on: below `limit` in a run of given work, and
     /// until the run is over in a run of a given time. Calls `between` after each operation; its time belongs to no
     /// operation.
@@ -113,10 +116,10 @@ pub fn work(ns: u64) {
 pub struct Dice(Cell<u64>);
 
 impl Dice {
-    /// Returns the generator of the thread with this number. On the virtual machine, the numbers come from the
+    /// Returns a thread's generator, which the run's seed determines. On the virtual machine, the numbers come from the
     /// generator of the calling thread.
-    pub fn of(thread: usize) -> Dice {
-        Dice(Cell::new(thread as u64))
+    pub fn of(turns: &impl Turns) -> Dice {
+        Dice(Cell::new(turns.seed().wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ (turns.thread() as u64) << 32))
     }
 
     /// Returns the next number, of at least 31 random bits.
@@ -125,5 +128,46 @@ impl Dice {
         let Dice(last) = self;
         last.set(last.get().wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1));
         if SIMULATED { world::random() } else { last.get() >> 33 }
+    }
+}
+
+/// The only thread of a test, outside of any run: does this many operations.
+#[cfg(test)]
+pub struct Alone {
+    pub ops: usize,
+    pub seed: u64,
+}
+
+#[cfg(test)]
+impl Turns for Alone {
+    fn thread(&self) -> usize {
+        0
+    }
+
+    fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    fn go(&mut self, limit: usize, mut op: impl FnMut(usize) -> Done, mut between: impl FnMut()) {
+        for i in 0..limit.min(self.ops) {
+            op(i);
+            between();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Equal seeds give equal numbers, and other seeds give others. The virtual machine has a generator of its own.
+    #[test]
+    fn the_seed_decides_what_is_rolled() {
+        let rolls = |seed| {
+            let dice = Dice::of(&Alone { ops: 0, seed });
+            [(); 4].map(|()| dice.roll())
+        };
+        assert_eq!(rolls(1), rolls(1));
+        assert!(SIMULATED || rolls(1) != rolls(2));
     }
 }

@@ -149,6 +149,7 @@ pub struct OpTotals {
 /// A thread of the virtual machine.
 pub struct Turns<'a> {
     client: Client,
+    seed: u64,
     counts: &'a Counts,
     /// When the operation in progress began.
     begun: Option<u64>,
@@ -226,6 +227,10 @@ impl Turns<'_> {
 impl program::Turns for Turns<'_> {
     fn thread(&self) -> usize {
         self.client.index
+    }
+
+    fn seed(&self) -> u64 {
+        self.seed
     }
 
     fn go(&mut self, limit: usize, mut op: impl FnMut(usize) -> Done, mut between: impl FnMut()) {
@@ -319,7 +324,8 @@ pub fn run<S>(
         Counts { course: Course::new(setting.wish, threads), turns, kinds, retry_percent, attempts, at_start, at_end };
     let body = |shared: &S, client: Client| {
         let (begun, updates, kinds) = Default::default();
-        let mut turns = Turns { client, counts: &counts, begun, updates, kinds, charge: setting.charge };
+        let (seed, charge) = (config.seed, setting.charge);
+        let mut turns = Turns { client, seed, counts: &counts, begun, updates, kinds, charge };
         body(shared, &mut turns);
     };
     // Setting up takes no virtual time, but leaves its cache lines in the caches.

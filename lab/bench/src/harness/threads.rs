@@ -29,7 +29,7 @@ pub fn check(threads: &[usize]) -> Result<(), Failure> {
 /// # Errors
 /// If the threads cannot all be started.
 pub fn try_to_start(threads: usize) -> Result<(), Failure> {
-    driver::run(threads, Settings { pinning: Pinning::None, latency: false, time: None }, &Nothing).map(drop)
+    driver::run(threads, Settings { pinning: Pinning::None, latency: false, time: None, seed: 1 }, &Nothing).map(drop)
 }
 
 /// A workload whose operations do nothing.

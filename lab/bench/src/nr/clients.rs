@@ -3,7 +3,6 @@
 use std::hint::black_box;
 use std::sync::OnceLock;
 
-use archipelago_platform::pad::CachePadded;
 use archipelago_platform::{SIMULATED, touch_mut};
 use archipelago_sim::world;
 use rand::rngs::SmallRng;
@@ -14,8 +13,6 @@ use crate::harness::program::{Dice, Done, Program, Turns};
 use crate::method::{Method, Op, Session};
 use crate::workload::{Distribution, Sampler};
 
-/// Operations of a thread. They are made before the measurement, and the thread repeats them.
-const STREAM: usize = 1 << 15;
 /// Words that the external work writes: one mebibyte, more than many cores' private caches hold.
 const OUTSIDE: usize = 1 << 17;
 
@@ -33,28 +30,41 @@ pub struct Load {
 }
 
 impl Load {
-    /// Returns the operations of one thread. Additions and removals are equally frequent. Keys are below `key_space`,
-    /// if it is given.
-    fn stream(&self, key_space: Option<usize>, thread: usize, seed: u64) -> Vec<Op> {
-        let mut rng = SmallRng::seed_from_u64(seed ^ (thread as u64 + 1) << 32);
+    /// Returns the draws of one thread. Keys are below `key_space`, if it is given.
+    fn draws(&self, key_space: Option<usize>, thread: usize, seed: u64) -> Draws {
+        let rng = SmallRng::seed_from_u64(seed ^ (thread as u64 + 1) << 32);
         // Keys are not scattered: popular keys are neighbours, as in the paper.
         let sampler = key_space.map(|keys| Sampler::new(self.distribution, keys));
-        let key = |rng: &mut SmallRng| match sampler {
+        Draws { rng, sampler, update_percent: self.update_percent }
+    }
+}
+
+/// The operations of a thread, drawn one by one: no operation is repeated, so a structure is not left with the same few
+/// keys in every core's cache, or without new ones.
+struct Draws {
+    rng: SmallRng,
+    /// Draws keys; without it all numbers are keys.
+    sampler: Option<Sampler>,
+    update_percent: u32,
+}
+
+impl Draws {
+    /// Returns the next operation. Additions and removals are equally frequent.
+    #[inline]
+    fn draw(&mut self) -> Op {
+        let rng = &mut self.rng;
+        let key = match self.sampler {
             // The key is drawn as a `u64`, the type of the keys, since another type would give other numbers for the
             // same seed.
             Some(Sampler::Uniform(keys)) => rng.random_range(0..keys as u64),
             Some(sampler) => sampler.draw(rng) as u64,
             None => rng.random(),
         };
-        let op = |_| {
-            let key = key(&mut rng);
-            match rng.random_range(0..100) {
-                dice if dice >= self.update_percent => Op::Read(key),
-                _ if rng.random() => Op::Add(key),
-                _ => Op::Remove(key),
-            }
-        };
-        (0..STREAM).map(op).collect()
+        match rng.random_range(0..100) {
+            dice if dice >= self.update_percent => Op::Read(key),
+            _ if rng.random() => Op::Add(key),
+            _ => Op::Remove(key),
+        }
     }
 }
 
@@ -68,13 +78,6 @@ pub struct Clients<T, M> {
     /// On the virtual machine (a simulator): a structure that is made once, and from which the structures of each run
     /// are copied. It is made outside of the runs, so its memory is not simulated.
     first: OnceLock<T>,
-}
-
-/// A method, and the operations of every thread.
-pub struct Shared<M> {
-    pub method: M,
-    /// The operations have cache lines of their own, since running them writes the method's cache lines.
-    pub streams: CachePadded<Vec<Vec<Op>>>,
 }
 
 impl<T: Measured, M: Method> Clients<T, M> {
@@ -95,27 +98,21 @@ impl<T: Measured, M: Method> Clients<T, M> {
             world::untimed(|| first.copy(items))
         })
     }
-
-    /// Returns the operations of each thread.
-    pub fn streams(&self, threads: usize, seed: u64) -> Vec<Vec<Op>> {
-        let keys = T::key_space(self.load.items);
-        (0..threads).map(|thread| self.load.stream(keys, thread, seed)).collect()
-    }
 }
 
 impl<T: Measured, M: Method> Program for Clients<T, M> {
-    type Shared = Shared<M>;
+    type Shared = M;
 
-    fn setup(&self, threads: usize, seed: u64) -> Shared<M> {
-        Shared { method: self.method(), streams: CachePadded::new(self.streams(threads, seed)) }
+    fn setup(&self, _: usize, _: u64) -> M {
+        self.method()
     }
 
-    fn body(&self, shared: &Shared<M>, turns: &mut impl Turns) {
-        let (mut session, work) = (shared.method.session(), self.load.external_work);
-        let stream: &[Op; STREAM] = shared.streams[turns.thread()].as_slice().try_into().expect("it was made so long");
-        let (mut outside, dice) = (vec![0; if work > 0 { OUTSIDE } else { 0 }], Dice::of(turns.thread()));
-        let op = |i: usize| {
-            session.execute(stream[i % STREAM]);
+    fn body(&self, method: &M, turns: &mut impl Turns) {
+        let (mut session, work) = (method.session(), self.load.external_work);
+        let mut draws = self.load.draws(T::key_space(self.load.items), turns.thread(), turns.seed());
+        let (mut outside, dice) = (vec![0; if work > 0 { OUTSIDE } else { 0 }], Dice::of(turns));
+        let op = |_| {
+            session.execute(draws.draw());
             Done::Found
         };
         turns.go(usize::MAX, op, || {
@@ -127,5 +124,29 @@ impl<T: Measured, M: Method> Program for Clients<T, M> {
             }
         });
         black_box(outside);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::harness::program::Alone;
+    use crate::nr::methods::SingleLock;
+    use crate::nr::structures::{PriorityQueue, QueueWrite};
+    use archipelago_replicate::Sequential;
+
+    /// Insertions insert, however long a run is: the queue's size is a random walk around its first size.
+    #[test]
+    fn a_queue_keeps_its_size() {
+        let (items, replicas) = (20_000, None);
+        let load = Load { items, update_percent: 100, distribution: Distribution::Uniform, external_work: 0, replicas };
+        let clients: Clients<PriorityQueue, SingleLock<archipelago_sync::lock::RawTtas, PriorityQueue>> =
+            Clients::new(load, |_, filled| SingleLock::over(filled()));
+        let queue = clients.setup(1, 1);
+        clients.body(&queue, &mut Alone { ops: 150_000, seed: 1 });
+        let mut queue = queue.into_inner();
+        let left = std::iter::from_fn(|| queue.write(&QueueWrite::DeleteMin)).count();
+        // The standard deviation is 387.
+        assert!(left.abs_diff(items) < 1_500, "{left}");
     }
 }

@@ -15,6 +15,14 @@ pub struct SingleLock<R, T>(lock_api::Mutex<R, T>);
 /// `RWL`: one big readers-writer lock.
 pub struct ReadersWriterLock<R, T>(lock_api::RwLock<R, T>);
 
+#[cfg(test)]
+impl<R: RawMutex, T> SingleLock<R, T> {
+    /// Returns the structure.
+    pub fn into_inner(self) -> T {
+        self.0.into_inner()
+    }
+}
+
 macro_rules! one_lock {
     ($method:ident, $raw:ident, $lock:ident, $read:ident, $write:ident) => {
         impl<R: $raw, T> $method<R, T> {

@@ -3,8 +3,9 @@
 //!
 //! For each run, workload and thread count, every method has its turn. So the methods alternate within seconds, and a
 //! ratio compares measurements of about the same time. A method is made anew for each turn. It then passes through all
-//! update ratios, distributions and amounts of external work, none of which changes the structure's size. On the
-//! virtual machine (a simulator), where making a method takes no time, it is made anew for each of these as well.
+//! update ratios, distributions and amounts of external work. Additions and removals are equally frequent, so the
+//! structure keeps about its size. On the virtual machine (a simulator), where making a method takes no time, it is
+//! made anew for each of these as well.
 
 mod clients;
 mod methods;
@@ -14,7 +15,6 @@ mod structures;
 use std::process::ExitCode;
 use std::rc::Rc;
 
-use archipelago_platform::pad::CachePadded;
 use archipelago_platform::time::Duration;
 use archipelago_replicate::{Combined, Replicated};
 use archipelago_server::db::Db;
@@ -33,7 +33,7 @@ use crate::report::row::{Cell, Facts};
 use crate::resources::{self, Held};
 use crate::roster::{Own, Roster};
 use crate::workload::Distribution;
-use clients::{Clients, Load, Make, Shared};
+use clients::{Clients, Load, Make};
 use methods::{ReadFirst, ReadersWriterLock, SingleLock};
 use structures::{Dictionary, Measured, PriorityQueue, SortedSet, lock_free_items};
 
@@ -193,7 +193,7 @@ fn experiment<R: Roster>(args: &Nr, release_memory: fn()) -> Result<Experiment<'
         experiment.steps += methods.len() * cells.len();
         let (first, loads) = (experiment.cells.len(), cells.iter().map(|(_, load)| *load).collect());
         experiment.cells.extend(cells.into_iter().map(|(cell, _)| (cell, Facts::new())));
-        let course = Rc::new(Course { loads, first, seed: args.common.seed, release_memory });
+        let course = Rc::new(Course { loads, first, release_memory });
         let entry = |Known { name, take, .. }| {
             let course = course.clone();
             Entry { name, ours: false, take: Box::new(move |turn| take(&course, turn)) }
@@ -208,14 +208,13 @@ struct Course {
     loads: Vec<Load>,
     /// The number of the first load's cell.
     first: usize,
-    seed: u64,
     release_memory: fn(),
 }
 
 impl Course {
     fn take<T: Measured, M: Method>(&self, make: Make<T, M>, turn: &mut Turn<'_>) {
         let held = Held::now(self.release_memory);
-        let mut shared = Shared { method: Clients::new(self.loads[0], make).method(), streams: CachePadded::default() };
+        let method = Clients::new(self.loads[0], make).method();
         let memory = held.since(self.loads[0].items);
         for (cell, &load) in (self.first..).zip(&self.loads) {
             if turn.is_over() {
@@ -223,8 +222,7 @@ impl Course {
             }
             turn.say_cell(cell);
             let program = &Clients::new(load, make);
-            *shared.streams = program.streams(turn.threads, self.seed);
-            let outcome = turn.drive(&Ready { program, shared: &shared });
+            let outcome = turn.drive(&Ready { program, shared: &method });
             turn.record(cell, outcome, &[("bytes_per_key", memory)]);
         }
     }

@@ -154,7 +154,7 @@ mod tests {
         let program = &Clients { spec, make };
         let shared = &program.setup(2, 1);
         let time = Some(Duration::from_millis(5));
-        let settings = Settings { pinning: Pin::None.pinning(), latency: false, time };
+        let settings = Settings { pinning: Pin::None.pinning(), latency: false, time, seed: 1 };
         driver::run(2, settings, &Ready { program, shared }).unwrap()
     }
 

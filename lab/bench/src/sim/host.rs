@@ -84,6 +84,12 @@ impl Program for Lock {
 const KEYS: u64 = 100_000;
 const SCATTER: u64 = 0x9E37_79B9_7F4A_7C15;
 
+/// Returns the key that is looked up after this one. All keys follow each other in one cycle: the factor less one is
+/// divisible by four and by each prime factor of the number of keys.
+fn after(key: u64) -> u64 {
+    (key * 69_061 + 1) % KEYS
+}
+
 impl Program for LookUp {
     type Shared = HydraList<u64, u64>;
 
@@ -99,7 +105,7 @@ impl Program for LookUp {
         let session = map.pin();
         let mut key = turns.thread() as u64 * 7919;
         let op = |_| {
-            key = (key * 69_069 + 1) % KEYS;
+            key = after(key);
             Done::found(session.get(&key.wrapping_mul(SCATTER)) == Some(key))
         };
         turns.go(usize::MAX, op, || ());
@@ -131,15 +137,18 @@ fn line<P: Program + Copy + Sync + 'static>(name: &str, machine: Option<&Machine
     let mut text = format!("{name:<30}");
     for threads in THREADS {
         let times: Vec<f64> = (1..=RUNS)
-            .map(|seed| machine.map_or_else(|| native(program, threads), |it| simulated(program, it, threads, seed)))
+            .map(|seed| {
+                machine.map_or_else(|| native(program, threads, seed), |it| simulated(program, it, threads, seed))
+            })
             .collect::<Result<_, _>>()?;
         text += &format!(" {:>10.1}", stats::median(&times).expect("at least one run"));
     }
     print(text).map(drop)
 }
 
-fn native<P: Program + Sync>(program: P, threads: usize) -> Result<f64, Failure> {
-    let settings = Settings { pinning: Pinning::FillNodeFirst, latency: false, time: Some(Duration::from_millis(100)) };
+fn native<P: Program + Sync>(program: P, threads: usize, seed: u64) -> Result<f64, Failure> {
+    let time = Some(Duration::from_millis(100));
+    let settings = Settings { pinning: Pinning::FillNodeFirst, latency: false, time, seed };
     let (program, shared) = (&program, &program.setup(threads, 1));
     let outcome = driver::run(threads, settings, &Ready { program, shared })?;
     assert_eq!(outcome.misses, 0, "a look-up misses a key that is there");
@@ -166,4 +175,15 @@ fn simulated<P: Program + Copy + 'static>(
     let body = |shared: &P::Shared, turns: &mut simulated::Turns<'_>| program.body(shared, turns);
     let run = simulated::run(machine, &Config::seeded(seed), &setting, threads, setup, body, |_| None)?;
     Ok(threads as f64 * 1000.0 / run.mops)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_key_has_its_turn() {
+        let cycle = std::iter::successors(Some(0), |key| Some(after(*key)));
+        assert_eq!(cycle.skip(1).position(|key| key == 0), Some(KEYS as usize - 1));
+    }
 }

@@ -65,7 +65,7 @@ mod tests {
     use crate::sim::tests::{common, parse};
 
     /// Experiments with all of their contenders, at small sizes.
-    const EXPERIMENTS: [&[&str]; 7] = [
+    const EXPERIMENTS: [&[&str]; 9] = [
         &["locks", "--lock", "all", "--write-percent", "10"],
         &["blink", "--count", "2k", "--update-percent", "50", "--removes"],
         &["euno", "--count", "2k", "--workload", "all", "--theta", "0.9"],
@@ -73,7 +73,11 @@ mod tests {
         &["ycsb", "--index", "all", "--workload", "a,e", "--count", "2k", "--keys", "email"],
         &["sets", "--structure", "all", "--mechanism", "all", "--count", "100", "--update-percent", "20"],
         &["nr", "--workload", "all", "--method", "all", "--update-percent", "20", "--count", "2k"],
+        &["cache", "--cache", KYOTOS, "--update-percent", "20", "--count", "300", "--capacity-percent", "80"],
+        &["ranges", "--space", "ranges,spf,rcxvm", "--workload", "all"],
     ];
+    /// The caches after Kyoto Cabinet's, except the one over striped locks.
+    const KYOTOS: &str = "kyoto,kyoto-rcx,kyoto-rcu-slots,kyoto-rcx-slots,kyoto-rlu,kyoto-mvrlu";
     /// The machine has several nodes, so that data which exists once per node exists several times.
     const OPTIONS: [&str; 12] = [
         "--machine",

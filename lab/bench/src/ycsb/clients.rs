@@ -2,22 +2,21 @@
 
 use core::hint::black_box;
 use core::marker::PhantomData;
-use std::borrow::Cow;
+use core::ops::Range;
+use std::sync::Arc;
 
 use archipelago_index::OrderedSession;
-use archipelago_platform::SIMULATED;
 use archipelago_platform::pad::CachePadded;
+use archipelago_sim::world;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 
 use crate::contender::BenchIndex;
 use crate::harness::program::{Done, Program, Turns, from_every_node};
-use crate::keys::{BenchKey, KeyKind};
-use crate::workload::{Distribution, Op, OpKind, Stream, Workload, stream};
+use crate::keys::{BenchKey, KeyKind, KeySet};
+use crate::workload::{Distribution, Draws, Op, OpKind, Stream, Workload};
 
-/// Operations of a thread on the virtual machine (a simulator); the thread repeats them.
-const STREAM: usize = 4096;
-/// Keys held back for each thread on the virtual machine, for inserts.
+/// Keys held back for each thread on the virtual machine (a simulator), for inserts.
 const FRESH: usize = 2048;
 
 /// A workload, and the keys on which it runs.
@@ -38,8 +37,10 @@ pub enum Part<'a, K: Clone> {
     Unseen(u64),
     /// Look these keys up, this many per call.
     Batches(&'a [K], usize),
-    /// Run these operations; on the virtual machine, repeat them.
-    Stream(Cow<'a, Stream<K>>),
+    /// Run these operations.
+    Stream(&'a Stream<K>),
+    /// Run operations drawn from these keys with this seed, until the time is up. Insert those of the range first.
+    Drawn(Arc<KeySet<K>>, Range<usize>, u64),
 }
 
 /// Threads that run a workload on an index.
@@ -67,16 +68,17 @@ impl<'a, K: BenchKey, I: BenchIndex<K>> Program for Clients<'a, K, I> {
 
     /// Loads the index, even for the workload `load`, which inserts further keys.
     fn setup(&self, threads: usize, seed: u64) -> Self::Shared {
-        let Work { workload, distribution, keys, count } = &self.work;
-        let (index, keys) = ((self.empty)(), K::synthetic(keys, *count, threads * FRESH, seed));
+        let Work { workload, keys, count, .. } = &self.work;
+        // The keys that are drawn are no memory of the program.
+        let keys = world::outside(|| Arc::new(K::synthetic(keys, *count, threads * FRESH, seed)));
+        let index = (self.empty)();
         load(&index, &keys.loaded);
         let part = |thread: usize| {
             let seed = seed.wrapping_mul(1_000_003).wrapping_add(thread as u64);
             if *workload == Workload::Load {
                 return Part::Unseen(seed);
             }
-            let fresh = &keys.fresh[thread * FRESH..][..FRESH];
-            Part::Stream(Cow::Owned(stream(*workload, *distribution, STREAM, &keys.loaded, fresh, seed)))
+            Part::Drawn(keys.clone(), thread * FRESH..(thread + 1) * FRESH, seed)
         };
         let parts = CachePadded::new((0..threads).map(part).collect());
         Shared { index, parts }
@@ -116,13 +118,19 @@ impl<'a, K: BenchKey, I: BenchIndex<K>> Program for Clients<'a, K, I> {
             Part::Stream(stream) => {
                 // Slices are used so that the fields of the vectors themselves are not memory that threads share.
                 let (ops, keys) = (&stream.ops[..], &stream.keys[..]);
-                // On the real machine, nothing unnecessary is added to an operation.
-                let limit = if SIMULATED { usize::MAX } else { ops.len() };
+                let op = |i: usize| Done::found(execute::<K, I>(&session, ops[i], &keys[i], i as u64));
+                turns.go(ops.len(), op, || ());
+            }
+            Part::Drawn(keys, fresh, seed) => {
+                let Work { workload, distribution, .. } = self.work;
+                let fresh = &keys.fresh[fresh.clone()];
+                let mut draws = Draws::new(workload, distribution, &keys.loaded, fresh, *seed).without_end(K::unseen);
                 let op = |i: usize| {
-                    let at = if SIMULATED { i % STREAM } else { i };
-                    Done::found(execute::<K, I>(&session, ops[at], &keys[at], at as u64))
+                    // Drawing costs the program nothing, and what was drawn is no memory of the program.
+                    let (op, key) = world::outside(|| draws.draw());
+                    Done::found(execute::<K, I>(&session, op, key, i as u64))
                 };
-                turns.go(limit, op, || ());
+                turns.go(usize::MAX, op, || ());
             }
         }
     }
@@ -178,4 +186,27 @@ fn overwrite<K: BenchKey, I: BenchIndex<K>>(session: &I::Session<'_>, key: &K, v
         return session.replace(key, value).is_some();
     }
     session.insert(key, value).is_some() || !I::INSERT_RETURNS_OLD
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use archipelago_index::OrderedIndex;
+
+    use crate::harness::program::Alone;
+    use crate::locked::RwLocked;
+
+    /// D and E insert as long as they run, also after the keys that were held back.
+    #[test]
+    fn inserts_go_on() {
+        let (count, ops) = (1_000, 60_000);
+        let empty = <RwLocked<u64> as BenchIndex<u64>>::empty;
+        let work =
+            Work { workload: Workload::D, distribution: Distribution::Uniform, keys: KeyKind::parse("int"), count };
+        let clients = Clients::<u64, RwLocked<u64>>::new(work, empty);
+        let shared = clients.setup(1, 1);
+        clients.body(&shared, &mut Alone { ops, seed: 1 });
+        let entries = shared.index.pin().scan(&0, usize::MAX, |_, _| ());
+        assert!((entries - count).abs_diff(ops / 20) < 300, "{entries}");
+    }
 }

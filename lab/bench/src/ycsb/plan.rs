@@ -1,7 +1,5 @@
 //! The plan of a measurement on this machine, and every thread's operations, which are made before the measurement.
 
-use std::borrow::Cow;
-
 use super::clients::Part;
 use crate::contender::Info;
 use crate::harness::Progress;
@@ -97,7 +95,7 @@ impl<K: BenchKey> Prepared<K> {
         let piece = |(thread, stream): (usize, &'a Stream<K>)| match self.workload {
             Workload::Load => Part::Load(part(loaded, thread, threads)),
             Workload::C if plan.batch > 0 => Part::Batches(&stream.keys, plan.batch),
-            _ => Part::Stream(Cow::Borrowed(stream)),
+            _ => Part::Stream(stream),
         };
         self.streams.iter().enumerate().map(piece).collect()
     }

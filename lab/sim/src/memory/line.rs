@@ -33,8 +33,6 @@ pub(crate) struct Line {
     /// The sockets with a core that has a copy; this follows from `copies`.
     pub(super) copied: u16,
     pub(super) home: u8,
-    /// Whether the owner has changed the line.
-    pub(super) dirty: bool,
     /// Whether memory does not have the line's present value.
     pub(super) unsaved: bool,
     /// How many requests of the owner's socket were served before others that had waited longer.
@@ -58,7 +56,6 @@ impl Line {
             shared: 0,
             copied: 0,
             home,
-            dirty: false,
             unsaved: false,
             bypassed: 0,
             waited: 0,

@@ -122,7 +122,8 @@ pub fn pause(turns: u64) {
     }
 }
 
-/// Announces plain reads of `len` bytes at `addr` that no thread changes. Costs one load per line; the loads overlap.
+/// Announces plain reads of `len` bytes at `addr` that no thread changes. Costs one load per line, one after the other; the
+/// third and later misses of neighbouring lines overlap, if the machine's misses do.
 pub fn touch(addr: *const (), len: usize) {
     each_line(addr, len, AccessKind::Load);
 }

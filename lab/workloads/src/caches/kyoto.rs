@@ -3,10 +3,11 @@
 //! order of use. A record moves to the end of the list each time it is found.
 
 use archipelago_platform::pad::CachePadded;
+use archipelago_platform::plain::Plain;
 use archipelago_platform::sync::{Mutex, RwLock};
-use archipelago_platform::{touch, touch_mut};
+use archipelago_platform::touch_mut;
 
-use super::{Direct, Value};
+use super::{BYTES, Direct, Value};
 
 /// The number of slots, as in Kyoto Cabinet.
 pub const SLOTS: usize = 16;
@@ -27,8 +28,8 @@ struct Node {
 /// A slot's records.
 struct Slot {
     /// The root of each bucket's tree.
-    buckets: Vec<u32>,
-    nodes: Vec<Node>,
+    buckets: Vec<Plain<u32>>,
+    nodes: Vec<Plain<Node>>,
     /// The record that was used longest ago, and the one used last.
     ends: [u32; 2],
     most: usize,
@@ -55,16 +56,17 @@ pub fn slot_of(key: u64) -> usize {
 
 impl Slot {
     fn new(most: usize) -> Self {
-        Self { buckets: vec![NONE; most.next_power_of_two()], nodes: Vec::new(), ends: [NONE; 2], most }
+        let buckets = vec![Plain::new(NONE); most.next_power_of_two()];
+        Self { buckets, nodes: Vec::with_capacity(most), ends: [NONE; 2], most }
     }
 
-    /// Returns the link that leads to a key's node, or would lead to it.
+    /// Returns the link that leads to a key's node, or would lead to it. A change of the link is not announced to the
+    /// simulator yet.
     fn link(&mut self, key: u64) -> &mut u32 {
         let bucket = (hash(key) >> 4) as usize & (self.buckets.len() - 1);
-        let (mut parent, mut at) = (None, self.buckets[bucket]);
+        let (mut parent, mut at) = (None, *self.buckets[bucket]);
         while at != NONE {
-            let node = &self.nodes[at as usize];
-            touch(node, size_of::<Node>());
+            let node = &*self.nodes[at as usize];
             if node.key == key {
                 break;
             }
@@ -72,9 +74,16 @@ impl Slot {
             (parent, at) = (Some((at, side)), node.children[side]);
         }
         match parent {
-            None => &mut self.buckets[bucket],
-            Some((node, side)) => &mut self.nodes[node as usize].children[side],
+            None => self.buckets[bucket].reach_mut(),
+            Some((node, side)) => &mut self.nodes[node as usize].reach_mut().children[side],
         }
+    }
+
+    /// Makes the link to a key's node lead to this node.
+    fn relink(&mut self, key: u64, to: u32) {
+        let link = self.link(key);
+        touch_mut(&raw const *link, size_of::<u32>());
+        *link = to;
     }
 
     /// Removes a node from the list.
@@ -98,44 +107,45 @@ impl Slot {
             last => self.nodes[last as usize].beside[1] = at,
         }
         self.ends[1] = at;
-        touch_mut(&raw const self.nodes[at as usize].beside, size_of::<[u32; 2]>());
     }
 
     /// Finds a key's node, and moves it to the list's end.
-    fn find(&mut self, key: u64) -> Option<&mut Node> {
+    fn find(&mut self, key: u64) -> Option<&mut Value> {
         let at = *self.link(key);
         if at == NONE {
             return None;
         }
         self.unlist(at);
         self.list(at);
-        Some(&mut self.nodes[at as usize])
+        Some(&mut *self.nodes[at as usize].reach_mut().value)
     }
 
     fn set(&mut self, key: u64, value: Value) {
-        if let Some(node) = self.find(key) {
-            *node.value = value;
+        if let Some(present) = self.find(key) {
+            touch_mut(&raw const *present, BYTES);
+            *present = value;
             return;
         }
         let node = Node { key, value: Box::new(value), children: [NONE; 2], beside: [NONE; 2] };
+        touch_mut(&raw const *node.value, BYTES);
         let at = if self.nodes.len() < self.most {
-            self.nodes.push(node);
+            self.nodes.push(Plain::new(node));
             self.nodes.len() as u32 - 1
         } else {
             // The record that was used longest ago is evicted.
             let first = self.ends[0];
             self.unlist(first);
             self.cut(first);
-            self.nodes[first as usize] = node;
+            *self.nodes[first as usize] = node;
             first
         };
         self.list(at);
-        *self.link(key) = at;
+        self.relink(key, at);
     }
 
     /// Removes a node from its tree.
     fn cut(&mut self, at: u32) {
-        let Node { key, children: [left, right], .. } = self.nodes[at as usize];
+        let Node { key, children: [left, right], .. } = *self.nodes[at as usize];
         let instead = match (left, right) {
             (NONE, other) | (other, NONE) => other,
             (left, right) => {
@@ -152,7 +162,7 @@ impl Slot {
                 most
             }
         };
-        *self.link(key) = instead;
+        self.relink(key, instead);
     }
 }
 
@@ -173,7 +183,7 @@ impl Kyoto {
 
 impl Direct for Kyoto {
     fn get(&self, key: u64) -> Option<u64> {
-        self.slot(key, |slot| slot.find(key).map(|node| node.value.copied()))
+        self.slot(key, |slot| slot.find(key).map(|value| value.copied()))
     }
 
     fn set(&self, key: u64, number: u64) {

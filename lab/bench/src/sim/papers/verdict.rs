@@ -41,8 +41,9 @@ pub struct Finding {
     pub ratios: Vec<f64>,
     /// The number of cells in which the claim is true.
     pub so: usize,
-    /// For orderings: the probability that an equally clear result arises by chance, that is, if a fair coin decides
-    /// in each cell which of the two contenders is ahead.
+    /// For orderings: the probability that a result at least as clear, for either side, arises by chance, that is, if a
+    /// fair coin decides in each cell which of the two contenders is ahead. Cells in which neither is ahead do not
+    /// count.
     pub chance: Option<f64>,
     /// Whether the cells are those of a sweep.
     pub swept: bool,
@@ -65,13 +66,18 @@ pub fn judge(claim: &Claim, ahead: &[f64], behind: &[f64], swept: bool) -> Findi
         () if nearly_all(not, cells) => Verdict::Contradicted,
         () => Verdict::Unresolved,
     };
-    let chance = claim.within.is_none().then(|| at_least(so.max(cells - so), cells));
+    let chance = claim.within.is_none().then(|| by_chance(so, not));
     ratios.sort_by(f64::total_cmp);
     Finding { verdict, ratios, so, chance, swept }
 }
 
 fn nearly_all(some: usize, all: usize) -> bool {
     some as f64 >= NEARLY * all as f64
+}
+
+/// Returns the probability that coins, one for each cell with a side ahead, side with one of the two at least as clearly.
+fn by_chance(so: usize, not: usize) -> f64 {
+    (2.0 * at_least(so.max(not), so + not)).min(1.0)
 }
 
 /// Returns the probability that at least `heads` of `coins` thrown coins show heads.
@@ -119,7 +125,10 @@ mod tests {
         assert_eq!((at_least(0, 3), at_least(2, 3), at_least(3, 3)), (1.0, 0.5, 0.125));
         assert!((at_least(45, 72) - 0.0222).abs() < 1e-4, "{}", at_least(45, 72));
         let found = judge(&claim(None), &[0.5, 0.5, 2.0], &[1.0; 3], true);
-        assert_eq!((found.so, found.chance), (1, Some(0.5)));
+        // Three coins always agree as clearly.
+        assert_eq!((found.so, found.chance), (1, Some(1.0)));
+        assert_eq!((by_chance(12, 12), by_chance(3, 0), by_chance(0, 3)), (1.0, 0.25, 0.25));
+        assert!((by_chance(13, 11) - 0.8388).abs() < 1e-4 && (by_chance(8, 16) - 0.1516).abs() < 1e-4);
         assert_eq!(judge(&claim(Some(2.0)), &[1.0], &[1.0], true).chance, None);
     }
 
@@ -142,6 +151,10 @@ mod tests {
         assert_eq!(verdict(None, &[0.0, 2.0], &[0.0, 1.0]), Verdict::Unresolved);
         assert_eq!(verdict(None, &[], &[]), Verdict::Unresolved);
         assert_eq!(verdict(None, &[1.0, 2.0], &[0.0, 1.0]), Verdict::Holds);
+        let chance = |ahead: &[f64], behind: &[f64]| judge(&claim(None), ahead, behind, true).chance;
+        assert_eq!(chance(&[0.0; 24], &[0.0; 24]), Some(1.0));
+        // An equal pair is no coin.
+        assert_eq!(chance(&[2.0, 1.0, 2.0], &[1.0; 3]), Some(0.5));
     }
 
     #[test]
