@@ -256,7 +256,7 @@ impl Memory {
                 self.stats.owned_local += 1;
                 return transfer(self.times.core_to_core, false);
             }
-            let time = self.from_cache(self.hops(socket, from), changed);
+            let time = self.take_from_cache(self.hops(socket, from), changed);
             return transfer(time + self.send(from, socket), true);
         }
         if record.has(core) {
@@ -277,7 +277,7 @@ impl Memory {
         // Only caches have the value of a changed line.
         let nearer = |hops: usize| self.times.clean_remote[hops] <= self.times.memory[self.hops(socket, home)];
         if let Some((hops, from)) = nearest.filter(|&(hops, _)| changed || nearer(hops)) {
-            let latency = self.from_cache(hops, changed) + self.send(from, socket);
+            let latency = self.take_from_cache(hops, changed) + self.send(from, socket);
             if !kind.writes() {
                 // Sockets share only data that memory has.
                 self.write_back(from, line);
@@ -295,7 +295,7 @@ impl Memory {
     }
 
     /// Counts a fetch from another socket's cache, this many hops away. Returns its latency.
-    fn from_cache(&mut self, hops: usize, changed: bool) -> u64 {
+    fn take_from_cache(&mut self, hops: usize, changed: bool) -> u64 {
         if changed {
             self.stats.dirty_remote += 1;
             self.times.dirty_remote[hops]
