@@ -174,6 +174,7 @@ impl Config {
             ("protected-mode", "yes".into()),
             ("proto-max-bulk-len", crate::resp::LONGEST_BULK.to_string()),
             ("requirepass", settings.password.clone().unwrap_or_default()),
+            ("tcp-keepalive", "300".into()),
             ("timeout", "0".into()),
         ];
         values.push(("cluster-enabled", "no".into()));

@@ -465,7 +465,7 @@ impl<'d> View<'d> {
     }
 
     /// Returns the value of a key and records a use of the key.
-    fn use_of(&self, key: &[u8]) -> Option<&'d Value> {
+    pub fn use_of(&self, key: &[u8]) -> Option<&'d Value> {
         let entry = self.find(key)?;
         entry.note_use(self.now, self.db.lfu, self.seed);
         Some(&entry.value)

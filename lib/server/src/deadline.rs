@@ -4,7 +4,7 @@
 //! stopped remain. So the replicas must agree where the script stops, and a clock can only propose the end: the first
 //! replica on which the time is over fixes the *point* at which all replicas stop the script. Each replica meets the
 //! same points in the same order and numbers them from 1. There is one point every thousand instructions, one at each
-//! call of a command or of `string.rep`, and one every hundred values of the script's result.
+//! call of a command or of a function that may take long, and one every hundred values of the script's result.
 //!
 //! # Argument
 //! [`State`] is behind a lock, so its steps have one order. A replica calls [`State::pass`] at each point. The replica

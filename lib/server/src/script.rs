@@ -29,7 +29,6 @@ mod json;
 mod library;
 mod packs;
 mod pattern;
-mod reach;
 mod stage;
 mod state;
 mod strings;

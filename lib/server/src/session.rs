@@ -74,13 +74,20 @@ pub struct Session {
     scripts: crate::script::table::Scripts,
     /// The last accepted command of the connection or of the server. The event loop takes it.
     pub own: Option<&'static Command>,
-    /// The database that the client will have after an `EXEC` that is not answered yet.
-    selects: Option<u32>,
+    /// For an `EXEC` that is not answered yet: the database that the client will have after it, or why the transaction is
+    /// discarded.
+    ends: Option<Result<u32, Fault>>,
 }
 
 /// Returns the error for a wrong number of arguments.
 pub fn wrong_number(name: &str) -> Fault {
     Fault::made(format!("ERR wrong number of arguments for '{name}' command"))
+}
+
+/// Returns the answer to an `EXEC` that is refused itself.
+fn because(fault: &Fault) -> Fault {
+    let why = fault.0.strip_prefix("ERR ").unwrap_or(&fault.0);
+    Fault::made(format!("EXECABORT Transaction discarded because of: {why}"))
 }
 
 /// Checks a command's subcommand when the request arrives, also within `MULTI`, as the number of arguments is checked.
@@ -133,7 +140,12 @@ impl Session {
         });
         let command = match found {
             Ok(command) => command,
-            Err(fault) => return self.refuse(fault),
+            Err(fault) => {
+                return match self.queue.take_if(|_| command.is_some_and(|command| command.name == "exec")) {
+                    Some(_) => self.conclude(Vec::new(), Err(because(&fault)), moment),
+                    None => self.refuse(fault),
+                };
+            }
         };
         #[cfg(feature = "lua")]
         let (command, args) = self.scripts.resolve(command, args);
@@ -230,7 +242,15 @@ impl Session {
             },
             "exec" => self.exec(moment),
             "watch" => {
-                let keys: Vec<Vec<u8>> = args.from(1).map(<[u8]>::to_vec).collect();
+                // As in Redis, a key that is watched already is watched since then. An entry for each `WATCH` would need memory
+                // without a limit.
+                let mut keys: Vec<Vec<u8>> = args.from(1).map(<[u8]>::to_vec).collect();
+                keys.retain(|key| !self.watched.iter().any(|known| known.db == self.db && known.key == *key));
+                keys.sort();
+                keys.dedup();
+                if keys.is_empty() {
+                    return Step::Reply(Reply::OK);
+                }
                 self.watching = Some((self.db, keys.clone()));
                 Step::Write(Write::Watch { db: self.db, keys, now: moment.now })
             }
@@ -261,18 +281,31 @@ impl Session {
     }
 
     fn exec(&mut self, moment: Moment) -> Step {
-        let Some(Queue { mut calls, refused, db }) = self.queue.take() else {
+        let Some(Queue { calls, refused, db }) = self.queue.take() else {
             return Step::Reply(Reply::Error(Fault::new("ERR EXEC without MULTI")));
         };
+        let end = match () {
+            // Memory may have been short only since the commands were queued.
+            () if self.no_room && calls.iter().any(|call| call.command.has(flag::DENYOOM)) => {
+                Err(because(&fault::NO_ROOM))
+            }
+            () if refused => Err(Fault::new("EXECABORT Transaction discarded because of previous errors.")),
+            () => Ok(db),
+        };
+        self.conclude(calls, end, moment)
+    }
+
+    /// Ends a transaction: carries it out or discards it.
+    fn conclude(&mut self, mut calls: Vec<Call>, end: Result<u32, Fault>, moment: Moment) -> Step {
         let watched = core::mem::take(&mut self.watched);
-        if refused {
+        if end.is_err() {
             // An empty transaction releases the watched keys.
             calls.clear();
         }
         for call in &mut calls {
             (call.now, call.wishes) = (moment.now, moment.wishes | self.full(call.command));
         }
-        self.selects = (!refused).then_some(db);
+        self.ends = Some(end);
         Step::Write(Write::Exec { calls, watched, now: moment.now })
     }
 
@@ -283,7 +316,7 @@ impl Session {
             call.db = db;
             db = selected(call).unwrap_or(db);
         }
-        self.selects = self.selects.and(Some(db));
+        self.ends = self.ends.take().map(|end| end.and(Ok(db)));
     }
 
     /// Returns the answer to an operation that [`accept`](Self::accept) returned. Operations of a session must be answered
@@ -297,18 +330,15 @@ impl Session {
                 self.watched.extend(keys.into_iter().map(|key| Watched { db, key, since }));
                 Reply::OK
             }
-            (Write::Exec { .. }, _) => match (self.selects.take(), reply) {
-                (None, _) => Reply::Error(Fault::new("EXECABORT Transaction discarded because of previous errors.")),
+            (Write::Exec { .. }, _) => match (self.ends.take(), reply) {
+                (Some(Err(fault)), _) => Reply::Error(fault),
                 // The log has refused the whole transaction. (An error of one of its commands is in an array.)
-                (_, Reply::Error(fault)) if !log::may_come_about(&fault) => {
-                    Reply::Error(Fault::made(format!("EXECABORT Transaction discarded because of: {}", fault.0)))
-                }
-                (Some(db), reply) => {
-                    if matches!(reply, Reply::Array(_)) {
-                        self.db = db;
-                    }
+                (_, Reply::Error(fault)) if !log::may_come_about(&fault) => Reply::Error(because(&fault)),
+                (Some(Ok(db)), reply @ Reply::Array(_)) => {
+                    self.db = db;
                     reply
                 }
+                (_, reply) => reply,
             },
             // The client watches nothing any more, even if the log has refused the operation. The server repeats it later.
             (Write::Unwatch { .. }, _) => Reply::OK,
@@ -319,5 +349,23 @@ impl Session {
     /// Returns whether the next request must wait for the answer to this operation.
     pub fn must_wait(operation: &Write) -> bool {
         matches!(operation, Write::Watch { .. } | Write::Exec { .. } | Write::Unwatch { .. })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_watched_once() {
+        let mut session = Session::default();
+        let accept = |session: &mut Session, words: &str| session.accept(words.split(' ').collect(), Moment::default());
+        let Step::Write(watch) = accept(&mut session, "WATCH a b a") else { panic!("it is an operation") };
+        let mut outcome = Outcome { reply: Reply::Int(1), effects: None };
+        assert_eq!(session.answer(&watch, &mut outcome), Reply::OK);
+        assert_eq!(session.watched.len(), 2);
+        assert!(matches!(accept(&mut session, "WATCH b a"), Step::Reply(Reply::Status("OK"))));
+        let Step::Write(Write::Watch { keys, .. }) = accept(&mut session, "WATCH a c") else { panic!("c is new") };
+        assert_eq!(keys, [b"c"]);
     }
 }

@@ -56,7 +56,7 @@ pub fn within(text: &str, least: i64, most: i64) -> Result<String, String> {
 pub fn checked(name: &str, text: &str) -> Option<Result<String, String>> {
     Some(match name {
         "requirepass" => Ok(text.to_owned()),
-        "timeout" | "auto-aof-rewrite-percentage" => within(text, 0, i32::MAX.into()),
+        "timeout" | "tcp-keepalive" | "auto-aof-rewrite-percentage" => within(text, 0, i32::MAX.into()),
         "maxclients" => within(text, 1, u32::MAX.into()),
         "maxmemory-samples" => within(text, 1, i32::MAX.into()),
         "save" => points(text).map(|_| text.to_owned()).ok_or("Invalid save parameters".into()),

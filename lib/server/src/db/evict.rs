@@ -7,7 +7,8 @@
 //!
 //! Readers of one replica record uses concurrently with relaxed atomics, so two concurrent uses may count as one. The
 //! records therefore differ between replicas, and no logged change depends on them: scripts that may change the database
-//! cannot read them. One replica chooses the keys to evict ([`Db::victims`]), and the keys' names enter the log.
+//! cannot read them. One replica draws keys ([`Db::candidates`]), the records of all replicas decide which of them to evict
+//! ([`Db::add_uses`], [`victims`]), and the names of these keys enter the log.
 
 use super::table::Keyed;
 use super::value::Entry;
@@ -111,24 +112,25 @@ impl Space {
     }
 }
 
+/// A key that may be evicted.
+pub struct Candidate {
+    index: u32,
+    key: Vec<u8>,
+    /// The record of the key's uses: the most recent one, or the greatest count, of the replicas that were asked.
+    access: u32,
+}
+
 impl Db {
-    /// Returns at most `most` keys that the policy evicts first, with the numbers of their databases. Each is the best
-    /// of `samples` random keys, except under `volatile-ttl`: then it is the next of a database's keys in the order of
-    /// expiry times.
-    pub fn victims(
-        &self,
-        policy: Policy,
-        now: u64,
-        random: &mut Random,
-        samples: usize,
-        most: usize,
-    ) -> Vec<(u32, Vec<u8>)> {
-        let mut victims: Vec<(u32, Vec<u8>)> = Vec::new();
+    /// Returns at most `most` groups of `samples` random keys. One key of each group is to be evicted. Under `volatile-ttl` a
+    /// group is one key, the next of a database's keys in the order of expiry times; under the random policies it is any key.
+    pub fn candidates(&self, policy: Policy, random: &mut Random, samples: usize, most: usize) -> Vec<Vec<Candidate>> {
+        let mut groups = Vec::new();
         let room = |space: &Space| if policy.volatile { space.volatile } else { space.keys.len() };
         let all: usize = self.spaces.iter().map(room).sum();
         if all == 0 || policy.order == Order::None {
-            return victims;
+            return groups;
         }
+        let mut chosen = vec![0; self.spaces.len()];
         for _ in 0..most.min(all) {
             let mut place = random.below(all);
             let found = (0..).zip(&self.spaces).find(|(_, space)| {
@@ -138,20 +140,49 @@ impl Db {
             });
             let Some((index, space)) = found else { break };
             let some = match policy.order {
-                Order::Ttl => space.due_from(victims.iter().filter(|(at, _)| *at == index).count(), 1),
+                Order::Ttl => {
+                    chosen[index] += 1;
+                    space.due_from(chosen[index] - 1, 1)
+                }
+                Order::Random => space.some(policy, random, 1),
                 _ => space.some(policy, random, samples.max(1)),
             };
-            let first = some.into_iter().max_by_key(|entry| match policy.order {
-                Order::Lru => u64::from(used_at(now).saturating_sub(entry.access())),
-                Order::Lfu => u64::from(255 - frequency(entry.access(), now).min(255)),
-                _ => random.draw(),
-            });
-            victims.extend(first.map(|entry| (index, entry.key().to_vec())));
+            let candidate =
+                |entry: &Entry| Candidate { index: index as u32, key: entry.key().to_vec(), access: entry.access() };
+            groups.push(some.into_iter().map(candidate).collect());
         }
-        victims.sort();
-        victims.dedup();
-        victims
+        groups
     }
+
+    /// Adds this replica's records of uses to those of the candidates.
+    pub fn add_uses(&self, order: Order, now: u64, groups: &mut [Vec<Candidate>]) {
+        for candidate in groups.iter_mut().flatten() {
+            let space = self.spaces.get(candidate.index as usize);
+            let Some(entry) = space.and_then(|space| space.keys.get(&candidate.key)) else { continue };
+            candidate.access = [candidate.access, entry.access()]
+                .into_iter()
+                .min_by_key(|access| idleness(order, *access, now))
+                .expect("there are two");
+        }
+    }
+}
+
+/// Returns how well a key suits eviction by its record of uses.
+fn idleness(order: Order, access: u32, now: u64) -> u32 {
+    match order {
+        Order::Lru => used_at(now).saturating_sub(access),
+        Order::Lfu => 255 - frequency(access, now).min(255),
+        _ => 0,
+    }
+}
+
+/// Returns the key of each group that the policy evicts first, with the numbers of their databases.
+pub fn victims(order: Order, now: u64, groups: Vec<Vec<Candidate>>) -> Vec<(u32, Vec<u8>)> {
+    let first = |group: Vec<Candidate>| group.into_iter().max_by_key(|one| idleness(order, one.access, now));
+    let mut victims: Vec<_> = groups.into_iter().filter_map(first).map(|one| (one.index, one.key)).collect();
+    victims.sort();
+    victims.dedup();
+    victims
 }
 
 #[cfg(test)]
@@ -203,9 +234,38 @@ mod tests {
         db
     }
 
+    #[test]
+    fn commands_that_read_a_value_use_its_key() {
+        use crate::operation::{Call, Read, Write};
+        let call = |words: &str, now| {
+            let args: crate::args::Args = words.split(' ').collect();
+            let command = crate::command::find(&args[0]).unwrap();
+            Call { command, args, db: 0, now, seed: 7, wishes: 0, rights: None, deadline: None }
+        };
+        for (make, words) in [
+            ("set k 1", "get k"),
+            ("set k 1", "touch none k"),
+            ("set k 1", "dump k"),
+            ("rpush k 1 2", "sort_ro k"),
+            ("zadd k 1 a", "zunion 1 k"),
+            ("zadd k 1 a", "zinter 1 k"),
+            ("sadd k a", "zdiff 1 k"),
+            ("zadd k 1 a", "zintercard 1 k"),
+        ] {
+            let mut db = Db::default();
+            let _ = db.write(&Write::Call(call(make, 1_000)));
+            let idle = |db: &Db| db.read(&Read::Call(call("object idletime k", 9_000))).reply;
+            let _ = db.read(&Read::Call(call("exists k", 9_000)));
+            assert_eq!(idle(&db), crate::reply::Reply::Int(8), "{words}");
+            let _ = db.read(&Read::Call(call(words, 9_000)));
+            assert_eq!(idle(&db), crate::reply::Reply::Int(0), "{words}");
+        }
+    }
+
     fn victims(db: &Db, name: &str) -> Vec<usize> {
         let mut random = Random(3);
-        let chosen = db.victims(Policy::named(name).unwrap(), 100_000, &mut random, 5, 100);
+        let policy = Policy::named(name).unwrap();
+        let chosen = super::victims(policy.order, 100_000, db.candidates(policy, &mut random, 5, 100));
         let number = |(_, key): &(u32, Vec<u8>)| std::str::from_utf8(&key[4..]).unwrap().parse().unwrap();
         let chosen: Vec<usize> = chosen.iter().map(number).collect();
         assert!(name == "noeviction" || chosen.len() > 60, "{name}: {}", chosen.len());
@@ -228,6 +288,25 @@ mod tests {
         // The keys that were added last expire first.
         assert!(victims(&db, "volatile-ttl").iter().all(|number| number % 3 == 0 && *number > 200));
         assert!(victims(&db, "noeviction").is_empty());
-        assert!(Db::default().victims(Policy::named("allkeys-lru").unwrap(), 1, &mut Random(1), 5, 9).is_empty());
+        assert!(Db::default().candidates(Policy::named("allkeys-lru").unwrap(), &mut Random(1), 5, 9).is_empty());
+    }
+
+    #[test]
+    fn what_another_replica_uses_stays() {
+        for (name, lfu) in [("allkeys-lru", false), ("allkeys-lfu", true)] {
+            let policy = Policy::named(name).unwrap();
+            let (drawn, other) = (used_keys(lfu), used_keys(lfu));
+            for number in 500..550 {
+                for seed in 0..200 {
+                    let view = View { db: &other, index: number % 2, now: 95_000, seed, rights: None, deadline: None };
+                    view.string(&key(number as usize)).unwrap().unwrap();
+                }
+            }
+            let mut groups = drawn.candidates(policy, &mut Random(3), 5, 300);
+            other.add_uses(policy.order, 100_000, &mut groups);
+            let chosen = super::victims(policy.order, 100_000, groups);
+            let used: Vec<_> = (0..50).chain(500..550).map(|number| ((number % 2) as u32, key(number))).collect();
+            assert!(chosen.len() > 150 && used.iter().all(|key| !chosen.contains(key)), "{name}: {}", chosen.len());
+        }
     }
 }

@@ -18,7 +18,7 @@ pub const COMMANDS: &[Command] = &[
     Command::write("del", -2, 0, ALL_KEYS, KEYSPACE, del),
     Command::write("unlink", -2, FAST, ALL_KEYS, KEYSPACE, del),
     Command::read("exists", -2, FAST, ALL_KEYS, KEYSPACE, exists),
-    Command::read("touch", -2, FAST, ALL_KEYS, KEYSPACE, exists),
+    Command::read("touch", -2, FAST, ALL_KEYS, KEYSPACE, touch),
     Command::read("type", 2, FAST, ONE_KEY, KEYSPACE, kind),
     Command::read("dbsize", 1, FAST, Keys::None, KEYSPACE, dbsize),
     Command::read("keys", 2, 0, Keys::None, KEYSPACE | DANGEROUS, keys),
@@ -59,6 +59,10 @@ pub fn delete(change: &mut Change<'_>, key: &[u8]) -> bool {
 
 fn exists(view: &View<'_>, args: &Args) -> Answer {
     Ok(Reply::count(args.from(1).filter(|key| view.find(key).is_some()).count()))
+}
+
+fn touch(view: &View<'_>, args: &Args) -> Answer {
+    Ok(Reply::count(args.from(1).filter(|key| view.use_of(key).is_some()).count()))
 }
 
 fn kind(view: &View<'_>, args: &Args) -> Answer {

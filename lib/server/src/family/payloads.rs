@@ -14,7 +14,7 @@ pub const COMMANDS: &[Command] = &[
 ];
 
 fn dump(view: &View<'_>, args: &Args) -> Answer {
-    Ok(Reply::optional(view.value(&args[1]).map(rdb::dump)))
+    Ok(Reply::optional(view.use_of(&args[1]).map(rdb::dump)))
 }
 
 /// The options of `RESTORE`.

@@ -72,7 +72,7 @@ fn looked_up(view: &View<'_>, pattern: &[u8], element: &[u8]) -> Option<Vec<u8>>
     let (before, behind) = (&pattern[..star], &pattern[star + 1..]);
     let arrow = behind.windows(2).position(|pair| pair == b"->").filter(|arrow| arrow + 2 < behind.len());
     let key = [before, element, &behind[..arrow.unwrap_or(behind.len())]].concat();
-    match (view.value(&key)?, arrow) {
+    match (view.use_of(&key)?, arrow) {
         (value, Some(arrow)) => Some(view.fields_of(value)?.get(&behind[arrow + 2..])?.to_vec()),
         (value, None) => value.bytes().map(|bytes| bytes.into_owned()),
     }
@@ -87,7 +87,7 @@ fn number(text: &[u8]) -> Result<f64, Fault> {
 /// Returns the elements in the requested order. If `GET` patterns are given, returns for each element one value per
 /// pattern, in order.
 fn sorted(view: &View<'_>, args: &Args, asked: &Asked<'_>) -> Result<Vec<Option<Vec<u8>>>, Fault> {
-    let mut elements: Vec<Vec<u8>> = match view.value(&args[1]) {
+    let mut elements: Vec<Vec<u8>> = match view.use_of(&args[1]) {
         None => Vec::new(),
         Some(Value::List(list)) => list.iter().map(<[u8]>::to_vec).collect(),
         Some(Value::Set(set)) => set.iter().map(|member| member.into_owned()).collect(),

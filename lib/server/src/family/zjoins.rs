@@ -52,7 +52,7 @@ fn sources<'d>(view: &View<'d>, args: &Args, at: usize, name: &str) -> Result<Ve
 }
 
 fn members<'d>(view: &View<'d>, key: &[u8]) -> Result<Members<'d>, Fault> {
-    match view.value(key) {
+    match view.use_of(key) {
         None => Ok(Vec::new()),
         Some(Value::Zset(zset)) => {
             Ok(zset.range(0, usize::MAX).into_iter().map(|(member, score)| (Cow::Borrowed(member), score)).collect())

@@ -4,8 +4,8 @@
 //! include some work that takes time: commands that the script calls, functions in C, and operators on long strings.
 //! The time limit bounds this work. The replicas agree on the *point* at which they stop ([`Deadline`]). A point is
 //! passed every [`INTERVAL`] instructions, and also at each operation that may take as long as a million instructions:
-//! each call of a command and of `string.rep`. While the script's result is converted to a reply, a point is passed
-//! every hundred values.
+//! each call of a command, of `string.rep` and of `loadstring`, each lack of memory, and each call of a function in C that
+//! made or moved much. While the script's result is converted to a reply, a point is passed every hundred values.
 
 use core::cell::Cell;
 use std::rc::Rc;

@@ -1,10 +1,11 @@
 -- The environment that scripts see. Arguments: `seen` (converts an error for scripts), `spent` (tells why the script must stop, if it must),
 -- `place` (tells the script's current line), the library `redis`, the scripts' environment, and `patterns` (functions for matching). Returns
--- three functions: one runs a script or a function, one runs a library's text, and one tells whether a script has left nothing behind.
+-- two functions: one runs a script or a function, and one runs a library's text.
 local seen, spent, place, redis, env, patterns = ...
 local error, type, tostring, tonumber, rawnext, select = error, type, tostring, tonumber, next, select
 local pcall0, xpcall0, loadstring0, setfenv0 = pcall, xpcall, loadstring, setfenv
 local setmetatable0, getmetatable0, rawset0 = setmetatable, getmetatable, rawset
+local rawget0, unpack0, byte = rawget, unpack, string.byte
 
 -- A stopped script must not continue: each function that catches errors raises the reason for the stop again.
 local function unless_spent(...)
@@ -13,11 +14,23 @@ local function unless_spent(...)
   return ...
 end
 
+-- Tables that scripts must not change, each with the table that scripts read through it. The environment is read through itself.
+local sealed = { [env] = env }
+local function readonly() error("Attempt to modify a readonly table", 2) end
+local function guard(t, index)
+  return setmetatable0(t, { __index = index, __newindex = readonly, __metatable = false })
+end
+local function seal(t)
+  local view = guard({}, t)
+  sealed[view] = t
+  return view
+end
+
 local function whole(err)
   err = seen(err)
   if type(err) ~= "table" then err = { err = "ERR " .. tostring(err) } end
   local source, line = place()
-  if source then err.source, err.line = source, line end
+  if source and not sealed[err] then err.source, err.line = source, line end
   return err
 end
 
@@ -30,6 +43,21 @@ local function text(value, number, name, ...)
   if kind == "string" then return value end
   if kind == "number" then return tostring(value) end
   error("bad argument #" .. number .. " to '" .. name .. "' (string expected, got " .. kind .. ")", 3)
+end
+
+-- Converts an argument to a number from which C makes an `int`. Beyond the bounds of an `int` the result in C depends on the processor.
+local function short(value, number, name, usual)
+  if value == nil and usual then return usual end
+  local given = tonumber(value)
+  if not given then error("bad argument #" .. number .. " to '" .. name .. "' (number expected, got " .. type(value) .. ")", 3) end
+  if not (given > -2147483649 and given < 2147483648) then
+    error("bad argument #" .. number .. " to '" .. name .. "' (number out of range)", 3)
+  end
+  return given
+end
+
+local function is_table(value, name)
+  if type(value) ~= "table" then error("bad argument #1 to '" .. name .. "' (table expected, got " .. type(value) .. ")", 3) end
 end
 
 local function found(ok, from, to, bare, ...)
@@ -83,7 +111,9 @@ end
 function string.gsub(s, p, with, most)
   s, p = text(s, 1, "gsub"), text(p, 2, "gsub")
   local kind = type(with)
-  most = most or #s + 1
+  if most == nil then most = #s + 1 end
+  if not tonumber(most) then error("bad argument #4 to 'gsub' (number expected, got " .. type(most) .. ")", 2) end
+  most = tonumber(most)
   if kind == "string" or kind == "number" then
     local ok, replaced, count = replace(s, p, tostring(with), most)
     if not ok then error(replaced, 2) end
@@ -125,6 +155,69 @@ function string.rep(s, n)
   return repeated(s, count)
 end
 
+-- The functions in C count as one instruction each, however long they take. One that makes this many steps passes a point.
+local LONG = 65536
+local point = patterns.point
+
+local function lengthy(result)
+  if #result > LONG then point() end
+  return result
+end
+local upper, lower, reverse = string.upper, string.lower, string.reverse
+function string.upper(s) return lengthy(upper(text(s, 1, "upper"))) end
+function string.lower(s) return lengthy(lower(text(s, 1, "lower"))) end
+function string.reverse(s) return lengthy(reverse(text(s, 1, "reverse"))) end
+
+-- Returns the result of a function in C, or raises its error at the line where the script called. (`pcall` does not know the function's name.)
+local function made(name, ok, result)
+  if ok then return lengthy(result) end
+  point()
+  if type(result) == "string" then
+    local _, told = replace(result, "to '%?'", "to '" .. name .. "'", 1)
+    result = told
+  end
+  error(result, 3)
+end
+local format = string.format
+function string.format(...) return made("format", pcall0(format, ...)) end
+function table.concat(...) return made("concat", pcall0(concat, ...)) end
+
+local insert, remove, max = table.insert, table.remove, math.max
+function table.insert(t, ...)
+  is_table(t, "insert")
+  if sealed[t] then error("Attempt to modify a readonly table", 2) end
+  local count = select("#", ...)
+  if count == 1 then return insert(t, (...)) end
+  if count ~= 2 then error("wrong number of arguments to 'insert'", 2) end
+  local to, value = ...
+  to = short(to, 2, "insert")
+  -- Lua moves each place from `to` to the end, also the places before the first.
+  if to < -LONG then error("bad argument #2 to 'insert' (position out of bounds)", 2) end
+  if #t - to > LONG then point() end
+  return insert(t, to, value)
+end
+function table.remove(t, from)
+  is_table(t, "remove")
+  local last = #t
+  from = short(from, 2, "remove", last)
+  if last - from > LONG then point() end
+  return remove(t, from)
+end
+-- As many instructions whatever the order of the keys.
+function table.maxn(t)
+  is_table(t, "maxn")
+  local most = 0
+  for key in rawnext, t do most = type(key) == "number" and max(most, key) or most end
+  return most
+end
+function table.foreachi(t, f)
+  is_table(t, "foreachi")
+  for at = 1, #t do
+    local result = f(at, rawget0(t, at))
+    if result ~= nil then return result end
+  end
+end
+
 -- Sorting is a single instruction, although it makes many comparisons that may each take long. These comparisons count their instructions.
 local sort = table.sort
 local function less(a, b) return a < b end
@@ -140,27 +233,54 @@ function table.sort(t, order)
 end
 
 local shared = {}
-for _, name in ipairs { "assert", "error", "getmetatable", "ipairs", "rawequal", "rawget", "select", "tonumber", "type", "unpack",
-  "_VERSION", "string", "table", "math", "cjson", "cmsgpack", "struct", "bit" } do
+for _, name in ipairs { "assert", "error", "ipairs", "rawequal", "select", "tonumber", "type", "_VERSION" } do
   shared[name] = _G[name]
 end
-shared.redis, shared._G = redis, env
+-- What a script changed in a library would be there for the next script. The functions that access a database are set in `redis` itself.
+for _, name in ipairs { "string", "table", "math", "cjson", "cmsgpack", "struct", "bit" } do
+  shared[name] = seal(_G[name])
+end
+shared.redis, shared._G = seal(redis), env
 string.dump = nil
 
+function shared.rawget(t, key)
+  is_table(t, "rawget")
+  return rawget0(sealed[t] or t, key)
+end
 function shared.rawset(t, ...)
-  if t == env then error("Attempt to modify a readonly table", 2) end
+  if sealed[t] then error("Attempt to modify a readonly table", 2) end
   return rawset0(t, ...)
 end
-function shared.setmetatable(t, ...)
-  if t == env then error("Attempt to modify a readonly table", 2) end
-  return setmetatable0(t, ...)
+
+-- Weak tables show when the collector runs, and so what earlier scripts have left in the state. A script's metatables are therefore copied
+-- without `__mode`. A copy has the fields of its time; `getmetatable` returns the script's own table.
+local EVENTS = { "__index", "__newindex", "__call", "__metatable", "__tostring", "__eq", "__lt", "__le", "__concat", "__add", "__sub",
+  "__mul", "__div", "__mod", "__pow", "__unm" }
+local OWN = {}
+function shared.setmetatable(t, meta)
+  if sealed[t] then error("Attempt to modify a readonly table", 2) end
+  is_table(t, "setmetatable")
+  if meta == nil then return setmetatable0(t, nil) end
+  if type(meta) ~= "table" then error("bad argument #2 to 'setmetatable' (nil or table expected)", 2) end
+  local copy = { [OWN] = meta }
+  for at = 1, #EVENTS do
+    local event = EVENTS[at]
+    copy[event] = rawget0(meta, event)
+  end
+  -- Lua's own `tostring` would show the address.
+  copy.__tostring = copy.__tostring or type
+  return setmetatable0(t, copy)
+end
+function shared.getmetatable(value)
+  if sealed[value] then return nil end
+  local meta = getmetatable0(value)
+  return type(meta) == "table" and rawget0(meta, OWN) or meta
 end
 -- Converts the results of `pcall`. As in Redis, an error that is a table is replaced by its text.
-local rawget = rawget
-local function caught(ok, what, ...)
-  if ok then return ok, what, ... end
-  what = seen(what)
-  local text = type(what) == "table" and rawget(what, "err")
+local function caught(ok, ...)
+  if ok then return ok, ... end
+  local what = seen((...))
+  local text = type(what) == "table" and rawget0(what, "err")
   return ok, type(text) == "string" and text or what
 end
 function shared.pcall(...) return unless_spent(caught(pcall0(...))) end
@@ -187,18 +307,20 @@ function shared.tostring(value)
   return tostring(value)
 end
 
--- Keys that are tables or functions are in the order of their addresses, which differs between replicas.
+-- Keys that are tables or functions are in the order of their addresses, which differs between replicas. All keys are counted, so that each
+-- replica runs as many instructions.
+local UNORDERED = { table = 1, ["function"] = 1 }
 local function checked(t)
-  for key in rawnext, t do
-    local kind = type(key)
-    if kind == "table" or kind == "function" then error("the keys of this table have no order: one is a " .. kind, 3) end
-  end
+  local count = 0
+  for key in rawnext, t do count = count + (UNORDERED[type(key)] or 0) end
+  if count > 0 then error("the keys of this table have no order: one is a table or a function", 3) end
 end
 function shared.next(t, key)
   if type(t) == "table" then checked(t) end
-  return rawnext(t, key)
+  return rawnext(sealed[t] or t, key)
 end
 function shared.pairs(t)
+  if sealed[t] then return shared.next, t, nil end
   if type(t) == "table" then checked(t) end
   return rawnext, t, nil
 end
@@ -209,9 +331,31 @@ function table.foreach(t, f)
   end
 end
 
-function shared.loadstring(text, name)
-  if type(text) ~= "string" or text:byte(1) == 27 then return nil, "only text is loaded" end
-  local made, what = loadstring0(text, name)
+-- Lua's own `unpack` counts the values in an `int`. If the count overflows, the values are written outside the stack (CVE-2025-46817). The
+-- stack of a function in C has 8000 places, also for its arguments.
+function shared.unpack(t, first, last)
+  is_table(t, "unpack")
+  if first == nil and last == nil then
+    if #t > 7999 then error("too many results to unpack", 2) end
+    return unpack0(t)
+  end
+  first, last = short(first, 2, "unpack", 1), short(last, 3, "unpack", #t)
+  if last - first > 7996 then error("too many results to unpack", 2) end
+  return unpack0(t, first, last)
+end
+
+-- Lua does not check compiled code, so that such code can read and write any memory. `byte` is a local variable, because a script's `string`
+-- must not decide what a text is.
+--
+-- Lua's parser does not hold the name of a text (CVE-2025-49844). Here it is a string that this call holds: Lua makes the same string of
+-- the same bytes, and the name has no zero byte at which Lua would cut it.
+function shared.loadstring(code, name)
+  if type(code) ~= "string" or byte(code, 1) == 27 then return nil, "only text is loaded" end
+  point()
+  name = name == nil and code or text(name, 2, "loadstring")
+  local zero = plain(name, "\0", 1)
+  if zero then name = sub(name, 1, zero - 1) end
+  local made, what = loadstring0(code, name)
   if not made then seen(what) end
   return made and setfenv0(made, env), what
 end
@@ -221,10 +365,6 @@ local function found_in(t, name)
   local value = t[name]
   if value == nil then error("Script attempted to access nonexistent global variable '" .. tostring(name) .. "'", 3) end
   return value
-end
-local function readonly() error("Attempt to modify a readonly table", 2) end
-local function guard(t, index)
-  return setmetatable0(t, { __index = index, __newindex = readonly, __metatable = false })
 end
 local globals = shared
 guard(env, function(_, name) return (found_in(globals, name)) end)
@@ -249,29 +389,4 @@ local function load(text, api)
   return ok, what
 end
 
--- The original contents of the tables to which scripts can write. The functions in `fresh` access a database and differ for each script.
-local fresh = { call = true, pcall = true, setresp = true, acl_check_cmd = true }
-local libraries = {}
-for _, name in ipairs { "string", "table", "math", "cjson", "cmsgpack", "struct", "bit", "redis" } do
-  local copy, count = {}, 0
-  for key, value in rawnext, shared[name] do copy[key], count = value, count + 1 end
-  libraries[#libraries + 1] = { shared[name], copy, count }
-end
-local function intact()
-  shared.KEYS, shared.ARGV = nil, nil
-  for index = 1, #libraries do
-    local library, copy, count = libraries[index][1], libraries[index][2], libraries[index][3]
-    if getmetatable0(library) ~= nil then return false end
-    for key, value in rawnext, library do
-      if copy[key] == value then
-        count = count - 1
-      elseif not (library == redis and fresh[key]) then
-        return false
-      end
-    end
-    if count ~= 0 then return false end
-  end
-  return rawnext(env) == nil
-end
-
-return run, load, intact
+return run, load

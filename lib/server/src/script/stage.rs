@@ -5,9 +5,9 @@
 //! has kept ([`staged`]). There the script finds nothing of earlier scripts, and its resources are small: [`TRIAL`]
 //! bytes of memory, and a limited number of bytes of commands' answers ([`Calls`](super::state)). If these resources
 //! are enough, the script would have behaved in the same way in a new state:
-//! - A script can write only to its own values and to the tables of the libraries. The table of globals that scripts
-//!   get is read-only. A state whose library tables have changed ([`Stage::is_intact`]) is dropped. Most texts cannot
-//!   have changed these tables ([`reach`](super::reach)).
+//! - A script can write only to its own values. The table of globals and the libraries are read-only, as in Redis: a
+//!   script gets an empty table in place of each library, and reads the library through this table. The functions that
+//!   write to a table without asking its metatable (`rawset`, `table.insert`) refuse these tables.
 //! - Instructions are counted from the script's beginning. A text that was compiled before is the same function. A
 //!   compiled text has no upvalues, so it keeps nothing from one call to the next.
 //! - A script cannot see how much memory the garbage of other scripts leaves to it, as long as the memory suffices.
@@ -23,7 +23,6 @@ use std::rc::Rc;
 use mlua::{Error, Function, Lua, LuaOptions, Result, StdLib, Table, Value, Variadic};
 
 use super::budget::Budget;
-use super::reach::may_change_libraries;
 use super::state::{Raised, text_of};
 use super::{bits, convert, json, packs, strings, structs, table};
 use crate::db::Random;
@@ -51,13 +50,10 @@ thread_local! {
     static WAITS: RefCell<Option<Stage>> = const { RefCell::new(None) };
 }
 
-/// A compiled text, and whether the text may change the tables of libraries.
-type Compiled = (Function, bool);
-
 /// Compiled texts, by their names in error messages and then by the texts. A look-up does not allocate.
 #[derive(Default)]
 struct Texts {
-    functions: HashMap<&'static str, HashMap<Box<[u8]>, Compiled>>,
+    functions: HashMap<&'static str, HashMap<Box<[u8]>, Function>>,
     /// The size of all texts in bytes.
     bytes: usize,
 }
@@ -66,11 +62,11 @@ impl Texts {
     /// The most bytes of texts. Beyond this all texts are forgotten.
     const MOST: usize = 256 << 10;
 
-    fn get(&self, name: &str, text: &[u8]) -> Option<&Compiled> {
+    fn get(&self, name: &str, text: &[u8]) -> Option<&Function> {
         self.functions.get(name)?.get(text)
     }
 
-    fn insert(&mut self, name: &'static str, text: &[u8], function: Compiled) {
+    fn insert(&mut self, name: &'static str, text: &[u8], function: Function) {
         if self.bytes + text.len() > Self::MOST {
             *self = Self::default();
         }
@@ -92,12 +88,9 @@ pub struct Stage {
     pub run: Function,
     /// Runs a library's text.
     pub load: Function,
-    intact: Function,
     random: Rc<Cell<u64>>,
     /// The settings of `cjson`.
     json: json::settings::Shared,
-    /// Whether a text has run that may have changed the tables of libraries.
-    is_doubtful: Cell<bool>,
     /// The name that error messages give to the running text.
     name: Rc<Cell<&'static str>>,
     /// The Lua state.
@@ -109,7 +102,6 @@ impl Stage {
     /// all. The text is stopped when the budget is used up.
     fn begin(&self, name: &'static str, seed: u64, budget: &Rc<Budget>, memory: usize) -> Result<()> {
         self.name.set(name);
-        self.is_doubtful.set(false);
         self.random.set(seed);
         self.json.take();
         self.lua.set_memory_limit(memory)?;
@@ -132,39 +124,22 @@ impl Stage {
         let place = lua.create_function(move |lua, ()| place(lua, called.get()))?;
         let patterns = strings::library(&lua)?;
         let prelude = lua.load(PRELUDE).set_name("=redis");
-        let (run, load, intact) = prelude.call((seen, spent, place, &redis, &env, patterns))?;
-        Ok(Self {
-            texts: RefCell::default(),
-            env,
-            redis,
-            run,
-            load,
-            intact,
-            random,
-            json,
-            is_doubtful: Cell::new(false),
-            name,
-            lua,
-        })
+        let (run, load) = prelude.call((seen, spent, place, &redis, &env, patterns))?;
+        Ok(Self { texts: RefCell::default(), env, redis, run, load, random, json, name, lua })
     }
 
-    /// Keeps the state for this thread's next script, unless something of the last script is left in it.
+    /// Keeps the state for this thread's next script, unless the last script has left much garbage in it.
     fn give_back(self) {
         Budget::release(&self.lua);
-        if self.lua.used_memory() <= KEPT && (!self.is_doubtful.get() || self.is_intact()) {
+        if self.lua.used_memory() <= KEPT {
             WAITS.with(|waits| waits.replace(Some(self)));
         }
-    }
-
-    fn is_intact(&self) -> bool {
-        self.intact.call(()).unwrap_or(false)
     }
 
     /// Compiles a text, or returns the function that was compiled from the same text before.
     pub fn compile(&self, text: &[u8]) -> core::result::Result<Function, Fault> {
         let name = self.name.get();
-        if let Some((function, is_doubtful)) = self.texts.borrow().get(name, text) {
-            self.is_doubtful.set(self.is_doubtful.get() | is_doubtful);
+        if let Some(function) = self.texts.borrow().get(name, text) {
             return Ok(function.clone());
         }
         let function = compile(&self.lua, text, name, Some(&self.env)).inspect_err(|fault| {
@@ -172,9 +147,7 @@ impl Stage {
                 Budget::of(&self.lua).fail();
             }
         })?;
-        let is_doubtful = may_change_libraries(text);
-        self.is_doubtful.set(self.is_doubtful.get() | is_doubtful);
-        self.texts.borrow_mut().insert(name, text, (function.clone(), is_doubtful));
+        self.texts.borrow_mut().insert(name, text, function.clone());
         Ok(function)
     }
 }
@@ -205,18 +178,24 @@ pub fn staged<T>(
 /// Lua's message for a lack of memory.
 const NO_MEMORY: &str = "not enough memory";
 
-/// Fails the trial if the error is a lack of memory.
+/// Notes an error that is a lack of memory: fails the trial, or passes a point. (The memory was used up by few
+/// instructions, if they made long strings. A script that catches the error and goes on must meet its time limit.)
 fn note(what: &Error, budget: &Budget) {
     if text_of(what).ends_with(NO_MEMORY) {
-        budget.fail();
+        lacks_memory(budget);
     }
+}
+
+fn lacks_memory(budget: &Budget) {
+    budget.fail();
+    let _ = budget.point();
 }
 
 /// Fails the trial if the value is an error, and the error is a lack of memory.
 pub fn note_value(lua: &Lua, value: &Value) {
     match value {
         Value::Error(what) => note(what, &Budget::of(lua)),
-        Value::String(text) if text.as_bytes().ends_with(NO_MEMORY.as_bytes()) => Budget::of(lua).fail(),
+        Value::String(text) if text.as_bytes().ends_with(NO_MEMORY.as_bytes()) => lacks_memory(&Budget::of(lua)),
         _ => {}
     }
 }

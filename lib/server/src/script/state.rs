@@ -14,7 +14,7 @@ use crate::command::{self, Run, catalog, flag};
 use crate::db::functions::{self, ALLOW_OOM, Function as Registered, Library, NO_WRITES};
 use crate::db::{Change, DATABASES, Random, View};
 use crate::family::generic::shows_uses;
-use crate::family::parse;
+use crate::family::{parse, streams};
 use crate::operation::wish;
 use crate::reply::{Answer, Fault, Reply, double, fault};
 
@@ -106,6 +106,10 @@ impl Target<'_, '_> {
         let forbidden = Fault::new("ERR This Redis command is not allowed from script");
         if command.has(flag::NOSCRIPT) {
             return Err(forbidden);
+        }
+        if command.has(flag::BLOCKING) && streams::block(args).is_some() {
+            let name = String::from_utf8_lossy(&args[0]);
+            return Err(Fault::made(format!("ERR {name} command is not allowed with BLOCK option from scripts")));
         }
         if let Some(user) = self.rights() {
             user.check(command, args).map_err(|denied| denied.within())?;

@@ -156,6 +156,11 @@ fn rep(lua: &Lua, (text, count): (Text, f64)) -> Result<Text> {
     }
 }
 
+/// `point()`: passes a point, after or before a function in C that takes long.
+fn point(lua: &Lua, (): ()) -> Result<()> {
+    Budget::of(lua).point().map_err(Error::runtime)
+}
+
 /// The most bytes of a text that replacing or repeating may make. This text is not yet in Lua's memory, so Lua's limit
 /// does not cover it.
 const LONGEST: usize = 128 << 20;
@@ -167,6 +172,7 @@ pub fn library(lua: &Lua) -> Result<Table> {
     table.raw_set("plain", lua.create_function(plain)?)?;
     table.raw_set("replace", lua.create_function(replace)?)?;
     table.raw_set("rep", lua.create_function(rep)?)?;
+    table.raw_set("point", lua.create_function(point)?)?;
     let is_plain = |_: &Lua, pattern: Text| Ok(pattern::is_plain(&pattern.as_bytes()));
     table.raw_set("is_plain", lua.create_function(is_plain)?)?;
     Ok(table)

@@ -171,6 +171,8 @@ fn an_error_says_where_the_script_called() {
         let answer = eval(body);
         assert!(answer.starts_with("-ERR ") && answer.ends_with(place), "{body}: {answer}");
     }
+    let blocks = "return redis.call('xread', 'block', 0, 'streams', 's', 0)";
+    assert!(eval(blocks).starts_with("-ERR xread command is not allowed with BLOCK option from scripts"));
     assert_eq!(eval("return {pcall(redis.call, 'foo')}"), "*2 $-1 $44 ERR Unknown Redis command called from script");
     assert_eq!(
         eval("return {select(2, xpcall(function() redis.call('foo') end, function(e) return e.err end))}"),
@@ -194,6 +196,9 @@ fn nothing_outside_is_there() {
         assert!(eval(body).contains("Attempt to modify a readonly table"), "{body}");
     }
     assert_eq!(eval("return {loadstring('\\27Lua')}"), "*0");
+    let blind = "string.byte = function() return 0 end";
+    assert!(!eval(&format!("{blind} return {{loadstring('\\27Lua')}}")).contains("precompiled"));
+    assert_eq!(eval(&format!("pcall(function() {blind} end) return {{loadstring('\\27Lua')}}")), "*0");
     assert_eq!(eval("return loadstring('return os')"), "$-1");
     assert!(eval("loadstring('return os')()").contains("nonexistent global variable 'os'"));
     assert_eq!(eval("return {string.dump, getmetatable('')}"), "*0");
@@ -272,6 +277,137 @@ fn matches_end() {
     }
     assert_eq!(eval("return #('a'):rep(1e6):match('.-$')"), ":1000000");
     assert!(eval("return #('a'):rep(1e5):gsub('a', ('b'):rep(1e5))").contains("not enough memory"));
+}
+
+/// A weak table shows what the collector has done, which depends on the scripts before.
+#[test]
+fn tables_are_never_weak() {
+    let seen = |make: &str| {
+        let run = "t[1], t[{}] = {}, 1 local n = 0 while t[1] and n < 30000 do n = n + 1 local x = {n} end return n";
+        eval(&format!("{make} {run}"))
+    };
+    for make in [
+        "local t = setmetatable({}, {__mode = 'kv'})",
+        "local m = {} local t = setmetatable({}, m) m.__mode = 'v'",
+        "local m = {} local t = setmetatable({}, m) getmetatable(t).__mode = 'v'",
+        "local m = {} local t = setmetatable({}, m) rawset(m, '__mo' .. 'de', 'v')",
+        "local t = setmetatable({}, {__mode = 'v', __metatable = {__mode = 'v'}})",
+    ] {
+        assert_eq!(seen(make), ":30000", "{make}");
+    }
+    let class = "local C = {} C.__index = C function C.new(n) return setmetatable({n = n}, C) end \
+        function C.__eq(a, b) return a.n == b.n end function C:twice() return self.n * 2 end ";
+    let with = |rest: &str| eval(&format!("{class}{rest}"));
+    assert_eq!(with("return {C.new(2):twice(), C.new(1) == C.new(1), getmetatable(C.new(1)) == C}"), "*3 :4 :1 :1");
+    assert_eq!(
+        eval(
+            "local t = setmetatable({}, {__index = function(_, k) return k .. '!' end, __call = function(_, n) return n end, \
+            __tostring = function() return 'me' end, __unm = function() return 3 end, __concat = function() return 'c' end}) \
+            return {t.a, t(7), tostring(t), -t, t .. 'x', getmetatable(t).__mode == nil}"
+        ),
+        "*6 $2 a! :7 $2 me :3 $1 c :1"
+    );
+    assert_eq!(eval("local t = setmetatable({}, {}) setmetatable(t, nil) return getmetatable(t) == nil"), ":1");
+    assert_eq!(eval("return getmetatable(setmetatable({}, {__metatable = 7}))"), ":7");
+    assert!(
+        eval("setmetatable(setmetatable({}, {__metatable = 7}), {})").contains("cannot change a protected metatable")
+    );
+    assert_eq!(eval("return tostring(setmetatable({}, {__metatable = {__tostring = 1}}))"), "$5 table");
+}
+
+/// Lua's own functions count as one instruction each, whatever they do.
+#[test]
+fn functions_of_lua_end() {
+    for (body, expected) in [
+        ("table.insert({}, -2147483648, 1)", "user_script:1: bad argument #2 to 'insert' (position out of bounds)"),
+        ("table.insert({}, -1e9, 1)", "position out of bounds"),
+        ("table.insert({}, 1e10, 1)", "number out of range"),
+        ("table.insert({}, 1, 2, 3)", "wrong number of arguments to 'insert'"),
+        ("table.remove({}, 0/0)", "number out of range"),
+        ("local x = table.concat({{}})", "user_script:1: invalid value (table) at index 1 in table for 'concat'"),
+        (
+            "local x = string.format('%d', 'x')",
+            "user_script:1: bad argument #2 to 'format' (number expected, got string)",
+        ),
+        ("local x = string.upper()", "user_script:1: bad argument #1 to 'upper' (string expected, got nil)"),
+    ] {
+        let answer = eval(body);
+        assert!(answer.contains(expected), "{body}: {answer}");
+    }
+    let shown = "local function s(t) return table.concat(t, ',') end ";
+    for (body, expected) in [
+        ("local t = {1, 2, 3} table.insert(t, 2, 9) table.insert(t, 4) return s(t)", "1,9,2,3,4"),
+        ("local t = {1, 2} table.insert(t, 0, 9) return tostring(t[0]) .. tostring(t[1]) .. t[2] .. t[3]", "9nil12"),
+        ("local t = {1, 2} table.insert(t, 4, 9) return t[1] .. t[2] .. tostring(t[3]) .. t[4]", "12nil9"),
+        ("local t = {1, 2, 3} return table.remove(t, 1) .. table.remove(t) .. s(t)", "132"),
+        ("return table.maxn({1, 2, [7.5] = 1, x = 1}) .. select('#', table.remove({}))", "7.50"),
+        ("local n = '' table.foreachi({4, 5}, function(i, v) n = n .. i .. v end) return n", "1425"),
+        (
+            "return ('aB'):upper() .. ('aB'):lower() .. ('aB'):reverse() .. ('%5.1f|%s'):format(1.25, 'x')",
+            "ABabBa  1.2|x",
+        ),
+        ("return (string.gsub('a b', '%w', string.upper, '1')) .. select('#', pcall(function() end))", "A b1"),
+    ] {
+        assert_eq!(eval(&format!("{shown}{body}")), format!("${} {expected}", expected.len()), "{body}");
+    }
+}
+
+/// Each of these texts passes its first point in the function in question.
+#[test]
+fn functions_that_take_long_are_points() {
+    let run = |body: &str| {
+        let body = format!("local a = '0123456789abcdef' for i = 1, 13 do a = a .. a end {body}");
+        shown(&Db::default().write(&within(Duration::ZERO, &["eval", &body, "0"])).reply)
+    };
+    for body in [
+        "return #a",
+        "return #('b'):upper() + 131071",
+        "local t = {a:byte(1, 100)} table.insert(t, 1, 1) return #t + 130971",
+    ] {
+        assert_eq!(run(body), ":131072", "{body}");
+    }
+    for body in [
+        "return #a:upper()",
+        "return #a:lower()",
+        "return #a:reverse()",
+        "return #('%s'):format(a)",
+        "return #table.concat({a})",
+        "return a:rep(1)",
+        "return loadstring('return 1')()",
+        "local t = {a:byte(1, 7990)} table.insert(t, -60000, 1)",
+        "local t = {a:byte(1, 7990)} table.remove(t, -60000)",
+        "return pcall(function() for i = 1, 12 do a = a .. a end end)",
+    ] {
+        assert!(run(body).contains(LATE), "{body}: {}", run(body));
+    }
+}
+
+/// Lua's own `unpack` writes outside its stack if the number of values overflows.
+#[test]
+fn as_many_values_are_unpacked_as_there_is_room_for() {
+    for bounds in [
+        "-2147483647, 1",
+        "-2147483648, 2147483647",
+        "-2147483648, -1",
+        "1, 2147483647",
+        "2147483647, -2147483648 + 2^32",
+        "1, 2^40",
+        "-2^40, 1",
+        "1, 1/0",
+        "-1/0",
+        "0/0",
+        "1, '2147483647'",
+        "1, 8000",
+    ] {
+        let answer = eval(&format!("return {{unpack({{1, 2}}, {bounds})}}"));
+        assert!(answer.contains("too many results to unpack") || answer.contains("out of range"), "{bounds}: {answer}");
+    }
+    assert_eq!(eval("local t = {} for i = 1, 7999 do t[i] = i end return select('#', unpack(t))"), ":7999");
+    assert!(eval("local t = {} for i = 1, 8000 do t[i] = i end return {unpack(t)}").contains("too many results"));
+    assert_eq!(eval("return select('#', unpack({}, 2147483640, 2147483647))"), ":8");
+    assert_eq!(eval("return {unpack({1, 2, 3}, 2), unpack({1, 2, 3}, '2', 2.9), unpack({1}, 2, -1e9)}"), "*2 :2 :2");
+    assert!(eval("local x = unpack(7)").contains("user_script:1: bad argument #1 to 'unpack' (table expected"));
+    assert!(eval("local x = unpack({}, {})").contains("user_script:1: bad argument #2 to 'unpack' (number expected"));
 }
 
 /// The scripts run one after the other, because each may use all the memory that a script may have.
@@ -436,10 +572,34 @@ fn a_script_leaves_nothing_behind() {
         "string.x = 1 while true do end",
         "return redis.call('nothing')",
         "no script",
+        "function string.format() return 'changed' end return 1",
+        "function --[[ c ]] math.random() return 0 end return 1",
+        "function\nredis.call() return 1 end return 1",
+        "local t = setmetatable({}, {__index = string}) t.sub = nil return 1",
     ] {
         let _ = run(body);
         assert_eq!(run(untouched), first, "after {body}");
     }
+    for library in ["string", "table", "math", "cjson", "cmsgpack", "struct", "bit", "redis", "_G"] {
+        for change in [
+            "L.x = 1",
+            "L.sub = 1",
+            "function L.format() end",
+            "rawset(L, 'x', 1)",
+            "table.insert(L, 'x')",
+            "table.insert(L, 1, 'x')",
+            "setmetatable(L, {})",
+        ] {
+            let change = change.replace('L', library);
+            assert!(run(&change).contains("Attempt to modify a readonly table"), "{change}");
+        }
+    }
+    let names = "local n = 0 for name, f in pairs(string) do n = n + (string[name] == f and 1 or 0) end return n";
+    assert_eq!(run(names), ":14");
+    assert_eq!(
+        run("return {rawget(string, 'sub') == string.sub, next(math) ~= nil, #string, #table}"),
+        "*4 :1 :1 :0 :0"
+    );
     assert_eq!(shown(&Db::default().write(&write(&["eval", "return #KEYS + #ARGV", "0"])).reply), ":0");
 }
 

@@ -16,6 +16,7 @@ use archipelago_platform::time::{Duration, Instant};
 use archipelago_replicate::Handle;
 use mio::net::{TcpListener as Listener, TcpStream};
 use mio::{Events, Interest, Poll, Token};
+use socket2::{SockRef, TcpKeepalive};
 
 use super::access::Identity;
 use super::client::Client;
@@ -49,6 +50,8 @@ const ACCEPTS: usize = 64;
 /// The interval at which the first loop checks for expired keys. A check is O(log n), and enters the log only if a key
 /// has expired.
 const TICK: Duration = Duration::from_millis(100);
+/// The interval at which a loop with clients looks for idle clients, if `timeout` is set.
+const IDLE: Duration = Duration::from_secs(1);
 /// The interval while more keys have expired than are removed at a time.
 const BUSY_TICK: Duration = Duration::from_millis(1);
 /// The number of expired keys of a database that are removed at a time, which takes a fraction of a millisecond.
@@ -61,6 +64,17 @@ const PROTECTED: Refused = (
     &[21, 3, 3, 0, 2, 2, 49],
 );
 const CROWDED: Refused = ("-ERR max number of clients reached\r\n", &[21, 3, 3, 0, 2, 2, 80]);
+
+/// Makes the kernel probe a connection that was silent for this time, and end it if nothing answers: without probes a
+/// connection whose other side has vanished stays for ever. As in Redis there are three probes, in the same time again.
+fn keep_alive(stream: &TcpStream, seconds: u64) {
+    if seconds > 0 {
+        let interval = Duration::from_secs((seconds / 3).max(1));
+        let probes =
+            TcpKeepalive::new().with_time(Duration::from_secs(seconds)).with_interval(interval).with_retries(3);
+        let _ = SockRef::from(stream).set_tcp_keepalive(&probes);
+    }
+}
 
 /// The changes of a round, each with the client that made it, or `None` if the server made it.
 type Batch = (Vec<Option<Owner>>, Vec<Write>);
@@ -87,6 +101,8 @@ pub struct Loop {
     shaking: VecDeque<(Instant, Owner)>,
     /// The time of the next check for work that no request triggers.
     tick: Instant,
+    /// The time of the next check for idle clients.
+    idle: Instant,
     /// While a batch is carried out, the changes that must follow it.
     later: Option<Batch>,
     /// A client that is not in its slot while its change is carried out, and the result of the change.
@@ -112,6 +128,7 @@ impl Loop {
             next_loop: 0,
             shaking: VecDeque::new(),
             tick: Instant::now(),
+            idle: Instant::now(),
             later: None,
             absent: None,
         }
@@ -165,7 +182,8 @@ impl Loop {
         let tick = (self.number == 0).then_some(self.tick);
         let first = self.deadlines.first().map(|(at, _)| *at);
         let shaking = self.shaking.front().map(|(until, _)| *until);
-        let until = [first, self.accept_again, tick, shaking].into_iter().flatten().min()?;
+        let idle = (self.clients.len() > self.free.len()).then_some(self.idle);
+        let until = [first, self.accept_again, tick, shaking, idle].into_iter().flatten().min()?;
         // The time is rounded up, because the operating system counts in milliseconds.
         Some(until.saturating_duration_since(now) + Duration::from_millis(1))
     }
@@ -216,6 +234,7 @@ impl Loop {
 
     fn admit(&mut self, mut stream: TcpStream, secure: bool) {
         let _ = stream.set_nodelay(true);
+        keep_alive(&stream, self.shared.config.get("tcp-keepalive").parse().unwrap_or(0));
         let (Ok(peer), Ok(local)) = (stream.peer_addr(), stream.local_addr()) else { return };
         let shared = &self.shared;
         let open = shared.acl.is_open();
@@ -430,6 +449,10 @@ impl Loop {
             }
             self.wake(slot);
         }
+        if self.idle <= now {
+            self.idle = now + IDLE;
+            self.end_idle();
+        }
         if self.number == 0 && self.tick <= now {
             let stopped = self.shared.no_expiry.load(Relaxed) || self.shared.pause.is_on(super::now());
             let more = !stopped && self.expire();
@@ -442,6 +465,26 @@ impl Loop {
                 self.shared.save_on_time();
             }
             self.tick = now + if more { BUSY_TICK } else { TICK };
+        }
+    }
+
+    /// Ends the clients that have sent no request for `timeout` seconds. As in Redis, clients that wait for something are
+    /// not idle: for an answer, a message or the requests of others.
+    fn end_idle(&mut self) {
+        let Some(seconds) = self.shared.config.get("timeout").parse().ok().filter(|seconds| *seconds > 0) else {
+            return;
+        };
+        let now = now();
+        let is_idle = |client: &Client| {
+            let waits = client.waits > 0 || client.held.is_some() || client.blocked.is_some();
+            let listens = client.monitors || !client.subscriptions.is_empty();
+            !waits && !listens && now.saturating_sub(client.last) / 1_000 > seconds
+        };
+        for slot in 0..self.clients.len() {
+            if let Some(client) = self.clients[slot].as_mut().filter(|client| is_idle(client)) {
+                client.dead = true;
+                self.wake(slot);
+            }
         }
     }
 

@@ -5,8 +5,9 @@ use archipelago_platform::time::{Duration, Instant};
 
 use super::client::Client;
 use super::event_loop::Loop;
+use crate::acl::check::runs_script;
 use crate::args::Args;
-use crate::command::{Command, Run};
+use crate::command::{Command, Run, flag};
 use crate::db::Outcome;
 use crate::operation::{Call, Read, Write, wish};
 use crate::reply::{Fault, Reply};
@@ -20,6 +21,12 @@ impl Client {
             !mode.broadcast && asked
         })
     }
+}
+
+/// Returns whether a command may read its keys for the client. A script may; it is not known here which of its keys it
+/// reads, so all of them count.
+fn reads(command: &Command) -> bool {
+    matches!(command.run, Run::Read(_)) || command.has(flag::READONLY) || runs_script(command)
 }
 
 /// The result of sending a read to the replica.
@@ -80,12 +87,13 @@ impl Loop {
     /// Records the keys of a read. Must be called before the read.
     fn note_keys(&self, client: &Client, call: &Call) {
         if client.notes() {
-            let places = call.command.keys.places(&call.args);
-            self.shared.note(client.card.owner.id, places.into_iter().map(|place| &call.args[place]));
+            let is_usage = call.command.name == "memory" && call.args.is(1, "USAGE");
+            let places = if is_usage { vec![2] } else { call.command.keys.places(&call.args) };
+            self.shared.note(client.card.owner.id, places.into_iter().filter_map(|place| call.args.get(place)));
         }
     }
 
-    /// Records the keys that a transaction reads. Must be called before the transaction is handed on.
+    /// Records the keys that an operation of the log reads. Must be called before the operation is handed on.
     pub(super) fn note_reads(&self, client: &mut Client, write: &Write) {
         client.command = match write {
             Write::Call(call) => Some(call.command),
@@ -94,10 +102,12 @@ impl Loop {
         if client.tracking.is_none() {
             return;
         }
-        if let Write::Exec { calls, .. } = write {
-            let reads = calls.iter().filter(|call| matches!(call.command.run, Run::Read(_)));
-            reads.for_each(|call| self.note_keys(client, call));
-        }
+        let calls = match write {
+            Write::Exec { calls, .. } => &calls[..],
+            Write::Call(call) => core::slice::from_ref(call),
+            _ => &[],
+        };
+        calls.iter().filter(|call| reads(call.command)).for_each(|call| self.note_keys(client, call));
         client.caching = None;
     }
 

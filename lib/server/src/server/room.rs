@@ -12,7 +12,7 @@ use archipelago_replicate::Handle;
 use super::now;
 use super::shared::{Shared, lock};
 use crate::config::keeping;
-use crate::db::evict::{Order, Policy};
+use crate::db::evict::{Order, Policy, victims};
 use crate::db::{Db, Effects, Random};
 use crate::operation::Write;
 
@@ -104,9 +104,17 @@ impl Shared {
         let now = now();
         let look = |db: &Db| {
             let over = db.used() as u64 > limit;
-            (over, if over { db.victims(*policy, now, random, *samples, AT_ONCE) } else { Vec::new() })
+            (over, if over { db.candidates(*policy, random, *samples, AT_ONCE) } else { Vec::new() })
         };
-        let (over, keys) = self.store.db().inspect(0, look).unwrap_or_default();
+        let db = self.store.db();
+        let (over, mut groups) = db.inspect(0, look).unwrap_or_default();
+        // Each replica records only the uses of its own readers.
+        if matches!(policy.order, Order::Lru | Order::Lfu) && !groups.is_empty() {
+            for replica in 1..db.replicas() {
+                let _ = db.inspect(replica, |db| db.add_uses(policy.order, now, &mut groups));
+            }
+        }
+        let keys = victims(policy.order, now, groups);
         self.room.full.store(over && keys.is_empty(), Relaxed);
         self.room.evicted.fetch_add(keys.len() as u64, Relaxed);
         (!keys.is_empty()).then_some(Write::Evict { now, keys })

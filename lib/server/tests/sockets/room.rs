@@ -40,6 +40,8 @@ fn without_a_policy_changes_are_refused_and_others_go_on() {
         redis.register_function{function_name='get', flags={'no-writes'}, callback=function(keys)\n\
           return redis.call('get', keys[1]) end}";
     assert_eq!(client.call(&["FUNCTION", "LOAD", code]).unwrap(), "lib");
+    let mut other = Client::new(server.address());
+    assert_eq!((other.ask("MULTI"), other.ask("SET queued 1")), ("+OK".into(), "+QUEUED".into()));
     limit(&mut client, "100kb", "noeviction");
     let value = "v".repeat(1_000);
     let fill = |client: &mut Client| (0..500).find(|key| client.ask(&format!("SET key:{key} {value}")) == OOM);
@@ -59,6 +61,12 @@ fn without_a_policy_changes_are_refused_and_others_go_on() {
     );
     assert_eq!((client.ask("MULTI"), client.ask("SET a 1")), ("+OK".into(), OOM.into()));
     assert!(client.ask("EXEC").starts_with("-EXECABORT"));
+    let discarded = "-EXECABORT Transaction discarded because of: ";
+    assert_eq!(other.ask("EXEC"), format!("{discarded}{}", &OOM[1..]));
+    assert_eq!((other.ask("EXISTS queued"), other.ask("EXEC")), (":0".into(), "-ERR EXEC without MULTI".into()));
+    assert_eq!((other.ask("MULTI"), other.ask("GET first")), ("+OK".into(), "+QUEUED".into()));
+    assert_eq!(other.ask("EXEC now"), format!("{discarded}wrong number of arguments for 'exec' command"));
+    assert_eq!(other.ask("EXEC"), "-ERR EXEC without MULTI");
     assert_eq!(client.ask("EXPIRE first 100"), ":1");
     for key in 0..40 {
         assert_eq!(client.ask(&format!("DEL key:{key}")), ":1");

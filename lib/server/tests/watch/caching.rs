@@ -55,6 +55,33 @@ fn a_key_is_told_once_each_time_it_was_read() {
     client.ask("HGET h f");
     assert_eq!(client.answer().unwrap(), "invalidate h", "a field has expired");
     assert_eq!(client.ask("HMGET h f g"), "_ 2");
+    // Commands that are operations of the log read keys, too.
+    other.ask("SET s 1");
+    let script = ["EVAL", "return redis.call('get', KEYS[1])", "1", "s"];
+    other.ask("XADD x:s 1-1 f v");
+    assert_eq!(client.call(&script).unwrap(), "1");
+    other.ask("SET s 2");
+    assert_eq!(client.answer().unwrap(), "invalidate s");
+    for (reads, key, changes) in [
+        ("PFCOUNT p", "p", "PFADD p a"),
+        ("XREAD BLOCK 10 STREAMS x:s 0", "x:s", "XADD x:s 2-1 f v"),
+        ("MEMORY USAGE s", "s", "SET s 3"),
+    ] {
+        for within in [false, true] {
+            other.ask("DEL p");
+            if within {
+                client.ask("MULTI");
+            }
+            client.ask(reads);
+            if within {
+                client.ask("EXEC");
+            }
+            // The answer is a map, whose parts are read one by one.
+            (0..if key == "x:s" { 2 } else { 0 }).for_each(|_| _ = client.answer().unwrap());
+            other.ask(&changes.replace("2-1", if within { "3-1" } else { "2-1" }));
+            assert_eq!(client.answer().unwrap(), format!("invalidate {key}"), "{reads}");
+        }
+    }
     // A client's own changes are reported to it after their answers.
     client.ask("GET a");
     assert_eq!(client.ask("SET a 1"), "+OK");

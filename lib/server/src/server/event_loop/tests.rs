@@ -167,3 +167,28 @@ fn a_client_that_was_told_that_it_tracks_is_ended_if_it_does_not() {
         assert!(client.waits == 0 && client.tracking.is_none() && !shared.tracking.is_on());
     }
 }
+
+#[test]
+fn idle_clients_are_ended_and_silent_connections_are_probed() {
+    let (mut own, owner, _other) = with_a_client();
+    let socket = SockRef::from(&*own.client(owner).unwrap().wire.source());
+    assert!(socket.keepalive().unwrap());
+    assert_eq!(socket.tcp_keepalive_time().unwrap(), Duration::from_secs(300));
+    let idle = |own: &mut Loop, since| {
+        let client = own.client(owner).unwrap();
+        client.dead = false;
+        client.last = now() - since;
+        own.end_idle();
+        own.client(owner).unwrap().dead
+    };
+    assert!(!idle(&mut own, 10_000), "there is no limit");
+    own.shared.config.set("timeout", "5").unwrap();
+    assert!(idle(&mut own, 10_000) && !idle(&mut own, 4_000));
+    own.client(owner).unwrap().blocked = Some((None, Reply::Null));
+    assert!(!idle(&mut own, 10_000), "a client that is blocked waits for others");
+    own.client(owner).unwrap().blocked = None;
+    own.client(owner).unwrap().monitors = true;
+    assert!(!idle(&mut own, 10_000));
+    own.client(owner).unwrap().monitors = false;
+    assert!(idle(&mut own, 10_000));
+}
